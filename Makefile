@@ -1,0 +1,32 @@
+# Both commands do all their own set-up: they need Python 3.11 or newer, pip and make, and nothing else.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test bench docs clean
+
+demo: $(VENV)/.demo-installed
+	$(BIN)/tracker-health demo
+
+test: $(VENV)/.dev-installed
+	$(BIN)/python -m pytest -n auto -q $(ARGS)
+
+bench: $(VENV)/.dev-installed
+	$(BIN)/python benchmarks/speed/check_folder.py
+
+docs: $(VENV)/.dev-installed
+	$(BIN)/python scripts/generate_docs.py
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.demo-installed: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[demo]'
+	touch $@
+
+$(VENV)/.dev-installed: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) build tracker-health-demo

@@ -1,0 +1,68 @@
+"""tracker-health: judges tracked training runs, and writes the verdict onto them.
+
+The public names load on first use, so that importing the package costs next to nothing and never imports a tracker or
+torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from tracker_health._version import __version__
+
+if TYPE_CHECKING:
+    from tracker_health.api import Outcome, annotate, annotate_many, check, check_many, open_run
+    from tracker_health.config import Config, preset
+    from tracker_health.errors import ConfigError, RunError, TrackerHealthError
+    from tracker_health.evidence import Evidence, Need, Part, Series
+    from tracker_health.probe import Probe, Symptom, Threshold
+    from tracker_health.result import Finding, ProbeResult, Report
+    from tracker_health.verdict import Verdict, worst
+
+_HOMES = {
+    "Outcome": "api", "annotate": "api", "annotate_many": "api", "check": "api", "check_many": "api", "open_run": "api",
+    "Config": "config", "preset": "config",
+    "ConfigError": "errors", "RunError": "errors", "TrackerHealthError": "errors",
+    "Evidence": "evidence", "Need": "evidence", "Part": "evidence", "Series": "evidence",
+    "Probe": "probe", "Symptom": "probe", "Threshold": "probe",
+    "Finding": "result", "ProbeResult": "result", "Report": "result",
+    "Verdict": "verdict", "worst": "verdict",
+}  # fmt: skip
+
+__all__ = [
+    "Config",
+    "ConfigError",
+    "Evidence",
+    "Finding",
+    "Need",
+    "Outcome",
+    "Part",
+    "Probe",
+    "ProbeResult",
+    "Report",
+    "RunError",
+    "Series",
+    "Symptom",
+    "Threshold",
+    "TrackerHealthError",
+    "Verdict",
+    "__version__",
+    "annotate",
+    "annotate_many",
+    "check",
+    "check_many",
+    "open_run",
+    "preset",
+    "worst",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

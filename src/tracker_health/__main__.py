@@ -1,0 +1,5 @@
+"""``python -m tracker_health``."""
+
+from tracker_health.cli import main
+
+main()

@@ -1,0 +1,105 @@
+"""What a verdict becomes on a run: tags, metrics, files and words, without knowing the tracker that takes them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tracker_health.config import Config
+from tracker_health.registry import BUILT_IN, RULES_VERSION, probe_classes
+from tracker_health.result import ProbeResult, Report
+from tracker_health.text import printable
+from tracker_health.verdict import Verdict
+
+PENDING = "pending"
+"""The digest of a run whose annotation has begun and not ended."""
+
+MAX_HEADLINE_METRICS = 12
+REPORT_FILE = "report.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Annotations:
+    """Everything to write onto a run. Keys are bare (``codes``); a sink puts its tracker's prefix before them.
+
+    ``tags`` leaves out the verdict and the digest, which are written last. ``files`` maps names below ``health/`` to
+    their bytes. ``note`` is Markdown for the run's description, empty for none.
+    """
+
+    verdict: Verdict
+    digest: str
+    tags: Mapping[str, str] = field(default_factory=dict)
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    note: str = ""
+
+
+def digest_of(fingerprint: str, config: Config) -> str:
+    """Sixteen hexadecimal digits that stay the same as long as judging the run again could give nothing new."""
+    plugins = sorted(probe.code for probe in probe_classes() if probe not in BUILT_IN)
+    content = json.dumps([RULES_VERSION, plugins, config.digest, fingerprint])
+    return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
+def plan(report: Report, digest: str, attachments: Mapping[str, bytes] | None = None) -> Annotations:
+    """The annotations for a report. Pure. ``attachments`` are finished files (pictures, pages) to write beside the
+    report.
+    """
+    if report.verdict is Verdict.SKIP:
+        return Annotations(verdict=report.verdict, digest=digest)
+    findings = report.findings
+    return Annotations(
+        verdict=report.verdict,
+        digest=digest,
+        tags={
+            "codes": ",".join(result.code for result in findings),
+            "symptoms": ",".join(dict.fromkeys(result.symptom for result in findings)),
+            "summary": report.summary,
+            "version": report.tool.version,
+        },
+        metrics={"severity": float(report.severity or 0), **_headline_metrics(report)},
+        files={REPORT_FILE: _document(report), **(attachments or {})},
+        note=_note(report),
+    )
+
+
+def _headline_metrics(report: Report) -> dict[str, float]:
+    """A dozen at most: of the findings first, then of the rules that passed; never NaN or infinite."""
+    headlines = {probe.code: probe.headline for probe in probe_classes()}
+    voting = [result for result in report.results if result.votes]
+    measuring = [result for result in report.results if not result.votes]
+    chosen: dict[str, float] = {}
+    for result in [*sorted(voting, key=lambda one: (-one.verdict.rank, one.code)), *measuring]:
+        for measure in headlines.get(result.code, ()):
+            value = result.measured.get(measure)
+            if isinstance(value, (int, float)) and abs(value) < float("inf") and len(chosen) < MAX_HEADLINE_METRICS:
+                chosen[f"{result.name.replace('-', '_')}/{measure}"] = float(value)
+    return chosen
+
+
+def _document(report: Report) -> bytes:
+    return (json.dumps(report.to_json(), allow_nan=False, indent=1) + "\n").encode()
+
+
+def _note(report: Report) -> str:
+    lines = [f"**Training health: {report.verdict.upper()}**", ""]
+    lines += [_note_line(result) for result in report.findings]
+    lines += [f"- {_markdown(error.source)}: {_markdown(error.message)}" for error in report.errors[:5]]
+    if len(lines) == 2:
+        lines.append(_markdown(report.summary))
+    lines += ["", f"tracker-health {report.tool.version}, preset {report.tool.preset}"]
+    return "\n".join(lines)
+
+
+def _note_line(result: ProbeResult) -> str:
+    remedy = f" *{_markdown(result.remedy)}*" if result.remedy else ""
+    return f"- {result.verdict.upper()} `{result.code}` {result.name}: {_markdown(result.message)}{remedy}"
+
+
+def _markdown(text: str) -> str:
+    """Text from a run, as text: no markup, no link, no HTML."""
+    escaped = re.sub(r"([\\`*_{}\[\]()#+!|~>-])", r"\\\1", printable(text, 600))
+    return escaped.replace("&", "&amp;").replace("<", "&lt;")

@@ -1,0 +1,192 @@
+"""The library's front door: judge a run, or judge it and write the verdict onto it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from tracker_health._version import __version__
+from tracker_health.annotations import PENDING, Annotations, digest_of, plan
+from tracker_health.config import Config, preset
+from tracker_health.engine import configured_probes, diagnose, needs_of
+from tracker_health.errors import RunNotFound, TrackerHealthError
+from tracker_health.evidence import RunRef
+from tracker_health.result import ErrorEntry, Report, ToolInfo
+from tracker_health.stores.base import TrackedRun
+from tracker_health.text import printable
+from tracker_health.verdict import Verdict
+
+_MLFLOW_RUN = re.compile(r"(?:mlflow:|runs:/)?([A-Za-z0-9_-]{1,250})/?")
+
+Status = Literal["checked", "written", "unchanged", "dry-run", "failed"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What became of one run.
+
+    ``status``: ``written``; ``unchanged`` (the annotation there is still right: nothing was read or written);
+    ``dry-run`` and ``checked`` (judged, nothing written); ``failed`` (could not be judged or written: ``error`` says
+    why). ``annotations``: what was, or would be, written.
+    """
+
+    run: str
+    status: Status
+    report: Report
+    annotations: Annotations | None = None
+    error: Exception | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether the run was found, read, judged and written, with nothing missing on the way."""
+        return self.error is None and not self.report.errors and self.report.verdict is not Verdict.ERROR
+
+
+def open_run(run: str | Path, *, tracking_uri: str | None = None) -> TrackedRun:
+    """The run of a path that exists, or of an MLflow run id (``ID``, ``mlflow:ID``, ``runs:/ID``).
+
+    Raises:
+        RunNotFound: there is no such folder or run.
+        RunError: the store cannot be reached or refuses.
+    """
+    text = str(run)
+    if _exists(text):
+        from tracker_health.stores.directory import DirectoryRun
+
+        return DirectoryRun(run)
+    match = _MLFLOW_RUN.fullmatch(text)
+    if isinstance(run, Path) or match is None:
+        raise RunNotFound(f"there is no folder {printable(text)}", "give a folder, or an MLflow run id")
+    if match.group(1) == text and not re.fullmatch(r"[0-9a-f]{32}", text):
+        hint = f"a run with such an id is written mlflow:{printable(text)}"
+        raise RunNotFound(f"{printable(text)} is neither a folder here nor an MLflow run id", hint)
+    from tracker_health.stores.mlflow import open_mlflow_run
+
+    return open_mlflow_run(match.group(1), tracking_uri)
+
+
+def check(run: str | Path, *, config: Config | str = "default", tracking_uri: str | None = None) -> Report:
+    """Judge a run and write nothing.
+
+    ``run``: a folder with checkpoints and logs, or an MLflow run id. ``config``: a ``Config``, or the name of a
+    preset. ``tracking_uri``: the MLflow store; by default the one that MLflow itself would use.
+
+    Raises:
+        ConfigError: the configuration names something that does not exist. RunError: the run cannot be found or read
+        at all. What cannot be read of a run that is there is listed in the report's ``errors``.
+    """
+    settings = _resolved(config)
+    with closing(open_run(run, tracking_uri=tracking_uri)) as opened:
+        return _judged(opened, settings)
+
+
+def annotate(
+    run: str | Path,
+    *,
+    config: Config | str = "default",
+    tracking_uri: str | None = None,
+    dry_run: bool = False,
+    force: bool = False,
+) -> Outcome:
+    """Judge a run and write the verdict onto it; nothing is read or written when the annotation there still holds.
+
+    ``dry_run``: judge, and give the annotations without writing them. ``force``: judge and write even if nothing has
+    changed.
+
+    Raises:
+        ConfigError: the configuration names something that does not exist. RunError: the run cannot be found, read at
+        all, or written.
+    """
+    settings = _resolved(config)
+    request = needs_of(settings)
+    with closing(open_run(run, tracking_uri=tracking_uri)) as opened:
+        fingerprint = opened.fingerprint(request)
+        digest = digest_of(fingerprint, settings)
+        recorded = opened.recorded()
+        if recorded is not None and recorded.digest == digest != PENDING and recorded.verdict and not force:
+            report = _without_results(
+                opened.ref, recorded.verdict, "nothing has changed since the last annotation", settings
+            )
+            return Outcome(run=str(run), status="unchanged", report=replace(report, fingerprint=fingerprint))
+        report = _judged(opened, settings, fingerprint)
+        annotations = plan(report, digest)
+        if not dry_run:
+            opened.write(annotations)
+        return Outcome(run=str(run), status="dry-run" if dry_run else "written", report=report, annotations=annotations)
+
+
+def check_many(
+    runs: Iterable[str | Path], *, config: Config | str = "default", tracking_uri: str | None = None
+) -> Iterator[Outcome]:
+    """``check`` for each run in turn. A run that fails gives an outcome with its ``error``; the others are still
+    judged.
+
+    Raises:
+        ConfigError: the configuration names something that does not exist.
+    """
+    settings = _resolved(config)
+    for run in runs:
+        try:
+            report = check(run, config=settings, tracking_uri=tracking_uri)
+            yield Outcome(run=str(run), status="checked", report=report)
+        except Exception as error:  # noqa: BLE001  one bad run never stops the others
+            yield _failed(run, error, settings)
+
+
+def annotate_many(
+    runs: Iterable[str | Path],
+    *,
+    config: Config | str = "default",
+    tracking_uri: str | None = None,
+    dry_run: bool = False,
+    force: bool = False,
+) -> Iterator[Outcome]:
+    """``annotate`` for each run in turn. A run that fails gives an outcome with its ``error``; the others are still
+    done.
+
+    Raises:
+        ConfigError: the configuration names something that does not exist.
+    """
+    settings = _resolved(config)
+    for run in runs:
+        try:
+            yield annotate(run, config=settings, tracking_uri=tracking_uri, dry_run=dry_run, force=force)
+        except Exception as error:  # noqa: BLE001  one bad run never stops the others
+            yield _failed(run, error, settings)
+
+
+def _exists(text: str) -> bool:
+    try:
+        return bool(text) and Path(text).exists()
+    except (OSError, ValueError):  # a name too long, or with a null byte: no path of anything
+        return False
+
+
+def _resolved(config: Config | str) -> Config:
+    settings = preset(config) if isinstance(config, str) else config
+    configured_probes(settings)  # a configuration that makes no sense is told once, and not for every run
+    return settings
+
+
+def _judged(run: TrackedRun, config: Config, fingerprint: str | None = None) -> Report:
+    request = needs_of(config)
+    taken = run.fingerprint(request) if fingerprint is None else fingerprint
+    return diagnose(replace(run.read(request), fingerprint=taken), config)
+
+
+def _failed(run: str | Path, error: Exception, config: Config) -> Outcome:
+    text = str(run)
+    store = "directory" if _exists(text) or _MLFLOW_RUN.fullmatch(text) is None else "mlflow"
+    message = str(error) if isinstance(error, TrackerHealthError) else f"unexpected {type(error).__name__}: {error}"
+    report = _without_results(RunRef(store=store, id=text, name=text), Verdict.ERROR, printable(message, 500), config)
+    report = replace(report, errors=(ErrorEntry(source=text, message=message),))
+    return Outcome(run=text, status="failed", report=report, error=error)
+
+
+def _without_results(ref: RunRef, verdict: Verdict, summary: str, config: Config) -> Report:
+    tool = ToolInfo(version=__version__, preset=config.preset, config_digest=config.digest)
+    return Report(run=ref, verdict=verdict, score=None, summary=summary, tool=tool)

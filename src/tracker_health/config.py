@@ -1,0 +1,101 @@
+"""What may be configured: plain values, presets, and a digest that says whether two configurations judge alike."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+
+from tracker_health.errors import ConfigError
+from tracker_health.roles import DEFAULT_PATTERNS, assign, normal_form
+
+ORIGINAL_RULES = frozenset({"LOS101", "OPT101"})
+"""The two rules of the preset ``dlm``; elsewhere they measure without a vote."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """How to judge.
+
+    ``votes``: the codes that vote, or None for every stable rule (``preview_votes``: and every preview rule).
+    ``measure_only``: codes that give their measurements and nothing else. ``select`` and ``ignore``: codes or names
+    of the rules to run, or not to run. ``thresholds``: by rule name, then threshold name. ``roles``: by role, the
+    name patterns that have it. ``demote_low_confidence``: a fail that its rule is not sure of becomes a warn.
+    ``checkpoint``: path, relative to the run, of the checkpoint to judge. ``max_download``: bytes.
+    """
+
+    preset: str = "default"
+    votes: frozenset[str] | None = None
+    preview_votes: bool = False
+    measure_only: frozenset[str] = ORIGINAL_RULES
+    demote_low_confidence: bool = True
+    select: frozenset[str] = frozenset()
+    ignore: frozenset[str] = frozenset()
+    thresholds: Mapping[str, Mapping[str, float | int]] = field(default_factory=dict)
+    roles: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: DEFAULT_PATTERNS)
+    checkpoint: str | None = None
+    max_download: int = 2 * 10**9
+
+    def runs(self, code: str, name: str) -> bool:
+        """Whether a rule runs at all."""
+        if self.ignore & {code, name}:
+            return False
+        return not self.select or bool(self.select & {code, name})
+
+    def counts(self, code: str, status: str) -> bool:
+        """Whether a rule's verdict counts towards the run's."""
+        if code in self.measure_only:
+            return False
+        if self.votes is not None:
+            return code in self.votes
+        return status == "stable" or (self.preview_votes and status == "preview")
+
+    def role_names(self, names: Iterable[str]) -> dict[str, str]:
+        """The role of every metric name that has one under this configuration."""
+        patterns = {role: tuple(normal_form(one) for one in forms) for role, forms in self.roles.items()}
+        return assign(names, patterns)
+
+    @property
+    def digest(self) -> str:
+        """Sixteen hexadecimal digits that change with anything that can change a verdict."""
+        content = {
+            "votes": None if self.votes is None else sorted(self.votes),
+            "preview_votes": self.preview_votes,
+            "measure_only": sorted(self.measure_only),
+            "demote_low_confidence": self.demote_low_confidence,
+            "select": sorted(self.select),
+            "ignore": sorted(self.ignore),
+            "thresholds": {name: dict(values) for name, values in self.thresholds.items()},
+            "roles": {role: list(forms) for role, forms in self.roles.items()},
+            "checkpoint": self.checkpoint,
+            "max_download": self.max_download,
+        }
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+PRESETS: Mapping[str, Config] = {
+    "default": Config(),
+    "strict": Config(preset="strict", preview_votes=True),
+    "dlm": Config(preset="dlm", votes=ORIGINAL_RULES, measure_only=frozenset(), demote_low_confidence=False),
+}
+
+
+def preset(name: str) -> Config:
+    """The configuration of that name.
+
+    Raises:
+        ConfigError: there is no such preset.
+    """
+    try:
+        return PRESETS[name]
+    except KeyError:
+        raise ConfigError(f"there is no preset {name!r}", did_you_mean(name, PRESETS)) from None
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """A hint with the nearest known names, or with all of them."""
+    names = sorted(known)
+    near = get_close_matches(word, names, n=2)
+    return f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(names)}"

@@ -1,0 +1,255 @@
+"""From evidence to a report: which rules can run, what they find, and the one verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tracker_health._version import __version__
+from tracker_health.config import Config, did_you_mean
+from tracker_health.errors import ConfigError
+from tracker_health.evidence import Evidence, Need, Part, Request
+from tracker_health.probe import Probe, thresholds_of
+from tracker_health.registry import probe_classes
+from tracker_health.result import (
+    ErrorEntry,
+    Finding,
+    ProbeResult,
+    Report,
+    SeriesUse,
+    SkippedProbe,
+    ToolInfo,
+    strict,
+)
+from tracker_health.text import count, listing, printable
+from tracker_health.verdict import Verdict, worst
+
+NOTHING_VOUCHES = "nothing here shows whether training worked: no loss history and no optimizer state"
+
+
+def configured_probes(config: Config) -> tuple[Probe, ...]:
+    """The rules that run under a configuration, with its thresholds.
+
+    Raises:
+        ConfigError: the configuration names a rule or threshold that does not exist, or gives a value that makes no
+        sense.
+    """
+    classes = probe_classes()
+    names = {probe.name for probe in classes}
+    codes = {probe.code for probe in classes}
+    for wanted in sorted(config.select | config.ignore):
+        if wanted not in names | codes:
+            raise ConfigError(f"there is no rule {wanted!r}", did_you_mean(wanted, names | codes))
+    for name in config.thresholds:
+        if name not in names:
+            raise ConfigError(f"probes.{name}: there is no such rule", did_you_mean(name, names))
+    return tuple(
+        _configured(probe, config.thresholds.get(probe.name, {}))
+        for probe in classes
+        if config.runs(probe.code, probe.name)
+    )
+
+
+def _configured(probe: type[Probe], values: Mapping[str, float | int]) -> Probe:
+    known = thresholds_of(probe)
+    for name in values:
+        if name not in known:
+            raise ConfigError(f"probes.{probe.name}.{name}: there is no such threshold", did_you_mean(name, known))
+    return probe(**values)
+
+
+def needs_of(config: Config) -> Request:
+    """What a source has to read for this configuration, and nothing more."""
+    wanted = {role for probe in configured_probes(config) for need in probe.needs for role in need.roles}
+    # Optimizer steps and plan are worked out from series as well as from files.
+    if wanted & {Part.OPTIMIZER_STEPS, Part.PLAN}:
+        wanted |= {"epoch", "global_step"}
+
+    def select_names(names: Iterable[str]) -> Mapping[str, str]:
+        return {name: role for name, role in config.role_names(names).items() if role in wanted}
+
+    return Request(
+        select_names=select_names,
+        parts=frozenset(role for role in wanted if role in set(Part)),
+        checkpoint=config.checkpoint,
+        max_download=config.max_download,
+    )
+
+
+def diagnose(evidence: Evidence, config: Config) -> Report:
+    """Judge a run. Pure: the same evidence and configuration give the same report."""
+    results: list[ProbeResult] = []
+    skipped: list[SkippedProbe] = []
+    errors = [ErrorEntry(source=problem.source, message=problem.message) for problem in evidence.problems]
+    vouched = False
+    broken: list[Verdict] = []
+    for probe in configured_probes(config):
+        votes = config.counts(probe.code, probe.status)
+        outcome = _run(probe, evidence, config, votes)
+        match outcome:
+            case ProbeResult():
+                results.append(outcome)
+                vouched = vouched or (votes and probe.vouches)
+            case SkippedProbe():
+                skipped.append(outcome)
+            case ErrorEntry():
+                errors.append(outcome)
+                broken += [Verdict.ERROR] * votes
+    voting = [result for result in results if result.votes]
+    verdict = worst([result.verdict for result in voting] + broken)
+    if verdict in (Verdict.PASS, Verdict.SKIP) and not vouched:
+        verdict = Verdict.ERROR if evidence.problems else Verdict.SKIP
+    scores = [result.score for result in voting if result.score is not None]
+    report = Report(
+        run=evidence.run,
+        verdict=verdict,
+        score=min(scores) if scores and verdict not in (Verdict.SKIP, Verdict.ERROR) else None,
+        summary="",
+        results=tuple(results),
+        skipped=tuple(skipped),
+        errors=tuple(errors),
+        series=tuple(_uses(evidence)),
+        tool=ToolInfo(version=__version__, preset=config.preset, config_digest=config.digest),
+        fingerprint=evidence.fingerprint,
+    )
+    return replace(report, summary=_summary(report))
+
+
+def _run(probe: Probe, evidence: Evidence, config: Config, votes: bool) -> ProbeResult | SkippedProbe | ErrorEntry:
+    unmet = _first_unmet(probe.needs, evidence)
+    if unmet is not None:
+        return _without_evidence(probe, unmet, evidence)
+    try:
+        with np.errstate(all="ignore"):  # a loss of 1e308 overflows to infinity; it is judged, not warned about
+            finding = probe.judge(evidence)
+        if finding.verdict is Verdict.SKIP:
+            return SkippedProbe(
+                code=probe.code, name=probe.name, reason=finding.message, details=strict(finding.details)
+            )
+        return _result(probe, finding, config, votes)
+    except Exception as error:  # noqa: BLE001  a rule that breaks is reported; it must not take the run's verdict with it
+        message = f"the rule broke: {type(error).__name__}: {printable(error)}"
+        return ErrorEntry(code=probe.code, name=probe.name, source=f"{probe.code} {probe.name}", message=message)
+
+
+def _result(probe: Probe, finding: Finding, config: Config, votes: bool) -> ProbeResult:
+    verdict, message = finding.verdict, finding.message
+    if verdict is Verdict.FAIL and finding.confidence == "low" and config.demote_low_confidence:
+        verdict = Verdict.WARN
+        finding = replace(finding, score=max(finding.score or 0.0, 0.5))
+    if probe.code in config.measure_only:
+        message = f"measured only, no vote under preset {config.preset}: {message}"
+        verdict = Verdict.PASS
+    return ProbeResult(
+        code=probe.code,
+        name=probe.name,
+        symptom=str(probe.symptom),
+        status=probe.status,
+        verdict=verdict,
+        votes=votes,
+        score=finding.scored(),
+        message=message,
+        remedy=finding.remedy if verdict is not Verdict.PASS else "",
+        measured=_plain(finding.measured),
+        details=strict(finding.details),
+        thresholds=probe.thresholds,
+        steps=tuple(int(step) for step in finding.steps),
+        confidence=finding.confidence,
+    )
+
+
+def _plain(measured: Mapping[str, Any]) -> dict[str, float | int | str]:
+    return {key: value.item() if hasattr(value, "item") else value for key, value in measured.items()}
+
+
+def _first_unmet(needs: Sequence[Need], evidence: Evidence) -> Need | None:
+    for need in needs:
+        if not need.optional and all(evidence.amount(role) < need.min_points for role in need.roles):
+            return need
+    return None
+
+
+def _without_evidence(probe: Probe, need: Need, evidence: Evidence) -> SkippedProbe | ErrorEntry:
+    for problem in evidence.problems:
+        if problem.roles.intersection(need.roles):
+            return ErrorEntry(
+                code=probe.code,
+                name=probe.name,
+                source=problem.source,
+                message=f"could not be judged: {problem.message}",
+            )
+    found = max(evidence.amount(role) for role in need.roles)
+    details = {"role": need.role, f"num_{need.unit}": found, f"min_{need.unit}": need.min_points}
+    if found:
+        reason = f"only {found} {_spoken(need.unit)} of {_spoken(need.role)}, {need.min_points} are needed"
+    else:
+        reason = _why_missing(need, evidence)
+    return SkippedProbe(code=probe.code, name=probe.name, reason=reason, details=details)
+
+
+def _why_missing(need: Need, evidence: Evidence) -> str:
+    for role in need.roles:
+        if role in evidence.missing:
+            return evidence.missing[role]
+    explain = _PART_REASONS.get(need.role)
+    if explain is not None:
+        return explain(evidence)
+    roles = " or ".join(need.roles)
+    if not evidence.info.metric_names:
+        return f"no metric has the role {roles}: there is no metric history"
+    seen = listing(sorted(evidence.info.metric_names))
+    return f"no metric has the role {roles}; seen: {seen}; set roles.{need.role} to name one"
+
+
+def _why_no_second_moments(evidence: Evidence) -> str:
+    if evidence.optimizer is None:
+        return evidence.missing.get(Part.OPTIMIZER_STATE, "no optimizer state was found")
+    return (
+        f"the optimizer in {printable(evidence.optimizer.source)} keeps no second moment that is read (SGD, Lion, Muon)"
+    )
+
+
+_PART_REASONS: Mapping[str, Callable[[Evidence], str]] = {
+    Part.OPTIMIZER_STATE: lambda _: "no optimizer state was found",
+    Part.SECOND_MOMENTS: _why_no_second_moments,
+    Part.WEIGHTS: lambda _: "no weights file was found",
+    Part.OPTIMIZER_STEPS: lambda _: (
+        "the number of optimizer steps is not known: no checkpoint, trainer state or metric global_step"
+    ),
+    Part.PLAN: lambda _: "the planned length is not known: no param max_steps or num_train_epochs",
+    Part.DLM_STEP_LOG: lambda _: "no step log logs/train-*.jsonl was found",
+    Part.DLM_CHECKPOINT: lambda _: "no training_state.pt with a global step was found",
+}
+
+
+def _spoken(word: str) -> str:
+    return word.replace("_", " ")
+
+
+def _uses(evidence: Evidence) -> Iterable[SeriesUse]:
+    for series in sorted(evidence.series, key=lambda one: (one.role or "", one.name, one.source)):
+        yield SeriesUse(
+            name=series.name,
+            role=series.role,
+            source=series.source,
+            points=len(series),
+            nonfinite=series.nonfinite,
+        )
+
+
+def _summary(report: Report) -> str:
+    """One sentence: the worst finding, or what the pass rests on, or why there is no verdict."""
+    findings = report.findings
+    failed = [one for one in report.errors if one.code is not None] or list(report.errors)
+    if report.verdict is Verdict.ERROR and failed:
+        return printable(f"{failed[0].source}: {failed[0].message}", 500)
+    if findings:
+        more = f" (+{len(findings) - 1} more)" if len(findings) > 1 else ""
+        return printable(f"{findings[0].name}: {findings[0].message}{more}", 500)
+    if report.verdict is Verdict.SKIP:
+        return NOTHING_VOUCHES
+    voting = [result for result in report.results if result.votes]
+    return f"{count(len(voting), 'rule')} passed" + (f", {len(report.skipped)} skipped" if report.skipped else "")

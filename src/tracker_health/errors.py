@@ -1,0 +1,77 @@
+"""Everything that tracker-health raises on purpose.
+
+::
+
+    TrackerHealthError          what happened, to which file or run, and what to try
+    ├── ConfigError             wrong usage or configuration (exit code 2)
+    └── RunError                a run could not be found, read or written (exit code 3)
+        ├── RunNotFound         no such folder or run
+        ├── StoreUnavailable    the tracking server or database does not answer
+        ├── StoreRefused        no permission, or the run is deleted
+        ├── ReadError           a file is truncated, foreign or hostile
+        ├── WriteError          the verdict could not be written
+        └── MissingExtra        an optional package is not installed
+
+Messages may hold text that came from a run: whoever shows one to a person passes it through ``text.printable``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class TrackerHealthError(Exception):
+    """Base class. ``message`` says what happened and to what, ``hint`` what to try."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.hint})" if self.hint else self.message
+
+
+class ConfigError(TrackerHealthError):
+    """Wrong usage or configuration."""
+
+
+class RunError(TrackerHealthError):
+    """Something about one run; the other runs of the call are still done."""
+
+
+class RunNotFound(RunError):
+    """No folder of that name, or no run with that id."""
+
+
+class StoreUnavailable(RunError):
+    """The tracking server or database does not answer."""
+
+
+class StoreRefused(RunError):
+    """The store said no: no permission, or the run is deleted."""
+
+
+class ReadError(RunError):
+    """A file is truncated, not what its name says, or hostile."""
+
+
+class WriteError(RunError):
+    """The verdict could not be written onto the run."""
+
+
+class MissingExtra(RunError):
+    """An optional package that this needs is not installed."""
+
+
+@contextmanager
+def optional_packages(extra: str) -> Iterator[None]:
+    """Turn an ImportError inside the block into a MissingExtra that names the pip command."""
+    try:
+        yield
+    except ImportError as error:
+        package = error.name or str(error)
+        raise MissingExtra(
+            f"the package {package!r} is not installed", f"pip install 'tracker-health[{extra}]'"
+        ) from error

@@ -1,0 +1,153 @@
+"""What a rule is: a small frozen class that declares its evidence and thresholds, explains itself, and judges."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from functools import cache
+from typing import Annotated, ClassVar, Literal, get_args, get_origin, get_type_hints
+
+from tracker_health.errors import ConfigError
+from tracker_health.evidence import Evidence, Need
+from tracker_health.result import Finding
+
+Status = Literal["stable", "preview", "retired"]
+
+SECTIONS = ("What it finds", "Why it matters", "How it decides", "Known limits", "What to do", "References")
+"""The sections that every rule's docstring has, in this order, below its one-line summary."""
+
+
+class Symptom(StrEnum):
+    """What can be wrong with a training run: the fixed vocabulary."""
+
+    NONFINITE = "nonfinite"
+    COLLAPSED = "collapsed"
+    DIVERGED = "diverged"
+    SPIKES = "spikes"
+    UNSTABLE = "unstable"
+    NOT_LEARNING = "not_learning"
+    UNDERTRAINED = "undertrained"
+    OVERFIT = "overfit"
+    DEAD = "dead"
+    FROZEN = "frozen"
+    VANISHING = "vanishing"
+    EXPLODING = "exploding"
+    STALE_GRADIENT = "stale_gradient"
+    UPDATE_SIZE = "update_size"
+    SCHEDULE = "schedule"
+    DATA_ORDER = "data_order"
+    LOG_INTEGRITY = "log_integrity"
+    SCALE_COLLAPSE = "scale_collapse"
+    SATURATED = "saturated"
+    IDLE_REGULARISER = "idle_regulariser"
+    ODD_ONE_OUT = "odd_one_out"
+    KILLED = "killed"
+    THROUGHPUT = "throughput"
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """A rule's tunable number: its meaning, unit and source, and the values that make sense."""
+
+    meaning: str
+    unit: str = ""
+    source: str = ""
+    ge: float | None = None
+    gt: float | None = None
+    le: float | None = None
+
+    def problem_with(self, value: float) -> str | None:
+        """Why a value makes no sense, or None."""
+        if self.ge is not None and not value >= self.ge:
+            return f"must be at least {self.ge:g}"
+        if self.gt is not None and not value > self.gt:
+            return f"must be above {self.gt:g}"
+        if self.le is not None and not value <= self.le:
+            return f"must be at most {self.le:g}"
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probe(ABC):
+    """Base of all rules. A subclass is a frozen, keyword-only dataclass whose fields are its thresholds.
+
+    Class variables: ``code`` (three letters and three digits, never reused), ``name`` (kebab case), ``symptom``,
+    ``status``, ``since`` (version), ``vouches`` (it looks at whether training worked, so that its pass means
+    something), ``headline`` (the measures worth a tracker metric). The class docstring is a one-line summary followed
+    by the sections of ``SECTIONS``.
+
+    Raises:
+        ConfigError: a threshold's value makes no sense.
+    """
+
+    code: ClassVar[str]
+    name: ClassVar[str]
+    symptom: ClassVar[Symptom]
+    status: ClassVar[Status] = "stable"
+    since: ClassVar[str] = "0.1.0"
+    vouches: ClassVar[bool] = False
+    headline: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        for name, (kind, threshold) in thresholds_of(type(self)).items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, (int, float) if kind is float else int):
+                raise ConfigError(f"probes.{self.name}.{name} = {value!r}: must be {_KINDS[kind]}")
+            problem = threshold.problem_with(value)
+            if problem is not None:
+                raise ConfigError(f"probes.{self.name}.{name} = {value!r}: {problem}", threshold.meaning)
+
+    @property
+    @abstractmethod
+    def needs(self) -> tuple[Need, ...]:
+        """The evidence this rule, with these thresholds, cannot do without."""
+
+    @abstractmethod
+    def judge(self, evidence: Evidence) -> Finding:
+        """The finding; called only when the needs are met. Pure: no I/O, no clock."""
+
+    @property
+    def thresholds(self) -> Mapping[str, float | int]:
+        """The configured values, by name."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
+
+
+_KINDS: Mapping[type, str] = {float: "a number", int: "a whole number"}
+
+
+@cache
+def thresholds_of(probe: type[Probe]) -> Mapping[str, tuple[type, Threshold]]:
+    """The thresholds of a rule: name to (int or float, description), in the order of their declaration."""
+    found = {}
+    for name, hint in get_type_hints(probe, include_extras=True).items():
+        if get_origin(hint) is Annotated:
+            kind, *metadata = get_args(hint)
+            found[name] = (kind, next(one for one in metadata if isinstance(one, Threshold)))
+    return found
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A rule's docstring, taken apart: the summary, and the text of each section."""
+
+    summary: str
+    sections: Mapping[str, str]
+
+
+@cache
+def explanation_of(probe: type[Probe]) -> Explanation:
+    """The one source of ``explain`` and of the generated pages.
+
+    Raises:
+        ValueError: the docstring lacks a section.
+    """
+    document = inspect.cleandoc(probe.__doc__ or "")
+    head, *parts = re.split(rf"^({'|'.join(SECTIONS)}):?$\n", document, flags=re.MULTILINE)
+    sections = {title: inspect.cleandoc(body).strip() for title, body in zip(parts[::2], parts[1::2], strict=True)}
+    if tuple(sections) != SECTIONS:
+        raise ValueError(f"{probe.__name__}: its docstring has the sections {list(sections)}, not {list(SECTIONS)}")
+    return Explanation(head.strip(), sections)

@@ -1,0 +1,73 @@
+"""Shared numerics: robust noise, levels and trend of a one-dimensional series, in float64."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from tracker_health.evidence import FloatArray
+
+_MAD_TO_SIGMA = 1.4826
+_CLEARLY = 4.0  # standard deviations
+_MEDIAN_ERROR = 1.2533  # standard error of a median over that of a mean, for normal noise: sqrt(pi / 2)
+
+
+def local_noise(values: FloatArray) -> float:
+    """Standard deviation of the point-to-point noise, from the median absolute first difference; a slow trend does
+    not add to it.
+    """
+    if len(values) < 2:
+        return 0.0
+    return float(_MAD_TO_SIGMA * np.median(np.abs(np.diff(values))) / np.sqrt(2.0))
+
+
+def block_medians(values: FloatArray, size: int) -> FloatArray:
+    """Medians of consecutive blocks of ``size`` values, aligned to the end; leftover values at the start join the
+    first block.
+    """
+    count = max(1, len(values) // size)
+    head = len(values) - (count - 1) * size
+    first = np.median(values[:head])
+    rest = np.median(values[head:].reshape(count - 1, size), axis=1)
+    return np.concatenate([[first], rest])
+
+
+def start_level(values: FloatArray, size: int, noise: float) -> float:
+    """The level before training changed anything: the median of the first ``size`` values.
+
+    Where the very first value lies clearly below that, it alone is taken: a loss that explodes with the first updates
+    was lowest before them.
+    """
+    head = float(np.median(values[:size]))
+    first = float(values[0])
+    return first if head - first > _CLEARLY * noise else head
+
+
+def median_error(noise: float, size: int) -> float:
+    """Standard error of the median of ``size`` values with that noise."""
+    return _MEDIAN_ERROR * noise / float(np.sqrt(size))
+
+
+def mann_kendall(values: FloatArray) -> float:
+    """The Mann-Kendall trend statistic as a standard normal score: below -3 falls for sure. Quadratic: for a few
+    dozen values.
+
+    Mann (1945), Kendall (1975); ties are not corrected for, which errs towards "no trend".
+    """
+    n = len(values)
+    if n < 3:
+        return 0.0
+    signs = np.sign(values[None, :] - values[:, None])
+    score = float(np.triu(signs, 1).sum())
+    spread = np.sqrt(n * (n - 1) * (2 * n + 5) / 18.0)
+    return float((score - np.sign(score)) / spread)
+
+
+def longest_run(mask: npt.NDArray[np.bool_]) -> tuple[int, int]:
+    """Start and length of the longest stretch of True; (0, 0) if there is none."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], mask.astype(np.int8), [0]])))
+    if not len(edges):
+        return 0, 0
+    lengths = edges[1::2] - edges[::2]
+    longest = int(np.argmax(lengths))
+    return int(edges[2 * longest]), int(lengths[longest])

@@ -1,0 +1,108 @@
+"""LOS002."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+
+from tracker_health.evidence import Evidence, Need, Series
+from tracker_health.probe import Probe, Symptom, Threshold
+from tracker_health.probes._stats import longest_run
+from tracker_health.result import Finding
+from tracker_health.text import number
+from tracker_health.verdict import Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskedNan(Probe):
+    """The loss is pinned at exactly 0.0, as trainers write it in place of NaN.
+
+    What it finds:
+        A training loss of exactly 0.0 for several points in a row after it had been positive, or at a step whose
+        gradient norm is NaN.
+
+    Why it matters:
+        The Hugging Face Trainer replaces a NaN loss by 0.0 in its log (`logging_nan_inf_filter`). The curve then
+        looks like a perfect one while the model is dead.
+
+    How it decides:
+        On cleaned points. A zero loss beside a non-finite gradient norm fails. So does a run of at least `min_zeros`
+        exact zeros that follows a positive loss; where the loss had come down to less than `near_zero` of its start
+        before, the zeros may be rounding of a memorised data set, and the rule is unsure (a warning).
+
+    Known limits:
+        Losses that are truly 0 (hinge and triplet losses on separable data) look the same if they arrive there
+        suddenly.
+
+    What to do:
+        Set `logging_nan_inf_filter=False` to see the truth, and restart from the last checkpoint before the first
+        zero.
+
+    References:
+        Hugging Face Trainer, `TrainingArguments.logging_nan_inf_filter`.
+    """
+
+    code = "LOS002"
+    name = "masked-nan"
+    symptom = Symptom.COLLAPSED
+
+    min_zeros: Annotated[
+        int, Threshold("exact zeros in a row that are taken for masked NaN", "points", "public runs", ge=2)
+    ] = 3
+    near_zero: Annotated[
+        float,
+        Threshold(
+            "level, as a share of the first loss, from which rounding to 0 is plausible",
+            "fraction",
+            "design",
+            ge=0,
+            le=1,
+        ),
+    ] = 0.01
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        return (Need(role="train_loss", min_points=2), Need(role="grad_norm", optional=True))
+
+    def judge(self, evidence: Evidence) -> Finding:
+        loss = evidence.first("train_loss").clean()
+        zero = loss.values == 0.0
+        beside_nan = _zero_beside_nonfinite_gradient(loss, evidence.find("grad_norm"))
+        start, length = longest_run(zero)
+        measured = {"zeros": int(zero.sum()), "longest_run": length, "zeros_with_nonfinite_gradient": len(beside_nan)}
+        before = loss.values[:start]
+        before = before[np.isfinite(before) & (before > 0)]
+        if len(beside_nan):
+            where = f"{len(beside_nan)} steps where the gradient norm is not finite, first at step {beside_nan[0]}"
+            message = f"the loss is exactly 0.0 at {where}"
+            return self._finding(Verdict.FAIL, message, measured, int(beside_nan[0]))
+        if length < self.min_zeros or not len(before):
+            return Finding(verdict=Verdict.PASS, message="no stretch of exact zeros in the loss", measured=measured)
+        first = int(loss.steps[start])
+        gradual = bool(before[-1] <= self.near_zero * before[0])
+        message = f"the loss is exactly 0.0 for {length} points from step {first}, after {number(float(before[-1]))}"
+        if gradual:
+            message += "; it had come close to 0 before, so this may be rounding"
+        return self._finding(Verdict.FAIL, message, measured, first, gradual=gradual)
+
+    def _finding(
+        self, verdict: Verdict, message: str, measured: dict[str, int], step: int, *, gradual: bool = False
+    ) -> Finding:
+        return Finding(
+            verdict=verdict,
+            message=message,
+            remedy=f"set logging_nan_inf_filter=False to see whether it is NaN; if so restart from before step {step}",
+            measured=measured | {"first_step": step},
+            steps=(step,),
+            confidence="low" if gradual else "high",
+        )
+
+
+def _zero_beside_nonfinite_gradient(loss: Series, gradient: Series | None) -> list[int]:
+    if gradient is None:
+        return []
+    clean = gradient.clean()
+    bad_steps = clean.steps[~np.isfinite(clean.values)]
+    return [int(step) for step in np.intersect1d(loss.steps[loss.values == 0.0], bad_steps)]

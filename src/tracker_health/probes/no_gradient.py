@@ -1,0 +1,109 @@
+"""OPT003."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Annotated
+
+from tracker_health.evidence import Evidence, Need, Part, TensorState
+from tracker_health.probe import Probe, Symptom, Threshold
+from tracker_health.result import Finding
+from tracker_health.text import listing
+from tracker_health.verdict import Verdict
+
+_EMBEDDING = re.compile(
+    r"(^|[._])(emb|embed|embedding|embeddings|wte|wpe|embed_tokens|lm_head|word_embeddings|position_embeddings)([._0-9]|$)"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoGradient(Probe):
+    """Parameters that no gradient ever reached.
+
+    What it finds:
+        Parameters whose second moment is exactly 0 (almost) everywhere after many optimizer steps.
+
+    Why it matters:
+        Adam's second moment is a running mean of squared gradients: exactly 0 means that every gradient was exactly
+        0. The layer is detached, dead, or masked out, and keeps the values it began with.
+
+    How it decides:
+        Per parameter with at least `min_steps` steps: fail when at least `zero_share` of its second moment is exactly
+        0. Exempt, because a zero gradient is right there: embeddings and tied output layers (rows never seen), and
+        vectors that may be biases before a normalisation layer unless all parameters are affected.
+
+    Known limits:
+        Checkpoints without parameter names cannot tell a bias from a gain: vectors are then left out. Squares of
+        gradients below 1e-23 underflow to 0 in float32; such a parameter is as dead.
+
+    What to do:
+        Look for `.detach()`, `torch.no_grad()`, a dead ReLU, or an unused branch between this parameter and the loss.
+
+    References:
+        Kingma and Ba (2015), algorithm 1.
+    """
+
+    code = "OPT003"
+    name = "no-gradient"
+    symptom = Symptom.DEAD
+    vouches = True
+    headline = ("dead_tensors",)
+
+    min_steps: Annotated[int, Threshold("optimizer steps before a zero means something", "steps", "design", ge=1)] = 50
+    zero_share: Annotated[
+        float, Threshold("share of exact zeros that makes a parameter dead", "fraction", "design", gt=0, le=1)
+    ] = 0.999
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        return (
+            Need(role=Part.SECOND_MOMENTS),
+            Need(role=Part.OPTIMIZER_STATE, min_points=self.min_steps, unit="optimizer_steps"),
+        )
+
+    def judge(self, evidence: Evidence) -> Finding:
+        state = evidence.optimizer
+        trained = [one for one in (state.with_second_moment if state else ()) if self._trained_enough(one)]
+        if not trained:
+            return Finding(verdict=Verdict.SKIP, message=f"no parameter has {self.min_steps} optimizer steps")
+        silent = [one for one in trained if self._is_silent(one)]
+        everything = len(silent) == len(trained)
+        dead = silent if everything else [one for one in silent if not _may_be_silent(one)]
+        measured = {"tensors": len(trained), "dead_tensors": len(dead), "exempt_tensors": len(silent) - len(dead)}
+        details = {
+            "dead": [one.label for one in dead[:100]],
+            "exempt": [one.label for one in silent[:100] if one not in dead],
+        }
+        if not dead:
+            exempt = f" ({len(silent)} exempt)" if silent else ""
+            message = f"gradients reached all {len(trained)} parameters{exempt}"
+            return Finding(verdict=Verdict.PASS, message=message, measured=measured, details=details)
+        which = f"any of the {len(dead)}" if everything else f"{len(dead)} of {len(trained)}"
+        return Finding(
+            verdict=Verdict.FAIL,
+            message=f"no gradient ever reached {which} parameters: {listing([one.label for one in dead])}",
+            remedy="look for .detach(), no_grad, a dead activation or an unused branch between them and the loss",
+            measured=measured,
+            details=details,
+        )
+
+    def _trained_enough(self, tensor: TensorState) -> bool:
+        return tensor.numel > 0 and (tensor.step is None or tensor.step >= self.min_steps)
+
+    def _is_silent(self, tensor: TensorState) -> bool:
+        moment = tensor.second_moment
+        return moment is not None and moment.nonfinite == 0 and moment.zeros >= self.zero_share * moment.count
+
+
+def _may_be_silent(tensor: TensorState) -> bool:
+    if len(tensor.shape) < 2:
+        return True
+    if tensor.name is not None and _EMBEDDING.search(tensor.name.lower()):
+        return True
+    # Unnamed and not silent to the last value: an embedding of which few rows were seen.
+    return (
+        tensor.name is None
+        and tensor.second_moment is not None
+        and tensor.second_moment.zeros < tensor.second_moment.count
+    )

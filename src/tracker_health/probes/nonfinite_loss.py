@@ -1,0 +1,94 @@
+"""LOS001."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+import numpy.typing as npt
+
+from tracker_health.evidence import Evidence, Need, Series
+from tracker_health.probe import Probe, Symptom, Threshold
+from tracker_health.result import Finding
+from tracker_health.text import count, number, printable
+from tracker_health.verdict import Verdict, worst
+
+_LOSSES = ("train_loss", "val_loss", "objective_loss")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NonfiniteLoss(Probe):
+    """The loss is NaN or infinite.
+
+    What it finds:
+        NaN or infinite values in the training, validation or objective loss.
+
+    Why it matters:
+        A NaN that reaches the weights never leaves them: every later step trains a model that computes nothing. A
+        single one that the training skipped (a bad batch, an fp16 overflow that the scaler caught) does no harm.
+
+    How it decides:
+        On the newest value of every step. Fail when at least `max_share` of the points are non-finite, or one lies in
+        the last `tail_share` of them. Otherwise warn, naming the steps. A NaN that a resumed run wrote over is not
+        counted.
+
+    Known limits:
+        A trainer that writes 0.0 in place of NaN hides it from this rule; LOS002 looks for that.
+
+    What to do:
+        Restart from the last checkpoint before the first non-finite step, with a lower learning rate, gradient
+        clipping, or bf16 in place of fp16; look at the batch of that step.
+
+    References:
+        IEEE 754 arithmetic: every operation on a NaN gives a NaN.
+    """
+
+    code = "LOS001"
+    name = "nonfinite-loss"
+    symptom = Symptom.NONFINITE
+
+    max_share: Annotated[
+        float, Threshold("share of non-finite points that fails a run", "fraction", "design", gt=0, le=1)
+    ] = 0.01
+    tail_share: Annotated[
+        float, Threshold("share of the points that counts as the end", "fraction", "design", gt=0, le=1)
+    ] = 0.1
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        return (Need(role=_LOSSES[0], any_of=_LOSSES[1:]),)
+
+    def judge(self, evidence: Evidence) -> Finding:
+        judged = [self._judge_one(series) for role in _LOSSES if (series := evidence.find(role))]
+        verdict = worst(finding.verdict for finding in judged)
+        return next(finding for finding in judged if finding.verdict is verdict)
+
+    def _judge_one(self, series: Series) -> Finding:
+        clean = series.clean()
+        bad = ~np.isfinite(clean.values)
+        steps = clean.steps[bad]
+        total, share = len(clean), float(bad.mean())
+        measured = {"nonfinite": len(steps), "points": total, "share": share}
+        name = printable(series.name, 60)
+        if not len(steps):
+            return Finding(verdict=Verdict.PASS, message=f"all {total} points of {name} are finite", measured=measured)
+        tail = max(1, round(total * self.tail_share))
+        dead = share >= self.max_share or bool(bad[-tail:].any())
+        where = f"first at step {steps[0]}, last at step {steps[-1]}"
+        ending = "" if bad[-1] else f"; finite again, {number(float(clean.values[-1]))} at the end"
+        return Finding(
+            verdict=Verdict.FAIL if dead else Verdict.WARN,
+            message=f"{len(steps)} of {count(total, 'point')} of {name} are NaN or infinite, {where}{ending}",
+            remedy=_remedy(clean, bad),
+            measured=measured | {"first_step": int(steps[0]), "last_step": int(steps[-1])},
+            steps=tuple(int(step) for step in steps[:100]),
+        )
+
+
+def _remedy(clean: Series, bad: npt.NDArray[np.bool_]) -> str:
+    first = int(np.argmax(bad))
+    advice = "lower the learning rate, clip gradients, or train in bf16 instead of fp16"
+    if first == 0:
+        return f"the very first value is non-finite: check inputs and initialisation, then {advice}"
+    return f"restart from a checkpoint at or before step {clean.steps[first - 1]}, the last finite one; {advice}"

@@ -1,0 +1,90 @@
+"""RUN001."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from tracker_health.evidence import Evidence, Need, Part
+from tracker_health.probe import Probe, Symptom, Threshold
+from tracker_health.result import Finding
+from tracker_health.text import number, printable
+from tracker_health.verdict import Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class Truncated(Probe):
+    """The run ended well before its plan.
+
+    What it finds:
+        Fewer optimizer steps or epochs than the run's own plan (`max_steps`, `num_train_epochs` and the like), with
+        no sign of early stopping.
+
+    Why it matters:
+        A killed or crashed run leaves a model whose learning-rate schedule never came down, and often nobody notices.
+
+    How it decides:
+        Warn when less than `min_fraction` of the plan was done. A checkpoint written in mid-training says nothing
+        about where the run ended and passes, and so does a run that was set up to stop early.
+
+    Known limits:
+        A run without a recorded plan is skipped. A tracker's status is no evidence: crashed runs are often marked
+        finished.
+
+    What to do:
+        Resume from the last checkpoint, or find out in the console log what stopped it.
+
+    References:
+        None: plain arithmetic.
+    """
+
+    code = "RUN001"
+    name = "truncated"
+    symptom = Symptom.UNDERTRAINED
+    headline = ("fraction",)
+
+    min_fraction: Annotated[
+        float, Threshold("share of the plan that counts as done", "fraction", "design", gt=0, le=1)
+    ] = 0.9
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        return (Need(role=Part.PLAN),)
+
+    def judge(self, evidence: Evidence) -> Finding:
+        progress = evidence.progress
+        if progress is None:
+            return Finding(verdict=Verdict.SKIP, message="the plan is not known")
+        share = f"{number(progress.done)} of {number(progress.planned)} planned {progress.unit}"
+        measured = {"done": progress.done, "planned": progress.planned, "fraction": progress.fraction}
+        if progress.fraction >= self.min_fraction:
+            return Finding(verdict=Verdict.PASS, message=f"{share} were done", measured=measured)
+        stopping = _early_stopping(evidence)
+        if progress.snapshot or stopping:
+            why = (
+                f"early stopping was on ({stopping})"
+                if stopping
+                else "a checkpoint from mid-training does not show the end"
+            )
+            return Finding(
+                verdict=Verdict.PASS, message=f"{share} were done; {why}", measured=measured, confidence="low"
+            )
+        return Finding(
+            verdict=Verdict.WARN,
+            message=f"the run ended after {share} ({progress.fraction:.0%})",
+            remedy="resume from the last checkpoint, or look in the console log for what stopped it",
+            measured=measured,
+        )
+
+
+def _early_stopping(evidence: Evidence) -> str:
+    for name, value in evidence.info.params.items():
+        if ("early_stop" in name.lower() or "patience" in name.lower()) and str(value).lower() not in (
+            "",
+            "none",
+            "false",
+            "0",
+            "0.0",
+        ):
+            return printable(name, 60)
+    return ""

@@ -1,0 +1,103 @@
+"""Lines of JSON from files that nobody vouches for: bounded length, depth and number size, never a crash."""
+
+from __future__ import annotations
+
+import json
+import math
+from codecs import BOM_UTF8
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from tracker_health.errors import ReadError
+
+MAX_LINE_BYTES = 8 * 2**20
+MAX_LINES = 2_000_000
+MAX_FIELDS = 20_000
+MAX_NAME_CHARACTERS = 1000
+# Parsing makes up to 120 bytes of objects for each of the characters that begin or part values.
+MAX_JSON_PARTS = 1_500_000
+_MAX_SKIPPED = 2**30 // MAX_LINE_BYTES
+
+
+def parse_json(text: bytes, object_pairs_hook: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
+    """The value of a JSON text in UTF-8 that would not take hundreds of megabytes of objects.
+
+    Raises:
+        ValueError: it is not JSON, not UTF-8 (UnicodeDecodeError), or has too many values.
+        RecursionError: it is nested too deeply.
+    """
+    if len(text) > MAX_JSON_PARTS and sum(map(text.count, (b"{", b"[", b","))) > MAX_JSON_PARTS:
+        raise ValueError(f"it has more than {MAX_JSON_PARTS} values")
+    return json.loads(text.removeprefix(BOM_UTF8).decode(), object_pairs_hook=object_pairs_hook)
+
+
+@dataclass(frozen=True)
+class BadLine:
+    """A line that is not JSON. ``undecodable``: its bytes are not even UTF-8."""
+
+    undecodable: bool = False
+
+
+def json_lines(path: Path) -> Iterator[tuple[int, Any]]:
+    """Line number (from 1) and value of every non-blank line; the value is a ``BadLine`` where the line is not JSON.
+
+    Raises:
+        ReadError: it has too many lines, or one that does not end.
+        OSError: the file cannot be read.
+    """
+    with path.open("rb") as file:
+        number = 0
+        while line := file.readline(MAX_LINE_BYTES):
+            number += 1
+            if number > MAX_LINES:
+                raise ReadError(f"it has more than the {MAX_LINES} lines that are read")
+            if len(line) == MAX_LINE_BYTES and not line.endswith(b"\n"):
+                _skip_line(file)
+                yield number, BadLine()
+            elif line.strip():
+                yield number, _parsed(line)
+
+
+def _skip_line(file: BinaryIO) -> None:
+    for _ in range(_MAX_SKIPPED):
+        rest = file.readline(MAX_LINE_BYTES)
+        if not rest or rest.endswith(b"\n"):
+            return
+    raise ReadError("it has a line of more than a gigabyte")
+
+
+def _parsed(line: bytes) -> Any:
+    try:
+        return parse_json(line)
+    except UnicodeDecodeError:
+        return BadLine(undecodable=True)
+    except (ValueError, RecursionError):
+        return BadLine()
+
+
+def as_number(value: Any) -> float | None:
+    """A logged number, given as one or as text (``"0.5"``, ``"NaN"``); None for anything else."""
+    if value.__class__ is float:
+        return value  # type: ignore[no-any-return]
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    if isinstance(value, str) and len(value) > 64:
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if int(value) > 0 else -math.inf
+    except ValueError:
+        return None
+
+
+def as_step(value: Any) -> int | None:
+    """A step number, given as a number or as text; None where it is no whole number of a sane size."""
+    if value.__class__ is int and abs(value) < 2**53:
+        return value  # type: ignore[no-any-return]
+    number = as_number(value)
+    if number is None or not math.isfinite(number) or abs(number) >= 2**53 or number != int(number):
+        return None
+    return int(number)

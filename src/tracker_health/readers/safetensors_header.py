@@ -1,0 +1,84 @@
+"""The header of a safetensors file: names, shapes and dtypes, without reading a single value."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tracker_health.errors import ReadError
+from tracker_health.evidence import TensorHeader, Weights
+from tracker_health.readers.json_lines import parse_json
+from tracker_health.text import printable
+
+MAX_HEADER_BYTES = 16 * 2**20
+
+_BITS = {
+    "F64": 64, "F32": 32, "F16": 16, "BF16": 16, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8,
+    "F6_E2M3": 6, "F6_E3M2": 6, "F4": 4, "I64": 64, "I32": 32, "I16": 16, "I8": 8, "U64": 64, "U32": 32, "U16": 16, "U8": 8,
+    "BOOL": 8, "C64": 64,
+}  # fmt: skip
+
+
+def read_safetensors_header(path: Path, source: str) -> Weights:
+    """The tensors of a safetensors file, in header order.
+
+    Raises:
+        ReadError: the file is cut short, is none, or its header contradicts itself.
+    """
+    with path.open("rb") as file:
+        prefix = file.read(8)
+        size = file.seek(0, 2)
+        if len(prefix) < 8:
+            raise ReadError("it is too short for a safetensors file")
+        length = int.from_bytes(prefix, "little")
+        if length > min(MAX_HEADER_BYTES, size - 8):
+            raise ReadError(f"it announces a header of {length} bytes; it is truncated, or no safetensors file")
+        file.seek(8)
+        header = _parse(file.read(length))
+    header.pop("__metadata__", None)
+    extents = [_checked(name, entry, size - 8 - length) for name, entry in header.items()]
+    _check_overlaps([extent for _, extent in extents])
+    return Weights(source=source, tensors=tuple(tensor for tensor, _ in extents))
+
+
+def _parse(text: bytes) -> dict[str, Any]:
+    try:
+        header = parse_json(text, object_pairs_hook=_without_duplicates)
+    except (ValueError, RecursionError) as error:
+        raise ReadError("its header is not JSON of a sane size; it is no safetensors file") from error
+    if not isinstance(header, dict):
+        raise ReadError("its header is not a JSON object; it is no safetensors file")
+    return header
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ReadError("its header has the same key twice")
+    return found
+
+
+def _checked(name: str, entry: Any, available: int) -> tuple[TensorHeader, tuple[int, int]]:
+    shown = printable(name, 80)
+    try:
+        dtype, shape, (start, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
+        bits = _BITS[dtype]
+        whole = all(type(one) is int and one >= 0 for one in (*shape, start, end)) and len(shape) <= 64
+    except (KeyError, TypeError, ValueError) as error:
+        raise ReadError(f"its header describes {shown} in an unknown way") from error
+    if not whole or not start <= end <= available:
+        raise ReadError(f"its tensor {shown} reaches beyond the end of the file")
+    numel = 1
+    for one in shape:
+        numel *= one
+    if numel * bits != (end - start) * 8:
+        raise ReadError(f"its tensor {shown} has {end - start} bytes, which its shape and dtype contradict")
+    return TensorHeader(name=name, shape=tuple(shape), dtype=dtype), (start, end)
+
+
+def _check_overlaps(extents: list[tuple[int, int]]) -> None:
+    end = 0
+    for start, stop in sorted(extents):
+        if start < end:
+            raise ReadError("two of its tensors overlap")
+        end = stop

@@ -1,0 +1,106 @@
+"""``trainer_state.json`` of the Hugging Face Trainer: log history, steps done and planned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tracker_health.errors import ReadError
+from tracker_health.evidence import Series, StepUnit
+from tracker_health.readers.json_lines import MAX_FIELDS, MAX_NAME_CHARACTERS, as_number, as_step, parse_json
+
+MAX_BYTES = 32 * 2**20
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainerState:
+    """What a trainer state holds. ``finished``: training had come to its end, or was told to stop, when it was written."""
+
+    source: str
+    series: tuple[Series, ...]
+    names: tuple[str, ...]
+    params: Mapping[str, str]
+    global_step: int | None
+    epoch: float | None
+    finished: bool
+    loss_by_step: Mapping[int, float]
+
+
+def read_trainer_state(path: Path, source: str, select_names: Callable[[Iterable[str]], Mapping[str, str]]) -> TrainerState:
+    """The trainer state of a file; each numeric field of its log history is a series over optimizer steps.
+
+    Raises:
+        ReadError: it is not a trainer state, or a far too large one.
+        OSError: the file cannot be read.
+    """
+    state = _load(path)
+    columns: dict[str, tuple[list[int], list[float]]] = {}
+    for row in state["log_history"]:
+        step = as_step(row.get("step")) if isinstance(row, dict) else None
+        if step is None:
+            continue
+        for name, value in row.items():
+            number = None if name == "step" or len(name) > MAX_NAME_CHARACTERS else as_number(value)
+            if number is not None:
+                steps, values = columns.setdefault(name, ([], []))
+                steps.append(step)
+                values.append(number)
+        if len(columns) > MAX_FIELDS:
+            raise ReadError(f"its log has more than the {MAX_FIELDS} fields that are read")
+    roles = select_names(columns)
+    global_step, max_steps = as_step(state.get("global_step")), as_step(state.get("max_steps"))
+    return TrainerState(
+        source=source,
+        series=tuple(
+            Series(
+                name=name,
+                role=roles[name],
+                source=source,
+                step_unit=StepUnit.OPTIMIZER_STEP,
+                steps=np.array(columns[name][0], dtype=np.int64),
+                values=np.array(columns[name][1], dtype=np.float64),
+            )
+            for name in columns
+            if name in roles
+        ),
+        names=tuple(columns),
+        params=_params(state),
+        global_step=global_step,
+        epoch=as_number(state.get("epoch")),
+        finished=_told_to_stop(state) or (global_step is not None and max_steps is not None and 0 < max_steps <= global_step),
+        loss_by_step=dict(zip(*columns.get("loss", ([], [])), strict=True)),
+    )
+
+
+def _load(path: Path) -> dict[str, Any]:
+    if path.stat().st_size > MAX_BYTES:
+        raise ReadError(f"it is larger than the {MAX_BYTES} bytes that are read")
+    try:
+        state = parse_json(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise ReadError("it is not JSON of a sane size, or is cut short") from error
+    if not isinstance(state, dict) or not isinstance(state.get("log_history"), list):
+        raise ReadError("it is no trainer state: it has no log_history")
+    return state
+
+
+def _params(state: Mapping[str, Any]) -> dict[str, str]:
+    params = {name: str(number) for name in ("max_steps", "num_train_epochs") if (number := as_number(state.get(name))) is not None}
+    if "EarlyStoppingCallback" in _callbacks(state):
+        params["early_stopping"] = "EarlyStoppingCallback"
+    return params
+
+
+def _callbacks(state: Mapping[str, Any]) -> Mapping[str, Any]:
+    callbacks = state.get("stateful_callbacks")
+    return callbacks if isinstance(callbacks, dict) else {}
+
+
+def _told_to_stop(state: Mapping[str, Any]) -> bool:
+    control = _callbacks(state).get("TrainerControl")
+    arguments = control.get("args") if isinstance(control, dict) else None
+    return isinstance(arguments, dict) and arguments.get("should_training_stop") is True

@@ -1,0 +1,109 @@
+"""A report in the terminal: verdict, reasons with numbers, what to do; details on request.
+
+Plain lines of text. Colour is a decoration that the caller strips where it does not belong; every foreign text goes
+through ``printable``.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator
+
+import click
+
+from tracker_health.result import ErrorEntry, ProbeResult, Report
+from tracker_health.text import count, printable
+from tracker_health.verdict import Verdict
+
+_COLOURS = {
+    Verdict.PASS: "green",
+    Verdict.WARN: "yellow",
+    Verdict.FAIL: "red",
+    Verdict.SKIP: "cyan",
+    Verdict.ERROR: "magenta",
+}
+_INDENT = "        "
+_MESSAGE_CHARACTERS = 1000
+
+
+def badge(verdict: Verdict) -> str:
+    """The verdict in capitals and colour, five columns wide."""
+    return click.style(f"{verdict.upper():<5}", fg=_COLOURS[verdict], bold=True)
+
+
+def one_line(report: Report) -> str:
+    """Verdict, name and reason on one line, for many runs."""
+    return f"{badge(report.verdict)}  {printable(report.run.name, 60)}  {printable(report.summary, 300)}"
+
+
+def report_lines(report: Report, *, width: int, verbose: bool = False) -> Iterator[str]:
+    """The report of one run. ``width``: columns to wrap to. ``verbose``: also what passed, what was skipped and why,
+    and measures.
+    """
+    yield f"{badge(report.verdict)}  {click.style(printable(report.run.name, 80), bold=True)}{_where(report)}"
+    findings = report.findings
+    for finding in findings:
+        yield from _finding_lines(finding, width)
+    yield from _error_lines(report.errors, width)
+    if not findings and not report.errors:
+        yield from _wrapped(report.summary, width, _INDENT)
+    yield from _rest_lines(report, width, verbose=verbose)
+
+
+def _where(report: Report) -> str:
+    identity = printable(report.run.id, 120)
+    return "" if identity == report.run.name else click.style(f"  ({report.run.store} {identity})", dim=True)
+
+
+def _finding_lines(finding: ProbeResult, width: int) -> Iterator[str]:
+    unsure = " (low confidence)" if finding.confidence == "low" else ""
+    yield f"  {badge(finding.verdict)} {finding.code} {finding.name}{unsure}"
+    yield from _wrapped(finding.message, width, _INDENT)
+    if finding.remedy:
+        yield from _wrapped(f"→ {finding.remedy}", width, _INDENT, hanging="  ")
+
+
+def _error_lines(errors: Iterable[ErrorEntry], width: int) -> Iterator[str]:
+    """What could not be read, once a source; the rules that it took away in one line."""
+    told: set[str] = set()
+    unjudged: dict[str, list[str]] = {}
+    for error in errors:
+        if error.code is not None and error.message.startswith("could not be judged"):
+            unjudged.setdefault(error.source, []).append(error.code)
+        elif error.source + error.message not in told:
+            told.add(error.source + error.message)
+            yield f"  {badge(Verdict.ERROR)} {printable(error.source, 120)}"
+            yield from _wrapped(error.message, width, _INDENT)
+    for source, codes in unjudged.items():
+        yield from _wrapped(f"without {printable(source, 120)} not judged: {', '.join(codes)}", width, _INDENT)
+
+
+def _rest_lines(report: Report, width: int, *, verbose: bool) -> Iterator[str]:
+    passed = [result for result in report.results if result.votes and result.verdict is Verdict.PASS]
+    apart = [result for result in report.results if not result.votes]
+    if verbose:
+        for result in passed:
+            yield f"  {badge(result.verdict)} {result.code} {result.name}"
+            yield from _wrapped(result.message, width, _INDENT)
+        for result in apart:
+            yield click.style(f"  no vote {result.code} {result.name} ({result.verdict})", dim=True)
+            yield from _wrapped(result.message, width, _INDENT)
+        for skipped in report.skipped:
+            yield click.style(f"  skipped {skipped.code} {skipped.name}", dim=True)
+            yield from _wrapped(skipped.reason, width, _INDENT)
+        return
+    parts = [f"{count(len(passed), 'rule')} passed"] if passed else []
+    parts += [f"{len(apart)} measured without a vote"] if apart else []
+    parts += [f"{len(report.skipped)} skipped"] if report.skipped else []
+    if parts:
+        yield click.style(f"  {', '.join(parts)} (-v shows them)", dim=True)
+
+
+def _wrapped(text: str, width: int, indent: str, hanging: str = "") -> list[str]:
+    return textwrap.wrap(
+        printable(text, _MESSAGE_CHARACTERS),
+        max(40, width),
+        initial_indent=indent,
+        subsequent_indent=indent + hanging,
+        break_on_hyphens=False,
+    )

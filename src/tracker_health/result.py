@@ -1,0 +1,271 @@
+"""What rules find and what a run's report holds: plain data, and its versioned JSON.
+
+Results know neither tracker nor terminal nor page. The JSON form is strict (no NaN or Infinity literals) and a
+contract: ``docs/report.schema.json`` describes it, and readers ignore keys that they do not know.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from tracker_health.evidence import RunRef
+from tracker_health.verdict import Verdict
+
+SCHEMA = "tracker-health/report/1"
+
+Confidence = Literal["high", "medium", "low"]
+Measure = float | int | str
+
+_DEFAULT_SCORES = {Verdict.PASS: 1.0, Verdict.WARN: 0.5, Verdict.FAIL: 0.0}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """What a rule concludes from the evidence; the engine adds which rule it was and whether it votes.
+
+    ``message`` is one sentence with the numbers; ``measured`` is flat; ``details`` is any JSON; ``steps`` says where
+    it happened, on the step axis of the series judged. ``score`` is 0 (sick) to 1 (healthy); by default it follows
+    from the verdict. A finding of ``skip`` means that the rule saw, after all, that there was nothing to judge: its
+    message is the reason.
+    """
+
+    verdict: Verdict
+    message: str
+    remedy: str = ""
+    score: float | None = None
+    measured: Mapping[str, Measure] = field(default_factory=dict)
+    details: Mapping[str, Any] = field(default_factory=dict)
+    steps: Sequence[int] = ()
+    confidence: Confidence = "high"
+
+    def scored(self) -> float | None:
+        """The score within 0..1; None for skip."""
+        score = _DEFAULT_SCORES.get(self.verdict) if self.score is None else self.score
+        return None if score is None else min(1.0, max(0.0, score))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeResult:
+    """The result of one rule that ran. ``votes`` false: measured, shown apart, and no part of the run's verdict."""
+
+    code: str
+    name: str
+    symptom: str
+    status: str
+    verdict: Verdict
+    votes: bool
+    score: float | None
+    message: str
+    remedy: str = ""
+    measured: Mapping[str, Measure] = field(default_factory=dict)
+    details: Mapping[str, Any] = field(default_factory=dict)
+    thresholds: Mapping[str, Measure] = field(default_factory=dict)
+    steps: tuple[int, ...] = ()
+    confidence: Confidence = "high"
+
+    def to_json(self) -> dict[str, Any]:
+        measured, nonfinite = _split_nonfinite(self.measured)
+        document: dict[str, Any] = {
+            "code": self.code,
+            "name": self.name,
+            "symptom": self.symptom,
+            "status": self.status,
+            "verdict": str(self.verdict),
+            "votes": self.votes,
+            "score": self.score,
+            "confidence": self.confidence,
+            "message": self.message,
+            "remedy": self.remedy,
+            "measured": measured,
+            "details": strict(self.details),
+            "thresholds": strict(self.thresholds),
+            "steps": list(self.steps),
+        }
+        if nonfinite:
+            document["nonfinite"] = nonfinite
+        return document
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> ProbeResult:
+        measured = dict(document.get("measured", {}))
+        measured.update({key: float(text) for key, text in document.get("nonfinite", {}).items()})
+        return cls(
+            code=document["code"],
+            name=document["name"],
+            symptom=document["symptom"],
+            status=document["status"],
+            verdict=Verdict(document["verdict"]),
+            votes=document["votes"],
+            score=document["score"],
+            message=document["message"],
+            remedy=document.get("remedy", ""),
+            measured=measured,
+            details=document.get("details", {}),
+            thresholds=document.get("thresholds", {}),
+            steps=tuple(document.get("steps", ())),
+            confidence=document.get("confidence", "high"),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SkippedProbe:
+    """A rule that did not run, why, and what would let it run."""
+
+    code: str
+    name: str
+    reason: str
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ErrorEntry:
+    """Something that could not be read or judged. ``code`` and ``name`` are None when it was not one rule's failure."""
+
+    source: str
+    message: str
+    code: str | None = None
+    name: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeriesUse:
+    """A metric series that was read: how many points, how many of them NaN or infinite, and the role it played."""
+
+    name: str
+    role: str | None
+    source: str
+    points: int
+    nonfinite: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolInfo:
+    """Which version judged, under which configuration."""
+
+    version: str
+    preset: str
+    config_digest: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """The verdict on one run, with everything that explains it."""
+
+    run: RunRef
+    verdict: Verdict
+    score: float | None
+    summary: str
+    results: tuple[ProbeResult, ...] = ()
+    skipped: tuple[SkippedProbe, ...] = ()
+    errors: tuple[ErrorEntry, ...] = ()
+    series: tuple[SeriesUse, ...] = ()
+    tool: ToolInfo
+    fingerprint: str = ""
+
+    @property
+    def severity(self) -> int | None:
+        return self.verdict.severity
+
+    @property
+    def findings(self) -> tuple[ProbeResult, ...]:
+        """The voting results that are not pass, worst first."""
+        found = [result for result in self.results if result.votes and result.verdict is not Verdict.PASS]
+        return tuple(sorted(found, key=lambda result: (-result.verdict.rank, result.code)))
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as a schema 1 document of strict JSON values."""
+        return {
+            "schema": SCHEMA,
+            "run": {"store": self.run.store, "id": self.run.id, "name": self.run.name, "url": self.run.url},
+            "verdict": str(self.verdict),
+            "severity": self.severity,
+            "score": self.score,
+            "summary": self.summary,
+            "results": [result.to_json() for result in self.results],
+            "skipped": [
+                {"code": one.code, "name": one.name, "reason": one.reason, "details": strict(one.details)}
+                for one in self.skipped
+            ],
+            "errors": [
+                {"code": one.code, "name": one.name, "source": one.source, "message": one.message}
+                for one in self.errors
+            ],
+            "series": [
+                {
+                    "name": one.name,
+                    "role": one.role,
+                    "source": one.source,
+                    "points": one.points,
+                    "nonfinite": one.nonfinite,
+                }
+                for one in self.series
+            ],
+            "tool": {
+                "version": self.tool.version,
+                "preset": self.tool.preset,
+                "config_digest": self.tool.config_digest,
+            },
+            "fingerprint": self.fingerprint,
+        }
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Report:
+        """The report that ``to_json`` wrote.
+
+        Raises:
+            ValueError: the document has another schema.
+            KeyError: a key of the schema is missing.
+        """
+        if document.get("schema") != SCHEMA:
+            raise ValueError(f"not a {SCHEMA} document: its schema is {document.get('schema')!r}")
+        return cls(
+            run=RunRef(**_known(document["run"], "store", "id", "name", "url")),
+            verdict=Verdict(document["verdict"]),
+            score=document["score"],
+            summary=document["summary"],
+            results=tuple(ProbeResult.from_json(one) for one in document["results"]),
+            skipped=tuple(
+                SkippedProbe(**_known(one, "code", "name", "reason", "details")) for one in document["skipped"]
+            ),
+            errors=tuple(ErrorEntry(**_known(one, "code", "name", "source", "message")) for one in document["errors"]),
+            series=tuple(
+                SeriesUse(**_known(one, "name", "role", "source", "points", "nonfinite")) for one in document["series"]
+            ),
+            tool=ToolInfo(**_known(document["tool"], "version", "preset", "config_digest")),
+            fingerprint=document["fingerprint"],
+        )
+
+
+def _known(document: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+    return {key: document[key] for key in keys}
+
+
+def strict(value: Any) -> Any:
+    """The same value in strict JSON: non-finite floats become null, tuples lists, numpy scalars plain numbers."""
+    if isinstance(value, Mapping):
+        return {str(key): strict(one) for key, one in value.items()}
+    if isinstance(value, str) or value is None or isinstance(value, (bool, int)):
+        return str(value) if isinstance(value, str) else value
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if hasattr(value, "tolist"):
+        return strict(value.tolist())
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [strict(one) for one in value]
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def _split_nonfinite(measured: Mapping[str, Measure]) -> tuple[dict[str, Any], dict[str, str]]:
+    plain = strict(measured)
+    nonfinite = {
+        key: _NONFINITE_NAMES[str(float(value))]
+        for key, value in measured.items()
+        if not isinstance(value, str) and not math.isfinite(value)
+    }
+    return plain, nonfinite
+
+
+_NONFINITE_NAMES = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}

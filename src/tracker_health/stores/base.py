@@ -1,0 +1,60 @@
+"""What every store's runs can do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from tracker_health.annotations import Annotations
+from tracker_health.evidence import Evidence, Request, RunRef
+from tracker_health.verdict import Verdict
+
+Progress = Callable[[str], None]
+"""Told, in a few words, what a slow step is about to do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recorded:
+    """The annotation that a run bears: its digest (``pending`` when it was interrupted) and verdict."""
+
+    digest: str
+    verdict: Verdict | None
+
+
+class Source(Protocol):
+    """A run that can be read. Opening it has already found it; reading never changes it."""
+
+    @property
+    def ref(self) -> RunRef: ...
+
+    def fingerprint(self, request: Request) -> str:
+        """What the evidence hangs on, without reading the evidence: status, end, last metric points, paths and sizes of files."""
+
+    def read(self, request: Request) -> Evidence:
+        """Everything that the request needs, and nothing else. What cannot be read becomes a ``Problem``.
+
+        Raises:
+            RunError: nothing of the run can be read at all.
+        """
+
+    def close(self) -> None:
+        """Delete what was downloaded. Idempotent."""
+
+
+class Sink(Protocol):
+    """A run that a verdict can be written onto."""
+
+    def recorded(self) -> Recorded | None:
+        """The annotation that is there, or None."""
+
+    def write(self, annotations: Annotations) -> None:
+        """Make the run bear these annotations and no older ones: digest ``pending`` first, the digest itself last.
+
+        Raises:
+            RunError: the store is unreachable or refuses; the run is then left with the digest ``pending`` or untouched.
+        """
+
+
+class TrackedRun(Source, Sink, Protocol):
+    """One run of a store: what ``open_run`` gives."""

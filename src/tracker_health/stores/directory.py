@@ -1,0 +1,201 @@
+"""A folder as a trainer leaves it: checkpoints and logs, read in place; the verdict goes into its ``health/`` folder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from tracker_health.annotations import PENDING, Annotations
+from tracker_health.errors import RunNotFound, StoreRefused, WriteError
+from tracker_health.evidence import Evidence, Problem, Request, RunRef
+from tracker_health.stores.base import Recorded
+from tracker_health.stores.files import RunFile, read_files, relevant_files
+from tracker_health.text import listing, printable
+from tracker_health.verdict import Verdict
+
+HEALTH_FOLDER = "health"
+ANNOTATION_FILE = "annotation.json"
+ANNOTATION_SCHEMA = "tracker-health/annotation/1"
+
+MAX_DEPTH = 6
+MAX_FILES = 50_000
+_MAX_ANNOTATION_BYTES = 4 * 2**20
+_SKIPPED_FOLDERS = frozenset({HEALTH_FOLDER, "wandb", "mlruns", "node_modules", "__pycache__"})
+
+
+class DirectoryRun:
+    """A run that is a folder."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self._given = str(folder)
+        self._folder = Path(folder)
+        if not self._folder.is_dir():
+            raise RunNotFound(f"{printable(folder)} is not a folder", "give the folder with the checkpoints and logs")
+        self._truncated = False
+        self._unlisted: list[str] = []
+
+    @property
+    def ref(self) -> RunRef:
+        return RunRef(store="directory", id=self._given, name=self._folder.resolve().name or self._given)
+
+    @cached_property
+    def files(self) -> tuple[RunFile, ...]:
+        """The files below the folder, sorted by path. Links and hidden folders are not followed."""
+        found = []
+        try:
+            for file in self._walk(self._folder, 0):
+                if len(found) >= MAX_FILES:
+                    self._truncated = True
+                    break
+                found.append(file)
+        except PermissionError as error:
+            raise StoreRefused(f"{printable(self._given)}: no permission to list it") from error
+        return tuple(sorted([*found, *self._logs_above()], key=lambda file: file.path))
+
+    def local(self, file: RunFile) -> Path:
+        return self._folder / file.path
+
+    def fingerprint(self, request: Request) -> str:
+        content = [[file.path, file.size, file.modified] for file in relevant_files(self)]
+        return hashlib.sha256(json.dumps(content).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+    def read(self, request: Request) -> Evidence:
+        found = read_files(self, request)
+        problems = list(found.problems)
+        if self._unlisted:
+            problems.append(Problem(source=self._given, message=f"could not look into {listing(self._unlisted)}"))
+        if self._truncated:
+            problems.append(Problem(source=self._given, message=f"more than {MAX_FILES} files; the others were not looked at"))
+        if not (found.names or found.params or found.optimizer or found.dlm_step_log or found.missing or problems):
+            problems.append(Problem(source=self._given, message=self._nothing_found()))
+        return Evidence(
+            run=self.ref,
+            info=found.info(),
+            series=tuple(found.series),
+            optimizer=found.optimizer,
+            weights=found.weights,
+            dlm_step_log=found.dlm_step_log,
+            dlm_checkpoint=found.dlm_checkpoint,
+            problems=tuple(problems),
+            missing=found.missing,
+        )
+
+    def close(self) -> None:
+        """Nothing was downloaded."""
+
+    def recorded(self) -> Recorded | None:
+        document = self._annotation()
+        if document is None:
+            return None
+        verdict = document.get("verdict")
+        return Recorded(
+            digest=str(document.get("digest", PENDING)),
+            verdict=Verdict(verdict) if isinstance(verdict, str) and verdict in set(Verdict) else None,
+        )
+
+    def write(self, annotations: Annotations) -> None:
+        folder = self._folder / HEALTH_FOLDER
+        earlier = self._annotation()
+        if earlier is None and folder.is_dir() and any(folder.iterdir()):
+            raise WriteError(f"{printable(folder)} exists and is not ours", "rename it, or use check instead of annotate")
+        document = {
+            "schema": ANNOTATION_SCHEMA,
+            "verdict": str(annotations.verdict),
+            "digest": annotations.digest,
+            "tags": dict(annotations.tags),
+            "metrics": dict(annotations.metrics),
+            "files": sorted(annotations.files),
+        }
+        owned = set(_file_names(earlier))
+        try:
+            folder.mkdir(exist_ok=True)
+            # The pending mark names every file that may be there from now on, so that a later run knows them as ours.
+            pending = {"schema": ANNOTATION_SCHEMA, "digest": PENDING, "files": sorted(owned | set(annotations.files))}
+            _replace(folder / ANNOTATION_FILE, _json(pending))
+            for name, content in annotations.files.items():
+                _replace(folder / name, content)
+            for name in owned - set(annotations.files):
+                (folder / name).unlink(missing_ok=True)
+            _replace(folder / ANNOTATION_FILE, _json(document))
+        except PermissionError as error:
+            raise StoreRefused(f"{printable(folder)}: no permission to write there") from error
+        except OSError as error:
+            raise WriteError(f"{printable(folder)}: {error.strerror}") from error
+
+    def _walk(self, folder: Path, depth: int) -> Iterator[RunFile]:
+        try:
+            listed = os.scandir(folder)
+        except OSError:
+            if depth == 0:
+                raise
+            self._unlisted.append(folder.relative_to(self._folder).as_posix())
+            return
+        with listed as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    if depth < MAX_DEPTH and entry.name not in _SKIPPED_FOLDERS and not entry.name.startswith("."):
+                        yield from self._walk(Path(entry.path), depth + 1)
+                elif entry.is_file(follow_symlinks=False):
+                    status = entry.stat(follow_symlinks=False)
+                    path = Path(entry.path).relative_to(self._folder).as_posix()
+                    yield RunFile(path=path, size=status.st_size, modified=status.st_mtime)
+
+    def _logs_above(self) -> list[RunFile]:
+        """The step logs of the store that this folder is an adapter version of: ``STORE/logs`` beside ``STORE/adapter/...``."""
+        folder = self._folder.resolve()
+        for depth, parent in enumerate(list(folder.parents)[:3], start=1):
+            if folder.relative_to(parent).parts[0] == "adapter" and (parent / "logs").is_dir():
+                climb = "/".join([".."] * depth)
+                return [
+                    RunFile(path=f"{climb}/logs/{path.name}", size=path.stat().st_size, modified=path.stat().st_mtime)
+                    for path in sorted((parent / "logs").glob("train-*.jsonl"))
+                    if path.is_file()
+                ]
+        return []
+
+    def _nothing_found(self) -> str:
+        looked_for = "looked for trainer_state.json, *.jsonl step logs, training_state.pt, optimizer.pt and other torch checkpoints"
+        return f"nothing to judge in it: {'it is empty' if not self.files else 'no training log or checkpoint'}; {looked_for}"
+
+    def _annotation(self) -> dict[str, Any] | None:
+        path = self._folder / HEALTH_FOLDER / ANNOTATION_FILE
+        try:
+            if path.stat().st_size > _MAX_ANNOTATION_BYTES:
+                return None
+            document = json.loads(path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except PermissionError as error:
+            raise StoreRefused(f"{printable(path)}: no permission to read it") from error
+        except (OSError, ValueError, RecursionError):
+            return None
+        if not isinstance(document, dict) or document.get("schema") != ANNOTATION_SCHEMA:
+            return None
+        return document
+
+
+def _file_names(document: dict[str, Any] | None) -> list[str]:
+    """The names of our files that an earlier annotation lists; only plain names, whatever somebody wrote there."""
+    names = document.get("files") if document else None
+    if not isinstance(names, list):
+        return []
+    return [name for name in names if isinstance(name, str) and name.isprintable() and name not in ("", ".", "..") and not {"/", "\\"} & {*name}]
+
+
+def _json(document: dict[str, Any]) -> bytes:
+    return (json.dumps(document, indent=1, sort_keys=True) + "\n").encode()
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Write a file so that it is there whole, or as it was."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_bytes(content)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

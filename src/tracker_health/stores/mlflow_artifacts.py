@@ -1,0 +1,239 @@
+"""The artifacts of an MLflow run and of the models that it logged, listed when asked for and fetched when read."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from inspect import signature
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from tracker_health.errors import ReadError, RunError, RunNotFound
+from tracker_health.evidence import Part, Problem, Request
+from tracker_health.stores.files import FileEvidence, RunFile, read_files
+from tracker_health.stores.mlflow_connection import translated
+from tracker_health.text import printable
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+HEALTH_FOLDER = "health"
+MAX_ENTRIES = 5_000
+MAX_DEPTH = 8
+MAX_MODELS = 10
+_DELETED = frozenset({"RESOURCE_DOES_NOT_EXIST"})
+_CHECKPOINT_PARTS = (Part.OPTIMIZER_STATE, Part.SECOND_MOMENTS, Part.OPTIMIZER_STEPS, Part.DLM_CHECKPOINT, Part.WEIGHTS)
+
+
+@dataclass(frozen=True)
+class _Root:
+    """A place with artifacts: where they appear in the tree, and MLflow's repository object for them."""
+
+    prefix: str
+    repository: Any
+
+
+@dataclass(frozen=True)
+class _Listing:
+    files: tuple[RunFile, ...] = ()
+    origins: dict[str, tuple[_Root, str]] = field(default_factory=dict)
+    problem: str = ""
+    truncated: bool = False
+
+
+class ArtifactTree:
+    """The files of a run's artifacts, all but our own, sorted by path.
+
+    A ``FileTree``. ``max_download`` bounds the bytes fetched from elsewhere; what is on this machine is read in place.
+    """
+
+    def __init__(self, client: MlflowClient, run: Any, uri: str) -> None:
+        self._client = client
+        self._run = run
+        self._uri = uri
+        self._above_limit: list[str] = []
+        self._fetched: dict[str, Path] = {}
+        self._spent = 0
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self.max_download = Request.max_download
+
+    @property
+    def files(self) -> tuple[RunFile, ...]:
+        return self._listing.files
+
+    @property
+    def problem(self) -> str:
+        """Why the artifacts could not be listed, empty when they could."""
+        return self._listing.problem
+
+    def local(self, file: RunFile) -> Path:
+        """Where the file can be read.
+
+        Raises:
+            ReadError: it cannot be fetched, or lies beyond the download limit.
+        """
+        root, path = self._listing.origins[file.path]
+        with translated(f"the artifact {printable(file.path)} could not be fetched", self._uri, otherwise=ReadError):
+            if is_local(root.repository):
+                return Path(root.repository.download_artifacts(path))
+            if file.path not in self._fetched:
+                self._fetched[file.path] = self._fetch(root, path, file)
+        return self._fetched[file.path]
+
+    def evidence(self, request: Request, *, logs: bool) -> FileEvidence:
+        """What the artifacts give; a part whose files lie beyond the download limit is missing with that reason."""
+        self.max_download = request.max_download
+        self._above_limit.clear()
+        found = read_files(self, request, logs=logs)
+        self._explain_limit(found)
+        self._report_listing(request, found, logs=logs)
+        return found
+
+    def close(self) -> None:
+        """Delete what was downloaded."""
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
+        self._fetched.clear()
+        self._spent = 0
+
+    @cached_property
+    def _listing(self) -> _Listing:
+        found: dict[str, tuple[RunFile, _Root, str]] = {}
+        problem, truncated = "", False
+        try:
+            for file, root, path in self._walk_roots():
+                if len(found) >= MAX_ENTRIES:
+                    truncated = True
+                    break
+                found.setdefault(file.path, (file, root, path))
+        except RunError as error:
+            problem = str(error)
+        kept = {path: entry for path, entry in found.items() if not _is_pickled_model(path, found)}
+        return _Listing(
+            files=tuple(kept[path][0] for path in sorted(kept)),
+            origins={path: (root, inner) for path, (_, root, inner) in kept.items()},
+            problem=problem,
+            truncated=truncated,
+        )
+
+    def _walk_roots(self) -> Iterator[tuple[RunFile, _Root, str]]:
+        with translated("the artifacts could not be listed", self._uri):
+            for root in self._roots():
+                for entry in _walk(root.repository):
+                    path = str(PurePosixPath(root.prefix, entry.path))
+                    yield RunFile(path=path, size=entry.file_size or 0), root, entry.path
+
+    def _roots(self) -> Iterator[_Root]:
+        yield _Root("", repository_of(self._run.info.artifact_uri, self._uri))
+        models = list(self._models())
+        names = Counter(model.name for model, _ in models)
+        for model, step in models:
+            # A model's artifacts are found below its name, as MLflow itself shows them.
+            name = model.name if names[model.name] == 1 else f"{model.name}-{step}"
+            prefix = name if _is_plain(name) else str(model.model_id)
+            yield _Root(prefix, repository_of(model.artifact_location, self._uri))
+
+    def _models(self) -> Iterator[tuple[Any, int]]:
+        """The newest models that the run logged, with the step. In MLflow 2 they are artifacts of the run itself."""
+        outputs = getattr(getattr(self._run, "outputs", None), "model_outputs", None) or []
+        for output in sorted(outputs, key=lambda output: int(output.step))[-MAX_MODELS:]:
+            with suppress(RunNotFound), translated("a logged model", self._uri, absent=_DELETED):
+                yield self._client.get_logged_model(output.model_id), output.step
+
+    def _fetch(self, root: _Root, path: str, file: RunFile) -> Path:
+        if self._spent + file.size > self.max_download:
+            reason = (
+                f"{printable(file.path)} has {_size(file.size)}: with what was fetched before, that is above the limit "
+                f"of {_size(self.max_download)}; raise it with --max-download"
+            )
+            self._above_limit.append(reason)
+            raise ReadError(reason)
+        if self._folder is None:
+            self._folder = tempfile.TemporaryDirectory(prefix="tracker-health-")
+        target = Path(self._folder.name) / str(len(self._fetched))
+        # Not download_artifacts: it draws a progress bar on the terminal, and first asks whether the file is a folder.
+        root.repository._download_file(path, str(target))  # noqa: SLF001
+        self._spent += max(file.size, target.stat().st_size)
+        return target
+
+    def _explain_limit(self, found: FileEvidence) -> None:
+        """Make of what the limit took away a skip, not an error."""
+        for problem in [problem for problem in found.problems if problem.message in self._above_limit]:
+            found.problems.remove(problem)
+            # Without roles it was one of several files that may hold a checkpoint: no loss if another did.
+            lost = problem.roles or (_CHECKPOINT_PARTS if found.optimizer is None else ())
+            found.missing = dict.fromkeys(lost, problem.message) | found.missing
+
+    def _report_listing(self, request: Request, found: FileEvidence, *, logs: bool) -> None:
+        if self._listing.problem:
+            # Whether there was evidence cannot be said: a rule that needs it must not pass over that in silence.
+            roles = {*request.parts, *(("train_loss", "val_loss") if logs else ())}
+            found.problems.append(Problem(source="artifacts", message=self._listing.problem, roles=frozenset(roles)))
+        if self._listing.truncated:
+            message = f"more than {MAX_ENTRIES} files; the others were not looked at"
+            found.problems.append(Problem(source="artifacts", message=message))
+
+
+def repository_of(artifact_uri: str, tracking_uri: str) -> Any:
+    """MLflow's object for an artifact location."""
+    # Not the client's: it keeps one per run id in the process, whatever the tracking URI.
+    from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+    from mlflow.store.artifact.mlflow_artifacts_repo import MlflowArtifactsRepository
+    from mlflow.utils.uri import add_databricks_profile_info_to_artifact_uri
+
+    location = add_databricks_profile_info_to_artifact_uri(artifact_uri, tracking_uri)  # type: ignore[no-untyped-call]
+    if "tracking_uri" in signature(get_artifact_repository).parameters:
+        return get_artifact_repository(location, tracking_uri=tracking_uri)
+    if location.startswith("mlflow-artifacts:"):
+        # MLflow before 3.2 would look for the server at the process's own tracking URI.
+        location = MlflowArtifactsRepository.resolve_uri(location, tracking_uri)  # type: ignore[no-untyped-call]
+    return get_artifact_repository(location)
+
+
+def is_local(repository: Any) -> bool:
+    """Whether the artifacts lie on this machine, to be read in place."""
+    from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository
+
+    return isinstance(repository, LocalArtifactRepository)
+
+
+def _walk(repository: Any) -> Iterator[Any]:
+    """MLflow's entries for all files, folder by folder; each folder once, whatever the listing says."""
+    folders = [("", 0)]
+    seen = 0
+    while folders:
+        folder, depth = folders.pop(0)
+        for entry in repository.list_artifacts(folder or None):
+            seen += 1
+            if seen > 2 * MAX_ENTRIES:
+                return
+            inside = entry.path.startswith(f"{folder}/") if folder else True
+            if not inside or not _is_plain(entry.path):
+                continue
+            if not entry.is_dir:
+                yield entry
+            elif depth < MAX_DEPTH and entry.path != HEALTH_FOLDER and PurePosixPath(entry.path).name != "traces":
+                folders.append((entry.path, depth + 1))
+
+
+def _is_plain(path: str) -> bool:
+    """Whether a path stays below where it starts. Paths come from servers and from model names."""
+    return "\\" not in path and "\0" not in path and not {"", ".", ".."}.intersection(path.split("/"))
+
+
+def _is_pickled_model(path: str, paths: dict[str, Any]) -> bool:
+    """MLflow's pickled PyTorch module (``data/model.pth`` beside an ``MLmodel``), which never holds optimizer state."""
+    module = "data/model.pth"
+    return path.endswith(module) and f"{path.removesuffix(module)}MLmodel" in paths
+
+
+def _size(count: int) -> str:
+    for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= factor:
+            return f"{count / factor:.1f} {unit}"
+    return f"{count} bytes"

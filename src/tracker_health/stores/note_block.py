@@ -1,0 +1,35 @@
+"""Our block in a run's description: put in, replaced and taken out, without a byte of the user's text changed."""
+
+from __future__ import annotations
+
+import re
+
+BEGIN = "<!-- tracker-health:begin -->"
+END = "<!-- tracker-health:end -->"
+MAX_DESCRIPTION = 8_000
+"""Characters that MLflow keeps of a description; it cuts off the rest without a word."""
+
+_BLANK_LINE = "\n\n"
+_BLOCK = re.compile(rf"^{re.escape(BEGIN)}\r?\n.*?^{re.escape(END)}", re.DOTALL | re.MULTILINE)
+
+
+def with_note(text: str, note: str, limit: int = MAX_DESCRIPTION) -> str:
+    """The description ``text`` with ``note`` as its block, or without a block when ``note`` is empty.
+
+    A block that is there is replaced in place; a new one follows the user's text after a blank line. The block is left
+    out when it and the user's text exceed ``limit`` characters. A text with broken markers (one alone, several, not at
+    the start of a line) is returned as it is: where our block would begin and end in it, nobody can say.
+    """
+    if text.count(BEGIN) > 1 or text.count(END) > 1:
+        return text
+    found = _BLOCK.search(text)
+    if found is None and (BEGIN in text or END in text):
+        return text
+    if found is None:
+        before, after = (text + _BLANK_LINE if text else ""), ""
+    else:
+        before, after = text[: found.start()], text[found.end() :]
+    # A marker inside the note would end the block early.
+    block = f"{BEGIN}\n{note.replace('<!--', '&lt;!--')}\n{END}"
+    result = before + block + after
+    return result if note and len(result) <= limit else before.removesuffix(_BLANK_LINE) + after

@@ -1,0 +1,47 @@
+"""What several tests share: folders as trainers leave them, and a report's schema."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="session")
+def valid_report() -> Callable[[Any], None]:
+    """Raises unless a document fits the published schema, as strict JSON."""
+    schema = json.loads((ROOT / "docs" / "report.schema.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    validator = jsonschema.Draft202012Validator(schema)
+
+    def validate(document: Any) -> None:
+        json.dumps(document, allow_nan=False)
+        validator.validate(document)
+
+    return validate
+
+
+@pytest.fixture
+def write_log(tmp_path: Path) -> Callable[..., Path]:
+    """Writes a JSON lines step log of losses into a run folder, and gives the folder."""
+
+    def write(losses: Iterable[float], folder: str = "run", name: str = "train_log.jsonl", **more: Any) -> Path:
+        run = tmp_path / folder
+        run.mkdir(exist_ok=True)
+        lines = [json.dumps({"step": step, "loss": loss, **more}) for step, loss in enumerate(losses, start=1)]
+        (run / name).write_text("\n".join(lines) + "\n")
+        return run
+
+    return write
+
+
+@pytest.fixture
+def healthy_losses() -> list[float]:
+    """A clean descent from 2.3 to 0.1 in 200 steps, with a little wobble."""
+    return [0.1 + 2.2 * 0.98**step + 0.01 * (step % 3 - 1) for step in range(200)]

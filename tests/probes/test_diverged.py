@@ -1,0 +1,181 @@
+"""LOS004."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+CODE = "LOS004"
+
+
+def median(values):
+    ordered, half = sorted(values), len(values) // 2
+    return ordered[half] if len(values) % 2 else (ordered[half - 1] + ordered[half]) / 2
+
+
+def noise_of(values):
+    return 1.4826 * median([abs(b - a) for a, b in zip(values, values[1:], strict=False)]) / math.sqrt(2)
+
+
+def naive(losses):
+    """The measured numbers, and how far each of the two conditions is from holding (above 0: it holds)."""
+    n = len(losses)
+    size = max(min(5, n // 4), round(0.05 * n))
+    blocks, rest = [], list(losses)
+    while len(rest) >= 2 * size:
+        blocks.insert(0, median(rest[-size:]))
+        rest = rest[:-size]
+    blocks.insert(0, median(rest))
+    noise = noise_of(losses)
+    early = max(noise, noise_of(losses[: max(20, 2 * size)]))
+    head = median(losses[:size])
+    start = losses[0] if head - losses[0] > 4 * early else head
+    low, end, high = min(blocks), blocks[-1], max(blocks)
+    descent = max(start - low, 0.2 * abs(low))
+    rise = end - low - max(0.15 * descent, 4 * noise, 0)
+    climb = high - start - max(0.5 * abs(start), 4 * noise, 0)
+    return {"start": start, "best": low, "end": end, "peak": high, "noise": noise}, rise, climb
+
+
+def assert_as_naive(losses, make, judge):
+    measured, rise, climb = naive(losses)
+    scale = 1e-9 * max(abs(loss) for loss in losses)
+    assume(all(margin == 0 or abs(margin) > scale for margin in (rise, climb)))
+    result = judge(CODE, make.evidence(losses))
+    expected = ("fail" if len(losses) >= 20 else "warn") if rise > 0 or climb > 0 else "pass"
+    assert result.verdict == expected
+    for name, value in measured.items():
+        assert result.measured[name] == pytest.approx(value, rel=1e-9, abs=scale)
+
+
+@given(losses=st.lists(st.floats(-100, 100), min_size=8, max_size=150))
+def test_against_plain_python(losses, make, judge):
+    assert_as_naive(losses, make, judge)
+
+
+@given(seed=st.integers(0, 10**6), n=st.integers(8, 400), bend=st.floats(-2, 2), noise=st.floats(0, 0.3))
+def test_curves_against_plain_python(seed, n, bend, noise, make, judge):
+    rng = np.random.default_rng(seed)
+    curve = 1 + 3 * np.exp(-5 * np.arange(n) / n) + bend * np.clip(np.arange(n) / n - 0.5, 0, 1)
+    assert_as_naive((curve + noise * rng.standard_normal(n)).tolist(), make, judge)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_healthy(healthy_name, seed, healthy, make, judge):
+    result = judge(CODE, make.evidence(getattr(healthy, healthy_name)(seed)))
+    assert result.verdict == "pass", result.message
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("name", ["exploding", "drifting_up", "rescued_explosion", "from_the_start"])
+def test_sick(name, seed, sick, make, judge):
+    result = judge(CODE, make.evidence(getattr(sick, name)(seed)))
+    assert (result.verdict, result.confidence) == ("fail", "high")
+    assert result.steps
+
+
+def test_the_message_and_the_remedy_hold_the_numbers(sick, make, judge):
+    losses = sick.exploding()
+    result = judge(CODE, make.evidence(losses, steps=np.arange(400) * 10))
+    best, end = result.measured["best_step"], result.measured["end"]
+    assert 1000 <= best < 2500
+    assert f"around step {best}" in result.message
+    assert f"{end:.4g}" in result.message
+    assert f"step {best}" in result.remedy
+
+
+def test_an_explosion_that_decay_rescued_is_told_as_such(sick, make, judge):
+    result = judge(CODE, make.evidence(sick.rescued_explosion()))
+    assert result.measured["end"] < result.measured["start"]
+    assert f"climbed from {result.measured['start']:.4g} to {result.measured['peak']:.4g}" in result.message
+    assert "came down" in result.message
+
+
+def step_up(share, n=200):
+    """Noiseless: 3 falls to 2 and ends at 2 + share."""
+    return np.concatenate([np.linspace(3.0, 2.0, n // 2), np.full(n // 4, 2.0), np.full(n // 4, 2.0 + share)])
+
+
+@pytest.mark.parametrize(("share", "verdict"), [(0.10, "pass"), (0.142, "pass"), (0.155, "fail"), (0.5, "fail")])
+def test_boundary_of_the_rise(share, verdict, make, judge):
+    """The first level is the median of the first 5 %, so that the descent is a little less than 1."""
+    assert judge(CODE, make.evidence(step_up(share)), sigmas=0).verdict == verdict
+
+
+def levels(*values, size=10):
+    return np.repeat(np.array(values, dtype=float), size)
+
+
+@pytest.mark.parametrize(("end", "verdict"), [(2.15, "pass"), (2.1500001, "fail"), (2.0, "pass")])
+def test_exact_boundary_of_the_rise(end, verdict, make, judge):
+    """A descent of 1 from 3 to 2, no noise: a rise of exactly 0.15 does not count."""
+    losses = levels(3.0, *[2.0] * 18, end)
+    share = (2.15 - 2.0) / 1.0
+    assert judge(CODE, make.evidence(losses), rise_share=share).verdict == verdict
+
+
+@pytest.mark.parametrize(("peak", "verdict"), [(6.0, "pass"), (6.0000001, "fail")])
+def test_exact_boundary_of_the_climb(peak, verdict, make, judge):
+    losses = levels(4.0, peak, *[1.0] * 18)
+    assert judge(CODE, make.evidence(losses)).verdict == verdict
+
+
+@pytest.mark.parametrize("n", [8, 12, 19, 20, 60])
+def test_below_20_points_it_is_unsure(n, make, judge):
+    result = judge(CODE, make.evidence([*np.linspace(3, 1, n - n // 2), *np.linspace(20, 21, n // 2)]))
+    assert result.verdict == ("warn" if n < 20 else "fail")
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 7])
+def test_below_8_points_it_is_skipped(n, make, judge):
+    assert judge(CODE, make.evidence(np.arange(float(n)) + 1)).verdict == "SkippedProbe"
+
+
+def test_nan_are_left_to_los001(make, judge):
+    losses = np.where(np.arange(400) % 3, 2.0, np.nan)
+    assert judge(CODE, make.evidence(losses)).verdict == "pass"
+    assert judge(CODE, make.evidence(np.full(100, np.nan))).verdict == "SkippedProbe"
+
+
+@pytest.mark.parametrize("value", [0.0, 2.3, -1.0, 1e-30, 1e30])
+def test_constant(value, make, judge):
+    assert judge(CODE, make.evidence(np.full(100, value))).verdict == "pass"
+
+
+def test_a_spike_at_the_very_end_is_no_divergence(healthy, make, judge):
+    losses = healthy.descent(n=300)
+    losses[-2:] *= 30
+    assert judge(CODE, make.evidence(losses)).verdict == "pass"
+
+
+def test_logs_of_every_tenth_step(healthy, sick, make, judge):
+    steps = np.arange(0, 400, 10)
+    assert judge(CODE, make.evidence(healthy.descent()[::10], steps=steps)).verdict == "pass"
+    assert judge(CODE, make.evidence(sick.exploding()[::10], steps=steps)).verdict == "fail"
+
+
+def test_a_resume_that_writes_over_the_explosion(healthy, sick, make, judge):
+    steps = np.concatenate([np.arange(400), np.arange(240, 400)])
+    losses = np.concatenate([sick.exploding(), healthy.descent()[240:]])
+    assert judge(CODE, make.evidence(losses, steps=steps)).verdict == "pass"
+
+
+@pytest.mark.parametrize("name", ["exploding", "descent", "heavy_noise", "drifting_up", "blips"])
+@given(exponent=st.integers(-60, 60))
+def test_the_unit_of_the_loss_does_not_matter(name, exponent, healthy, sick, make, judge):
+    losses = (getattr(sick, name, None) or getattr(healthy, name))(3)
+    expected = judge(CODE, make.evidence(losses))
+    scaled = judge(CODE, make.evidence(losses * 2.0**exponent))
+    assert scaled.verdict == expected.verdict
+    assert scaled.measured["rise_share"] == expected.measured["rise_share"]
+
+
+@given(losses=st.lists(st.floats(-100, 100), min_size=8, max_size=60), data=st.data())
+def test_higher_thresholds_never_find_more(losses, data, make, judge):
+    limits = {"rise_share": (0.01, 3), "sigmas": (0, 20), "climb_share": (0.01, 3)}
+    lower = {name: data.draw(st.floats(*between)) for name, between in limits.items()}
+    higher = {name: value + data.draw(st.floats(0, 3)) for name, value in lower.items()}
+    if judge(CODE, make.evidence(losses), **lower).verdict == "pass":
+        assert judge(CODE, make.evidence(losses), **higher).verdict == "pass"

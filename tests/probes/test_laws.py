@@ -1,0 +1,191 @@
+"""Laws that hold for every rule, whatever the evidence."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tracker_health.config import Config, preset
+from tracker_health.engine import configured_probes, diagnose
+from tracker_health.evidence import DlmCheckpoint, DlmStepLog, RunInfo, StepUnit
+from tracker_health.probe import thresholds_of
+from tracker_health.registry import probe_classes
+from tracker_health.verdict import Verdict, worst
+
+EVERYTHING = Config(preset="everything", preview_votes=True, measure_only=frozenset())
+ROLES = ("train_loss", "val_loss", "objective_loss", "grad_norm", "learning_rate", "epoch", "global_step", "loss_scale", "kl")
+HUGE = 1.7976931348623157e308
+VALUES = st.one_of(
+    st.floats(),
+    st.sampled_from([0.0, -0.0, 1.0, 2.3, math.nan, math.inf, -math.inf, HUGE, -HUGE, 5e-324, 1e-300, 1e154]),
+    st.floats(0, 10),
+)
+STEPS = st.one_of(st.integers(-2, 60), st.sampled_from([2**63 - 1, -(2**63), 0]))
+FEW = settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+
+
+@st.composite
+def histories(draw, make):
+    """Zero to five series: any values, repeated and backward steps, with and without times."""
+    series = []
+    for role in draw(st.lists(st.sampled_from(ROLES), max_size=5)):
+        n = draw(st.integers(0, 45))
+        pool = draw(st.lists(VALUES, min_size=1, max_size=8))
+        values = draw(st.lists(st.sampled_from(pool), min_size=n, max_size=n))
+        steps = draw(st.none() | st.lists(STEPS, min_size=n, max_size=n))
+        times = draw(st.none() | st.lists(st.floats(0, 5) | st.just(math.nan), min_size=n, max_size=n))
+        unit = draw(st.sampled_from(list(StepUnit)))
+        series.append(make.series(values, steps, role=role, name=f"{role}{len(series)}", times=times, step_unit=unit))
+    return series
+
+
+@st.composite
+def states(draw, make):
+    tensors = []
+    for key in range(draw(st.integers(0, 6))):
+        second = draw(st.none() | VALUES)
+        tensors.append(
+            make.tensor(
+                key,
+                second,
+                name=draw(st.none() | st.text(max_size=20)),
+                shape=draw(st.sampled_from([(4, 4), (16,), (), (0, 3)])),
+                step=draw(st.none() | VALUES),
+                zeros=draw(st.integers(0, 16)),
+                nonfinite=draw(st.integers(0, 2)),
+            )
+        )
+    return make.state(*tensors, global_step=draw(st.none() | st.integers(0, 10**6)))
+
+
+@st.composite
+def evidences(draw, make):
+    state = draw(st.none() | states(make))
+    losses = draw(st.lists(VALUES, max_size=40))
+    log = DlmStepLog(files=("logs/train-1.jsonl",), steps=np.arange(len(losses)), losses=np.array(losses, dtype=np.float64))
+    ghost = None
+    if state is not None:
+        names = draw(st.none() | st.lists(st.sampled_from([f"x.layers.{n}.w" for n in range(4)]), max_size=6))
+        ghost = DlmCheckpoint(state=state, global_step=draw(st.integers(-1, 200)), weight_names=None if names is None else tuple(names))
+    numbers = st.sampled_from(["", "nan", "inf", "-1", "0", "1e400", "100", "3", "x"])
+    params = {name: draw(numbers) for name in draw(st.sets(st.sampled_from(["max_steps", "num_train_epochs", "patience"])))}
+    info = RunInfo(
+        params=params,
+        global_step=draw(st.none() | st.integers(0, 10**6)),
+        epoch=draw(st.none() | VALUES),
+        snapshot=draw(st.booleans()),
+    )
+    return make.evidence(
+        None,
+        *draw(histories(make)),
+        info=info,
+        optimizer=state,
+        dlm_checkpoint=ghost,
+        dlm_step_log=draw(st.sampled_from([None, log])),
+    )
+
+
+@FEW
+@given(data=st.data())
+def test_no_evidence_breaks_a_rule(data, make, report):
+    found = report(data.draw(evidences(make)), EVERYTHING)
+    assert found.errors == ()
+    assert {one.verdict for one in found.results} <= {Verdict.PASS, Verdict.WARN, Verdict.FAIL}
+    assert len(found.results) + len(found.skipped) == len(probe_classes())
+    for one in found.results:
+        assert 0.0 <= one.score <= 1.0
+        assert one.confidence in ("high", "medium", "low")
+    for one in found.skipped:
+        assert one.reason
+
+
+@FEW
+@given(values=st.lists(VALUES, max_size=60), steps=st.lists(STEPS, min_size=60, max_size=60))
+def test_no_loss_history_breaks_a_rule(values, steps, make, report):
+    for given_steps in (None, steps[: len(values)]):
+        assert report(make.evidence(make.series(values, given_steps)), EVERYTHING).errors == ()
+
+
+@FEW
+@given(data=st.data())
+def test_the_same_evidence_gives_the_same_report(data, make):
+    evidence = data.draw(evidences(make))
+    once, again = (json.dumps(diagnose(evidence, EVERYTHING).to_json(), allow_nan=False) for _ in range(2))
+    assert once == again
+
+
+@FEW
+@given(data=st.data())
+def test_judging_changes_no_array(data, make):
+    evidence = data.draw(evidences(make))
+    before = [(series.values.copy(), series.steps.copy()) for series in evidence.series]
+    diagnose(evidence, EVERYTHING)
+    for series, (values, steps) in zip(evidence.series, before, strict=True):
+        assert np.array_equal(series.values, values, equal_nan=True)
+        assert np.array_equal(series.steps, steps)
+
+
+@FEW
+@given(data=st.data())
+def test_the_verdict_is_the_worst_of_the_voters(data, make):
+    config = data.draw(st.sampled_from([preset("default"), preset("strict"), preset("dlm"), EVERYTHING]))
+    found = diagnose(data.draw(evidences(make)), config)
+    voters = [one for one in found.results if one.votes]
+    vouched = any(probe.vouches for probe in configured_probes(config) for one in voters if one.code == probe.code)
+    expected = worst(one.verdict for one in voters)
+    assert found.verdict == (Verdict.SKIP if expected in (Verdict.PASS, Verdict.SKIP) and not vouched else expected)
+    if found.verdict in (Verdict.PASS, Verdict.WARN, Verdict.FAIL):
+        assert found.score == min(one.score for one in voters)
+    else:
+        assert found.score is None
+
+
+VERDICTS = st.sampled_from(list(Verdict))
+
+
+@given(one=VERDICTS, two=VERDICTS, three=VERDICTS)
+def test_worst_is_a_lattice(one, two, three):
+    assert worst([one, one]) == one
+    assert worst([one, two]) == worst([two, one])
+    assert worst([worst([one, two]), three]) == worst([one, worst([two, three])])
+    assert worst([one, Verdict.SKIP]) == one
+    assert worst([one, Verdict.FAIL]) == Verdict.FAIL
+    assert worst([one, two]).rank == max(one.rank, two.rank)
+
+
+def test_the_one_order():
+    order = sorted(Verdict, key=lambda verdict: verdict.rank)
+    assert order == [Verdict.SKIP, Verdict.PASS, Verdict.WARN, Verdict.ERROR, Verdict.FAIL]
+    assert [verdict.severity for verdict in order] == [None, 0, 1, 2, 3]
+    assert worst([]) is Verdict.SKIP
+
+
+@pytest.mark.parametrize("probe", probe_classes(), ids=lambda probe: probe.name)
+def test_defaults_lie_within_their_own_bounds(probe):
+    configured = probe()
+    for name, (kind, threshold) in thresholds_of(probe).items():
+        value = getattr(configured, name)
+        assert threshold.problem_with(value) is None
+        assert isinstance(value, kind)
+        assert threshold.meaning
+        assert threshold.source
+
+
+@pytest.mark.parametrize("name", ["exploding", "at_chance", "masked_zeros", "memorised", "from_the_start", "drifting_up"])
+@given(exponent=st.integers(-40, 40))
+@settings(max_examples=20)
+def test_the_unit_of_the_loss_changes_no_verdict(name, exponent, sick, make, report):
+    losses = getattr(sick, name)()
+    plain, scaled = (report(make.evidence(one)) for one in (losses, losses * 2.0**exponent))
+    assert [(one.code, one.verdict) for one in plain.results] == [(one.code, one.verdict) for one in scaled.results]
+
+
+@given(offset=st.integers(0, 10**9), stride=st.integers(1, 1000))
+@settings(max_examples=30)
+def test_the_step_axis_changes_no_verdict_but_confidence(offset, stride, sick, make, report):
+    losses = sick.exploding()
+    found = report(make.evidence(losses, steps=offset + stride * np.arange(len(losses))))
+    assert found.verdict is Verdict.FAIL

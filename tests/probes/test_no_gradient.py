@@ -1,0 +1,123 @@
+"""OPT003."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+CODE = "OPT003"
+
+
+def test_healthy(make, judge):
+    state = make.state(*(make.tensor(key, 1e-7) for key in range(6)))
+    result = judge(CODE, make.evidence(optimizer=state))
+    assert result.verdict == "pass"
+    assert "all 6 parameters" in result.message
+
+
+def test_one_dead_matrix(make, judge):
+    tensors = [make.tensor(key, 0.0 if key == 3 else 1e-6, name=f"layers.{key}.weight") for key in range(6)]
+    result = judge(CODE, make.evidence(optimizer=make.state(*tensors)))
+    assert result.verdict == "fail"
+    assert "1 of 6 parameters: layers.3.weight" in result.message
+    assert result.measured["dead_tensors"] == 1
+
+
+def test_all_dead(make, judge):
+    tensors = [make.tensor(0, 0.0), make.tensor(1, 0.0, shape=(4,))]
+    result = judge(CODE, make.evidence(optimizer=make.state(*tensors)))
+    assert result.verdict == "fail"
+    assert "any of the 2 parameters" in result.message
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("norm.bias", (16,)),
+        (None, (16,)),
+        ("scale", ()),
+        ("model.embed_tokens.weight", (100, 8)),
+        ("transformer.wte.weight", (100, 8)),
+        ("lm_head.weight", (100, 8)),
+        ("embeddings.position_embeddings.weight", (100, 8)),
+    ],
+)
+def test_exempt_while_others_learn(name, shape, make, judge):
+    state = make.state(make.tensor(0, 1e-6), make.tensor(1, 0.0, name=name, shape=shape))
+    result = judge(CODE, make.evidence(optimizer=state))
+    assert result.verdict == "pass"
+    assert result.measured["exempt_tensors"] == 1
+    assert "1 exempt" in result.message
+
+
+@pytest.mark.parametrize("name", ["layers.0.ember.weight", "remembered.weight", "head.weight", "membrane"])
+def test_names_that_only_look_like_embeddings(name, make, judge):
+    state = make.state(make.tensor(0, 1e-6), make.tensor(1, 0.0, name=name))
+    assert judge(CODE, make.evidence(optimizer=state)).verdict == "fail"
+
+
+def test_an_unnamed_embedding_of_which_few_rows_were_seen(make, judge):
+    seen = make.tensor(1, 1e-9, shape=(10_000, 8), zeros=79_990)
+    assert judge(CODE, make.evidence(optimizer=make.state(make.tensor(0), seen))).verdict == "pass"
+
+
+@pytest.mark.parametrize(("zeros", "verdict"), [(9989, "pass"), (9990, "fail"), (10_000, "fail")])
+def test_boundary_of_the_share(zeros, verdict, make, judge):
+    tensor = make.tensor(1, 1e-9, name="w", shape=(100, 100), zeros=zeros)
+    assert judge(CODE, make.evidence(optimizer=make.state(make.tensor(0), tensor))).verdict == verdict
+
+
+@pytest.mark.parametrize(("step", "verdict"), [(1.0, "SkippedProbe"), (49.0, "SkippedProbe"), (50.0, "fail")])
+def test_boundary_of_the_steps(step, verdict, make, judge):
+    """LoRA's second factor begins at 0, so that the first factor has no gradient in the first step."""
+    state = make.state(make.tensor(0, 0.0, step=step), global_step=int(step))
+    assert judge(CODE, make.evidence(optimizer=state)).verdict == verdict
+
+
+def test_a_parameter_that_joined_late_is_left_out(make, judge):
+    state = make.state(make.tensor(0, 1e-6, step=500.0), make.tensor(1, 0.0, step=3.0))
+    result = judge(CODE, make.evidence(optimizer=state))
+    assert (result.verdict, result.measured["tensors"]) == ("pass", 1)
+
+
+def test_an_empty_parameter_is_left_out(make, judge):
+    state = make.state(make.tensor(0, 1e-6), make.tensor(1, 0.0, shape=(0, 4)))
+    assert judge(CODE, make.evidence(optimizer=state)).measured["tensors"] == 1
+
+
+def test_nan_is_not_zero(make, judge):
+    state = make.state(make.tensor(0, 1e-6), make.tensor(1, nonfinite=4, zeros=12))
+    assert judge(CODE, make.evidence(optimizer=state)).verdict == "pass"
+
+
+def test_without_steps_in_the_state_the_global_step_counts(make, judge):
+    silent = make.tensor(0, 0.0, step=None)
+    assert judge(CODE, make.evidence(optimizer=make.state(silent, global_step=1000))).verdict == "fail"
+    assert judge(CODE, make.evidence(optimizer=make.state(silent, global_step=10))).verdict == "SkippedProbe"
+
+
+@given(
+    tensors=st.lists(
+        st.tuples(st.integers(0, 100), st.sampled_from([(10, 10), (100,)]), st.floats(0, 200)), min_size=1, max_size=12
+    ),
+    share=st.floats(0.01, 1.0),
+)
+def test_against_plain_python(tensors, share, make, judge):
+    built = [
+        make.tensor(key, 0.0, name=f"layer{key}.weight", shape=shape, zeros=zeros, step=step)
+        for key, (zeros, shape, step) in enumerate(tensors)
+    ]
+    result = judge(CODE, make.evidence(optimizer=make.state(*built)), zero_share=share)
+    trained = [(zeros, shape) for zeros, shape, step in tensors if step >= 50]
+    silent = [(zeros, shape) for zeros, shape in trained if zeros >= share * 100]
+    dead = silent if len(silent) == len(trained) else [one for one in silent if len(one[1]) > 1]
+    assert result.verdict == ("SkippedProbe" if not trained else "fail" if dead else "pass")
+    if trained:
+        assert result.measured["dead_tensors"] == len(dead)
+
+
+@given(zeros=st.lists(st.integers(0, 16), min_size=1, max_size=10), one=st.floats(0.01, 1.0), other=st.floats(0.01, 1.0))
+def test_a_higher_share_never_finds_more(zeros, one, other, make, judge):
+    state = make.state(*(make.tensor(key, 1e-6, zeros=count) for key, count in enumerate(zeros)))
+    lower, higher = sorted([one, other])
+    if judge(CODE, make.evidence(optimizer=state), zero_share=lower).verdict == "pass":
+        assert judge(CODE, make.evidence(optimizer=state), zero_share=higher).verdict == "pass"

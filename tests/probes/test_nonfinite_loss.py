@@ -1,0 +1,112 @@
+"""LOS001."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+CODE = "LOS001"
+LOSSES = st.lists(st.sampled_from([1.0, 2.0, -3.0, math.nan, math.inf, -math.inf]), min_size=1, max_size=300)
+
+
+def naive(losses, max_share=0.01, tail_share=0.1):
+    bad = [index for index, loss in enumerate(losses) if math.isnan(loss) or math.isinf(loss)]
+    tail = max(1, round(len(losses) * tail_share))
+    if not bad:
+        return "pass", 0
+    dead = len(bad) / len(losses) >= max_share or bad[-1] >= len(losses) - tail
+    return ("fail" if dead else "warn"), len(bad)
+
+
+@given(losses=LOSSES)
+def test_against_plain_python(losses, make, judge):
+    result = judge(CODE, make.evidence(losses))
+    assert (result.verdict, result.measured["nonfinite"]) == naive(losses)
+
+
+@given(losses=LOSSES, max_share=st.floats(0.001, 1.0), tail_share=st.floats(0.001, 1.0))
+def test_other_thresholds_against_plain_python(losses, max_share, tail_share, make, judge):
+    result = judge(CODE, make.evidence(losses), max_share=max_share, tail_share=tail_share)
+    assert result.verdict == naive(losses, max_share, tail_share)[0]
+
+
+def test_healthy(healthy_name, healthy, make, judge):
+    result = judge(CODE, make.evidence(getattr(healthy, healthy_name)()))
+    assert result.verdict == "pass"
+    assert result.measured["nonfinite"] == 0
+
+
+def test_nan_from_step_800_on(sick, make, judge):
+    result = judge(CODE, make.evidence(sick.nan_at_800()))
+    assert result.verdict == "fail"
+    assert "200 of 1000 points" in result.message
+    assert "step 800" in result.message
+    assert "step 799" in result.remedy
+    assert result.steps[0] == 800
+    assert len(result.steps) == 100
+
+
+def test_one_nan_with_a_finite_tail_is_a_warning(healthy, make, judge):
+    losses = healthy.descent(n=400)
+    losses[120] = np.nan
+    result = judge(CODE, make.evidence(losses))
+    assert result.verdict == "warn"
+    assert result.steps == (120,)
+    assert "finite again" in result.message
+
+
+@pytest.mark.parametrize(("bad", "verdict"), [(1, "warn"), (2, "fail"), (3, "fail")])
+def test_boundary_of_the_share(bad, verdict, make, judge):
+    losses = np.ones(200)
+    losses[10 : 10 + bad] = np.inf
+    assert judge(CODE, make.evidence(losses)).verdict == verdict
+
+
+@pytest.mark.parametrize(("index", "verdict"), [(899, "warn"), (900, "fail"), (999, "fail")])
+def test_boundary_of_the_tail(index, verdict, make, judge):
+    losses = np.ones(1000)
+    losses[index] = np.nan
+    assert judge(CODE, make.evidence(losses)).verdict == verdict
+
+
+def test_a_nan_that_a_resume_wrote_over_is_no_finding(make, judge):
+    losses = [3.0, 2.5, np.nan, np.nan, 2.4, 2.2, 2.0]
+    result = judge(CODE, make.evidence(losses, steps=[0, 1, 2, 3, 2, 3, 4]))
+    assert result.verdict == "pass"
+    assert result.measured["points"] == 5
+
+
+def test_the_newest_value_by_time_counts_whatever_the_order(make, judge):
+    steps, times = [0, 1, 2, 2], [10.0, 20.0, 40.0, 30.0]
+    stale_nan = make.series([3.0, 2.0, 1.0, np.nan], steps, times=times)
+    fresh_nan = make.series([3.0, 2.0, np.nan, 1.0], steps, times=times)
+    assert judge(CODE, make.evidence(stale_nan)).verdict == "pass"
+    assert judge(CODE, make.evidence(fresh_nan)).verdict == "fail"
+
+
+def test_a_nan_hidden_behind_the_latest_value_is_found(make, judge):
+    """A summary appended at step 0 after the run is the newest value of step 0 and of no other."""
+    losses = [3.0, 2.0, np.nan, 1.0, 1.0, 1.36]
+    assert judge(CODE, make.evidence(losses, steps=[0, 1, 2, 3, 4, 0])).verdict == "fail"
+
+
+@pytest.mark.parametrize("role", ["val_loss", "objective_loss"])
+def test_the_other_losses_are_judged_too_and_the_worst_is_told(role, make, judge):
+    other = make.series([1.0, np.nan], role=role, name="the/other")
+    result = judge(CODE, make.evidence([3.0, 2.0, 1.0], other))
+    assert result.verdict == "fail"
+    assert "the/other" in result.message
+
+
+def test_an_empty_series_beside_a_good_one(make, judge):
+    assert judge(CODE, make.evidence([1.0], make.series([], role="val_loss"))).verdict == "pass"
+
+
+def test_one_point(make, judge):
+    assert judge(CODE, make.evidence([1.0])).verdict == "pass"
+    result = judge(CODE, make.evidence([np.nan]))
+    assert result.verdict == "fail"
+    assert "1 of 1 point " in result.message
+    assert "very first value" in result.remedy

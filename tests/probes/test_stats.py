@@ -1,0 +1,104 @@
+"""Every statistic of probes/_stats.py against plain Python, with the definition written out."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tracker_health.probes._stats import (
+    block_medians,
+    local_noise,
+    longest_run,
+    mann_kendall,
+    median_error,
+    start_level,
+)
+
+VALUES = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=80)
+
+
+def median(values):
+    ordered, half = sorted(values), len(values) // 2
+    return ordered[half] if len(values) % 2 else (ordered[half - 1] + ordered[half]) / 2
+
+
+def close(value):
+    return pytest.approx(value, rel=1e-9, abs=1e-9)
+
+
+@given(VALUES)
+def test_local_noise(values):
+    steps = [abs(b - a) for a, b in zip(values, values[1:], strict=False)]
+    expected = 1.4826 * median(steps) / math.sqrt(2) if steps else 0.0
+    assert local_noise(np.array(values)) == close(expected)
+
+
+def test_local_noise_is_the_standard_deviation_of_normal_noise_and_blind_to_a_slow_trend():
+    rng = np.random.default_rng(0)
+    noise = rng.normal(scale=0.3, size=20_000)
+    assert local_noise(noise) == pytest.approx(0.3, rel=0.03)
+    assert local_noise(noise + np.linspace(0, 100, 20_000)) == pytest.approx(0.3, rel=0.03)
+
+
+@given(VALUES, st.integers(1, 90))
+def test_block_medians(values, size):
+    count = max(1, len(values) // size)
+    blocks, rest = [], list(values)
+    for _ in range(count - 1):
+        blocks.insert(0, median(rest[-size:]))
+        rest = rest[:-size]
+    blocks.insert(0, median(rest))
+    found = block_medians(np.array(values), size)
+    assert found.tolist() == close(blocks)
+    assert len(found) == count
+
+
+@given(VALUES, st.integers(1, 20), st.floats(0, 1e5))
+def test_start_level(values, size, noise):
+    head = median(values[:size])
+    found = start_level(np.array(values), size, noise)
+    assert found == close(values[0] if head - values[0] > 4.0 * noise else head)
+
+
+@given(st.floats(0, 1e6), st.integers(1, 1000))
+def test_median_error(noise, size):
+    assert median_error(noise, size) == pytest.approx(math.sqrt(math.pi / 2) * noise / math.sqrt(size), rel=1e-4)
+
+
+def test_median_error_is_what_medians_do():
+    medians = np.median(np.random.default_rng(1).normal(size=(4000, 51)), axis=1)
+    assert median_error(1.0, 51) == pytest.approx(medians.std(), rel=0.05)
+
+
+@given(st.lists(st.floats(-1e6, 1e6), max_size=40))
+def test_mann_kendall(values):
+    n, score = len(values), 0
+    for i in range(n):
+        for j in range(i + 1, n):
+            score += (values[j] > values[i]) - (values[j] < values[i])
+    variance = n * (n - 1) * (2 * n + 5) / 18
+    expected = 0.0 if n < 3 else (score - (score > 0) + (score < 0)) / math.sqrt(variance)
+    assert mann_kendall(np.array(values)) == close(expected)
+
+
+@given(st.lists(st.floats(-1e6, 1e6), max_size=40))
+def test_mann_kendall_turns_with_the_series(values):
+    assert mann_kendall(np.array(values)) == close(-mann_kendall(-np.array(values)))
+    assert mann_kendall(np.array(values)) == close(-mann_kendall(np.array(values[::-1])))
+
+
+def test_mann_kendall_of_a_straight_fall_of_ten_is_past_three():
+    assert mann_kendall(np.arange(10.0)[::-1]) == pytest.approx(-44 / math.sqrt(125), rel=1e-12)
+    assert mann_kendall(np.ones(10)) == 0.0
+
+
+@given(st.lists(st.booleans(), max_size=60))
+def test_longest_run(mask):
+    best, start, length = (0, 0), 0, 0
+    for index, flag in enumerate(mask):
+        start, length = (start, length + 1) if flag and length else (index, int(flag))
+        if length > best[1]:
+            best = (start, length)
+    assert longest_run(np.array(mask, dtype=bool)) == best

@@ -1,0 +1,111 @@
+"""OPT001."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tracker_health.evidence import RunInfo, StepUnit
+
+CODE = "OPT001"
+
+
+def info(step, **params):
+    return RunInfo(global_step=step, params={name: str(value) for name, value in params.items()})
+
+
+def levelled(n=30):
+    """A short fine-tune that has levelled off."""
+    return 1.0 + 2.0 * np.exp(-12 * np.arange(n) / n)
+
+
+@pytest.mark.parametrize(
+    ("steps", "verdict"), [(0, "fail"), (1, "fail"), (9, "fail"), (10, "warn"), (47, "warn"), (49, "warn"), (50, "pass"), (10**6, "pass")]
+)
+def test_boundaries(steps, verdict, make, judge):
+    result = judge(CODE, make.evidence(info=info(steps)))
+    assert result.verdict == verdict
+    assert result.measured["optimizer_steps"] == steps
+    if verdict != "pass":
+        assert f"only {steps} optimizer step" in result.message
+
+
+@given(steps=st.integers(0, 200), least=st.integers(1, 100), hopeless=st.integers(1, 100))
+def test_against_plain_python(steps, least, hopeless, make, judge):
+    result = judge(CODE, make.evidence(info=info(steps)), min_steps=least, hopeless_steps=hopeless)
+    assert result.verdict == ("pass" if steps >= least else "fail" if steps < hopeless else "warn")
+
+
+def test_a_complete_short_fine_tune_is_only_a_warning(make, judge):
+    """1,000 samples, 3 epochs, batch 64."""
+    rate = make.series(np.linspace(1e-4, 0, 47), role="learning_rate")
+    evidence = make.evidence(levelled(), rate, info=info(47, max_steps=47))
+    assert judge(CODE, evidence).verdict == "warn"
+
+
+def test_the_plan_was_not_reached(make, judge):
+    result = judge(CODE, make.evidence(levelled(), info=info(40, max_steps=100)))
+    assert result.verdict == "fail"
+    assert "40% of the plan" in result.message
+
+
+@pytest.mark.parametrize(("planned", "verdict"), [(44, "warn"), (45, "fail"), (40, "warn")])
+def test_boundary_of_the_plan(planned, verdict, make, judge):
+    assert judge(CODE, make.evidence(info=info(40, max_steps=planned))).verdict == verdict
+
+
+def test_a_checkpoint_of_mid_training_does_not_corroborate(make, judge):
+    snapshot = RunInfo(global_step=40, params={"max_steps": "100"}, snapshot=True)
+    assert judge(CODE, make.evidence(info=snapshot)).verdict == "warn"
+
+
+def test_the_learning_rate_was_still_rising(make, judge):
+    rising = make.series(np.linspace(0, 1e-4, 30), role="learning_rate")
+    result = judge(CODE, make.evidence(levelled(), rising, info=info(30)))
+    assert result.verdict == "fail"
+    assert "still rising" in result.message
+
+
+@pytest.mark.parametrize("rates", [[1e-4] * 30, [0, 1e-4, *[1e-4] * 28], [1e-5, 1e-4]])
+def test_a_constant_learning_rate_is_not_rising(rates, make, judge):
+    assert judge(CODE, make.evidence(levelled(), make.series(rates, role="learning_rate"), info=info(30))).verdict == "warn"
+
+
+def test_the_loss_was_still_falling_steeply(make, judge):
+    result = judge(CODE, make.evidence(np.linspace(4, 2, 30), info=info(30)))
+    assert result.verdict == "fail"
+    assert "falling steeply" in result.message
+
+
+@pytest.mark.parametrize("losses", [np.full(30, 2.0), np.linspace(4, 2, 8), np.linspace(2, 4, 30), np.full(30, np.nan)])
+def test_other_losses_are_not_falling_steeply(losses, make, judge):
+    assert judge(CODE, make.evidence(losses, info=info(30))).verdict == "warn"
+
+
+def test_epochs_are_never_steps(make, judge):
+    by_epoch = make.series(levelled(5), step_unit=StepUnit.EPOCH)
+    assert judge(CODE, make.evidence(by_epoch)).verdict == "SkippedProbe"
+    by_call = make.series(levelled(5), step_unit=StepUnit.LOG_CALL)
+    assert judge(CODE, make.evidence(by_call)).verdict == "SkippedProbe"
+
+
+def test_the_steps_come_from_whoever_saw_the_most(make, judge):
+    state = make.state(make.tensor(0, step=12.0), make.tensor(1, step=60.0), global_step=3)
+    assert judge(CODE, make.evidence(optimizer=state)).measured["optimizer_steps"] == 60
+    by_step = make.series(levelled(30), np.arange(30) * 10, step_unit=StepUnit.OPTIMIZER_STEP)
+    assert judge(CODE, make.evidence(by_step, info=info(3))).measured["optimizer_steps"] == 290
+    counter = make.series([10.0, 20.0, np.nan], role="global_step")
+    assert judge(CODE, make.evidence(counter)).measured["optimizer_steps"] == 20
+
+
+def test_skipped_fp16_steps_are_no_loss(make, judge):
+    """The scaler skipped 14 of 12,500 updates."""
+    state = make.state(make.tensor(0, step=12486.0), global_step=12500)
+    assert judge(CODE, make.evidence(optimizer=state, info=info(12500))).verdict == "pass"
+
+
+@given(steps=st.integers(0, 200), one=st.integers(1, 200), other=st.integers(1, 200))
+def test_asking_for_fewer_steps_never_finds_more(steps, one, other, make, judge):
+    lower, higher = sorted([one, other])
+    if judge(CODE, make.evidence(info=info(steps)), min_steps=higher).verdict == "pass":
+        assert judge(CODE, make.evidence(info=info(steps)), min_steps=lower).verdict == "pass"

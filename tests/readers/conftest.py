@@ -1,0 +1,166 @@
+"""Files as torch writes them but made by hand, and readers watched from outside."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+import subprocess
+import sys
+import zipfile
+from collections import OrderedDict
+from pathlib import Path
+
+import pytest
+
+from tracker_health.text import printable
+
+MEMORY_ABOVE_START = 256 * 2**20
+SECONDS = 5.0
+
+_CHILD = """
+import json, resource, sys, time
+from pathlib import Path
+from tracker_health.errors import ReadError
+from tracker_health.readers.dlm_log import read_dlm_step_log
+from tracker_health.readers.optimizer_state import read_optimizer_state
+from tracker_health.readers.safe_pickle import SafePickle
+from tracker_health.readers.safetensors_header import read_safetensors_header
+from tracker_health.readers.step_log import read_step_log
+from tracker_health.readers.trainer_state import read_trainer_state
+from tracker_health.roles import assign
+
+readers = {
+    "pickle": lambda path: SafePickle(path.read_bytes()).load() and None,
+    "torch": lambda path: len(read_optimizer_state(path, "file").tensors),
+    "safetensors": lambda path: len(read_safetensors_header(path, "file").tensors),
+    "steps": lambda path: sum(map(len, read_step_log(path, "file", assign).series)),
+    "dlm": lambda path: len(read_dlm_step_log([("file", path)])),
+    "trainer": lambda path: sum(map(len, read_trainer_state(path, "file", assign).series)),
+}
+read, path = readers[sys.argv[1]], Path(sys.argv[2])
+pages = int(Path("/proc/self/statm").read_text().split()[0])
+limit = pages * resource.getpagesize() + int(sys.argv[3])
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+start, message, value = time.perf_counter(), None, None
+try:
+    value = read(path)
+except ReadError as error:
+    message = str(error)
+print(json.dumps({"seconds": time.perf_counter() - start, "message": message, "value": value}))
+"""
+
+
+class _Storage:
+    """What a hand-made pickle refers to: an entry ``data/<key>`` of ``count`` values."""
+
+    def __init__(self, kind, key, count):
+        self.persistent = ("storage", kind, key, "cpu", count)
+
+
+class _Tensor:
+    def __init__(self, storage, offset, shape, strides, function):
+        self.arguments = (storage, offset, shape, strides, False, OrderedDict())
+        self.function = function
+
+    def __reduce__(self):
+        return self.function, self.arguments
+
+
+class _Pickler(pickle.Pickler):
+    def persistent_id(self, value):
+        return value.persistent if isinstance(value, _Storage) else None
+
+
+@pytest.fixture(scope="session")
+def tensor():
+    """Make a tensor that says of itself whatever it is told to."""
+    torch = pytest.importorskip("torch")
+
+    def make(key="0", shape=(2,), strides=None, *, offset=0, count=None, kind=torch.FloatStorage):
+        if strides is None:
+            strides = tuple(_product(shape[dimension + 1 :]) for dimension in range(len(shape)))
+        count = _product(shape) if count is None else count
+        return _Tensor(_Storage(kind, key, count), offset, shape, strides, torch._utils._rebuild_tensor_v2)
+
+    return make
+
+
+def _product(sizes):
+    product = 1
+    for size in sizes:
+        product *= size
+    return product
+
+
+@pytest.fixture(scope="session")
+def save_archive():
+    """Write what torch.save would write of a structure, with the storages that are given. Bytes are taken as a finished pickle."""
+
+    def save(path, value, storages=None, *, entries=(), compression=zipfile.ZIP_STORED, byte_order=b"little"):
+        if not isinstance(value, bytes):
+            buffer = io.BytesIO()
+            _Pickler(buffer, protocol=2).dump(value)
+            value = buffer.getvalue()
+        with zipfile.ZipFile(path, "w", compression) as archive:
+            archive.writestr("archive/data.pkl", value)
+            archive.writestr("archive/byteorder", byte_order)
+            for key, content in (storages or {}).items():
+                archive.writestr(f"archive/data/{key}", content)
+            for name, content in entries:
+                archive.writestr(name, content)
+        return path
+
+    return save
+
+
+@pytest.fixture(scope="session")
+def optimizer_of():
+    """An optimizer's state dict around the states that are given."""
+
+    def make(*states, **beside):
+        state = {"state": dict(enumerate(states)), "param_groups": [{"lr": 0.1, "params": list(range(len(states)))}]}
+        return {"optimizer": state, **beside} if beside else state
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def measured():
+    """Read a file in a process of its own that may take 256 MB more than it has; give what came of it: message or value."""
+    if not Path("/proc/self/statm").exists():
+        pytest.skip("memory is measured through /proc")
+
+    def read(reader, path):
+        environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
+        command = [sys.executable, "-c", _CHILD, reader, str(path), str(MEMORY_ABOVE_START)]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, check=False)
+        assert done.returncode == 0, done.stderr[-2000:]
+        outcome = json.loads(done.stdout)
+        assert outcome["seconds"] < SECONDS
+        if outcome["message"] is not None:
+            assert_one_line_of(outcome["message"])
+        return outcome
+
+    return read
+
+
+def assert_one_line_of(message):
+    assert message
+    assert message == printable(message, 500)
+
+
+@pytest.fixture(scope="session")
+def assert_one_line():
+    """A message is one line that a person can be shown."""
+    return assert_one_line_of
+
+
+@pytest.fixture(scope="session")
+def samples():
+    """The folder with checkpoints of the real libraries."""
+    folder = Path(__file__).resolve().parents[3] / "shared" / "checkpoints"
+    if not folder.is_dir():
+        pytest.skip(f"no sample checkpoints at {folder}")
+    return folder

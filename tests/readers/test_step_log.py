@@ -1,0 +1,324 @@
+"""Step logs in JSON lines."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tracker_health.errors import ReadError
+from tracker_health.evidence import StepUnit
+from tracker_health.readers.json_lines import (
+    MAX_FIELDS,
+    MAX_JSON_PARTS,
+    MAX_LINE_BYTES,
+    MAX_LINES,
+    BadLine,
+    as_number,
+    as_step,
+    json_lines,
+)
+from tracker_health.readers.step_log import MAX_POINTS, read_step_log
+
+LAW = settings(derandomize=True, deadline=None, database=None, max_examples=150)
+
+
+def all_names(names):
+    return {name: "role" for name in names}
+
+
+def write(path, *lines):
+    path.write_bytes(b"\n".join(line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines))
+    return path
+
+
+@pytest.fixture
+def log(tmp_path):
+    def read(*lines, prefix=""):
+        return read_step_log(write(tmp_path / "log.jsonl", *lines), "log.jsonl", all_names, prefix)
+
+    return read
+
+
+def points(log, name="loss"):
+    (series,) = [series for series in log.series if series.name == name]
+    return list(zip(series.steps.tolist(), series.values.tolist(), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("field", "unit"),
+    [
+        ("step", StepUnit.UNKNOWN),
+        ("global_step", StepUnit.OPTIMIZER_STEP),
+        ("iteration", StepUnit.UNKNOWN),
+        ("current_steps", StepUnit.OPTIMIZER_STEP),
+    ],
+)
+def test_the_fields_that_a_step_is_found_in(log, field, unit):
+    found = log({field: 10, "loss": 3.5}, {field: 20, "loss": 3.0})
+    assert points(found) == [(10, 3.5), (20, 3.0)]
+    (series,) = found.series
+    assert (series.step_unit, series.source, series.role) == (unit, "log.jsonl", "role")
+    assert (series.steps.dtype, series.values.dtype) == (np.int64, np.float64)
+
+
+def test_only_the_names_that_are_wanted_become_series(tmp_path):
+    path = write(tmp_path / "a.jsonl", {"step": 1, "loss": 2, "lr": 3})
+    found = read_step_log(path, "a", lambda names: {"lr": "learning_rate"})
+    assert [series.name for series in found.series] == ["lr"]
+    assert found.names == ("loss", "lr")
+
+
+def test_a_prefix_comes_before_every_name(log):
+    found = log({"step": 1, "loss": 2}, prefix="eval/")
+    assert found.names == ("eval/loss",)
+    assert points(found, "eval/loss") == [(1, 2.0)]
+
+
+def test_a_field_that_is_not_on_every_line(log):
+    found = log({"step": 1, "loss": 2}, {"step": 2, "eval_loss": 5}, {"step": 3, "loss": 1})
+    assert points(found) == [(1, 2.0), (3, 1.0)]
+    assert points(found, "eval_loss") == [(2, 5.0)]
+
+
+def test_order_and_repetition_are_kept(log):
+    found = log({"step": 5, "loss": 2}, {"step": 5, "loss": 1}, {"step": 3, "loss": 4}, {"step": -1, "loss": 0})
+    assert points(found) == [(5, 2.0), (5, 1.0), (3, 4.0), (-1, 0.0)]
+
+
+def test_numbers_as_text(log):
+    found = log({"step": "7", "loss": "0.5", "name": "x", "lr": "1e-4"}, {"step": 8.0, "loss": " 2 "})
+    assert points(found) == [(7, 0.5), (8, 2.0)]
+    assert points(found, "lr") == [(7, 1e-4)]
+    assert found.names == ("loss", "lr")
+
+
+def test_literals_that_are_not_finite(log):
+    found = log(b'{"step": 1, "loss": NaN}', b'{"step": 2, "loss": Infinity}', b'{"step": 3, "loss": -Infinity}', {"step": 4, "loss": "nan"})
+    values = [value for _, value in points(found)]
+    assert math.isnan(values[0])
+    assert values[1:3] == [math.inf, -math.inf]
+    assert math.isnan(values[3])
+    assert found.problem == ""
+
+
+def test_numbers_beyond_floating_point(log):
+    found = log(b'{"step": 1, "loss": 1' + b"0" * 400 + b"}", b'{"step": 2, "loss": -1' + b"0" * 400 + b"}", b'{"step": 3, "loss": 1e999}')
+    assert [value for _, value in points(found)] == [math.inf, -math.inf, math.inf]
+
+
+@pytest.mark.parametrize("step", [None, True, "x", 1.5, [1], {}, 10**400, -(10**400), 2**53, "1e400"])
+def test_lines_whose_step_is_none_are_no_points(log, step):
+    found = log({"step": step, "loss": 1.0}, {"step": 2, "loss": 2.0})
+    assert points(found) == [(2, 2.0)]
+
+
+@pytest.mark.parametrize("step", [b"NaN", b"Infinity", b"-Infinity"])
+def test_literals_are_no_steps(log, step):
+    assert points(log(b'{"step": ' + step + b', "loss": 1.0}', {"step": 2, "loss": 2.0})) == [(2, 2.0)]
+
+
+def test_values_that_are_no_numbers_are_no_points(log):
+    found = log({"step": 1, "loss": None, "a": True, "b": [1], "c": {"d": 1}, "e": "text", "f": "9" * 100})
+    assert found.series == ()
+
+
+def test_other_types_and_lines_without_a_step_are_params(log):
+    found = log(
+        {"type": "banner", "step": 7, "max_steps": 500, "model": "x", "flag": True, "nested": {"a": 1}, "none": None},
+        {"lr": 0.1, "text": "y" * 10_000},
+        {"type": "step", "step": 1, "loss": 2.0, "total_steps": 300},
+        {"type": None, "step": 2, "loss": 1.0},
+    )
+    assert points(found) == [(1, 2.0)]
+    assert found.params["max_steps"] == "500"
+    assert (found.params["model"], found.params["flag"], found.params["lr"], found.params["total_steps"]) == ("x", "True", "0.1", "300")
+    assert len(found.params["text"]) == 500
+    assert "nested" not in found.params
+
+
+def test_an_integer_too_long_to_write_is_no_crash(log):
+    """Python parses 4,300 digits and no more, and writes no more either; a float beyond that is fine."""
+    found = log(b'{"a": 1' + b"0" * 4299 + b"}", {"step": 1, "loss": 1.0})
+    assert len(found.params["a"]) == 500
+
+
+def test_a_last_line_that_is_cut_off(log):
+    found = log({"step": 1, "loss": 2.0}, b'{"step": 2, "lo')
+    assert points(found) == [(1, 2.0)]
+    assert found.problem == "line 2, its last, is cut off; the lines before it were read"
+
+
+def test_broken_lines_in_the_middle_are_counted(log):
+    found = log({"step": 1, "loss": 2.0}, b"{broken", b"\xff\xfe", {"step": 3, "loss": 1.0})
+    assert points(found) == [(1, 2.0), (3, 1.0)]
+    assert found.problem == "2 lines of 4 not JSON (the first is line 2); the others were read"
+
+
+def test_blank_lines_and_other_values_are_passed_over(log):
+    found = log(b"", b"  \t", b"null", b"[1, 2]", b'"text"', b"7", b"\r", {"step": 1, "loss": 2.0}, b"", b"")
+    assert points(found) == [(1, 2.0)]
+    assert found.problem == ""
+
+
+def test_line_ends_of_windows_and_a_byte_order_mark(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'\xef\xbb\xbf{"step": 1, "loss": 2}\r\n{"step": 2, "loss": 1}\r\n')
+    assert points(read_step_log(path, "a", all_names)) == [(1, 2.0), (2, 1.0)]
+
+
+@pytest.mark.parametrize("content", [b"", b"\n\n", b"{}", b"[]"])
+def test_a_log_of_nothing(tmp_path, content):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(content)
+    found = read_step_log(path, "a", all_names)
+    assert (found.series, found.names, found.problem) == ((), (), "")
+
+
+def test_lone_surrogates_and_odd_names_are_only_names(log):
+    names = ["\ud800", "\x1b[31m\n", "<script>", "\u202e", "", "a" * 900]
+    found = log({"step": 1} | dict.fromkeys(names, 1.0))
+    assert found.names == tuple(names)
+    assert log({"step": 1, "x" * 10_000: 1.0, "loss": 2.0}).names == ("loss",)
+
+
+def test_a_text_that_is_no_log_is_given_up_early(tmp_path):
+    path = tmp_path / "data.jsonl"
+    path.write_text('{"text": "a training sample", "label": 3}\n' * 10_000)
+    assert read_step_log(path, "a", all_names).series == ()
+
+
+def test_a_missing_file_is_an_os_error(tmp_path):
+    with pytest.raises(OSError):
+        read_step_log(tmp_path / "missing.jsonl", "a", all_names)
+
+
+# Hostile lines
+
+GOOD = b'{"step": 1, "loss": 2.0}\n'
+
+HOSTILE = {
+    "nested a million deep": b"[" * 10**6 + b"]" * 10**6,
+    "objects nested a million deep": b'{"a":' * 10**6,
+    "an integer of a million digits": b'{"step": 2, "loss": ' + b"9" * 10**6 + b"}",
+    "a line of 100 MB": b'{"step": 2, "loss": "' + b"x" * 10**8 + b'"}',
+    "100 MB without a value": b" " * 10**8,
+    "small objects": b'{"step": 2, "a": [' + b'{"":1},' * (MAX_LINE_BYTES // 7 - 10) + b"1]}",
+    "empty lists": b'{"step": 2, "a": [' + b"[]," * (MAX_LINE_BYTES // 3 - 20) + b"[]]}",
+    "small objects as many as are read": b'{"step": 2, "a": [' + b'{"":1},' * (MAX_JSON_PARTS // 2 - 10) + b"1]}",
+    "zeros": bytes(10**7),
+    "a pickle": b"\x80\x04cposix\nsystem\n",
+}
+
+
+@pytest.mark.parametrize("reader", ["steps", "dlm"])
+@pytest.mark.parametrize("name", list(HOSTILE))
+def test_hostile_lines_cost_neither_time_nor_memory_nor_the_others(name, reader, tmp_path, measured):
+    path = tmp_path / "a.jsonl"
+    good = GOOD if reader == "steps" else b'{"type": "step", "step": 1, "loss": 2.0}\n'
+    path.write_bytes(good + HOSTILE[name] + b"\n" + good)
+    outcome = measured(reader, path)
+    if reader == "dlm":
+        assert outcome["value"] == 1 or "UTF-8" in outcome["message"]
+    else:
+        assert outcome["value"] == 2
+
+
+def test_a_line_without_end_is_given_up(tmp_path, measured):
+    path = tmp_path / "a.jsonl"
+    with path.open("wb") as file:
+        file.write(GOOD)
+        file.truncate(10**12)  # takes no room on the disk
+    assert "gigabyte" in measured("steps", path)["message"]
+
+
+FULL = {
+    "lines": lambda: GOOD + b"\n" * (MAX_LINES + 1),
+    "fields": lambda: b'{"step":1,' + b",".join(b'"%d":1' % index for index in range(MAX_FIELDS + 1)) + b"}",
+    "fields over many lines": lambda: b"".join(b'{"step":1,"%d":1}\n' % index for index in range(MAX_FIELDS + 1)),
+}
+
+
+@pytest.mark.parametrize("name", list(FULL))
+def test_a_log_that_is_too_large_is_refused_and_not_cut_short(name, tmp_path, measured):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(FULL[name]())
+    assert "more than" in measured("steps", path)["message"]
+
+
+def test_as_many_points_as_are_read_fit_in_memory(tmp_path, measured):
+    fields = b",".join(b'"%04d":1' % index for index in range(10_000))
+    path = tmp_path / "a.jsonl"
+    path.write_bytes((b'{"step":1,' + fields + b"}\n") * (MAX_POINTS // 10_000))
+    assert measured("steps", path)["message"] is None
+    with path.open("ab") as file:
+        file.write(b'{"step":1,' + fields + b"}\n")
+    assert "points" in measured("steps", path)["message"]
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+RECORDS = st.dictionaries(st.sampled_from(["step", "type", "loss", "global_step", "max_steps", "\ud800"]), JSON, max_size=5)
+
+
+@LAW
+@given(st.lists(RECORDS.map(json.dumps).map(str.encode) | st.binary(max_size=20), max_size=8))
+def test_any_lines_give_series_of_equal_lengths(tmp_path_factory, lines):
+    path = tmp_path_factory.getbasetemp() / "random.jsonl"
+    path.write_bytes(b"\n".join(lines))
+    for series in read_step_log(path, "a", all_names).series:
+        assert len(series.steps) == len(series.values) > 0
+
+
+# Lines and numbers
+
+
+def test_line_numbers_count_blank_and_broken_lines(tmp_path):
+    path = write(tmp_path / "a", b"", b"{", b"1", b"\xff")
+    assert list(json_lines(path)) == [(2, BadLine()), (3, 1), (4, BadLine(undecodable=True))]
+
+
+def test_a_line_as_long_as_is_read(tmp_path):
+    path = tmp_path / "a"
+    for length, whole in ((MAX_LINE_BYTES - 1, True), (MAX_LINE_BYTES, True), (MAX_LINE_BYTES + 1, False)):
+        path.write_bytes(b'"' + b"x" * (length - 3) + b'"\n7\n')
+        (_, first), second = json_lines(path)
+        assert isinstance(first, BadLine) != whole
+        assert second == (2, 7)
+
+
+@pytest.mark.parametrize(("value", "number"), [(1, 1.0), (2.5, 2.5), ("3", 3.0), ("1e-3", 1e-3), ("-inf", -math.inf), (10**400, math.inf), (-(10**400), -math.inf)])
+def test_numbers(value, number):
+    assert as_number(value) == number
+
+
+@pytest.mark.parametrize("value", [None, True, False, [], {}, "", "x", "1" * 65, b"1"])
+def test_no_numbers(value):
+    assert as_number(value) is None
+    assert as_step(value) is None
+
+
+@pytest.mark.parametrize(("value", "step"), [(0, 0), (-7, -7), (7.0, 7), ("7", 7), ("7.0", 7), (2**53 - 1, 2**53 - 1)])
+def test_steps(value, step):
+    assert as_step(value) == step
+    assert type(as_step(value)) is int
+
+
+@pytest.mark.parametrize("value", [0.5, math.nan, math.inf, "nan", 2**53, 10**400, 1e300, "0.5"])
+def test_no_steps(value):
+    assert as_step(value) is None
+
+
+def test_limits_are_read_errors(tmp_path):
+    path = write(tmp_path / "a", b"1\n" * 3)
+    assert len(list(json_lines(path))) == 3
+    path.write_bytes(b"\n" * (MAX_LINES + 1))
+    with pytest.raises(ReadError, match="lines"):
+        list(json_lines(path))

@@ -1,0 +1,778 @@
+"""MLflow runs: read by need, written back, and every failure told in seconds and in one line."""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import json
+import math
+import os
+import shutil
+import socket
+import sqlite3
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tracker_health.annotations import PENDING, Annotations
+from tracker_health.errors import ReadError, RunNotFound, StoreRefused, StoreUnavailable, WriteError
+from tracker_health.evidence import Part, Request, StepUnit
+from tracker_health.roles import assign
+from tracker_health.stores import mlflow_connection
+from tracker_health.stores.base import Recorded
+from tracker_health.stores.mlflow import NOTE_TAG, open_mlflow_run
+from tracker_health.stores.mlflow_artifacts import ArtifactTree, _is_plain, _walk
+from tracker_health.stores.note_block import BEGIN, END
+from tracker_health.verdict import Verdict
+
+mlflow = pytest.importorskip("mlflow")
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy is deprecated:DeprecationWarning"),
+]
+
+STATE = frozenset({Part.OPTIMIZER_STATE, Part.SECOND_MOMENTS})
+METRICS_ONLY = Request(select_names=assign, parts=frozenset())
+WITH_STATE = Request(select_names=assign, parts=STATE)
+
+
+class Store:
+    """A tracking store to test with: makes runs, and opens them the way the tool does."""
+
+    def __init__(self, uri):
+        self.uri = uri
+        self.client = mlflow.MlflowClient(tracking_uri=uri)
+        local = self.client.get_experiment_by_name("local")
+        self.experiment = local.experiment_id if local else "0"
+        self.opened = []
+
+    def run(self, *, metrics=None, params=None, tags=None, name=None, finished=True):
+        """A new run; ``metrics`` maps names to lists of (step, value) or (step, value, timestamp in ms)."""
+        run_id = self.client.create_run(self.experiment, run_name=name, tags=tags).info.run_id
+        points = [
+            mlflow.entities.Metric(
+                key, point[1], point[2] if len(point) > 2 else 1_700_000_000_000 + 10 * index, point[0]
+            )
+            for key, history in (metrics or {}).items()
+            for index, point in enumerate(history)
+        ]
+        self.client.log_batch(
+            run_id, metrics=points, params=[mlflow.entities.Param(*item) for item in (params or {}).items()]
+        )
+        if finished:
+            self.client.set_terminated(run_id, "FINISHED")
+        return run_id
+
+    def open(self, run_id):
+        run = open_mlflow_run(run_id, self.uri)
+        self.opened.append(run)
+        return run
+
+    def close(self):
+        for run in self.opened:
+            run.close()
+
+    def log(self, run_id, path, content):
+        self.client.log_text(run_id, content, path)
+
+    def tags(self, run_id):
+        return self.client.get_run(run_id).data.tags
+
+    def history(self, run_id, key):
+        return self.client.get_metric_history(run_id, key)
+
+    def artifacts(self, run_id, folder=None):
+        return sorted(entry.path for entry in self.client.list_artifacts(run_id, folder))
+
+
+@pytest.fixture(params=["sqlite", "server"])
+def store(request):
+    with contextlib.closing(Store(request.getfixturevalue(f"{request.param}_uri"))) as store:
+        yield store
+
+
+@pytest.fixture
+def local(sqlite_uri):
+    with contextlib.closing(Store(sqlite_uri)) as store:
+        yield store
+
+
+@pytest.fixture
+def remote(server_uri):
+    with contextlib.closing(Store(server_uri)) as store:
+        yield store
+
+
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory):
+    """An optimizer.pt as a trainer writes it."""
+    torch = pytest.importorskip("torch")
+    model = torch.nn.Linear(4, 3)
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+    path = tmp_path_factory.mktemp("checkpoint") / "optimizer.pt"
+    torch.save(optimizer.state_dict(), path)
+    return path
+
+
+def descent(count=20):
+    return [(step, 2.0 / (1 + step)) for step in range(count)]
+
+
+def fail(**changes):
+    defaults = {
+        "verdict": Verdict.FAIL,
+        "digest": "0123456789abcdef",
+        "tags": {"codes": "LOS003", "symptoms": "spikes", "summary": "spikes", "version": "0.1.0"},
+        "metrics": {"severity": 3.0, "loss_spike/events": 2.0},
+        "files": {"report.json": b"{}\n", "loss.png": b"png"},
+        "note": "**FAIL**",
+    }
+    return Annotations(**(defaults | changes))
+
+
+SKIP = Annotations(verdict=Verdict.SKIP, digest="fedcba9876543210")
+
+
+# Reading
+
+
+def test_only_the_needed_histories_are_read(store):
+    run_id = store.run(
+        metrics={"train/loss": descent(), "val/loss": descent(), "gpu/util": descent(), "health/severity": [(0, 1.0)]}
+    )
+    run = store.open(run_id)
+    asked = []
+    original = run._client.get_metric_history
+    run._client.get_metric_history = lambda run_id, key: asked.append(key) or original(run_id, key)
+    run.fingerprint(METRICS_ONLY)
+    assert asked == []
+    evidence = run.read(METRICS_ONLY)
+    assert sorted(asked) == ["train/loss", "val/loss"]
+    assert {series.role for series in evidence.series} == {"train_loss", "val_loss"}
+    assert evidence.info.metric_names == ("gpu/util", "train/loss", "val/loss")
+    assert evidence.info.status == "FINISHED"
+
+
+def test_values_steps_and_times_arrive_as_they_were_logged(store):
+    points = [(1, 2.0), (2, math.nan), (3, math.inf), (4, -math.inf), (4, 0.5), (3, 0.25)]
+    run_id = store.run(metrics={"loss": points}, params={"lr": "0.1"})
+    evidence = store.open(run_id).read(METRICS_ONLY)
+    series = evidence.find("train_loss")
+    assert sorted(zip(series.steps, map(str, series.values), strict=True)) == sorted(
+        (step, str(value)) for step, value in points
+    )
+    assert series.times.min() == pytest.approx(1_700_000_000.0)
+    assert series.step_unit is StepUnit.UNKNOWN
+    assert series.nonfinite == 3
+    assert list(series.clean().values)[-1] == 0.5
+    assert evidence.info.params == {"lr": "0.1"}
+
+
+def test_points_without_a_step_are_numbered_in_the_order_of_time(store):
+    run_id = store.run(metrics={"loss": [(0, 1.0, 3000), (0, 3.0, 1000), (0, 2.0, 2000)], "val_loss": [(0, 1.0)]})
+    evidence = store.open(run_id).read(METRICS_ONLY)
+    series = evidence.find("train_loss")
+    assert list(series.values) == [3.0, 2.0, 1.0]
+    assert list(series.steps) == [0, 1, 2]
+    assert series.step_unit is StepUnit.LOG_CALL
+    assert evidence.find("val_loss").step_unit is StepUnit.UNKNOWN
+
+
+def test_steps_of_the_hf_trainer_are_optimizer_steps(local):
+    names = ("output_dir", "num_train_epochs", "max_steps", "logging_steps", "save_strategy")
+    hf = local.run(metrics={"loss": descent()}, params=dict.fromkeys(names, "1"))
+    counted = local.run(metrics={"train/loss": descent(), "train/global_step": descent()})
+    other = local.run(metrics={"loss": descent()}, params={"output_dir": "x", "num_train_epochs": "3"})
+    units = [local.open(run_id).read(METRICS_ONLY).find("train_loss").step_unit for run_id in (hf, counted, other)]
+    assert units == [StepUnit.OPTIMIZER_STEP, StepUnit.OPTIMIZER_STEP, StepUnit.UNKNOWN]
+
+
+def test_the_ref_names_the_run_and_its_page(store):
+    run_id = store.run(name="warm-up")
+    ref = store.open(run_id).ref
+    assert (ref.store, ref.id, ref.name) == ("mlflow", run_id, "warm-up")
+    page = f"{store.uri}/#/experiments/{store.experiment}/runs/{run_id}"
+    assert ref.url == (page if store.uri.startswith("http") else None)
+
+
+def test_an_empty_run_gives_empty_evidence(store):
+    evidence = store.open(store.run()).read(WITH_STATE)
+    assert (evidence.series, evidence.optimizer, evidence.problems, evidence.missing) == ((), None, (), {})
+
+
+def test_a_parent_run_is_told_as_one(store):
+    parent = store.run()
+    store.run(tags={"mlflow.parentRunId": parent}, metrics={"loss": descent()})
+    assert store.open(parent).read(METRICS_ONLY).missing == {"train_loss": "parent run: it has no metrics of its own"}
+
+
+# Artifacts
+
+
+def test_a_checkpoint_among_the_artifacts_is_read(store, checkpoint):
+    run_id = store.run(metrics={"loss": descent()})
+    store.client.log_artifact(run_id, str(checkpoint), "checkpoint-10")
+    store.log(run_id, "checkpoint-10/notes.txt", "x" * 100)
+    run = store.open(run_id)
+    evidence = run.read(WITH_STATE)
+    assert evidence.problems == ()
+    assert evidence.optimizer.source == "checkpoint-10/optimizer.pt"
+    assert len(evidence.optimizer.with_second_moment) == 2
+    run.close()
+
+
+def test_artifacts_are_not_even_listed_when_nothing_needs_them(store, monkeypatch):
+    run = store.open(store.run(metrics={"loss": descent()}))
+    monkeypatch.setattr(ArtifactTree, "_walk_roots", lambda _: pytest.fail("listed"))
+    run.fingerprint(METRICS_ONLY)
+    run.read(METRICS_ONLY)
+
+
+def test_without_a_loss_in_the_tracker_the_logs_among_the_artifacts_are_read(store):
+    run_id = store.run(metrics={"gpu/util": descent()})
+    lines = [json.dumps({"step": step, "loss": value}) for step, value in descent()]
+    store.log(run_id, "logs/train.jsonl", "\n".join(lines))
+    store.log(run_id, "health/report.jsonl", "\n".join(lines))
+    evidence = store.open(run_id).read(METRICS_ONLY)
+    assert [(series.role, len(series), series.source) for series in evidence.series] == [
+        ("train_loss", 20, "logs/train.jsonl")
+    ]
+    assert set(evidence.info.metric_names) >= {"gpu/util", "loss"}
+
+
+def test_the_trackers_params_win_over_those_of_a_trainer_state(local):
+    run_id = local.run(metrics={"gpu/util": descent()}, params={"max_steps": "40"})
+    state = {
+        "global_step": 20,
+        "max_steps": 99,
+        "epoch": 1.0,
+        "log_history": [{"step": step, "loss": value} for step, value in descent()],
+    }
+    local.log(run_id, "checkpoint-20/trainer_state.json", json.dumps(state))
+    evidence = local.open(run_id).read(METRICS_ONLY)
+    assert evidence.info.params["max_steps"] == "40"
+    assert evidence.info.global_step == 20
+    assert evidence.find("train_loss").step_unit is StepUnit.OPTIMIZER_STEP
+
+
+def test_downloads_are_deleted_on_close(remote, checkpoint):
+    run_id = remote.run()
+    remote.client.log_artifact(run_id, str(checkpoint))
+    run = remote.open(run_id)
+    assert run.read(WITH_STATE).optimizer is not None
+    folder = Path(run._artifacts._folder.name)
+    assert [path.stat().st_size for path in folder.iterdir()] == [checkpoint.stat().st_size]
+    run.close()
+    assert not folder.exists()
+    run.close()
+
+
+def test_local_artifacts_are_read_in_place_and_stay(local, checkpoint):
+    run_id = local.run()
+    local.client.log_artifact(run_id, str(checkpoint))
+    run = local.open(run_id)
+    # A limit on downloads says nothing about files that are here.
+    assert run.read(Request(select_names=assign, parts=STATE, max_download=1)).optimizer is not None
+    assert run._artifacts._folder is None
+    path = run._artifacts.local(run._artifacts.files[0])
+    run.close()
+    assert path.read_bytes() == checkpoint.read_bytes()
+
+
+@pytest.mark.parametrize("name", ["optimizer.pt", "last.ckpt"])
+def test_a_checkpoint_above_the_limit_is_missing_with_the_reason(remote, checkpoint, tmp_path, name):
+    run_id = remote.run(metrics={"loss": descent()})
+    for folder in ("a-1", "a-2"):
+        shutil.copy(checkpoint, tmp_path / name)
+        remote.client.log_artifact(run_id, str(tmp_path / name), folder)
+    run = remote.open(run_id)
+    evidence = run.read(Request(select_names=assign, parts=STATE, max_download=100))
+    assert evidence.optimizer is None
+    assert evidence.problems == ()
+    assert "--max-download" in evidence.missing[Part.OPTIMIZER_STATE]
+    assert run.read(WITH_STATE).optimizer is not None
+    run.close()
+
+
+def test_a_logged_models_files_count(local, checkpoint, tmp_path):
+    if not hasattr(local.client, "create_logged_model"):
+        pytest.skip("this MLflow has no logged models")
+    run_id = local.run(metrics={"loss": descent()})
+    model = local.client.create_logged_model(local.experiment, name="checkpoint-10", source_run_id=run_id)
+    shutil.copy(checkpoint, tmp_path / "optimizer.pt")
+    local.client.log_model_artifacts(model.model_id, str(tmp_path))
+    local.client.log_outputs(run_id, [mlflow.entities.LoggedModelOutput(model.model_id, 10)])
+    assert local.open(run_id).read(WITH_STATE).optimizer.source == "checkpoint-10/optimizer.pt"
+
+
+def test_mlflows_pickled_model_is_no_checkpoint(local):
+    run_id = local.run(metrics={"loss": descent()})
+    local.log(run_id, "model/MLmodel", "flavors: {}")
+    local.log(run_id, "model/data/model.pth", "a pickled module")
+    evidence = local.open(run_id).read(WITH_STATE)
+    assert evidence.optimizer is None
+    assert evidence.problems == ()
+
+
+def test_artifacts_that_cannot_be_listed_are_a_problem_of_the_parts_that_need_them(local, monkeypatch):
+    run = local.open(local.run(metrics={"loss": descent()}))
+    monkeypatch.setattr("mlflow.store.artifact.local_artifact_repo.LocalArtifactRepository.list_artifacts", broken)
+    evidence = run.read(WITH_STATE)
+    assert len(evidence.find("train_loss")) == 20
+    assert [(problem.source, problem.roles) for problem in evidence.problems] == [("artifacts", STATE)]
+
+
+def broken(*args, **kwargs):
+    raise OSError("no credentials")
+
+
+class Entry:
+    def __init__(self, path, *, is_dir=False):
+        self.path = path
+        self.is_dir = is_dir
+
+
+class Hostile:
+    """A repository that lists what it should not, and itself for ever."""
+
+    def list_artifacts(self, folder):
+        prefix = f"{folder}/" if folder else ""
+        hostile = ["../up", "/etc/passwd", "a/../../up", "a\\b", "", ".", prefix + "a//b"]
+        folders = ["health", prefix + "deeper", folder or "x", prefix + "traces"]
+        return (
+            [Entry(path) for path in hostile] + [Entry(path, is_dir=True) for path in folders] + [Entry(prefix + "ok")]
+        )
+
+
+def test_paths_that_leave_the_run_are_ignored():
+    assert [entry.path for entry in _walk(Hostile())][:3] == ["ok", "deeper/ok", "x/ok"]
+    assert all(_is_plain(entry.path) and entry.path.endswith("ok") for entry in _walk(Hostile()))
+
+
+# Fingerprint
+
+
+def test_the_fingerprint_stays_until_something_changes(store):
+    run_id = store.run(metrics={"loss": descent()}, finished=False)
+    seen = [store.open(run_id).fingerprint(WITH_STATE)]
+    assert store.open(run_id).fingerprint(WITH_STATE) == seen[0]
+    assert len(seen[0]) == 16
+    int(seen[0], 16)
+    for change in (
+        lambda: store.client.log_metric(run_id, "loss", 0.1, step=100),
+        lambda: store.log(run_id, "logs/train.jsonl", "{}"),
+        lambda: store.log(run_id, "logs/train.jsonl", "{}{}"),
+        lambda: store.client.log_param(run_id, "lr", 1),
+        lambda: store.client.set_terminated(run_id, "FAILED"),
+    ):
+        change()
+        seen.append(store.open(run_id).fingerprint(WITH_STATE))
+    assert len(set(seen)) == len(seen)
+
+
+def test_our_own_annotations_do_not_change_the_fingerprint(store):
+    run_id = store.run(metrics={"loss": descent()})
+    before = store.open(run_id).fingerprint(WITH_STATE)
+    run = store.open(run_id)
+    run.write(fail(files={"report.jsonl": b"{}"}))
+    assert run.fingerprint(WITH_STATE) == before
+    assert store.open(run_id).fingerprint(WITH_STATE) == before
+
+
+def test_files_of_no_consequence_do_not_change_the_fingerprint(local):
+    run_id = local.run(metrics={"loss": descent()})
+    before = local.open(run_id).fingerprint(WITH_STATE)
+    local.log(run_id, "plot.txt", "x")
+    assert local.open(run_id).fingerprint(WITH_STATE) == before
+
+
+# Writing
+
+
+def test_what_is_written_is_recorded(store):
+    run_id = store.run(metrics={"loss": descent()})
+    run = store.open(run_id)
+    assert run.recorded() is None
+    run.write(fail())
+    expected = Recorded(digest="0123456789abcdef", verdict=Verdict.FAIL)
+    assert run.recorded() == expected
+    assert store.open(run_id).recorded() == expected
+    tags = store.tags(run_id)
+    assert tags["health.codes"] == "LOS003"
+    assert tags["health.version"] == "0.1.0"
+    assert tags[NOTE_TAG] == f"{BEGIN}\n**FAIL**\n{END}"
+    assert store.client.get_run(run_id).data.metrics["health/severity"] == 3.0
+    assert store.artifacts(run_id, "health") == ["health/loss.png", "health/report.json"]
+
+
+def test_writing_the_same_again_changes_nothing(store):
+    run_id = store.run(metrics={"loss": descent()})
+    store.open(run_id).write(fail())
+    before = store.tags(run_id)
+    store.open(run_id).write(fail())
+    assert store.tags(run_id) == before
+    assert len(store.history(run_id, "health/severity")) == 1
+
+
+def test_a_changed_verdict_replaces_everything(store):
+    run_id = store.run(metrics={"loss": descent()})
+    store.open(run_id).write(fail())
+    changed = fail(
+        verdict=Verdict.PASS,
+        digest="1" * 16,
+        tags={"codes": "", "summary": "healthy", "version": "0.1.0"},
+        metrics={"severity": 0.0},
+        files={"report.json": b"{1}"},
+        note="**PASS**",
+    )
+    store.open(run_id).write(changed)
+    tags = store.tags(run_id)
+    assert store.open(run_id).recorded() == Recorded(digest="1" * 16, verdict=Verdict.PASS)
+    assert {"health.codes", "health.symptoms"}.isdisjoint(tags)
+    assert tags["health.summary"] == "healthy"
+    assert "FAIL" not in tags[NOTE_TAG]
+    metrics = store.client.get_run(run_id).data.metrics
+    # The smaller of two values at one step: the later point must be the latest.
+    assert metrics["health/severity"] == 0.0
+    assert math.isnan(metrics["health/loss_spike/events"])
+    assert store.artifacts(run_id, "health") == ["health/report.json"]
+
+
+def test_a_hidden_metric_comes_back(local):
+    run_id = local.run()
+    for written in (fail(), SKIP, SKIP, fail()):
+        local.open(run_id).write(written)
+    values = [point.value for point in local.history(run_id, "health/severity")]
+    assert [str(value) for value in values] == ["3.0", "nan", "3.0"]
+    assert local.client.get_run(run_id).data.metrics["health/severity"] == 3.0
+
+
+def test_skip_leaves_only_verdict_and_digest(store):
+    fresh, annotated = store.run(), store.run()
+    store.open(annotated).write(fail())
+    for run_id in (fresh, annotated):
+        store.open(run_id).write(SKIP)
+        tags = {
+            key: value for key, value in store.tags(run_id).items() if not key.startswith("mlflow.") or key == NOTE_TAG
+        }
+        assert tags == {"health.verdict": "skip", "health.digest": SKIP.digest}
+        assert store.artifacts(run_id, "health") == []
+        assert all(math.isnan(value) for value in store.client.get_run(run_id).data.metrics.values())
+
+
+def test_what_is_the_users_stays_as_it_is(store):
+    """Names below ``health`` too: a study of patients has them."""
+    tags = {"team": "a", "health.study": "b", NOTE_TAG: "My *note*.\n"}
+    run_id = store.run(metrics={"loss": descent(), "health/heart_rate": [(0, 60.0)]}, params={"lr": "1"}, tags=tags)
+    store.log(run_id, "health/patients.csv", "1")
+    store.log(run_id, "model.txt", "2")
+    before = store.client.get_run(run_id)
+    for written in (fail(), fail(verdict=Verdict.WARN, digest="2" * 16, metrics={}), SKIP):
+        store.open(run_id).write(written)
+        after = store.client.get_run(run_id)
+        assert (after.info.status, after.info.end_time, after.info.run_name) == (
+            before.info.status,
+            before.info.end_time,
+            before.info.run_name,
+        )
+        assert after.data.params == before.data.params
+        assert after.data.metrics.items() >= before.data.metrics.items()
+        assert len(store.history(run_id, "health/heart_rate")) == 1
+        assert after.data.tags[NOTE_TAG].startswith("My *note*.\n")
+        assert after.data.tags.items() >= (before.data.tags.items() - {(NOTE_TAG, tags[NOTE_TAG])})
+        assert "model.txt" in store.artifacts(run_id)
+        assert "health/patients.csv" in store.artifacts(run_id, "health")
+    assert store.tags(run_id)[NOTE_TAG] == "My *note*.\n"
+
+
+def test_runs_are_found_by_their_verdict(store):
+    run_id, other = store.run(), store.run()
+    store.open(run_id).write(fail())
+    store.open(other).write(fail(verdict=Verdict.PASS))
+    found = store.client.search_runs([store.experiment], "tags.`health.verdict` = 'fail'")
+    ids = [run.info.run_id for run in found]
+    assert run_id in ids
+    assert other not in ids
+    assert run_id in [
+        run.info.run_id for run in store.client.search_runs([store.experiment], 'metrics."health/severity" >= 3')
+    ]
+
+
+def test_long_tags_are_cut_and_odd_metrics_left_out(local):
+    run_id = local.run()
+    metrics = {f"probe_{index:03}/a_long_name_of_a_measure": 1.0 for index in range(300)} | {"x/y": math.nan}
+    local.open(run_id).write(fail(tags={"summary": "ä" * 9000}, metrics=metrics))
+    assert local.tags(run_id)["health.summary"] == "ä" * 4999 + "…"
+    assert len(local.tags(run_id)["health.written"]) <= 5000
+    assert "health/x/y" not in local.client.get_run(run_id).data.metrics
+
+
+def test_an_interrupted_annotation_says_so_and_is_repaired(store, monkeypatch):
+    run_id = store.run(metrics={"loss": descent()})
+    run = store.open(run_id)
+    with monkeypatch.context() as patch:
+        patch.setattr("tracker_health.stores.mlflow._Writer._write_metrics", broken)
+        with pytest.raises(WriteError, match="no credentials"):
+            run.write(fail())
+    assert store.open(run_id).recorded() == Recorded(digest=PENDING, verdict=None)
+    assert store.artifacts(run_id, "health") == ["health/loss.png", "health/report.json"]
+    store.open(run_id).write(SKIP)
+    assert store.artifacts(run_id, "health") == []
+    assert store.open(run_id).recorded() == Recorded(digest=SKIP.digest, verdict=Verdict.SKIP)
+
+
+def test_a_list_of_our_files_that_somebody_changed_deletes_nothing_else(local):
+    run_id = local.run()
+    local.open(run_id).write(fail())
+    local.log(run_id, "model.txt", "x")
+    for names in (["../model.txt", "", "."], "model.txt", None, [["x"]]):
+        local.client.set_tag(run_id, "health.written", json.dumps({"files": names, "metrics": names}))
+        local.open(run_id).write(fail(files={}))
+    for text in ("not JSON", "[1]", "{" * 3000):
+        local.client.set_tag(run_id, "health.written", text)
+        local.open(run_id).write(fail(files={}))
+    assert local.artifacts(run_id) == ["health", "model.txt"]
+
+
+def test_a_store_that_cannot_delete_is_remembered(remote, monkeypatch):
+    run_id = remote.run()
+    remote.open(run_id).write(fail())
+    with monkeypatch.context() as patch:
+        patch.setattr("mlflow.store.artifact.http_artifact_repo.HttpArtifactRepository.delete_artifacts", broken)
+        remote.open(run_id).write(SKIP)
+    assert remote.open(run_id).recorded().verdict is Verdict.SKIP
+    assert "report.json" in remote.tags(run_id)["health.written"]
+    remote.open(run_id).write(SKIP)
+    assert remote.artifacts(run_id, "health") == []
+    assert "health.written" not in remote.tags(run_id)
+
+
+def test_a_deleted_run_can_be_read_and_not_written(store):
+    run_id = store.run(metrics={"loss": descent()})
+    store.client.delete_run(run_id)
+    run = store.open(run_id)
+    assert len(run.read(METRICS_ONLY).find("train_loss")) == 20
+    with pytest.raises(StoreRefused, match="deleted"):
+        run.write(fail())
+    store.client.restore_run(run_id)
+    assert "health.digest" not in store.tags(run_id)
+    assert store.artifacts(run_id) == []
+
+
+# What can go wrong
+
+
+@pytest.mark.parametrize("run_id", ["0" * 32, "no such run!", "../x", "\x1b[31m", ""])
+def test_an_unknown_run(store, run_id):
+    with pytest.raises(RunNotFound) as caught:
+        store.open(run_id)
+    assert "\x1b" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_database_is_not_created(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    for uri in (None, "sqlite:///other.db", f"sqlite:///{tmp_path}/deep/er/x.db", "sqlite://", "sqlite:///:memory:"):
+        with pytest.raises(RunNotFound, match="no MLflow database"):
+            open_mlflow_run("0" * 32, uri)
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "mlruns").mkdir()
+    with pytest.raises(RunNotFound, match="mlruns"):
+        open_mlflow_run("0" * 32)
+
+
+def test_the_default_is_mlflows_own(local, monkeypatch):
+    run_id = local.run()
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", local.uri)
+    assert open_mlflow_run(run_id).ref.id == run_id
+    assert os.environ["MLFLOW_TRACKING_URI"] == local.uri
+
+
+def copied(local, path):
+    source = sqlite3.connect(local.uri.removeprefix("sqlite:///"))
+    target = sqlite3.connect(path)
+    source.backup(target)
+    source.close()
+    return target
+
+
+@pytest.mark.parametrize(("revision", "expected"), [("451aebb31d03", "mlflow db upgrade"), ("ffffffffffff", "newer")])
+def test_a_database_of_another_version_is_not_touched(local, tmp_path, revision, expected):
+    path = tmp_path / "old.db"
+    database = copied(local, path)
+    database.execute("UPDATE alembic_version SET version_num = ?", [revision])
+    # MLflow migrates a database that lacks a table without being asked.
+    database.execute("DROP TABLE input_tags")
+    database.commit()
+    database.close()
+    before = path.read_bytes()
+    with pytest.raises(StoreUnavailable, match=expected):
+        open_mlflow_run("0" * 32, f"sqlite:///{path}")
+    assert path.read_bytes() == before
+
+
+def test_a_file_that_is_no_mlflow_database(tmp_path):
+    path = tmp_path / "x.db"
+    for content in (b"", b"not a database" * 100):
+        path.write_bytes(content)
+        with pytest.raises(StoreUnavailable):
+            open_mlflow_run("0" * 32, f"sqlite:///{path}")
+        assert path.read_bytes() == content
+
+
+def test_a_database_in_a_folder_with_a_blank(local, tmp_path):
+    folder = tmp_path / "a b"
+    folder.mkdir()
+    run_id = local.run()
+    copied(local, folder / "x.db").close()
+    assert open_mlflow_run(run_id, f"sqlite:///{tmp_path}/a%20b/x.db").ref.id == run_id
+    assert open_mlflow_run(run_id, f"sqlite:///{folder}/x.db").ref.id == run_id
+    assert [path.name for path in tmp_path.iterdir()] == ["a b"]
+
+
+def test_a_folder_of_runs(tmp_path, monkeypatch):
+    monkeypatch.delenv("MLFLOW_ALLOW_FILE_STORE", raising=False)
+    (tmp_path / "file").write_text("x")
+    for uri in (f"file://{tmp_path}/none", f"{tmp_path}/none", f"{tmp_path}/file"):
+        with pytest.raises(RunNotFound, match="no MLflow folder"):
+            open_mlflow_run("0" * 32, uri)
+    for uri in (f"file://{tmp_path}", str(tmp_path)):
+        with pytest.raises(StoreUnavailable, match="MLFLOW_ALLOW_FILE_STORE=true"):
+            open_mlflow_run("0" * 32, uri)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+SECRETS = "bob:p%40ss"
+
+
+def no_secret(text):
+    return not any(secret in text for secret in ("bob", "p%40ss", "p@ss"))
+
+
+def test_an_unreachable_server_is_told_in_seconds():
+    from .conftest import free_port
+
+    start = time.monotonic()
+    with pytest.raises(StoreUnavailable, match="connection refused") as caught:
+        open_mlflow_run("0" * 32, f"http://{SECRETS}@127.0.0.1:{free_port()}")
+    assert time.monotonic() - start < 15
+    assert no_secret(str(caught.value))
+    assert caught.value.__suppress_context__
+
+
+def test_a_server_that_never_answers_is_told_in_seconds(monkeypatch):
+    monkeypatch.setattr(mlflow_connection, "ANSWER_SECONDS", 1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        start = time.monotonic()
+        with pytest.raises(StoreUnavailable, match="no answer in time"):
+            open_mlflow_run("0" * 32, f"http://{SECRETS}@127.0.0.1:{silent.getsockname()[1]}")
+        assert time.monotonic() - start < 15
+
+
+class Answering(http.server.BaseHTTPRequestHandler):
+    status, body = 403, b"{}"
+
+    def do_GET(self):
+        self.send_response(self.status if "runs/get" in self.path else 200)
+        self.end_headers()
+        self.wfile.write(self.body)
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "error", "words"),
+    [
+        (401, b"You are not authenticated, bob", StoreRefused, "MLFLOW_TRACKING_USERNAME"),
+        (403, b'{"error_code": "PERMISSION_DENIED", "message": "no"}', StoreRefused, "MLFLOW_TRACKING_TOKEN"),
+        (404, b"<html>", StoreUnavailable, "MLflow server"),
+        (200, b"<html>", StoreUnavailable, "MLflow server"),
+        (
+            400,
+            b'{"error_code": "BAD_REQUEST", "message": "a http://bob:p@ss@h/ b\\n\\u001b[31m"}',
+            StoreUnavailable,
+            "http://h/",
+        ),
+    ],
+)
+def test_what_a_server_may_say(status, body, error, words):
+    handler = type("Handler", (Answering,), {"status": status, "body": body})
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            with pytest.raises(error, match=words) as caught:
+                open_mlflow_run("0" * 32, f"http://{SECRETS}@127.0.0.1:{server.server_address[1]}")
+        finally:
+            server.shutdown()
+            thread.join()
+    assert no_secret(str(caught.value))
+    assert not set("\n\x1b") & set(str(caught.value))
+
+
+def test_user_names_and_passwords_stay_out_of_everything(remote):
+    run_id = remote.run(metrics={"loss": descent()})
+    run = open_mlflow_run(run_id, remote.uri.replace("://", f"://{SECRETS}@"))
+    assert run.ref.url == remote.open(run_id).ref.url
+    run.write(fail())
+    assert no_secret(str(remote.tags(run_id)))
+    with pytest.raises(RunNotFound) as caught:
+        open_mlflow_run("0" * 32, remote.uri.replace("://", f"://{SECRETS}@"))
+    assert no_secret(str(caught.value))
+
+
+@pytest.mark.parametrize(
+    ("uri", "expected"),
+    [
+        ("http://bob:pw@host:5000/base/?token=x#y", "http://host:5000/base/"),
+        ("http://bob:p@w@host", "http://host"),
+        ("https://token@[::1]:80/a@b", "https://[::1]:80/a@b"),
+        ("http://bob:p/w@host/", "http://…"),
+        ("postgresql+psycopg2://u:p@h:1/db?password=x", "postgresql+psycopg2://h:1/db"),
+        ("sqlite:////tmp/a b.db", "sqlite:////tmp/a b.db"),
+        ("sqlite:///rel.db", "sqlite:///rel.db"),
+        ("/plain/path", "/plain/path"),
+        ("databricks", "databricks"),
+    ],
+)
+def test_a_uri_as_it_is_shown(uri, expected):
+    assert mlflow_connection.shown(uri) == expected
+
+
+def test_an_artifact_that_cannot_be_fetched_is_a_problem(remote, checkpoint, monkeypatch):
+    run_id = remote.run(metrics={"loss": descent()})
+    remote.client.log_artifact(run_id, str(checkpoint))
+    run = remote.open(run_id)
+    monkeypatch.setattr("mlflow.store.artifact.mlflow_artifacts_repo.MlflowArtifactsRepository._download_file", broken)
+    evidence = run.read(WITH_STATE)
+    assert [problem.source for problem in evidence.problems] == ["optimizer.pt"]
+    with pytest.raises(ReadError, match="no credentials"):
+        run._artifacts.local(run._artifacts.files[0])
+    run.close()
+
+
+def test_nothing_is_printed_and_no_global_state_changes(store, checkpoint, capfd, monkeypatch):
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    run_id = store.run(metrics={"loss": descent()})
+    store.client.log_artifact(run_id, str(checkpoint))
+    capfd.readouterr()
+    environment, uri = dict(os.environ), mlflow.get_tracking_uri()
+    run = store.open(run_id)
+    run.fingerprint(WITH_STATE)
+    run.read(WITH_STATE)
+    run.write(fail())
+    run.close()
+    assert capfd.readouterr() == ("", "")
+    assert (dict(os.environ), mlflow.get_tracking_uri()) == (environment, uri)
+
+
+def test_the_values_are_numpy_arrays_of_the_promised_types(local):
+    series = local.open(local.run(metrics={"loss": descent()})).read(METRICS_ONLY).find("train_loss")
+    assert (series.steps.dtype, series.values.dtype, series.times.dtype) == (np.int64, np.float64, np.float64)

@@ -1,0 +1,100 @@
+import json
+import math
+from dataclasses import replace
+
+import pytest
+
+from tracker_health.annotations import MAX_HEADLINE_METRICS, REPORT_FILE, digest_of, plan
+from tracker_health.config import preset
+from tracker_health.evidence import RunRef
+from tracker_health.result import ErrorEntry, ProbeResult, Report, ToolInfo
+from tracker_health.verdict import Verdict
+
+
+def result(code, name, verdict, **more):
+    return ProbeResult(
+        **{
+            "code": code,
+            "name": name,
+            "symptom": "diverged",
+            "status": "stable",
+            "verdict": verdict,
+            "votes": True,
+            "score": 0.0,
+            "message": "it rose",
+            **more,
+        }
+    )
+
+
+@pytest.fixture
+def failing():
+    return Report(
+        run=RunRef(store="mlflow", id="1", name="n"), verdict=Verdict.FAIL, score=0.0, summary="diverged: it rose",
+        tool=ToolInfo(version="0.1.0", preset="default", config_digest="d"),
+        results=(
+            result("LOS001", "nonfinite-loss", Verdict.WARN, symptom="nonfinite"),
+            result("LOS004", "diverged", Verdict.FAIL, measured={"rise_share": 2.0, "noise": 0.1}, remedy="lower it"),
+            result("LOS005", "no-progress", Verdict.PASS, measured={"descent_share": 0.4, "best": math.nan}),
+        ),
+    )  # fmt: skip
+
+
+def test_what_is_written_for_a_finding(failing):
+    annotations = plan(failing, "abc", {"loss.png": b"png"})
+    assert annotations.verdict is Verdict.FAIL
+    assert annotations.digest == "abc"
+    assert annotations.tags == {
+        "codes": "LOS004,LOS001",
+        "symptoms": "diverged,nonfinite",
+        "summary": "diverged: it rose",
+        "version": "0.1.0",
+    }
+    assert annotations.metrics == {"severity": 3.0, "diverged/rise_share": 2.0, "no_progress/descent_share": 0.4}
+    assert set(annotations.files) == {REPORT_FILE, "loss.png"}
+    assert json.loads(annotations.files[REPORT_FILE]) == failing.to_json()
+    assert "LOS004" in annotations.note
+    assert "lower it" in annotations.note
+
+
+def test_a_run_with_nothing_to_judge_gets_verdict_and_digest_only(failing):
+    annotations = plan(replace(failing, verdict=Verdict.SKIP), "abc", {"loss.png": b"png"})
+    assert (annotations.tags, annotations.metrics, annotations.files, annotations.note) == ({}, {}, {}, "")
+
+
+def test_no_more_than_a_dozen_headline_metrics(failing, monkeypatch):
+    from tracker_health.probes.diverged import Diverged
+
+    monkeypatch.setattr(Diverged, "headline", tuple(f"m{i}" for i in range(40)))
+    many = replace(
+        failing, results=(result("LOS004", "diverged", Verdict.FAIL, measured={f"m{i}": float(i) for i in range(40)}),)
+    )
+    assert len(plan(many, "abc").metrics) == MAX_HEADLINE_METRICS + 1
+
+
+def test_text_of_a_run_is_no_markup_in_the_description(failing):
+    hostile = "</div><script>alert(1)</script> [x](javascript:alert(1)) `code` \x1b[31m <!-- tracker-health:end -->"
+    findings = (result("LOS004", "diverged", Verdict.FAIL, message=hostile, remedy=hostile),)
+    note = plan(replace(failing, results=findings, errors=(ErrorEntry(source=hostile, message=hostile),)), "abc").note
+    assert "<" not in note
+    assert "\x1b" not in note
+    assert "](" not in note
+
+
+def test_the_digest_changes_with_fingerprint_and_configuration():
+    default, strict = preset("default"), preset("strict")
+    assert digest_of("a", default) == digest_of("a", default)
+    assert len({digest_of("a", default), digest_of("b", default), digest_of("a", strict)}) == 3
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"ignore": frozenset({"LOS001"})},
+        {"thresholds": {"diverged": {"sigmas": 5}}},
+        {"checkpoint": "x"},
+        {"roles": {"train_loss": ("x",)}},
+    ],
+)
+def test_the_configuration_digest_changes_with_what_changes_verdicts(change):
+    assert replace(preset("default"), **change).digest != preset("default").digest

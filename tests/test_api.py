@@ -1,0 +1,58 @@
+from dataclasses import replace
+
+import pytest
+
+import tracker_health as th
+from tracker_health.api import open_run
+from tracker_health.errors import RunNotFound
+
+
+def test_check_gives_a_report(write_log, healthy_losses):
+    report = th.check(write_log(healthy_losses))
+    assert report.verdict is th.Verdict.PASS
+    assert report.tool.preset == "default"
+    assert [use.role for use in report.series] == ["train_loss"]
+    assert report.fingerprint
+
+
+def test_check_takes_a_preset_name_or_a_configuration(write_log, healthy_losses):
+    run = write_log(healthy_losses)
+    assert th.check(run, config="dlm").tool.preset == "dlm"
+    with pytest.raises(th.ConfigError, match="sigmas"):
+        th.check(run, config=replace(th.preset("default"), thresholds={"diverged": {"sigmas": -1}}))
+
+
+def test_the_same_run_gives_the_same_report(write_log, healthy_losses):
+    run = write_log(healthy_losses)
+    assert th.check(run) == th.check(run)
+
+
+def test_annotate_many_reports_each_run(write_log, healthy_losses, tmp_path):
+    runs = [tmp_path / "missing", write_log(healthy_losses)]
+    failed, written = th.annotate_many(runs)
+    assert (failed.status, written.status) == ("failed", "written")
+    assert isinstance(failed.error, RunNotFound)
+    assert failed.report.verdict is th.Verdict.ERROR
+    assert not failed.complete
+    assert written.complete
+    assert written.annotations.verdict is th.Verdict.PASS
+
+
+def test_annotate_raises_what_annotate_many_reports(tmp_path):
+    with pytest.raises(RunNotFound, match="no folder"):
+        th.annotate(tmp_path / "missing")
+
+
+@pytest.mark.parametrize("run", ["./nowhere", "a b", "runs/x/y", "", "../../etcetera", "x" * 5000, "nul\x00l"])
+def test_what_cannot_be_a_run_id_is_a_missing_folder(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RunNotFound) as caught:
+        open_run(run)
+    assert "no folder" in str(caught.value)
+
+
+def test_a_file_is_not_a_run(tmp_path):
+    file = tmp_path / "optimizer.pt"
+    file.write_bytes(b"")
+    with pytest.raises(RunNotFound, match="is not a folder"):
+        open_run(file)

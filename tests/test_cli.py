@@ -1,0 +1,387 @@
+"""The command line as people and CI jobs meet it: what is printed where, and which exit code."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tracker_health.cli import cli
+
+
+@pytest.fixture
+def run():
+    def invoke(*arguments, stdin=None):
+        return CliRunner().invoke(cli, [str(one) for one in arguments], input=stdin, catch_exceptions=False)
+
+    return invoke
+
+
+@pytest.fixture
+def healthy(write_log, healthy_losses):
+    return write_log(healthy_losses, folder="healthy")
+
+
+@pytest.fixture
+def sick(write_log, healthy_losses):
+    return write_log([*healthy_losses[:100], *[math.nan] * 100], folder="sick")
+
+
+def reports(result):
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def test_a_healthy_folder_passes(run, healthy):
+    result = run("check", healthy)
+    assert result.exit_code == 0
+    assert "PASS" in result.stdout
+    assert result.stderr == ""
+
+
+def test_a_sick_folder_fails_with_reason_and_remedy(run, sick):
+    result = run("check", sick)
+    assert result.exit_code == 1
+    assert "LOS001 nonfinite-loss" in result.stdout
+    assert "step 101" in result.stdout
+    assert "restart from a checkpoint at or before step 100" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("fail_on", "healthy_code", "sick_code", "skip_code"),
+    [("fail", 0, 1, 0), ("warn", 0, 1, 0), ("skip", 0, 1, 1), ("never", 0, 0, 0)],
+)
+def test_fail_on(run, healthy, sick, write_log, fail_on, healthy_code, sick_code, skip_code):
+    nothing = write_log([], folder="skipped")
+    (nothing / "train_log.jsonl").write_text('{"step": 1, "gpu": 0.5}\n{"step": 2, "gpu": 0.6}\n')
+    codes = [run("check", folder, "--fail-on", fail_on).exit_code for folder in (healthy, sick, nothing)]
+    assert codes == [healthy_code, sick_code, skip_code]
+
+
+def test_json_is_one_valid_report_a_line(run, healthy, sick, valid_report):
+    result = run("check", "--json", healthy, sick)
+    documents = reports(result)
+    for document in documents:
+        valid_report(document)
+    assert [document["verdict"] for document in documents] == ["pass", "fail"]
+    assert documents[0]["run"] == {"store": "directory", "id": str(healthy), "name": "healthy", "url": None}
+
+
+def test_one_bad_run_never_stops_the_others(run, healthy, tmp_path, valid_report):
+    missing = tmp_path / "missing"
+    result = run("check", "--json", missing, healthy)
+    assert result.exit_code == 3
+    bad, good = reports(result)
+    valid_report(bad)
+    assert (bad["verdict"], good["verdict"]) == ("error", "pass")
+    assert f"no folder {missing}" in result.stderr
+    assert "try:" in result.stderr
+
+
+def test_3_wins_over_1(run, sick, tmp_path):
+    assert run("check", sick, tmp_path / "missing", "--fail-on", "fail").exit_code == 3
+
+
+def test_a_list_on_standard_input(run, healthy, sick):
+    result = run("check", "-", "--json", stdin=f"{healthy}\n\n  {sick}\n")
+    assert [document["verdict"] for document in reports(result)] == ["pass", "fail"]
+
+
+def test_an_empty_list_is_wrong_usage(run):
+    result = run("check", "-", stdin="")
+    assert result.exit_code == 2
+    assert "no run was given" in result.stderr
+
+
+def test_quiet_prints_nothing_but_errors(run, sick, tmp_path):
+    assert run("check", "-q", sick).stdout == ""
+    assert "missing" in run("check", "-q", tmp_path / "missing").stderr
+
+
+def test_many_runs_are_a_line_each(run, healthy):
+    result = run("check", *[healthy] * 7)
+    assert len(result.stdout.splitlines()) == 7
+
+
+def test_verbose_says_why_rules_were_skipped(run, healthy):
+    result = run("check", "-v", healthy)
+    assert "skipped OPT002" in result.stdout
+    assert "no optimizer state was found" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--preset", "dlmm"], "did you mean dlm"),
+        (["--select", "LOS0001"], "did you mean LOS001"),
+        (["--ignore", "loss-drift"], "there is no rule 'loss-drift'"),
+        (["--set", "probes.divergd.sigmas=4"], "did you mean diverged"),
+        (["--set", "probes.diverged.sigma=4"], "did you mean sigmas"),
+        (["--set", "probes.diverged.sigmas=-1"], "must be at least 0"),
+        (["--set", "probes.diverged.sigmas=much"], "is no number"),
+        (["--set", "probes.diverged.min_points=8.5"], "must be a whole number"),
+        (["--set", "nonsense"], "does not parse"),
+        (["--set", "roles.train_los=x"], "did you mean train_loss"),
+        (["--max-download", "lots"], "is no size"),
+    ],
+)
+def test_wrong_configuration_is_told_with_a_way_out(run, healthy, arguments, message):
+    result = run("check", healthy, *arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert result.stdout == ""
+    assert "Traceback" not in result.stderr
+
+
+def test_a_threshold_and_a_role_can_be_set(run, tmp_path):
+    run_folder = tmp_path / "run"
+    run_folder.mkdir()
+    lines = [json.dumps({"step": step, "my_objective": 2.0 - 0.01 * step}) for step in range(100)]
+    (run_folder / "log.jsonl").write_text("\n".join(lines))
+    assert json.loads(run("check", "--json", run_folder).stdout)["verdict"] == "skip"
+    document = json.loads(
+        run(
+            "check", "--json", run_folder, "--set", "roles.train_loss=my_objective", "--set", "probes.diverged.sigmas=6"
+        ).stdout
+    )
+    assert document["verdict"] == "pass"
+    (diverged,) = [result for result in document["results"] if result["name"] == "diverged"]
+    assert diverged["thresholds"]["sigmas"] == 6
+
+
+def test_select_and_ignore(run, healthy):
+    selected = json.loads(run("check", "--json", healthy, "--select", "LOS001", "--select", "no-progress").stdout)
+    assert {result["code"] for result in selected["results"]} == {"LOS001", "LOS005"}
+    ignored = json.loads(run("check", "--json", healthy, "--ignore", "LOS001").stdout)
+    assert "LOS001" not in {result["code"] for result in ignored["results"] + ignored["skipped"]}
+
+
+def damaged(folder: Path, kind: str) -> Path:
+    """A run folder of which something cannot be read."""
+    folder.mkdir()
+    rows = [{"step": step, "loss": 2.0 * 0.97**step, "grad_norm": 1.0} for step in range(100)]
+    log = "\n".join(json.dumps(row) for row in rows)
+    match kind:
+        case "empty folder":
+            return folder
+        case "truncated .pt":
+            (folder / "log.jsonl").write_text(log)
+            with zipfile.ZipFile(folder / "optimizer.pt", "w") as archive:
+                archive.writestr("optimizer/data.pkl", b"\x80\x02}q\x00." * 200)
+            content = (folder / "optimizer.pt").read_bytes()
+            (folder / "optimizer.pt").write_bytes(content[: len(content) // 2])
+        case "foreign .pt":
+            (folder / "log.jsonl").write_text(log)
+            (folder / "training_state.pt").write_bytes(b"GIF89a" + bytes(1000))
+        case "JSONL cut in the middle":
+            (folder / "log.jsonl").write_text(log[: len(log) // 2])
+        case "trainer_state.json that is none":
+            (folder / "log.jsonl").write_text(log)
+            (folder / "trainer_state.json").write_text('{"weights": [1, 2]}')
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("kind", "said", "still_judged"),
+    [
+        ("empty folder", "it is empty", False),
+        ("truncated .pt", "optimizer.pt: it is not a whole zip file", True),
+        ("foreign .pt", "training_state.pt: it is not a whole zip file", True),
+        ("JSONL cut in the middle", "log.jsonl: line", True),
+        ("trainer_state.json that is none", "trainer_state.json: it is no trainer state", True),
+    ],
+)
+def test_bad_input_is_told_and_the_rest_is_judged(run, healthy, tmp_path, valid_report, kind, said, still_judged):
+    folder = damaged(tmp_path / "damaged", kind)
+    result = run("check", "--json", folder, healthy)
+    assert result.exit_code == 3
+    bad, good = reports(result)
+    valid_report(bad)
+    assert good["verdict"] == "pass"
+    assert said in result.stderr
+    assert any(error["code"] is None for error in bad["errors"])
+    judged = {entry["code"]: entry["verdict"] for entry in bad["results"]}
+    assert (judged.get("LOS005") == "pass") is still_judged
+    shown = run("check", folder)
+    assert said.split(": ")[-1] in " ".join(shown.stdout.split())
+    assert "Traceback" not in shown.output
+
+
+def test_a_run_id_that_is_none_says_how_to_write_one(run):
+    result = run("check", "no-such-run")
+    assert result.exit_code == 3
+    assert "neither a folder here nor an MLflow run id" in result.stderr
+
+
+def test_annotating_a_folder_twice_reads_and_writes_once(run, healthy, monkeypatch):
+    first = run("annotate", healthy)
+    assert "written onto the run" in first.stdout
+    before = {path: path.stat().st_mtime_ns for path in (healthy / "health").iterdir()}
+    monkeypatch.setattr("tracker_health.stores.directory.read_files", lambda *_: pytest.fail("evidence was read"))
+    second = run("annotate", healthy)
+    assert second.exit_code == 0
+    assert "nothing was read, nothing was written" in second.stdout
+    assert {path: path.stat().st_mtime_ns for path in (healthy / "health").iterdir()} == before
+
+
+def test_force_judges_again(run, healthy):
+    run("annotate", healthy)
+    assert "written onto the run" in run("annotate", "--force", healthy).stdout
+
+
+def test_a_changed_run_is_judged_again(run, healthy):
+    run("annotate", healthy)
+    with (healthy / "train_log.jsonl").open("a") as log:
+        log.write('{"step": 201, "loss": NaN}\n')
+    result = run("annotate", healthy, "--json")
+    assert reports(result)[0]["verdict"] == "fail"
+
+
+def test_another_configuration_judges_again(run, healthy):
+    run("annotate", healthy)
+    assert "written onto the run" in run("annotate", healthy, "--ignore", "LOS004").stdout
+
+
+def test_a_dry_run_writes_nothing(run, sick):
+    result = run("annotate", "--dry-run", sick)
+    assert result.exit_code == 0
+    assert "nothing was written" in result.stdout
+    assert "FAIL" in result.stdout
+    assert not (sick / "health").exists()
+
+
+def test_annotate_fails_only_when_asked(run, sick):
+    assert run("annotate", sick).exit_code == 0
+    assert run("annotate", sick, "--force", "--fail-on", "fail").exit_code == 1
+    assert run("annotate", sick, "--fail-on", "fail").exit_code == 1, "an unchanged run keeps its verdict"
+
+
+def test_hostile_names_are_inert_in_the_terminal(run, tmp_path):
+    folder = tmp_path / "a\x1b[31m\u202ereverse"
+    folder.mkdir()
+    (folder / "log\x1b[2J.jsonl").write_text('{"step": 1, "\\u001b[31mloss": 2}\n{"step"')
+    result = run("check", "-v", folder)
+    assert "\x1b" not in result.output
+    assert "\u202e" not in result.output
+
+
+@pytest.mark.parametrize("code", ["LOS004", "los004", "diverged"])
+def test_explain(run, code):
+    result = run("explain", code)
+    assert result.exit_code == 0
+    for heading in (
+        "What it finds",
+        "Why it matters",
+        "How it decides",
+        "Known limits",
+        "What to do",
+        "References",
+        "Thresholds",
+    ):
+        assert heading in result.stdout
+
+
+def test_explain_of_nothing_known(run):
+    result = run("explain", "LOS04")
+    assert result.exit_code == 2
+    assert "did you mean" in result.stderr
+
+
+def test_probes_lists_every_rule(run):
+    from tracker_health.registry import BUILT_IN
+
+    lines = run("probes").stdout.splitlines()
+    assert len(lines) == len(BUILT_IN)
+    records = [json.loads(line) for line in run("probes", "--json").stdout.splitlines()]
+    assert {record["code"] for record in records if not record["votes"]} == {"LOS101", "OPT101"}
+
+
+def test_a_bug_in_our_own_code_is_one_line_without_v(run, healthy, monkeypatch):
+    def broken(*_):
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setattr("tracker_health.stores.directory.read_files", broken)
+    result = run("check", healthy)
+    assert result.exit_code == 3
+    assert "unexpected ZeroDivisionError: oops" in result.stderr
+    assert "Traceback" not in result.output
+    assert "Traceback" in run("check", "-v", healthy).stderr
+
+
+def process(*arguments, **environment):
+    command = [sys.executable, "-m", "tracker_health", *map(str, arguments)]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=120, env={**os.environ, **environment}, check=False
+    )
+
+
+def test_a_real_process_prints_plain_text_into_a_pipe(sick):
+    done = process("check", sick)
+    assert done.returncode == 1
+    assert "\x1b" not in done.stdout
+    assert done.stderr == ""
+
+
+def test_a_reader_that_leaves_early_is_no_error(sick):
+    command = f"{sys.executable} -m tracker_health check -v {sick} {sick} {sick} | head -n 1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120, check=False)
+    assert done.stderr == ""
+
+
+def without_privileges(action):
+    """What an action returns in a child process that may write nowhere but where everybody may."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            if os.geteuid() == 0:
+                os.setgid(65534)
+                os.setuid(65534)
+            os.write(writer, json.dumps(action()).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        answer = pipe.read()
+    os.waitpid(child, 0)
+    return json.loads(answer)
+
+
+def let_everybody_look_into(folder):
+    temporary = Path(tempfile.gettempdir()).resolve()
+    for one in (folder, *folder.resolve().parents):
+        if one.is_relative_to(temporary) and one != temporary:
+            one.chmod(0o755)
+
+
+def test_no_permission_to_write(run, healthy):
+    run("check", healthy)  # imports everything, so that the child need not read the installation
+    let_everybody_look_into(healthy)
+
+    def annotate():
+        result = run("annotate", healthy)
+        return result.exit_code, result.stderr
+
+    exit_code, stderr = without_privileges(annotate)
+    assert exit_code == 3
+    assert "no permission to write there" in stderr
+
+
+def test_no_permission_to_read(run, healthy):
+    run("check", healthy)
+    let_everybody_look_into(healthy)
+    (healthy / "train_log.jsonl").chmod(0o000)
+
+    def check():
+        result = run("check", healthy)
+        return result.exit_code, result.output
+
+    exit_code, output = without_privileges(check)
+    assert exit_code == 3
+    assert "train_log.jsonl" in output
+    assert "Traceback" not in output

@@ -1,0 +1,48 @@
+"""The demo in a real process: three trainings, a real sqlite store, the right verdicts for the right reasons."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from mlflow import MlflowClient
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("demo")
+    command = [sys.executable, "-m", "tracker_health", "demo", "store"]
+    environment = {**os.environ, "COLUMNS": "200"}
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=300, env=environment, check=False
+    )
+    return done, folder
+
+
+def test_the_demo_shows_three_verdicts_and_how_to_find_them(demo):
+    done, _ = demo
+    assert done.returncode == 0, done.stderr
+    rows = {line.split("│")[1].strip(): line for line in done.stdout.splitlines() if line.count("│") > 3}
+    assert "PASS" in rows["healthy"]
+    assert "FAIL" in rows["learning-rate-too-high"]
+    assert "LOS004" in rows["learning-rate-too-high"]
+    assert "FAIL" in rows["nan-midway"]
+    assert "LOS001" in rows["nan-midway"]
+    assert "mlflow ui --backend-store-uri sqlite:///store/mlflow.db" in done.stdout
+    assert "tags.`health.verdict` = 'fail'" in done.stdout
+    assert "searchFilter=tags.%60health.verdict%60" in done.stdout
+    assert "Traceback" not in done.stderr
+
+
+def test_the_verdicts_are_tags_that_mlflow_finds(demo):
+    _, folder = demo
+    client = MlflowClient(tracking_uri=f"sqlite:///{folder}/store/mlflow.db")
+    experiment = client.get_experiment_by_name("tracker-health-demo")
+    failing = client.search_runs([experiment.experiment_id], "tags.`health.verdict` = 'fail'")
+    assert {run.info.run_name for run in failing} == {"learning-rate-too-high", "nan-midway"}
+    assert all(run.info.status == "FINISHED" for run in failing)
+    (passing,) = client.search_runs([experiment.experiment_id], "tags.`health.verdict` = 'pass'")
+    assert passing.info.run_name == "healthy"
+    reasons = {run.info.run_name: run.data.tags["health.codes"] for run in failing}
+    assert reasons["nan-midway"] == "LOS001,OPT002"
+    assert "LOS004" in reasons["learning-rate-too-high"].split(",")

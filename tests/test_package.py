@@ -1,0 +1,112 @@
+"""The package as a whole: what importing costs, what is public, and that everything is documented."""
+
+import importlib
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tracker_health
+from tracker_health.probe import SECTIONS, Symptom, explanation_of, thresholds_of
+from tracker_health.registry import BUILT_IN
+
+ROOT = Path(__file__).parent.parent
+HEAVY = {"mlflow", "wandb", "torch", "pydantic", "matplotlib", "sklearn", "pandas", "scipy", "safetensors"}
+
+
+def imported_by(code: str) -> set[str]:
+    script = f"{code}\nimport sys; print('\\n'.join(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    return {name.partition(".")[0] for name in done.stdout.splitlines()}
+
+
+def test_importing_the_package_imports_no_tracker_and_no_numpy():
+    assert not imported_by("import tracker_health") & (HEAVY | {"numpy", "click", "rich"})
+
+
+def test_judging_a_folder_imports_nothing_heavy(write_log, healthy_losses):
+    run = write_log(healthy_losses)
+    assert not imported_by(f"import tracker_health; tracker_health.check({str(run)!r})") & (HEAVY | {"rich"})
+
+
+def test_help_imports_neither_numpy_nor_rich():
+    code = "import sys; sys.argv = ['x', '--help']\nfrom tracker_health.cli import cli\ncli(standalone_mode=False)"
+    assert not imported_by(code) & (HEAVY | {"numpy", "rich"})
+
+
+def test_every_public_name_resolves():
+    for name in tracker_health.__all__:
+        assert getattr(tracker_health, name) is not None
+    assert dir(tracker_health) == tracker_health.__all__
+    with pytest.raises(AttributeError, match="no_such_name"):
+        _ = tracker_health.no_such_name
+
+
+def public_objects():
+    for path in sorted((ROOT / "src" / "tracker_health").rglob("*.py")):
+        parts = path.relative_to(ROOT / "src").with_suffix("").parts
+        if "__main__" in parts:
+            continue
+        module = importlib.import_module(".".join(part for part in parts if part != "__init__"))
+        yield module.__name__, module
+        for name, value in vars(module).items():
+            if (
+                not name.startswith("_")
+                and getattr(value, "__module__", "") == module.__name__
+                and (inspect.isclass(value) or inspect.isfunction(value))
+            ):
+                yield f"{module.__name__}.{name}", value
+
+
+def test_everything_public_has_a_docstring():
+    missing = [
+        name
+        for name, value in public_objects()
+        if not (value.__doc__ or "").strip() or value.__doc__.startswith(f"{getattr(value, '__name__', '')}(")
+    ]
+    assert missing == []
+
+
+@pytest.mark.parametrize("probe", BUILT_IN, ids=lambda probe: probe.code)
+def test_a_rule_declares_and_explains_itself(probe):
+    assert re.fullmatch(r"[A-Z]{3}\d{3}", probe.code)
+    assert re.fullmatch(r"[a-z]+(-[a-z0-9]+)*", probe.name)
+    assert isinstance(probe.symptom, Symptom)
+    assert tuple(explanation_of(probe).sections) == SECTIONS
+    assert all(explanation_of(probe).sections.values())
+    for threshold_name, (kind, threshold) in thresholds_of(probe).items():
+        assert kind in (int, float)
+        assert threshold.meaning
+        assert threshold.source
+        assert threshold.problem_with(getattr(probe, threshold_name)) is None
+    cited = set(re.findall(r"`(\w+)`", explanation_of(probe).sections["How it decides"]))
+    assert cited >= set(thresholds_of(probe)) - {
+        "min_points",
+        "min_steps",
+        "assert_smoothness_gte",
+        "assert_convergence_ratio_lte",
+        "assert_instability_events_lte",
+    }
+    assert probe().needs
+
+
+def test_codes_and_names_are_unique():
+    assert len({probe.code for probe in BUILT_IN}) == len({probe.name for probe in BUILT_IN}) == len(BUILT_IN)
+
+
+def test_the_generated_pages_are_up_to_date():
+    done = subprocess.run(
+        [sys.executable, ROOT / "scripts" / "generate_docs.py", "--check"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_changelog_knows_the_version():
+    assert f"## {tracker_health.__version__}" in (ROOT / "CHANGELOG.md").read_text()

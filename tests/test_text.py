@@ -1,0 +1,53 @@
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tracker_health.text import count, listing, number, printable
+
+
+@given(st.text(), st.integers(min_value=1, max_value=300))
+def test_printable_is_one_inert_line_of_bounded_length(text, limit):
+    shown = printable(text, limit)
+    assert len(shown) <= limit
+    assert not any(unicodedata.category(character) in {"Cc", "Cf", "Zl", "Zp", "Cs"} for character in shown)
+
+
+@pytest.mark.parametrize(
+    "hostile", ["\x1b[31mred\x1b[0m", "a\u202eb", "a\nb\r\tc", "\u200bhidden", "\x9b31m", "\ud800"]
+)
+def test_escapes_direction_marks_and_newlines_are_gone(hostile):
+    assert not set(printable(hostile)) & set("\x1b\u202e\n\r\t\u200b\x9b\ud800")
+
+
+def test_ordinary_text_stays():
+    assert printable("train/loss — größer, 損失") == "train/loss — größer, 損失"
+
+
+def test_a_long_text_ends_in_an_ellipsis():
+    assert printable("x" * 1000, 10) == "x" * 9 + "…"
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0.123456, "0.1235"),
+        (1.5e-7, "1.5e-07"),
+        (12500.0, "12500"),
+        (-3.0, "-3"),
+        (float("nan"), "NaN"),
+        (float("inf"), "Infinity"),
+        (float("-inf"), "-Infinity"),
+        (1e300, "1e+300"),
+    ],
+)
+def test_numbers(value, shown):
+    assert number(value) == shown
+
+
+def test_counts_and_listings():
+    assert count(1, "step") == "1 step"
+    assert count(0, "step") == "0 steps"
+    assert listing(["a", "b"]) == "a, b"
+    assert listing(list("abcdefg"), 3) == "a, b, c and 4 more"
