@@ -72,7 +72,9 @@ def codes(entries):
 
 
 def adam(second=1e-6, **more):
-    stats = MomentStats(count=4, mean=second, rms=second, minimum=second, maximum=second, zeros=4 * (not second), nonfinite=0)
+    stats = MomentStats(
+        count=4, mean=second, rms=second, minimum=second, maximum=second, zeros=4 * (not second), nonfinite=0
+    )
     tensor = TensorState(id=0, shape=(2, 2), step=1000.0, second_moment=stats)
     return OptimizerState(source="optimizer.pt", tensors=(tensor,), global_step=1000, **more)
 
@@ -175,7 +177,9 @@ def test_a_finding_needs_none(verdict, with_rules):
 
 def test_a_rule_that_vouches_but_was_skipped_does_not_vouch(with_rules):
     needs = (Need(role="train_loss"),)
-    assert with_rules(rule(Verdict.PASS, needs=needs), rule(Verdict.PASS, code="TST002", vouches=False)).verdict == "skip"
+    assert (
+        with_rules(rule(Verdict.PASS, needs=needs), rule(Verdict.PASS, code="TST002", vouches=False)).verdict == "skip"
+    )
 
 
 def test_only_system_metrics_are_no_pass():
@@ -189,7 +193,9 @@ def test_only_system_metrics_are_no_pass():
 def test_a_skip_names_the_reason_and_the_way_out():
     report = judged({"reward_total": np.ones(50), "kl": np.ones(50)})
     skipped = skip_of(report, "LOS004")
-    assert skipped.reason == "no metric has the role train_loss; seen: kl, reward_total; set roles.train_loss to name one"
+    assert (
+        skipped.reason == "no metric has the role train_loss; seen: kl, reward_total; set roles.train_loss to name one"
+    )
     assert skipped.details == {"role": "train_loss", "num_points": 0, "min_points": 8}
     assert "train_loss or val_loss" in skip_of(report, "LOS005").reason
     assert report.verdict is Verdict.SKIP
@@ -217,7 +223,7 @@ def test_a_threshold_can_be_a_need():
 
 def test_repeated_steps_are_one_point():
     series = Series(name="loss", role="train_loss", steps=np.zeros(50, dtype=np.int64), values=np.ones(50))
-    assert "only 1 points" in skip_of(diagnose(Evidence(run=RUN, series=(series,)), Config()), "LOS004").reason
+    assert "only 1 point" in skip_of(diagnose(Evidence(run=RUN, series=(series,)), Config()), "LOS004").reason
 
 
 @pytest.mark.parametrize(
@@ -356,7 +362,11 @@ def test_preview_rules_vote_only_where_the_configuration_says_so(with_rules):
     rules = rule(Verdict.FAIL, status="preview"), rule(Verdict.PASS, code="TST002")
     report = with_rules(*rules)
     assert report.verdict is Verdict.PASS
-    assert (report.results[0].verdict, report.results[0].votes, report.results[0].status) == (Verdict.FAIL, False, "preview")
+    assert (report.results[0].verdict, report.results[0].votes, report.results[0].status) == (
+        Verdict.FAIL,
+        False,
+        "preview",
+    )
     assert with_rules(*rules, config=preset("strict")).verdict is Verdict.FAIL
     assert with_rules(*rules, config=Config(votes=frozenset({"TST001"}))).verdict is Verdict.FAIL
 
@@ -392,7 +402,7 @@ def test_select_and_ignore_take_codes_and_names(word):
         (Config(ignore=frozenset({"divergd"})), "did you mean diverged?"),
         (Config(thresholds={"no-progres": {}}), "did you mean no-progress?"),
         (Config(thresholds={"LOS004": {}}), "probes.LOS004: there is no such rule"),
-        (Config(thresholds={"diverged": {"risk_share": 1.0}}), "did you mean rise_share?"),
+        (Config(thresholds={"diverged": {"risk_share": 1.0}}), "did you mean rise_share"),
         (Config(thresholds={"diverged": {"rise_share": 0.0}}), "must be above 0"),
         (Config(thresholds={"diverged": {"rise_share": float("nan")}}), "must be above 0"),
         (Config(thresholds={"diverged": {"sigmas": -1}}), "must be at least 0"),
@@ -446,7 +456,12 @@ ADVERSARIAL = {"d_loss": FLAT, "g_loss": FLAT, "train_loss": FLAT}
 
 @pytest.mark.parametrize(
     "metrics",
-    [REINFORCEMENT, ADVERSARIAL, {"loss": FLAT, "train/policy_loss": FLAT}, {"train/loss": EXPLODED, "clip_ratio": FLAT}],
+    [
+        REINFORCEMENT,
+        ADVERSARIAL,
+        {"loss": FLAT, "train/policy_loss": FLAT},
+        {"train/loss": EXPLODED, "clip_ratio": FLAT},
+    ],
 )
 def test_the_loss_of_another_objective_need_not_descend(metrics):
     report = judged(metrics)
@@ -544,5 +559,9 @@ def test_healthy_sick_and_dead(healthy_losses):
 
 def test_the_report_names_tool_preset_and_digest():
     report = diagnose(Evidence(run=RUN, fingerprint="abc"), preset("strict"))
-    assert (report.tool.preset, report.tool.config_digest, report.fingerprint) == ("strict", preset("strict").digest, "abc")
+    assert (report.tool.preset, report.tool.config_digest, report.fingerprint) == (
+        "strict",
+        preset("strict").digest,
+        "abc",
+    )
     assert report.run == RUN

@@ -184,7 +184,8 @@ def _without_evidence(probe: Probe, need: Need, evidence: Evidence) -> SkippedPr
     found = max(evidence.amount(role) for role in need.roles)
     details = {"role": need.role, f"num_{need.unit}": found, f"min_{need.unit}": need.min_points}
     if found:
-        reason = f"only {found} {_spoken(need.unit)} of {_spoken(need.role)}, {need.min_points} are needed"
+        amount = count(found, _spoken(need.unit).removesuffix("s"))
+        reason = f"only {amount} of {_spoken(need.role)}, {need.min_points} are needed"
     else:
         reason = _why_missing(need, evidence)
     return SkippedProbe(code=probe.code, name=probe.name, reason=reason, details=details)

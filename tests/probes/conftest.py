@@ -109,7 +109,11 @@ def judge():
         assert len(outcomes) == 1
         outcome = outcomes[0]
         assert outcome.code == code
-        return outcome if isinstance(outcome, ProbeResult) else SimpleNamespace(verdict=type(outcome).__name__, reason=vars(outcome))
+        return (
+            outcome
+            if isinstance(outcome, ProbeResult)
+            else SimpleNamespace(verdict=type(outcome).__name__, reason=vars(outcome))
+        )
 
     return one
 
@@ -214,7 +218,9 @@ HEALTHY = {
     )
 }
 HEALTHY |= {f"log_of_{n}_points": (lambda seed=0, n=n: descent(seed, n=n)) for n in (8, 9, 12, 20, 30, 60)}
-HEALTHY |= {"linear": lambda seed=0: np.linspace(3.0, 1.0, 200) + 0.05 * np.random.default_rng(seed).standard_normal(200)}
+HEALTHY |= {
+    "linear": lambda seed=0: np.linspace(3.0, 1.0, 200) + 0.05 * np.random.default_rng(seed).standard_normal(200)
+}
 HEALTHY |= {"noiseless": lambda seed=0: descent(seed, noise=0.0)}
 
 
@@ -272,7 +278,16 @@ def at_chance(seed=0):
 
 SICK = {
     one.__name__: one
-    for one in (exploding, drifting_up, rescued_explosion, from_the_start, nan_at_800, masked_zeros, memorised, at_chance)
+    for one in (
+        exploding,
+        drifting_up,
+        rescued_explosion,
+        from_the_start,
+        nan_at_800,
+        masked_zeros,
+        memorised,
+        at_chance,
+    )
 }
 
 

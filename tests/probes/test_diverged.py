@@ -1,5 +1,6 @@
 """LOS004."""
 
+import itertools
 import math
 
 import numpy as np
@@ -16,7 +17,7 @@ def median(values):
 
 
 def noise_of(values):
-    return 1.4826 * median([abs(b - a) for a, b in zip(values, values[1:], strict=False)]) / math.sqrt(2)
+    return 1.4826 * median([abs(b - a) for a, b in itertools.pairwise(values)]) / math.sqrt(2)
 
 
 def naive(losses):
@@ -30,6 +31,8 @@ def naive(losses):
     blocks.insert(0, median(rest))
     noise = noise_of(losses)
     early = max(noise, noise_of(losses[: max(20, 2 * size)]))
+    if len(blocks) >= 10:
+        noise = max(noise, noise_of(blocks))
     head = median(losses[:size])
     start = losses[0] if head - losses[0] > 4 * early else head
     low, end, high = min(blocks), blocks[-1], max(blocks)

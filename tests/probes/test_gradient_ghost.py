@@ -19,7 +19,9 @@ def names(per_layer, layers):
 def checkpoint(make, means, keys, step=100, **extras):
     tensors = [make.tensor(key, mean) for key, mean in enumerate(means)]
     state = make.state(*tensors, global_step=step, extras=extras)
-    return DlmCheckpoint(state=state, global_step=step, weight_names=keys, weights_reason="" if keys else "weights file missing")
+    return DlmCheckpoint(
+        state=state, global_step=step, weight_names=keys, weights_reason="" if keys else "weights file missing"
+    )
 
 
 def naive(means, per_layer, layers, ratio=2.0, share=0.3):
@@ -40,7 +42,12 @@ def naive(means, per_layer, layers, ratio=2.0, share=0.3):
     return ("fail" if fraction > share else "warn" if fraction else "pass"), fraction
 
 
-@given(means=MEANS, per_layer=st.integers(1, 3), layers=st.sets(st.integers(0, 30), max_size=6), share=st.sampled_from([0, 0.25, 0.3, 1]))
+@given(
+    means=MEANS,
+    per_layer=st.integers(1, 3),
+    layers=st.sets(st.integers(0, 30), max_size=6),
+    share=st.sampled_from([0, 0.25, 0.3, 1]),
+)
 def test_against_plain_python(means, per_layer, layers, share, make, judge):
     evidence = make.evidence(dlm_checkpoint=checkpoint(make, means, names(per_layer, layers)))
     result = judge(CODE, evidence, layer_failure_frac=share)
@@ -88,7 +95,9 @@ def test_all_zero_is_the_one_difference_to_the_original(make, judge):
     assert (result.verdict, result.score, result.measured["raw"]) == ("fail", 0.0, 0.0)
 
 
-@pytest.mark.parametrize(("best", "shown"), [(0.5, 0.5), (2, 2.0), (math.inf, None), (math.nan, None), ("x", None), (None, None)])
+@pytest.mark.parametrize(
+    ("best", "shown"), [(0.5, 0.5), (2, 2.0), (math.inf, None), (math.nan, None), ("x", None), (None, None)]
+)
 def test_the_best_validation_loss_is_a_number_or_null(best, shown, make, judge):
     evidence = make.evidence(dlm_checkpoint=checkpoint(make, [1e-6], None, best_val_loss=best, use_qlora=True, epoch=2))
     details = judge(CODE, evidence).details

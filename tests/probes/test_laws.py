@@ -16,7 +16,17 @@ from tracker_health.registry import probe_classes
 from tracker_health.verdict import Verdict, worst
 
 EVERYTHING = Config(preset="everything", preview_votes=True, measure_only=frozenset())
-ROLES = ("train_loss", "val_loss", "objective_loss", "grad_norm", "learning_rate", "epoch", "global_step", "loss_scale", "kl")
+ROLES = (
+    "train_loss",
+    "val_loss",
+    "objective_loss",
+    "grad_norm",
+    "learning_rate",
+    "epoch",
+    "global_step",
+    "loss_scale",
+    "kl",
+)
 HUGE = 1.7976931348623157e308
 VALUES = st.one_of(
     st.floats(),
@@ -65,13 +75,19 @@ def states(draw, make):
 def evidences(draw, make):
     state = draw(st.none() | states(make))
     losses = draw(st.lists(VALUES, max_size=40))
-    log = DlmStepLog(files=("logs/train-1.jsonl",), steps=np.arange(len(losses)), losses=np.array(losses, dtype=np.float64))
+    log = DlmStepLog(
+        files=("logs/train-1.jsonl",), steps=np.arange(len(losses)), losses=np.array(losses, dtype=np.float64)
+    )
     ghost = None
     if state is not None:
         names = draw(st.none() | st.lists(st.sampled_from([f"x.layers.{n}.w" for n in range(4)]), max_size=6))
-        ghost = DlmCheckpoint(state=state, global_step=draw(st.integers(-1, 200)), weight_names=None if names is None else tuple(names))
+        ghost = DlmCheckpoint(
+            state=state, global_step=draw(st.integers(-1, 200)), weight_names=None if names is None else tuple(names)
+        )
     numbers = st.sampled_from(["", "nan", "inf", "-1", "0", "1e400", "100", "3", "x"])
-    params = {name: draw(numbers) for name in draw(st.sets(st.sampled_from(["max_steps", "num_train_epochs", "patience"])))}
+    params = {
+        name: draw(numbers) for name in draw(st.sets(st.sampled_from(["max_steps", "num_train_epochs", "patience"])))
+    }
     info = RunInfo(
         params=params,
         global_step=draw(st.none() | st.integers(0, 10**6)),
@@ -174,7 +190,9 @@ def test_defaults_lie_within_their_own_bounds(probe):
         assert threshold.source
 
 
-@pytest.mark.parametrize("name", ["exploding", "at_chance", "masked_zeros", "memorised", "from_the_start", "drifting_up"])
+@pytest.mark.parametrize(
+    "name", ["exploding", "at_chance", "masked_zeros", "memorised", "from_the_start", "drifting_up"]
+)
 @given(exponent=st.integers(-40, 40))
 @settings(max_examples=20)
 def test_the_unit_of_the_loss_changes_no_verdict(name, exponent, sick, make, report):

@@ -115,7 +115,9 @@ def test_against_plain_python(tensors, share, make, judge):
         assert result.measured["dead_tensors"] == len(dead)
 
 
-@given(zeros=st.lists(st.integers(0, 16), min_size=1, max_size=10), one=st.floats(0.01, 1.0), other=st.floats(0.01, 1.0))
+@given(
+    zeros=st.lists(st.integers(0, 16), min_size=1, max_size=10), one=st.floats(0.01, 1.0), other=st.floats(0.01, 1.0)
+)
 def test_a_higher_share_never_finds_more(zeros, one, other, make, judge):
     state = make.state(*(make.tensor(key, 1e-6, zeros=count) for key, count in enumerate(zeros)))
     lower, higher = sorted([one, other])

@@ -1,5 +1,6 @@
 """LOS005."""
 
+import itertools
 import math
 
 import numpy as np
@@ -26,7 +27,7 @@ def naive(losses):
         blocks.insert(0, median(rest[-size:]))
         rest = rest[:-size]
     blocks.insert(0, median(rest))
-    noise = 1.4826 * median([abs(b - a) for a, b in zip(losses, losses[1:], strict=False)]) / math.sqrt(2)
+    noise = 1.4826 * median([abs(b - a) for a, b in itertools.pairwise(losses)]) / math.sqrt(2)
     head = min(3, size)
     first = median(losses[:head])
     start, best = (losses[0] if first - losses[0] > 4 * noise else first), min(blocks)
@@ -39,20 +40,24 @@ def naive(losses):
     score = sum((b > a) - (b < a) for i, a in enumerate(blocks) for b in blocks[i + 1 :])
     count = len(blocks)
     trend = (score - (score > 0) + (score < 0)) / math.sqrt(count * (count - 1) * (2 * count + 5) / 18)
-    return {"start": start, "best": best, "descent_share": share, "standard_error": error, "trend_z": trend}, margin
+    measured = {"start": start, "best": best, "descent_share": share, "standard_error": error, "trend_z": trend}
+    hidden = 3 * 2 * 1.2533 * noise / math.sqrt(n) - 0.5 * 0.05 * scale
+    return measured, margin, hidden
 
 
 def assert_as_naive(losses, make, judge):
-    measured, margin = naive(losses)
+    measured, margin, hidden = naive(losses)
     scale = 1e-9 * max(abs(loss) for loss in losses)
     assume(margin == 0 or abs(margin) > scale)
     assume(abs(measured["descent_share"] - 0.05) > 1e-9)
+    assume(hidden == 0 or abs(hidden) > scale)
     result = judge(CODE, make.evidence(losses))
     for name, value in measured.items():
         assert result.measured[name] == pytest.approx(value, rel=1e-9, abs=scale), name
-    if margin > 0 and measured["descent_share"] >= 0.05:
+    falling = measured["trend_z"] < -3
+    if (margin > 0 or falling) and measured["descent_share"] >= 0.05:
         expected = "pass"
-    elif (margin > 0 and measured["trend_z"] < -3) or len(losses) < 20:
+    elif falling or len(losses) < 20 or (hidden > 0 and margin <= 0 and measured["trend_z"] < 3):
         expected = "warn"
     else:
         expected = "fail"
@@ -121,7 +126,9 @@ def test_boundary_of_the_descent(make, judge):
     assert slow.measured["trend_z"] < -3
 
 
-@pytest.mark.parametrize(("gain", "scratch", "tuning"), [(0.10, "pass", "pass"), (0.035, "warn", "pass"), (0.001, "warn", "warn")])
+@pytest.mark.parametrize(
+    ("gain", "scratch", "tuning"), [(0.10, "pass", "pass"), (0.035, "warn", "pass"), (0.001, "warn", "warn")]
+)
 def test_fine_tuning_needs_less(gain, scratch, tuning, make, judge):
     losses = falling(gain)
     adapter = Weights(source="a", tensors=(TensorHeader(name="layers.0.q.lora_A.weight", shape=(2, 2), dtype="F32"),))

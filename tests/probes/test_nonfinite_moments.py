@@ -17,7 +17,8 @@ def test_healthy(make, judge):
 @given(bad=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=20))
 def test_against_plain_python(bad, make, judge):
     tensors = [
-        make.tensor(key, nonfinite=second, first=make.moment(nonfinite=first)) for key, (first, second) in enumerate(bad)
+        make.tensor(key, nonfinite=second, first=make.moment(nonfinite=first))
+        for key, (first, second) in enumerate(bad)
     ]
     result = judge(CODE, make.evidence(optimizer=make.state(*tensors)))
     sick = sum(first + second > 0 for first, second in bad)

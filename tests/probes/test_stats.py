@@ -1,5 +1,6 @@
 """Every statistic of probes/_stats.py against plain Python, with the definition written out."""
 
+import itertools
 import math
 
 import numpy as np
@@ -30,7 +31,7 @@ def close(value):
 
 @given(VALUES)
 def test_local_noise(values):
-    steps = [abs(b - a) for a, b in zip(values, values[1:], strict=False)]
+    steps = [abs(b - a) for a, b in itertools.pairwise(values)]
     expected = 1.4826 * median(steps) / math.sqrt(2) if steps else 0.0
     assert local_noise(np.array(values)) == close(expected)
 

@@ -20,7 +20,8 @@ def levelled(n=30):
 
 
 @pytest.mark.parametrize(
-    ("steps", "verdict"), [(0, "fail"), (1, "fail"), (9, "fail"), (10, "warn"), (47, "warn"), (49, "warn"), (50, "pass"), (10**6, "pass")]
+    ("steps", "verdict"),
+    [(0, "fail"), (1, "fail"), (9, "fail"), (10, "warn"), (47, "warn"), (49, "warn"), (50, "pass"), (10**6, "pass")],
 )
 def test_boundaries(steps, verdict, make, judge):
     result = judge(CODE, make.evidence(info=info(steps)))
@@ -68,7 +69,10 @@ def test_the_learning_rate_was_still_rising(make, judge):
 
 @pytest.mark.parametrize("rates", [[1e-4] * 30, [0, 1e-4, *[1e-4] * 28], [1e-5, 1e-4]])
 def test_a_constant_learning_rate_is_not_rising(rates, make, judge):
-    assert judge(CODE, make.evidence(levelled(), make.series(rates, role="learning_rate"), info=info(30))).verdict == "warn"
+    assert (
+        judge(CODE, make.evidence(levelled(), make.series(rates, role="learning_rate"), info=info(30))).verdict
+        == "warn"
+    )
 
 
 def test_the_loss_was_still_falling_steeply(make, judge):
@@ -109,3 +113,8 @@ def test_asking_for_fewer_steps_never_finds_more(steps, one, other, make, judge)
     lower, higher = sorted([one, other])
     if judge(CODE, make.evidence(info=info(steps)), min_steps=higher).verdict == "pass":
         assert judge(CODE, make.evidence(info=info(steps)), min_steps=lower).verdict == "pass"
+
+
+def test_nine_tenths_of_the_plan_are_enough(make, judge):
+    assert judge(CODE, make.evidence(info=info(45, max_steps=50))).verdict == "warn"
+    assert judge(CODE, make.evidence(info=info(44, max_steps=50))).verdict == "fail"

@@ -1,5 +1,6 @@
 """LOS101: the arithmetic in plain Python. tests/test_golden.py has the original's own figures."""
 
+import itertools
 import math
 
 import numpy as np
@@ -32,13 +33,18 @@ def naive(losses, window=10, sigma=3.0):
     gaps = [not math.isfinite(loss) for loss in losses]
     events = sum(gaps)
     if all(gaps):
-        return {"initial_loss": math.nan, "convergence_ratio": math.nan, "smoothness": 0.0, "instability_events": events}
+        return {
+            "initial_loss": math.nan,
+            "convergence_ratio": math.nan,
+            "smoothness": 0.0,
+            "instability_events": events,
+        }
     last = next(loss for loss in losses if math.isfinite(loss))
     filled = []
     for loss in losses:
         last = loss if math.isfinite(loss) else last
         filled.append(last)
-    differences = [b - a for a, b in zip(filled, filled[1:], strict=False)]
+    differences = [b - a for a, b in itertools.pairwise(filled)]
     for index, rise in enumerate(differences):
         if len(differences) < window:
             baseline = median([abs(one) for one in differences])
@@ -124,7 +130,9 @@ def test_the_curve_keeps_what_was_logged_and_not_what_was_filled(make, judge):
 def test_the_message_names_each_threshold_missed(threshold, value, named, make, judge):
     losses = np.linspace(4, 2, 40)
     losses[20:] += 0.5
-    missed = judge(CODE, make.evidence(dlm_step_log=log(losses)), **{"assert_instability_events_lte": 9, threshold: value})
+    missed = judge(
+        CODE, make.evidence(dlm_step_log=log(losses)), **{"assert_instability_events_lte": 9, threshold: value}
+    )
     assert missed.verdict == "warn"
     assert named in missed.message
     kept = judge(CODE, make.evidence(dlm_step_log=log(losses)), assert_instability_events_lte=1)
@@ -134,7 +142,10 @@ def test_the_message_names_each_threshold_missed(threshold, value, named, make, 
 def test_exactly_at_the_asserted_values_passes(make, judge):
     evidence = make.evidence(dlm_step_log=log(np.linspace(4, 2, 40)))
     measured = judge(CODE, evidence).measured
-    at = {"assert_smoothness_gte": measured["smoothness"], "assert_convergence_ratio_lte": measured["convergence_ratio"]}
+    at = {
+        "assert_smoothness_gte": measured["smoothness"],
+        "assert_convergence_ratio_lte": measured["convergence_ratio"],
+    }
     assert judge(CODE, evidence, **at).verdict == "pass"
 
 

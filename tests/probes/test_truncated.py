@@ -10,10 +10,14 @@ CODE = "RUN001"
 
 
 def info(step=None, epoch=None, *, snapshot=False, **params):
-    return RunInfo(global_step=step, epoch=epoch, snapshot=snapshot, params={name: str(one) for name, one in params.items()})
+    return RunInfo(
+        global_step=step, epoch=epoch, snapshot=snapshot, params={name: str(one) for name, one in params.items()}
+    )
 
 
-@pytest.mark.parametrize(("done", "verdict"), [(1, "warn"), (899, "warn"), (900, "pass"), (1000, "pass"), (1100, "pass")])
+@pytest.mark.parametrize(
+    ("done", "verdict"), [(1, "warn"), (899, "warn"), (900, "pass"), (1000, "pass"), (1100, "pass")]
+)
 def test_boundaries(done, verdict, make, judge):
     result = judge(CODE, make.evidence(info=info(done, max_steps=1000)))
     assert result.verdict == verdict

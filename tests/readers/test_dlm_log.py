@@ -17,7 +17,9 @@ def log(tmp_path):
         paths = []
         for number, lines in enumerate(files):
             path = tmp_path / f"train-{number:06d}.jsonl"
-            path.write_bytes(b"\n".join(line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines))
+            path.write_bytes(
+                b"\n".join(line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines)
+            )
             paths.append((path.name, path))
         return read_dlm_step_log(paths)
 
@@ -33,32 +35,78 @@ def points(log):
 
 
 def test_steps_in_order_whatever_the_order_of_the_lines(log):
-    found = log([{"type": "banner"}, step(3, 1.0), step(1, 3.0), step(2, 2.0), {"type": "eval", "step": 9, "loss": 9.0}, {"step": 8, "loss": 8.0}])
+    found = log(
+        [
+            {"type": "banner"},
+            step(3, 1.0),
+            step(1, 3.0),
+            step(2, 2.0),
+            {"type": "eval", "step": 9, "loss": 9.0},
+            {"step": 8, "loss": 8.0},
+        ]
+    )
     assert points(found) == [(1, 3.0), (2, 2.0), (3, 1.0)]
     assert found.files == ("train-000000.jsonl",)
     assert (found.steps.dtype, found.losses.dtype) == (np.int64, np.float64)
 
 
 def test_a_later_line_and_a_later_file_win(log):
-    assert points(log([step(1, 3.0), step(1, 2.5), step(2, 2.0)], [step(2, 1.0), step(3, 0.5)])) == [(1, 2.5), (2, 1.0), (3, 0.5)]
+    assert points(log([step(1, 3.0), step(1, 2.5), step(2, 2.0)], [step(2, 1.0), step(3, 0.5)])) == [
+        (1, 2.5),
+        (2, 1.0),
+        (3, 0.5),
+    ]
 
 
 def test_steps_and_losses_are_converted_as_int_and_float_do(log):
-    assert points(log([step("12", "0.5"), step(13.7, 1), step(True, 2.0), step(14, True)])) == [(1, 2.0), (12, 0.5), (13, 1.0), (14, 1.0)]
+    assert points(log([step("12", "0.5"), step(13.7, 1), step(True, 2.0), step(14, True)])) == [
+        (1, 2.0),
+        (12, 0.5),
+        (13, 1.0),
+        (14, 1.0),
+    ]
 
 
-@pytest.mark.parametrize("wrong", [("x", 1.0), ("12.7", 1.0), (None, 1.0), (1, None), (1, "x"), ([1], 1.0), (1, [1.0]), (1, {}), (10**400, 1.0), (1, 10**400)])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ("x", 1.0),
+        ("12.7", 1.0),
+        (None, 1.0),
+        (1, None),
+        (1, "x"),
+        ([1], 1.0),
+        (1, [1.0]),
+        (1, {}),
+        (10**400, 1.0),
+        (1, 10**400),
+    ],
+)
 def test_what_does_not_convert_is_skipped(log, wrong):
-    assert points(log([step(*wrong), step(5, 2.0), {"type": "step", "step": 6}, {"type": "step", "loss": 6}])) == [(5, 2.0)]
+    assert points(log([step(*wrong), step(5, 2.0), {"type": "step", "step": 6}, {"type": "step", "loss": 6}])) == [
+        (5, 2.0)
+    ]
 
 
 def test_steps_that_are_not_finite_are_skipped(log):
-    lines = [b'{"type": "step", "step": NaN, "loss": 1}', b'{"type": "step", "step": Infinity, "loss": 1}', step(2**63, 1.0), step(-(2**63) + 1, 1.0)]
+    lines = [
+        b'{"type": "step", "step": NaN, "loss": 1}',
+        b'{"type": "step", "step": Infinity, "loss": 1}',
+        step(2**63, 1.0),
+        step(-(2**63) + 1, 1.0),
+    ]
     assert points(log(lines)) == [(-(2**63) + 1, 1.0)]
 
 
 def test_losses_that_are_not_finite_are_kept(log):
-    found = log([b'{"type": "step", "step": 1, "loss": NaN}', b'{"type": "step", "step": 2, "loss": -Infinity}', step(3, "inf"), step(4, "1e999")])
+    found = log(
+        [
+            b'{"type": "step", "step": 1, "loss": NaN}',
+            b'{"type": "step", "step": 2, "loss": -Infinity}',
+            step(3, "inf"),
+            step(4, "1e999"),
+        ]
+    )
     assert np.array_equal(found.losses, [np.nan, -np.inf, np.inf, np.inf], equal_nan=True)
 
 

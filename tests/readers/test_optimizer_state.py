@@ -82,13 +82,32 @@ def find_state(value):
 
 
 SAMPLES = [
-    *(f"hf_{kind}/checkpoint-4/optimizer.pt" for kind in ("full_adafactor", "full_ft_12L", "full_sgd", "lora_adamw8bit", "lora_all_mts_12L")),
+    *(
+        f"hf_{kind}/checkpoint-4/optimizer.pt"
+        for kind in ("full_adafactor", "full_ft_12L", "full_sgd", "lora_adamw8bit", "lora_all_mts_12L")
+    ),
     *(f"hf_lora_{kind}/checkpoint-4/optimizer.pt" for kind in ("layers_2_5_11", "plus", "qv_12L")),
     "accelerate_ckpt/optimizer.bin",
     *(f"dlm/training_state{variant}.pt" for variant in ("", "_TorchVersion", "_norng")),
-    *(f"raw_optim/{kind}.pt" for kind in ("adafactor_torch", "adagrad", "adamax", "adamw", "adamw_amsgrad", "adamw_foreach", "adamw_fused")),
-    *(f"raw_optim/{kind}.pt" for kind in ("adamw_named", "bnb_adamw32", "bnb_adamw8bit", "bnb_lion8bit", "bnb_paged_adamw8bit", "lion_pytorch")),
-    *(f"raw_optim/{kind}.pt" for kind in ("muon_torch", "nadam", "radam", "rmsprop", "schedulefree_adamw", "sgd_mom", "sgd_plain")),
+    *(
+        f"raw_optim/{kind}.pt"
+        for kind in ("adafactor_torch", "adagrad", "adamax", "adamw", "adamw_amsgrad", "adamw_foreach", "adamw_fused")
+    ),
+    *(
+        f"raw_optim/{kind}.pt"
+        for kind in (
+            "adamw_named",
+            "bnb_adamw32",
+            "bnb_adamw8bit",
+            "bnb_lion8bit",
+            "bnb_paged_adamw8bit",
+            "lion_pytorch",
+        )
+    ),
+    *(
+        f"raw_optim/{kind}.pt"
+        for kind in ("muon_torch", "nadam", "radam", "rmsprop", "schedulefree_adamw", "sgd_mom", "sgd_plain")
+    ),
 ]
 
 
@@ -121,7 +140,7 @@ def test_the_adapter_trainers_state(samples):
 
 
 OPTIMIZERS = {
-    "Adam": lambda parameters: torch.optim.Adam(parameters),
+    "Adam": torch.optim.Adam,
     "AdamW": lambda parameters: torch.optim.AdamW(parameters, lr=3e-4, betas=(0.8, 0.95)),
     "AdamW amsgrad": lambda parameters: torch.optim.AdamW(parameters, amsgrad=True),
     "AdamW fused": lambda parameters: torch.optim.AdamW(parameters, fused=True),
@@ -129,9 +148,9 @@ OPTIMIZERS = {
     "AdamW capturable": lambda parameters: torch.optim.AdamW(parameters, lr=torch.tensor(0.5)),
     "SGD": lambda parameters: torch.optim.SGD(parameters, lr=0.1),
     "SGD momentum": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9),
-    "NAdam": lambda parameters: torch.optim.NAdam(parameters),
-    "RAdam": lambda parameters: torch.optim.RAdam(parameters),
-    "RMSprop": lambda parameters: torch.optim.RMSprop(parameters),
+    "NAdam": torch.optim.NAdam,
+    "RAdam": torch.optim.RAdam,
+    "RMSprop": torch.optim.RMSprop,
 }
 
 
@@ -192,13 +211,18 @@ def test_moments_that_are_not_finite(special, tmp_path):
 
 def test_a_lightning_checkpoint(tmp_path):
     state = trained(OPTIMIZERS["Adam"]).state_dict()
-    torch.save({"epoch": 1, "global_step": 12, "optimizer_states": [state], "loops": {}, "lr_schedulers": [{}]}, tmp_path / "last.ckpt")
+    torch.save(
+        {"epoch": 1, "global_step": 12, "optimizer_states": [state], "loops": {}, "lr_schedulers": [{}]},
+        tmp_path / "last.ckpt",
+    )
     found = read(tmp_path / "last.ckpt")
     check(found, state)
     assert (found.global_step, found.extras["epoch"]) == (12, 1)
 
 
-@pytest.mark.parametrize("several", [lambda state: {"g": state(), "d": state()}, lambda state: {"optimizer_states": [state(), state()]}])
+@pytest.mark.parametrize(
+    "several", [lambda state: {"g": state(), "d": state()}, lambda state: {"optimizer_states": [state(), state()]}]
+)
 def test_several_optimizers_are_told(several, tmp_path, assert_one_line):
     torch.save(several(lambda: trained(OPTIMIZERS["Adam"]).state_dict()), tmp_path / "a.ckpt")
     with pytest.raises(ReadError, match="2 optimizers") as error:
@@ -206,7 +230,18 @@ def test_several_optimizers_are_told(several, tmp_path, assert_one_line):
     assert_one_line(str(error.value))
 
 
-@pytest.mark.parametrize("value", [{}, {"model": {"weight": torch.ones(2)}}, torch.ones(3), [1, 2], None, {"state": {}}, {"state": [], "param_groups": []}])
+@pytest.mark.parametrize(
+    "value",
+    [
+        {},
+        {"model": {"weight": torch.ones(2)}},
+        torch.ones(3),
+        [1, 2],
+        None,
+        {"state": {}},
+        {"state": [], "param_groups": []},
+    ],
+)
 def test_no_optimizer_state_is_told(value, tmp_path, assert_one_line):
     path = tmp_path / "a.pt"
     torch.save(value, path)
@@ -227,7 +262,17 @@ def test_an_empty_state_is_an_empty_state(tmp_path):
 
 @pytest.mark.parametrize(
     ("step", "expected"),
-    [(-3, -3.0), (10**400, math.inf), (-(10**400), -math.inf), (math.nan, math.nan), ("12", None), (None, None), (True, None), ([4], None), (2.5, 2.5)],
+    [
+        (-3, -3.0),
+        (10**400, math.inf),
+        (-(10**400), -math.inf),
+        (math.nan, math.nan),
+        ("12", None),
+        (None, None),
+        (True, None),
+        ([4], None),
+        (2.5, 2.5),
+    ],
     ids=str,
 )
 def test_steps_that_are_none(step, expected, tmp_path, save_archive, optimizer_of, tensor):
@@ -250,7 +295,7 @@ def test_steps_in_tensors_that_are_none(values, tmp_path, save_archive, optimize
 
 def test_a_step_of_two_numbers_is_refused_by_name(tmp_path, save_archive, optimizer_of, tensor, assert_one_line):
     path = save_archive(tmp_path / "a.pt", optimizer_of({"step": tensor()}), {"0": TWO})
-    with pytest.raises(ReadError, match="parameter 0: .*where one number belongs") as error:
+    with pytest.raises(ReadError, match=r"parameter 0: .*where one number belongs") as error:
         read(path)
     assert_one_line(str(error.value))
 
@@ -296,7 +341,9 @@ def test_odd_state_of_a_parameter_does_not_hide_the_others(tmp_path, save_archiv
         "x" * 10_000: {},
         "\x1b[31m\n": {},
     }
-    path = save_archive(tmp_path / "a.pt", {"state": state, "param_groups": [1, {"params": [[]], "param_names": [1]}]}, {"0": TWO})
+    path = save_archive(
+        tmp_path / "a.pt", {"state": state, "param_groups": [1, {"params": [[]], "param_names": [1]}]}, {"0": TWO}
+    )
     found = read(path)
     assert [tensor.second_moment is not None for tensor in found.tensors[:4]] == [True, True, True, False]
     assert found.tensors[1].name == "layer.weight"
@@ -304,7 +351,16 @@ def test_odd_state_of_a_parameter_does_not_hide_the_others(tmp_path, save_archiv
 
 
 def test_groups_with_odd_values(tmp_path, save_archive):
-    group = {"lr": 10**400, "params": [0], "param_names": ["a", "b"], "betas": (0.9, "x"), 5: 1, "text": "y" * 5000, "k" * 5000: 1, "n": None}
+    group = {
+        "lr": 10**400,
+        "params": [0],
+        "param_names": ["a", "b"],
+        "betas": (0.9, "x"),
+        5: 1,
+        "text": "y" * 5000,
+        "k" * 5000: 1,
+        "n": None,
+    }
     path = save_archive(tmp_path / "a.pt", {"state": {}, "param_groups": [group]})
     (found,) = read(path).groups
     assert found == {"lr": 10**400, "params": (0,), "betas": (0.9, "x"), "param_names": ("a", "b"), "n": None}
@@ -370,7 +426,18 @@ def test_nothing_in_a_legacy_file_is_run(tmp_path, assert_one_line):
     assert not canary.exists()
 
 
-@pytest.mark.parametrize("name", ["os.system", "posix.system", "nt.system", "subprocess.Popen", "builtins.eval", "__builtin__.exec", "builtins.open"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "os.system",
+        "posix.system",
+        "nt.system",
+        "subprocess.Popen",
+        "builtins.eval",
+        "__builtin__.exec",
+        "builtins.open",
+    ],
+)
 @pytest.mark.parametrize("protocol", [2, 4])
 def test_dangerous_names(name, protocol):
     module, _, attribute = name.rpartition(".")
@@ -381,7 +448,15 @@ def test_dangerous_names(name, protocol):
 
 
 def test_harmless_names():
-    names = ("numpy.dtype", "builtins.set", "collections.Counter", "pathlib.PosixPath", "torch.device", "osmium.thing", "_codecs.encode")
+    names = (
+        "numpy.dtype",
+        "builtins.set",
+        "collections.Counter",
+        "pathlib.PosixPath",
+        "torch.device",
+        "osmium.thing",
+        "_codecs.encode",
+    )
     assert dangerous(names) == ()
 
 
@@ -395,12 +470,18 @@ def bomb(name, path, save_archive, tensor, optimizer_of):
         return save_archive(path, states, {"0": bytes(240 * 2**20)}, compression=zipfile.ZIP_DEFLATED)
     if name == "every parameter the same large storage":
         state = {"exp_avg": tensor(shape=(big,)), "exp_avg_sq": tensor(shape=(big,))}
-        return save_archive(path, {"state": dict.fromkeys(range(30_000), state), "param_groups": []}, {"0": bytes(4 * big)})
+        return save_archive(
+            path, {"state": dict.fromkeys(range(30_000), state), "param_groups": []}, {"0": bytes(4 * big)}
+        )
     if name == "as many parameters as are read":
         state = {"step": tensor("1", shape=()), "exp_avg": tensor("0"), "exp_avg_sq": tensor("0")}
-        return save_archive(path, {"state": dict.fromkeys(range(MAX_PARAMETERS), state), "param_groups": []}, {"0": TWO, "1": TWO[:4], "x": bytes(10**6)})
+        return save_archive(
+            path,
+            {"state": dict.fromkeys(range(MAX_PARAMETERS), state), "param_groups": []},
+            {"0": TWO, "1": TWO[:4], "x": bytes(10**6)},
+        )
     if name == "more parameters than are read":
-        return save_archive(path, {"state": dict.fromkeys(range(300_000), {}), "param_groups": []})
+        return save_archive(path, {"state": {index: {} for index in range(250_000)}, "param_groups": []})
     if name == "a pickle over the limit":
         return save_archive(path, b"\x80\x02" + b"N0" * (40 * 2**20) + b"N.")
     if name == "a key of many long texts":
@@ -430,7 +511,9 @@ def test_bombs_cost_neither_time_nor_memory(name, tmp_path, save_archive, tensor
         assert BOMBS[name] in outcome["message"]
 
 
-def test_a_file_larger_than_the_memory_is_read_through_a_small_buffer(tmp_path, save_archive, optimizer_of, tensor, measured):
+def test_a_file_larger_than_the_memory_is_read_through_a_small_buffer(
+    tmp_path, save_archive, optimizer_of, tensor, measured
+):
     path = tmp_path / "a.pt"
     values = 100 * 2**20
     save_archive(path, optimizer_of({"exp_avg_sq": tensor(shape=(values,))}), {"0": bytes(4 * values)})
@@ -441,7 +524,14 @@ def test_a_file_larger_than_the_memory_is_read_through_a_small_buffer(tmp_path, 
 def test_shared_tuples_of_many_paths(tmp_path):
     """In a hand-made pickle: Python itself would hash the key for ever."""
     graph = b")\x85" + b"2\x86" * 60
-    root = b"\x80\x02}(X\x05\x00\x00\x00state}(K\x00" + graph + graph + b"}uX\x0c\x00\x00\x00param_groups](" + graph + b"eu."
+    root = (
+        b"\x80\x02}(X\x05\x00\x00\x00state}(K\x00"
+        + graph
+        + graph
+        + b"}uX\x0c\x00\x00\x00param_groups]("
+        + graph
+        + b"eu."
+    )
     path = tmp_path / "a.pt"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("archive/data.pkl", root)

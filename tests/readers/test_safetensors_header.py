@@ -46,7 +46,10 @@ def check_against_the_library(path):
         "mixed_dtype.safetensors",
         "accelerate_ckpt/model.safetensors",
         "hf_full_sgd/checkpoint-4/model.safetensors",
-        *(f"hf_lora_{kind}/checkpoint-4/adapter_model.safetensors" for kind in ("adamw8bit", "all_mts_12L", "layers_2_5_11", "plus", "qv_12L")),
+        *(
+            f"hf_lora_{kind}/checkpoint-4/adapter_model.safetensors"
+            for kind in ("adamw8bit", "all_mts_12L", "layers_2_5_11", "plus", "qv_12L")
+        ),
     ],
 )
 def test_every_sample_is_read_as_the_library_reads_it(name, samples):
@@ -58,8 +61,18 @@ def test_every_dtype(tmp_path):
     torch = pytest.importorskip("torch")
     from safetensors.torch import save_file
 
-    dtypes = ("float64 float32 float16 bfloat16 int64 int32 int16 int8 uint8 bool uint16 uint32 uint64 float8_e4m3fn float8_e5m2 complex64").split()
-    tensors = {name: torch.zeros(3, 2).to(getattr(torch, name)) for name in dtypes}
+    floats = [
+        torch.float64,
+        torch.float32,
+        torch.float16,
+        torch.bfloat16,
+        torch.float8_e4m3fn,
+        torch.float8_e5m2,
+        torch.complex64,
+    ]
+    signed = [torch.int64, torch.int32, torch.int16, torch.int8]
+    unsigned = [torch.uint64, torch.uint32, torch.uint16, torch.uint8, torch.bool]
+    tensors = {str(dtype): torch.zeros(3, 2).to(dtype) for dtype in (*floats, *signed, *unsigned)}
     tensors |= {"empty": torch.zeros(0, 5), "scalar": torch.tensor(1.0), "": torch.zeros(1), "ä\n<b>": torch.zeros(1)}
     save_file(tensors, tmp_path / "a.safetensors", metadata={"format": "pt"})
     assert len(check_against_the_library(tmp_path / "a.safetensors").tensors) == len(tensors)
@@ -146,7 +159,11 @@ def test_headers_that_contradict_themselves(name, tmp_path, assert_one_line):
 
 
 def test_a_million_empty_tensors_are_refused(tmp_path, measured):
-    header = "{" + ",".join(f'"{index:07d}":{{"dtype":"F32","shape":[0],"data_offsets":[0,0]}}' for index in range(10**6)) + "}"
+    header = (
+        "{"
+        + ",".join(f'"{index:07d}":{{"dtype":"F32","shape":[0],"data_offsets":[0,0]}}' for index in range(10**6))
+        + "}"
+    )
     assert "header" in measured("safetensors", write(tmp_path / "a", header.encode()))["message"]
 
 
@@ -182,13 +199,22 @@ def test_cut_anywhere_it_is_a_read_error(tmp_path):
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(["a", "dtype", "shape", "data_offsets"]), inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.sampled_from(["a", "dtype", "shape", "data_offsets"]), inner, max_size=4)
+    ),
     max_leaves=12,
 )
 
 
 @LAW
-@given(st.dictionaries(st.text(max_size=3) | st.just("__metadata__"), JSON | st.fixed_dictionaries({"dtype": st.just("F32"), "shape": JSON, "data_offsets": JSON}), max_size=3))
+@given(
+    st.dictionaries(
+        st.text(max_size=3) | st.just("__metadata__"),
+        JSON | st.fixed_dictionaries({"dtype": st.just("F32"), "shape": JSON, "data_offsets": JSON}),
+        max_size=3,
+    )
+)
 def test_any_header_gives_tensors_or_a_read_error(tmp_path_factory, header):
     path = write(tmp_path_factory.getbasetemp() / "random.safetensors", header, bytes(16))
     try:

@@ -18,7 +18,7 @@ LAW = settings(derandomize=True, deadline=None, database=None, max_examples=150)
 
 
 def all_names(names):
-    return {name: "role" for name in names}
+    return dict.fromkeys(names, "role")
 
 
 @pytest.fixture
@@ -41,7 +41,11 @@ def rows(*losses):
 
 
 def test_every_numeric_field_is_a_series_over_optimizer_steps(state):
-    history = [*rows(3.0, 2.5), {"step": 2, "eval_loss": 2.75, "text": "x"}, {"step": 2, "train_loss": 2.7, "total_flos": 10**20}]
+    history = [
+        *rows(3.0, 2.5),
+        {"step": 2, "eval_loss": 2.75, "text": "x"},
+        {"step": 2, "train_loss": 2.7, "total_flos": 10**20},
+    ]
     found = state({"log_history": history, "global_step": 2, "max_steps": 4, "epoch": 0.5, "num_train_epochs": 3})
     assert points(found) == [(1, 3.0), (2, 2.5)]
     assert points(found, "eval_loss") == [(2, 2.75)]
@@ -71,8 +75,22 @@ def test_samples_of_the_real_trainer(samples, name):
         ({"global_step": 4, "max_steps": -1}, False),
         ({"global_step": 0, "max_steps": 0}, False),
         ({"global_step": "4", "max_steps": "4"}, True),
-        ({"global_step": 1, "max_steps": 9, "stateful_callbacks": {"TrainerControl": {"args": {"should_training_stop": True}}}}, True),
-        ({"global_step": 1, "max_steps": 9, "stateful_callbacks": {"TrainerControl": {"args": {"should_training_stop": 1}}}}, False),
+        (
+            {
+                "global_step": 1,
+                "max_steps": 9,
+                "stateful_callbacks": {"TrainerControl": {"args": {"should_training_stop": True}}},
+            },
+            True,
+        ),
+        (
+            {
+                "global_step": 1,
+                "max_steps": 9,
+                "stateful_callbacks": {"TrainerControl": {"args": {"should_training_stop": 1}}},
+            },
+            False,
+        ),
         ({"global_step": 1, "max_steps": 9, "stateful_callbacks": [1]}, False),
         ({"stateful_callbacks": {"TrainerControl": {"args": []}}}, False),
     ],
@@ -99,7 +117,14 @@ def test_literals_and_odd_rows(state):
 
 
 def test_numbers_beyond_floating_point(state):
-    found = state({"log_history": [{"step": 1, "loss": 10**400}, {"step": 10**400, "loss": 1}], "global_step": 10**400, "epoch": -(10**400), "max_steps": 10**400})
+    found = state(
+        {
+            "log_history": [{"step": 1, "loss": 10**400}, {"step": 10**400, "loss": 1}],
+            "global_step": 10**400,
+            "epoch": -(10**400),
+            "max_steps": 10**400,
+        }
+    )
     assert points(found) == [(1, math.inf)]
     assert (found.global_step, found.epoch, found.finished) == (None, -math.inf, False)
 
@@ -115,7 +140,9 @@ REFUSED = {
     "nested a million deep": b'{"log_history": ' + b"[" * 10**6 + b"]" * 10**6 + b"}",
     "an integer of a million digits": b'{"log_history": [], "global_step": ' + b"9" * 10**6 + b"}",
     "a pickle": b"\x80\x02}q\x00.",
-    "too many fields": b'{"log_history": [{"step": 1,' + b",".join(b'"%d":1' % index for index in range(MAX_FIELDS + 1)) + b"}]}",
+    "too many fields": b'{"log_history": [{"step": 1,'
+    + b",".join(b'"%d":1' % index for index in range(MAX_FIELDS + 1))
+    + b"}]}",
 }
 
 
@@ -133,10 +160,16 @@ def test_a_byte_order_mark_and_lone_surrogates(state):
 
 HUGE = {
     "a line of 100 MB": lambda: b'{"log_history": [], "a": "' + b"x" * 10**8 + b'"}',
-    "one text as long as is read": lambda: b'{"log_history": [], "a": "' + b"x" * (MAX_BYTES - 100) + "\U0001f600".encode() + b'"}',
+    "one text as long as is read": lambda: (
+        b'{"log_history": [], "a": "' + b"x" * (MAX_BYTES - 100) + "\U0001f600".encode() + b'"}'
+    ),
     "small objects": lambda: b'{"log_history": [' + b'{"":1},' * (MAX_BYTES // 7 - 10) + b"1]}",
-    "small objects as many as are read": lambda: b'{"log_history": [' + b'{"":1},' * (MAX_JSON_PARTS // 2 - 10) + b"1]}",
-    "rows as many as are read": lambda: b'{"log_history": [' + b'{"step":1000,"loss":0.12},' * (MAX_JSON_PARTS // 3 - 10) + b"1]}",
+    "small objects as many as are read": lambda: (
+        b'{"log_history": [' + b'{"":1},' * (MAX_JSON_PARTS // 2 - 10) + b"1]}"
+    ),
+    "rows as many as are read": lambda: (
+        b'{"log_history": [' + b'{"step":1000,"loss":0.12},' * (MAX_JSON_PARTS // 3 - 10) + b"1]}"
+    ),
 }
 
 
@@ -149,14 +182,20 @@ def test_huge_files_cost_neither_time_nor_memory(name, tmp_path, measured):
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["step", "loss", "args", "TrainerControl"]), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["step", "loss", "args", "TrainerControl"]), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 FIELDS = ["global_step", "max_steps", "epoch", "num_train_epochs", "stateful_callbacks"]
 
 
 @LAW
-@given(st.lists(JSON | st.dictionaries(st.sampled_from(["step", "loss", "lr"]), JSON), max_size=5), st.dictionaries(st.sampled_from(FIELDS), JSON))
+@given(
+    st.lists(JSON | st.dictionaries(st.sampled_from(["step", "loss", "lr"]), JSON), max_size=5),
+    st.dictionaries(st.sampled_from(FIELDS), JSON),
+)
 def test_any_values_are_read(tmp_path_factory, history, beside):
     path = tmp_path_factory.getbasetemp() / "trainer_state.json"
     path.write_text(json.dumps({"log_history": history, **beside}))

@@ -15,6 +15,7 @@ from tracker_health.text import number
 from tracker_health.verdict import Verdict
 
 _SURE_POINTS = 20
+_LEVELS_TO_JUDGE_WANDER = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,8 +32,9 @@ class Diverged(Probe):
     How it decides:
         Levels are medians of blocks of 5 % of the points (at least 5, fewer in short logs), so single spikes do not
         count. Fail when the last level exceeds the lowest by more than `rise_share` of the descent *and* more than
-        `sigmas` times the point-to-point noise; the descent counts as at least a fifth of the lowest level, so that a
-        flat curve's wander is none. Also when some level exceeds the start by more than `climb_share` of the start
+        `sigmas` times the noise, from point to point or from level to level; the descent counts as at least a fifth
+        of the lowest level, so that a flat curve's wander is none. Also when some level exceeds the start by more
+        than `climb_share` of the start
         *and* by `sigmas` times the noise; the start is the first level, or the very first value where that is clearly
         lower.
 
@@ -84,6 +86,9 @@ class Diverged(Probe):
         noise = local_noise(loss.values)
         # Early noise is judged by itself: late points are calmer, and would make a wild beginning look like a climb.
         early_noise = max(noise, local_noise(loss.values[: max(_SURE_POINTS, 2 * size)]))
+        if len(levels) >= _LEVELS_TO_JUDGE_WANDER:
+            # Smoothed losses and epoch averages wander more from block to block than from point to point.
+            noise = max(noise, local_noise(levels))
         best = int(np.argmin(levels))
         low, end = float(levels[best]), float(levels[-1])
         start = start_level(loss.values, size, early_noise)

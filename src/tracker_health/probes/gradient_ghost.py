@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from tracker_health.evidence import DlmCheckpoint, Evidence, Need, Part
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.result import Finding
-from tracker_health.text import number
+from tracker_health.text import count, number
 from tracker_health.verdict import Verdict
 
 _LAYER = re.compile(r"\.layers\.(\d+)\.")
@@ -79,7 +79,7 @@ class GradientGhost(Probe):
         facts = _facts(checkpoint, means, layers, per_layer, unmapped)
         finite = [mean for mean in means.values() if math.isfinite(mean)]
         if checkpoint.global_step < self.min_steps_threshold:
-            message = f"only {checkpoint.global_step} global steps, {self.min_steps_threshold} are needed"
+            message = f"only {count(checkpoint.global_step, 'global step')}, {self.min_steps_threshold} are needed"
             return _failed(message, "global_step_below_threshold", checkpoint.global_step, facts)
         if not means:
             return Finding(verdict=Verdict.SKIP, message="the optimizer state holds no second moments (exp_avg_sq)")

@@ -33,7 +33,8 @@ class NoProgress(Probe):
     """The loss never came down.
 
     What it finds:
-        A training loss (the validation loss where that has too few points) whose best level is not clearly below its start.
+        A training loss (the validation loss where that has too few points) whose best level is not clearly below its
+        start.
 
     Why it matters:
         Nothing was learnt: the learning rate is far too small or too large, the gradient does not reach the weights,
@@ -42,13 +43,13 @@ class NoProgress(Probe):
     How it decides:
         The start is the median of the first points, the best level the lowest median of ten blocks. The descent must
         be at least `min_descent` of the start (`min_descent_fine_tuning` where a base model or adapter shows that
-        training did not begin from scratch) *and* three standard errors, from the first points or from the first
-        block. A smaller descent that the Mann-Kendall
-        trend confirms is a warning, and so is any miss when fine-tuning; else it fails.
+        training did not begin from scratch) *and* significant: three standard errors from the first points or from
+        the first block, or a falling Mann-Kendall trend. A smaller descent that the trend confirms is a warning, and
+        so is any miss when fine-tuning; else it fails.
 
     Known limits:
-        Needs 8 points, and is unsure (a warning) below 20 and for a history that begins in mid-training. A run that
-        learns everything before its first logged point looks flat.
+        Needs 8 points, and is unsure (a warning) below 20, where the noise would hide a descent of that size, and for
+        a history that begins in mid-training. A run that learns everything before its first logged point looks flat.
 
     What to do:
         Overfit a single batch first: if that fails, look for detached or frozen parameters, a wrong loss mask, or
@@ -85,38 +86,67 @@ class NoProgress(Probe):
                 verdict=Verdict.SKIP, message=f"only {n} finite points of the loss, {self.min_points} are needed"
             )
         fine_tuning = _is_fine_tuning(evidence)
-        start, best, error, significant, trend = _descent(loss)
-        descent = start - best
-        scale = max(abs(start), abs(best))
-        share = descent / scale if scale else 0.0
-        measured = {
-            "start": start,
-            "best": best,
-            "descent_share": share,
-            "standard_error": error,
-            "trend_z": trend,
-            "points": n,
-        }
         needed = self.min_descent_fine_tuning if fine_tuning else self.min_descent
-        if significant and share >= needed:
-            message = f"the loss came down from {number(start)} to {number(best)}, by {share:.0%} in {n} points"
-            return Finding(verdict=Verdict.PASS, message=message, measured=measured)
-        slowly = significant and trend < -_SIGNIFICANT
-        unsure = n < _SURE_POINTS or loss.steps[0] > 0.2 * loss.steps[-1] > 0
-        levels = f"it starts at {number(start)} and its best level is {number(best)} ({share:.1%})"
+        descent = _descent(loss)
+        if descent.significant and descent.share >= needed:
+            fall = f"from {number(descent.start)} to {number(descent.best)}, by {descent.share:.0%}"
+            message = f"the loss came down {fall} in {n} points"
+            return Finding(verdict=Verdict.PASS, message=message, measured=descent.measured())
+        blurred = descent.could_hide(needed)
+        resumed = bool(loss.steps[0] > 0.2 * loss.steps[-1] > 0)
+        slowly = descent.significant and descent.trend < -_SIGNIFICANT
+        levels = f"it starts at {number(descent.start)} and its best level is {number(descent.best)}"
+        outcome = "cannot be seen to come down through its noise" if blurred else "did not come down"
         return Finding(
             verdict=Verdict.WARN if fine_tuning or slowly else Verdict.FAIL,
-            message=f"the loss did not come down in {n} points: {levels}",
+            message=f"the loss {outcome} in {n} points: {levels} ({descent.share:.1%})",
             remedy="overfit one batch: if that fails, look for frozen or detached parameters and the loss mask; "
             "else change the learning rate threefold",
-            measured=measured,
-            confidence="low" if unsure else "high",
+            measured=descent.measured(),
+            confidence="low" if blurred or resumed or n < _SURE_POINTS else "high",
         )
 
 
-def _descent(loss: Series) -> tuple[float, float, float, bool, float]:
-    """Start level, best level, the standard error of their difference, whether the loss came down significantly (from
-    the first points, or where those are too noisy from the first block), and the trend of the block medians.
+@dataclass(frozen=True, kw_only=True)
+class _Descent:
+    """Start and best level, the standard error of their difference, whether it is significant, and the trend (z)."""
+
+    start: float
+    best: float
+    error: float
+    significant: bool
+    trend: float
+    points: int
+    noise: float
+
+    def could_hide(self, share: float) -> bool:
+        """Whether a steady descent by this share could go unseen: the halves would differ by half of it."""
+        error_of_halves = 2.0 * median_error(self.noise, self.points)
+        unseen = _SIGNIFICANT * error_of_halves > 0.5 * share * self.scale
+        return unseen and not self.significant and self.trend < _SIGNIFICANT
+
+    @property
+    def scale(self) -> float:
+        return max(abs(self.start), abs(self.best))
+
+    @property
+    def share(self) -> float:
+        return (self.start - self.best) / self.scale if self.scale else 0.0
+
+    def measured(self) -> dict[str, float | int]:
+        return {
+            "start": self.start,
+            "best": self.best,
+            "descent_share": self.share,
+            "standard_error": self.error,
+            "trend_z": self.trend,
+            "points": self.points,
+        }
+
+
+def _descent(loss: Series) -> _Descent:
+    """Significant is a fall of three standard errors, from the first points or (where those are too noisy) from the
+    first block, or a falling trend of the blocks.
     """
     values, n = loss.values, len(loss)
     size = max(2, n // _BLOCKS)
@@ -129,8 +159,9 @@ def _descent(loss: Series) -> tuple[float, float, float, bool, float]:
     error = float(np.hypot(median_error(noise, head), best_error))
     block_error = float(np.hypot(median_error(noise, size), best_error))
     falls = (start - best, error), (float(levels[0]) - best, block_error)
-    significant = any(fall > max(0.0, _SIGNIFICANT * its_error) for fall, its_error in falls)
-    return start, best, error, significant, mann_kendall(levels)
+    trend = mann_kendall(levels)
+    significant = trend < -_SIGNIFICANT or any(fall > max(0.0, _SIGNIFICANT * its_error) for fall, its_error in falls)
+    return _Descent(start=start, best=best, error=error, significant=significant, trend=trend, points=n, noise=noise)
 
 
 def _is_fine_tuning(evidence: Evidence) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -10,6 +11,9 @@ from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.result import Finding
 from tracker_health.text import number, printable
 from tracker_health.verdict import Verdict
+
+# Not the patience of a learning-rate schedule.
+_EARLY_STOPPING = re.compile(r"early_?stop|^(es_)?patience$")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +83,7 @@ class Truncated(Probe):
 
 def _early_stopping(evidence: Evidence) -> str:
     for name, value in evidence.info.params.items():
-        if ("early_stop" in name.lower() or "patience" in name.lower()) and str(value).lower() not in (
+        if _EARLY_STOPPING.search(name.lower()) and str(value).lower() not in (
             "",
             "none",
             "false",

@@ -1,4 +1,4 @@
-"""The adapter trainer's step log, read by the conventions of the rule ``training-drift`` and not by those of other logs."""
+"""The adapter trainer's step log, by the conventions of the rule ``training-drift`` and not by those of other logs."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tracker_health.readers.json_lines import BadLine, json_lines
 def read_dlm_step_log(files: Sequence[tuple[str, Path]]) -> DlmStepLog:
     """The steps and losses of all ``train-*.jsonl`` files; (name, path) in name order.
 
-    Only objects with ``type == "step"`` count. A step is ``int(step)``, a loss ``float(loss)``; what does not convert is skipped, and so is a
-    broken line; a later line or file wins for a repeated step.
+    Only objects with ``type == "step"`` count. A step is ``int(step)``, a loss ``float(loss)``; what does not convert
+    is skipped, and so is a broken line; a later line or file wins for a repeated step.
 
     Raises:
         ReadError: the first line of a file is broken, its bytes are not UTF-8, or it is far too long.

@@ -80,7 +80,7 @@ def _parsed(line: bytes) -> Any:
 def as_number(value: Any) -> float | None:
     """A logged number, given as one or as text (``"0.5"``, ``"NaN"``); None for anything else."""
     if value.__class__ is float:
-        return value  # type: ignore[no-any-return]
+        return value
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
     if isinstance(value, str) and len(value) > 64:
@@ -96,7 +96,7 @@ def as_number(value: Any) -> float | None:
 def as_step(value: Any) -> int | None:
     """A step number, given as a number or as text; None where it is no whole number of a sane size."""
     if value.__class__ is int and abs(value) < 2**53:
-        return value  # type: ignore[no-any-return]
+        return value
     number = as_number(value)
     if number is None or not math.isfinite(number) or abs(number) >= 2**53 or number != int(number):
         return None

@@ -8,20 +8,22 @@ from typing import Any
 
 from tracker_health.errors import ReadError
 from tracker_health.evidence import MomentStats, OptimizerState, TensorState
-from tracker_health.readers.torch_zip import TensorRef, TorchArchive
+from tracker_health.readers.torch_zip import TensorRef, TorchArchive, UnreadTensor
 from tracker_health.text import printable
 
 MAX_PARAMETERS = 40_000
 
 _STEP_KEYS = ("global_step", "step", "steps", "iteration", "iter", "global_steps")
 _DANGEROUS_MODULES = frozenset(
-    {"os", "posix", "nt", "subprocess", "sys", "builtins", "__builtin__", "runpy", "importlib", "shutil", "socket", "ctypes", "pty", "code",
-     "webbrowser", "commands", "asyncio", "multiprocessing", "pip", "pickle", "marshal", "operator", "functools", "torch.hub", "io", "_io",
-     "codecs", "pdb", "bdb", "timeit", "cProfile", "profile", "trace", "_posixsubprocess"}
+    {"os", "posix", "nt", "subprocess", "_posixsubprocess", "sys", "builtins", "__builtin__", "io", "_io", "codecs",
+     "shutil", "runpy", "importlib", "code", "pip", "commands", "pty", "ctypes", "socket", "asyncio", "multiprocessing",
+     "webbrowser", "pickle", "marshal", "operator", "functools", "pdb", "bdb", "timeit", "cProfile", "profile", "trace",
+     "torch.hub"}
 )  # fmt: skip
 _HARMLESS_BUILTINS = frozenset(
-    {"set", "frozenset", "list", "dict", "tuple", "bytearray", "bytes", "complex", "slice", "range", "int", "float", "str", "object"}
-)
+    {"set", "frozenset", "list", "dict", "tuple", "bytearray", "bytes", "complex", "slice", "range", "int", "float",
+     "str", "object"}
+)  # fmt: skip
 
 
 def dangerous(stubs: tuple[str, ...]) -> tuple[str, ...]:
@@ -37,12 +39,14 @@ def _is_dangerous(stub: str) -> bool:
 
 
 def has_optimizer_state(path: Path) -> bool:
-    """Whether a file is a readable torch archive that holds an optimizer's state. Reads no tensor."""
-    try:
-        with TorchArchive(path) as archive:
-            return next(_state_dicts(archive.root), None) is not None
-    except (ReadError, OSError):
-        return False
+    """Whether a torch archive holds an optimizer's state. Reads no tensor.
+
+    Raises:
+        ReadError: the file is no torch archive, or cannot be trusted.
+        OSError: the file cannot be read.
+    """
+    with TorchArchive(path) as archive:
+        return next(_state_dicts(archive.root), None) is not None
 
 
 def read_optimizer_state(path: Path, source: str) -> OptimizerState:
@@ -62,10 +66,12 @@ def read_optimizer_state(path: Path, source: str) -> OptimizerState:
             raise ReadError(f"it holds {len(found)} optimizers; files with one are read")
         state, groups = found[0]["state"], found[0]["param_groups"]
         if len(state) > MAX_PARAMETERS:
-            raise ReadError(f"it holds the state of {len(state)} parameters, more than the {MAX_PARAMETERS} that are read")
+            raise ReadError(f"it holds {len(state)} parameters' state, more than the {MAX_PARAMETERS} that are read")
         names = _names(groups)
         tensors = tuple(
-            _tensor_state(archive, _identity(key), entry, names.get(key)) for key, entry in state.items() if isinstance(entry, Mapping)
+            _tensor_state(archive, _identity(key), entry, names.get(key))
+            for key, entry in state.items()
+            if isinstance(entry, Mapping)
         )
         extras = _plain_values(archive.root, archive) if archive.root is not found[0] else {}
         return OptimizerState(
@@ -92,7 +98,11 @@ def _state_dicts(root: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def _is_state_dict(value: Any) -> bool:
-    return isinstance(value, Mapping) and isinstance(value.get("state"), Mapping) and isinstance(value.get("param_groups"), list)
+    return (
+        isinstance(value, Mapping)
+        and isinstance(value.get("state"), Mapping)
+        and isinstance(value.get("param_groups"), list)
+    )
 
 
 def _names(groups: list[Any]) -> dict[Any, str]:
@@ -128,6 +138,9 @@ def _tensor_state(archive: TorchArchive, key: int | str, entry: Mapping[str, Any
 
 
 def _stats(archive: TorchArchive, value: Any) -> MomentStats | None:
+    if isinstance(value, UnreadTensor):
+        # Not to be taken for an optimizer that keeps no such moment.
+        raise ReadError(f"its moments are kept as {value.name}, which is not read")
     return archive.stats(value) if isinstance(value, TensorRef) else None
 
 
@@ -152,7 +165,7 @@ def _as_float(value: float) -> float:
 
 
 def _plain_values(mapping: Any, archive: TorchArchive) -> dict[str, Any]:
-    """The numbers, texts and short number lists of a mapping; one-element tensors as numbers; everything else left out."""
+    """The numbers, texts and short lists of them in a mapping; one-element tensors as numbers; all else left out."""
     if not isinstance(mapping, Mapping):
         return {}
     plain: dict[str, Any] = {}
@@ -177,6 +190,11 @@ def _is_plain(value: Any) -> bool:
 def _global_step(extras: Mapping[str, Any]) -> int | None:
     for key in _STEP_KEYS:
         value = extras.get(key)
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 2**53 and value == int(value):
+        if (
+            isinstance(value, (int, float))
+            and not isinstance(value, bool)
+            and abs(value) < 2**53
+            and value == int(value) >= 0
+        ):
             return int(value)
     return None

@@ -1,9 +1,10 @@
 """A pickle machine that can only build plain data.
 
-Python's own unpickler resolves names to live objects and calls them; restricting it means to guard every way in. This machine has no way
-in: it interprets the opcodes that trainers write, and knows just numbers, strings, containers and inert ``Opaque`` stand-ins. A ``REDUCE`` calls
-nothing but the few builders that its caller hands it. What it allocates is bounded by the size of the input and by the limits below: lengths
-are checked before anything is read, memo indices are dictionary keys, and keys are hashed only if that is cheap.
+Python's own unpickler resolves names to live objects and calls them; restricting it means to guard every way in. This
+machine has no way in: it interprets the opcodes that trainers write, and knows just numbers, strings, containers and
+inert ``Opaque`` stand-ins. A ``REDUCE`` calls nothing but the few builders that its caller hands it. What it allocates
+is bounded by the size of the input and by the limits below: lengths are checked before anything is read, memo indices
+are dictionary keys, and keys are hashed only if that is cheap.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from typing import Any
 from tracker_health.errors import ReadError
 from tracker_health.text import printable
 
-# AdamW takes 93 opcodes, 7 containers and 230 bytes a parameter. An opcode can cost 90 bytes of memory and a set 220, and a text with one
-# rare character takes four times its length: together the limits keep the worst pickle near 256 MB.
+# AdamW takes 93 opcodes, 7 containers and 230 bytes a parameter. An opcode can cost 90 bytes of memory and a set 220,
+# and a text with one rare character takes four times its length: the limits keep the worst of each below 256 MB.
 MAX_BYTES = 32 * 2**20
 MAX_OPCODES = 2_500_000
 MAX_CONTAINERS = 300_000
@@ -65,8 +66,8 @@ class _Stop(Exception):
 class SafePickle:
     """Interprets one pickle.
 
-    ``builders`` make values for the named callables (``torch._utils._rebuild_tensor_v2``); every other callable becomes an ``Opaque`` and is listed in
-    ``stubs``. ``persistent`` makes a value of a persistent id.
+    ``builders`` make values for the named callables (``torch._utils._rebuild_tensor_v2``); every other callable becomes
+    an ``Opaque`` and is listed in ``stubs``. ``persistent`` makes a value of a persistent id.
     """
 
     def __init__(
@@ -191,6 +192,9 @@ class SafePickle:
             self._stack.pop()
         else:
             self._pop_mark()
+
+    def _drop_mark(self) -> None:
+        self._pop_mark()
 
     def _duplicate(self) -> None:
         self._stack.append(self._stack[-1])
@@ -326,7 +330,7 @@ class SafePickle:
         return Opaque(self._stubs[path])
 
     def _build(self) -> None:
-        # State for an object: dictionaries keep their items without it (torch adds `_metadata`), stand-ins keep nothing.
+        # State for an object: dictionaries keep their items without it (torch's `_metadata`), stand-ins keep nothing.
         self._stack.pop()
         if not self._stack:
             raise IndexError
@@ -335,7 +339,7 @@ class SafePickle:
 def _key(key: Any) -> Any:
     """The key itself where hashing it is cheap, else a stand-in.
 
-    Nested tuples that share parts take exponentially long; tuples and long integers can be chosen so that all of them collide.
+    Nested tuples that share parts take exponentially long; tuples and long integers can be chosen so that all collide.
     """
     kind = key.__class__
     if kind in _PLAIN_KEYS or (kind is int and -(2**63) <= key < 2**64):
@@ -378,7 +382,7 @@ def _table() -> list[Callable[[SafePickle], None] | None]:
         ord("j"): lambda m: m._get(_U32),
         ord("("): machine._mark,
         ord("0"): machine._pop,
-        ord("1"): lambda m: m._pop_mark() and None,
+        ord("1"): machine._drop_mark,
         ord("2"): machine._duplicate,
         ord("}"): lambda m: m._new({}),
         ord("]"): lambda m: m._new([]),

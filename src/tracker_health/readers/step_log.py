@@ -1,4 +1,4 @@
-"""Step logs in JSON lines, as most trainers write them: one object a line, its numbers being the metrics of one step."""
+"""Step logs in JSON lines, as most trainers write them: one object a line, its numbers the metrics of one step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tracker_health.readers.json_lines import MAX_FIELDS, MAX_NAME_CHARACTERS, B
 from tracker_health.text import count
 
 STEP_FIELDS = ("step", "global_step", "iteration", "current_steps")
-MAX_POINTS = 8_000_000
+MAX_POINTS = 5_000_000
 _LINES_TO_RECOGNISE = 2000
 _MAX_PARAM_CHARACTERS = 500
 _UNITS = {"global_step": StepUnit.OPTIMIZER_STEP, "current_steps": StepUnit.OPTIMIZER_STEP}
@@ -33,11 +33,18 @@ class StepLog:
     problem: str = ""
 
 
+@dataclass(slots=True)
+class _Column:
+    """The points of one field so far. Arrays: as lists they would take four times the memory."""
+
+    steps: array[int] = field(default_factory=lambda: array("q"))
+    values: array[float] = field(default_factory=lambda: array("d"))
+    unit: StepUnit = StepUnit.UNKNOWN
+
+
 @dataclass
 class _Lines:
-    steps: dict[str, array[int]] = field(default_factory=dict)
-    values: dict[str, array[float]] = field(default_factory=dict)
-    units: dict[str, StepUnit] = field(default_factory=dict)
+    columns: dict[str, _Column] = field(default_factory=dict)
     params: dict[str, str] = field(default_factory=dict)
     points: int = 0
     bad: int = 0
@@ -45,11 +52,14 @@ class _Lines:
     last: int = 0
 
 
-def read_step_log(path: Path, source: str, select_names: Callable[[Iterable[str]], Mapping[str, str]], prefix: str = "") -> StepLog:
+def read_step_log(
+    path: Path, source: str, select_names: Callable[[Iterable[str]], Mapping[str, str]], prefix: str = ""
+) -> StepLog:
     """The metric series of a JSON lines file.
 
-    Every object with a step gives a point for each of its numeric fields (numbers written as text count). Objects with a ``type`` other than
-    ``step``, and objects without a step, are metadata: their plain values become params. ``prefix`` is put before every field's name.
+    Every object with a step gives a point for each of its numeric fields (numbers written as text count). Objects with
+    a ``type`` other than ``step``, and objects without a step, are metadata: their plain values become params.
+    ``prefix`` is put before every field's name.
 
     Raises:
         ReadError: it has too many lines, points or fields. Half of a log is not read: its end is what tells most.
@@ -63,29 +73,29 @@ def read_step_log(path: Path, source: str, select_names: Callable[[Iterable[str]
             lines.first_bad = lines.first_bad or number
         elif isinstance(value, dict):
             _take(lines, value)
-        if lines.points > MAX_POINTS or len(lines.values) > MAX_FIELDS:
+        if lines.points > MAX_POINTS or len(lines.columns) > MAX_FIELDS:
             raise ReadError(f"it has more than the {MAX_POINTS} points or {MAX_FIELDS} fields that are read")
         if number >= _LINES_TO_RECOGNISE and not lines.points:
             break
     if not lines.points:
         return StepLog(series=(), params=lines.params, names=(), problem=_problem(lines))
-    roles = select_names([prefix + name for name in lines.values])
+    roles = select_names([prefix + name for name in lines.columns])
     series = tuple(
         Series(
             name=prefix + name,
             role=roles[prefix + name],
             source=source,
-            step_unit=lines.units[name],
-            steps=np.array(lines.steps[name], dtype=np.int64),
-            values=np.array(values, dtype=np.float64),
+            step_unit=column.unit,
+            steps=np.array(column.steps, dtype=np.int64),
+            values=np.array(column.values, dtype=np.float64),
         )
-        for name, values in lines.values.items()
+        for name, column in lines.columns.items()
         if prefix + name in roles
     )
     return StepLog(
         series=series,
         params=lines.params,
-        names=tuple(prefix + name for name in lines.values),
+        names=tuple(prefix + name for name in lines.columns),
         problem=_problem(lines),
     )
 
@@ -101,13 +111,15 @@ def _take(lines: _Lines, record: dict[str, Any]) -> None:
     unit = _UNITS.get(step_field, StepUnit.UNKNOWN)
     for name, value in record.items():
         number = None if name == step_field or len(name) > MAX_NAME_CHARACTERS else as_number(value)
-        if number is not None:
-            if name not in lines.values:
-                lines.steps[name], lines.values[name] = array("q"), array("d")
-            lines.steps[name].append(step)
-            lines.values[name].append(number)
-            lines.units[name] = unit
-            lines.points += 1
+        if number is None:
+            continue
+        column = lines.columns.get(name)
+        if column is None:
+            column = lines.columns[name] = _Column()
+        column.steps.append(step)
+        column.values.append(number)
+        column.unit = unit
+        lines.points += 1
 
 
 def _keep_params(lines: _Lines, record: dict[str, Any], names: Iterable[str]) -> None:
@@ -129,4 +141,5 @@ def _problem(lines: _Lines) -> str:
         return ""
     if lines.bad == 1 and lines.first_bad == lines.last:
         return f"line {lines.last}, its last, is cut off; the lines before it were read"
-    return f"{count(lines.bad, 'line')} of {lines.last} not JSON (the first is line {lines.first_bad}); the others were read"
+    bad = f"{count(lines.bad, 'line')} of {lines.last} not JSON (the first is line {lines.first_bad})"
+    return f"{bad}; the others were read"

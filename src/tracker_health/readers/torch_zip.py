@@ -1,7 +1,7 @@
 """The zip format of ``torch.save``, without torch: the pickled structure, and tensors that are read in place.
 
-Only what is asked for is read from disk, through one small buffer, so memory does not grow with the file. Every storage is checked
-before use: stored uncompressed, inside the file, as long as it says, and covered densely by its tensor.
+Only what is asked for is read from disk, through one small buffer, so memory does not grow with the file. Every storage
+is checked before use: stored uncompressed, inside the file, as long as it says, and covered densely by its tensor.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -28,7 +28,8 @@ _BLOCK_VALUES = 1 << 16
 
 _STORAGE_TYPES = {
     "DoubleStorage": "f8", "FloatStorage": "f4", "HalfStorage": "f2", "BFloat16Storage": "bf16",
-    "LongStorage": "i8", "IntStorage": "i4", "ShortStorage": "i2", "CharStorage": "i1", "ByteStorage": "u1", "BoolStorage": "u1",
+    "LongStorage": "i8", "IntStorage": "i4", "ShortStorage": "i2", "CharStorage": "i1", "ByteStorage": "u1",
+    "BoolStorage": "u1",
 }  # fmt: skip
 _DTYPE_NAMES = {
     "float64": "f8", "float32": "f4", "float16": "f2", "bfloat16": "bf16",
@@ -36,7 +37,8 @@ _DTYPE_NAMES = {
 }  # fmt: skip
 
 
-# Records of the zip format, from its end backwards: end of directory, where its 64-bit form lies, that form, one entry, its extra field.
+# Records of a zip file from its end backwards: the end, where its 64-bit form lies, that form; an entry of the
+# directory, a part of its extra field; the header before an entry's bytes.
 _END = struct.Struct("<4s6xHIIH")
 _END64_LOCATOR = struct.Struct("<4s4xQ4x")
 _END64 = struct.Struct("<4s28xQQQ")
@@ -46,7 +48,7 @@ _LOCAL = struct.Struct("<4s22xHH")
 
 
 class _Entry(NamedTuple):
-    """An entry of a zip file. ``header``: where its local header begins; ``size`` in bytes; ``stored``: neither compressed nor encrypted."""
+    """An entry of a zip file: where its header begins, its size in bytes, and whether it is stored as it is."""
 
     header: int
     size: int
@@ -55,7 +57,7 @@ class _Entry(NamedTuple):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class StorageRef:
-    """A storage of the archive: its entry's key, the dtype of its values (None: untyped bytes), and how many there are."""
+    """A storage of the archive: its entry's key, the dtype of its values (None: bytes), and how many there are."""
 
     key: str
     dtype: str | None
@@ -78,6 +80,12 @@ class TensorRef:
         for size in self.shape:
             product *= size
         return product
+
+
+class UnreadTensor(Opaque):
+    """Stands where the file has a tensor whose values cannot be read."""
+
+    __slots__ = ()
 
 
 class TorchArchive:
@@ -105,10 +113,12 @@ class TorchArchive:
         self._raw = bytearray(_BLOCK_VALUES * 8)
         self._scratch = np.empty(_BLOCK_VALUES, dtype=np.float64)
 
-    def __enter__(self) -> TorchArchive:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._file.close()
 
     def stats(self, tensor: TensorRef) -> MomentStats:
@@ -173,7 +183,7 @@ class TorchArchive:
         if entry is None:
             raise ReadError(f"its entry {printable(name, 80)} is missing")
         if not entry.stored:
-            raise ReadError(f"its entry {printable(name, 80)} is compressed or encrypted; torch.save stores entries as they are")
+            raise ReadError(f"its entry {printable(name, 80)} is compressed or encrypted; torch.save does neither")
         header = _read(self._file, entry.header, _LOCAL.size) if entry.header < self._size else b""
         if len(header) < _LOCAL.size or not header.startswith(b"PK\x03\x04"):
             raise ReadError(f"its entry {printable(name, 80)} has no header")
@@ -245,7 +255,7 @@ def _first_of_dense(tensor: TensorRef) -> int:
 def _directory(file: FileIO, size: int) -> dict[str, _Entry]:
     """The entries of a zip file by name.
 
-    Not by the module zipfile: it believes what the file's end announces, and makes a large object of each entry before they can be counted.
+    Not by the module zipfile: it makes a large object of each entry before they can be counted.
     """
     start, length, count = _directory_extent(file, size)
     if count > MAX_ENTRIES or length > MAX_DIRECTORY_BYTES:
@@ -286,7 +296,8 @@ def _directory_extent(file: FileIO, size: int) -> tuple[int, int, int]:
 
 def _entry(data: bytes, at: int) -> tuple[str, _Entry, int]:
     """One entry of the zip directory: its name, what it says, and where the next begins."""
-    signature, flags, method, packed, plain, name_length, extra_length, comment_length, header = _ENTRY.unpack_from(data, at)
+    fields = _ENTRY.unpack_from(data, at)
+    signature, flags, method, packed, plain, name_length, extra_length, comment_length, header = fields
     extra = at + _ENTRY.size + name_length
     end = extra + extra_length + comment_length
     if signature != b"PK\x01\x02" or end > len(data):
@@ -341,14 +352,18 @@ def _tensor_with_dtype(arguments: tuple[Any, ...]) -> Any:
 
 def _checked_tensor(storage: Any, dtype: str | None, offset: Any, shape: Any, strides: Any) -> Any:
     if dtype is None or dtype.startswith("unknown"):
-        return Opaque("a tensor of an unknown dtype")
+        return UnreadTensor("tensors of an unknown dtype")
     if not isinstance(storage, StorageRef) or not isinstance(offset, int):
         raise ReadError("its pickle describes a tensor in an unknown way")
     return TensorRef(storage, dtype, offset, _sizes(shape), _sizes(strides))
 
 
 def _sizes(values: Any) -> tuple[int, ...]:
-    if not isinstance(values, (tuple, list)) or len(values) > MAX_DIMENSIONS or not all(isinstance(one, int) for one in values):
+    if (
+        not isinstance(values, (tuple, list))
+        or len(values) > MAX_DIMENSIONS
+        or not all(isinstance(one, int) for one in values)
+    ):
         raise ReadError("its pickle gives a tensor's shape in an unknown way")
     if any(abs(one) >= 2**60 for one in values):
         raise ReadError("its pickle gives a tensor a size that no file holds")
@@ -363,7 +378,7 @@ def _typed(arguments: tuple[Any, ...]) -> Any:
     function, _, inner = arguments[:3]
     builder = _BUILDERS.get(function.path) if isinstance(function, Global) else None
     if builder is None or builder is _typed or not isinstance(inner, tuple):
-        return Opaque("a tensor subclass")
+        return UnreadTensor("a tensor subclass")
     return builder(inner)
 
 

@@ -13,12 +13,12 @@ from tracker_health.errors import ReadError
 from tracker_health.evidence import Series, StepUnit
 from tracker_health.readers.json_lines import MAX_FIELDS, MAX_NAME_CHARACTERS, as_number, as_step, parse_json
 
-MAX_BYTES = 32 * 2**20
+MAX_BYTES = 24 * 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainerState:
-    """What a trainer state holds. ``finished``: training had come to its end, or was told to stop, when it was written."""
+    """What a trainer state holds. ``finished``: training had ended, or been told to stop, when it was written."""
 
     source: str
     series: tuple[Series, ...]
@@ -30,7 +30,9 @@ class TrainerState:
     loss_by_step: Mapping[int, float]
 
 
-def read_trainer_state(path: Path, source: str, select_names: Callable[[Iterable[str]], Mapping[str, str]]) -> TrainerState:
+def read_trainer_state(
+    path: Path, source: str, select_names: Callable[[Iterable[str]], Mapping[str, str]]
+) -> TrainerState:
     """The trainer state of a file; each numeric field of its log history is a series over optimizer steps.
 
     Raises:
@@ -71,7 +73,8 @@ def read_trainer_state(path: Path, source: str, select_names: Callable[[Iterable
         params=_params(state),
         global_step=global_step,
         epoch=as_number(state.get("epoch")),
-        finished=_told_to_stop(state) or (global_step is not None and max_steps is not None and 0 < max_steps <= global_step),
+        finished=_told_to_stop(state)
+        or (global_step is not None and max_steps is not None and 0 < max_steps <= global_step),
         loss_by_step=dict(zip(*columns.get("loss", ([], [])), strict=True)),
     )
 
@@ -89,7 +92,11 @@ def _load(path: Path) -> dict[str, Any]:
 
 
 def _params(state: Mapping[str, Any]) -> dict[str, str]:
-    params = {name: str(number) for name in ("max_steps", "num_train_epochs") if (number := as_number(state.get(name))) is not None}
+    params = {
+        name: str(number)
+        for name in ("max_steps", "num_train_epochs")
+        if (number := as_number(state.get(name))) is not None
+    }
     if "EarlyStoppingCallback" in _callbacks(state):
         params["early_stopping"] = "EarlyStoppingCallback"
     return params

@@ -29,7 +29,9 @@ class Source(Protocol):
     def ref(self) -> RunRef: ...
 
     def fingerprint(self, request: Request) -> str:
-        """What the evidence hangs on, without reading the evidence: status, end, last metric points, paths and sizes of files."""
+        """What the evidence hangs on, without reading the evidence: status, end, last metric points, paths and sizes
+        of files.
+        """
 
     def read(self, request: Request) -> Evidence:
         """Everything that the request needs, and nothing else. What cannot be read becomes a ``Problem``.
@@ -52,7 +54,8 @@ class Sink(Protocol):
         """Make the run bear these annotations and no older ones: digest ``pending`` first, the digest itself last.
 
         Raises:
-            RunError: the store is unreachable or refuses; the run is then left with the digest ``pending`` or untouched.
+            RunError: the store is unreachable or refuses; the run is then left with the digest ``pending`` or
+            untouched.
         """
 
 

@@ -1,4 +1,4 @@
-"""A folder as a trainer leaves it: checkpoints and logs, read in place; the verdict goes into its ``health/`` folder."""
+"""A folder as a trainer leaves it: checkpoints and logs read in place; the verdict goes into its ``health/`` folder."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class DirectoryRun:
     @cached_property
     def files(self) -> tuple[RunFile, ...]:
         """The files below the folder, sorted by path. Links and hidden folders are not followed."""
-        found = []
+        found: list[RunFile] = []
         try:
             for file in self._walk(self._folder, 0):
                 if len(found) >= MAX_FILES:
@@ -60,7 +60,7 @@ class DirectoryRun:
     def local(self, file: RunFile) -> Path:
         return self._folder / file.path
 
-    def fingerprint(self, request: Request) -> str:
+    def fingerprint(self, request: Request) -> str:  # noqa: ARG002 - the protocol's
         content = [[file.path, file.size, file.modified] for file in relevant_files(self)]
         return hashlib.sha256(json.dumps(content).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
@@ -70,7 +70,8 @@ class DirectoryRun:
         if self._unlisted:
             problems.append(Problem(source=self._given, message=f"could not look into {listing(self._unlisted)}"))
         if self._truncated:
-            problems.append(Problem(source=self._given, message=f"more than {MAX_FILES} files; the others were not looked at"))
+            message = f"more than {MAX_FILES} files; the others were not looked at"
+            problems.append(Problem(source=self._given, message=message))
         if not (found.names or found.params or found.optimizer or found.dlm_step_log or found.missing or problems):
             problems.append(Problem(source=self._given, message=self._nothing_found()))
         return Evidence(
@@ -101,8 +102,11 @@ class DirectoryRun:
     def write(self, annotations: Annotations) -> None:
         folder = self._folder / HEALTH_FOLDER
         earlier = self._annotation()
-        if earlier is None and folder.is_dir() and any(folder.iterdir()):
-            raise WriteError(f"{printable(folder)} exists and is not ours", "rename it, or use check instead of annotate")
+        foreign = earlier is None and folder.is_dir() and any(folder.iterdir())
+        if foreign or folder.is_symlink():
+            raise WriteError(
+                f"{printable(folder)} exists and is not ours", "rename it, or use check instead of annotate"
+            )
         document = {
             "schema": ANNOTATION_SCHEMA,
             "verdict": str(annotations.verdict),
@@ -146,7 +150,7 @@ class DirectoryRun:
                     yield RunFile(path=path, size=status.st_size, modified=status.st_mtime)
 
     def _logs_above(self) -> list[RunFile]:
-        """The step logs of the store that this folder is an adapter version of: ``STORE/logs`` beside ``STORE/adapter/...``."""
+        """The logs of the store that this folder is an adapter version of: ``STORE/logs`` for ``STORE/adapter/...``."""
         folder = self._folder.resolve()
         for depth, parent in enumerate(list(folder.parents)[:3], start=1):
             if folder.relative_to(parent).parts[0] == "adapter" and (parent / "logs").is_dir():
@@ -159,8 +163,11 @@ class DirectoryRun:
         return []
 
     def _nothing_found(self) -> str:
-        looked_for = "looked for trainer_state.json, *.jsonl step logs, training_state.pt, optimizer.pt and other torch checkpoints"
-        return f"nothing to judge in it: {'it is empty' if not self.files else 'no training log or checkpoint'}; {looked_for}"
+        found = "no training log or checkpoint" if self.files else "it is empty"
+        looked_for = (
+            "trainer_state.json, *.jsonl step logs, training_state.pt, optimizer.pt and other torch checkpoints"
+        )
+        return f"nothing to judge in it: {found}; looked for {looked_for}"
 
     def _annotation(self) -> dict[str, Any] | None:
         path = self._folder / HEALTH_FOLDER / ANNOTATION_FILE
@@ -184,7 +191,11 @@ def _file_names(document: dict[str, Any] | None) -> list[str]:
     names = document.get("files") if document else None
     if not isinstance(names, list):
         return []
-    return [name for name in names if isinstance(name, str) and name.isprintable() and name not in ("", ".", "..") and not {"/", "\\"} & {*name}]
+    return [name for name in names if isinstance(name, str) and _is_file_name(name)]
+
+
+def _is_file_name(name: str) -> bool:
+    return name.isprintable() and name not in ("", ".", "..") and "/" not in name and "\\" not in name
 
 
 def _json(document: dict[str, Any]) -> bytes:

@@ -1,4 +1,4 @@
-"""From the files of a run to typed evidence: which files count, which checkpoint is the newest, and what each reader makes of it.
+"""From the files of a run to typed evidence: which files count, which checkpoint is newest, what readers make of them.
 
 Stores give a ``FileTree``: a folder's files, or a run's artifacts, which are fetched only when they are read.
 """
@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from tracker_health.errors import RunError
+from tracker_health.errors import ReadError, RunError
 from tracker_health.evidence import (
     DlmCheckpoint,
     DlmStepLog,
@@ -120,7 +120,7 @@ def relevant_files(tree: FileTree) -> tuple[RunFile, ...]:
 
 
 def read_files(tree: FileTree, request: Request, *, logs: bool = True) -> FileEvidence:
-    """The evidence in a run's files, as far as the request needs it. ``logs`` false: metric histories come from elsewhere."""
+    """The evidence in a run's files that the request needs. ``logs`` false: metric histories come from elsewhere."""
     found = FileEvidence()
     _read_trainer_states(tree, request, found)
     if logs:
@@ -175,7 +175,8 @@ def _same_run(state: TrainerState, longest: TrainerState) -> bool:
     if not shared:
         return not state.loss_by_step or not longest.loss_by_step
     return all(
-        state.loss_by_step[step] == longest.loss_by_step[step] or state.loss_by_step[step] != state.loss_by_step[step] for step in shared
+        state.loss_by_step[step] == longest.loss_by_step[step] or state.loss_by_step[step] != state.loss_by_step[step]
+        for step in shared
     )
 
 
@@ -245,13 +246,15 @@ def _read_checkpoint(tree: FileTree, request: Request, found: FileEvidence) -> N
     candidates = _candidates(tree, request, found)
     if not candidates:
         if request.checkpoint is not None:
-            message = "the run has no such checkpoint; give the path of a file, or of a folder with training_state.pt or optimizer.pt"
-            found.problems.append(Problem(source=printable(request.checkpoint), message=message, roles=frozenset(_STATE_PARTS)))
+            message = "the run has no such checkpoint; give a file, or a folder with training_state.pt or optimizer.pt"
+            source = printable(request.checkpoint)
+            found.problems.append(Problem(source=source, message=message, roles=frozenset(_STATE_PARTS)))
         return
     patterns = {_pattern(file.path): file for file in candidates}
     if len(patterns) > 1:
         several = listing(sorted(file.path for file in patterns.values()))
-        found.missing |= dict.fromkeys(_CHECKPOINT_PARTS, f"several unrelated checkpoints: {several}; choose one with --checkpoint PATH")
+        reason = f"several unrelated checkpoints: {several}; choose one with --checkpoint PATH"
+        found.missing |= dict.fromkeys(_CHECKPOINT_PARTS, reason)
         return
     chosen = max(candidates, key=lambda file: _age_key(tree, file))
     try:
@@ -273,24 +276,35 @@ def _candidates(tree: FileTree, request: Request, found: FileEvidence) -> list[R
         return [
             file
             for file in tree.files
-            if PurePosixPath(file.path) == wanted or wanted in PurePosixPath(file.path).parents and _KNOWN_STATES.fullmatch(file.name)
+            if PurePosixPath(file.path) == wanted
+            or (wanted in PurePosixPath(file.path).parents and _KNOWN_STATES.fullmatch(file.name))
         ]
     known = [file for file in tree.files if _KNOWN_STATES.fullmatch(file.name)]
     if known:
         return known
-    possible = [file for file in tree.files if _may_be_state(file.name)]
-    if len(possible) == 1:
-        # Alone, it is opened whatever it holds, so that a truncated or foreign file is told and not passed over.
-        return possible
-    newest = sorted(possible, key=lambda file: _numbers(file.path), reverse=True)[:_MAX_CANDIDATES]
-    return [file for file in newest if _holds_state(tree, file, found)]
+    possible = sorted((file for file in tree.files if _may_be_state(file.name)), key=lambda file: _numbers(file.path))
+    # One of each series of checkpoints is looked into: the newest.
+    newest = {_pattern(file.path): file for file in possible}
+    holding = {
+        pattern
+        for pattern, file in list(newest.items())[:_MAX_CANDIDATES]
+        if _holds_state(tree, file, found, alone=len(newest) == 1)
+    }
+    return [file for file in possible if _pattern(file.path) in holding]
 
 
-def _holds_state(tree: FileTree, file: RunFile, found: FileEvidence) -> bool:
+def _holds_state(tree: FileTree, file: RunFile, found: FileEvidence, *, alone: bool) -> bool:
+    """Whether a file of any name holds optimizer state. One that cannot be read is told where it is all there is."""
     try:
-        return has_optimizer_state(tree.local(file))
+        path = tree.local(file)
     except (RunError, OSError) as error:
         _cannot_read(found, file.path, error, ())
+        return False
+    try:
+        return has_optimizer_state(path)
+    except (ReadError, OSError) as error:
+        if alone:
+            _cannot_read(found, file.path, error, _STATE_PARTS)
         return False
 
 
@@ -304,7 +318,7 @@ def _step_beside(tree: FileTree, file: RunFile) -> int | None:
     for other in tree.files:
         if other.folder == file.folder and other.name == "trainer_state.json":
             try:
-                return read_trainer_state(tree.local(other), other.path, lambda names: {}).global_step
+                return read_trainer_state(tree.local(other), other.path, lambda _: {}).global_step
             except (RunError, OSError):
                 return None  # already told as a problem of its own
     return None
@@ -326,7 +340,8 @@ def _is_checkpoint_folder(path: str) -> bool:
 def _report_dangerous(found: FileEvidence, state: OptimizerState) -> None:
     names = dangerous(state.stubs)
     if names:
-        message = f"its pickle asks to call {listing(list(names))}; nothing was run, but whoever loads this file without weights_only=True runs it"
+        called = f"its pickle asks to call {listing(list(names))}; nothing was run"
+        message = f"{called}, but whoever loads this file without weights_only=True runs it"
         found.problems.append(Problem(source=printable(state.source), message=message))
 
 
@@ -341,11 +356,13 @@ def _read_weights(tree: FileTree, checkpoint: RunFile, found: FileEvidence) -> N
 
 def _describe_dlm_checkpoint(tree: FileTree, checkpoint: RunFile, state: OptimizerState, found: FileEvidence) -> None:
     step = state.extras.get("global_step")
-    if not isinstance(step, int) or isinstance(step, bool):
+    if isinstance(step, bool) or not isinstance(step, (int, float)) or not float(step).is_integer():
         return
     names, reason = None, "weights file missing"
     if found.weights is not None and PurePosixPath(found.weights.source).name == "adapter_model.safetensors":
         names = tuple(tensor.name for tensor in found.weights.tensors)
     elif any(file.folder == checkpoint.folder and file.name == "adapter_model.safetensors" for file in tree.files):
         reason = "weights file unreadable"
-    found.dlm_checkpoint = DlmCheckpoint(state=state, global_step=step, weight_names=names, weights_reason=reason if names is None else "")
+    found.dlm_checkpoint = DlmCheckpoint(
+        state=state, global_step=int(step), weight_names=names, weights_reason=reason if names is None else ""
+    )

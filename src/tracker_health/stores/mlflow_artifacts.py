@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from inspect import signature
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -139,7 +138,7 @@ class ArtifactTree:
             yield _Root(prefix, repository_of(model.artifact_location, self._uri))
 
     def _models(self) -> Iterator[tuple[Any, int]]:
-        """The newest models that the run logged, with the step. In MLflow 2 they are artifacts of the run itself."""
+        """The newest models that the run logged, with the step."""
         outputs = getattr(getattr(self._run, "outputs", None), "model_outputs", None) or []
         for output in sorted(outputs, key=lambda output: int(output.step))[-MAX_MODELS:]:
             with suppress(RunNotFound), translated("a logged model", self._uri, absent=_DELETED):
@@ -183,16 +182,10 @@ def repository_of(artifact_uri: str, tracking_uri: str) -> Any:
     """MLflow's object for an artifact location."""
     # Not the client's: it keeps one per run id in the process, whatever the tracking URI.
     from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
-    from mlflow.store.artifact.mlflow_artifacts_repo import MlflowArtifactsRepository
     from mlflow.utils.uri import add_databricks_profile_info_to_artifact_uri
 
     location = add_databricks_profile_info_to_artifact_uri(artifact_uri, tracking_uri)  # type: ignore[no-untyped-call]
-    if "tracking_uri" in signature(get_artifact_repository).parameters:
-        return get_artifact_repository(location, tracking_uri=tracking_uri)
-    if location.startswith("mlflow-artifacts:"):
-        # MLflow before 3.2 would look for the server at the process's own tracking URI.
-        location = MlflowArtifactsRepository.resolve_uri(location, tracking_uri)  # type: ignore[no-untyped-call]
-    return get_artifact_repository(location)
+    return get_artifact_repository(location, tracking_uri=tracking_uri)
 
 
 def is_local(repository: Any) -> bool:
