@@ -1,4 +1,6 @@
+import os
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -51,8 +53,46 @@ def test_what_cannot_be_a_run_id_is_a_missing_folder(run, tmp_path, monkeypatch)
     assert "no folder" in str(caught.value)
 
 
+@pytest.mark.parametrize("kind", [str, Path])
+def test_no_outcome_holds_the_secrets_of_a_url(kind):
+    (outcome,) = th.check_many([kind("https://me:s3cr3t@host.example/x?key=s3cr3t")])
+    assert isinstance(outcome.error, RunNotFound)
+    assert outcome.run == outcome.report.run.id == outcome.report.errors[0].source == "https://host.example/x"
+    assert "s3cr3t" not in repr(outcome)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://host:5000/#/experiments/1/runs/" + "a" * 32, "s3://bucket/run", "mlflow:http://u@h/1"]
+)
+def test_a_url_is_told_to_be_one(url):
+    with pytest.raises(RunNotFound, match="URLs are not read yet"):
+        open_run(url)
+
+
+def test_a_folder_may_look_like_a_url(write_log, healthy_losses, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "https:").mkdir()
+    write_log(healthy_losses).rename(tmp_path / "https:" / "run")
+    assert th.check("https://run").verdict is th.Verdict.PASS
+
+
 def test_a_file_is_not_a_run(tmp_path):
     file = tmp_path / "optimizer.pt"
     file.write_bytes(b"")
     with pytest.raises(RunNotFound, match="is not a folder"):
         open_run(file)
+
+
+def test_what_could_not_be_read_is_tried_again_the_next_time(write_log, healthy_losses):
+    run = write_log(healthy_losses)
+    log = run / "train_log.jsonl"
+    whole = log.read_bytes()
+    status = log.stat()
+    log.write_bytes(b"x" * len(whole))
+    os.utime(log, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert th.annotate(run).report.verdict is th.Verdict.ERROR
+    # As a permission that came back, or a server that answers again: nothing about the file looks different.
+    log.write_bytes(whole)
+    os.utime(log, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert th.annotate(run).report.verdict is th.Verdict.PASS
+    assert th.annotate(run).status == "unchanged"

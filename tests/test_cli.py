@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -222,7 +223,7 @@ def test_annotating_a_folder_twice_reads_and_writes_once(run, healthy, monkeypat
     first = run("annotate", healthy)
     assert "written onto the run" in first.stdout
     before = {path: path.stat().st_mtime_ns for path in (healthy / "health").iterdir()}
-    monkeypatch.setattr("tracker_health.stores.directory.read_files", lambda *_: pytest.fail("evidence was read"))
+    monkeypatch.setattr("tracker_health.stores.directory.read_files", lambda *_, **__: pytest.fail("evidence was read"))
     second = run("annotate", healthy)
     assert second.exit_code == 0
     assert "nothing was read, nothing was written" in second.stdout
@@ -302,7 +303,7 @@ def test_probes_lists_every_rule(run):
 
 
 def test_a_bug_in_our_own_code_is_one_line_without_v(run, healthy, monkeypatch):
-    def broken(*_):
+    def broken(*_, **__):
         raise ZeroDivisionError("oops")
 
     monkeypatch.setattr("tracker_health.stores.directory.read_files", broken)
@@ -313,10 +314,25 @@ def test_a_bug_in_our_own_code_is_one_line_without_v(run, healthy, monkeypatch):
     assert "Traceback" in run("check", "-v", healthy).stderr
 
 
+COMMAND = [sys.executable, "-m", "tracker_health"]
+
+
 def process(*arguments, **environment):
-    command = [sys.executable, "-m", "tracker_health", *map(str, arguments)]
+    command = [*COMMAND, *map(str, arguments)]
     return subprocess.run(
         command, capture_output=True, text=True, timeout=120, env={**os.environ, **environment}, check=False
+    )
+
+
+def shell(script, *arguments, **environment):
+    """A script of bash in which $tool is the command line and $1 the first argument."""
+    script = f'tool() {{ {sys.executable} -m tracker_health "$@"; }}; {script}'
+    return subprocess.run(
+        ["bash", "-c", script, "bash", *map(str, arguments)],
+        capture_output=True,
+        timeout=120,
+        env={**os.environ, **environment},
+        check=False,
     )
 
 
@@ -328,9 +344,242 @@ def test_a_real_process_prints_plain_text_into_a_pipe(sick):
 
 
 def test_a_reader_that_leaves_early_is_no_error(sick):
-    command = f"{sys.executable} -m tracker_health check -v {sick} {sick} {sick} | head -n 1"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120, check=False)
-    assert done.stderr == ""
+    done = shell("tool check -v $1 $1 $1 | head -n 1", sick)
+    assert done.stderr == b""
+
+
+@pytest.fixture
+def runs(write_log, healthy_losses):
+    return [write_log(healthy_losses, folder=name) for name in "abc"]
+
+
+@pytest.mark.parametrize("option", ["", "--json"])
+def test_runs_are_annotated_when_nobody_reads_the_output(runs, tmp_path, option):
+    done = shell(f"tool annotate {option} $@ {tmp_path}/missing | true; exit ${{PIPESTATUS[0]}}", *runs)
+    assert [(folder / "health" / "annotation.json").exists() for folder in runs] == [True] * 3
+    assert done.returncode == 3
+    assert done.stderr.count(b"\n") == 2, "the missing run, and what to try"
+    assert b"missing" in done.stderr
+
+
+def test_runs_are_annotated_when_the_output_does_not_fit_on_the_disk(runs):
+    done = shell("tool annotate $@ > /dev/full", *runs)
+    assert [(folder / "health" / "annotation.json").exists() for folder in runs] == [True] * 3
+    assert done.returncode == 3
+    assert done.stderr == b"tracker-health: standard output: No space left on device\n"
+
+
+@pytest.mark.parametrize(
+    "command", ["check $1", "check --json $1 $1", "--help", "check --help", "probes", "explain LOS001"]
+)
+def test_a_full_disk_is_one_line(healthy, command):
+    done = shell(f"tool {command} > /dev/full", healthy)
+    assert done.returncode == 3
+    assert done.stderr.count(b"\n") == 1
+    assert b"No space left on device" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("redirections", "code"),
+    [
+        (">&-", 1),
+        (">&- 2>&-", 1),
+        ("<&- >&- 2>&-", 1),
+        ("2>/dev/full", 3),
+        (">/dev/full 2>&1", 3),
+        ("2>&1 | true", None),
+    ],
+)
+def test_streams_that_are_closed_or_full_change_nothing_else(sick, tmp_path, redirections, code):
+    missing = tmp_path / "missing" if code != 1 else ""
+    done = shell(f"tool check $@ {redirections}", sick, *([missing] if missing else []))
+    assert code is None or done.returncode == code
+    assert b"Traceback" not in done.stderr
+    assert b"Exception" not in done.stderr
+
+
+def test_a_closed_output_is_not_given_to_the_next_file(healthy):
+    """A file that got the number of standard output would hold whatever a library prints there."""
+    script = "import os, sys; from tracker_health.cli import main\ntry: main()\nfinally: print(os.open('/', 0), file=sys.stderr)"
+    done = subprocess.run(
+        ["bash", "-c", '"$@" <&- >&-', "bash", sys.executable, "-c", script, "check", healthy],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert int(done.stderr) > 2
+
+
+def test_a_list_from_a_closed_standard_input_is_wrong_usage(healthy):
+    done = shell("tool check - <&-")
+    assert done.returncode == 2
+    assert b"standard input, which is closed" in done.stderr
+
+
+def test_a_list_may_hold_names_that_are_no_text(healthy):
+    name = os.fsencode(healthy.parent) + b"/gr\xf6sse"
+    healthy.rename(os.fsdecode(name))
+    done = subprocess.run([*COMMAND, "check", "-"], input=name + b"\n", capture_output=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "ascii", "ascii:strict", "utf-8:strict"])
+def test_a_terminal_that_lacks_our_characters(tmp_path, sick, encoding):
+    folder = sick.rename(tmp_path / "損失…→")
+    done = shell("tool check $1 $1x", folder, PYTHONIOENCODING=encoding)
+    assert done.returncode == 3
+    assert b"restart from a checkpoint" in done.stdout
+    assert b"no folder" in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("folder", ["file", "file/below", "/proc/xx", "nul\x00l"])
+def test_a_demo_that_can_write_nowhere(run, tmp_path, monkeypatch, folder):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("mine")
+    result = run("demo", folder)
+    assert result.exit_code == 3
+    assert result.stdout == ""
+    said, hint = result.stderr.splitlines()
+    assert said.startswith(f"tracker-health: {folder.replace(chr(0), '?')}: ")
+    assert "try: give a folder" in hint
+
+
+def interrupted(arguments, when, **environment):
+    """A real process, sent SIGINT once it has said ``when``: exit code and what it said on standard error."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # where it is ignored, the child would ignore it
+    try:
+        child = subprocess.Popen(
+            [*COMMAND, *map(str, arguments)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, **environment},
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
+    said = []
+    with child:
+        for line in child.stdout:
+            said.append(line)
+            if when in line:
+                child.send_signal(signal.SIGINT)
+                break
+        said += child.stdout.readlines()
+    return child.returncode, said
+
+
+def test_ctrl_c_while_it_starts(tmp_path, healthy):
+    (tmp_path / "click.py").write_text("import time\nprint('importing', flush=True)\ntime.sleep(60)\n")
+    code, said = interrupted(["check", healthy], "importing", PYTHONPATH=str(tmp_path))
+    assert (code, said) == (130, ["importing\n", "tracker-health: interrupted\n"])
+
+
+def test_ctrl_c_before_the_first_run(tmp_path, healthy):
+    (tmp_path / "numpy.py").write_text("import time\nprint('importing', flush=True)\ntime.sleep(60)\n")
+    code, said = interrupted(["check", healthy], "importing", PYTHONPATH=str(tmp_path))
+    assert (code, said) == (130, ["importing\n", "tracker-health: interrupted\n"])
+
+
+def test_ctrl_c_in_the_loop(healthy):
+    code, said = interrupted(["check", *[healthy] * 5000], "PASS")
+    assert code == 130
+    *passed, last = said
+    assert all("PASS" in line for line in passed)
+    assert last.startswith("tracker-health: interrupted after ")
+
+
+def test_ctrl_c_in_the_demo(tmp_path):
+    code, said = interrupted(["demo", tmp_path / "store"], "training")
+    assert code == 130
+    assert said[-1] == "tracker-health: interrupted\n"
+    assert not any("Traceback" in line for line in said)
+
+
+@pytest.mark.parametrize("command", ["check", "annotate"])
+def test_what_escapes_a_command_is_one_line_without_v(run, healthy, monkeypatch, command):
+    def broken(*_, **__):
+        raise ZeroDivisionError("oops\x1b[2J")
+
+    monkeypatch.setattr("tracker_health.settings.configured", broken)
+    result = run(command, healthy)
+    assert result.exit_code == 3
+    assert result.stderr.splitlines() == [
+        "tracker-health: unexpected ZeroDivisionError: oops?[2J",
+        "  try: -v shows the traceback; please report it",
+    ]
+    verbose = run(command, "-v", healthy).stderr
+    assert "Traceback" in verbose
+    assert "\x1b" not in verbose
+
+
+def test_an_error_of_the_operating_system_is_told_in_its_words(run, monkeypatch):
+    def broken():
+        raise OSError(5, "Input/output error", "/mnt/share")
+
+    monkeypatch.setattr("tracker_health.registry.probe_classes", broken)
+    result = run("probes")
+    assert (result.exit_code, result.stderr) == (3, "tracker-health: /mnt/share: Input/output error\n")
+
+
+@pytest.mark.parametrize("option", [[], ["--json"]])
+def test_a_result_that_cannot_be_shown_never_stops_the_others(run, healthy, sick, monkeypatch, valid_report, option):
+    from tracker_health import result as results
+
+    to_json, lines = results.Report.to_json, "tracker_health.render.console.report_lines"
+
+    def broken(report, **_):
+        if report.verdict == "pass":
+            raise TypeError("object has no JSON form")
+        return to_json(report) if option else [str(report.verdict)]
+
+    monkeypatch.setattr(results.Report, "to_json", broken) if option else monkeypatch.setattr(lines, broken)
+    result = run("check", *option, healthy, sick)
+    assert result.exit_code == 3
+    assert f"{healthy}: unexpected TypeError: object has no JSON form" in result.stderr
+    if option:
+        bad, good = reports(result)
+        valid_report(bad)
+        assert (bad["verdict"], good["verdict"]) == ("error", "fail")
+        assert bad["run"]["id"] == bad["errors"][0]["source"] == str(healthy)
+    else:
+        assert result.stdout == "fail\n"
+
+
+def test_a_long_list_on_standard_input_is_a_line_each(run, healthy):
+    result = run("check", "-", stdin=f"{healthy}\n\n" * 7)
+    assert len(result.stdout.splitlines()) == 7
+
+
+@pytest.mark.parametrize("text", ["x" * 20_000, "a\n" * 1_000_001], ids=["one endless line", "too many lines"])
+def test_a_stream_that_is_no_list_of_runs(run, text):
+    result = run("check", "-", stdin=text)
+    assert result.exit_code == 2
+    assert "this is no list of runs" in result.stderr
+
+
+@pytest.mark.parametrize("option", [[], ["--json"], ["-v"], ["-q"]])
+def test_a_url_never_shows_its_secrets(run, option):
+    url = "https://me:s3cr3t@tracking.example:5000/path?token=s3cr3t#/experiments/1/runs/abc?auth=s3cr3t"
+    result = run("check", *option, url)
+    assert result.exit_code == 3
+    assert "s3cr3t" not in result.output
+    assert "me:" not in result.output
+    assert "https://tracking.example:5000/path#/experiments/1/runs/abc: URLs are not read yet" in result.stderr
+    assert "give the run id" in result.stderr
+
+
+def test_an_unchanged_run_says_where_its_report_is(run, healthy, sick, write_log, valid_report):
+    skipped = write_log([1.0], folder="skipped")
+    run("annotate", healthy, sick, skipped)
+    for document in reports(run("annotate", "--json", healthy, sick)):
+        valid_report(document)
+        assert document["summary"] == "unchanged since the last annotation; its report is in health/report.json"
+    (document,) = reports(run("annotate", "--json", skipped))
+    assert document["verdict"] == "skip"
+    assert document["summary"] == "unchanged since the last annotation", "a run with nothing to judge has no report"
 
 
 def without_privileges(action):
@@ -385,3 +634,22 @@ def test_no_permission_to_read(run, healthy):
     assert exit_code == 3
     assert "train_log.jsonl" in output
     assert "Traceback" not in output
+
+
+def test_no_permission_to_look_into_a_folder_above(run, healthy):
+    run("check", healthy)
+    let_everybody_look_into(healthy)
+    above = healthy.parent / "above"
+    (above / "run").mkdir(parents=True)
+    above.chmod(0o000)
+
+    def check():
+        result = run("check", "--json", above / "run", healthy)
+        return result.exit_code, result.stdout, result.stderr
+
+    exit_code, stdout, stderr = without_privileges(check)
+    above.chmod(0o755)
+    assert exit_code == 3
+    assert "no permission" in stderr
+    assert "no folder" not in stderr
+    assert [json.loads(line)["verdict"] for line in stdout.splitlines()] == ["error", "pass"]

@@ -1,5 +1,6 @@
 """The demo in a real process: three trainings, a real sqlite store, the right verdicts for the right reasons."""
 
+import io
 import os
 import subprocess
 import sys
@@ -46,3 +47,19 @@ def test_the_verdicts_are_tags_that_mlflow_finds(demo):
     reasons = {run.info.run_name: run.data.tags["health.codes"] for run in failing}
     assert reasons["nan-midway"] == "LOS001,OPT002"
     assert "LOS004" in reasons["learning-rate-too-high"].split(",")
+
+
+def test_results_that_nobody_reads_are_no_error(monkeypatch, write_log, healthy_losses):
+    """Printed by rich itself, the table would end the process with code 1."""
+    from tracker_health import demo
+    from tracker_health.api import check_many
+
+    class Gone(io.StringIO):
+        def write(self, text):
+            if text:
+                raise BrokenPipeError
+            return 0
+
+    monkeypatch.setattr("sys.stdout", Gone())
+    with pytest.raises(BrokenPipeError):
+        demo._show(list(check_many([write_log(healthy_losses)])), "sqlite:///x", "1")

@@ -125,6 +125,32 @@ def test_progress_from_plan_and_steps(params, info, expected):
     assert (progress and (progress.done, progress.planned, progress.unit)) == expected
 
 
+@pytest.mark.parametrize(
+    ("epochs", "done"),
+    [
+        ([0, 1, 2, 3, 4], 5),
+        ([1, 2, 3, 4], 4),
+        ([0.0, 0.5, 1.0, 4.8], 4.8),
+        ([0.2, 3.0], 3.0),
+        ([0], 1),
+        ([math.nan], None),
+    ],
+)
+def test_whole_epochs_counted_from_0_name_the_epoch_they_are_in(epochs, done):
+    counter = series(list(enumerate(epochs)), name="epoch", role="epoch")
+    progress = Evidence(run=REF, series=(counter,), info=RunInfo(params={"max_epochs": "5"})).progress
+    assert (progress and progress.done) == done
+
+
+@pytest.mark.parametrize(
+    ("status", "snapshot"),
+    [("RUNNING", True), ("SCHEDULED", True), ("FINISHED", False), ("FAILED", False), ("", False)],
+)
+def test_a_run_that_goes_on_has_not_ended_there(status, snapshot):
+    info = RunInfo(params={"max_steps": "100"}, global_step=50, status=status)
+    assert Evidence(run=REF, info=info).progress.snapshot is snapshot
+
+
 def test_amounts_of_what_is_not_there_are_0():
     evidence = Evidence(run=REF)
     assert [evidence.amount(part) for part in Part] == [0] * len(Part)

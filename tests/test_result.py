@@ -59,6 +59,29 @@ def test_another_schema_is_refused():
         Report.from_json({"schema": "tracker-health/report/2"})
 
 
+@pytest.mark.parametrize(("huge", "name"), [(10**400, "Infinity"), (-(10**4000), "-Infinity"), (2**63, "Infinity")])
+def test_integers_beyond_64_bits_are_infinities(valid_report, huge, name):
+    result = ProbeResult(
+        code="LOS001",
+        name="x",
+        symptom="nonfinite",
+        status="stable",
+        verdict=Verdict.FAIL,
+        votes=True,
+        score=0.0,
+        message="",
+        measured={"huge": huge, "small": 2**63 - 1},
+        details={"deep": [{"a": (huge, 1)}], huge: True},
+        thresholds={"limit": huge},
+    )
+    document = json.loads(json.dumps(result.to_json(), allow_nan=False))
+    assert (document["measured"], document["nonfinite"]) == ({"huge": None, "small": 2**63 - 1}, {"huge": name})
+    assert document["details"]["deep"] == [{"a": [None, 1]}]
+    assert document["thresholds"] == {"limit": None}
+    assert math.isinf(float(result.measured["huge"]))
+    assert ProbeResult.from_json(document).measured == result.measured
+
+
 def test_nonfinite_measures_are_null_and_named():
     result = ProbeResult(
         code="LOS001",

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracker_health.text import count, listing, number, printable
+from tracker_health.text import count, listing, number, printable, without_userinfo
 
 
 @given(st.text(), st.integers(min_value=1, max_value=300))
@@ -51,3 +51,45 @@ def test_counts_and_listings():
     assert count(0, "step") == "0 steps"
     assert listing(["a", "b"]) == "a, b"
     assert listing(list("abcdefg"), 3) == "a, b, c and 4 more"
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://host.example:5000/a/b", "https://host.example:5000/a/b"),
+        ("https://me:s3cr3t@host:5000/a", "https://host:5000/a"),
+        ("https://s3cr3t@host", "https://host"),
+        ("https://me:s3cr3t@[::1]:5000/a", "https://[::1]:5000/a"),
+        ("https://me:s3@cr3t@host/a", "https://host/a"),
+        ("https://me:s3/cr3t@host/a", "https://…"),
+        ("https://me:12?s3cr3t@host/a", "https://…"),
+        ("https://me:12#s3cr3t@host/a", "https://…"),
+        ("https://me:12\\s3cr3t@host/a", "https://…"),
+        ("https://me:s3cr3t%40host/a", "https://…"),
+        ("https://s3cr3t%40host/a", "https://…"),
+        ("s3cr3t@https://host/a", "…://…"),
+        ("https://host/a?token=s3cr3t", "https://host/a"),
+        ("https://host?token=s3cr3t#/experiments/1?t=s3cr3t", "https://host#/experiments/1"),
+        ("https://host/#/experiments/1/runs/ab&t=s3cr3t", "https://host/#/experiments/1/runs/ab"),
+        ("https://host/#access_token=s3cr3t", "https://host/"),
+        ("https:/me:s3cr3t@host/a", "https://host/a"),
+        ("mlflow:https://me:s3cr3t@host/a", "mlflow:https://host/a"),
+        ("sqlite:///a/b.db", "sqlite:///a/b.db"),
+        ("runs:/abc", "runs:/abc"),
+        ("a/b@c?d#e", "a/b@c?d#e"),
+        ("", ""),
+    ],
+)
+def test_urls_are_shown_without_their_secrets(url, shown):
+    assert without_userinfo(url) == shown
+
+
+# At least six characters, so that a secret is no word of the rest by chance.
+@given(*[st.text(alphabet=st.characters(codec="utf-8", exclude_characters="@/?#\\"), min_size=6)] * 3)
+def test_no_user_password_or_query_is_left_of_a_url(user, password, query):
+    assert without_userinfo(f"https://{user}:{password}@host/a?{query}") == "https://host/a"
+
+
+@given(st.text())
+def test_nothing_after_a_scheme_shows_what_stood_before_an_at_sign(text):
+    assert "@" not in without_userinfo(f"https://{text}@host")

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tracker_health.config import Config
-from tracker_health.registry import BUILT_IN, RULES_VERSION, probe_classes
+from tracker_health.registry import RULES_VERSION, plugins, probe_classes
 from tracker_health.result import ProbeResult, Report
 from tracker_health.text import printable
 from tracker_health.verdict import Verdict
@@ -37,10 +37,13 @@ class Annotations:
     note: str = ""
 
 
-def digest_of(fingerprint: str, config: Config) -> str:
-    """Sixteen hexadecimal digits that stay the same as long as judging the run again could give nothing new."""
-    plugins = sorted(probe.code for probe in probe_classes() if probe not in BUILT_IN)
-    content = json.dumps([RULES_VERSION, plugins, config.digest, fingerprint])
+def digest_of(fingerprint: str, config: Config, *, complete: bool = True) -> str:
+    """Sixteen hexadecimal digits that stay the same as long as judging the run again could give nothing new.
+
+    A judgement that is not ``complete``, because something could not be read, has another digest than any complete
+    one: the next annotation tries again.
+    """
+    content = json.dumps([RULES_VERSION, plugins().identity, config.digest, fingerprint, complete])
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Literal
 
 from tracker_health._version import __version__
-from tracker_health.annotations import PENDING, Annotations, digest_of, plan
+from tracker_health.annotations import PENDING, REPORT_FILE, Annotations, digest_of, plan
 from tracker_health.config import Config, preset
 from tracker_health.engine import configured_probes, diagnose, needs_of
-from tracker_health.errors import RunNotFound, TrackerHealthError
+from tracker_health.errors import RunNotFound, StoreRefused, described
 from tracker_health.evidence import RunRef
 from tracker_health.result import ErrorEntry, Report, ToolInfo
 from tracker_health.stores.base import TrackedRun
-from tracker_health.text import printable
+from tracker_health.text import printable, without_userinfo
 from tracker_health.verdict import Verdict
 
 _MLFLOW_RUN = re.compile(r"(?:mlflow:|runs:/)?([A-Za-z0-9_-]{1,250})/?")
@@ -31,7 +31,7 @@ class Outcome:
 
     ``status``: ``written``; ``unchanged`` (the annotation there is still right: nothing was read or written);
     ``dry-run`` and ``checked`` (judged, nothing written); ``failed`` (could not be judged or written: ``error`` says
-    why). ``annotations``: what was, or would be, written.
+    why). ``annotations``: what was, or would be, written. ``run``: as given, a URL without its secrets.
     """
 
     run: str
@@ -45,19 +45,27 @@ class Outcome:
         """Whether the run was found, read, judged and written, with nothing missing on the way."""
         return self.error is None and not self.report.errors and self.report.verdict is not Verdict.ERROR
 
+    def failed_with(self, error: Exception) -> Outcome:
+        """The outcome for a run whose result turned out to be good for nothing."""
+        report = _failure(self.report.run, error, self.report.tool)
+        return replace(self, status="failed", report=report, error=error)
+
 
 def open_run(run: str | Path, *, tracking_uri: str | None = None) -> TrackedRun:
     """The run of a path that exists, or of an MLflow run id (``ID``, ``mlflow:ID``, ``runs:/ID``).
 
     Raises:
         RunNotFound: there is no such folder or run.
-        RunError: the store cannot be reached or refuses.
+        RunError: the store cannot be reached or refuses; a folder on the way may not be looked into.
     """
     text = str(run)
-    if _exists(text):
+    if _is_there(text):
         from tracker_health.stores.directory import DirectoryRun
 
         return DirectoryRun(run)
+    if (shown := without_userinfo(text)) != text or "://" in text:
+        hint = "give the run id, and the server as --tracking-uri"
+        raise RunNotFound(f"{printable(shown)}: URLs are not read yet", hint)
     match = _MLFLOW_RUN.fullmatch(text)
     if isinstance(run, Path) or match is None:
         raise RunNotFound(f"there is no folder {printable(text)}", "give a folder, or an MLflow run id")
@@ -76,8 +84,9 @@ def check(run: str | Path, *, config: Config | str = "default", tracking_uri: st
     preset. ``tracking_uri``: the MLflow store; by default the one that MLflow itself would use.
 
     Raises:
-        ConfigError: the configuration names something that does not exist. RunError: the run cannot be found or read
-        at all. What cannot be read of a run that is there is listed in the report's ``errors``.
+        ConfigError: the configuration names something that does not exist.
+        RunError: the run cannot be found or read at all. What cannot be read of a run that is there is listed in the
+            report's ``errors``.
     """
     settings = _resolved(config)
     with closing(open_run(run, tracking_uri=tracking_uri)) as opened:
@@ -98,8 +107,8 @@ def annotate(
     changed.
 
     Raises:
-        ConfigError: the configuration names something that does not exist. RunError: the run cannot be found, read at
-        all, or written.
+        ConfigError: the configuration names something that does not exist.
+        RunError: the run cannot be found, read at all, or written.
     """
     settings = _resolved(config)
     request = needs_of(settings)
@@ -108,15 +117,16 @@ def annotate(
         digest = digest_of(fingerprint, settings)
         recorded = opened.recorded()
         if recorded is not None and recorded.digest == digest != PENDING and recorded.verdict and not force:
-            report = _without_results(
-                opened.ref, recorded.verdict, "nothing has changed since the last annotation", settings
-            )
-            return Outcome(run=str(run), status="unchanged", report=replace(report, fingerprint=fingerprint))
+            report = _unchanged(opened.ref, recorded.verdict, fingerprint, settings)
+            return Outcome(run=_shown(run), status="unchanged", report=report)
         report = _judged(opened, settings, fingerprint)
+        if report.errors:
+            digest = digest_of(fingerprint, settings, complete=False)
         annotations = plan(report, digest)
         if not dry_run:
             opened.write(annotations)
-        return Outcome(run=str(run), status="dry-run" if dry_run else "written", report=report, annotations=annotations)
+        status: Status = "dry-run" if dry_run else "written"
+        return Outcome(run=_shown(run), status=status, report=report, annotations=annotations)
 
 
 def check_many(
@@ -132,7 +142,7 @@ def check_many(
     for run in runs:
         try:
             report = check(run, config=settings, tracking_uri=tracking_uri)
-            yield Outcome(run=str(run), status="checked", report=report)
+            yield Outcome(run=_shown(run), status="checked", report=report)
         except Exception as error:  # noqa: BLE001  one bad run never stops the others
             yield _failed(run, error, settings)
 
@@ -159,10 +169,23 @@ def annotate_many(
             yield _failed(run, error, settings)
 
 
-def _exists(text: str) -> bool:
+def _shown(run: str | Path) -> str:
+    return without_userinfo(str(run))
+
+
+def _is_there(text: str) -> bool:
+    """Whether there is something at that path.
+
+    Raises:
+        StoreRefused: a folder on the way to it may not be looked into.
+    """
     try:
-        return bool(text) and Path(text).exists()
-    except (OSError, ValueError):  # a name too long, or with a null byte: no path of anything
+        return bool(text) and bool(Path(text).stat())
+    except PermissionError as error:
+        if _MLFLOW_RUN.fullmatch(text):  # what the current folder forbids says nothing about a run in MLflow
+            return False
+        raise StoreRefused(f"{printable(_shown(text))}: no permission to look there") from error
+    except (OSError, ValueError):  # also a name too long, or with a null byte: no path of anything
         return False
 
 
@@ -179,14 +202,25 @@ def _judged(run: TrackedRun, config: Config, fingerprint: str | None = None) -> 
 
 
 def _failed(run: str | Path, error: Exception, config: Config) -> Outcome:
-    text = str(run)
-    store = "directory" if _exists(text) or _MLFLOW_RUN.fullmatch(text) is None else "mlflow"
-    message = str(error) if isinstance(error, TrackerHealthError) else f"unexpected {type(error).__name__}: {error}"
-    report = _without_results(RunRef(store=store, id=text, name=text), Verdict.ERROR, printable(message, 500), config)
-    report = replace(report, errors=(ErrorEntry(source=text, message=message),))
-    return Outcome(run=text, status="failed", report=report, error=error)
+    text, shown = str(run), _shown(run)
+    store = "mlflow" if _MLFLOW_RUN.fullmatch(text) and not _is_there(text) else "directory"
+    report = _failure(RunRef(store=store, id=shown, name=shown), error, _tool(config))
+    return Outcome(run=shown, status="failed", report=report, error=error)
 
 
-def _without_results(ref: RunRef, verdict: Verdict, summary: str, config: Config) -> Report:
-    tool = ToolInfo(version=__version__, preset=config.preset, config_digest=config.digest)
-    return Report(run=ref, verdict=verdict, score=None, summary=summary, tool=tool)
+def _failure(ref: RunRef, error: Exception, tool: ToolInfo) -> Report:
+    """The report on a run of which there is nothing but an error."""
+    message = described(error)
+    errors = (ErrorEntry(source=ref.id, message=message),)
+    return Report(run=ref, verdict=Verdict.ERROR, score=None, summary=printable(message, 500), errors=errors, tool=tool)
+
+
+def _unchanged(ref: RunRef, verdict: Verdict, fingerprint: str, config: Config) -> Report:
+    summary = "unchanged since the last annotation"
+    if verdict is not Verdict.SKIP:  # a run with nothing to judge gets no report
+        summary += f"; its report is in health/{REPORT_FILE}"
+    return Report(run=ref, verdict=verdict, score=None, summary=summary, tool=_tool(config), fingerprint=fingerprint)
+
+
+def _tool(config: Config) -> ToolInfo:
+    return ToolInfo(version=__version__, preset=config.preset, config_digest=config.digest)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO, TypeVar
 
 import click
 
 from tracker_health._version import __version__
-from tracker_health.errors import ConfigError, TrackerHealthError
+from tracker_health.errors import ConfigError, TrackerHealthError, described
 from tracker_health.text import count, printable
 
 if TYPE_CHECKING:
@@ -22,26 +24,29 @@ if TYPE_CHECKING:
 EXIT_DONE, EXIT_VERDICT, EXIT_USAGE, EXIT_RUN, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
 _BRIEF_ABOVE = 5
 _FAIL_ON = ("fail", "warn", "skip", "never")
+_MAX_LISTED = 1_000_000
+_MAX_LINE = 10_000
+_VERBOSE = "tracker_health.verbose"
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class _Group(click.Group):
-    """Turns what goes wrong on purpose into one line and an exit code."""
+    """Turns whatever goes wrong into one line and an exit code."""
 
     def invoke(self, context: click.Context) -> Any:
         try:
             return super().invoke(context)
-        except ConfigError as error:
-            _say_error(error.message, error.hint)
-            context.exit(EXIT_USAGE)
-        except TrackerHealthError as error:
-            _say_error(error.message, error.hint)
-            context.exit(EXIT_RUN)
-        except BrokenPipeError:
-            # The reader of our output has left. What is still buffered must not complain at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            context.exit(EXIT_DONE)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  told, whatever it is; -v shows the traceback
+            sys.exit(_told(error, verbose=context.meta.get(_VERBOSE)))
+
+
+def _note_verbose(context: click.Context, _: click.Parameter, value: bool) -> bool:
+    """Keep -v where the group finds it, who handles what escapes a command."""
+    context.meta[_VERBOSE] = value
+    return value
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
@@ -63,8 +68,9 @@ def cli() -> None:
 def _run_options(fail_on: str) -> Callable[[Command], Command]:
     """The arguments and options that every command on runs has."""
     presets = "default, strict, or dlm (the two original rules, exactly)."
-    single = "One setting, as in probes.diverged.sigmas=6 or roles.train_loss=my/loss."
+    single = "One setting, as in probes.diverged.sigmas=6 or roles.train_loss=my/loss (instead of its usual names)."
     download = "Fetch no more than this of a run's artifacts (default 2GB); beyond it a rule is skipped."
+    details = "Also what passed and what was skipped, and tracebacks."
     gate = "The verdict from which on the exit code is 1 (skip: anything but pass)."
     options = (
         click.argument("runs", metavar="RUN...", nargs=-1, required=True),
@@ -86,7 +92,7 @@ def _run_options(fail_on: str) -> Callable[[Command], Command]:
         click.option("--fail-on", type=click.Choice(_FAIL_ON), default=fail_on, show_default=True, help=gate),
         click.option("--json", "as_json", is_flag=True, help="One JSON report a line, on standard output."),
         click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors."),
-        click.option("-v", "--verbose", is_flag=True, help="Also what passed and what was skipped, and tracebacks."),
+        click.option("-v", "--verbose", is_flag=True, callback=_note_verbose, help=details),
     )
 
     def decorate(command: Command) -> Command:
@@ -103,8 +109,9 @@ def check(runs: tuple[str, ...], tracking_uri: str | None, **choices: Any) -> No
     """Judge runs and print the verdicts. Writes nothing."""
     from tracker_health.api import check_many
 
-    config = _config(choices)
-    _finish(check_many(_listed(runs), config=config, tracking_uri=tracking_uri), choices, total=len(runs))
+    config, listed = _config(choices), _listed(runs)
+    outcomes = check_many(listed, config=config, tracking_uri=tracking_uri)
+    _finish(outcomes, choices, total=len(listed), writes=False)
 
 
 @cli.command()
@@ -115,9 +122,9 @@ def annotate(runs: tuple[str, ...], tracking_uri: str | None, dry_run: bool, for
     """Judge runs and write the verdicts onto them."""
     from tracker_health.api import annotate_many
 
-    config = _config(choices)
-    outcomes = annotate_many(_listed(runs), config=config, tracking_uri=tracking_uri, dry_run=dry_run, force=force)
-    _finish(outcomes, choices, total=len(runs))
+    config, listed = _config(choices), _listed(runs)
+    outcomes = annotate_many(listed, config=config, tracking_uri=tracking_uri, dry_run=dry_run, force=force)
+    _finish(outcomes, choices, total=len(listed), writes=not dry_run)
 
 
 @cli.command()
@@ -188,32 +195,74 @@ def _config(choices: dict[str, Any]) -> Config:
     )
 
 
-def _listed(runs: Iterable[str]) -> Iterator[str]:
+def _listed(runs: Iterable[str]) -> list[str]:
     """The runs as given, with - replaced by the lines of standard input."""
+    listed: list[str] = []
     for run in runs:
-        if run != "-":
-            yield run
-            continue
-        for line in sys.stdin:
-            if line.strip():
-                yield line.strip()
+        listed += _lines_of_input() if run == "-" else [run]
+    if not listed:
+        raise ConfigError("no run was given", "name a folder or a run id")
+    return listed
 
 
-def _finish(outcomes: Iterable[Outcome], choices: dict[str, Any], *, total: int) -> None:
-    """Print each outcome as it comes, then exit with the code that the whole call deserves."""
-    worst_code = EXIT_DONE
-    done = 0
+def _lines_of_input() -> list[str]:
+    # Python has no stream where there is no descriptor, whatever its types say.
+    stream: TextIO | None = sys.stdin
+    if stream is None:
+        raise ConfigError(
+            "- reads a list of runs from standard input, which is closed", "name the runs, or pipe a list"
+        )
+    lines: list[str] = []
+    for number in range(1, _MAX_LISTED + 2):
+        line = stream.readline(_MAX_LINE + 1)
+        if not line:
+            break
+        if len(line) > _MAX_LINE or number > _MAX_LISTED:
+            limits = f"at most {_MAX_LISTED} lines of {_MAX_LINE} characters"
+            raise ConfigError(f"line {number} of standard input: this is no list of runs", limits)
+        if line.strip():
+            lines.append(line.strip())
+    return lines
+
+
+def _finish(outcomes: Iterable[Outcome], choices: dict[str, Any], *, total: int, writes: bool) -> NoReturn:
+    """Print each outcome as it comes, then exit with the code that the whole call deserves.
+
+    ``writes``: the runs still to come are done even when nobody reads on.
+    """
+    output, code, done = _Output(), EXIT_DONE, 0
     try:
         for outcome in outcomes:
+            code = max(code, _show(outcome, choices, output, brief=total > _BRIEF_ABOVE))
             done += 1
-            _show(outcome, choices, brief=total > _BRIEF_ABOVE)
-            worst_code = max(worst_code, _exit_code(outcome, choices["fail_on"]))
+            if output.lost and not writes:
+                break
     except KeyboardInterrupt:
         _say_error(f"interrupted after {count(done, 'run')}")
-        worst_code = EXIT_INTERRUPTED
-    if not done and worst_code == EXIT_DONE:
-        raise ConfigError("no run was given", "name a folder or a run id")
-    sys.exit(worst_code)
+        sys.exit(EXIT_INTERRUPTED)
+    sys.exit(max(code, output.exit_code))
+
+
+class _Output:
+    """Standard output, which is switched off when it is lost: the runs still to come need not be.
+
+    A reader that leaves early wants no more of it, and that is no error; anything else, such as a full disk, is.
+    """
+
+    def __init__(self) -> None:
+        self.lost = False
+        self.exit_code = EXIT_DONE
+
+    def print(self, text: str) -> None:
+        if self.lost:
+            return
+        try:
+            click.echo(text, color=False if os.environ.get("NO_COLOR") else None)
+        except BrokenPipeError:
+            self.lost = True
+        except OSError as error:
+            self.lost, self.exit_code = True, EXIT_RUN
+            _say_error(f"standard output: {described(error)}")
 
 
 def _exit_code(outcome: Outcome, fail_on: str) -> int:
@@ -224,60 +273,87 @@ def _exit_code(outcome: Outcome, fail_on: str) -> int:
     return EXIT_VERDICT if verdict in counted else EXIT_DONE
 
 
-def _show(outcome: Outcome, choices: dict[str, Any], *, brief: bool) -> None:
-    report = outcome.report
-    if outcome.error is not None:
-        _say_failure(outcome, verbose=choices["verbose"])
-    elif report.errors and (choices["as_json"] or choices["quiet"]):
-        for error in report.errors:
-            if error.code is None:
-                _say_error(f"{report.run.id}: {error.source}: {error.message}")
-    if choices["as_json"]:
-        click.echo(json.dumps(report.to_json(), allow_nan=False))
-    elif not choices["quiet"] and outcome.error is None:
-        _print_report(outcome, verbose=choices["verbose"], brief=brief)
+def _show(outcome: Outcome, choices: dict[str, Any], output: _Output, *, brief: bool) -> int:
+    """Print one outcome; the exit code that it deserves."""
+    try:
+        text = _text(outcome, choices, brief=brief)
+    except Exception as error:  # noqa: BLE001  one result that cannot be shown never stops the others
+        outcome = outcome.failed_with(error)
+        text = _text(outcome, choices, brief=brief)
+    _say_errors(outcome, choices)
+    if text:
+        output.print(text)
+    return _exit_code(outcome, choices["fail_on"])
 
 
-def _print_report(outcome: Outcome, *, verbose: bool, brief: bool) -> None:
+def _text(outcome: Outcome, choices: dict[str, Any], *, brief: bool) -> str:
+    """What belongs on standard output; nothing of a run that failed but its JSON."""
     from tracker_health.render.console import one_line, report_lines
 
+    if choices["as_json"]:
+        return json.dumps(outcome.report.to_json(), allow_nan=False)
+    if choices["quiet"] or outcome.error is not None:
+        return ""
+    verbose, status = choices["verbose"], _status(outcome)
     if brief and not verbose:
-        _print(f"{one_line(outcome.report)}{_status(outcome)}")
-        return
-    for line in report_lines(outcome.report, width=_width(), verbose=verbose):
-        _print(line)
-    if status := _status(outcome):
-        _print(f" {status}")
+        return f"{one_line(outcome.report)}{status and f'  {status}'}"
+    lines = report_lines(outcome.report, width=_width(), verbose=verbose)
+    return "\n".join([*lines, *([f"  {status}"] if status else [])])
 
 
 def _status(outcome: Outcome) -> str:
     return {
-        "written": "  written onto the run",
-        "unchanged": "  unchanged: nothing was read, nothing was written",
-        "dry-run": "  dry run: nothing was written",
+        "written": "written onto the run",
+        "unchanged": "unchanged: nothing was read, nothing was written",
+        "dry-run": "dry run: nothing was written",
     }.get(outcome.status, "")
 
 
-def _say_failure(outcome: Outcome, *, verbose: bool) -> None:
-    error = outcome.error
+def _say_errors(outcome: Outcome, choices: dict[str, Any]) -> None:
+    """Name on standard error what failed, unless the result on standard output does."""
+    if outcome.error is not None:
+        _say_failure(outcome.error, about=f"{outcome.run}: ", verbose=choices["verbose"])
+    elif choices["as_json"] or choices["quiet"]:
+        for error in outcome.report.errors:
+            if error.code is None:
+                _say_error(f"{outcome.report.run.id}: {error.source}: {error.message}")
+
+
+def _told(error: BaseException, *, verbose: bool | None = None) -> int:
+    """Say what ended the command; the exit code that it deserves. ``verbose``: None for a command without -v."""
+    if isinstance(error, KeyboardInterrupt):
+        _say_error("interrupted")
+        return EXIT_INTERRUPTED
+    if isinstance(error, BrokenPipeError):  # the reader of our output has left
+        return EXIT_DONE
+    _say_failure(error, verbose=verbose)
+    return EXIT_USAGE if isinstance(error, ConfigError) else EXIT_RUN
+
+
+def _say_failure(error: BaseException, *, about: str = "", verbose: bool | None) -> None:
     if isinstance(error, TrackerHealthError):
         _say_error(error.message, error.hint)
+    elif isinstance(error, OSError):
+        _say_error(f"{about}{described(error)}")
     else:
-        _say_error(f"{outcome.run}: {outcome.report.errors[0].message}", "-v shows the traceback; please report it")
-    if verbose and error is not None:
+        hint = "please report it" if verbose is None else "-v shows the traceback; please report it"
+        _say_error(f"{about}{described(error)}", hint)
+    if verbose and not isinstance(error, ConfigError):
         import traceback
 
-        click.echo("".join(traceback.format_exception(error)), err=True)
+        for line in "".join(traceback.format_exception(error)).splitlines():
+            _say(printable(line, 1000))
 
 
 def _say_error(message: str, hint: str = "") -> None:
-    click.echo(f"tracker-health: {printable(message, 1000)}", err=True)
+    _say(f"tracker-health: {printable(message, 1000)}")
     if hint:
-        click.echo(f"  try: {printable(hint, 1000)}", err=True)
+        _say(f"  try: {printable(hint, 1000)}")
 
 
-def _print(line: str) -> None:
-    click.echo(line, color=False if os.environ.get("NO_COLOR") else None)
+def _say(line: str) -> None:
+    with suppress(OSError):  # where standard error is lost as well, there is nobody left to tell
+        click.echo(line, err=True)
 
 
 def _width() -> int:
@@ -285,13 +361,40 @@ def _width() -> int:
     return min(shutil.get_terminal_size((100, 24)).columns, 140) if sys.stdout.isatty() else 100
 
 
+def _ready_streams() -> None:
+    """Make standard streams that are closed, or whose encoding lacks our characters, harmless."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            # The lowest free number is this one: else the next file that is opened, a database say, would get it.
+            os.open(os.devnull, os.O_RDWR)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", encoding="utf-8", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", encoding="utf-8", closefd=False)
+    # As on the command line: the names of files need not be text.
+    for stream, errors in ((sys.stdin, "surrogateescape"), (sys.stdout, "replace"), (sys.stderr, "replace")):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=errors)
+
+
+def _settle(stream: TextIO) -> None:
+    """What is still buffered for a reader that has left, or a full disk, must not complain when Python exits."""
+    try:
+        stream.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
 def main() -> None:
-    """The console script."""
+    """The command line of a process of its own."""
+    _ready_streams()
     # In this process, which is ours alone: MLflow's own patience with a server that hangs is minutes long.
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")
-    cli()
-
-
-if __name__ == "__main__":
-    main()
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
+    try:
+        cli()
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  what escapes even click, as from --help onto a full disk
+        sys.exit(_told(error))
+    finally:
+        _settle(sys.stdout)
+        _settle(sys.stderr)

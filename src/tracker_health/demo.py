@@ -19,7 +19,7 @@ from urllib.parse import quote
 import click
 
 from tracker_health.api import Outcome, annotate_many
-from tracker_health.errors import optional_packages
+from tracker_health.errors import WriteError, optional_packages
 from tracker_health.text import printable
 
 if TYPE_CHECKING:
@@ -68,14 +68,14 @@ def run_demo(folder: str | Path) -> list[Outcome]:
 
     Raises:
         MissingExtra: torch, scikit-learn or mlflow is not installed.
+        WriteError: the folder cannot be made or written to.
     """
     with optional_packages("demo"):
         import safetensors.torch  # noqa: F401
         import sklearn.datasets  # noqa: F401
         import torch  # noqa: F401
         from mlflow import MlflowClient
-    root = Path(folder)
-    root.mkdir(parents=True, exist_ok=True)
+    root = _writable(Path(folder))
     uri = f"sqlite:///{root}/mlflow.db"
     click.echo(f"making an MLflow store in {printable(root)} ...", err=True)
     client = _quietly_opened(MlflowClient, uri)
@@ -88,6 +88,17 @@ def run_demo(folder: str | Path) -> list[Outcome]:
     outcomes = list(annotate_many([f"mlflow:{run_id}" for run_id in run_ids], tracking_uri=uri))
     _show(outcomes, uri, experiment)
     return outcomes
+
+
+def _writable(folder: Path) -> Path:
+    """The folder, made if need be. MLflow would try for minutes to open a database where it cannot write."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return folder
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise WriteError(f"{printable(folder)}: {reason}", "give a folder that can be made and written to") from error
 
 
 def train(recipe: Recipe) -> Trained:
@@ -227,7 +238,10 @@ def _show(outcomes: list[Outcome], uri: str, experiment: str) -> None:
             Text(codes),
             Text(printable(report.summary, 300)),
         )
-    Console().print(table)
+    console = Console()
+    with console.capture() as captured:  # printed by rich, it would end the process when nobody reads
+        console.print(table)
+    click.echo(captured.get(), nl=False)
     link = f"http://127.0.0.1:5000/#/experiments/{experiment}/runs?searchFilter={quote(FILTER)}"
     click.echo("The verdicts are on the runs. To see them:")
     click.echo(f"  mlflow ui --backend-store-uri {uri}")

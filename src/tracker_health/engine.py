@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -10,10 +11,10 @@ import numpy as np
 
 from tracker_health._version import __version__
 from tracker_health.config import Config, did_you_mean
-from tracker_health.errors import ConfigError
+from tracker_health.errors import ConfigError, named
 from tracker_health.evidence import Evidence, Need, Part, Request
 from tracker_health.probe import Probe, thresholds_of
-from tracker_health.registry import probe_classes
+from tracker_health.registry import plugins, probe_classes
 from tracker_health.result import (
     ErrorEntry,
     Finding,
@@ -35,7 +36,7 @@ def configured_probes(config: Config) -> tuple[Probe, ...]:
 
     Raises:
         ConfigError: the configuration names a rule or threshold that does not exist, or gives a value that makes no
-        sense.
+            sense.
     """
     classes = probe_classes()
     names = {probe.name for probe in classes}
@@ -58,12 +59,22 @@ def _configured(probe: type[Probe], values: Mapping[str, float | int]) -> Probe:
     for name in values:
         if name not in known:
             raise ConfigError(f"probes.{probe.name}.{name}: there is no such threshold", did_you_mean(name, known))
-    return probe(**values)
+    try:
+        return probe(**values)
+    except ConfigError:
+        raise
+    except Exception as error:  # a plugin's own check of its thresholds
+        raise ConfigError(f"probes.{probe.name}: {printable(named(error))}") from error
 
 
 def needs_of(config: Config) -> Request:
     """What a source has to read for this configuration, and nothing more."""
-    wanted = {role for probe in configured_probes(config) for need in probe.needs for role in need.roles}
+    return request_for(configured_probes(config), config)
+
+
+def request_for(probes: Iterable[Probe], config: Config) -> Request:
+    """What a source has to read for these rules, and nothing more."""
+    wanted = {role for probe in probes for role in _roles_of(probe)}
     # Optimizer steps and plan are worked out from series as well as from files.
     if wanted & {Part.OPTIMIZER_STEPS, Part.PLAN}:
         wanted |= {"epoch", "global_step"}
@@ -79,14 +90,24 @@ def needs_of(config: Config) -> Request:
     )
 
 
-def diagnose(evidence: Evidence, config: Config) -> Report:
-    """Judge a run. Pure: the same evidence and configuration give the same report."""
+def _roles_of(probe: Probe) -> frozenset[str]:
+    """The roles that a rule needs; none where it breaks already here, as it will again when it is run."""
+    with suppress(Exception):
+        return frozenset(role for need in probe.needs for role in need.roles)
+    return frozenset()
+
+
+def diagnose(evidence: Evidence, config: Config, *, probes: Sequence[Probe] | None = None) -> Report:
+    """Judge a run. Pure: the same evidence and configuration give the same report.
+
+    ``probes``: judge by these rules alone, instead of by all that the configuration runs.
+    """
     results: list[ProbeResult] = []
     skipped: list[SkippedProbe] = []
     errors = [ErrorEntry(source=problem.source, message=problem.message) for problem in evidence.problems]
     vouched = False
     broken: list[Verdict] = []
-    for probe in configured_probes(config):
+    for probe in configured_probes(config) if probes is None else probes:
         votes = config.counts(probe.code, probe.status)
         outcome = _run(probe, evidence, config, votes)
         match outcome:
@@ -98,6 +119,8 @@ def diagnose(evidence: Evidence, config: Config) -> Report:
             case ErrorEntry():
                 errors.append(outcome)
                 broken += [Verdict.ERROR] * votes
+    if probes is None:
+        errors += plugins().errors
     voting = [result for result in results if result.votes]
     verdict = worst([result.verdict for result in voting] + broken)
     if verdict in (Verdict.PASS, Verdict.SKIP) and not vouched:
@@ -119,10 +142,10 @@ def diagnose(evidence: Evidence, config: Config) -> Report:
 
 
 def _run(probe: Probe, evidence: Evidence, config: Config, votes: bool) -> ProbeResult | SkippedProbe | ErrorEntry:
-    unmet = _first_unmet(probe.needs, evidence)
-    if unmet is not None:
-        return _without_evidence(probe, unmet, evidence)
     try:
+        unmet = _first_unmet(probe.needs, evidence)
+        if unmet is not None:
+            return _without_evidence(probe, unmet, evidence)
         with np.errstate(all="ignore"):  # a loss of 1e308 overflows to infinity; it is judged, not warned about
             finding = probe.judge(evidence)
         if finding.verdict is Verdict.SKIP:
@@ -130,13 +153,15 @@ def _run(probe: Probe, evidence: Evidence, config: Config, votes: bool) -> Probe
                 code=probe.code, name=probe.name, reason=finding.message, details=strict(finding.details)
             )
         return _result(probe, finding, config, votes)
-    except Exception as error:  # noqa: BLE001  a rule that breaks is reported; it must not take the run's verdict with it
-        message = f"the rule broke: {type(error).__name__}: {printable(error)}"
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001  a rule that breaks, or leaves by SystemExit, must not take the verdict with it
+        message = f"the rule broke: {printable(named(error))}"
         return ErrorEntry(code=probe.code, name=probe.name, source=f"{probe.code} {probe.name}", message=message)
 
 
 def _result(probe: Probe, finding: Finding, config: Config, votes: bool) -> ProbeResult:
-    verdict, message = finding.verdict, finding.message
+    verdict, message = _judgement(finding), finding.message
     if verdict is Verdict.FAIL and finding.confidence == "low" and config.demote_low_confidence:
         verdict = Verdict.WARN
         finding = replace(finding, score=max(finding.score or 0.0, 0.5))
@@ -161,8 +186,23 @@ def _result(probe: Probe, finding: Finding, config: Config, votes: bool) -> Prob
     )
 
 
+def _judgement(finding: Finding) -> Verdict:
+    """The verdict of a finding, once it is sure that all of the finding can be shown."""
+    verdict = Verdict(finding.verdict)
+    if verdict is Verdict.ERROR:
+        raise ValueError("a finding is pass, warn, fail or skip")
+    for text in (finding.message, finding.remedy):
+        if not isinstance(text, str):
+            raise TypeError(f"message and remedy are text, not {text!r}")
+    return verdict
+
+
 def _plain(measured: Mapping[str, Any]) -> dict[str, float | int | str]:
-    return {key: value.item() if hasattr(value, "item") else value for key, value in measured.items()}
+    plain = {str(key): value.item() if hasattr(value, "item") else value for key, value in measured.items()}
+    for key, value in plain.items():
+        if not isinstance(value, (float, int, str)):
+            raise TypeError(f"measured {key!r} is a {type(value).__name__}, not a number or text")
+    return plain
 
 
 def _first_unmet(needs: Sequence[Need], evidence: Evidence) -> Need | None:

@@ -65,6 +65,24 @@ class MissingExtra(RunError):
     """An optional package that this needs is not installed."""
 
 
+def described(error: BaseException) -> str:
+    """What to say of any exception: ours and the operating system's speak for themselves, all others are unexpected."""
+    if isinstance(error, TrackerHealthError):
+        return str(error)
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return f"unexpected {type(error).__name__}: {error}"
+
+
+def named(error: BaseException) -> str:
+    """Type and message of an exception out of foreign code, whose own ``__str__`` may be broken too."""
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001  see above
+        text = ""
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
 @contextmanager
 def optional_packages(extra: str) -> Iterator[None]:
     """Turn an ImportError inside the block into a MissingExtra that names the pip command."""

@@ -290,7 +290,10 @@ class Problem:
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """How far the run came, in optimizer steps or in epochs (``unit``), and how far it was meant to go."""
+    """How far the run came, in optimizer steps or in epochs (``unit``), and how far it was meant to go.
+
+    ``snapshot``: the run goes on, or was seen in mid-training, so that this is not where it ended.
+    """
 
     done: float
     planned: float
@@ -364,19 +367,25 @@ class Evidence:
     @cached_property
     def progress(self) -> Progress | None:
         """Done against planned, or None where either is unknown."""
+        snapshot = self.info.snapshot or self.info.status in _UNFINISHED
         planned_steps = _positive(self.info.params, _PLANNED_STEPS)
         if planned_steps is not None and self.optimizer_steps is not None:
-            return Progress(
-                done=self.optimizer_steps, planned=planned_steps, unit="optimizer steps", snapshot=self.info.snapshot
-            )
+            return Progress(done=self.optimizer_steps, planned=planned_steps, unit="optimizer steps", snapshot=snapshot)
         planned_epochs = _positive(self.info.params, _PLANNED_EPOCHS)
-        epochs = self.find("epoch")
-        done = self.info.epoch
-        if epochs is not None and len(epochs.finite()):
-            done = max(float(epochs.finite().values.max()), done or 0.0)
-        if planned_epochs is not None and done is not None:
-            return Progress(done=done, planned=planned_epochs, unit="epochs", snapshot=self.info.snapshot)
+        known = [done for done in (self.info.epoch, self._epochs_counted) if done is not None]
+        if planned_epochs is not None and known:
+            return Progress(done=max(known), planned=planned_epochs, unit="epochs", snapshot=snapshot)
         return None
+
+    @property
+    def _epochs_counted(self) -> float | None:
+        """Epochs done by the epoch series. One that counts whole epochs from 0 names the epoch it is in."""
+        series = self.find("epoch")
+        if series is None or not len(series.finite()):
+            return None
+        values = series.finite().values
+        from_zero = values.min() == 0.0 and bool((values == np.floor(values)).all())
+        return float(values.max()) + from_zero
 
     def amount(self, role: str) -> int:
         """How much evidence there is for a role, in the unit a ``Need`` counts in; 0 when there is none."""
@@ -389,6 +398,9 @@ class Evidence:
 
 _PLANNED_STEPS = ("max_steps", "total_steps", "num_training_steps", "max_iters", "planned_steps")
 _PLANNED_EPOCHS = ("num_train_epochs", "max_epochs", "num_epochs", "epochs")
+
+
+_UNFINISHED = frozenset({"RUNNING", "SCHEDULED"})
 
 
 def _positive(params: Mapping[str, str], names: Iterable[str]) -> float | None:

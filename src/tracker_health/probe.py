@@ -11,9 +11,10 @@ from enum import StrEnum
 from functools import cache
 from typing import Annotated, ClassVar, Literal, get_args, get_origin, get_type_hints
 
-from tracker_health.errors import ConfigError
+from tracker_health.errors import ConfigError, named
 from tracker_health.evidence import Evidence, Need
 from tracker_health.result import Finding
+from tracker_health.text import listing
 
 Status = Literal["stable", "preview", "retired"]
 
@@ -151,3 +152,56 @@ def explanation_of(probe: type[Probe]) -> Explanation:
     if tuple(sections) != SECTIONS:
         raise ValueError(f"{probe.__name__}: its docstring has the sections {list(sections)}, not {list(SECTIONS)}")
     return Explanation(head.strip(), sections)
+
+
+def flaw_in(candidate: object) -> str | None:
+    """What keeps a thing from being a rule that can be listed, explained, configured and run; None for a sound rule."""
+    if not (isinstance(candidate, type) and issubclass(candidate, Probe)):
+        return f"{getattr(candidate, '__qualname__', repr(candidate))} is no subclass of tracker_health.Probe"
+    try:
+        found = _flaw_in_class(candidate) or _flaw_in_thresholds(candidate) or _flaw_in_defaults(candidate)
+    except Exception as error:  # noqa: BLE001  type hints that do not resolve, a docstring without its sections, ...
+        found = named(error)
+    return f"{candidate.__qualname__}: {found}" if found else None
+
+
+def _flaw_in_class(probe: type[Probe]) -> str | None:
+    if inspect.isabstract(probe):
+        return f"it does not define {listing(sorted(probe.__abstractmethods__))}"
+    for name, form, example in (
+        ("code", r"[A-Z]{3}[0-9]{3}", "three capital letters and three digits"),
+        ("name", r"[a-z]+(-[a-z0-9]+)*", "words in small letters with hyphens between them"),
+    ):
+        value = getattr(probe, name, None)
+        if not isinstance(value, str) or not re.fullmatch(form, value):
+            return f"its {name} is {value!r}, not {example}"
+    if not isinstance(getattr(probe, "symptom", None), Symptom):
+        return "its symptom is no member of tracker_health.Symptom"
+    if probe.status not in get_args(Status):
+        return f"its status is {probe.status!r}, not one of {', '.join(get_args(Status))}"
+    if not isinstance(probe.headline, tuple) or not all(isinstance(one, str) for one in probe.headline):
+        return f"its headline is {probe.headline!r}, not a tuple of names"
+    empty = [title for title, text in explanation_of(probe).sections.items() if not text]
+    return f"its docstring says nothing under {listing(empty)}" if empty else None
+
+
+def _flaw_in_thresholds(probe: type[Probe]) -> str | None:
+    known = thresholds_of(probe)
+    missing = known.keys() ^ {one.name for one in fields(probe)}
+    if missing:
+        return f"{listing(sorted(missing))}: a threshold is a field of a dataclass, Annotated with a Threshold"
+    for name, (kind, threshold) in known.items():
+        if kind not in _KINDS:
+            return f"the threshold {name} is neither a float nor an int"
+        if not hasattr(probe, name):
+            return f"the threshold {name} has no default"
+        if not (threshold.meaning and threshold.source):
+            return f"the threshold {name} does not say its meaning and source"
+    return None
+
+
+def _flaw_in_defaults(probe: type[Probe]) -> str | None:
+    needs = probe().needs
+    if not isinstance(needs, tuple) or not all(isinstance(one, Need) for one in needs):
+        return f"its needs are {needs!r}, not a tuple of tracker_health.Need"
+    return None

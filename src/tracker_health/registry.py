@@ -1,7 +1,10 @@
-"""The rules there are: the built-in ones, listed one by one."""
+"""The rules there are: the built-in ones, listed one by one, and those of installed plugins."""
 
 from __future__ import annotations
 
+from functools import cache
+
+from tracker_health.plugins import Plugins, load_plugins
 from tracker_health.probe import Probe
 from tracker_health.probes.diverged import Diverged
 from tracker_health.probes.gradient_ghost import GradientGhost
@@ -32,5 +35,11 @@ BUILT_IN: tuple[type[Probe], ...] = (
 
 
 def probe_classes() -> tuple[type[Probe], ...]:
-    """Every rule, in the order in which reports list them."""
-    return BUILT_IN
+    """Every rule that works, in the order in which reports list them."""
+    return (*BUILT_IN, *plugins().rules)
+
+
+@cache
+def plugins() -> Plugins:
+    """The installed plugins, loaded when they are first asked for, once a process."""
+    return load_plugins(BUILT_IN)

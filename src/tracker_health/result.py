@@ -44,7 +44,7 @@ class Finding:
     def scored(self) -> float | None:
         """The score within 0..1; None for skip."""
         score = _DEFAULT_SCORES.get(self.verdict) if self.score is None else self.score
-        return None if score is None else min(1.0, max(0.0, score))
+        return None if score is None else float(min(1.0, max(0.0, score)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +65,10 @@ class ProbeResult:
     thresholds: Mapping[str, Measure] = field(default_factory=dict)
     steps: tuple[int, ...] = ()
     confidence: Confidence = "high"
+
+    def __post_init__(self) -> None:
+        # Whoever reads a measure may turn it into a float, and an integer of 400 digits is none.
+        object.__setattr__(self, "measured", {key: _bounded(value) for key, value in self.measured.items()})
 
     def to_json(self) -> dict[str, Any]:
         measured, nonfinite = _split_nonfinite(self.measured)
@@ -244,11 +248,17 @@ def _known(document: Mapping[str, Any], *keys: str) -> dict[str, Any]:
 
 
 def strict(value: Any) -> Any:
-    """The same value in strict JSON: non-finite floats become null, tuples lists, numpy scalars plain numbers."""
+    """The same value in strict JSON: non-finite floats become null, tuples lists, numpy scalars plain numbers.
+
+    So do integers beyond 64 bits: other languages have no such numbers, and Python prints none that are very long.
+    """
     if isinstance(value, Mapping):
-        return {str(key): strict(one) for key, one in value.items()}
-    if isinstance(value, str) or value is None or isinstance(value, (bool, int)):
-        return str(value) if isinstance(value, str) else value
+        return {_key(key): strict(one) for key, one in value.items()}
+    if isinstance(value, str):
+        return str(value)
+    value = _bounded(value)
+    if value is None or isinstance(value, int):
+        return value
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else None
     if hasattr(value, "tolist"):
@@ -258,14 +268,24 @@ def strict(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
+def _key(key: Any) -> str:
+    return str(_bounded(key))
+
+
+def _bounded(value: Any) -> Any:
+    """The value, or an infinity for an integer beyond 64 bits."""
+    if isinstance(value, int) and abs(value) >= 2**63:
+        return math.inf if value > 0 else -math.inf
+    return value
+
+
 def _split_nonfinite(measured: Mapping[str, Measure]) -> tuple[dict[str, Any], dict[str, str]]:
-    plain = strict(measured)
     nonfinite = {
         key: _NONFINITE_NAMES[str(float(value))]
         for key, value in measured.items()
-        if not isinstance(value, str) and not math.isfinite(value)
+        if isinstance(value, float) and not math.isfinite(value)
     }
-    return plain, nonfinite
+    return strict(measured), nonfinite
 
 
 _NONFINITE_NAMES = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}

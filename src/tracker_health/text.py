@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import unicodedata
 
 _ELLIPSIS = "…"
@@ -26,6 +27,30 @@ def _printable_character(character: str) -> str:
     if character in "\n\r\t":
         return " "
     return "?" if unicodedata.category(character) in _HIDDEN_CATEGORIES else character
+
+
+def without_userinfo(text: str) -> str:
+    """A URL without user name, password and query, and of its fragment only a page's route (``#/experiments/1``).
+
+    Where no telling is which part is the secret, only the scheme is left. Text that is no URL stays as it is.
+    """
+    # Path("https://...") has only one slash left.
+    scheme, mark, rest = re.sub(r"(?i)\b(https?):/(?!/)", r"\1://", text).partition("://")
+    if not mark:
+        return text
+    authority, tail = _split_before(rest, r"[/?#\\]")
+    host = authority.rpartition("@")[2]
+    path, query_and_fragment = _split_before(tail, r"[?#]")
+    known = re.fullmatch(r"[\w.+:-]{1,50}", scheme) and re.fullmatch(r"([\w.-]*|\[[\w.:%]*\])(:\d*)?", host)
+    if not known or "@" in tail:
+        return f"{scheme}://{_ELLIPSIS}" if re.fullmatch(r"[\w+.-]{1,50}", scheme) else f"{_ELLIPSIS}://{_ELLIPSIS}"
+    route = re.match(r"/[\w./-]*", query_and_fragment.partition("#")[2])
+    return f"{scheme}://{host}{path}{f'#{route.group()}' if route else ''}"
+
+
+def _split_before(text: str, pattern: str) -> tuple[str, str]:
+    found = re.search(pattern, text)
+    return (text, "") if found is None else (text[: found.start()], text[found.start() :])
 
 
 def number(value: float) -> str:

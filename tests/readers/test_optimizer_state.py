@@ -12,6 +12,7 @@ import zipfile
 import numpy as np
 import pytest
 
+import tracker_health
 from tracker_health.errors import ReadError
 from tracker_health.readers.optimizer_state import MAX_PARAMETERS, dangerous, has_optimizer_state, read_optimizer_state
 from tracker_health.readers.safe_pickle import SafePickle
@@ -363,7 +364,18 @@ def test_groups_with_odd_values(tmp_path, save_archive):
     }
     path = save_archive(tmp_path / "a.pt", {"state": {}, "param_groups": [group]})
     (found,) = read(path).groups
-    assert found == {"lr": 10**400, "params": (0,), "betas": (0.9, "x"), "param_names": ("a", "b"), "n": None}
+    assert found == {"lr": math.inf, "params": (0,), "betas": (0.9, "x"), "param_names": ("a", "b"), "n": None}
+
+
+@pytest.mark.parametrize(
+    ("value", "read_as"),
+    [(2**63 - 1, 2**63 - 1), (2**63, math.inf), (-(2**63), -math.inf), (10**400, math.inf), (-(10**400), -math.inf)],
+)
+def test_integers_beyond_64_bits_are_infinite(value, read_as, tmp_path, save_archive, optimizer_of):
+    extras = {"global_step": value, "best_val_loss": value, "history": [value, 1]}
+    found = read(save_archive(tmp_path / "a.pt", optimizer_of(**extras))).extras
+    assert found == {"global_step": read_as, "best_val_loss": read_as, "history": (read_as, 1)}
+    assert type(found["best_val_loss"]) is type(read_as)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, 10**400, "7", True, None, [7], 7.5, 2**60])
@@ -537,3 +549,17 @@ def test_shared_tuples_of_many_paths(tmp_path):
         archive.writestr("archive/data.pkl", root)
     found = read(path)
     assert (len(found.tensors), found.groups) == (1, ())
+
+
+@pytest.mark.parametrize("preset", ["default", "dlm"])
+@pytest.mark.parametrize("huge", [10**400, -(10**400), 2**63], ids=["huge", "negative", "65 bits"])
+@pytest.mark.parametrize("where", ["global_step", "best_val_loss", "epoch"])
+def test_huge_integers_in_a_checkpoint_break_no_rule(where, huge, preset, tmp_path, tensor, save_archive, valid_report):
+    state = {"state": {0: {"step": 50, "exp_avg_sq": tensor()}}, "param_groups": [{"params": [0], "lr": huge}]}
+    numbers = {"global_step": 100, "best_val_loss": 1.0, "epoch": 1} | {where: huge}
+    save_archive(tmp_path / "training_state.pt", {"optimizer_state_dict": state, **numbers}, {"0": TWO})
+    report = tracker_health.check(tmp_path, config=preset)
+    valid_report(report.to_json())
+    assert report.errors == ()
+    if where != "global_step" and preset == "dlm":
+        assert "OPT101" in [result.code for result in report.results]

@@ -103,13 +103,15 @@ def test_files_are_sorted_and_other_tools_folders_are_left_out(run):
     assert [file.path for file in run.files] == ["a.jsonl", "b/x.jsonl"]
 
 
-def test_links_are_not_followed(run, tmp_path):
+def test_linked_folders_are_not_entered_and_linked_files_are_read(run, tmp_path):
     outside = tmp_path / "outside"
     log(outside, 1.0)
     (Path(run.ref.id) / "folder").symlink_to(outside)
     (Path(run.ref.id) / "file.jsonl").symlink_to(outside / "log.jsonl")
     (Path(run.ref.id) / "loop").symlink_to(run.ref.id)
-    assert run.files == ()
+    (Path(run.ref.id) / "broken.jsonl").symlink_to(outside / "nothing")
+    (Path(run.ref.id) / "endless.jsonl").symlink_to("/dev/zero")
+    assert [file.path for file in run.files] == ["file.jsonl"]
 
 
 def test_special_files_are_not_opened(run):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.server
 import json
+import logging
 import math
 import os
 import shutil
@@ -23,8 +24,9 @@ from tracker_health.evidence import Part, Request, StepUnit
 from tracker_health.roles import assign
 from tracker_health.stores import mlflow_connection
 from tracker_health.stores.base import Recorded
-from tracker_health.stores.mlflow import NOTE_TAG, open_mlflow_run
+from tracker_health.stores.mlflow import open_mlflow_run
 from tracker_health.stores.mlflow_artifacts import ArtifactTree, _is_plain, _walk
+from tracker_health.stores.mlflow_writer import NOTE_TAG
 from tracker_health.stores.note_block import BEGIN, END
 from tracker_health.verdict import Verdict
 
@@ -287,7 +289,7 @@ def test_local_artifacts_are_read_in_place_and_stay(local, checkpoint):
 @pytest.mark.parametrize("name", ["optimizer.pt", "last.ckpt"])
 def test_a_checkpoint_above_the_limit_is_missing_with_the_reason(remote, checkpoint, tmp_path, name):
     run_id = remote.run(metrics={"loss": descent()})
-    for folder in ("a-1", "a-2"):
+    for folder in ("checkpoint-1", "checkpoint-2"):
         shutil.copy(checkpoint, tmp_path / name)
         remote.client.log_artifact(run_id, str(tmp_path / name), folder)
     run = remote.open(run_id)
@@ -317,6 +319,31 @@ def test_mlflows_pickled_model_is_no_checkpoint(local):
     evidence = local.open(run_id).read(WITH_STATE)
     assert evidence.optimizer is None
     assert evidence.problems == ()
+
+
+def folder_of(store, run_id):
+    """Where a run's artifacts lie on this machine."""
+    folder = Path(store.client.get_run(run_id).info.artifact_uri.removeprefix("file://"))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes in folders here")
+def test_pipes_and_devices_among_local_artifacts_are_refused(local, checkpoint):
+    run_id = local.run(metrics={"gpu/util": descent()})
+    folder = folder_of(local, run_id)
+    os.mkfifo(folder / "x.pt")
+    os.mkfifo(folder / "train.jsonl")
+    (folder / "trainer_state.json").symlink_to("/dev/zero")
+    run = local.open(run_id)
+    run.fingerprint(WITH_STATE)
+    start = time.monotonic()
+    evidence = run.read(WITH_STATE)
+    assert time.monotonic() - start < 5
+    assert {problem.source for problem in evidence.problems} == {"x.pt", "train.jsonl", "trainer_state.json"}
+    for file in run._artifacts.files:
+        with pytest.raises(ReadError):
+            run._artifacts.local(file)
 
 
 def test_artifacts_that_cannot_be_listed_are_a_problem_of_the_parts_that_need_them(local, monkeypatch):
@@ -443,6 +470,79 @@ def test_a_changed_verdict_replaces_everything(store):
     assert store.artifacts(run_id, "health") == ["health/report.json"]
 
 
+def test_what_was_there_before_us_under_our_names_is_left_out(store):
+    theirs = {"health.summary": "the patient is well", "health.version": "3"}
+    run_id = store.run(metrics={"loss": descent(), "health/severity": [(7, 60.0)]}, tags=theirs)
+    for written in (fail(), fail(), fail(verdict=Verdict.PASS, digest="1" * 16, metrics={}), fail(), SKIP, fail()):
+        store.open(run_id).write(written)
+        assert store.tags(run_id).items() >= theirs.items()
+        assert [(point.step, point.value) for point in store.history(run_id, "health/severity")] == [(7, 60.0)]
+        assert store.open(run_id).recorded() == Recorded(digest=written.digest, verdict=written.verdict)
+    assert store.tags(run_id)["health.codes"] == "LOS003"
+    assert store.client.get_run(run_id).data.metrics["health/loss_spike/events"] == 2.0
+
+
+@pytest.mark.parametrize("tag", ["health.verdict", "health.digest", "health.written"])
+def test_a_users_verdict_is_not_overwritten(store, tag):
+    for written in (fail(), SKIP):
+        run_id = store.run(tags={tag: "to be discussed"})
+        assert store.open(run_id).recorded() is None
+        before = store.client.get_run(run_id).data
+        with pytest.raises(WriteError, match=f"{tag} .* is not ours; nothing was written"):
+            store.open(run_id).write(written)
+        after = store.client.get_run(run_id).data
+        assert (after.tags, after.metrics) == (before.tags, before.metrics)
+        assert store.artifacts(run_id) == []
+
+
+def test_a_users_report_is_not_overwritten(store):
+    """Before the first annotation, and after one that wrote no file of that name."""
+    for annotated in (False, True):
+        run_id = store.run()
+        if annotated:
+            store.open(run_id).write(SKIP)
+        store.log(run_id, "health/report.json", "theirs")
+        before = store.client.get_run(run_id).data
+        with pytest.raises(WriteError, match=r"health/report\.json .* is not ours; nothing was written"):
+            store.open(run_id).write(fail())
+        after = store.client.get_run(run_id).data
+        assert (after.tags, after.metrics) == (before.tags, before.metrics)
+        assert store.artifacts(run_id, "health") == ["health/report.json"]
+        store.open(run_id).write(fail(files={"loss.png": b"png"}))
+        store.open(run_id).write(SKIP)
+        assert store.artifacts(run_id, "health") == ["health/report.json"]
+
+
+def test_a_list_of_files_that_a_user_happens_to_have_deletes_nothing(local):
+    run_id = local.run(tags={"health.written": json.dumps({"files": ["patients.csv"]})})
+    local.log(run_id, "health/patients.csv", "1")
+    with pytest.raises(WriteError, match=r"health\.written"):
+        local.open(run_id).write(fail())
+    assert local.artifacts(run_id, "health") == ["health/patients.csv"]
+
+
+def test_artifacts_are_listed_only_when_there_may_be_one_in_the_way(local, monkeypatch):
+    run_id = local.run()
+    local.open(run_id).write(fail())
+    monkeypatch.setattr("mlflow.store.artifact.local_artifact_repo.LocalArtifactRepository.list_artifacts", broken)
+    local.open(run_id).write(fail(digest="1" * 16))
+    local.open(run_id).write(SKIP)
+    with pytest.raises(WriteError, match="no credentials"):
+        local.open(run_id).write(fail())
+    assert local.open(run_id).recorded().digest == SKIP.digest
+
+
+def test_a_digest_that_was_taken_off_is_written_again(local):
+    run_id = local.run()
+    local.open(run_id).write(fail())
+    local.client.delete_tag(run_id, "health.digest")
+    assert local.open(run_id).recorded() is None
+    local.open(run_id).write(fail(tags={"summary": "healthy", "version": "2"}, files={}))
+    assert local.tags(run_id)["health.summary"] == "healthy"
+    assert "health.codes" not in local.tags(run_id)
+    assert local.artifacts(run_id, "health") == []
+
+
 def test_a_hidden_metric_comes_back(local):
     run_id = local.run()
     for written in (fail(), SKIP, SKIP, fail()):
@@ -509,6 +609,8 @@ def test_long_tags_are_cut_and_odd_metrics_left_out(local):
     local.open(run_id).write(fail(tags={"summary": "ä" * 9000}, metrics=metrics))
     assert local.tags(run_id)["health.summary"] == "ä" * 4999 + "…"
     assert len(local.tags(run_id)["health.written"]) <= 5000
+    shown = {name for name, value in local.client.get_run(run_id).data.metrics.items() if not math.isnan(value)}
+    assert shown == {f"health/{name}" for name in json.loads(local.tags(run_id)["health.written"])["metrics"]}
     assert "health/x/y" not in local.client.get_run(run_id).data.metrics
 
 
@@ -516,7 +618,7 @@ def test_an_interrupted_annotation_says_so_and_is_repaired(store, monkeypatch):
     run_id = store.run(metrics={"loss": descent()})
     run = store.open(run_id)
     with monkeypatch.context() as patch:
-        patch.setattr("tracker_health.stores.mlflow._Writer._write_metrics", broken)
+        patch.setattr("tracker_health.stores.mlflow_writer.MlflowWriter._write_metrics", broken)
         with pytest.raises(WriteError, match="no credentials"):
             run.write(fail())
     assert store.open(run_id).recorded() == Recorded(digest=PENDING, verdict=None)
@@ -602,6 +704,49 @@ def copied(local, path):
     return target
 
 
+def test_a_read_only_database_is_told_in_one_line(local, tmp_path, capfd, caplog):
+    run_id = local.run(metrics={"loss": descent()})
+    copied(local, tmp_path / "x.db").close()
+    run = open_mlflow_run(run_id, f"sqlite:///file:{tmp_path}/x.db?mode=ro&uri=true")
+    assert len(run.read(METRICS_ONLY).find("train_loss")) == 20
+    capfd.readouterr()
+    filters = list(logging.getLogger("mlflow.store.db.utils").filters)
+    with pytest.raises(StoreRefused, match="it is read-only") as caught:
+        run.write(fail())
+    assert "SQL" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert capfd.readouterr() == ("", "")
+    assert caplog.records == []
+    assert logging.getLogger("mlflow.store.db.utils").filters == filters
+
+
+def test_only_the_thread_that_raises_is_muted(caplog):
+    logger = logging.getLogger("mlflow.store.db.utils")
+    with mlflow_connection.translated("x", "y"):
+        thread = threading.Thread(target=logger.error, args=["theirs"])
+        thread.start()
+        thread.join()
+        logger.error("ours")
+    logger.error("later")
+    assert [record.getMessage() for record in caplog.records] == ["theirs", "later"]
+
+
+@pytest.mark.parametrize(
+    ("error", "expected", "words"),
+    [
+        (PermissionError(13, "Permission denied", "/a/health"), StoreRefused, "no permission"),
+        (OSError("permission denied for table tags\n[SQL: UPDATE tags SET x]"), StoreRefused, "for table tags"),
+        (OSError("(1142) UPDATE command denied to user"), StoreRefused, "no permission"),
+        (OSError("cannot execute INSERT in a read-only transaction"), StoreRefused, "it is read-only"),
+        (OSError("database is locked\n[SQL: SELECT a]\n(Background on this error at: x)"), WriteError, "is locked"),
+    ],
+)
+def test_what_a_database_may_say(error, expected, words):
+    with pytest.raises(expected, match=words) as caught, mlflow_connection.translated("x", "y", otherwise=WriteError):
+        raise error
+    assert not any(word in str(caught.value) for word in ("SQL", "Background", "\n"))
+
+
 @pytest.mark.parametrize(("revision", "expected"), [("451aebb31d03", "mlflow db upgrade"), ("ffffffffffff", "newer")])
 def test_a_database_of_another_version_is_not_touched(local, tmp_path, revision, expected):
     path = tmp_path / "old.db"
@@ -673,6 +818,36 @@ def test_a_server_that_never_answers_is_told_in_seconds(monkeypatch):
         with pytest.raises(StoreUnavailable, match="no answer in time"):
             open_mlflow_run("0" * 32, f"http://{SECRETS}@127.0.0.1:{silent.getsockname()[1]}")
         assert time.monotonic() - start < 15
+
+
+def test_a_server_that_answers_but_whose_database_hangs_is_told_in_seconds(monkeypatch):
+    """As when its database does not answer: what needs none is answered still."""
+    monkeypatch.setattr(mlflow_connection, "ANSWER_SECONDS", 1)
+    over = threading.Event()
+
+    class Hanging(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            if "/api/" in self.path:
+                over.wait(60)
+                return
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *args):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hanging) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        start = time.monotonic()
+        try:
+            with pytest.raises(StoreUnavailable, match="no answer in time"):
+                open_mlflow_run("0" * 32, f"http://127.0.0.1:{server.server_address[1]}")
+            assert time.monotonic() - start < 15
+        finally:
+            over.set()
+            server.shutdown()
+            thread.join()
 
 
 class Answering(http.server.BaseHTTPRequestHandler):

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import numpy as np
 
-from tracker_health.evidence import Evidence, Need, Series
+from tracker_health.evidence import Evidence, Need, Part, Series
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._stats import block_medians, local_noise, mann_kendall, median_error, start_level
 from tracker_health.result import Finding
@@ -75,7 +75,10 @@ class NoProgress(Probe):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        return (Need(role="train_loss", any_of=("val_loss",), min_points=self.min_points),)
+        return (
+            Need(role="train_loss", any_of=("val_loss",), min_points=self.min_points),
+            Need(role=Part.WEIGHTS, optional=True),
+        )
 
     def judge(self, evidence: Evidence) -> Finding:
         enough = [role for role in _LOSSES if evidence.amount(role) >= self.min_points]

@@ -11,10 +11,11 @@ import numpy.typing as npt
 from tracker_health.evidence import Evidence, Need, Series
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.result import Finding
+from tracker_health.roles import OBJECTIVE_LOSS
 from tracker_health.text import count, number, printable
 from tracker_health.verdict import Verdict, worst
 
-_LOSSES = ("train_loss", "val_loss", "objective_loss")
+_LOSSES = ("train_loss", "val_loss", OBJECTIVE_LOSS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +61,9 @@ class NonfiniteLoss(Probe):
         return (Need(role=_LOSSES[0], any_of=_LOSSES[1:]),)
 
     def judge(self, evidence: Evidence) -> Finding:
-        judged = [self._judge_one(series) for role in _LOSSES if (series := evidence.find(role))]
+        # Not only the longest history of a role: a NaN in any of them is one.
+        losses = sorted((one for one in evidence.series if one.role in _LOSSES and len(one)), key=lambda one: -len(one))
+        judged = [self._judge_one(series) for series in losses]
         verdict = worst(finding.verdict for finding in judged)
         return next(finding for finding in judged if finding.verdict is verdict)
 

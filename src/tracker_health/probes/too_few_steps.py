@@ -60,6 +60,7 @@ class TooFewSteps(Probe):
             Need(role=Part.OPTIMIZER_STEPS),
             Need(role="train_loss", optional=True),
             Need(role="learning_rate", optional=True),
+            Need(role=Part.PLAN, optional=True),
         )
 
     def judge(self, evidence: Evidence) -> Finding:

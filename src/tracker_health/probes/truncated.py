@@ -29,11 +29,11 @@ class Truncated(Probe):
 
     How it decides:
         Warn when less than `min_fraction` of the plan was done. A checkpoint written in mid-training says nothing
-        about where the run ended and passes, and so does a run that was set up to stop early.
+        about where the run ended and passes; so does a run that the tracker says is still running, or that was set up
+        to stop early.
 
     Known limits:
-        A run without a recorded plan is skipped. A tracker's status is no evidence: crashed runs are often marked
-        finished.
+        A run without a recorded plan is skipped. A killed run that its tracker still calls running passes.
 
     What to do:
         Resume from the last checkpoint, or find out in the console log what stopped it.
@@ -68,7 +68,7 @@ class Truncated(Probe):
             why = (
                 f"early stopping was on ({stopping})"
                 if stopping
-                else "a checkpoint from mid-training does not show the end"
+                else "the run goes on, or this is a checkpoint of its middle"
             )
             return Finding(
                 verdict=Verdict.PASS, message=f"{share} were done; {why}", measured=measured, confidence="low"

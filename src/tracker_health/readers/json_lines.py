@@ -7,13 +7,15 @@ import math
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from tracker_health.errors import ReadError
+from tracker_health.readers.regular_file import open_regular
 
 MAX_LINE_BYTES = 8 * 2**20
-MAX_LINES = 2_000_000
+MAX_LINES = 1_500_000
 MAX_FIELDS = 20_000
 MAX_NAME_CHARACTERS = 1000
 # Parsing makes up to 120 bytes of objects for each of the characters that begin or part values.
@@ -44,10 +46,10 @@ def json_lines(path: Path) -> Iterator[tuple[int, Any]]:
     """Line number (from 1) and value of every non-blank line; the value is a ``BadLine`` where the line is not JSON.
 
     Raises:
-        ReadError: it has too many lines, or one that does not end.
+        ReadError: it is no regular file, or has too many lines, or one that does not end.
         OSError: the file cannot be read.
     """
-    with path.open("rb") as file:
+    with BufferedReader(open_regular(path)) as file:
         number = 0
         while line := file.readline(MAX_LINE_BYTES):
             number += 1

@@ -165,7 +165,10 @@ def _as_float(value: float) -> float:
 
 
 def _plain_values(mapping: Any, archive: TorchArchive) -> dict[str, Any]:
-    """The numbers, texts and short lists of them in a mapping; one-element tensors as numbers; all else left out."""
+    """The numbers, texts and short lists of them in a mapping; one-element tensors as numbers; all else left out.
+
+    An integer beyond 64 bits is given as an infinity: no count and no setting is that large, and it is no float.
+    """
     if not isinstance(mapping, Mapping):
         return {}
     plain: dict[str, Any] = {}
@@ -175,10 +178,16 @@ def _plain_values(mapping: Any, archive: TorchArchive) -> dict[str, Any]:
         if isinstance(value, TensorRef) and value.numel == 1:
             plain[key] = archive.scalar(value)
         elif _is_plain(value):
-            plain[key] = value
+            plain[key] = _bounded(value)
         elif isinstance(value, (tuple, list)) and len(value) <= 8 and all(_is_plain(one) for one in value):
-            plain[key] = tuple(value)
+            plain[key] = tuple(_bounded(one) for one in value)
     return plain
+
+
+def _bounded(value: Any) -> Any:
+    if isinstance(value, int) and abs(value) >= 2**63:
+        return float("inf") if value > 0 else float("-inf")
+    return value
 
 
 def _is_plain(value: Any) -> bool:

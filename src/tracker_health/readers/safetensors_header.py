@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
 from tracker_health.errors import ReadError
 from tracker_health.evidence import TensorHeader, Weights
 from tracker_health.readers.json_lines import parse_json
+from tracker_health.readers.regular_file import open_regular
 from tracker_health.text import printable
 
 MAX_HEADER_BYTES = 16 * 2**20
@@ -24,8 +26,9 @@ def read_safetensors_header(path: Path, source: str) -> Weights:
 
     Raises:
         ReadError: the file is cut short, is none, or its header contradicts itself.
+        OSError: the file cannot be read.
     """
-    with path.open("rb") as file:
+    with BufferedReader(open_regular(path)) as file:
         prefix = file.read(8)
         size = file.seek(0, 2)
         if len(prefix) < 8:

@@ -16,7 +16,7 @@ from tracker_health.readers.json_lines import MAX_FIELDS, MAX_NAME_CHARACTERS, B
 from tracker_health.text import count
 
 STEP_FIELDS = ("step", "global_step", "iteration", "current_steps")
-MAX_POINTS = 5_000_000
+MAX_POINTS = 3_000_000
 _LINES_TO_RECOGNISE = 2000
 _MAX_PARAM_CHARACTERS = 500
 _UNITS = {"global_step": StepUnit.OPTIMIZER_STEP, "current_steps": StepUnit.OPTIMIZER_STEP}

@@ -18,6 +18,7 @@ import numpy as np
 
 from tracker_health.errors import ReadError
 from tracker_health.evidence import FloatArray, MomentStats
+from tracker_health.readers.regular_file import open_regular
 from tracker_health.readers.safe_pickle import MAX_BYTES, Global, Opaque, SafePickle
 from tracker_health.text import printable
 
@@ -97,7 +98,7 @@ class TorchArchive:
     """
 
     def __init__(self, path: Path) -> None:
-        self._file = FileIO(path)
+        self._file = open_regular(path)
         try:
             self._size = self._file.seek(0, 2)
             self._entries = _directory(self._file, self._size)
@@ -184,8 +185,9 @@ class TorchArchive:
             raise ReadError(f"its entry {printable(name, 80)} is missing")
         if not entry.stored:
             raise ReadError(f"its entry {printable(name, 80)} is compressed or encrypted; torch.save does neither")
-        header = _read(self._file, entry.header, _LOCAL.size) if entry.header < self._size else b""
-        if len(header) < _LOCAL.size or not header.startswith(b"PK\x03\x04"):
+        inside = entry.header + _LOCAL.size <= self._size
+        header = _read(self._file, entry.header, _LOCAL.size) if inside else b""
+        if not header.startswith(b"PK\x03\x04"):
             raise ReadError(f"its entry {printable(name, 80)} has no header")
         _, name_length, extra_length = _LOCAL.unpack(header)
         start = entry.header + _LOCAL.size + name_length + extra_length
@@ -323,7 +325,10 @@ def _large(extra: bytes, *values: int) -> list[int]:
 
 def _read(file: FileIO, start: int, length: int) -> bytes:
     file.seek(start)
-    return file.read(length)
+    data = file.read(length)
+    if len(data) != length:
+        raise ReadError("it has become shorter while it was read")
+    return data
 
 
 def _storage(identity: Any) -> StorageRef:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,18 @@ import numpy as np
 from tracker_health.errors import ReadError
 from tracker_health.evidence import Series, StepUnit
 from tracker_health.readers.json_lines import MAX_FIELDS, MAX_NAME_CHARACTERS, as_number, as_step, parse_json
+from tracker_health.readers.regular_file import open_regular
 
-MAX_BYTES = 24 * 2**20
+MAX_BYTES = 20 * 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainerState:
-    """What a trainer state holds. ``finished``: training had ended, or been told to stop, when it was written."""
+    """What a trainer state holds.
+
+    ``finished``: training had ended, or been told to stop, when it was written. ``at_save_step``: it was written at a
+    step at which checkpoints were due.
+    """
 
     source: str
     series: tuple[Series, ...]
@@ -27,6 +33,7 @@ class TrainerState:
     global_step: int | None
     epoch: float | None
     finished: bool
+    at_save_step: bool
     loss_by_step: Mapping[int, float]
 
 
@@ -75,15 +82,18 @@ def read_trainer_state(
         epoch=as_number(state.get("epoch")),
         finished=_told_to_stop(state)
         or (global_step is not None and max_steps is not None and 0 < max_steps <= global_step),
+        at_save_step=_at_save_step(state, global_step),
         loss_by_step=dict(zip(*columns.get("loss", ([], [])), strict=True)),
     )
 
 
 def _load(path: Path) -> dict[str, Any]:
-    if path.stat().st_size > MAX_BYTES:
+    with BufferedReader(open_regular(path)) as file:
+        text = file.read(MAX_BYTES + 1)
+    if len(text) > MAX_BYTES:
         raise ReadError(f"it is larger than the {MAX_BYTES} bytes that are read")
     try:
-        state = parse_json(path.read_bytes())
+        state = parse_json(text)
     except (ValueError, RecursionError) as error:
         raise ReadError("it is not JSON of a sane size, or is cut short") from error
     if not isinstance(state, dict) or not isinstance(state.get("log_history"), list):
@@ -100,6 +110,11 @@ def _params(state: Mapping[str, Any]) -> dict[str, str]:
     if "EarlyStoppingCallback" in _callbacks(state):
         params["early_stopping"] = "EarlyStoppingCallback"
     return params
+
+
+def _at_save_step(state: Mapping[str, Any], global_step: int | None) -> bool:
+    every = as_step(state.get("save_steps"))
+    return bool(global_step and every and every > 0 and global_step % every == 0)
 
 
 def _callbacks(state: Mapping[str, Any]) -> Mapping[str, Any]:

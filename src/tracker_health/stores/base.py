@@ -22,6 +22,19 @@ class Recorded:
     verdict: Verdict | None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Cleared:
+    """What taking an annotation off a run came to.
+
+    ``found``: there was something of ours. ``hidden``: names that the tracker cannot delete, and that were hidden.
+    ``kept``: names of ours that could be neither deleted nor hidden.
+    """
+
+    found: bool
+    hidden: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+
+
 class Source(Protocol):
     """A run that can be read. Opening it has already found it; reading never changes it."""
 
@@ -55,7 +68,14 @@ class Sink(Protocol):
 
         Raises:
             RunError: the store is unreachable or refuses; the run is then left with the digest ``pending`` or
-            untouched.
+                untouched.
+        """
+
+    def clear(self) -> Cleared:
+        """Take everything of ours off the run again, and nothing else. Interrupted, it can be done again.
+
+        Raises:
+            RunError: the store is unreachable or refuses.
         """
 
 

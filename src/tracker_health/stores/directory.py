@@ -5,16 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tracker_health.annotations import PENDING, Annotations
+from tracker_health.annotations import PENDING, REPORT_FILE, Annotations
 from tracker_health.errors import RunNotFound, StoreRefused, WriteError
 from tracker_health.evidence import Evidence, Problem, Request, RunRef
-from tracker_health.stores.base import Recorded
-from tracker_health.stores.files import RunFile, read_files, relevant_files
+from tracker_health.stores.base import Cleared, Recorded
+from tracker_health.stores.files import is_relevant, read_files, relevant_files
+from tracker_health.stores.tree import RunFile
 from tracker_health.text import listing, printable
 from tracker_health.verdict import Verdict
 
@@ -23,7 +25,8 @@ ANNOTATION_FILE = "annotation.json"
 ANNOTATION_SCHEMA = "tracker-health/annotation/1"
 
 MAX_DEPTH = 6
-MAX_FILES = 50_000
+MANY_FILES = 20_000
+MAX_FILES = 500_000
 _MAX_ANNOTATION_BYTES = 4 * 2**20
 _SKIPPED_FOLDERS = frozenset({HEALTH_FOLDER, "wandb", "mlruns", "node_modules", "__pycache__"})
 
@@ -36,7 +39,7 @@ class DirectoryRun:
         self._folder = Path(folder)
         if not self._folder.is_dir():
             raise RunNotFound(f"{printable(folder)} is not a folder", "give the folder with the checkpoints and logs")
-        self._truncated = False
+        self._seen = 0
         self._unlisted: list[str] = []
 
     @property
@@ -45,14 +48,18 @@ class DirectoryRun:
 
     @cached_property
     def files(self) -> tuple[RunFile, ...]:
-        """The files below the folder, sorted by path. Links and hidden folders are not followed."""
+        """The files below the folder, sorted by path; where there are very many, those that may matter by their names.
+
+        Hidden folders and linked ones are not entered; linked files count, as data versioning and caches make them.
+        """
         found: list[RunFile] = []
         try:
             for file in self._walk(self._folder, 0):
-                if len(found) >= MAX_FILES:
-                    self._truncated = True
+                self._seen += 1
+                if self._seen > MAX_FILES:
                     break
-                found.append(file)
+                if len(found) < MANY_FILES or is_relevant(file.name):
+                    found.append(file)
         except PermissionError as error:
             raise StoreRefused(f"{printable(self._given)}: no permission to list it") from error
         return tuple(sorted([*found, *self._logs_above()], key=lambda file: file.path))
@@ -65,11 +72,11 @@ class DirectoryRun:
         return hashlib.sha256(json.dumps(content).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
     def read(self, request: Request) -> Evidence:
-        found = read_files(self, request)
+        found = read_files(self, request, folder_name=self._folder.resolve().name)
         problems = list(found.problems)
         if self._unlisted:
             problems.append(Problem(source=self._given, message=f"could not look into {listing(self._unlisted)}"))
-        if self._truncated:
+        if self._seen > MAX_FILES:
             message = f"more than {MAX_FILES} files; the others were not looked at"
             problems.append(Problem(source=self._given, message=message))
         if not (found.names or found.params or found.optimizer or found.dlm_step_log or found.missing or problems):
@@ -102,7 +109,7 @@ class DirectoryRun:
     def write(self, annotations: Annotations) -> None:
         folder = self._folder / HEALTH_FOLDER
         earlier = self._annotation()
-        foreign = earlier is None and folder.is_dir() and any(folder.iterdir())
+        foreign = earlier is None and folder.is_dir() and not all(map(_is_leftover, folder.iterdir()))
         if foreign or folder.is_symlink():
             raise WriteError(
                 f"{printable(folder)} exists and is not ours", "rename it, or use check instead of annotate"
@@ -131,6 +138,26 @@ class DirectoryRun:
         except OSError as error:
             raise WriteError(f"{printable(folder)}: {error.strerror}") from error
 
+    def clear(self) -> Cleared:
+        earlier = self._annotation()
+        folder = self._folder / HEALTH_FOLDER
+        if earlier is None or folder.is_symlink():
+            return Cleared(found=False)
+        try:
+            for name in _file_names(earlier):
+                (folder / name).unlink(missing_ok=True)
+            # Last, for it names the others: a clearing that is interrupted can be done again.
+            (folder / ANNOTATION_FILE).unlink()
+            for leftover in filter(_is_leftover, folder.iterdir()):
+                leftover.unlink()
+            if not any(folder.iterdir()):
+                folder.rmdir()
+        except PermissionError as error:
+            raise StoreRefused(f"{printable(folder)}: no permission to delete there") from error
+        except OSError as error:
+            raise WriteError(f"{printable(folder)}: {error.strerror}") from error
+        return Cleared(found=True)
+
     def _walk(self, folder: Path, depth: int) -> Iterator[RunFile]:
         try:
             listed = os.scandir(folder)
@@ -144,8 +171,7 @@ class DirectoryRun:
                 if entry.is_dir(follow_symlinks=False):
                     if depth < MAX_DEPTH and entry.name not in _SKIPPED_FOLDERS and not entry.name.startswith("."):
                         yield from self._walk(Path(entry.path), depth + 1)
-                elif entry.is_file(follow_symlinks=False):
-                    status = entry.stat(follow_symlinks=False)
+                elif (status := _status_of_file(entry)) is not None:
                     path = Path(entry.path).relative_to(self._folder).as_posix()
                     yield RunFile(path=path, size=status.st_size, modified=status.st_mtime)
 
@@ -163,7 +189,7 @@ class DirectoryRun:
         return []
 
     def _nothing_found(self) -> str:
-        found = "no training log or checkpoint" if self.files else "it is empty"
+        found = "no training log or checkpoint" if self._seen else "it is empty"
         looked_for = (
             "trainer_state.json, *.jsonl step logs, training_state.pt, optimizer.pt and other torch checkpoints"
         )
@@ -186,6 +212,14 @@ class DirectoryRun:
         return document
 
 
+def _status_of_file(entry: os.DirEntry[str]) -> os.stat_result | None:
+    """None for what is no regular file, or is gone: a live run deletes its old checkpoints."""
+    try:
+        return entry.stat() if entry.is_file() else None
+    except OSError:
+        return None
+
+
 def _file_names(document: dict[str, Any] | None) -> list[str]:
     """The names of our files that an earlier annotation lists; only plain names, whatever somebody wrote there."""
     names = document.get("files") if document else None
@@ -196,6 +230,11 @@ def _file_names(document: dict[str, Any] | None) -> list[str]:
 
 def _is_file_name(name: str) -> bool:
     return name.isprintable() and name not in ("", ".", "..") and "/" not in name and "\\" not in name
+
+
+def _is_leftover(path: Path) -> bool:
+    """Whether a file is what a killed ``_replace`` leaves."""
+    return bool(re.fullmatch(rf"\.({re.escape(ANNOTATION_FILE)}|{re.escape(REPORT_FILE)})\.\d+", path.name))
 
 
 def _json(document: dict[str, Any]) -> bytes:

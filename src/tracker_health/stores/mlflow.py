@@ -5,41 +5,30 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import tempfile
-import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracker_health.annotations import PENDING, Annotations
+from tracker_health.annotations import Annotations
 from tracker_health.errors import RunError, StoreRefused, WriteError
 from tracker_health.evidence import Evidence, IntArray, Request, RunRef, Series, StepUnit
 from tracker_health.roles import OBJECTIVE_LOSS, OWN_PREFIXES
-from tracker_health.stores.base import Recorded
-from tracker_health.stores.files import FileEvidence, relevant_files
-from tracker_health.stores.mlflow_artifacts import HEALTH_FOLDER, ArtifactTree, is_local, repository_of
+from tracker_health.stores.base import Cleared, Recorded
+from tracker_health.stores.files import relevant_files
+from tracker_health.stores.mlflow_artifacts import ArtifactTree
 from tracker_health.stores.mlflow_connection import connect, shown, translated
-from tracker_health.stores.note_block import with_note
+from tracker_health.stores.mlflow_writer import DIGEST_TAG, VERDICT_TAG, MlflowWriter, is_annotated, latest_points
+from tracker_health.stores.tree import FileEvidence
 from tracker_health.text import printable
 from tracker_health.verdict import Verdict
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-NOTE_TAG = "mlflow.note.content"
-MAX_TAG_VALUE = 5_000
-"""Characters of a tag that we write. MLflow cuts at 8,000 without a word, older servers earlier."""
-
-_DIGEST, _VERDICT, _VERSION = "health.digest", "health.verdict", "health.version"
-_WRITTEN = "health.written"
-"""Names of the files and metrics that we wrote, so that nobody else's ``health/...`` is ever taken for ours."""
-
-_OWN_TAGS = frozenset({_VERSION, _WRITTEN, "health.codes", "health.symptoms", "health.summary"})
 _LOSSES = frozenset({"train_loss", "val_loss", OBJECTIVE_LOSS})
 _NO_RUN = frozenset({"RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"})
 # SQL and REST stores keep an infinity as the largest double.
@@ -128,26 +117,45 @@ class MlflowRun:
 
     def recorded(self) -> Recorded | None:
         tags = self._run.data.tags
-        if _DIGEST not in tags:
+        if not is_annotated(tags):
             return None
-        verdict = tags.get(_VERDICT)
-        return Recorded(digest=tags[_DIGEST], verdict=Verdict(verdict) if verdict in set(Verdict) else None)
+        verdict = tags.get(VERDICT_TAG)
+        return Recorded(digest=tags[DIGEST_TAG], verdict=Verdict(verdict) if verdict in set(Verdict) else None)
 
     def write(self, annotations: Annotations) -> None:
         """Make the run bear these annotations and no older ones. Nothing changes that is not ours.
 
         Raises:
             StoreRefused: no permission, or the run is deleted (nothing is written then).
-            WriteError: something could not be written; the digest then says ``pending``.
+            WriteError: something of the user's is in the way (nothing is written then), or something could not be
+                written (the digest then says ``pending``).
         """
         self._refresh()
+        self._require_active()
+        doing = f"the verdict could not be written onto MLflow run {self.ref.id}"
+        with translated(doing, self._uri, otherwise=WriteError):
+            MlflowWriter(self._client, self._run, self._uri).write(annotations)
+        self._refresh()
+
+    def clear(self) -> Cleared:
+        """Take everything of ours off the run again. Metrics cannot be deleted: they are hidden behind a NaN.
+
+        Raises:
+            StoreRefused: no permission, or the run is deleted.
+            WriteError: something could not be taken off; the digest then says ``pending``.
+        """
+        self._refresh()
+        self._require_active()
+        doing = f"the annotation could not be taken off MLflow run {self.ref.id}"
+        with translated(doing, self._uri, otherwise=WriteError):
+            cleared = MlflowWriter(self._client, self._run, self._uri).clear()
+        self._refresh()
+        return cleared
+
+    def _require_active(self) -> None:
         # Of a deleted run MLflow refuses tags, but takes artifacts.
         if self._run.info.lifecycle_stage == "deleted":
             raise StoreRefused(f"MLflow run {self.ref.id} is deleted", f"mlflow runs restore --run-id {self.ref.id}")
-        doing = f"the verdict could not be written onto MLflow run {self.ref.id}"
-        with translated(doing, self._uri, otherwise=WriteError):
-            _Writer(self._client, self._run, self._uri).write(annotations)
-        self._refresh()
 
     def _refresh(self) -> None:
         self._run = _fetched(self._client, self._uri, self._run.info.run_id)
@@ -156,7 +164,7 @@ class MlflowRun:
 
     @cached_property
     def _latest(self) -> dict[str, Any]:
-        return _latest_points(self._run)
+        return latest_points(self._run)
 
     @cached_property
     def _names(self) -> list[str]:
@@ -192,11 +200,6 @@ class MlflowRun:
         return {}
 
 
-def _latest_points(run: Any) -> dict[str, Any]:
-    """Per metric its latest point: key, value, timestamp (ms) and step; ``run.data.metrics`` has only the value."""
-    return {metric.key: metric for metric in run.data.to_proto().metrics}
-
-
 def _is_theirs(name: str) -> bool:
     return not name.startswith(OWN_PREFIXES)
 
@@ -208,161 +211,3 @@ def _value(value: float) -> float:
 def _has_no_steps(steps: IntArray) -> bool:
     """Whether the points were logged without a step: MLflow then puts all of them at one."""
     return len(steps) > 1 and bool((steps == steps[0]).all())
-
-
-# Writing
-
-
-@dataclass(frozen=True)
-class _Written:
-    """The names of our files and metrics (without prefix) that a run bears."""
-
-    files: frozenset[str] = frozenset()
-    metrics: frozenset[str] = frozenset()
-
-    @classmethod
-    def of(cls, tags: Mapping[str, str]) -> _Written:
-        """What the tag says, as far as it can be ours: anybody may have changed it."""
-        if _DIGEST not in tags and _VERSION not in tags:
-            return cls()
-        try:
-            document = json.loads(tags.get(_WRITTEN, "{}"))
-        except (ValueError, RecursionError):
-            document = None
-        if not isinstance(document, dict):
-            return cls()
-        return cls(
-            files=frozenset(name for name in _strings(document.get("files")) if _is_file_name(name)),
-            metrics=frozenset(_strings(document.get("metrics"))),
-        )
-
-    def __or__(self, other: _Written) -> _Written:
-        return _Written(files=self.files | other.files, metrics=self.metrics | other.metrics)
-
-    @property
-    def tag(self) -> str:
-        """For the tag's value: as many of the names as it takes, empty when there are none."""
-        files, metrics = sorted(self.files), sorted(self.metrics)
-        while files or metrics:
-            text = json.dumps({"files": files, "metrics": metrics})
-            if len(text) <= MAX_TAG_VALUE:
-                return text
-            (metrics or files).pop()
-        return ""
-
-
-def _strings(value: Any) -> list[str]:
-    return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
-
-
-def _is_file_name(name: str) -> bool:
-    return name not in ("", ".", "..") and "/" not in name and "\\" not in name
-
-
-class _Writer:
-    """One writing of annotations onto one run, whose record is fresh."""
-
-    def __init__(self, client: MlflowClient, run: Any, uri: str) -> None:
-        self._client = client
-        self._run = run
-        self._id = run.info.run_id
-        self._uri = uri
-        self._tags: Mapping[str, str] = run.data.tags
-        self._earlier = _Written.of(self._tags)
-
-    def write(self, annotations: Annotations) -> None:
-        """The digest ``pending`` first, the digest itself last: with any other digest a run is completely annotated."""
-        new = _Written(files=frozenset(annotations.files), metrics=frozenset(annotations.metrics))
-        # From now on some of the new names may be there, and all of the old ones still are.
-        self._set_tags({_DIGEST: PENDING} | _if_any(_WRITTEN, (self._earlier | new).tag))
-        undeleted = self._write_files(annotations.files)
-        self._write_metrics(annotations.metrics)
-        tags = {f"health.{key}": value for key, value in annotations.tags.items() if value}
-        self._write_tags(tags | _if_any(_WRITTEN, (new | undeleted).tag))
-        self._write_note(annotations.note)
-        self._client.set_tag(self._id, _VERDICT, str(annotations.verdict))
-        self._client.set_tag(self._id, _DIGEST, annotations.digest)
-
-    def _write_files(self, files: Mapping[str, bytes]) -> _Written:
-        """Write our files, and delete those that no longer hold. Gives the ones that the store would not delete."""
-        stale = sorted(self._earlier.files - files.keys())
-        if not files and not stale:
-            return _Written()
-        repository = repository_of(self._run.info.artifact_uri, self._uri)
-        if files:
-            with tempfile.TemporaryDirectory(prefix="tracker-health-") as folder:
-                for name, content in files.items():
-                    Path(folder, name).write_bytes(content)
-                repository.log_artifacts(folder, HEALTH_FOLDER)
-        return _Written(files=frozenset(name for name in stale if not _deleted(repository, f"{HEALTH_FOLDER}/{name}")))
-
-    def _write_metrics(self, metrics: Mapping[str, float]) -> None:
-        from mlflow.entities import Metric
-
-        latest = _latest_points(self._run)
-        wanted = {name: value for name, value in metrics.items() if math.isfinite(value)}
-        # A metric cannot be deleted: a NaN as its latest point takes it off the run page and out of filters.
-        wanted |= dict.fromkeys(self._earlier.metrics - wanted.keys(), math.nan)
-        now = int(time.time() * 1000)
-        points = []
-        for name, value in wanted.items():
-            last = latest.get(f"health/{name}")
-            if last is None and math.isnan(value):
-                continue
-            if last is not None and (last.value == value or (math.isnan(last.value) and math.isnan(value))):
-                continue
-            # Of two points at one step the later is the latest; of two at one time the larger, whichever was meant.
-            timestamp = now if last is None else max(now, last.timestamp + 1)
-            points.append(Metric(f"health/{name}", value, timestamp, 0 if last is None else last.step))
-        if points:
-            self._client.log_batch(self._id, metrics=points)
-
-    def _write_tags(self, tags: Mapping[str, str]) -> None:
-        self._set_tags(tags)
-        if _DIGEST in self._tags or _VERSION in self._tags:
-            self._delete_tags(key for key in _OWN_TAGS - tags.keys() if key in self._tags or key == _WRITTEN)
-
-    def _write_note(self, note: str) -> None:
-        text = self._tags.get(NOTE_TAG, "")
-        changed = with_note(text, note)
-        if changed == text:
-            return
-        if changed:
-            self._client.set_tag(self._id, NOTE_TAG, changed)
-        else:
-            self._delete_tags([NOTE_TAG])
-
-    def _set_tags(self, tags: Mapping[str, str]) -> None:
-        from mlflow.entities import RunTag
-
-        if tags:
-            self._client.log_batch(self._id, tags=[RunTag(key, _cut(value)) for key, value in tags.items()])
-
-    def _delete_tags(self, keys: Iterable[str]) -> None:
-        from mlflow.exceptions import MlflowException
-
-        for key in keys:
-            try:
-                self._client.delete_tag(self._id, key)
-            except MlflowException as error:
-                if error.error_code != "RESOURCE_DOES_NOT_EXIST":
-                    raise
-
-
-def _if_any(key: str, value: str) -> dict[str, str]:
-    return {key: value} if value else {}
-
-
-def _cut(value: str) -> str:
-    return value if len(value) <= MAX_TAG_VALUE else f"{value[: MAX_TAG_VALUE - 1]}…"
-
-
-def _deleted(repository: Any, path: str) -> bool:
-    """Whether the artifact could be deleted. Not every store can, and not everybody who may write may delete."""
-    with suppress(Exception):
-        if is_local(repository):  # MLflow 2 deletes nothing but folders here
-            Path(repository.artifact_dir, path).unlink(missing_ok=True)
-        else:
-            repository.delete_artifacts(path)
-        return True
-    return False

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from tracker_health.errors import ReadError, RunError, RunNotFound
 from tracker_health.evidence import Part, Problem, Request
-from tracker_health.stores.files import FileEvidence, RunFile, read_files
+from tracker_health.readers.regular_file import require_regular
+from tracker_health.stores.files import read_files
 from tracker_health.stores.mlflow_connection import translated
+from tracker_health.stores.tree import FileEvidence, RunFile
 from tracker_health.text import printable
 
 if TYPE_CHECKING:
@@ -73,12 +75,12 @@ class ArtifactTree:
         """Where the file can be read.
 
         Raises:
-            ReadError: it cannot be fetched, or lies beyond the download limit.
+            ReadError: it cannot be fetched, lies beyond the download limit, or is a pipe, socket or device.
         """
         root, path = self._listing.origins[file.path]
         with translated(f"the artifact {printable(file.path)} could not be fetched", self._uri, otherwise=ReadError):
             if is_local(root.repository):
-                return Path(root.repository.download_artifacts(path))
+                return _regular(Path(root.repository.download_artifacts(path)))
             if file.path not in self._fetched:
                 self._fetched[file.path] = self._fetch(root, path, file)
         return self._fetched[file.path]
@@ -193,6 +195,11 @@ def is_local(repository: Any) -> bool:
     from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository
 
     return isinstance(repository, LocalArtifactRepository)
+
+
+def _regular(path: Path) -> Path:
+    require_regular(path)
+    return path
 
 
 def _walk(repository: Any) -> Iterator[Any]:

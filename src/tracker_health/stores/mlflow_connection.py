@@ -5,7 +5,9 @@ Its errors become one line each, without user names, passwords and tokens.
 
 from __future__ import annotations
 
+import logging
 import re
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,12 +29,17 @@ from tracker_health.text import printable
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-ANSWER_SECONDS = 5
+ANSWER_SECONDS = 10
 """How long a server may take to answer that it is there. MLflow's own retries take minutes to say that it is not."""
+
+# A question that takes the server to its database: one whose database hangs still answers the simpler ones.
+_QUESTION = "/api/2.0/mlflow/experiments/get?experiment_id=0"
 
 _TRUST_SECONDS = 60
 _DATABASES = ("postgresql", "mysql", "mssql", "sqlite")
 _REFUSALS = frozenset({"PERMISSION_DENIED", "CUSTOMER_UNAUTHORIZED", "UNAUTHENTICATED"})
+_REFUSED_WRITE = re.compile(r"read-?only (database|transaction|option)|read-only mode|--read-only", re.IGNORECASE)
+_DENIED = re.compile(r"permission denied|command denied|access denied", re.IGNORECASE)
 _CREDENTIALS_HINT = "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN"
 _URI_HINT = "check --tracking-uri or MLFLOW_TRACKING_URI"
 _SERVER_HINT = "is the server running, and is the tracking URI right?"
@@ -94,12 +101,29 @@ def translated(
     is the error for all that is neither that nor a refusal.
     """
     try:
-        yield
+        with _muted("mlflow.store.db.utils"):
+            yield
     except TrackerHealthError:
         raise
     except Exception as error:  # noqa: BLE001 - stores are plugins on database and cloud libraries that raise anything
         # Without the cause: its message holds the whole URL, and would be printed with the traceback.
         raise _translation(error, doing, uri, otherwise, absent) from None
+
+
+@contextmanager
+def _muted(name: str) -> Iterator[None]:
+    """Keep a logger from printing what this thread is about to raise anyway, traceback and SQL and all."""
+    ours = threading.get_ident()
+
+    def from_elsewhere(record: logging.LogRecord) -> bool:
+        return record.thread != ours
+
+    logger = logging.getLogger(name)
+    logger.addFilter(from_elsewhere)
+    try:
+        yield
+    finally:
+        logger.removeFilter(from_elsewhere)
 
 
 def _translation(error: Exception, doing: str, uri: str, otherwise: type[RunError], absent: frozenset[str]) -> RunError:
@@ -113,8 +137,12 @@ def _translation(error: Exception, doing: str, uri: str, otherwise: type[RunErro
         return StoreUnavailable(f"{what}: this MLflow opens folders of runs only when told to", hint)
     if code == "ENDPOINT_NOT_FOUND" or "valid JSON" in str(error):
         return StoreUnavailable(f"{what}: it does not answer as an MLflow server", _URI_HINT)
+    if _REFUSED_WRITE.search(_first_words(error)):
+        return StoreRefused(f"{what}: it is read-only")
+    if isinstance(error, PermissionError) or _DENIED.search(_first_words(error)):
+        return StoreRefused(f"{what}: no permission: {_without_secrets(_first_words(error), uri)}")
     hint = _SERVER_HINT if otherwise is StoreUnavailable and uri.startswith("http") else ""
-    return otherwise(f"{what}: {_without_secrets(_last_words(error), uri)}", hint)
+    return otherwise(f"{what}: {_without_secrets(_reason(error), uri)}", hint)
 
 
 def _code(error: Exception) -> str:
@@ -125,8 +153,13 @@ def _code(error: Exception) -> str:
     return str(getattr(error, "error_code", ""))
 
 
-def _last_words(error: Exception) -> str:
-    text = str(error).strip() or type(error).__name__
+def _first_words(error: Exception) -> str:
+    """What an error says, without the SQL that SQLAlchemy adds to it."""
+    return re.split(r"\s*(?:\[SQL: |\(Background on this error)", str(error))[0].strip() or type(error).__name__
+
+
+def _reason(error: Exception) -> str:
+    text = _first_words(error)
     for pattern, reason in _REASONS:
         if re.search(pattern, text, re.IGNORECASE):
             return reason
@@ -146,7 +179,7 @@ def _without_secrets(text: str, uri: str) -> str:
 
 
 def _reach(uri: str) -> None:
-    """Ask the server once, without retries, whether it is there. Any HTTP answer will do."""
+    """Ask the server once, without retries, whether it and its database are there. Any HTTP answer will do."""
     from mlflow.utils.credentials import get_default_host_creds
     from mlflow.utils.rest_utils import http_request
 
@@ -156,7 +189,7 @@ def _reach(uri: str) -> None:
         # MLflow's own function: the same proxies, certificates and credentials as for the real requests.
         once = {"max_retries": 0, "timeout": ANSWER_SECONDS, "raise_on_status": False, "stream": True}
         credentials = get_default_host_creds(uri)  # type: ignore[no-untyped-call]
-        response = http_request(credentials, "/version", "GET", **once)  # type: ignore[no-untyped-call]
+        response = http_request(credentials, _QUESTION, "GET", **once)  # type: ignore[no-untyped-call]
         response.close()
     _answered[uri] = time.monotonic()
 

@@ -1,0 +1,110 @@
+"""The files of a run, wherever they lie, and what reading them gives."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import Protocol
+
+from tracker_health.errors import RunError
+from tracker_health.evidence import DlmCheckpoint, DlmStepLog, OptimizerState, Problem, RunInfo, Series, Weights
+from tracker_health.readers.trainer_state import TrainerState
+from tracker_health.text import printable
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFile:
+    """A file of a run: path relative to the run, size in bytes, modification time in seconds where it is known."""
+
+    path: str
+    size: int
+    modified: float | None = None
+
+    @cached_property
+    def name(self) -> str:
+        return PurePosixPath(self.path).name
+
+    @cached_property
+    def folder(self) -> str:
+        return str(PurePosixPath(self.path).parent)
+
+
+class FileTree(Protocol):
+    """The files of a run."""
+
+    @property
+    def files(self) -> tuple[RunFile, ...]:
+        """All of them, sorted by path."""
+
+    def local(self, file: RunFile) -> Path:
+        """Where the file can be read, after fetching it if need be.
+
+        Raises:
+            RunError: it cannot be fetched.
+        """
+
+
+@dataclass
+class FileEvidence:
+    """What the files of a run gave."""
+
+    series: list[Series] = field(default_factory=list)
+    params: dict[str, str] = field(default_factory=dict)
+    names: list[str] = field(default_factory=list)
+    trainer: TrainerState | None = None
+    optimizer: OptimizerState | None = None
+    weights: Weights | None = None
+    dlm_step_log: DlmStepLog | None = None
+    dlm_checkpoint: DlmCheckpoint | None = None
+    snapshot: bool = False
+    problems: list[Problem] = field(default_factory=list)
+    missing: dict[str, str] = field(default_factory=dict)
+
+    def cannot_read(self, source: str, error: RunError | OSError, roles: Iterable[str]) -> None:
+        """Note that a file could not be read, and which parts that takes away."""
+        if isinstance(error, RunError):
+            message = f"{error.message} ({error.hint})" if error.hint else error.message
+        else:
+            message = f"it cannot be read: {error.strerror or type(error).__name__}"
+        self.problems.append(Problem(source=printable(source), message=message, roles=frozenset(roles)))
+
+    def info(self, status: str = "") -> RunInfo:
+        trainer = self.trainer
+        return RunInfo(
+            status=status,
+            params=self.params,
+            metric_names=tuple(self.names),
+            global_step=trainer.global_step if trainer else None,
+            epoch=trainer.epoch if trainer else None,
+            snapshot=self.snapshot,
+        )
+
+
+# Folders of which a trainer leaves one after the other in a single run. A number in any other folder tells runs apart,
+# and so does one in a file after a word that says so.
+_CHECKPOINT_FOLDER = re.compile(
+    r"(.*[-_=.])?(checkpoint|ckpt|chkpt|global_?step|step|epoch|iter|iteration|part)s?[-_=.]?\d.*|v\d+", re.IGNORECASE
+)
+_OF_ITS_OWN = re.compile(
+    r"(.*[-_.])?(run|seed|fold|trial|exp|experiment|job|rank|worker|optimizer)[-_=.]?\d.*", re.IGNORECASE
+)
+
+
+def numbers(path: str) -> tuple[int, ...]:
+    """The numbers in a path, to sort by: ``checkpoint-10`` comes after ``checkpoint-2``."""
+    return tuple(int(digits) for digits in re.findall(r"\d{1,18}", path))
+
+
+def series_of(path: str) -> str:
+    """The path with the numbers masked in which the checkpoints, or the pieces of a log, of one run differ."""
+    *folders, name = path.split("/")
+    masked = [masked_name(folder) if _CHECKPOINT_FOLDER.fullmatch(folder) else folder for folder in folders]
+    return "/".join([*masked, name if _OF_ITS_OWN.fullmatch(name) else masked_name(name)])
+
+
+def masked_name(name: str) -> str:
+    """A name with every number masked."""
+    return re.sub(r"\d+", "#", name)

@@ -1,0 +1,1 @@
+"""For authors of rules and stores: helpers and suites for their tests."""

@@ -1,0 +1,369 @@
+"""What every store must do, as a suite of tests: subclass ``StoreContract``, give it a ``harness`` fixture, run
+pytest.
+
+::
+
+    class TestMyStore(StoreContract):
+        @pytest.fixture def harness(self, tmp_path):
+            return MyHarness(tmp_path)
+
+A harness makes runs as a trainer would, looks at them as their owner would, and breaks them. What a store cannot have
+(a folder is never deleted and still there) its harness says with ``supports``, and the test is skipped with that
+reason.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import pytest
+
+from tracker_health.annotations import PENDING, Annotations
+from tracker_health.errors import RunError, RunNotFound, StoreRefused
+from tracker_health.evidence import Evidence, Part, Request
+from tracker_health.roles import assign
+from tracker_health.stores.base import TrackedRun
+from tracker_health.verdict import Verdict
+
+Points = Sequence[tuple[int, float]]
+
+
+class Killed(BaseException):
+    """Stands for the end of the process in the middle of writing: nothing may catch it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """What a run bears, timestamps aside: tags, latest metric values, description, and files with their bytes."""
+
+    tags: Mapping[str, str] = field(default_factory=dict)
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    note: str = ""
+    files: Mapping[str, bytes] = field(default_factory=dict)
+
+
+class StoreHarness(Protocol):
+    """What the suite needs of a store under test."""
+
+    def new_run(self, *, metrics: Mapping[str, Points], files: Mapping[str, bytes], note: str = "") -> str:
+        """A finished run as a trainer leaves it, with these metric histories, files and description; its name for
+        ``open``.
+        """
+
+    def open(self, run: str) -> TrackedRun:
+        """The run, as the store gives it."""
+
+    def view(self, run: str, *, ours: bool) -> View:
+        """What the run bears that is ours, or all the rest."""
+
+    def unknown_run(self) -> str:
+        """The name of a run that is not there."""
+
+    def add_point(self, run: str, metric: str, step: int, value: float) -> None:
+        """Log one more point, as training that went on."""
+
+    def delete(self, run: str) -> None:
+        """Delete the run, as its owner would."""
+
+    def forbid_writing(self, run: str) -> AbstractContextManager[TrackedRun]:
+        """The run, opened by somebody who may read it and not write to it."""
+
+    def before_write(self, action: Any) -> AbstractContextManager[None]:
+        """Call ``action(number)`` before each single write to the store, the first being number 1."""
+
+    def before_read(self, action: Any) -> AbstractContextManager[None]:
+        """Call ``action(name)`` before each reading of a metric history or a file."""
+
+    def supports(self, ability: str) -> str:
+        """Empty where the store has the ability (``delete``, ``permissions``, ``metrics``), else why it has not."""
+
+
+LOSS: Points = [(step, 2.0 - 0.01 * step) for step in range(50)]
+OTHER: Points = [(step, float(step)) for step in range(50)]
+
+FAIL = Annotations(
+    verdict=Verdict.FAIL,
+    digest="0123456789abcdef",
+    tags={"codes": "LOS004", "symptoms": "diverged", "summary": "diverged: it rose", "version": "0.1.0"},
+    metrics={"severity": 3.0, "diverged/rise_share": 2.5},
+    files={"report.json": b'{"verdict": "fail"}', "loss.png": b"picture"},
+    note="**Training health: FAIL**",
+)
+PASS = Annotations(
+    verdict=Verdict.PASS,
+    digest="fedcba9876543210",
+    tags={"summary": "8 rules passed", "version": "0.1.0"},
+    metrics={"severity": 0.0},
+    files={"report.json": b'{"verdict": "pass"}'},
+    note="**Training health: PASS**",
+)
+SKIP = Annotations(verdict=Verdict.SKIP, digest="00000000ffffffff")
+
+
+def request_for(*roles: str, parts: frozenset[str] = frozenset()) -> Request:
+    """A request for the series of these roles and for these parts."""
+    return Request(
+        select_names=lambda names: {name: role for name, role in assign(names).items() if role in roles}, parts=parts
+    )
+
+
+class StoreContract:
+    """The suite. Each test makes its own runs."""
+
+    @pytest.fixture
+    def run(self, harness: StoreHarness) -> str:
+        """A run with two metrics, two files and a description of its owner's."""
+        files = {
+            "notes/readme.txt": b"mine",
+            "checkpoint-5/trainer_state.json": b'{"log_history": [], "global_step": 5}',
+        }
+        return harness.new_run(metrics={"loss": LOSS, "gpu": OTHER}, files=files, note="My own words.")
+
+    # Reading
+
+    def test_reads_what_is_needed(self, harness: StoreHarness, run: str) -> None:
+        evidence = read(harness, run, request_for("train_loss"))
+        (series,) = evidence.series
+        assert series.role == "train_loss"
+        assert series.clean().steps.tolist() == [step for step, _ in LOSS]
+        assert series.clean().values.tolist() == [value for _, value in LOSS]
+
+    def test_reads_nothing_else(self, harness: StoreHarness, run: str) -> None:
+        touched: list[str] = []
+        with harness.before_read(touched.append):
+            read(harness, run, request_for("train_loss"))
+        assert "gpu" not in touched
+        assert not any("readme" in name for name in touched)
+
+    def test_names_every_metric_of_the_run_whether_read_or_not(self, harness: StoreHarness, run: str) -> None:
+        assert {"loss", "gpu"} <= set(read(harness, run, request_for("train_loss")).info.metric_names)
+
+    def test_reading_changes_nothing(self, harness: StoreHarness, run: str) -> None:
+        before = harness.view(run, ours=False), harness.view(run, ours=True)
+        read(harness, run, request_for("train_loss", "val_loss", parts=frozenset(Part)))
+        assert (harness.view(run, ours=False), harness.view(run, ours=True)) == before
+
+    def test_an_unknown_run_is_not_found(self, harness: StoreHarness) -> None:
+        with pytest.raises(RunNotFound) as caught:
+            harness.open(harness.unknown_run())
+        assert "\n" not in str(caught.value)
+
+    def test_the_fingerprint_stays_and_changes_with_the_run(self, harness: StoreHarness, run: str) -> None:
+        first = fingerprint(harness, run)
+        assert fingerprint(harness, run) == first
+        write(harness, run, FAIL)
+        assert fingerprint(harness, run) == first, "what is ours is no part of it"
+        harness.add_point(run, "loss", 50, 1.0)
+        assert fingerprint(harness, run) != first
+
+    # Writing
+
+    def test_a_run_without_annotation_bears_none(self, harness: StoreHarness, run: str) -> None:
+        with closing(harness.open(run)) as opened:
+            assert opened.recorded() is None
+        assert harness.view(run, ours=True) == View()
+
+    def test_what_is_written_is_there(self, harness: StoreHarness, run: str) -> None:
+        write(harness, run, FAIL)
+        assert_bears(harness, run, FAIL)
+
+    def test_writing_leaves_the_owners_things_alone(self, harness: StoreHarness, run: str) -> None:
+        before = harness.view(run, ours=False)
+        for one in (FAIL, PASS, SKIP, FAIL):
+            write(harness, run, one)
+        assert harness.view(run, ours=False) == before
+
+    def test_writing_twice_is_writing_once(self, harness: StoreHarness, run: str) -> None:
+        write(harness, run, FAIL)
+        once = harness.view(run, ours=True)
+        write(harness, run, FAIL)
+        assert harness.view(run, ours=True) == once
+
+    @pytest.mark.parametrize("earlier", [FAIL, PASS, SKIP], ids=lambda one: str(one.verdict))
+    @pytest.mark.parametrize("later", [FAIL, PASS, SKIP], ids=lambda one: str(one.verdict))
+    def test_a_changed_verdict_leaves_nothing_of_the_earlier_one(
+        self, harness: StoreHarness, run: str, earlier: Annotations, later: Annotations
+    ) -> None:
+        fresh = harness.new_run(metrics={"loss": LOSS}, files={}, note="My own words.")
+        write(harness, fresh, later)
+        write(harness, run, earlier)
+        write(harness, run, later)
+        assert harness.view(run, ours=True) == harness.view(fresh, ours=True)
+
+    def test_an_interrupted_write_is_repaired_by_the_next(self, harness: StoreHarness) -> None:
+        expected = self._undisturbed(harness, PASS, FAIL)
+        number, finished = 0, False
+        while not finished:
+            number += 1
+            run = harness.new_run(metrics={"loss": LOSS}, files={}, note="My own words.")
+            write(harness, run, PASS)
+            finished = not kill_at(harness, run, number, FAIL)
+            if not finished:
+                with closing(harness.open(run)) as opened:
+                    recorded = opened.recorded()
+                assert recorded is None or recorded.digest in (PENDING, PASS.digest), (
+                    "never the digest of what is not there"
+                )
+            write(harness, run, FAIL)
+            assert harness.view(run, ours=True) == expected, f"after a kill at write {number}"
+            assert harness.view(run, ours=False).note == "My own words."
+        assert number > 2, "the harness counts writes"
+
+    def _undisturbed(self, harness: StoreHarness, *annotations: Annotations) -> View:
+        run = harness.new_run(metrics={"loss": LOSS}, files={}, note="My own words.")
+        for one in annotations:
+            write(harness, run, one)
+        return harness.view(run, ours=True)
+
+    def test_two_writers_at_once_leave_one_whole_annotation(self, harness: StoreHarness, run: str) -> None:
+        before = harness.view(run, ours=False)
+        failures: list[BaseException] = []
+
+        def writer(annotations: Annotations) -> None:
+            try:
+                for _ in range(3):
+                    write(harness, run, annotations)
+            except RunError:
+                return  # a store may tell the slower of two that it came too late
+            except BaseException as error:  # noqa: BLE001  kept for the main thread, where it fails the test
+                failures.append(error)
+
+        threads = [threading.Thread(target=writer, args=(annotations,)) for annotations in (FAIL, FAIL)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert failures == []
+        write(harness, run, FAIL)
+        assert_bears(harness, run, FAIL)
+        assert harness.view(run, ours=False) == before
+
+    def test_without_permission_nothing_is_written(self, harness: StoreHarness, run: str) -> None:
+        skip_unless(harness, "permissions")
+        before = harness.view(run, ours=False), harness.view(run, ours=True)
+        with harness.forbid_writing(run) as opened, pytest.raises(StoreRefused) as caught:
+            opened.write(FAIL)
+        assert "permission" in str(caught.value)
+        assert (harness.view(run, ours=False), harness.view(run, ours=True)) == before
+
+    def test_a_deleted_run_is_refused(self, harness: StoreHarness, run: str) -> None:
+        skip_unless(harness, "delete")
+        harness.delete(run)
+        with pytest.raises(RunError), closing(harness.open(run)) as opened:
+            opened.write(FAIL)
+        assert harness.view(run, ours=True) == View()
+
+    # Clearing
+
+    @pytest.mark.parametrize("annotations", [FAIL, PASS, SKIP], ids=lambda one: str(one.verdict))
+    def test_clear_takes_off_what_is_ours_and_nothing_else(
+        self, harness: StoreHarness, run: str, annotations: Annotations
+    ) -> None:
+        before = harness.view(run, ours=False)
+        write(harness, run, annotations)
+        assert clear(harness, run)
+        assert harness.view(run, ours=True) == View()
+        assert harness.view(run, ours=False) == before
+
+    def test_clearing_a_run_that_bears_nothing_finds_nothing(self, harness: StoreHarness, run: str) -> None:
+        before = harness.view(run, ours=False)
+        assert not clear(harness, run)
+        assert harness.view(run, ours=False) == before
+
+    def test_an_interrupted_clear_can_be_done_again(self, harness: StoreHarness) -> None:
+        number, finished = 0, False
+        while not finished:
+            number += 1
+            run = harness.new_run(metrics={"loss": LOSS}, files={}, note="My own words.")
+            write(harness, run, FAIL)
+            finished = not kill_at(harness, run, number, None)
+            clear(harness, run)
+            assert harness.view(run, ours=True) == View(), f"after a kill at write {number}"
+            assert harness.view(run, ours=False).note == "My own words."
+
+    def test_a_cleared_run_can_be_annotated_again(self, harness: StoreHarness, run: str) -> None:
+        write(harness, run, FAIL)
+        clear(harness, run)
+        write(harness, run, PASS)
+        assert_bears(harness, run, PASS)
+
+
+def read(harness: StoreHarness, run: str, request: Request) -> Evidence:
+    """The evidence of a run."""
+    with closing(harness.open(run)) as opened:
+        return opened.read(request)
+
+
+def fingerprint(harness: StoreHarness, run: str) -> str:
+    """The fingerprint of a run for a request of its training loss."""
+    with closing(harness.open(run)) as opened:
+        return opened.fingerprint(request_for("train_loss"))
+
+
+def write(harness: StoreHarness, run: str, annotations: Annotations) -> None:
+    """Annotate a run."""
+    with closing(harness.open(run)) as opened:
+        opened.write(annotations)
+
+
+def clear(harness: StoreHarness, run: str) -> bool:
+    """Clear a run; whether there was anything of ours."""
+    with closing(harness.open(run)) as opened:
+        return opened.clear().found
+
+
+def kill_at(harness: StoreHarness, run: str, number: int, annotations: Annotations | None) -> bool:
+    """Write (or clear, for None) and die before write ``number``; whether it came that far."""
+
+    def die(count: int) -> None:
+        if count == number:
+            raise Killed
+
+    with closing(harness.open(run)) as opened, harness.before_write(die):
+        try:
+            if annotations is None:
+                opened.clear()
+            else:
+                opened.write(annotations)
+        except Killed:
+            return True
+    return False
+
+
+def assert_bears(harness: StoreHarness, run: str, annotations: Annotations) -> None:
+    """Check that a run bears these annotations: its record, and what its owner sees."""
+    with closing(harness.open(run)) as opened:
+        recorded = opened.recorded()
+    assert recorded is not None
+    assert (recorded.digest, recorded.verdict) == (annotations.digest, annotations.verdict)
+    view = harness.view(run, ours=True)
+    assert view.files == annotations.files
+    assert view.metrics == annotations.metrics
+    assert set(annotations.tags.values()) <= set(view.tags.values())
+    assert annotations.note in view.note
+
+
+def skip_unless(harness: StoreHarness, ability: str) -> None:
+    """Skip the test, with the reason, where the store has not the ability."""
+    reason = harness.supports(ability)
+    if reason:
+        pytest.skip(reason)
+
+
+@contextmanager
+def calls_counted(action: Any) -> Iterator[Any]:
+    """For harnesses: a function to call before each write, which numbers the calls for ``action``."""
+    lock, count = threading.Lock(), 0
+
+    def called() -> None:
+        nonlocal count
+        with lock:
+            count += 1
+            number = count
+        action(number)
+
+    yield called
