@@ -653,3 +653,14 @@ def test_no_permission_to_look_into_a_folder_above(run, healthy):
     assert "no permission" in stderr
     assert "no folder" not in stderr
     assert [json.loads(line)["verdict"] for line in stdout.splitlines()] == ["error", "pass"]
+
+
+def test_clear_takes_the_annotation_off_again(run, healthy, tmp_path):
+    run("annotate", healthy)
+    result = run("clear", healthy, tmp_path / "missing", healthy)
+    assert result.exit_code == 3
+    assert "cleared" in result.stdout.splitlines()[0]
+    assert "nothing of ours on it" in result.stdout.splitlines()[1]
+    assert "missing" in result.stderr
+    assert not (healthy / "health").exists()
+    assert run("clear", "-q", healthy).output == ""

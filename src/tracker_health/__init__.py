@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tracker_health._version import __version__
 
 if TYPE_CHECKING:
-    from tracker_health.api import Outcome, annotate, annotate_many, check, check_many, open_run
+    from tracker_health.api import Outcome, annotate, annotate_many, check, check_many, clear, open_run
     from tracker_health.config import Config, preset
     from tracker_health.errors import ConfigError, RunError, TrackerHealthError
     from tracker_health.evidence import Evidence, Need, Part, Series
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from tracker_health.verdict import Verdict, worst
 
 _HOMES = {
-    "Outcome": "api", "annotate": "api", "annotate_many": "api", "check": "api", "check_many": "api", "open_run": "api",
+    "Outcome": "api", "annotate": "api", "clear": "api",
+    "annotate_many": "api", "check": "api", "check_many": "api", "open_run": "api",
     "Config": "config", "preset": "config",
     "ConfigError": "errors", "RunError": "errors", "TrackerHealthError": "errors",
     "Evidence": "evidence", "Need": "evidence", "Part": "evidence", "Series": "evidence",
@@ -52,6 +53,7 @@ __all__ = [
     "annotate_many",
     "check",
     "check_many",
+    "clear",
     "open_run",
     "preset",
     "worst",

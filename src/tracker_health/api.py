@@ -16,11 +16,16 @@ from tracker_health.engine import configured_probes, diagnose, needs_of
 from tracker_health.errors import RunNotFound, StoreRefused, described
 from tracker_health.evidence import RunRef
 from tracker_health.result import ErrorEntry, Report, ToolInfo
-from tracker_health.stores.base import TrackedRun
+from tracker_health.stores.base import Cleared, TrackedRun
 from tracker_health.text import printable, without_userinfo
 from tracker_health.verdict import Verdict
 
-_MLFLOW_RUN = re.compile(r"(?:mlflow:|runs:/)?([A-Za-z0-9_-]{1,250})/?")
+_MLFLOW_RUN = re.compile(r"(?:mlflow:|runs:/)?([A-Za-z0-9_-]{1,250})/?|runs:/([A-Za-z0-9_-]{1,250})/.*", re.DOTALL)
+# The run's page, or one of its tabs. What stands before the fragment is the server, a query aside.
+_MLFLOW_PAGE = re.compile(
+    r"((?i:https?)://[^#?\s]+?)/(?:\?[^#\s]*)?#/experiments/[^/?#\s]+/runs/([A-Za-z0-9_-]{1,250})(?:[/?].*)?"
+)
+_WANDB = re.compile(r"wandb:.*|https?://([^/?#]*@)?(\w[\w-]*\.)*wandb\.(ai|io)([:/?#].*)?", re.IGNORECASE | re.DOTALL)
 
 Status = Literal["checked", "written", "unchanged", "dry-run", "failed"]
 
@@ -52,7 +57,8 @@ class Outcome:
 
 
 def open_run(run: str | Path, *, tracking_uri: str | None = None) -> TrackedRun:
-    """The run of a path that exists, or of an MLflow run id (``ID``, ``mlflow:ID``, ``runs:/ID``).
+    """The run of a path that exists, of an MLflow run id (``ID``, ``mlflow:ID``, ``runs:/ID``, of which a path of
+    artifacts behind it is ignored), or of the address of a run's page in MLflow, which names the server as well.
 
     Raises:
         RunNotFound: there is no such folder or run.
@@ -61,8 +67,16 @@ def open_run(run: str | Path, *, tracking_uri: str | None = None) -> TrackedRun:
     text = str(run)
     if _is_there(text):
         from tracker_health.stores.directory import DirectoryRun
+        from tracker_health.stores.mlflow_folder import open_run_folder
 
-        return DirectoryRun(run)
+        return open_run_folder(run) or DirectoryRun(run)
+    if _WANDB.fullmatch(text):
+        hint = "until then: a folder with the run's checkpoints and logs"
+        raise RunNotFound(f"{printable(without_userinfo(text))}: runs of Weights & Biases are not read yet", hint)
+    if isinstance(run, str) and (page := _MLFLOW_PAGE.fullmatch(text)):
+        from tracker_health.stores.mlflow import open_mlflow_run
+
+        return open_mlflow_run(page.group(2), page.group(1))
     if (shown := without_userinfo(text)) != text or "://" in text:
         hint = "give the run id, and the server as --tracking-uri"
         raise RunNotFound(f"{printable(shown)}: URLs are not read yet", hint)
@@ -74,7 +88,7 @@ def open_run(run: str | Path, *, tracking_uri: str | None = None) -> TrackedRun:
         raise RunNotFound(f"{printable(text)} is neither a folder here nor an MLflow run id", hint)
     from tracker_health.stores.mlflow import open_mlflow_run
 
-    return open_mlflow_run(match.group(1), tracking_uri)
+    return open_mlflow_run(match.group(1) or match.group(2), tracking_uri)
 
 
 def check(run: str | Path, *, config: Config | str = "default", tracking_uri: str | None = None) -> Report:
@@ -169,6 +183,16 @@ def annotate_many(
             yield _failed(run, error, settings)
 
 
+def clear(run: str | Path, *, tracking_uri: str | None = None) -> Cleared:
+    """Take everything that ``annotate`` wrote off a run again, and nothing else.
+
+    Raises:
+        RunError: the run cannot be found, or not be written to.
+    """
+    with closing(open_run(run, tracking_uri=tracking_uri)) as opened:
+        return opened.clear()
+
+
 def _shown(run: str | Path) -> str:
     return without_userinfo(str(run))
 
@@ -203,7 +227,8 @@ def _judged(run: TrackedRun, config: Config, fingerprint: str | None = None) -> 
 
 def _failed(run: str | Path, error: Exception, config: Config) -> Outcome:
     text, shown = str(run), _shown(run)
-    store = "mlflow" if _MLFLOW_RUN.fullmatch(text) and not _is_there(text) else "directory"
+    named = _MLFLOW_RUN.fullmatch(text) or _MLFLOW_PAGE.fullmatch(text)
+    store = "mlflow" if named and not _is_there(text) else "directory"
     report = _failure(RunRef(store=store, id=shown, name=shown), error, _tool(config))
     return Outcome(run=shown, status="failed", report=report, error=error)
 

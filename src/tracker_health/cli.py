@@ -15,11 +15,12 @@ import click
 
 from tracker_health._version import __version__
 from tracker_health.errors import ConfigError, TrackerHealthError, described
-from tracker_health.text import count, printable
+from tracker_health.text import count, listing, printable, without_userinfo
 
 if TYPE_CHECKING:
     from tracker_health.api import Outcome
     from tracker_health.config import Config
+    from tracker_health.stores.base import Cleared
 
 EXIT_DONE, EXIT_VERDICT, EXIT_USAGE, EXIT_RUN, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
 _BRIEF_ABOVE = 5
@@ -125,6 +126,40 @@ def annotate(runs: tuple[str, ...], tracking_uri: str | None, dry_run: bool, for
     config, listed = _config(choices), _listed(runs)
     outcomes = annotate_many(listed, config=config, tracking_uri=tracking_uri, dry_run=dry_run, force=force)
     _finish(outcomes, choices, total=len(listed), writes=not dry_run)
+
+
+@cli.command()
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True)
+@click.option("--tracking-uri", metavar="URI", help="The MLflow store of run ids; by default MLflow's own choice.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+@click.option("-v", "--verbose", is_flag=True, callback=_note_verbose, help="Tracebacks.")
+def clear(runs: tuple[str, ...], tracking_uri: str | None, quiet: bool, verbose: bool) -> None:
+    """Take everything of ours off runs again, and nothing else.
+
+    What a tracker cannot delete is hidden: an MLflow metric gets a last value of NaN, which takes it off the run's page
+    and out of filters.
+    """
+    from tracker_health.api import clear as clear_run
+
+    code = EXIT_DONE
+    for run in _listed(runs):
+        try:
+            cleared = clear_run(run, tracking_uri=tracking_uri)
+        except Exception as error:  # noqa: BLE001  one bad run never stops the others
+            _say_failure(error, about=f"{without_userinfo(run)}: ", verbose=verbose)
+            code = EXIT_RUN
+            continue
+        if not quiet:
+            click.echo(f"{printable(without_userinfo(run))}: {_came_to(cleared)}")
+    sys.exit(code)
+
+
+def _came_to(cleared: Cleared) -> str:
+    if not cleared.found:
+        return "nothing of ours on it"
+    hidden = f"; hidden, as they cannot be deleted: {listing(list(cleared.hidden), 20)}" if cleared.hidden else ""
+    kept = f"; could not be deleted: {listing(list(cleared.kept), 20)}" if cleared.kept else ""
+    return f"cleared{hidden}{kept}"
 
 
 @cli.command()

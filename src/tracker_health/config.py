@@ -5,14 +5,42 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from typing import Any
 
 from tracker_health.errors import ConfigError
 from tracker_health.roles import DEFAULT_PATTERNS, assign, normal_form
 
 ORIGINAL_RULES = frozenset({"LOS101", "OPT101"})
 """The two rules of the preset ``dlm``; elsewhere they measure without a vote."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Override:
+    """Other settings for some runs only.
+
+    ``match``: ``experiment:PATTERN``, ``project:PATTERN`` or ``tag:NAME=PATTERN``, in which ``*``, ``?`` and ``[...]``
+    are wildcards and case counts. ``changes``: as for ``changed``.
+    """
+
+    match: str
+    changes: Mapping[str, Any]
+
+    def applies(self, traits: Mapping[str, str]) -> bool:
+        """Whether a run with these traits (see ``Config.for_run``) is meant."""
+        trait, pattern = self.trait_and_pattern
+        return trait in traits and fnmatchcase(traits[trait], pattern)
+
+    @property
+    def trait_and_pattern(self) -> tuple[str, str]:
+        """The trait that is looked at, and what it must look like."""
+        kind, _, rest = self.match.partition(":")
+        if kind != "tag":
+            return kind, rest
+        name, _, pattern = rest.partition("=")
+        return f"tag:{name}", pattern
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +52,7 @@ class Config:
     of the rules to run, or not to run. ``thresholds``: by rule name, then threshold name. ``roles``: by role, the
     name patterns that have it. ``demote_low_confidence``: a fail that its rule is not sure of becomes a warn.
     ``checkpoint``: path, relative to the run, of the checkpoint to judge. ``max_download``: bytes.
+    ``overrides``: what differs for some runs; they do nothing until ``for_run``, and the last that applies wins.
     """
 
     preset: str = "default"
@@ -37,6 +66,18 @@ class Config:
     roles: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: DEFAULT_PATTERNS)
     checkpoint: str | None = None
     max_download: int = 2 * 10**9
+    overrides: tuple[Override, ...] = ()
+
+    def for_run(self, traits: Mapping[str, str]) -> Config:
+        """The configuration by which one run is judged, without overrides: that one's ``digest`` counts.
+
+        ``traits``: what is known of the run: ``experiment`` and ``project`` are names, ``tag:NAME`` is a tag's value.
+        """
+        config = replace(self, overrides=())
+        for override in self.overrides:
+            if override.applies(traits):
+                config = changed(config, override.changes)
+        return config
 
     def runs(self, code: str, name: str) -> bool:
         """Whether a rule runs at all."""
@@ -82,6 +123,12 @@ PRESETS: Mapping[str, Config] = {
 }
 
 
+PRESET_FIELDS = ("preset", "votes", "preview_votes", "measure_only", "demote_low_confidence")
+"""What a preset decides."""
+
+_PLAIN_KEYS = frozenset({"select", "ignore", "checkpoint", "max_download"})
+
+
 def preset(name: str) -> Config:
     """The configuration of that name.
 
@@ -92,6 +139,40 @@ def preset(name: str) -> Config:
         return PRESETS[name]
     except KeyError:
         raise ConfigError(f"there is no preset {name!r}", did_you_mean(name, PRESETS)) from None
+
+
+def changed(config: Config, changes: Mapping[str, Any]) -> Config:
+    """A configuration with other values, by the keys of a configuration file: ``preset`` (a name), ``select`` and
+    ``ignore`` (frozensets), ``checkpoint``, ``max_download`` (bytes), ``probes.NAME.THRESHOLD`` (a number) and
+    ``roles.ROLE`` (a tuple of patterns). A preset takes the place of the one before and leaves all other values alone.
+
+    Raises:
+        ConfigError: there is no such preset or role.
+    """
+    plain = {key: value for key, value in changes.items() if key in _PLAIN_KEYS}
+    if "preset" in changes:
+        base = preset(changes["preset"])
+        plain |= {name: getattr(base, name) for name in PRESET_FIELDS}
+    thresholds = {name: dict(values) for name, values in config.thresholds.items()}
+    roles = dict(config.roles)
+    for key, value in changes.items():
+        section, _, name = key.partition(".")
+        if section == "probes":
+            probe, _, threshold = name.partition(".")
+            thresholds.setdefault(probe, {})[threshold] = value
+        elif section == "roles":
+            if name not in roles:
+                raise ConfigError(f"there is no role {name!r}", did_you_mean(name, roles))
+            roles[name] = value
+    return replace(config, **plain, thresholds=thresholds, roles=_arranged(roles))
+
+
+def _arranged(roles: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    """The first role that matches a name has it, so those that were changed come first. The order follows from the
+    patterns alone: the digest, which knows no order, stays true, and the order of settings decides nothing.
+    """
+    known = [*(role for role in DEFAULT_PATTERNS if role in roles), *(role for role in roles if role not in DEFAULT_PATTERNS)]
+    return {role: roles[role] for role in sorted(known, key=lambda role: roles[role] == DEFAULT_PATTERNS.get(role))}
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
 import urllib.request
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -37,7 +41,47 @@ def sqlite_uri(tmp_path_factory, _no_telemetry):
 @pytest.fixture(scope="session")
 def server_uri(tmp_path_factory, _no_telemetry):
     """A server on this machine that keeps the artifacts for its clients."""
-    folder = tmp_path_factory.mktemp("server")
+    yield from _server(tmp_path_factory.mktemp("server"))
+
+
+@pytest.fixture(scope="session")
+def auth_server_uri(tmp_path_factory, _no_telemetry):
+    """A server that asks for passwords: ``admin`` may do everything, ``reader`` may read."""
+    folder = tmp_path_factory.mktemp("auth")
+    users = f"sqlite:///{folder / 'users.db'}"
+    settings = f"[mlflow]\ndefault_permission = READ\ndatabase_uri = {users}\nadmin_username = admin\nadmin_password = {ADMIN_PASSWORD}\n"
+    settings += "authorization_function = mlflow.server.auth:authenticate_request_basic_auth\n"
+    (folder / "auth.ini").write_text(settings)
+    environment = {
+        "MLFLOW_AUTH_CONFIG_PATH": str(folder / "auth.ini"),
+        "MLFLOW_FLASK_SERVER_SECRET_KEY": "of the tests",
+    }
+    for uri in _server(folder, ["--app-name", "basic-auth"], environment):
+        user = json.dumps({"username": "reader", "password": READER_PASSWORD}).encode()
+        request = urllib.request.Request(
+            f"{uri}/api/2.0/mlflow/users/create", user, {"Content-Type": "application/json"}
+        )
+        token = base64.b64encode(f"admin:{ADMIN_PASSWORD}".encode()).decode()
+        request.add_header("Authorization", f"Basic {token}")
+        with urllib.request.urlopen(request, timeout=30):
+            _make_passwords_cheap(folder / "users.db")
+        yield uri
+
+
+def _make_passwords_cheap(users):
+    """Hash the same passwords with one round: the server checks them at each request, and means it to be slow."""
+    from werkzeug.security import generate_password_hash
+
+    with closing(sqlite3.connect(users)) as database, database:
+        for name, password in (("admin", ADMIN_PASSWORD), ("reader", READER_PASSWORD)):
+            cheap = generate_password_hash(password, method="pbkdf2:sha256:1")
+            database.execute("UPDATE users SET password_hash = ? WHERE username = ?", (cheap, name))
+
+
+ADMIN_PASSWORD, READER_PASSWORD = "for the tests only", "also for the tests only"
+
+
+def _server(folder, options=(), environment=None):
     port = free_port()
     command = [sys.executable, "-m", "mlflow", "server", "--workers", "1", "--host", "127.0.0.1", "--port", str(port)]
     command += [
@@ -46,9 +90,12 @@ def server_uri(tmp_path_factory, _no_telemetry):
         "--artifacts-destination",
         str(folder / "a"),
     ]
+    # A quicker start without jobs.
+    environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"} | (environment or {})
     with Path(folder, "log").open("wb") as log:
-        environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}  # a quicker start
-        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, env=environment, start_new_session=True)
+        process = subprocess.Popen(
+            [*command, *options], stdout=log, stderr=log, cwd=folder, env=environment, start_new_session=True
+        )
     try:
         _wait_until_up(process, port, folder / "log")
         yield f"http://127.0.0.1:{port}"

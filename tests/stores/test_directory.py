@@ -269,6 +269,7 @@ def test_an_annotation_is_written_and_recorded(run):
         "digest": ANNOTATIONS.digest,
         "tags": {"codes": "LOS003"},
         "metrics": {"severity": 1.0},
+        "note": ANNOTATIONS.note,
         "files": ["page.html", "report.json"],
     }
 

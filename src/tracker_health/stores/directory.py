@@ -120,6 +120,7 @@ class DirectoryRun:
             "digest": annotations.digest,
             "tags": dict(annotations.tags),
             "metrics": dict(annotations.metrics),
+            "note": annotations.note,
             "files": sorted(annotations.files),
         }
         owned = set(_file_names(earlier))

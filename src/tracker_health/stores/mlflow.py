@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -15,12 +15,12 @@ import numpy as np
 
 from tracker_health.annotations import Annotations
 from tracker_health.errors import RunError, StoreRefused, WriteError
-from tracker_health.evidence import Evidence, IntArray, Request, RunRef, Series, StepUnit
+from tracker_health.evidence import Evidence, FloatArray, IntArray, Request, RunRef, Series, StepUnit
 from tracker_health.roles import OBJECTIVE_LOSS, OWN_PREFIXES
 from tracker_health.stores.base import Cleared, Recorded
 from tracker_health.stores.files import relevant_files
 from tracker_health.stores.mlflow_artifacts import ArtifactTree
-from tracker_health.stores.mlflow_connection import connect, shown, translated
+from tracker_health.stores.mlflow_connection import connect, moved, shown, translated
 from tracker_health.stores.mlflow_writer import DIGEST_TAG, VERDICT_TAG, MlflowWriter, is_annotated, latest_points
 from tracker_health.stores.tree import FileEvidence
 from tracker_health.text import printable
@@ -29,7 +29,9 @@ from tracker_health.verdict import Verdict
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-_LOSSES = frozenset({"train_loss", "val_loss", OBJECTIVE_LOSS})
+LOSSES = frozenset({"train_loss", "val_loss", OBJECTIVE_LOSS})
+"""A run that has one of these among its metrics needs no logs from elsewhere."""
+
 _NO_RUN = frozenset({"RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"})
 # SQL and REST stores keep an infinity as the largest double.
 _INFINITE = 1.79e308
@@ -55,7 +57,7 @@ def open_mlflow_run(run_id: str, tracking_uri: str | None = None) -> MlflowRun:
 
 def _fetched(client: MlflowClient, uri: str, run_id: str) -> Any:
     with translated(f"MLflow run {printable(run_id, 80)}", uri, absent=_NO_RUN):
-        return client.get_run(run_id)
+        return moved(client.get_run(run_id), uri)
 
 
 class MlflowRun:
@@ -92,7 +94,7 @@ class MlflowRun:
         """What the request needs: only those metric histories, and artifacts only if they can add to it."""
         roles = request.select_names(self._names)
         series = [self._history(name, roles[name]) for name in self._names if name in roles]
-        logs = _LOSSES.isdisjoint(roles.values())
+        logs = LOSSES.isdisjoint(roles.values())
         found = self._artifacts.evidence(request, logs=logs) if self._needs_files(request) else FileEvidence()
         info = found.info(self._run.info.status)
         return Evidence(
@@ -171,24 +173,16 @@ class MlflowRun:
         return sorted(name for name in self._latest if _is_theirs(name))
 
     def _needs_files(self, request: Request) -> bool:
-        return bool(request.parts) or _LOSSES.isdisjoint(request.select_names(self._names).values())
+        return bool(request.parts) or LOSSES.isdisjoint(request.select_names(self._names).values())
 
     def _history(self, name: str, role: str) -> Series:
         with translated(f"the history of the metric {printable(name)} could not be read", self._uri):
             points = self._client.get_metric_history(self._run.info.run_id, name)
         steps = np.array([point.step for point in points], dtype=np.int64)
-        values = np.array([_value(point.value) for point in points], dtype=np.float64)
+        values = np.array([point.value for point in points], dtype=np.float64)
         times = np.array([point.timestamp for point in points], dtype=np.float64) / 1000
-        unit = StepUnit.OPTIMIZER_STEP if self._is_hf_trainer else StepUnit.UNKNOWN
-        if _has_no_steps(steps):
-            order = np.argsort(times, kind="stable")
-            steps, values, times = np.arange(len(order), dtype=np.int64), values[order], times[order]
-            unit = StepUnit.LOG_CALL
-        return Series(name=name, role=role, source="MLflow", steps=steps, values=values, times=times, step_unit=unit)
-
-    @property
-    def _is_hf_trainer(self) -> bool:
-        return _HF_METRIC in self._latest or self._run.data.params.keys() >= _HF_PARAMS
+        hf = is_hf_trainer(self._latest, self._run.data.params)
+        return history_series(name, role, steps, values, times, source="MLflow", hf=hf)
 
     def _why_no_metrics(self) -> Mapping[str, str]:
         info = self._run.info
@@ -198,6 +192,24 @@ class MlflowRun:
             if not self._names and self._client.search_runs([info.experiment_id], below, max_results=1):
                 return {"train_loss": "parent run: it has no metrics of its own"}
         return {}
+
+
+def history_series(
+    name: str, role: str, steps: IntArray, values: FloatArray, times: FloatArray, *, source: str, hf: bool
+) -> Series:
+    """A metric's points as a series. ``hf``: the HF Trainer logged them."""
+    values = np.where(np.abs(values) >= _INFINITE, np.copysign(np.inf, values), values)
+    unit = StepUnit.OPTIMIZER_STEP if hf else StepUnit.UNKNOWN
+    if _has_no_steps(steps):
+        order = np.argsort(times, kind="stable")
+        steps, values, times = np.arange(len(order), dtype=np.int64), values[order], times[order]
+        unit = StepUnit.LOG_CALL
+    return Series(name=name, role=role, source=source, steps=steps, values=values, times=times, step_unit=unit)
+
+
+def is_hf_trainer(metrics: Container[str], params: Mapping[str, str]) -> bool:
+    """Whether metrics and params are those that the HF Trainer's callback logs."""
+    return _HF_METRIC in metrics or params.keys() >= _HF_PARAMS
 
 
 def _is_theirs(name: str) -> bool:

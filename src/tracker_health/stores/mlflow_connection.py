@@ -6,14 +6,16 @@ Its errors become one line each, without user names, passwords and tokens.
 from __future__ import annotations
 
 import logging
+import os
 import re
 import threading
 import time
+import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from tracker_health.errors import (
@@ -52,6 +54,12 @@ _REASONS = (
     (r"remote end closed|connection aborted|connection reset", "it closed the connection"),
 )
 
+TRASH_FOLDER = ".trash"
+"""Where a file store keeps what was deleted."""
+
+_ALLOW = "MLFLOW_ALLOW_FILE_STORE"
+_environment = threading.Lock()
+
 _answered: dict[str, float] = {}
 _current_databases: set[str] = set()
 
@@ -72,9 +80,10 @@ def connect(tracking_uri: str | None) -> tuple[MlflowClient, str]:
         _reach(uri)
     elif scheme.startswith(_DATABASES):
         uri = _existing_database(uri)
-    elif scheme in ("", "file") or len(scheme) == 1:  # one letter: a Windows drive
-        _require_folder(uri)
-    with translated("the MLflow store cannot be opened", uri):
+    elif folder := _folder_of(uri):
+        _require_folder(folder, uri)
+    allowed = _folders_allowed() if _folder_of(uri) else nullcontext()
+    with translated("the MLflow store cannot be opened", uri), allowed:
         return mlflow.MlflowClient(tracking_uri=uri), uri
 
 
@@ -132,9 +141,6 @@ def _translation(error: Exception, doing: str, uri: str, otherwise: type[RunErro
         return StoreRefused(f"{what}: no permission", _CREDENTIALS_HINT)
     if code in absent:
         return RunNotFound(f"{what}: there is no such run", "check the run id and the tracking URI")
-    if "MLFLOW_ALLOW_FILE_STORE" in str(error):
-        hint = "set MLFLOW_ALLOW_FILE_STORE=true, or migrate it: mlflow migrate-filestore"
-        return StoreUnavailable(f"{what}: this MLflow opens folders of runs only when told to", hint)
     if code == "ENDPOINT_NOT_FOUND" or "valid JSON" in str(error):
         return StoreUnavailable(f"{what}: it does not answer as an MLflow server", _URI_HINT)
     if _REFUSED_WRITE.search(_first_words(error)):
@@ -194,7 +200,7 @@ def _reach(uri: str) -> None:
     _answered[uri] = time.monotonic()
 
 
-# Databases and folders
+# Databases
 
 
 def _existing_database(uri: str) -> str:
@@ -225,16 +231,71 @@ def _require_file(path: Path, uri: str) -> None:
         return
     hint = _URI_HINT
     if Path("mlruns").is_dir():
-        hint = "there is a folder mlruns here: try --tracking-uri mlruns with MLFLOW_ALLOW_FILE_STORE=true"
+        hint = "there is a folder mlruns here: try --tracking-uri mlruns"
     raise RunNotFound(f"there is no MLflow database {shown(uri)}", hint)
 
 
-def _require_folder(uri: str) -> None:
-    path = Path(unquote(re.sub(r"^file:(//(localhost)?(?=/))?", "", uri)))
-    if path.is_dir():
-        return
+# Folders of runs: MLflow's file store
+
+
+def moved(run: Any, uri: str) -> Any:
+    """The run of a file store, with its artifacts where they are.
+
+    Its record says where they were when it was logged, which is nowhere in a folder that was copied from another
+    machine or moved since.
+    """
+    root = _folder_of(uri)
+    if root is None or not run.info.artifact_uri:
+        return run
+    stated = _folder_of(run.info.artifact_uri)
+    if stated is None or stated.parent.is_dir():
+        return run
+    for place in (root, root / TRASH_FOLDER):
+        here = place / run.info.experiment_id / run.info.run_id
+        if here.is_dir():
+            run.info._artifact_uri = str(here.resolve() / "artifacts")  # noqa: SLF001 - there is no other way
+    return run
+
+
+def _folder_of(uri: str) -> Path | None:
+    """The folder that a URI or path names; None for the URI of anything else."""
+    scheme = uri.partition(":")[0].lower() if ":" in uri else ""
+    if scheme not in ("", "file") and len(scheme) != 1:  # one letter: a Windows drive
+        return None
+    local = re.sub(r"^file:(//(localhost)?(?=/))?", "", uri, flags=re.IGNORECASE)
+    return Path(local if local == uri else unquote(local))
+
+
+def _require_folder(path: Path, uri: str) -> None:
+    try:
+        if path.is_dir():
+            # MLflow would make a store of any folder.
+            if (path / TRASH_FOLDER).is_dir() or any((entry / "meta.yaml").is_file() for entry in path.iterdir()):
+                return
+            raise RunNotFound(f"the folder {shown(uri)} is no MLflow store: it holds no experiments", _URI_HINT)
+    except PermissionError:
+        raise StoreRefused(f"the folder {shown(uri)}: no permission to look into it") from None
     hint = f"for a database file: sqlite:///{shown(uri)}" if path.is_file() else _URI_HINT
     raise RunNotFound(f"there is no MLflow folder {shown(uri)}", hint)
+
+
+@contextmanager
+def _folders_allowed() -> Iterator[None]:
+    """Let MLflow open a file store, which newer versions refuse and older ones warn of.
+
+    It asks the environment, and only when it makes its object for a store, which it keeps.
+    """
+    with _environment, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*(file ?system|file store)", category=FutureWarning)
+        before = os.environ.get(_ALLOW)
+        os.environ[_ALLOW] = "true"
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ[_ALLOW]
+            else:
+                os.environ[_ALLOW] = before
 
 
 def _require_current_schema(uri: str) -> None:

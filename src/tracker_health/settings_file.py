@@ -1,0 +1,191 @@
+"""Configuration files: where they are looked for, and their tables with the line of every key.
+
+Nothing is known here of which keys there are. Folders and files may be anybody's: sizes are bounded, and whatever a
+file holds, reading it ends in tables or in one ConfigError.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tracker_health.errors import ConfigError
+from tracker_health.text import printable
+
+FILE = "tracker-health.toml"
+PYPROJECT = "pyproject.toml"
+TABLE = ("tool", "tracker-health")
+
+_MAX_BYTES = 2**20
+_BARE_OR_QUOTED = r"""(?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*')"""
+_DOTTED = rf"{_BARE_OR_QUOTED}(?:[ \t]*\.[ \t]*{_BARE_OR_QUOTED})*"
+_HEADER = re.compile(rf"[ \t]*(\[\[?)[ \t]*({_DOTTED})[ \t]*\]")
+_KEY = re.compile(rf"[ \t]*({_DOTTED})[ \t]*=")
+
+Path_ = tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Document:
+    """The table of a file that is ours. ``shown``: the file's name for messages. ``lines``: by the path of a key."""
+
+    shown: str
+    table: Mapping[str, Any]
+    lines: Mapping[Path_, int]
+
+    def where(self, path: Path_) -> str:
+        """``FILE:LINE`` of a key, or of the innermost table around it whose line is known."""
+        for length in range(len(path), 0, -1):
+            if path[:length] in self.lines:
+                return f"{self.shown}:{self.lines[path[:length]]}"
+        return self.shown
+
+
+def documents(config_file: str | None, folder: Path | None, home: Path) -> list[Document]:
+    """What configuration files say, the strongest first: ``config_file`` alone if given, else the nearest
+    ``tracker-health.toml`` and the nearest ``pyproject.toml`` with a table of ours, from ``folder`` upwards.
+
+    Raises:
+        ConfigError: a file cannot be read, or is no TOML.
+    """
+    if config_file is not None:
+        path = Path(config_file)
+        return [_document(path, _content(path), config_file, TABLE if path.name == PYPROJECT else ())]
+    if folder is None:
+        return []
+    folders = list(_upwards(folder, home))
+    own = next((path for path in _named(FILE, folders)), None)
+    found = [] if own is None else [_document(own, _content(own), _shown(own, folder), ())]
+    for path in _named(PYPROJECT, folders):
+        if (content := _pyproject(path)) is not None:
+            document = _document(path, content, _shown(path, folder), TABLE)
+            if document.table:
+                return [*found, document]
+    return found
+
+
+def _upwards(folder: Path, home: Path) -> Iterator[Path]:
+    """The folder and those above it, up to the root of its repository or the home folder."""
+    for one in (folder, *folder.parents):
+        # What lies in /tmp above us may be anybody's, and a configuration can name a server to send credentials to.
+        if one != folder and _is_shared(one):
+            return
+        yield one
+        if one == home or os.path.lexists(one / ".git"):
+            return
+
+
+def _is_shared(folder: Path) -> bool:
+    try:
+        mode = folder.stat().st_mode
+    except OSError:
+        return True
+    return bool(mode & stat.S_ISVTX and mode & stat.S_IWOTH)
+
+
+def _named(name: str, folders: list[Path]) -> Iterator[Path]:
+    # Not Path.is_file, which raises where a folder may not be looked into.
+    return (folder / name for folder in folders if os.path.isfile(folder / name))  # noqa: PTH113
+
+
+def _shown(path: Path, folder: Path) -> str:
+    return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
+
+
+def _content(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            content = file.read(_MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise ConfigError(f"there is no configuration file {printable(path)}") from None
+    except (OSError, ValueError) as error:  # ValueError: a null byte in the name
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ConfigError(f"{printable(path)}: the configuration cannot be read: {reason}") from error
+    if len(content) > _MAX_BYTES:
+        raise ConfigError(f"{printable(path)}: larger than {_MAX_BYTES} bytes, this is no configuration")
+    return content
+
+
+def _pyproject(path: Path) -> bytes | None:
+    """The content of a file that is somebody else's, if it mentions us at all: else it is not even parsed."""
+    try:
+        with path.open("rb") as file:
+            mentioned = TABLE[-1].encode() in file.read(_MAX_BYTES)
+    except OSError:
+        return None
+    return _content(path) if mentioned else None
+
+
+def _document(path: Path, content: bytes, shown: str, table: Path_) -> Document:
+    shown = printable(shown)
+    text = _decoded(content, shown)
+    found: Any = _parsed(text, shown)
+    for key in table:
+        found = found.get(key, {}) if isinstance(found, dict) else {}
+    if not isinstance(found, dict):
+        raise ConfigError(f"{shown}: {'.'.join(table)} must be a table")
+    if table and not found and path.name != shown:
+        return Document(shown=shown, table={}, lines={})
+    return Document(shown=shown, table=found, lines=_lines(text, table))
+
+
+def _decoded(content: bytes, shown: str) -> str:
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ConfigError(f"{shown}:{line}: broken TOML: this is no UTF-8 text") from None
+
+
+def _parsed(text: str, shown: str) -> dict[str, Any]:
+    import tomllib  # only where there is a file
+
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ConfigError(f"{shown}: nested too deeply, this is no configuration") from None
+    except ValueError as error:  # a TOMLDecodeError, or a number of thousands of digits
+        place = re.search(r" \(at (?:line (\d+), column \d+|end of document)\)$", str(error))
+        reason = printable(str(error)[: place.start()] if place else error)
+        line = (place.group(1) or str(text.count("\n") + 1)) if place else ""
+        raise ConfigError(f"{shown}{line and f':{line}'}: broken TOML: {reason}") from None
+
+
+def _lines(text: str, table: Path_) -> dict[Path_, int]:
+    """The line of every key and table header of ours, by its path in our table; the n-th table of an array has its
+    number in the path. Found line by line, so that a line of a multi-line string can pass for a key: a wrong line
+    number is all that can come of it.
+    """
+    lines: dict[Path_, int] = {}
+    arrays: dict[Path_, int] = {}
+    prefix: Path_ = ()
+    for number, line in enumerate(text.split("\n"), start=1):
+        if header := _HEADER.match(line):
+            path = _keys(header.group(2))
+            if header.group(1) == "[[":
+                arrays[path] = arrays.get(path, -1) + 1
+            prefix = _numbered(path, arrays)
+            path = prefix
+        elif key := _KEY.match(line):
+            path = prefix + _keys(key.group(1))
+        else:
+            continue
+        if path[: len(table)] == table:
+            lines.setdefault(path[len(table) :], number)
+    return lines
+
+
+def _numbered(path: Path_, arrays: Mapping[Path_, int]) -> Path_:
+    for length in range(1, min(len(path), len(TABLE) + 1) + 1):
+        if path[:length] in arrays:
+            return (*path[:length], str(arrays[path[:length]]), *path[length:])
+    return path
+
+
+def _keys(dotted: str) -> Path_:
+    return tuple(part.strip("\"'") for part in re.findall(_BARE_OR_QUOTED, dotted))

@@ -1,0 +1,154 @@
+"""Runs given as a folder of an MLflow file store: in their store through MLflow, alone as a folder like any other."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+
+from tracker_health.errors import ReadError
+from tracker_health.evidence import Evidence, Problem, Request, RunRef, Series
+from tracker_health.readers.mlflow_folder import (
+    META_FILE,
+    metric_files,
+    read_meta,
+    read_points,
+    read_texts,
+    run_id_of,
+    status_of,
+)
+from tracker_health.roles import OWN_PREFIXES
+from tracker_health.stores.base import TrackedRun
+from tracker_health.stores.directory import DirectoryRun
+from tracker_health.stores.files import read_files
+from tracker_health.stores.mlflow import LOSSES, history_series, is_hf_trainer, open_mlflow_run
+from tracker_health.stores.mlflow_connection import TRASH_FOLDER
+from tracker_health.stores.tree import FileEvidence, RunFile
+from tracker_health.text import count, printable
+
+_ARTIFACTS = "artifacts/"
+_HISTORIES = ("train_loss", "val_loss", "objective_loss")
+
+
+def open_run_folder(folder: str | Path) -> TrackedRun | None:
+    """The run whose folder this is; None where it is none of an MLflow file store.
+
+    Raises:
+        RunError: its store refuses.
+    """
+    meta = read_meta(Path(folder))
+    run_id = run_id_of(meta)
+    if meta is None or not run_id:
+        return None
+    store = store_of(Path(folder), run_id, meta.get("experiment_id", ""))
+    if store is None:
+        return LoneMlflowRun(folder, meta)
+    return open_mlflow_run(run_id, str(store))
+
+
+def store_of(folder: Path, run_id: str, experiment_id: str) -> Path | None:
+    """The root of the file store in which MLflow finds this run here, None where there is none."""
+    place = folder.resolve()
+    experiment = place.parent
+    if (place.name, experiment.name) != (run_id, experiment_id) or run_id_of(read_meta(experiment)):
+        return None
+    if not (experiment / META_FILE).is_file():
+        return None
+    root = experiment.parent
+    return root.parent if root.name == TRASH_FOLDER else root
+
+
+class LoneMlflowRun(DirectoryRun):
+    """A run's folder that was copied out of its file store. The verdict goes into its ``health/`` folder."""
+
+    def __init__(self, folder: str | Path, meta: Mapping[str, str]) -> None:
+        super().__init__(folder)
+        self._meta = meta
+
+    @property
+    def ref(self) -> RunRef:
+        name = self._meta.get("run_name") or self._tags.get("mlflow.runName") or run_id_of(self._meta)
+        return replace(super().ref, name=printable(name))
+
+    @cached_property
+    def files(self) -> tuple[RunFile, ...]:
+        """The artifacts: what else lies in the folder is the store's."""
+        return tuple(file for file in super().files if file.path.startswith(_ARTIFACTS))
+
+    def fingerprint(self, request: Request) -> str:
+        sizes = [[name, path.stat().st_size] for name, path in self._theirs.items()]
+        content = [super().fingerprint(request), self._meta.get("status"), self._meta.get("end_time"), sizes]
+        return hashlib.sha256(json.dumps(content).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+    def read(self, request: Request) -> Evidence:
+        roles = request.select_names(self._theirs)
+        problems: list[Problem] = []
+        series = [one for name in self._theirs if name in roles for one in self._series(name, roles[name], problems)]
+        logs = LOSSES.isdisjoint(roles.values())
+        found = read_files(self, request, logs=logs) if request.parts or logs else FileEvidence()
+        info = found.info(status_of(self._meta))
+        return Evidence(
+            run=self.ref,
+            info=replace(
+                info,
+                params={**info.params, **self._params},
+                metric_names=tuple(dict.fromkeys([*self._theirs, *info.metric_names])),
+            ),
+            series=(*series, *found.series),
+            optimizer=found.optimizer,
+            weights=found.weights,
+            dlm_step_log=found.dlm_step_log,
+            dlm_checkpoint=found.dlm_checkpoint,
+            problems=(*self._listing_problems, *problems, *found.problems),
+            missing=found.missing,
+        )
+
+    def _series(self, name: str, role: str, problems: list[Problem]) -> list[Series]:
+        source = f"metrics/{printable(name)}"
+        try:
+            points = read_points(self._theirs[name])
+        except (ReadError, OSError) as error:
+            found = FileEvidence()
+            found.cannot_read(source, error, [role])
+            problems += found.problems
+            return []
+        if points.bad_lines:
+            message = f"{count(points.bad_lines, 'line')} could not be read as time, value and step"
+            problems.append(Problem(source=source, message=message))
+        hf = is_hf_trainer(self._theirs, self._params)
+        return [history_series(name, role, points.steps, points.values, points.times, source=source, hf=hf)]
+
+    @cached_property
+    def _listed(self) -> tuple[dict[str, Path], tuple[Problem, ...]]:
+        try:
+            files = metric_files(self._folder)
+        except (ReadError, OSError) as error:
+            found = FileEvidence()
+            found.cannot_read("metrics", error, _HISTORIES)
+            return {}, tuple(found.problems)
+        return {name: path for name, path in files.items() if not name.startswith(OWN_PREFIXES)}, ()
+
+    @property
+    def _theirs(self) -> dict[str, Path]:
+        return self._listed[0]
+
+    @property
+    def _listing_problems(self) -> tuple[Problem, ...]:
+        return self._listed[1]
+
+    @cached_property
+    def _params(self) -> dict[str, str]:
+        return self._texts("params")
+
+    @cached_property
+    def _tags(self) -> dict[str, str]:
+        return self._texts("tags")
+
+    def _texts(self, kind: str) -> dict[str, str]:
+        try:
+            return read_texts(self._folder, kind)
+        except (ReadError, OSError):  # they only add to what the metrics say
+            return {}

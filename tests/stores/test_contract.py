@@ -1,0 +1,267 @@
+"""The conformance suite on every store: a folder, an MLflow database, an MLflow server, and one that asks for passwords."""
+
+import json
+import math
+import shutil
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tracker_health.errors import StoreRefused
+from tracker_health.stores import directory, mlflow_writer
+from tracker_health.stores.directory import DirectoryRun
+from tracker_health.stores.mlflow import open_mlflow_run
+from tracker_health.stores.mlflow_artifacts import ArtifactTree
+from tracker_health.testing.stores import StoreContract, View, calls_counted
+
+BLOCK = "<!-- tracker-health:begin -->"
+
+
+class DirectoryHarness:
+    """Runs as folders. A folder has no description: a file stands for it."""
+
+    def __init__(self, root):
+        self.root = root
+
+    def new_run(self, *, metrics, files, note=""):
+        run = Path(tempfile.mkdtemp(dir=self.root))
+        rows = [{"step": step, name: value} for name, points in metrics.items() for step, value in points]
+        (run / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        (run / "description.txt").write_text(note)
+        for path, content in files.items():
+            (run / path).parent.mkdir(parents=True, exist_ok=True)
+            (run / path).write_bytes(content)
+        return str(run)
+
+    def open(self, run):
+        return DirectoryRun(run)
+
+    def view(self, run, *, ours):
+        folder = Path(run)
+        files = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+        if not ours:
+            note = files.pop("description.txt", b"").decode()
+            return View(
+                note=note, files={path: content for path, content in files.items() if not path.startswith("health/")}
+            )
+        own = {path.removeprefix("health/"): content for path, content in files.items() if path.startswith("health/")}
+        if not own:
+            return View()
+        document = json.loads(own.pop("annotation.json"))
+        tags = {**document.get("tags", {}), "digest": document["digest"], "verdict": document.get("verdict", "")}
+        return View(tags=tags, metrics=document.get("metrics", {}), note=document.get("note", ""), files=own)
+
+    def unknown_run(self):
+        return str(self.root / "nowhere")
+
+    def add_point(self, run, metric, step, value):
+        with Path(run, "log.jsonl").open("a") as log:
+            log.write(json.dumps({"step": step, metric: value}) + "\n")
+
+    def delete(self, run):
+        shutil.rmtree(run)
+
+    @contextmanager
+    def before_write(self, action):
+        with calls_counted(action) as called, pytest.MonkeyPatch.context() as patch:
+            for owner, name in ((directory, "_replace"), (Path, "mkdir"), (Path, "unlink"), (Path, "rmdir")):
+                patch.setattr(owner, name, counted(getattr(owner, name), called))
+            yield
+
+    @contextmanager
+    def before_read(self, action):
+        with pytest.MonkeyPatch.context() as patch:
+            local = DirectoryRun.local
+            patch.setattr(DirectoryRun, "local", lambda run, file: action(file.path) or local(run, file))
+            yield
+
+    @contextmanager
+    def forbid_writing(self, run):
+        def refuse(_path, *_arguments, **_options):
+            raise PermissionError(13, "Permission denied")
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Path, "mkdir", refuse)
+            yield DirectoryRun(run)
+
+    def supports(self, ability):
+        return "a deleted folder is gone" if ability == "delete" else ""
+
+
+class MlflowHarness:
+    """Runs of an MLflow store, made and looked at with MLflow's own client."""
+
+    def __init__(self, uri, experiment="local", readonly_uri=None):
+        from mlflow import MlflowClient
+
+        self.uri = uri
+        self.readonly_uri = readonly_uri
+        self.client = MlflowClient(tracking_uri=uri)
+        found = self.client.get_experiment_by_name(experiment)
+        self.experiment = found.experiment_id if found else self.client.create_experiment(experiment)
+
+    def new_run(self, *, metrics, files, note=""):
+        from mlflow.entities import Metric
+
+        run = self.client.create_run(self.experiment, tags={"mlflow.note.content": note, "owner": "me"}).info.run_id
+        points = [
+            Metric(name, value, 1000 + step, step) for name, history in metrics.items() for step, value in history
+        ]
+        self.client.log_batch(run, metrics=points)
+        with tempfile.TemporaryDirectory() as folder:
+            for path, content in files.items():
+                Path(folder, path).parent.mkdir(parents=True, exist_ok=True)
+                Path(folder, path).write_bytes(content)
+            if files:
+                self.client.log_artifacts(run, folder)
+        self.client.set_terminated(run, end_time=5000)
+        return run
+
+    def open(self, run):
+        return open_mlflow_run(run, self.uri)
+
+    def view(self, run, *, ours):
+        found = self.client.get_run(run)
+        tags, note = dict(found.data.tags), found.data.tags.get("mlflow.note.content", "")
+        tags.pop("mlflow.note.content", None)
+        own_tags = {key.removeprefix("health."): tags.pop(key) for key in list(tags) if key.startswith("health.")}
+        metrics = dict(found.data.metrics)
+        own_metrics = {
+            name.removeprefix("health/"): metrics.pop(name) for name in list(metrics) if name.startswith("health/")
+        }
+        files = self._files(run)
+        own_files = {
+            path.removeprefix("health/"): files.pop(path) for path in list(files) if path.startswith("health/")
+        }
+        before, block, rest = note.partition(BLOCK)
+        if ours:
+            shown = {name: value for name, value in own_metrics.items() if not math.isnan(value)}
+            return View(tags=own_tags, metrics=shown, note=block + rest, files=own_files)
+        status = {"status": found.info.status, "end_time": str(found.info.end_time)}
+        return View(tags={**tags, **status}, metrics=metrics, note=before.removesuffix("\n\n"), files=files)
+
+    def _files(self, run):
+        with tempfile.TemporaryDirectory() as folder:
+            if not self.client.list_artifacts(run):
+                return {}
+            self.client.download_artifacts(run, "", folder)
+            return {
+                path.relative_to(folder).as_posix(): path.read_bytes()
+                for path in Path(folder).rglob("*")
+                if path.is_file()
+            }
+
+    def unknown_run(self):
+        return "0" * 32
+
+    def add_point(self, run, metric, step, value):
+        self.client.log_metric(run, metric, value, timestamp=9000, step=step)
+
+    def delete(self, run):
+        self.client.delete_run(run)
+
+    @contextmanager
+    def before_write(self, action):
+        from mlflow import MlflowClient
+
+        with calls_counted(action) as called, pytest.MonkeyPatch.context() as patch:
+            for name in ("log_batch", "set_tag", "delete_tag"):
+                patch.setattr(MlflowClient, name, counted(getattr(MlflowClient, name), called))
+            patch.setattr(mlflow_writer, "_deleted", counted(mlflow_writer._deleted, called))
+            found = mlflow_writer.repository_of
+
+            def repository_of(*arguments):
+                repository = found(*arguments)
+                repository.log_artifacts = counted(repository.log_artifacts, called)
+                return repository
+
+            patch.setattr(mlflow_writer, "repository_of", repository_of)
+            yield
+
+    @contextmanager
+    def before_read(self, action):
+        from mlflow import MlflowClient
+
+        with pytest.MonkeyPatch.context() as patch:
+            history, local = MlflowClient.get_metric_history, ArtifactTree.local
+            patch.setattr(
+                MlflowClient, "get_metric_history", lambda client, run, key: action(key) or history(client, run, key)
+            )
+            patch.setattr(ArtifactTree, "local", lambda tree, file: action(file.path) or local(tree, file))
+            yield
+
+    @contextmanager
+    def forbid_writing(self, run):
+        yield open_mlflow_run(run, self.readonly_uri)
+
+    def supports(self, ability):
+        return (
+            "a server without accounts permits everything" if ability == "permissions" and not self.readonly_uri else ""
+        )
+
+
+def counted(function, called):
+    def call(*arguments, **options):
+        called()
+        return function(*arguments, **options)
+
+    return call
+
+
+class TestDirectory(StoreContract):
+    @pytest.fixture
+    def harness(self, tmp_path):
+        return DirectoryHarness(tmp_path)
+
+
+class TestDatabase(StoreContract):
+    @pytest.fixture
+    def harness(self, sqlite_uri):
+        path = sqlite_uri.removeprefix("sqlite:///")
+        return MlflowHarness(sqlite_uri, readonly_uri=f"sqlite:///file:{path}?mode=ro&uri=true")
+
+
+class TestServer(StoreContract):
+    @pytest.fixture
+    def harness(self, server_uri):
+        return MlflowHarness(server_uri, experiment="Default")
+
+
+class PasswordHarness(MlflowHarness):
+    """The same as its admin; by ``reader``, who may only read, where writing is forbidden."""
+
+    @contextmanager
+    def forbid_writing(self, run):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("MLFLOW_TRACKING_USERNAME", "reader")
+            patch.setenv("MLFLOW_TRACKING_PASSWORD", "also for the tests only")
+            yield open_mlflow_run(run, self.uri)
+
+    def supports(self, ability):
+        return ""
+
+
+@pytest.fixture
+def as_admin(monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "admin")
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "for the tests only")
+
+
+class TestServerWithPasswords(StoreContract):
+    @pytest.fixture
+    def harness(self, auth_server_uri, as_admin):
+        return PasswordHarness(auth_server_uri, experiment="Default")
+
+
+@pytest.mark.parametrize("password", ["wrong", None])
+def test_a_server_that_asks_for_passwords_says_how_to_give_one(auth_server_uri, monkeypatch, password):
+    for name, value in (("MLFLOW_TRACKING_USERNAME", password and "admin"), ("MLFLOW_TRACKING_PASSWORD", password)):
+        monkeypatch.delenv(name, raising=False)
+        if value:
+            monkeypatch.setenv(name, value)
+    with pytest.raises(StoreRefused) as caught:
+        open_mlflow_run("0" * 32, auth_server_uri)
+    assert "MLFLOW_TRACKING_USERNAME" in caught.value.hint
+    assert "\n" not in str(caught.value)
