@@ -503,7 +503,7 @@ def test_what_escapes_a_command_is_one_line_without_v(run, healthy, monkeypatch,
     def broken(*_, **__):
         raise ZeroDivisionError("oops\x1b[2J")
 
-    monkeypatch.setattr("tracker_health.settings.configured", broken)
+    monkeypatch.setattr("tracker_health.settings.effective", broken)
     result = run(command, healthy)
     assert result.exit_code == 3
     assert result.stderr.splitlines() == [

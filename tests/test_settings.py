@@ -1,13 +1,15 @@
-"""From the command line's words to a configuration."""
+"""From the command line, the environment and files to a configuration."""
 
+import re
 from itertools import permutations
+from pathlib import Path
 
 import pytest
 
 from tracker_health.engine import configured_probes
 from tracker_health.errors import ConfigError
 from tracker_health.roles import DEFAULT_PATTERNS
-from tracker_health.settings import configured, parse_size
+from tracker_health.settings import ENVIRONMENT, JUDGING, KEYS, SWITCHES, Setting, configured, effective, parse_size
 
 
 @pytest.mark.parametrize(
@@ -79,3 +81,299 @@ def test_sizes(text, size):
 def test_what_is_no_size(text):
     with pytest.raises(ConfigError, match="is no size"):
         parse_size(text)
+
+
+@pytest.fixture
+def seen(tmp_path):
+    """The configuration seen from a folder ``project/sub`` with these files, under this environment."""
+    (tmp_path / "project" / "sub").mkdir(parents=True)
+    (tmp_path / "project" / ".git").mkdir()
+
+    def see(toml=None, pyproject=None, environ=None, config_file=None, **choices):
+        for name, text in (("tracker-health.toml", toml), ("pyproject.toml", pyproject)):
+            if text is not None:
+                content = text if isinstance(text, bytes) else text.encode()
+                (tmp_path / "project" / "sub" / name).write_bytes(content)
+        return effective(choices, config_file=config_file, environ=environ or {}, folder=tmp_path / "project" / "sub")
+
+    return see
+
+
+def origins(one):
+    return {key: setting.origin for key, setting in one.chosen.items()}
+
+
+def test_nothing_configured_is_the_default(seen):
+    one = seen()
+    assert one.config == configured()
+    assert (dict(one.chosen), one.files, one.fail_on, one.tracking_uri) == ({}, (), None, None)
+    assert one.described(everything=False) == {}
+
+
+def test_precedence(seen):
+    sources = {
+        "pyproject": '[tool.tracker-health]\npreset = "dlm"\n',
+        "toml": 'preset = "strict"\n',
+        "environ": {"TRACKER_HEALTH_PRESET": "default"},
+        "preset_name": "dlm",
+    }
+    expected = [("dlm", "pyproject.toml:2"), ("strict", "tracker-health.toml:1"),
+                ("default", "environment TRACKER_HEALTH_PRESET"), ("dlm", "command line")]  # fmt: skip
+    given = {}
+    for (name, source), (value, origin) in zip(sources.items(), expected, strict=True):
+        given[name] = source
+        one = seen(**given)
+        assert (one.config.preset, origins(one)) == (value, {"preset": origin})
+
+
+def test_every_key_of_a_file(seen):
+    one = seen("""
+preset = "strict"
+select = ["los001", "Diverged"]
+ignore = ["LOS005"]
+checkpoint = "last.pt"
+max_download = "5MB"
+fail_on = "warn"
+tracking_uri = "sqlite:///x.db"
+[roles]
+train_loss = ["my/loss", "b*"]
+[probes.diverged]
+sigmas = 6
+""")
+    assert one.config == configured(
+        preset_name="strict", select=["LOS001", "diverged"], ignore=["LOS005"], checkpoint="last.pt", max_download="5MB",
+        settings=["roles.train_loss=my/loss,b*", "probes.diverged.sigmas=6"],
+    )  # fmt: skip
+    assert (one.fail_on, one.tracking_uri) == ("warn", "sqlite:///x.db")
+    assert origins(one)["probes.diverged.sigmas"] == "tracker-health.toml:12"
+    assert origins(one)["roles.train_loss"] == "tracker-health.toml:10"
+
+
+def test_every_variable(seen):
+    one = seen(environ={
+        "TRACKER_HEALTH_PRESET": "strict", "TRACKER_HEALTH_SELECT": "los001, Diverged", "TRACKER_HEALTH_IGNORE": "LOS005",
+        "TRACKER_HEALTH_CHECKPOINT": "last.pt", "TRACKER_HEALTH_MAX_DOWNLOAD": "5MB", "TRACKER_HEALTH_FAIL_ON": "skip",
+        "TRACKER_HEALTH_TRACKING_URI": "x", "TRACKER_HEALTH_SET": "probes.diverged.sigmas=6; roles.kl=a,b;",
+        "TRACKER_HEALTH_PLUGINS": "1", "TRACKER_HEALTH_DISABLED": "0", "TRACKER_HEALTH_AUTO": "", "PATH": "x",
+    })  # fmt: skip
+    assert one.config == configured(
+        preset_name="strict", select=["LOS001", "diverged"], ignore=["LOS005"], checkpoint="last.pt", max_download="5MB",
+        settings=["roles.kl=a,b", "probes.diverged.sigmas=6"],
+    )  # fmt: skip
+    assert one.fail_on == "skip"
+    assert origins(one)["roles.kl"] == "environment TRACKER_HEALTH_SET"
+
+
+def test_empty_variables_are_none(seen):
+    assert (
+        seen(environ={"TRACKER_HEALTH_PRESET": "", "TRACKER_HEALTH_SET": " ", "TRACKER_HEALTH_CONFIG": ""}).chosen == {}
+    )
+
+
+def test_keys_merge_one_by_one(seen):
+    one = seen(
+        'ignore = ["LOS001"]\n[probes.diverged]\nsigmas = 6',
+        '[tool.tracker-health]\nignore = ["LOS005"]\ncheckpoint = "a"\nprobes = { diverged = { sigmas = 1, min_points = 9 } }',
+        settings=["probes.diverged.rise_share=0.5"],
+    )
+    assert one.config.thresholds == {"diverged": {"sigmas": 6, "min_points": 9, "rise_share": 0.5}}
+    assert (one.config.ignore, one.config.checkpoint) == ({"LOS001"}, "a")
+    assert origins(one)["probes.diverged.min_points"] == "pyproject.toml:4"
+    assert one.files == ("tracker-health.toml", "pyproject.toml")
+
+
+def test_the_search_goes_up_to_the_root_of_the_repository(seen, tmp_path):
+    (tmp_path / "tracker-health.toml").write_text('preset = "dlm"')
+    assert seen().chosen == {}
+    (tmp_path / "project" / "tracker-health.toml").write_text('preset = "strict"')
+    assert origins(seen()) == {"preset": f"{tmp_path}/project/tracker-health.toml:1"}
+    assert origins(seen("checkpoint = 'x'")) == {"checkpoint": "tracker-health.toml:1"}
+
+
+def test_the_search_ends_at_home_and_before_a_shared_folder(tmp_path, monkeypatch):
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "tracker-health.toml").write_text('preset = "dlm"')
+    assert effective({}, environ={}, folder=tmp_path / "a" / "b").config.preset == "dlm"
+    monkeypatch.setenv("HOME", str(tmp_path / "a"))
+    assert effective({}, environ={}, folder=tmp_path / "a" / "b").config.preset == "default"
+    monkeypatch.setenv("HOME", "/nowhere")
+    tmp_path.chmod(0o1777)
+    assert effective({}, environ={}, folder=tmp_path / "a" / "b").config.preset == "default"
+    assert effective({}, environ={}, folder=tmp_path).config.preset == "dlm"
+
+
+def test_a_pyproject_of_others_is_passed_over(seen, tmp_path):
+    (tmp_path / "project" / "pyproject.toml").write_text('[tool.tracker-health]\npreset = "dlm"')
+    assert seen(pyproject='[project]\ndependencies = ["tracker-health"]').config.preset == "dlm"
+    assert seen(pyproject="[project\nbroken").config.preset == "dlm"
+
+
+@pytest.mark.parametrize("by_variable", [True, False])
+def test_a_file_that_is_named_is_read_instead(seen, tmp_path, by_variable):
+    file = tmp_path / "other.toml"
+    file.write_text("checkpoint = 'x'")
+    named = {"environ": {"TRACKER_HEALTH_CONFIG": str(file)}} if by_variable else {"config_file": str(file)}
+    one = seen('preset = "dlm"', **named)
+    assert (one.config.preset, one.config.checkpoint, one.files) == ("default", "x", (str(file),))
+
+
+def test_a_named_pyproject_must_have_our_table(seen, tmp_path):
+    file = tmp_path / "pyproject.toml"
+    file.write_text("[project]")
+    with pytest.raises(ConfigError, match=r"no \[tool.tracker-health\]"):
+        seen(config_file=str(file))
+    with pytest.raises(ConfigError, match="there is no configuration file"):
+        seen(config_file=str(tmp_path / "missing.toml"))
+    with pytest.raises(ConfigError, match="cannot be read"):
+        seen(config_file=str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("toml", "said"),
+    [
+        ("\npresett = 'dlm'", "tracker-health.toml:2: there is no key 'presett' (did you mean preset"),
+        ("preset = 'dlmm'", ":1: there is no preset 'dlmm' (did you mean dlm"),
+        ("preset = 1", ":1: preset must be text, not a number"),
+        ("checkpoint = ''", ":1: checkpoint must be text, not empty"),
+        ("checkpoint = 2020-01-01", "not a date or time"),
+        ("select = 'LOS001'", "select must be a list of texts, not text"),
+        ("ignore = [\n'LOS001', 3]", ":1: ignore must be a list"),
+        ("select = ['LOS0001']", "there is no rule 'LOS0001' (did you mean LOS001"),
+        ("max_download = true", "max_download must be text, not true or false"),
+        ("max_download = 'lots'", ":1: 'lots' is no size"),
+        ("max_download = -1", "must be a number of bytes"),
+        ("fail_on = 'fial'", "fail_on cannot be 'fial' (did you mean fail"),
+        ("probes = 3", ":1: probes must be a table"),
+        ("[probes]\ndiverged = 3", ":2: probes.diverged must be a table"),
+        ("[probes.divergd]\nsigmas = 3", ":2: probes.divergd: there is no such rule (did you mean diverged"),
+        ("[probes.diverged]\nsigma = 3", ":2: probes.diverged.sigma: there is no such threshold (did you mean sigmas"),
+        ("[probes.diverged]\nsigmas = '3'", ":2: probes.diverged.sigmas must be a number, not text"),
+        ("[probes.diverged]\nsigmas = nan", "must be a number"),
+        ("[probes.diverged]\nsigmas = -1", "probes.diverged.sigmas = -1: must be at least 0"),
+        ("[probes.diverged]\nsigmas = true", "not true or false"),
+        ("[probes.diverged]\nsigmas = 0x" + "f" * 5000, "must be a number"),
+        ("[probes.diverged]\nsigmas = " + "9" * 5000, "broken TOML"),
+        ("[probes.diverged]\nmin_points = 8.5", "must be a whole number"),
+        ("[roles]\ntrain_los = ['x']", ":2: there is no role 'train_los' (did you mean train_loss"),
+        ("[roles]\ntrain_loss = 'x'", "roles.train_loss must be a list"),
+        ("[roles]\ntrain_loss = ['/']", "names no metric"),
+        ("overrides = 3", "overrides must be tables"),
+        ("[[overrides]]\npreset = 'dlm'", ":1: this override does not say which runs"),
+        ("[[overrides]]\nmatch = 'project:a'\n[[overrides]]\nmatch = 'run:x'", ":4: match = 'run:x' does not parse"),
+        ("[[overrides]]\nmatch = 'tag:x'", "does not parse"),
+        ("[[overrides]]\nmatch = 'experiment:'", "does not parse"),
+        ("[[overrides]]\nmatch = 'tag:health.verdict=fail'", "what the last one wrote"),
+        ("[[overrides]]\nmatch = 'project:a'\nfail_on = 'warn'", ":3: there is no key 'fail_on' in an override"),
+        ("[[overrides]]\nmatch = 'project:a'\n[overrides.probes.divergd]\nx = 1", ":4: probes.divergd"),
+        ("a = 1\nb = = 2", "tracker-health.toml:2: broken TOML"),
+        ("a = [\n", "broken TOML"),
+        (b"a = 1\nb = '\xff'", ":2: broken TOML: this is no UTF-8"),
+        ("a = " + "[" * 100_000, "nested too deeply"),
+        ("a = " + "{a=" * 50_000, "nested too deeply"),
+        (".".join("a" * 50_000) + " = 1", "a line with more than 300 dots"),
+        (("a." * 299 + "a = 1\n") * 430, "broken TOML"),
+        (".".join("a" * 250) + " = 1", "there is no key 'a'"),
+        ("#" * 2_000_000, "larger than"),
+        ("a\\u001b = 1", "broken TOML"),
+        ('"a\\u001b[2J" = 1', "there is no key 'a?[2J'"),
+    ],
+    ids=lambda text: repr(text[:40]),
+)
+def test_files_that_are_refused(seen, toml, said):
+    with pytest.raises(ConfigError) as caught:
+        seen(toml)
+    assert said in str(caught.value)
+    assert str(caught.value).startswith("tracker-health.toml")
+    assert len(caught.value.message) < 500
+
+
+@pytest.mark.parametrize(
+    ("environ", "said"),
+    [
+        ({"TRACKER_HEALTH_PRESETS": "x"}, "did you mean TRACKER_HEALTH_PRESET"),
+        ({"TRACKER_HEALTH_PRESET": "dlmm"}, "TRACKER_HEALTH_PRESET: there is no preset 'dlmm'"),
+        ({"TRACKER_HEALTH_IGNORE": "LOS001,LOS0001"}, "TRACKER_HEALTH_IGNORE: there is no rule 'LOS0001'"),
+        (
+            {"TRACKER_HEALTH_SET": "probes.diverged.sigmas"},
+            "TRACKER_HEALTH_SET: 'probes.diverged.sigmas' does not parse",
+        ),
+        ({"TRACKER_HEALTH_SET": "probes.diverged.sigmas=x"}, "TRACKER_HEALTH_SET: "),
+        (
+            {"TRACKER_HEALTH_SET": "probes.diverged.sigma=1"},
+            "TRACKER_HEALTH_SET: probes.diverged.sigma: there is no such",
+        ),
+    ],
+)
+def test_variables_that_are_refused(seen, environ, said):
+    with pytest.raises(ConfigError) as caught:
+        seen(environ=environ)
+    assert said in str(caught.value)
+
+
+OVERRIDES = """
+[[overrides]]
+match = "experiment:rl-*"
+preset = "dlm"
+[overrides.probes.diverged]
+sigmas = 9
+min_points = 7
+[[overrides]]
+match = "tag:team=red"
+checkpoint = "red.pt"
+"""
+
+
+def test_overrides(seen):
+    one = seen(OVERRIDES)
+    assert [override.match for override in one.config.overrides] == ["experiment:rl-*", "tag:team=red"]
+    assert one.config.for_run({"experiment": "rl-x"}).thresholds == {"diverged": {"sigmas": 9, "min_points": 7}}
+    assert one.config.for_run({"tag:team": "red"}).checkpoint == "red.pt"
+    assert origins(one)["overrides.0.probes.diverged.sigmas"] == "tracker-health.toml:6"
+    assert origins(one)["overrides.1.checkpoint"] == "tracker-health.toml:10"
+
+
+def test_what_was_typed_or_exported_holds_for_every_run(seen):
+    one = seen(OVERRIDES, preset_name="strict", environ={"TRACKER_HEALTH_SET": "probes.diverged.sigmas=5"})
+    config = one.config.for_run({"experiment": "rl-x"})
+    assert config.preset == "strict"
+    assert config.thresholds == {"diverged": {"sigmas": 5, "min_points": 7}}
+
+
+def test_overrides_of_the_stronger_file_replace_the_others(seen):
+    weaker = '[tool.tracker-health]\ncheckpoint = "a"\n[[tool.tracker-health.overrides]]\nmatch = "project:x"\npreset = "dlm"'
+    one = seen(pyproject=weaker)
+    assert one.config.for_run({"project": "x"}).preset == "dlm"
+    assert origins(one)["overrides.0.preset"] == "pyproject.toml:5"
+    one = seen(OVERRIDES, weaker)
+    assert [override.match for override in one.config.overrides] == ["experiment:rl-*", "tag:team=red"]
+    assert one.config.checkpoint == "a"
+
+
+def test_described(seen):
+    one = seen('preset = "dlm"\ntracking_uri = "http://me:secret@host/x?token=1"')
+    shown = one.described(everything=False)
+    assert shown["tracking_uri"] == Setting(value="http://host/x", origin="tracker-health.toml:2")
+    assert shown["votes"] == Setting(value=["LOS101", "OPT101"], origin="preset dlm")
+    everything = one.described(everything=True)
+    assert list(everything)[: len(shown)] == list(shown)
+    assert everything["probes.diverged.sigmas"] == Setting(value=4.0, origin="default")
+    assert everything["max_download"].origin == "default"
+
+
+def test_every_key_is_documented_and_every_documented_key_exists():
+    text = (Path(__file__).parent.parent / "docs" / "configuration.md").read_text()
+    rows = [row.split("|")[1:-1] for row in text.splitlines() if row.startswith("| `")]
+    keys = {row[0].strip().strip("`"): row for row in rows}
+    assert set(keys) == {*KEYS, "roles.ROLE", "probes.NAME.THRESHOLD", "overrides"}
+    assert {key for key in KEYS if keys[key][2].strip() == "yes"} == set(JUDGING)
+    assert all(keys[key][3].strip() == f"`{ENVIRONMENT}{key.upper()}`" for key in KEYS)
+    documented = set(re.findall(rf"{ENVIRONMENT}([A-Z_]+)", text))
+    assert documented == {*map(str.upper, KEYS), "SET", "CONFIG", *SWITCHES}
+    roles = re.search(r"^The roles: (.*?)\.", text, re.MULTILINE).group(1)
+    assert set(re.findall(r"`(\w+)`", roles)) == set(DEFAULT_PATTERNS)
+
+
+def test_the_documented_example_is_a_configuration(seen):
+    text = (Path(__file__).parent.parent / "docs" / "configuration.md").read_text()
+    one = seen(re.search(r"```toml\n(.*?)```", text, re.DOTALL).group(1))
+    assert one.config.for_run({"experiment": "rl-1"}).ignore == {"diverged", "no-progress"}

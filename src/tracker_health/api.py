@@ -104,7 +104,7 @@ def check(run: str | Path, *, config: Config | str = "default", tracking_uri: st
     """
     settings = _resolved(config)
     with closing(open_run(run, tracking_uri=tracking_uri)) as opened:
-        return _judged(opened, settings)
+        return _judged(opened, _for_run(settings, opened))
 
 
 def annotate(
@@ -124,10 +124,10 @@ def annotate(
         ConfigError: the configuration names something that does not exist.
         RunError: the run cannot be found, read at all, or written.
     """
-    settings = _resolved(config)
-    request = needs_of(settings)
+    base = _resolved(config)
     with closing(open_run(run, tracking_uri=tracking_uri)) as opened:
-        fingerprint = opened.fingerprint(request)
+        settings = _for_run(base, opened)
+        fingerprint = opened.fingerprint(needs_of(settings))
         digest = digest_of(fingerprint, settings)
         recorded = opened.recorded()
         if recorded is not None and recorded.digest == digest != PENDING and recorded.verdict and not force:
@@ -217,6 +217,11 @@ def _resolved(config: Config | str) -> Config:
     settings = preset(config) if isinstance(config, str) else config
     configured_probes(settings)  # a configuration that makes no sense is told once, and not for every run
     return settings
+
+
+def _for_run(config: Config, run: TrackedRun) -> Config:
+    """The configuration with the overrides that are meant for this run; nothing is asked of the store without any."""
+    return config.for_run(run.traits()) if config.overrides else config
 
 
 def _judged(run: TrackedRun, config: Config, fingerprint: str | None = None) -> Report:

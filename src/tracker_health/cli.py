@@ -19,7 +19,7 @@ from tracker_health.text import count, listing, printable, without_userinfo
 
 if TYPE_CHECKING:
     from tracker_health.api import Outcome
-    from tracker_health.config import Config
+    from tracker_health.settings import Effective, Setting
     from tracker_health.stores.base import Cleared
 
 EXIT_DONE, EXIT_VERDICT, EXIT_USAGE, EXIT_RUN, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
@@ -66,19 +66,26 @@ def cli() -> None:
     """
 
 
-def _run_options(fail_on: str) -> Callable[[Command], Command]:
-    """The arguments and options that every command on runs has."""
+_TRACKING_URI = click.option(
+    "--tracking-uri", metavar="URI", help="The MLflow store of run ids; by default MLflow's own choice."
+)
+_CONFIG_FILE = click.option(
+    "--config", "config_file", metavar="FILE", help="Read this configuration file, and look for no other."
+)
+
+
+def _choice_options(fail_on: str) -> tuple[Callable[[Command], Command], ...]:
+    """The options that a configuration file has as well. None has a default of its own here: what was not given is left
+    to the environment, the files and the preset.
+    """
     presets = "default, strict, or dlm (the two original rules, exactly)."
     single = "One setting, as in probes.diverged.sigmas=6 or roles.train_loss=my/loss (instead of its usual names)."
     download = "Fetch no more than this of a run's artifacts (default 2GB); beyond it a rule is skipped."
-    details = "Also what passed and what was skipped, and tracebacks."
     gate = "The verdict from which on the exit code is 1 (skip: anything but pass)."
-    options = (
-        click.argument("runs", metavar="RUN...", nargs=-1, required=True),
-        click.option(
-            "--tracking-uri", metavar="URI", help="The MLflow store of run ids; by default MLflow's own choice."
-        ),
-        click.option("--preset", "preset_name", default="default", show_default=True, help=presets),
+    return (
+        _TRACKING_URI,
+        _CONFIG_FILE,
+        click.option("--preset", "preset_name", show_default="default", help=presets),
         click.option(
             "--select", multiple=True, metavar="CODE", help="Run only this rule (code or name); may be repeated."
         ),
@@ -90,12 +97,23 @@ def _run_options(fail_on: str) -> Callable[[Command], Command]:
             help="The checkpoint to judge, relative to the run, where there are several.",
         ),
         click.option("--max-download", metavar="SIZE", help=download),
-        click.option("--fail-on", type=click.Choice(_FAIL_ON), default=fail_on, show_default=True, help=gate),
+        click.option("--fail-on", type=click.Choice(_FAIL_ON), show_default=fail_on, help=gate),
+    )
+
+
+def _run_options(fail_on: str) -> Callable[[Command], Command]:
+    """The arguments and options that every command on runs has."""
+    details = "Also what passed and what was skipped, and tracebacks."
+    return _all_of(
+        click.argument("runs", metavar="RUN...", nargs=-1, required=True),
+        *_choice_options(fail_on),
         click.option("--json", "as_json", is_flag=True, help="One JSON report a line, on standard output."),
         click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors."),
         click.option("-v", "--verbose", is_flag=True, callback=_note_verbose, help=details),
     )
 
+
+def _all_of(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
     def decorate(command: Command) -> Command:
         for option in reversed(options):
             command = option(command)
@@ -106,12 +124,12 @@ def _run_options(fail_on: str) -> Callable[[Command], Command]:
 
 @cli.command()
 @_run_options(fail_on="fail")
-def check(runs: tuple[str, ...], tracking_uri: str | None, **choices: Any) -> None:
+def check(runs: tuple[str, ...], **choices: Any) -> None:
     """Judge runs and print the verdicts. Writes nothing."""
     from tracker_health.api import check_many
 
-    config, listed = _config(choices), _listed(runs)
-    outcomes = check_many(listed, config=config, tracking_uri=tracking_uri)
+    settings, listed = _settings(choices, fail_on="fail"), _listed(runs)
+    outcomes = check_many(listed, config=settings.config, tracking_uri=settings.tracking_uri)
     _finish(outcomes, choices, total=len(listed), writes=False)
 
 
@@ -119,21 +137,24 @@ def check(runs: tuple[str, ...], tracking_uri: str | None, **choices: Any) -> No
 @_run_options(fail_on="never")
 @click.option("--dry-run", is_flag=True, help="Judge and show, but write nothing.")
 @click.option("--force", is_flag=True, help="Judge and write even if nothing has changed since the last annotation.")
-def annotate(runs: tuple[str, ...], tracking_uri: str | None, dry_run: bool, force: bool, **choices: Any) -> None:
+def annotate(runs: tuple[str, ...], dry_run: bool, force: bool, **choices: Any) -> None:
     """Judge runs and write the verdicts onto them."""
     from tracker_health.api import annotate_many
 
-    config, listed = _config(choices), _listed(runs)
-    outcomes = annotate_many(listed, config=config, tracking_uri=tracking_uri, dry_run=dry_run, force=force)
+    settings, listed = _settings(choices, fail_on="never"), _listed(runs)
+    outcomes = annotate_many(
+        listed, config=settings.config, tracking_uri=settings.tracking_uri, dry_run=dry_run, force=force
+    )
     _finish(outcomes, choices, total=len(listed), writes=not dry_run)
 
 
 @cli.command()
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True)
-@click.option("--tracking-uri", metavar="URI", help="The MLflow store of run ids; by default MLflow's own choice.")
+@_TRACKING_URI
+@_CONFIG_FILE
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 @click.option("-v", "--verbose", is_flag=True, callback=_note_verbose, help="Tracebacks.")
-def clear(runs: tuple[str, ...], tracking_uri: str | None, quiet: bool, verbose: bool) -> None:
+def clear(runs: tuple[str, ...], tracking_uri: str | None, config_file: str | None, quiet: bool, verbose: bool) -> None:
     """Take everything of ours off runs again, and nothing else.
 
     What a tracker cannot delete is hidden: an MLflow metric gets a last value of NaN, which takes it off the run's page
@@ -141,10 +162,11 @@ def clear(runs: tuple[str, ...], tracking_uri: str | None, quiet: bool, verbose:
     """
     from tracker_health.api import clear as clear_run
 
+    settings = _settings({"tracking_uri": tracking_uri, "config_file": config_file})
     code = EXIT_DONE
     for run in _listed(runs):
         try:
-            cleared = clear_run(run, tracking_uri=tracking_uri)
+            cleared = clear_run(run, tracking_uri=settings.tracking_uri)
         except Exception as error:  # noqa: BLE001  one bad run never stops the others
             _say_failure(error, about=f"{without_userinfo(run)}: ", verbose=verbose)
             code = EXIT_RUN
@@ -205,6 +227,46 @@ def probes(as_json: bool) -> None:
 
 
 @cli.command()
+@_all_of(*_choice_options(fail_on="as the command has it"))
+@click.option("--json", "as_json", is_flag=True, help="As one JSON document.")
+@click.option("--all", "everything", is_flag=True, help="Also what is at its default.")
+def config(as_json: bool, everything: bool, **choices: Any) -> None:
+    """Show the configuration in force, and where each value came from.
+
+    Command line, environment (TRACKER_HEALTH_...), tracker-health.toml, [tool.tracker-health] in pyproject.toml,
+    preset, defaults: what comes first wins. Only what is not at its default is shown.
+    """
+    from tracker_health.engine import configured_probes
+
+    settings = _settings(choices)
+    configured_probes(settings.config)
+    shown = settings.described(everything=everything)
+    if as_json:
+        document = {
+            "schema": "tracker-health/config/1",
+            "files": list(settings.files),
+            "config_digest": settings.config.digest,
+            "settings": {key: {"value": one.value, "origin": one.origin} for key, one in shown.items()},
+        }
+        click.echo(json.dumps(document, allow_nan=False))
+        return
+    for line in _config_lines(settings.files, shown):
+        click.echo(line)
+
+
+def _config_lines(files: tuple[str, ...], shown: dict[str, Setting]) -> list[str]:
+    written = [(f"{key} = {_toml(one.value)}", one.origin) for key, one in shown.items()]
+    width = min(max((len(text) for text, _ in written), default=0), 60)
+    head = f"# read: {', '.join(printable(file) for file in files) or 'no configuration file'}"
+    lines = [f"{printable(text, 1000):<{width}}   {printable(origin)}" for text, origin in written]
+    return [head, *(lines or ["# everything is at its default; --all shows it"])]
+
+
+def _toml(value: Any) -> str:
+    return "(not set)" if value is None else json.dumps(value, ensure_ascii=False)
+
+
+@cli.command()
 @click.argument("folder", default="tracker-health-demo", required=False)
 def demo(folder: str) -> None:
     """Train three small models, log them to MLflow, judge them, and show it all.
@@ -217,17 +279,13 @@ def demo(folder: str) -> None:
         sys.exit(EXIT_RUN)
 
 
-def _config(choices: dict[str, Any]) -> Config:
-    from tracker_health.settings import configured
+def _settings(choices: dict[str, Any], fail_on: str = "never") -> Effective:
+    """The configuration in force; what it says of ``fail_on``, or else this, is put into the choices."""
+    from tracker_health.settings import effective
 
-    return configured(
-        preset_name=choices["preset_name"],
-        select=choices["select"],
-        ignore=choices["ignore"],
-        settings=choices["settings"],
-        checkpoint=choices["checkpoint"],
-        max_download=choices["max_download"],
-    )
+    settings = effective(choices, config_file=choices["config_file"])
+    choices["fail_on"] = settings.fail_on or fail_on
+    return settings
 
 
 def _listed(runs: Iterable[str]) -> list[str]:

@@ -171,7 +171,10 @@ def _arranged(roles: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]
     """The first role that matches a name has it, so those that were changed come first. The order follows from the
     patterns alone: the digest, which knows no order, stays true, and the order of settings decides nothing.
     """
-    known = [*(role for role in DEFAULT_PATTERNS if role in roles), *(role for role in roles if role not in DEFAULT_PATTERNS)]
+    known = [
+        *(role for role in DEFAULT_PATTERNS if role in roles),
+        *(role for role in roles if role not in DEFAULT_PATTERNS),
+    ]
     return {role: roles[role] for role in sorted(known, key=lambda role: roles[role] == DEFAULT_PATTERNS.get(role))}
 
 

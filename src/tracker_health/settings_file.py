@@ -21,13 +21,14 @@ FILE = "tracker-health.toml"
 PYPROJECT = "pyproject.toml"
 TABLE = ("tool", "tracker-health")
 
-_MAX_BYTES = 2**20
+_MAX_BYTES = 2**18
+_MAX_DOTS = 300
 _BARE_OR_QUOTED = r"""(?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*')"""
 _DOTTED = rf"{_BARE_OR_QUOTED}(?:[ \t]*\.[ \t]*{_BARE_OR_QUOTED})*"
 _HEADER = re.compile(rf"[ \t]*(\[\[?)[ \t]*({_DOTTED})[ \t]*\]")
 _KEY = re.compile(rf"[ \t]*({_DOTTED})[ \t]*=")
 
-Path_ = tuple[str, ...]
+KeyPath = tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,9 +37,9 @@ class Document:
 
     shown: str
     table: Mapping[str, Any]
-    lines: Mapping[Path_, int]
+    lines: Mapping[KeyPath, int]
 
-    def where(self, path: Path_) -> str:
+    def where(self, path: KeyPath) -> str:
         """``FILE:LINE`` of a key, or of the innermost table around it whose line is known."""
         for length in range(len(path), 0, -1):
             if path[:length] in self.lines:
@@ -55,15 +56,19 @@ def documents(config_file: str | None, folder: Path | None, home: Path) -> list[
     """
     if config_file is not None:
         path = Path(config_file)
-        return [_document(path, _content(path), config_file, TABLE if path.name == PYPROJECT else ())]
+        document = _document(_content(path, config_file), config_file, TABLE if path.name == PYPROJECT else ())
+        if path.name == PYPROJECT and not document.table:
+            raise ConfigError(f"{document.shown}: there is no [{'.'.join(TABLE)}] in it")
+        return [document]
     if folder is None:
         return []
     folders = list(_upwards(folder, home))
-    own = next((path for path in _named(FILE, folders)), None)
-    found = [] if own is None else [_document(own, _content(own), _shown(own, folder), ())]
+    own = next(_named(FILE, folders), None)
+    found = [] if own is None else [_document(_content(own, _shown(own, folder)), _shown(own, folder), ())]
     for path in _named(PYPROJECT, folders):
-        if (content := _pyproject(path)) is not None:
-            document = _document(path, content, _shown(path, folder), TABLE)
+        shown = _shown(path, folder)
+        if (content := _pyproject(path, shown)) is not None:
+            document = _document(content, shown, TABLE)
             if document.table:
                 return [*found, document]
     return found
@@ -97,31 +102,32 @@ def _shown(path: Path, folder: Path) -> str:
     return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
 
 
-def _content(path: Path) -> bytes:
+def _content(path: Path, shown: str) -> bytes:
+    shown = printable(shown)
     try:
         with path.open("rb") as file:
             content = file.read(_MAX_BYTES + 1)
     except FileNotFoundError:
-        raise ConfigError(f"there is no configuration file {printable(path)}") from None
+        raise ConfigError(f"there is no configuration file {shown}") from None
     except (OSError, ValueError) as error:  # ValueError: a null byte in the name
         reason = getattr(error, "strerror", None) or str(error)
-        raise ConfigError(f"{printable(path)}: the configuration cannot be read: {reason}") from error
+        raise ConfigError(f"{shown}: the configuration cannot be read: {reason}") from error
     if len(content) > _MAX_BYTES:
-        raise ConfigError(f"{printable(path)}: larger than {_MAX_BYTES} bytes, this is no configuration")
+        raise ConfigError(f"{shown}: larger than {_MAX_BYTES} bytes, this is no configuration")
     return content
 
 
-def _pyproject(path: Path) -> bytes | None:
+def _pyproject(path: Path, shown: str) -> bytes | None:
     """The content of a file that is somebody else's, if it mentions us at all: else it is not even parsed."""
     try:
         with path.open("rb") as file:
             mentioned = TABLE[-1].encode() in file.read(_MAX_BYTES)
     except OSError:
         return None
-    return _content(path) if mentioned else None
+    return _content(path, shown) if mentioned else None
 
 
-def _document(path: Path, content: bytes, shown: str, table: Path_) -> Document:
+def _document(content: bytes, shown: str, table: KeyPath) -> Document:
     shown = printable(shown)
     text = _decoded(content, shown)
     found: Any = _parsed(text, shown)
@@ -129,8 +135,6 @@ def _document(path: Path, content: bytes, shown: str, table: Path_) -> Document:
         found = found.get(key, {}) if isinstance(found, dict) else {}
     if not isinstance(found, dict):
         raise ConfigError(f"{shown}: {'.'.join(table)} must be a table")
-    if table and not found and path.name != shown:
-        return Document(shown=shown, table={}, lines={})
     return Document(shown=shown, table=found, lines=_lines(text, table))
 
 
@@ -145,6 +149,9 @@ def _decoded(content: bytes, shown: str) -> str:
 def _parsed(text: str, shown: str) -> dict[str, Any]:
     import tomllib  # only where there is a file
 
+    # tomllib takes a minute for one key of 50,000 parts.
+    if any(line.count(".") > _MAX_DOTS for line in text.split("\n")):
+        raise ConfigError(f"{shown}: a line with more than {_MAX_DOTS} dots, this is no configuration")
     try:
         return tomllib.loads(text)
     except RecursionError:
@@ -156,14 +163,14 @@ def _parsed(text: str, shown: str) -> dict[str, Any]:
         raise ConfigError(f"{shown}{line and f':{line}'}: broken TOML: {reason}") from None
 
 
-def _lines(text: str, table: Path_) -> dict[Path_, int]:
+def _lines(text: str, table: KeyPath) -> dict[KeyPath, int]:
     """The line of every key and table header of ours, by its path in our table; the n-th table of an array has its
     number in the path. Found line by line, so that a line of a multi-line string can pass for a key: a wrong line
     number is all that can come of it.
     """
-    lines: dict[Path_, int] = {}
-    arrays: dict[Path_, int] = {}
-    prefix: Path_ = ()
+    lines: dict[KeyPath, int] = {}
+    arrays: dict[KeyPath, int] = {}
+    prefix: KeyPath = ()
     for number, line in enumerate(text.split("\n"), start=1):
         if header := _HEADER.match(line):
             path = _keys(header.group(2))
@@ -180,12 +187,12 @@ def _lines(text: str, table: Path_) -> dict[Path_, int]:
     return lines
 
 
-def _numbered(path: Path_, arrays: Mapping[Path_, int]) -> Path_:
+def _numbered(path: KeyPath, arrays: Mapping[KeyPath, int]) -> KeyPath:
     for length in range(1, min(len(path), len(TABLE) + 1) + 1):
         if path[:length] in arrays:
             return (*path[:length], str(arrays[path[:length]]), *path[length:])
     return path
 
 
-def _keys(dotted: str) -> Path_:
+def _keys(dotted: str) -> KeyPath:
     return tuple(part.strip("\"'") for part in re.findall(_BARE_OR_QUOTED, dotted))

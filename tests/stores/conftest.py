@@ -45,6 +45,15 @@ def server_uri(tmp_path_factory, _no_telemetry):
 
 
 @pytest.fixture(scope="session")
+def direct_server(tmp_path_factory, _no_telemetry):
+    """A server that leaves the artifacts to its clients, and the folder (in earnest: a bucket) where these keep them."""
+    folder = tmp_path_factory.mktemp("direct")
+    artifacts = folder / "artifacts of clients"
+    for uri in _server(folder, ["--no-serve-artifacts", "--default-artifact-root", str(artifacts)]):
+        yield uri, artifacts
+
+
+@pytest.fixture(scope="session")
 def auth_server_uri(tmp_path_factory, _no_telemetry):
     """A server that asks for passwords: ``admin`` may do everything, ``reader`` may read."""
     folder = tmp_path_factory.mktemp("auth")

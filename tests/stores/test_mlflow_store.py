@@ -17,8 +17,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+import tracker_health as th
 from tracker_health.annotations import PENDING, Annotations
+from tracker_health.cli import cli
 from tracker_health.errors import ReadError, RunNotFound, StoreRefused, StoreUnavailable, WriteError
 from tracker_health.evidence import Part, Request, StepUnit
 from tracker_health.roles import assign
@@ -666,6 +669,129 @@ def test_a_deleted_run_can_be_read_and_not_written(store):
     assert store.artifacts(run_id) == []
 
 
+# Kinds of runs
+
+
+def long_descent(start=0, stop=200):
+    return [(step, 0.1 + 2.2 * 0.98**step) for step in range(start, stop)]
+
+
+def timed(points, begin):
+    return [(step, value, begin + 10 * index) for index, (step, value) in enumerate(points)]
+
+
+def test_two_writers_of_one_run_are_read_as_one_history(store):
+    """As the processes of distributed training do: each logs every step, neither waits for the other."""
+    points = timed(long_descent(), 10**12)
+    other = [(step, value * 1.001, time + 35) for step, value, time in points]
+    run_id = store.run(metrics={"loss": [point for pair in zip(points, other, strict=True) for point in pair]})
+    outcome = th.annotate(run_id, tracking_uri=store.uri)
+    assert (outcome.report.verdict, outcome.complete) == (Verdict.PASS, True)
+    series = store.open(run_id).read(METRICS_ONLY).find("train_loss")
+    assert len(series) == 400
+    assert list(series.clean().steps) == list(range(200))
+    assert list(series.clean().values) == [value for _, value, _ in other]
+
+
+def test_a_resumed_run_overwrites_what_the_crash_left(store):
+    """Logged to step 120 and on into a divergence; resumed from the checkpoint of step 100."""
+    crashed = [*long_descent(0, 100), *((step, 50.0 + step) for step in range(100, 121))]
+    resumed = long_descent(100, 200)
+    run_id = store.run(metrics={"loss": [*timed(crashed, 10**12), *timed(resumed, 2 * 10**12)]})
+    assert th.check(run_id, tracking_uri=store.uri).verdict is Verdict.PASS
+    series = store.open(run_id).read(METRICS_ONLY).find("train_loss").clean()
+    assert list(zip(series.steps, series.values, strict=True)) == long_descent()
+
+
+def test_a_run_that_is_resumed_after_its_annotation_is_judged_again(store):
+    run_id = store.run(metrics={"loss": long_descent(0, 100)})
+    assert th.annotate(run_id, tracking_uri=store.uri).report.verdict is Verdict.PASS
+    store.client.update_run(run_id, "RUNNING")
+    store.client.log_batch(run_id, [mlflow.entities.Metric("loss", math.nan, 2 * 10**12, 100)])
+    store.client.set_terminated(run_id)
+    outcome = th.annotate(run_id, tracking_uri=store.uri)
+    assert (outcome.status, outcome.report.verdict) == ("written", Verdict.FAIL)
+    assert store.tags(run_id)["health.verdict"] == "fail"
+
+
+def test_a_nested_run_is_judged_and_its_parent_skipped(store):
+    parent = store.run(name="sweep")
+    child = store.run(tags={"mlflow.parentRunId": parent}, metrics={"loss": long_descent()})
+    above, below = th.annotate_many([parent, child], tracking_uri=store.uri)
+    assert (above.report.verdict, below.report.verdict) == (Verdict.SKIP, Verdict.PASS)
+    assert above.complete
+    assert "parent run" in str(above.report.skipped)
+    ours = {key: value for key, value in store.tags(parent).items() if key.startswith("health.")}
+    assert ours.keys() == {"health.verdict", "health.digest"}
+    assert store.tags(child)["health.verdict"] == "pass"
+
+
+def test_a_parent_with_metrics_of_its_own_is_judged(store):
+    parent = store.run(metrics={"loss": long_descent()})
+    store.run(tags={"mlflow.parentRunId": parent}, metrics={"loss": [(0, math.nan)]})
+    assert th.check(parent, tracking_uri=store.uri).verdict is Verdict.PASS
+
+
+@pytest.mark.parametrize(
+    "metrics", [{}, {"system/cpu": [(0, 1.0), (1, 2.0)]}, {"accuracy": [(0, 0.9)]}], ids=["none", "system", "one"]
+)
+def test_a_run_without_training_is_skipped_quietly(store, metrics):
+    run_id = store.run(metrics=metrics, params={"model": "xgboost"})
+    outcome = th.annotate(run_id, tracking_uri=store.uri)
+    assert (outcome.report.verdict, outcome.report.errors, outcome.complete) == (Verdict.SKIP, (), True)
+    assert store.artifacts(run_id) == []
+    done = CliRunner().invoke(cli, ["check", f"mlflow:{run_id}", "--tracking-uri", store.uri])
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert "SKIP" in done.stdout
+
+
+def test_a_run_by_the_address_of_its_page(remote):
+    run_id = remote.run(metrics={"loss": long_descent()})
+    page = th.check(run_id, tracking_uri=remote.uri).run.url
+    report = th.check(f"{page}/model-metrics", tracking_uri="sqlite:///elsewhere.db")
+    assert (report.verdict, report.run.id, report.run.url) == (Verdict.PASS, run_id, page)
+    with_secrets = th.check(page.replace("://", f"://{SECRETS}@"))
+    assert no_secret(str(with_secrets))
+
+
+# Artifact stores that the clients reach themselves
+
+
+def test_artifacts_that_the_client_reaches_itself(direct_server, checkpoint):
+    uri, artifacts = direct_server
+    with contextlib.closing(Store(uri)) as store:
+        run_id = store.run(metrics={"gpu/util": descent()})
+        lines = [json.dumps({"step": step, "loss": value}) for step, value in long_descent()]
+        store.log(run_id, "logs/train.jsonl", "\n".join(lines))
+        store.client.log_artifact(run_id, str(checkpoint), "checkpoint-200")
+        folder = artifacts / store.experiment / run_id / "artifacts"
+        assert (folder / "checkpoint-200" / "optimizer.pt").is_file()
+        outcome = th.annotate(run_id, tracking_uri=uri)
+        assert outcome.complete
+        assert [use.source for use in outcome.report.series] == ["logs/train.jsonl"]
+        assert (folder / "health" / "report.json").is_file()
+        assert store.artifacts(run_id, "health") == ["health/report.json"]
+        assert th.annotate(run_id, tracking_uri=uri).status == "unchanged"
+        assert th.clear(run_id, tracking_uri=uri).kept == ()
+        assert not (folder / "health" / "report.json").exists()
+        assert (folder / "logs" / "train.jsonl").is_file()
+
+
+def test_a_run_whose_artifacts_are_out_of_reach_is_still_judged_by_its_metrics(direct_server):
+    uri, _ = direct_server
+    client = mlflow.MlflowClient(tracking_uri=uri)
+    name = f"out of reach {time.time_ns()}"
+    experiment = client.create_experiment(name, artifact_location="/dev/null/nowhere")
+    run_id = client.create_run(experiment).info.run_id
+    client.log_batch(run_id, [mlflow.entities.Metric("loss", value, 10**12, step) for step, value in long_descent()])
+    client.set_terminated(run_id)
+    report = th.check(run_id, tracking_uri=uri)
+    assert report.verdict is Verdict.PASS
+    with pytest.raises(WriteError, match="could not be written"):
+        th.annotate(run_id, tracking_uri=uri)
+    assert client.get_run(run_id).data.tags["health.digest"] == PENDING
+
+
 # What can go wrong
 
 
@@ -781,14 +907,14 @@ def test_a_database_in_a_folder_with_a_blank(local, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["a b"]
 
 
-def test_a_folder_of_runs(tmp_path, monkeypatch):
+def test_a_folder_that_holds_no_runs(tmp_path, monkeypatch):
     monkeypatch.delenv("MLFLOW_ALLOW_FILE_STORE", raising=False)
     (tmp_path / "file").write_text("x")
     for uri in (f"file://{tmp_path}/none", f"{tmp_path}/none", f"{tmp_path}/file"):
         with pytest.raises(RunNotFound, match="no MLflow folder"):
             open_mlflow_run("0" * 32, uri)
     for uri in (f"file://{tmp_path}", str(tmp_path)):
-        with pytest.raises(StoreUnavailable, match="MLFLOW_ALLOW_FILE_STORE=true"):
+        with pytest.raises(RunNotFound, match="holds no experiments"):
             open_mlflow_run("0" * 32, uri)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 

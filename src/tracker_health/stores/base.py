@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from tracker_health.annotations import Annotations
 from tracker_health.evidence import Evidence, Request, RunRef
 from tracker_health.verdict import Verdict
-
-Progress = Callable[[str], None]
-"""Told, in a few words, what a slow step is about to do."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +37,9 @@ class Source(Protocol):
 
     @property
     def ref(self) -> RunRef: ...
+
+    def traits(self) -> Mapping[str, str]:
+        """What overrides of the configuration go by: ``experiment``, ``project``, and ``tag:NAME`` for each tag."""
 
     def fingerprint(self, request: Request) -> str:
         """What the evidence hangs on, without reading the evidence: status, end, last metric points, paths and sizes

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -66,6 +66,9 @@ class DirectoryRun:
 
     def local(self, file: RunFile) -> Path:
         return self._folder / file.path
+
+    def traits(self) -> Mapping[str, str]:
+        return {}
 
     def fingerprint(self, request: Request) -> str:  # noqa: ARG002 - the protocol's
         content = [[file.path, file.size, file.modified] for file in relevant_files(self)]

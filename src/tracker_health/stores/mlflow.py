@@ -80,6 +80,13 @@ class MlflowRun:
             url=f"{server}/#/experiments/{info.experiment_id}/runs/{info.run_id}" if server else None,
         )
 
+    def traits(self) -> Mapping[str, str]:
+        """The experiment's name and the run's tags, without ours."""
+        with translated("the experiment of the run could not be read", self._uri):
+            name = self._client.get_experiment(self._run.info.experiment_id).name
+        tags = {f"tag:{key}": value for key, value in self._run.data.tags.items() if _is_theirs(key)}
+        return {"experiment": name, **tags}
+
     def fingerprint(self, request: Request) -> str:
         """From the run's record and, where reading would open them, the artifacts' paths and sizes: 16 hex digits."""
         latest = [self._latest[name] for name in self._names]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
-from tracker_health.errors import ReadError
+from tracker_health.errors import ReadError, RunNotFound
 from tracker_health.evidence import Evidence, Problem, Request, RunRef, Series
 from tracker_health.readers.mlflow_folder import (
     META_FILE,
@@ -44,9 +45,11 @@ def open_run_folder(folder: str | Path) -> TrackedRun | None:
     if meta is None or not run_id:
         return None
     store = store_of(Path(folder), run_id, meta.get("experiment_id", ""))
-    if store is None:
-        return LoneMlflowRun(folder, meta)
-    return open_mlflow_run(run_id, str(store))
+    if store is not None:
+        # MLflow knows no run that lacks one of its folders, as a run without params does in a checkout of git.
+        with suppress(RunNotFound):
+            return open_mlflow_run(run_id, str(store))
+    return LoneMlflowRun(folder, meta)
 
 
 def store_of(folder: Path, run_id: str, experiment_id: str) -> Path | None:

@@ -1,1 +1,5 @@
 """For authors of rules and stores: helpers and suites for their tests."""
+
+from tracker_health.testing.probes import check_probe
+
+__all__ = ["check_probe"]

@@ -1,0 +1,148 @@
+"""One-line tests for rules: ``check_probe(MyRule, series={"loss": [4, 3, 2]}, expect="pass")``."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracker_health.config import Config
+from tracker_health.engine import diagnose, request_for
+from tracker_health.evidence import Evidence, OptimizerState, Part, Request, RunInfo, RunRef, Series, StepUnit, Weights
+from tracker_health.probe import Probe, flaw_in
+from tracker_health.result import ProbeResult, Report, SkippedProbe
+from tracker_health.text import listing
+from tracker_health.verdict import Verdict
+
+Points = Sequence[float] | Sequence[tuple[int, float]]
+"""A metric's history: its values, logged at the steps 0, 1, 2, ...; or pairs of step and value."""
+
+_RUN = RunRef(store="directory", id="check_probe", name="check_probe")
+# The parts that a store reads from a checkpoint's optimizer file; and the weights file beside it.
+_OPTIMIZER_PARTS = (Part.OPTIMIZER_STATE, Part.SECOND_MOMENTS, Part.OPTIMIZER_STEPS, Part.PLAN)
+
+
+def check_probe(
+    probe: Probe | type[Probe],
+    *,
+    series: Mapping[str, Points] | None = None,
+    params: Mapping[str, object] | None = None,
+    status: str = "FINISHED",
+    global_step: int | None = None,
+    optimizer: OptimizerState | None = None,
+    weights: Weights | None = None,
+    step_unit: StepUnit = StepUnit.UNKNOWN,
+    config: Config | None = None,
+    expect: Verdict | str | None = None,
+) -> ProbeResult | SkippedProbe:
+    """What the engine makes of one rule on this evidence, after checking all that a sound rule keeps to.
+
+    ``probe``: the rule, or its class for the default thresholds. ``series``: histories by metric name; names become
+    roles through the configuration, as they do for a real run, and a metric or part that the rule does not need is
+    not there for it. ``params``, ``status``, ``global_step``: the run's own record. ``step_unit``: what the steps of
+    the series count. ``config``: role patterns and votes, by default those of the preset ``default``. ``expect``:
+    the verdict that must come out, ``skip`` for a rule that the engine has to skip.
+
+    Raises:
+        AssertionError: the rule does not declare or explain itself, breaks, is not pure, says something that no report
+        can show, or comes to another verdict than expected.
+    """
+    _assert(flaw_in(probe if isinstance(probe, type) else type(probe)))
+    rule = probe() if isinstance(probe, type) else probe
+    settings = config or Config()
+    info = RunInfo(
+        status=status,
+        params={key: str(value) for key, value in (params or {}).items()},
+        metric_names=tuple(series or ()),
+        global_step=global_step,
+    )
+    request = request_for([rule], settings)
+    evidence = Evidence(
+        run=_RUN,
+        info=info,
+        series=_needed_series(request, series or {}, step_unit),
+        optimizer=optimizer if request.needs(*_OPTIMIZER_PARTS) else None,
+        weights=weights if request.needs(Part.WEIGHTS) else None,
+    )
+    report = diagnose(evidence, settings, probes=(rule,))
+    if report.errors:
+        raise AssertionError(f"{rule.code} {rule.name}: {report.errors[0].message}") from _cause(rule, evidence)
+    _assert_sound(report)
+    if diagnose(evidence, settings, probes=(rule,)).to_json() != report.to_json():
+        raise AssertionError(f"{rule.code} {rule.name} is not pure: judging twice gave different results")
+    outcome = report.results[0] if report.results else report.skipped[0]
+    _assert_expected(outcome, expect)
+    return outcome
+
+
+def _assert(problem: str | None) -> None:
+    if problem is not None:
+        raise AssertionError(problem)
+
+
+def _needed_series(request: Request, series: Mapping[str, Points], step_unit: StepUnit) -> tuple[Series, ...]:
+    """Only those that the rule needs, with their roles: what a store would have read."""
+    roles = request.select_names(list(series))
+    return tuple(_series(name, series[name], role, step_unit) for name, role in roles.items())
+
+
+def _series(name: str, points: Points, role: str, step_unit: StepUnit) -> Series:
+    table = np.asarray(points, dtype=np.float64)
+    if not table.size:
+        table = np.empty((0, 2))
+    elif table.ndim == 1:
+        table = np.column_stack([np.arange(len(table), dtype=np.float64), table])
+    if table.ndim != 2 or table.shape[1] != 2:
+        raise AssertionError(f"the series {name!r} is neither a list of values nor one of (step, value) pairs")
+    steps, values = table[:, 0].astype(np.int64), table[:, 1].copy()
+    for array in (steps, values):
+        array.setflags(write=False)  # other rules see the same arrays: one that writes into them must not pass
+    return Series(name=name, steps=steps, values=values, role=role, source="check_probe", step_unit=step_unit)
+
+
+def _cause(rule: Probe, evidence: Evidence) -> BaseException | None:
+    """The exception behind an error entry, for its traceback."""
+    try:
+        rule.judge(evidence)
+    except (Exception, SystemExit) as error:  # noqa: BLE001  the engine met it before: it is shown, not handled
+        return error
+    return None
+
+
+def _assert_sound(report: Report) -> None:
+    """The report is strict JSON that reads back as itself, and says what people need."""
+    document = json.loads(json.dumps(report.to_json(), allow_nan=False))
+    if Report.from_json(document).to_json() != report.to_json():
+        raise AssertionError("the report does not survive being written as JSON and read again")
+    for result in report.results:
+        _assert(_flaw_in_result(result))
+
+
+def _flaw_in_result(result: ProbeResult) -> str | None:
+    if not result.message.strip() or "\n" in result.message:
+        return f"{result.code}: the message must be one line, not {result.message!r}"
+    if result.verdict is Verdict.PASS:
+        return None
+    if not re.search(r"\d", result.message):
+        return f"{result.code}: the message of a {result.verdict} must name numbers, not just {result.message!r}"
+    if not result.remedy.strip():
+        return f"{result.code}: a {result.verdict} must say what to do (Finding.remedy)"
+    if result.score == 1.0:
+        return f"{result.code}: a {result.verdict} cannot have the score 1, which is healthy"
+    return None
+
+
+def _assert_expected(outcome: ProbeResult | SkippedProbe, expect: Verdict | str | None) -> None:
+    verdict, told = _spoken(outcome)
+    if expect is not None and verdict is not Verdict(expect):
+        raise AssertionError(f"{outcome.code} {outcome.name}: expected {Verdict(expect)}, got {verdict}: {told}")
+
+
+def _spoken(outcome: ProbeResult | SkippedProbe) -> tuple[Verdict, str]:
+    if isinstance(outcome, SkippedProbe):
+        return Verdict.SKIP, outcome.reason
+    measured: dict[str, Any] = dict(outcome.measured)
+    return outcome.verdict, f"{outcome.message} ({listing([f'{key} = {value}' for key, value in measured.items()])})"

@@ -1,0 +1,1 @@
+raise BaseException("the very base")  # noqa: TRY002

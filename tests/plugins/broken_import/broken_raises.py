@@ -1,0 +1,1 @@
+raise ZeroDivisionError("first line\nsecond line \x1b[31m")

@@ -1,0 +1,161 @@
+"""The one-line helper for the tests of other packages' rules."""
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tracker_health import Config, Finding, Need, Part, Symptom, Verdict
+from tracker_health.evidence import OptimizerState, TensorHeader, Weights
+from tracker_health.probes.diverged import Diverged
+from tracker_health.probes.no_progress import NoProgress
+from tracker_health.probes.too_few_steps import TooFewSteps
+from tracker_health.registry import BUILT_IN
+from tracker_health.result import ProbeResult, SkippedProbe
+from tracker_health.testing import check_probe
+
+
+@pytest.fixture(scope="module")
+def rule(tmp_path_factory):
+    """The rule of the good plugin, from its source."""
+    path = Path(__file__).parent / "good_plugin" / "good_plugin.py"
+    spec = importlib.util.spec_from_file_location("good_plugin", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["good_plugin"] = module
+    try:
+        spec.loader.exec_module(module)
+        yield module.HighEnd
+    finally:
+        del sys.modules["good_plugin"]
+
+
+def altered(rule, **more):
+    return type("Altered", (rule,), {"__doc__": rule.__doc__, **more})
+
+
+def judging(finding):
+    return lambda self, evidence: finding
+
+
+def test_the_results_of_a_sound_rule(rule):
+    result = check_probe(rule, series={"train/loss": [3, 2, 0.5]}, expect="pass")
+    assert isinstance(result, ProbeResult)
+    assert result.measured == {"last": 0.5}
+    assert check_probe(rule, series={"loss": [(10, 1), (20, 2), (30, 3)]}, expect=Verdict.FAIL).votes
+    assert check_probe(rule(ceiling=5), series={"loss": [3, 3, 3]}, expect="pass").thresholds == {"ceiling": 5}
+
+
+def test_a_rule_is_skipped_by_the_real_engine(rule):
+    skipped = check_probe(rule, series={"loss": [1, 2]}, expect="skip")
+    assert isinstance(skipped, SkippedProbe)
+    assert skipped.reason == "only 2 points of train loss, 3 are needed"
+    assert "seen: reward" in check_probe(rule, series={"reward": [1, 2, 3]}, expect="skip").reason
+    assert check_probe(rule, series={"loss": []}, expect="skip").code == "TEA001"
+
+
+def test_roles_are_those_of_the_configuration(rule):
+    config = Config(roles={"train_loss": ("my/loss",)})
+    check_probe(rule, series={"my_loss": [3, 2, 0.5]}, config=config, expect="pass")
+    check_probe(rule, series={"loss": [3, 2, 0.5]}, config=config, expect="skip")
+    check_probe(rule, series={"loss": [3, 2, 0.5], "train/reward": [1, 2, 3]}, expect="skip")
+
+
+def test_parts_reach_only_a_rule_that_needs_them(rule):
+    state, weights = OptimizerState(source="optimizer.pt", tensors=(), global_step=5), Weights(source="w", tensors=())
+    seen = {}
+
+    def judge(self, evidence):
+        seen.update(optimizer=evidence.optimizer, weights=evidence.weights, names=[one.name for one in evidence.series])
+        return Finding(verdict=Verdict.PASS, message="fine")
+
+    series = {"loss": [1, 2, 3], "lr": [1, 1, 1]}
+    check_probe(altered(rule, judge=judge), series=series, optimizer=state, weights=weights)
+    assert seen == {"optimizer": None, "weights": None, "names": ["loss"]}
+    needs = (Need(role=Part.OPTIMIZER_STATE), Need(role=Part.WEIGHTS), Need(role="learning_rate", optional=True))
+    check_probe(altered(rule, judge=judge, needs=needs), series=series, optimizer=state, weights=weights)
+    assert seen == {"optimizer": state, "weights": weights, "names": ["lr"]}
+
+
+def test_built_in_rules_pass_it():
+    falling = [4.0 * 0.97**step + 1 for step in range(200)]
+    for probe in BUILT_IN:
+        check_probe(probe, series={"loss": falling})
+    check_probe(NoProgress, series={"loss": falling}, expect="pass")
+    check_probe(Diverged, series={"loss": falling + [9.0] * 100}, expect="fail")
+    check_probe(TooFewSteps, global_step=5, expect="fail")
+    check_probe(TooFewSteps, global_step=40, params={"max_steps": 1000}, expect="fail")
+    adapter = Weights(
+        source="adapter_model.safetensors", tensors=(TensorHeader(name="a.lora_A.weight", shape=(2,), dtype="F32"),)
+    )
+    flat = [2.0 + 0.001 * (step % 3) for step in range(200)]
+    check_probe(NoProgress, series={"loss": flat}, weights=adapter, expect="warn")
+    check_probe(NoProgress, series={"loss": flat}, expect="fail")
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"code": "TEAM1"}, "its code is 'TEAM1'"),
+        ({"__doc__": "No sections."}, "its docstring has the sections"),
+        ({"symptom": "unstable"}, "symptom"),
+        ({"judge": lambda self, evidence: 1 / 0}, "the rule broke: ZeroDivisionError"),
+        ({"judge": lambda self, evidence: sys.exit(3)}, "the rule broke: SystemExit"),
+        ({"judge": lambda self, evidence: evidence.first("val_loss")}, "the rule's needs must name them"),
+        (
+            {"judge": lambda self, evidence: evidence.first("train_loss").values.sort()},
+            "the rule broke: ValueError",
+        ),
+        ({"judge": judging(Finding(verdict="fail", message="bad", remedy="x"))}, "must name numbers"),
+        ({"judge": judging(Finding(verdict="fail", message="3 bad"))}, "must say what to do"),
+        ({"judge": judging(Finding(verdict="warn", message="3", remedy="x", score=1))}, "cannot have the score 1"),
+        ({"judge": judging(Finding(verdict="pass", message="two\nlines"))}, "must be one line"),
+        ({"judge": judging(Finding(verdict="pass", message=" "))}, "must be one line"),
+        ({"judge": judging(Finding(verdict="pass", message="x", details={"a": object()}))}, "no JSON form"),
+    ],
+)
+def test_what_is_wrong_with_a_rule_is_told(rule, changes, told):
+    with pytest.raises(AssertionError, match=re.escape(told)):
+        check_probe(altered(rule, **changes), series={"loss": [3, 2, 1]})
+
+
+def test_the_traceback_leads_into_the_rule(rule):
+    with pytest.raises(AssertionError) as caught:
+        check_probe(altered(rule, judge=lambda self, evidence: 1 / 0), series={"loss": [3, 2, 1]})
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+def test_a_rule_that_remembers_is_not_pure(rule):
+    calls = []
+
+    def judge(self, evidence):
+        calls.append(1)
+        return Finding(verdict=Verdict.PASS, message=f"{len(calls)} calls")
+
+    with pytest.raises(AssertionError, match="is not pure"):
+        check_probe(altered(rule, judge=judge), series={"loss": [3, 2, 1]})
+
+
+def test_another_verdict_than_expected_is_told_with_its_numbers(rule):
+    with pytest.raises(AssertionError) as caught:
+        check_probe(rule, series={"loss": [3, 2, 1.5]}, expect="pass")
+    assert str(caught.value) == (
+        "TEA001 high-end: expected pass, got fail: the loss ends at 1.5, the ceiling is 1 (last = 1.5)"
+    )
+    with pytest.raises(AssertionError, match="expected fail, got skip: only 1 point of train loss, 3 are needed"):
+        check_probe(rule, series={"loss": [3]}, expect="fail")
+
+
+def test_what_is_no_rule_and_no_series(rule):
+    with pytest.raises(AssertionError, match=r"is no subclass of tracker_health\.Probe"):
+        check_probe(Symptom)
+    with pytest.raises(AssertionError, match="neither a list of values nor one of"):
+        check_probe(rule, series={"loss": [[1, 2, 3]]})
+
+
+def test_the_helper_needs_no_pytest():
+    code = "import sys; import tracker_health.testing; print('pytest' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "False\n"

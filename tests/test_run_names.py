@@ -1,0 +1,110 @@
+"""What a RUN may be called on the command line and in Python: each name leads to the run it means, and to no other."""
+
+from __future__ import annotations
+
+import pytest
+
+import tracker_health as th
+from tracker_health.api import open_run
+from tracker_health.errors import RunNotFound
+
+RUN_ID = "0123456789abcdef" * 2
+PAGE = f"#/experiments/7/runs/{RUN_ID}"
+
+
+@pytest.fixture
+def opened(monkeypatch, tmp_path):
+    """The calls that reach MLflow: (run id, tracking URI)."""
+    calls = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tracker_health.stores.mlflow.open_mlflow_run", lambda *call: calls.append(call))
+    return calls
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        RUN_ID,
+        f"mlflow:{RUN_ID}",
+        f"runs:/{RUN_ID}",
+        f"runs:/{RUN_ID}/",
+        f"runs:/{RUN_ID}/model",
+        f"runs:/{RUN_ID}/some/artifact path/model.pt",
+        f"runs:/{RUN_ID}/../../etc",
+    ],
+)
+def test_a_run_id_and_its_uris(opened, name):
+    open_run(name, tracking_uri="http://host")
+    assert opened == [(RUN_ID, "http://host")]
+
+
+@pytest.mark.parametrize(
+    ("url", "server"),
+    [
+        (f"http://127.0.0.1:5000/{PAGE}", "http://127.0.0.1:5000"),
+        (f"https://host.example/{PAGE}/", "https://host.example"),
+        (f"https://host.example/{PAGE}/model-metrics", "https://host.example"),
+        (f"https://host.example/{PAGE}/artifacts/checkpoint/optimizer.pt", "https://host.example"),
+        (f"https://host.example/{PAGE}?compareRunsMode=CHART", "https://host.example"),
+        (f"https://host.example/mlflow/{PAGE}", "https://host.example/mlflow"),
+        (f"https://host.example/a/b/mlflow/{PAGE}/artifacts", "https://host.example/a/b/mlflow"),
+        (f"https://host.example/?workspace=x{PAGE}", "https://host.example"),
+        (f"https://bob:s3cr3t@host.example:1/{PAGE}", "https://bob:s3cr3t@host.example:1"),
+        (f"HTTP://[::1]:5000/{PAGE}", "HTTP://[::1]:5000"),
+    ],
+)
+def test_the_address_of_a_run_page_names_server_and_run(opened, url, server):
+    open_run(url, tracking_uri="sqlite:///another.db")
+    assert opened == [(RUN_ID, server)]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://host/#/experiments/7",
+        f"http://host/#/experiments//runs/{RUN_ID}",
+        "http://host/#/experiments/7/runs/",
+        "http://host/#/experiments/7/runs/../x",
+        f"http:///#/experiments/7/runs/{RUN_ID}",
+        f"ftp://host/{PAGE}",
+        f"http://host{PAGE}",
+        "http://host/#/compare-runs?runs=[1,2]",
+    ],
+)
+def test_other_addresses_are_told_to_be_none_of_a_run(opened, url):
+    with pytest.raises(RunNotFound, match="URLs are not read yet"):
+        open_run(url)
+    assert opened == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "wandb:team/project/abc123",
+        "https://wandb.ai/team/project/runs/abc123",
+        "https://me:s3cr3t@wandb.ai/team/project/runs/abc123?nw=s3cr3t",
+        "https://acme.wandb.io/team/project/runs/abc123/overview",
+        "https://api.wandb.ai:443",
+    ],
+)
+def test_runs_of_wandb_are_told_to_be_not_read_yet(opened, name):
+    with pytest.raises(RunNotFound, match="Weights & Biases are not read yet") as caught:
+        open_run(name)
+    assert "s3cr3t" not in str(caught.value)
+    assert opened == []
+
+
+@pytest.mark.parametrize("name", ["https://notwandb.ai/x", "https://wandb.ai.example/x", "https://x/wandb.ai/"])
+def test_what_only_looks_like_wandb(opened, name):
+    with pytest.raises(RunNotFound, match="URLs are not read yet"):
+        open_run(name)
+
+
+def test_no_outcome_of_a_run_page_holds_its_secrets():
+    url = f"http://bob:s3cr3t@127.0.0.1:9/{PAGE}"
+    (outcome,) = th.check_many([url])
+    assert outcome.status == "failed"
+    assert outcome.report.run.store == "mlflow"
+    assert outcome.run == f"http://127.0.0.1:9/{PAGE}"
+    assert "s3cr3t" not in repr(outcome)
+    assert "bob" not in repr(outcome)
