@@ -15,6 +15,7 @@ from tracker_health.config import Config, preset
 from tracker_health.engine import configured_probes, diagnose, needs_of
 from tracker_health.errors import RunNotFound, StoreRefused, described
 from tracker_health.evidence import RunRef
+from tracker_health.registry import plugins
 from tracker_health.result import ErrorEntry, Report, ToolInfo
 from tracker_health.stores.base import Cleared, TrackedRun
 from tracker_health.text import printable, without_userinfo
@@ -134,7 +135,8 @@ def annotate(
             report = _unchanged(opened.ref, recorded.verdict, fingerprint, settings)
             return Outcome(run=_shown(run), status="unchanged", report=report)
         report = _judged(opened, settings, fingerprint)
-        if report.errors:
+        # A plugin that does not load is in the digest already, and judging again would not mend it.
+        if set(report.errors) - set(plugins().errors):
             digest = digest_of(fingerprint, settings, complete=False)
         annotations = plan(report, digest)
         if not dry_run:

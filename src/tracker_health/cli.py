@@ -206,8 +206,10 @@ def probes(as_json: bool) -> None:
     """List the rules."""
     from tracker_health.config import preset
     from tracker_health.probe import explanation_of
-    from tracker_health.registry import probe_classes
+    from tracker_health.registry import plugins, probe_classes
 
+    for error in plugins().errors:
+        _say_error(f"{error.source}: {error.message}")
     config = preset("default")
     for probe in probe_classes():
         votes = config.counts(probe.code, probe.status)

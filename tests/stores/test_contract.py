@@ -218,7 +218,8 @@ class TestDirectory(StoreContract):
 
 class TestDatabase(StoreContract):
     @pytest.fixture
-    def harness(self, sqlite_uri):
+    def harness(self, sqlite_uri, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)  # of a file: URI MLflow makes a folder of that name where it is
         path = sqlite_uri.removeprefix("sqlite:///")
         return MlflowHarness(sqlite_uri, readonly_uri=f"sqlite:///file:{path}?mode=ro&uri=true")
 

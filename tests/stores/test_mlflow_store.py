@@ -830,7 +830,8 @@ def copied(local, path):
     return target
 
 
-def test_a_read_only_database_is_told_in_one_line(local, tmp_path, capfd, caplog):
+def test_a_read_only_database_is_told_in_one_line(local, tmp_path, capfd, caplog, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # of a file: URI MLflow makes a folder of that name where it is
     run_id = local.run(metrics={"loss": descent()})
     copied(local, tmp_path / "x.db").close()
     run = open_mlflow_run(run_id, f"sqlite:///file:{tmp_path}/x.db?mode=ro&uri=true")
