@@ -71,7 +71,7 @@ def test_no_outcome_holds_the_secrets_of_a_url(kind):
     ],
 )
 def test_a_url_is_told_to_be_one(url):
-    with pytest.raises(RunNotFound, match="URLs are not read yet"):
+    with pytest.raises(RunNotFound, match="is not the address of an MLflow run page"):
         open_run(url)
 
 

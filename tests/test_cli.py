@@ -567,7 +567,10 @@ def test_a_url_never_shows_its_secrets(run, option):
     assert result.exit_code == 3
     assert "s3cr3t" not in result.output
     assert "me:" not in result.output
-    assert "https://tracking.example:5000/path#/experiments/1/runs/abc: URLs are not read yet" in result.stderr
+    assert (
+        "https://tracking.example:5000/path#/experiments/1/runs/abc is not the address of an MLflow run page"
+        in result.stderr
+    )
     assert "give the run id" in result.stderr
 
 

@@ -72,7 +72,7 @@ def test_the_address_of_a_run_page_names_server_and_run(opened, url, server):
     ],
 )
 def test_other_addresses_are_told_to_be_none_of_a_run(opened, url):
-    with pytest.raises(RunNotFound, match="URLs are not read yet"):
+    with pytest.raises(RunNotFound, match="is not the address of an MLflow run page"):
         open_run(url)
     assert opened == []
 
@@ -96,7 +96,7 @@ def test_runs_of_wandb_are_told_to_be_not_read_yet(opened, name):
 
 @pytest.mark.parametrize("name", ["https://notwandb.ai/x", "https://wandb.ai.example/x", "https://x/wandb.ai/"])
 def test_what_only_looks_like_wandb(opened, name):
-    with pytest.raises(RunNotFound, match="URLs are not read yet"):
+    with pytest.raises(RunNotFound, match="is not the address of an MLflow run page"):
         open_run(name)
 
 

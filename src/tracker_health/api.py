@@ -80,7 +80,7 @@ def open_run(run: str | Path, *, tracking_uri: str | None = None) -> TrackedRun:
         return open_mlflow_run(page.group(2), page.group(1))
     if (shown := without_userinfo(text)) != text or "://" in text:
         hint = "give the run id, and the server as --tracking-uri"
-        raise RunNotFound(f"{printable(shown)}: URLs are not read yet", hint)
+        raise RunNotFound(f"{printable(shown)} is not the address of an MLflow run page", hint)
     match = _MLFLOW_RUN.fullmatch(text)
     if isinstance(run, Path) or match is None:
         raise RunNotFound(f"there is no folder {printable(text)}", "give a folder, or an MLflow run id")

@@ -58,8 +58,8 @@ def cli() -> None:
     Reads what a run left behind (metric history, optimizer state, logs), judges whether the training was healthy, and
     writes the verdict onto the run, where people filter by it.
 
-    RUN is a folder with checkpoints and logs, or an MLflow run: RUN_ID, mlflow:RUN_ID or runs:/RUN_ID. A single -
-    reads a list of runs from standard input.
+    RUN is a folder with checkpoints and logs, or an MLflow run: RUN_ID, mlflow:RUN_ID, runs:/RUN_ID, or the address of
+    its page. A single - reads a list of runs from standard input.
 
     Exit codes: 0 done; 1 a verdict at or above --fail-on; 2 wrong usage or configuration; 3 a run could not be found,
     read, judged or written; 130 after Ctrl-C.
