@@ -68,14 +68,14 @@ def open_run(run: str | Path, *, tracking_uri: str | None = None) -> TrackedRun:
     text = str(run)
     if _is_there(text):
         from tracker_health.stores.directory import DirectoryRun
-        from tracker_health.stores.mlflow_folder import open_run_folder
+        from tracker_health.stores.mlflow.folder import open_run_folder
 
         return open_run_folder(run) or DirectoryRun(run)
     if _WANDB.fullmatch(text):
         hint = "until then: a folder with the run's checkpoints and logs"
         raise RunNotFound(f"{printable(without_userinfo(text))}: runs of Weights & Biases are not read yet", hint)
     if isinstance(run, str) and (page := _MLFLOW_PAGE.fullmatch(text)):
-        from tracker_health.stores.mlflow import open_mlflow_run
+        from tracker_health.stores.mlflow.run import open_mlflow_run
 
         return open_mlflow_run(page.group(2), page.group(1))
     if (shown := without_userinfo(text)) != text or "://" in text:
@@ -87,7 +87,7 @@ def open_run(run: str | Path, *, tracking_uri: str | None = None) -> TrackedRun:
     if match.group(1) == text and not re.fullmatch(r"[0-9a-f]{32}", text):
         hint = f"a run with such an id is written mlflow:{printable(text)}"
         raise RunNotFound(f"{printable(text)} is neither a folder here nor an MLflow run id", hint)
-    from tracker_health.stores.mlflow import open_mlflow_run
+    from tracker_health.stores.mlflow.run import open_mlflow_run
 
     return open_mlflow_run(match.group(1) or match.group(2), tracking_uri)
 

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
-import shutil
 import sys
 from collections.abc import Callable, Iterable
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NoReturn, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
 from tracker_health._version import __version__
-from tracker_health.errors import ConfigError, TrackerHealthError, described
+from tracker_health.errors import ConfigError
+from tracker_health.terminal import (
+    EXIT_DONE,
+    EXIT_INTERRUPTED,
+    EXIT_RUN,
+    EXIT_VERDICT,
+    Output,
+    lines_of_input,
+    ready_streams,
+    say_error,
+    say_failure,
+    settle,
+    told,
+    width,
+)
 from tracker_health.text import count, listing, printable, without_userinfo
 
 if TYPE_CHECKING:
@@ -22,11 +33,8 @@ if TYPE_CHECKING:
     from tracker_health.settings import Effective, Setting
     from tracker_health.stores.base import Cleared
 
-EXIT_DONE, EXIT_VERDICT, EXIT_USAGE, EXIT_RUN, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
 _BRIEF_ABOVE = 5
 _FAIL_ON = ("fail", "warn", "skip", "never")
-_MAX_LISTED = 1_000_000
-_MAX_LINE = 10_000
 _VERBOSE = "tracker_health.verbose"
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -41,7 +49,7 @@ class _Group(click.Group):
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  told, whatever it is; -v shows the traceback
-            sys.exit(_told(error, verbose=context.meta.get(_VERBOSE)))
+            sys.exit(told(error, verbose=context.meta.get(_VERBOSE)))
 
 
 def _note_verbose(context: click.Context, _: click.Parameter, value: bool) -> bool:
@@ -168,7 +176,7 @@ def clear(runs: tuple[str, ...], tracking_uri: str | None, config_file: str | No
         try:
             cleared = clear_run(run, tracking_uri=settings.tracking_uri)
         except Exception as error:  # noqa: BLE001  one bad run never stops the others
-            _say_failure(error, about=f"{without_userinfo(run)}: ", verbose=verbose)
+            say_failure(error, about=f"{without_userinfo(run)}: ", verbose=verbose)
             code = EXIT_RUN
             continue
         if not quiet:
@@ -209,7 +217,7 @@ def probes(as_json: bool) -> None:
     from tracker_health.registry import plugins, probe_classes
 
     for error in plugins().errors:
-        _say_error(f"{error.source}: {error.message}")
+        say_error(f"{error.source}: {error.message}")
     config = preset("default")
     for probe in probe_classes():
         votes = config.counts(probe.code, probe.status)
@@ -294,30 +302,10 @@ def _listed(runs: Iterable[str]) -> list[str]:
     """The runs as given, with - replaced by the lines of standard input."""
     listed: list[str] = []
     for run in runs:
-        listed += _lines_of_input() if run == "-" else [run]
+        listed += lines_of_input() if run == "-" else [run]
     if not listed:
         raise ConfigError("no run was given", "name a folder or a run id")
     return listed
-
-
-def _lines_of_input() -> list[str]:
-    # Python has no stream where there is no descriptor, whatever its types say.
-    stream: TextIO | None = sys.stdin
-    if stream is None:
-        raise ConfigError(
-            "- reads a list of runs from standard input, which is closed", "name the runs, or pipe a list"
-        )
-    lines: list[str] = []
-    for number in range(1, _MAX_LISTED + 2):
-        line = stream.readline(_MAX_LINE + 1)
-        if not line:
-            break
-        if len(line) > _MAX_LINE or number > _MAX_LISTED:
-            limits = f"at most {_MAX_LISTED} lines of {_MAX_LINE} characters"
-            raise ConfigError(f"line {number} of standard input: this is no list of runs", limits)
-        if line.strip():
-            lines.append(line.strip())
-    return lines
 
 
 def _finish(outcomes: Iterable[Outcome], choices: dict[str, Any], *, total: int, writes: bool) -> NoReturn:
@@ -325,7 +313,7 @@ def _finish(outcomes: Iterable[Outcome], choices: dict[str, Any], *, total: int,
 
     ``writes``: the runs still to come are done even when nobody reads on.
     """
-    output, code, done = _Output(), EXIT_DONE, 0
+    output, code, done = Output(), EXIT_DONE, 0
     try:
         for outcome in outcomes:
             code = max(code, _show(outcome, choices, output, brief=total > _BRIEF_ABOVE))
@@ -333,31 +321,9 @@ def _finish(outcomes: Iterable[Outcome], choices: dict[str, Any], *, total: int,
             if output.lost and not writes:
                 break
     except KeyboardInterrupt:
-        _say_error(f"interrupted after {count(done, 'run')}")
+        say_error(f"interrupted after {count(done, 'run')}")
         sys.exit(EXIT_INTERRUPTED)
     sys.exit(max(code, output.exit_code))
-
-
-class _Output:
-    """Standard output, which is switched off when it is lost: the runs still to come need not be.
-
-    A reader that leaves early wants no more of it, and that is no error; anything else, such as a full disk, is.
-    """
-
-    def __init__(self) -> None:
-        self.lost = False
-        self.exit_code = EXIT_DONE
-
-    def print(self, text: str) -> None:
-        if self.lost:
-            return
-        try:
-            click.echo(text, color=False if os.environ.get("NO_COLOR") else None)
-        except BrokenPipeError:
-            self.lost = True
-        except OSError as error:
-            self.lost, self.exit_code = True, EXIT_RUN
-            _say_error(f"standard output: {described(error)}")
 
 
 def _exit_code(outcome: Outcome, fail_on: str) -> int:
@@ -368,7 +334,7 @@ def _exit_code(outcome: Outcome, fail_on: str) -> int:
     return EXIT_VERDICT if verdict in counted else EXIT_DONE
 
 
-def _show(outcome: Outcome, choices: dict[str, Any], output: _Output, *, brief: bool) -> int:
+def _show(outcome: Outcome, choices: dict[str, Any], output: Output, *, brief: bool) -> int:
     """Print one outcome; the exit code that it deserves."""
     try:
         text = _text(outcome, choices, brief=brief)
@@ -392,7 +358,7 @@ def _text(outcome: Outcome, choices: dict[str, Any], *, brief: bool) -> str:
     verbose, status = choices["verbose"], _status(outcome)
     if brief and not verbose:
         return f"{one_line(outcome.report)}{status and f'  {status}'}"
-    lines = report_lines(outcome.report, width=_width(), verbose=verbose)
+    lines = report_lines(outcome.report, width=width(), verbose=verbose)
     return "\n".join([*lines, *([f"  {status}"] if status else [])])
 
 
@@ -407,89 +373,23 @@ def _status(outcome: Outcome) -> str:
 def _say_errors(outcome: Outcome, choices: dict[str, Any]) -> None:
     """Name on standard error what failed, unless the result on standard output does."""
     if outcome.error is not None:
-        _say_failure(outcome.error, about=f"{outcome.run}: ", verbose=choices["verbose"])
+        say_failure(outcome.error, about=f"{outcome.run}: ", verbose=choices["verbose"])
     elif choices["as_json"] or choices["quiet"]:
         for error in outcome.report.errors:
             if error.code is None:
-                _say_error(f"{outcome.report.run.id}: {error.source}: {error.message}")
-
-
-def _told(error: BaseException, *, verbose: bool | None = None) -> int:
-    """Say what ended the command; the exit code that it deserves. ``verbose``: None for a command without -v."""
-    if isinstance(error, KeyboardInterrupt):
-        _say_error("interrupted")
-        return EXIT_INTERRUPTED
-    if isinstance(error, BrokenPipeError):  # the reader of our output has left
-        return EXIT_DONE
-    _say_failure(error, verbose=verbose)
-    return EXIT_USAGE if isinstance(error, ConfigError) else EXIT_RUN
-
-
-def _say_failure(error: BaseException, *, about: str = "", verbose: bool | None) -> None:
-    if isinstance(error, TrackerHealthError):
-        _say_error(error.message, error.hint)
-    elif isinstance(error, OSError):
-        _say_error(f"{about}{described(error)}")
-    else:
-        hint = "please report it" if verbose is None else "-v shows the traceback; please report it"
-        _say_error(f"{about}{described(error)}", hint)
-    if verbose and not isinstance(error, ConfigError):
-        import traceback
-
-        for line in "".join(traceback.format_exception(error)).splitlines():
-            _say(printable(line, 1000))
-
-
-def _say_error(message: str, hint: str = "") -> None:
-    _say(f"tracker-health: {printable(message, 1000)}")
-    if hint:
-        _say(f"  try: {printable(hint, 1000)}")
-
-
-def _say(line: str) -> None:
-    with suppress(OSError):  # where standard error is lost as well, there is nobody left to tell
-        click.echo(line, err=True)
-
-
-def _width() -> int:
-    """Columns to wrap to: the terminal's, or a hundred where there is none."""
-    return min(shutil.get_terminal_size((100, 24)).columns, 140) if sys.stdout.isatty() else 100
-
-
-def _ready_streams() -> None:
-    """Make standard streams that are closed, or whose encoding lacks our characters, harmless."""
-    for descriptor in range(3):
-        try:
-            os.fstat(descriptor)
-        except OSError:
-            # The lowest free number is this one: else the next file that is opened, a database say, would get it.
-            os.open(os.devnull, os.O_RDWR)
-    sys.stdout = sys.stdout or os.fdopen(1, "w", encoding="utf-8", closefd=False)
-    sys.stderr = sys.stderr or os.fdopen(2, "w", encoding="utf-8", closefd=False)
-    # As on the command line: the names of files need not be text.
-    for stream, errors in ((sys.stdin, "surrogateescape"), (sys.stdout, "replace"), (sys.stderr, "replace")):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors=errors)
-
-
-def _settle(stream: TextIO) -> None:
-    """What is still buffered for a reader that has left, or a full disk, must not complain when Python exits."""
-    try:
-        stream.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+                say_error(f"{outcome.report.run.id}: {error.source}: {error.message}")
 
 
 def main() -> None:
     """The command line of a process of its own."""
-    _ready_streams()
+    ready_streams()
     # In this process, which is ours alone: MLflow's own patience with a server that hangs is minutes long.
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
     try:
         cli()
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  what escapes even click, as from --help onto a full disk
-        sys.exit(_told(error))
+        sys.exit(told(error))
     finally:
-        _settle(sys.stdout)
-        _settle(sys.stderr)
+        settle(sys.stdout)
+        settle(sys.stderr)

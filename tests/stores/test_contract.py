@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from tracker_health.errors import StoreRefused
-from tracker_health.stores import directory, mlflow_writer
+from tracker_health.stores import directory
 from tracker_health.stores.directory import DirectoryRun
-from tracker_health.stores.mlflow import open_mlflow_run
-from tracker_health.stores.mlflow_artifacts import ArtifactTree
+from tracker_health.stores.mlflow import writer as mlflow_writer
+from tracker_health.stores.mlflow.artifacts import ArtifactTree
+from tracker_health.stores.mlflow.run import open_mlflow_run
 from tracker_health.testing.stores import StoreContract, View, calls_counted
 
 BLOCK = "<!-- tracker-health:begin -->"

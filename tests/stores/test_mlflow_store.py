@@ -25,12 +25,12 @@ from tracker_health.cli import cli
 from tracker_health.errors import ReadError, RunNotFound, StoreRefused, StoreUnavailable, WriteError
 from tracker_health.evidence import Part, Request, StepUnit
 from tracker_health.roles import assign
-from tracker_health.stores import mlflow_connection
 from tracker_health.stores.base import Recorded
-from tracker_health.stores.mlflow import open_mlflow_run
-from tracker_health.stores.mlflow_artifacts import ArtifactTree, _is_plain, _walk
-from tracker_health.stores.mlflow_writer import NOTE_TAG
-from tracker_health.stores.note_block import BEGIN, END
+from tracker_health.stores.mlflow import connection as mlflow_connection
+from tracker_health.stores.mlflow.artifacts import ArtifactTree, _is_plain, _walk
+from tracker_health.stores.mlflow.note_block import BEGIN, END
+from tracker_health.stores.mlflow.run import open_mlflow_run
+from tracker_health.stores.mlflow.writer import NOTE_TAG
 from tracker_health.verdict import Verdict
 
 mlflow = pytest.importorskip("mlflow")
@@ -621,7 +621,7 @@ def test_an_interrupted_annotation_says_so_and_is_repaired(store, monkeypatch):
     run_id = store.run(metrics={"loss": descent()})
     run = store.open(run_id)
     with monkeypatch.context() as patch:
-        patch.setattr("tracker_health.stores.mlflow_writer.MlflowWriter._write_metrics", broken)
+        patch.setattr("tracker_health.stores.mlflow.writer.MlflowWriter._write_metrics", broken)
         with pytest.raises(WriteError, match="no credentials"):
             run.write(fail())
     assert store.open(run_id).recorded() == Recorded(digest=PENDING, verdict=None)

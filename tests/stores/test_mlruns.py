@@ -17,9 +17,9 @@ from tracker_health.errors import ReadError, RunNotFound, StoreRefused
 from tracker_health.evidence import Request, StepUnit
 from tracker_health.readers import mlflow_folder
 from tracker_health.roles import assign
-from tracker_health.stores.mlflow import MlflowRun, open_mlflow_run
-from tracker_health.stores.mlflow_connection import _folder_of, _folders_allowed
-from tracker_health.stores.mlflow_folder import LoneMlflowRun
+from tracker_health.stores.mlflow.connection import _folder_of, _folders_allowed
+from tracker_health.stores.mlflow.folder import LoneMlflowRun
+from tracker_health.stores.mlflow.run import MlflowRun, open_mlflow_run
 
 mlflow = pytest.importorskip("mlflow")
 

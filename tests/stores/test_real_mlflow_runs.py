@@ -15,7 +15,7 @@ import pytest
 
 import tracker_health as th
 from tracker_health.evidence import Request, StepUnit
-from tracker_health.stores.mlflow_folder import open_run_folder
+from tracker_health.stores.mlflow.folder import open_run_folder
 
 REAL = Path(__file__).parents[3] / "shared" / "real_runs"
 FOLDERS = sorted((REAL / "raw" / "mlflow").glob("*"))

@@ -15,7 +15,7 @@ from tracker_health.errors import ReadError, RunError, RunNotFound
 from tracker_health.evidence import Part, Problem, Request
 from tracker_health.readers.regular_file import require_regular
 from tracker_health.stores.files import read_files
-from tracker_health.stores.mlflow_connection import translated
+from tracker_health.stores.mlflow.connection import translated
 from tracker_health.stores.tree import FileEvidence, RunFile
 from tracker_health.text import printable
 

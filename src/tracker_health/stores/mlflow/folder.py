@@ -25,8 +25,8 @@ from tracker_health.roles import OWN_PREFIXES
 from tracker_health.stores.base import TrackedRun
 from tracker_health.stores.directory import DirectoryRun
 from tracker_health.stores.files import read_files
-from tracker_health.stores.mlflow import LOSSES, history_series, is_hf_trainer, open_mlflow_run
-from tracker_health.stores.mlflow_connection import TRASH_FOLDER
+from tracker_health.stores.mlflow.connection import TRASH_FOLDER
+from tracker_health.stores.mlflow.run import LOSSES, history_series, is_hf_trainer, open_mlflow_run
 from tracker_health.stores.tree import FileEvidence, RunFile
 from tracker_health.text import count, printable
 

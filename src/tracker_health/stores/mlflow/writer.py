@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 from tracker_health.annotations import PENDING, Annotations
 from tracker_health.errors import WriteError
 from tracker_health.stores.base import Cleared
-from tracker_health.stores.mlflow_artifacts import HEALTH_FOLDER, is_local, repository_of
-from tracker_health.stores.note_block import with_note
+from tracker_health.stores.mlflow.artifacts import HEALTH_FOLDER, is_local, repository_of
+from tracker_health.stores.mlflow.note_block import with_note
 from tracker_health.text import printable
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from tracker_health.evidence import Evidence, FloatArray, IntArray, Request, Run
 from tracker_health.roles import OBJECTIVE_LOSS, OWN_PREFIXES
 from tracker_health.stores.base import Cleared, Recorded
 from tracker_health.stores.files import relevant_files
-from tracker_health.stores.mlflow_artifacts import ArtifactTree
-from tracker_health.stores.mlflow_connection import connect, moved, shown, translated
-from tracker_health.stores.mlflow_writer import DIGEST_TAG, VERDICT_TAG, MlflowWriter, is_annotated, latest_points
+from tracker_health.stores.mlflow.artifacts import ArtifactTree
+from tracker_health.stores.mlflow.connection import connect, moved, shown, translated
+from tracker_health.stores.mlflow.writer import DIGEST_TAG, VERDICT_TAG, MlflowWriter, is_annotated, latest_points
 from tracker_health.stores.tree import FileEvidence
 from tracker_health.text import printable
 from tracker_health.verdict import Verdict

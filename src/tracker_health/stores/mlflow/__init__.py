@@ -1,0 +1,1 @@
+"""Runs in MLflow: every store that MLflow reaches, and the folders it wrote before it had a database."""

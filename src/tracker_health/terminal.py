@@ -1,0 +1,134 @@
+"""The process's own streams: results to standard output, words to standard error, a list from standard input.
+
+Streams may be closed, full, narrow or left by their reader; none of that may stop a run from being judged.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import sys
+from contextlib import suppress
+from typing import TextIO
+
+import click
+
+from tracker_health.errors import ConfigError, TrackerHealthError, described
+from tracker_health.text import printable
+
+EXIT_DONE, EXIT_VERDICT, EXIT_USAGE, EXIT_RUN, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
+_MAX_LISTED = 1_000_000
+_MAX_LINE = 10_000
+
+
+def lines_of_input() -> list[str]:
+    """The lines of standard input that are not empty. Raises ConfigError where it is closed, or is no list of runs."""
+    # Python has no stream where there is no descriptor, whatever its types say.
+    stream: TextIO | None = sys.stdin
+    if stream is None:
+        raise ConfigError(
+            "- reads a list of runs from standard input, which is closed", "name the runs, or pipe a list"
+        )
+    lines: list[str] = []
+    for number in range(1, _MAX_LISTED + 2):
+        line = stream.readline(_MAX_LINE + 1)
+        if not line:
+            break
+        if len(line) > _MAX_LINE or number > _MAX_LISTED:
+            limits = f"at most {_MAX_LISTED} lines of {_MAX_LINE} characters"
+            raise ConfigError(f"line {number} of standard input: this is no list of runs", limits)
+        if line.strip():
+            lines.append(line.strip())
+    return lines
+
+
+class Output:
+    """Standard output, which is switched off when it is lost: the runs still to come need not be.
+
+    A reader that leaves early wants no more of it, and that is no error; anything else, such as a full disk, is.
+    """
+
+    def __init__(self) -> None:
+        self.lost = False
+        self.exit_code = EXIT_DONE
+
+    def print(self, text: str) -> None:
+        """Print a result, unless nobody reads any more."""
+        if self.lost:
+            return
+        try:
+            click.echo(text, color=False if os.environ.get("NO_COLOR") else None)
+        except BrokenPipeError:
+            self.lost = True
+        except OSError as error:
+            self.lost, self.exit_code = True, EXIT_RUN
+            say_error(f"standard output: {described(error)}")
+
+
+def told(error: BaseException, *, verbose: bool | None = None) -> int:
+    """Say what ended the command; the exit code that it deserves. ``verbose``: None for a command without -v."""
+    if isinstance(error, KeyboardInterrupt):
+        say_error("interrupted")
+        return EXIT_INTERRUPTED
+    if isinstance(error, BrokenPipeError):  # the reader of our output has left
+        return EXIT_DONE
+    say_failure(error, verbose=verbose)
+    return EXIT_USAGE if isinstance(error, ConfigError) else EXIT_RUN
+
+
+def say_failure(error: BaseException, *, about: str = "", verbose: bool | None) -> None:
+    """Say what went wrong, in the words of the error where it is ours; with ``verbose`` also the traceback."""
+    if isinstance(error, TrackerHealthError):
+        say_error(error.message, error.hint)
+    elif isinstance(error, OSError):
+        say_error(f"{about}{described(error)}")
+    else:
+        hint = "please report it" if verbose is None else "-v shows the traceback; please report it"
+        say_error(f"{about}{described(error)}", hint)
+    if verbose and not isinstance(error, ConfigError):
+        import traceback
+
+        for line in "".join(traceback.format_exception(error)).splitlines():
+            _say(printable(line, 1000))
+
+
+def say_error(message: str, hint: str = "") -> None:
+    """One line on standard error, and what to try on a second one."""
+    _say(f"tracker-health: {printable(message, 1000)}")
+    if hint:
+        _say(f"  try: {printable(hint, 1000)}")
+
+
+def _say(line: str) -> None:
+    with suppress(OSError):  # where standard error is lost as well, there is nobody left to tell
+        click.echo(line, err=True)
+
+
+def width() -> int:
+    """Columns to wrap to: the terminal's, or a hundred where there is none."""
+    return min(shutil.get_terminal_size((100, 24)).columns, 140) if sys.stdout.isatty() else 100
+
+
+def ready_streams() -> None:
+    """Make standard streams that are closed, or whose encoding lacks our characters, harmless."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            # The lowest free number is this one: else the next file that is opened, a database say, would get it.
+            os.open(os.devnull, os.O_RDWR)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", encoding="utf-8", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", encoding="utf-8", closefd=False)
+    # As on the command line: the names of files need not be text.
+    for stream, errors in ((sys.stdin, "surrogateescape"), (sys.stdout, "replace"), (sys.stderr, "replace")):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=errors)
+
+
+def settle(stream: TextIO) -> None:
+    """What is still buffered for a reader that has left, or a full disk, must not complain when Python exits."""
+    try:
+        stream.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
