@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tracker_health.annotations import MAX_HEADLINE_METRICS, REPORT_FILE, digest_of, plan
+from tracker_health.annotations import MAX_HEADLINE_METRICS, REPORT_FILE, digest_of, incomplete, plan
 from tracker_health.config import preset
 from tracker_health.evidence import RunRef
 from tracker_health.result import ErrorEntry, ProbeResult, Report, ToolInfo
@@ -70,6 +70,20 @@ def test_no_more_than_a_dozen_headline_metrics(failing, monkeypatch):
         failing, results=(result("LOS004", "diverged", Verdict.FAIL, measured={f"m{i}": float(i) for i in range(40)}),)
     )
     assert len(plan(many, "abc").metrics) == MAX_HEADLINE_METRICS + 1
+
+
+@pytest.mark.parametrize("measure", ["loss (nats)", "", "../x", "x" * 300, "a/b", "ä", "a\n", " a", "1a"])
+def test_a_measure_that_no_tracker_takes_as_a_name_is_left_out(failing, monkeypatch, measure):
+    from tracker_health.probes.diverged import Diverged
+
+    monkeypatch.setattr(Diverged, "headline", (measure, "rise_share"))
+    found = result("LOS004", "diverged", Verdict.FAIL, measured={measure: 1.0, "rise_share": 2.0})
+    assert plan(replace(failing, results=(found,)), "abc").metrics == {"severity": 3.0, "diverged/rise_share": 2.0}
+
+
+def test_the_digest_of_an_annotation_in_part_is_another():
+    assert incomplete("a" * 16) == incomplete("a" * 16) != incomplete("b" * 16)
+    assert len(incomplete("a" * 16)) == 16
 
 
 def test_text_of_a_run_is_no_markup_in_the_description(failing):

@@ -89,14 +89,43 @@ def test_3_wins_over_1(run, sick, tmp_path):
 
 
 def test_a_list_on_standard_input(run, healthy, sick):
-    result = run("check", "-", "--json", stdin=f"{healthy}\n\n  {sick}\n")
+    result = run("check", "-", "--json", stdin=f"# two runs\n{healthy}\n\n  {sick}\n  # {healthy}\n")
     assert [document["verdict"] for document in reports(result)] == ["pass", "fail"]
 
 
-def test_an_empty_list_is_wrong_usage(run):
-    result = run("check", "-", stdin="")
+@pytest.mark.parametrize("stdin", ["", "\n \n", "# a comment\n"])
+def test_an_empty_list_is_wrong_usage(run, stdin):
+    result = run("check", "-", stdin=stdin)
     assert result.exit_code == 2
     assert "no run was given" in result.stderr
+
+
+def test_a_pass_counts_the_rules_once(run, healthy):
+    lines = run("check", healthy).stdout.splitlines()
+    assert len(lines) == 2
+    assert lines[1].strip().endswith("skipped (-v shows them)")
+
+
+def test_a_skip_says_why_on_its_line(run, write_log):
+    skipped = write_log([1.0], folder="skipped")
+    for runs in (1, 7):
+        shown = " ".join(run("check", *[skipped] * runs).stdout.split())
+        assert "nothing here shows whether training worked: only 1 point of train loss, 8 are needed" in shown
+
+
+def test_a_configured_role_that_matches_nothing_is_said(run, healthy, valid_report):
+    setting = ("--set", "roles.grad_norm=my/grads")
+    note = "roles.grad_norm matches no metric: configured: my/grads; seen: loss"
+    assert f"  note: {note}\n" in run("check", healthy, *setting).stdout
+    assert f"({note})" in run("check", *[healthy] * 7, *setting).stdout.splitlines()[0]
+    (document,) = reports(run("check", "--json", healthy, *setting))
+    valid_report(document)
+    assert (document["verdict"], document["notes"]) == ("pass", [note])
+
+
+@pytest.mark.parametrize("command", ["probes", "explain"])
+def test_commands_that_load_plugins_say_how_not_to(run, command):
+    assert "TRACKER_HEALTH_PLUGINS=0" in run(command, "--help").stdout
 
 
 def test_quiet_prints_nothing_but_errors(run, sick, tmp_path):
@@ -128,6 +157,8 @@ def test_verbose_says_why_rules_were_skipped(run, healthy):
         (["--set", "probes.diverged.min_points=8.5"], "must be a whole number"),
         (["--set", "nonsense"], "does not parse"),
         (["--set", "roles.train_los=x"], "did you mean train_loss"),
+        (["--set", "roles.train_loss=health/loss"], "names under health/ are this tool's own and are never read back"),
+        (["--select", "LOS0O1"], "there is no rule 'LOS0O1'"),
         (["--max-download", "lots"], "is no size"),
     ],
 )
@@ -226,7 +257,7 @@ def test_annotating_a_folder_twice_reads_and_writes_once(run, healthy, monkeypat
     monkeypatch.setattr("tracker_health.stores.directory.read_files", lambda *_, **__: pytest.fail("evidence was read"))
     second = run("annotate", healthy)
     assert second.exit_code == 0
-    assert "nothing was read, nothing was written" in second.stdout
+    assert "unchanged since the last annotation: not judged again" in second.stdout
     assert {path: path.stat().st_mtime_ns for path in (healthy / "health").iterdir()} == before
 
 
@@ -241,6 +272,19 @@ def test_a_changed_run_is_judged_again(run, healthy):
         log.write('{"step": 201, "loss": NaN}\n')
     result = run("annotate", healthy, "--json")
     assert reports(result)[0]["verdict"] == "fail"
+
+
+@pytest.mark.parametrize("edited", ["pass", "skip", "nonsense", None])
+def test_a_verdict_that_was_edited_by_hand_is_judged_and_written_again(run, sick, edited):
+    run("annotate", sick)
+    file = sick / "health" / "annotation.json"
+    ours = file.read_text()
+    file.write_text(json.dumps(json.loads(ours) | {"verdict": edited}))
+    result = run("annotate", sick)
+    assert "FAIL" in result.stdout
+    assert "written onto the run" in result.stdout
+    assert file.read_text() == ours
+    assert "not judged again" in run("annotate", sick).stdout
 
 
 def test_another_configuration_judges_again(run, healthy):
@@ -575,14 +619,14 @@ def test_a_url_never_shows_its_secrets(run, option):
 
 
 def test_an_unchanged_run_says_where_its_report_is(run, healthy, sick, write_log, valid_report):
-    skipped = write_log([1.0], folder="skipped")
+    unchanged, skipped = "unchanged since the last annotation: not judged again", write_log([1.0], folder="skipped")
     run("annotate", healthy, sick, skipped)
     for document in reports(run("annotate", "--json", healthy, sick)):
         valid_report(document)
-        assert document["summary"] == "unchanged since the last annotation; its report is in health/report.json"
+        assert document["summary"] == f"{unchanged}; its report is in health/report.json"
     (document,) = reports(run("annotate", "--json", skipped))
     assert document["verdict"] == "skip"
-    assert document["summary"] == "unchanged since the last annotation", "a run with nothing to judge has no report"
+    assert document["summary"] == unchanged, "a run with nothing to judge has no report"
 
 
 def without_privileges(action):

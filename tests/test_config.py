@@ -4,7 +4,8 @@ from dataclasses import fields
 
 import pytest
 
-from tracker_health.config import PRESET_FIELDS, PRESETS, Config, Override, changed, preset
+from tracker_health.config import PRESET_FIELDS, PRESETS, Config, Override, changed, did_you_mean, preset
+from tracker_health.engine import configured_probes
 from tracker_health.errors import ConfigError
 from tracker_health.roles import DEFAULT_PATTERNS
 
@@ -90,3 +91,34 @@ def test_configurations_with_one_digest_give_the_same_roles():
 def test_changes_that_name_nothing(changes):
     with pytest.raises(ConfigError, match="did you mean"):
         changed(Config(), changes)
+
+
+@pytest.mark.parametrize("rules", [("OPT002",), ["OPT002"], {"OPT002"}, iter(["OPT002"])])
+def test_a_set_of_rules_may_come_as_any_iterable(rules):
+    assert Config(select=rules) == Config(select=frozenset({"OPT002"}))
+    assert [probe.code for probe in configured_probes(Config(ignore=["LOS001"], select=("LOS001", "LOS004")))] == [
+        "LOS004"
+    ]
+
+
+@pytest.mark.parametrize("name", ["select", "ignore", "votes", "measure_only"])
+@pytest.mark.parametrize("rules", ["OPT002", 3, [3], [["OPT002"]]])
+def test_what_is_no_set_of_rules_is_a_wrong_configuration(name, rules):
+    with pytest.raises(ConfigError, match=rf"{name} must (be several|hold) codes or names of rules, not"):
+        Config(**{name: rules})
+
+
+@pytest.mark.parametrize("pattern", ["health/loss", "health.loss", "health/*"])
+def test_names_of_our_own_have_no_role(pattern):
+    for make in (
+        lambda roles: Config(roles={**DEFAULT_PATTERNS, **roles}),
+        lambda roles: changed(Config(), {f"roles.{role}": one for role, one in roles.items()}),
+        lambda roles: overridden(**{f"roles.{role}": one for role, one in roles.items()}).for_run(RL),
+    ):
+        with pytest.raises(ConfigError, match="are this tool's own and are never read back"):
+            make({"train_loss": ("my/loss", pattern)})
+        assert make({"train_loss": ("health_loss",)}).role_names(["health_loss"]) == {"health_loss": "train_loss"}
+
+
+def test_hints_look_past_case():
+    assert did_you_mean("los0o1", ["LOS001", "diverged"]) == "did you mean LOS001?"

@@ -8,7 +8,7 @@ import pytest
 
 import tracker_health.engine as engine_module
 from tracker_health.config import PRESETS, Config, preset
-from tracker_health.engine import NOTHING_VOUCHES, configured_probes, diagnose, needs_of
+from tracker_health.engine import NOTHING_VOUCHES, configured_probes, diagnose, known_roles, needs_of
 from tracker_health.errors import ConfigError
 from tracker_health.evidence import (
     Evidence,
@@ -26,6 +26,7 @@ from tracker_health.evidence import (
 from tracker_health.probe import Probe, Symptom
 from tracker_health.registry import probe_classes
 from tracker_health.result import Finding
+from tracker_health.roles import DEFAULT_PATTERNS
 from tracker_health.verdict import Verdict
 
 RUN = RunRef(store="directory", id="runs/a", name="a")
@@ -166,7 +167,8 @@ def test_scores_stay_between_0_and_1(score, kept, with_rules):
 
 def test_a_pass_needs_a_rule_that_vouches(with_rules):
     report = with_rules(rule(Verdict.PASS, vouches=False))
-    assert (report.verdict, report.score, report.summary) == (Verdict.SKIP, None, NOTHING_VOUCHES)
+    reason = "no rule that could show it is among those that vote"
+    assert (report.verdict, report.score, report.summary) == (Verdict.SKIP, None, f"{NOTHING_VOUCHES}: {reason}")
     assert with_rules(rule(Verdict.PASS, vouches=True)).verdict is Verdict.PASS
 
 
@@ -184,7 +186,62 @@ def test_a_rule_that_vouches_but_was_skipped_does_not_vouch(with_rules):
 
 def test_only_system_metrics_are_no_pass():
     report = judged({"gpu/utilisation": np.ones(100), "train/epoch": np.ones(100)})
-    assert (report.verdict, report.summary) == (Verdict.SKIP, NOTHING_VOUCHES)
+    assert report.verdict is Verdict.SKIP
+    assert report.summary == (
+        "nothing here shows whether training worked: no metric has the role train_loss or val_loss;"
+        " seen: gpu/utilisation, train/epoch; set roles.train_loss to name one"
+    )
+
+
+def test_a_skip_says_in_its_summary_why():
+    parent = judged(missing={"train_loss": "parent run: it has no metrics of its own"})
+    assert parent.summary == f"{NOTHING_VOUCHES}: parent run: it has no metrics of its own"
+    assert judged({"loss": [3.0, 2.0, 1.0]}).summary.startswith(f"{NOTHING_VOUCHES}: only 3 points of train loss")
+    assert "logs/train-*.jsonl" in judged({"loss": DESCENT}, preset("dlm")).summary
+
+
+def test_the_reason_in_a_summary_is_bounded():
+    summary = judged({"x" * 1000 + str(index): [1.0] for index in range(9)}).summary
+    assert summary.startswith(NOTHING_VOUCHES)
+    assert len(summary) == 400
+
+
+# Notes beside the verdict
+
+
+@pytest.mark.parametrize(
+    ("status", "notes"),
+    [
+        ("RUNNING", ("the run is still running: this is a verdict on what it has done so far",)),
+        ("SCHEDULED", ("the run is still scheduled: this is a verdict on what it has done so far",)),
+        ("FINISHED", ()),
+        ("", ()),
+    ],
+)
+def test_a_run_that_goes_on_is_told_to(status, notes):
+    report = judged({"loss": DESCENT}, info=RunInfo(status=status, metric_names=("loss",)))
+    assert (report.verdict, report.notes) == (Verdict.PASS, notes)
+
+
+def test_a_configured_role_without_a_metric_is_told_for_any_verdict():
+    config = Config(roles={**DEFAULT_PATTERNS, "grad_norm": ("my/grads", "g*")})
+    for losses, verdict in ((DESCENT, "pass"), (EXPLODED, "fail"), ([1.0], "skip")):
+        report = judged({"loss": losses}, config)
+        assert report.verdict == verdict
+        assert report.notes == ("roles.grad_norm matches no metric: configured: my/grads, g*; seen: loss",)
+    assert judged({}, config).notes[0].endswith("; there is no metric history")
+    assert judged({"loss": DESCENT, "grads": DESCENT}, config).notes == ()
+
+
+def test_a_configured_role_of_a_loss_that_need_not_descend_is_matched():
+    config = Config(roles={**DEFAULT_PATTERNS, "train_loss": ("my/loss",)})
+    assert judged({"my_loss": DESCENT, "reward": DESCENT}, config).notes == ()
+
+
+def test_the_roles_that_may_be_set(monkeypatch):
+    wanted = rule(Verdict.PASS, needs=(Need(role="perplexity", any_of=("bits",)), Need(role=Part.WEIGHTS)))
+    monkeypatch.setattr(engine_module, "probe_classes", lambda: (wanted,))
+    assert known_roles() == {*DEFAULT_PATTERNS, "perplexity", "bits"}
 
 
 # Evidence that is not there
@@ -239,6 +296,23 @@ def test_repeated_steps_are_one_point():
 )
 def test_missing_parts_have_their_own_reasons(code, reason):
     assert reason in skip_of(judged({"loss": DESCENT}), code).reason
+
+
+@pytest.mark.parametrize(
+    ("params", "reason"),
+    [
+        ({"max_steps": "200"}, "max_steps is 200, but how far the run came is not known: log a metric global_step"),
+        ({"epochs": "3"}, "epochs is 3, but how far the run came is not known: log a metric epoch"),
+        (
+            {"num_train_epochs": "3.0", "max_steps": "200", "lr": "1"},
+            "max_steps is 200 and num_train_epochs is 3.0, but how far the run came is not known: log a metric global_step or epoch",
+        ),
+        ({"max_steps": "-1"}, "the planned length is not known: no param max_steps or num_train_epochs"),
+    ],
+)
+def test_a_plan_without_progress_is_told_apart_from_no_plan(params, reason):
+    report = judged({"loss": DESCENT}, info=RunInfo(params=params, metric_names=("loss",)))
+    assert skip_of(report, "RUN001").reason == reason
 
 
 def test_a_better_reason_from_the_store_is_given():

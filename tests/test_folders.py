@@ -238,7 +238,7 @@ def test_a_file_that_vanishes_while_the_folder_is_listed_is_passed_over(tmp_path
 def test_what_a_killed_first_annotation_leaves_does_not_stop_the_next(tmp_path):
     write_log(tmp_path / "log.jsonl", losses())
     (tmp_path / "health").mkdir()
-    (tmp_path / "health" / ".annotation.json.123").write_text("{")
+    (tmp_path / "health" / ".tracker-health-0123456789abcdef.tmp").write_text("{")
     assert tracker_health.annotate(tmp_path).status == "written"
 
 

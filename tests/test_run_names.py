@@ -61,9 +61,7 @@ def test_the_address_of_a_run_page_names_server_and_run(opened, url, server):
 @pytest.mark.parametrize(
     "url",
     [
-        "http://host/#/experiments/7",
         f"http://host/#/experiments//runs/{RUN_ID}",
-        "http://host/#/experiments/7/runs/",
         "http://host/#/experiments/7/runs/../x",
         f"http:///#/experiments/7/runs/{RUN_ID}",
         f"ftp://host/{PAGE}",
@@ -74,6 +72,65 @@ def test_the_address_of_a_run_page_names_server_and_run(opened, url, server):
 def test_other_addresses_are_told_to_be_none_of_a_run(opened, url):
     with pytest.raises(RunNotFound, match="is not the address of an MLflow run page"):
         open_run(url)
+    assert opened == []
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://host/#/experiments/7",
+        "http://host/#/experiments/7/",
+        "http://host/#/experiments/7/runs",
+        "http://host/#/experiments/7/runs/",
+        "https://me:s3cr3t@host/mlflow/#/experiments/7?searchFilter=s3cr3t",
+        "http://host/?workspace=x#/experiments/7/runs?compareRunsMode=CHART",
+    ],
+)
+def test_the_page_of_an_experiment_is_told_to_be_one(opened, url):
+    with pytest.raises(RunNotFound, match="is not the address of an MLflow run page but of an experiment's") as caught:
+        open_run(url)
+    assert "the run's id" in caught.value.hint
+    assert "s3cr3t" not in str(caught.value)
+    assert opened == []
+
+
+@pytest.mark.parametrize("name", [f"  {RUN_ID}", f"runs:/{RUN_ID} ", f"\tmlflow:{RUN_ID}\n", f" http://host/{PAGE} "])
+def test_spaces_around_a_name_do_not_count(opened, name):
+    open_run(name, tracking_uri="http://host")
+    assert opened == [(RUN_ID, "http://host")]
+
+
+def test_spaces_around_the_name_of_a_folder(write_log, healthy_losses, monkeypatch):
+    folder = write_log(healthy_losses)
+    assert th.check(f" {folder}\n").verdict is th.Verdict.PASS
+    monkeypatch.chdir(folder.parent)
+    folder.rename(" run ")
+    assert th.check(" run ").run.name == " run "
+
+
+@pytest.mark.parametrize("name", ["", " ", "\n"])
+def test_an_empty_name_is_told_to_be_one(opened, name):
+    with pytest.raises(RunNotFound, match="an empty name is no folder and no run id"):
+        open_run(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("models:/classifier/3", "models:/classifier/3 is a registered model, not a run (give the id of the run that"),
+        ("models:/m-0123456789abcdef", "is a registered model"),
+        (
+            f"mlflow-artifacts:/7/{RUN_ID}/artifacts/model",
+            "is a place where artifacts lie, not a run (give the run's id",
+        ),
+        (f"mlflow-artifacts://me:s3cr3t@host/7/{RUN_ID}/artifacts", "is a place where artifacts lie"),
+    ],
+)
+def test_other_uris_of_mlflow_are_told_what_they_are(opened, name, said):
+    with pytest.raises(RunNotFound) as caught:
+        open_run(name)
+    assert said in str(caught.value)
+    assert "s3cr3t" not in str(caught.value)
     assert opened == []
 
 

@@ -24,9 +24,9 @@ def test_the_case_of_a_name_does_not_judge_a_run_again():
     assert configured(ignore=["Diverged"]).digest == configured(ignore=["diverged"]).digest
 
 
-@pytest.mark.parametrize(("written", "nearest"), [("los0001", "LOS001"), ("Divergd", "diverged")])
+@pytest.mark.parametrize(("written", "nearest"), [("los0001", "LOS001"), ("LOS0O1", "LOS001"), ("Divergd", "diverged")])
 def test_a_rule_that_does_not_exist(written, nearest):
-    with pytest.raises(ConfigError, match=f"did you mean {nearest}"):
+    with pytest.raises(ConfigError, match=rf"there is no rule '{written}' \(did you mean {nearest}"):
         configured_probes(configured(select=[written]))
 
 
@@ -41,6 +41,11 @@ def test_the_patterns_of_a_role_replace_its_defaults():
 
 def test_a_role_that_was_set_wins_over_the_defaults_of_others():
     assert configured(settings=["roles.val_loss=loss"]).role_names(["loss"]) == {"loss": "val_loss"}
+
+
+def test_a_loss_can_be_said_to_be_one_that_need_not_descend():
+    config = configured(settings=["roles.objective_loss=my/loss"])
+    assert config.role_names(["my/loss", "loss"]) == {"my/loss": "objective_loss", "loss": "train_loss"}
 
 
 def test_the_last_setting_of_a_role_holds():
@@ -257,6 +262,11 @@ def test_a_named_pyproject_must_have_our_table(seen, tmp_path):
         ("[roles]\ntrain_los = ['x']", ":2: there is no role 'train_los' (did you mean train_loss"),
         ("[roles]\ntrain_loss = 'x'", "roles.train_loss must be a list"),
         ("[roles]\ntrain_loss = ['/']", "names no metric"),
+        ("[roles]\ntrain_loss = ['a', ' health/b']", ":2: roles.train_loss = 'health/b': names under health/ are this"),
+        (
+            "[[overrides]]\nmatch = 'project:a'\nroles.kl = ['health.*']",
+            ":3: roles.kl = 'health.*': names under health.",
+        ),
         ("overrides = 3", "overrides must be tables"),
         ("[[overrides]]\npreset = 'dlm'", ":1: this override does not say which runs"),
         ("[[overrides]]\nmatch = 'project:a'\n[[overrides]]\nmatch = 'run:x'", ":4: match = 'run:x' does not parse"),
@@ -292,6 +302,10 @@ def test_files_that_are_refused(seen, toml, said):
     [
         ({"TRACKER_HEALTH_PRESETS": "x"}, "did you mean TRACKER_HEALTH_PRESET"),
         ({"TRACKER_HEALTH_PRESET": "dlmm"}, "TRACKER_HEALTH_PRESET: there is no preset 'dlmm'"),
+        (
+            {"TRACKER_HEALTH_SET": "roles.kl=health/kl"},
+            "TRACKER_HEALTH_SET: roles.kl = 'health/kl': names under health/",
+        ),
         ({"TRACKER_HEALTH_IGNORE": "LOS001,LOS0001"}, "TRACKER_HEALTH_IGNORE: there is no rule 'LOS0001'"),
         (
             {"TRACKER_HEALTH_SET": "probes.diverged.sigmas"},

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tracker_health.config import Config
+from tracker_health.probe import MEASURE_NAME
 from tracker_health.registry import RULES_VERSION, plugins, probe_classes
 from tracker_health.result import ProbeResult, Report
 from tracker_health.text import printable
@@ -19,6 +21,8 @@ PENDING = "pending"
 
 MAX_HEADLINE_METRICS = 12
 REPORT_FILE = "report.json"
+
+_METRIC = re.compile(rf"[a-z0-9_]{{1,100}}/{MEASURE_NAME.pattern}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,14 +41,22 @@ class Annotations:
     note: str = ""
 
 
-def digest_of(fingerprint: str, config: Config, *, complete: bool = True) -> str:
+def digest_of(fingerprint: str, config: Config, *, complete: bool = True, verdict: Verdict | None = None) -> str:
     """Sixteen hexadecimal digits that stay the same as long as judging the run again could give nothing new.
 
     A judgement that is not ``complete``, because something could not be read, has another digest than any complete
-    one: the next annotation tries again.
+    one: the next annotation tries again. With the ``verdict`` that stands beside it in it, the digest no longer fits a
+    run whose verdict was changed by hand.
     """
-    content = json.dumps([RULES_VERSION, plugins().identity, config.digest, fingerprint, complete])
+    content = json.dumps([RULES_VERSION, plugins().identity, config.digest, fingerprint, complete, verdict])
     return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
+def incomplete(digest: str) -> str:
+    """The digest of an annotation that was to bear ``digest`` and of which something could not be written: sixteen
+    hexadecimal digits that no complete one has, so that the next annotation tries again.
+    """
+    return hashlib.sha256(f"{digest} in part".encode()).hexdigest()[:16]
 
 
 def plan(report: Report, digest: str, attachments: Mapping[str, bytes] | None = None) -> Annotations:
@@ -70,16 +82,20 @@ def plan(report: Report, digest: str, attachments: Mapping[str, bytes] | None = 
 
 
 def _headline_metrics(report: Report) -> dict[str, float]:
-    """A dozen at most: of the findings first, then of the rules that passed; never NaN or infinite."""
+    """A dozen at most: of the findings first, then of the rules that passed; never NaN or infinite, and under no name
+    that a tracker would refuse, which would keep the verdict off the run.
+    """
     headlines = {probe.code: probe.headline for probe in probe_classes()}
     voting = [result for result in report.results if result.votes]
     measuring = [result for result in report.results if not result.votes]
     chosen: dict[str, float] = {}
     for result in [*sorted(voting, key=lambda one: (-one.verdict.rank, one.code)), *measuring]:
         for measure in headlines.get(result.code, ()):
-            value = result.measured.get(measure)
-            if isinstance(value, (int, float)) and abs(value) < float("inf") and len(chosen) < MAX_HEADLINE_METRICS:
-                chosen[f"{result.name.replace('-', '_')}/{measure}"] = float(value)
+            name, value = f"{result.name.replace('-', '_')}/{measure}", result.measured.get(measure)
+            if not isinstance(value, (int, float)) or not math.isfinite(value) or not _METRIC.fullmatch(name):
+                continue
+            if len(chosen) < MAX_HEADLINE_METRICS:
+                chosen[name] = float(value)
     return chosen
 
 

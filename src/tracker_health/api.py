@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Literal
 
 from tracker_health._version import __version__
-from tracker_health.annotations import PENDING, REPORT_FILE, Annotations, digest_of, plan
+from tracker_health.annotations import REPORT_FILE, Annotations, digest_of, plan
 from tracker_health.config import Config, preset
 from tracker_health.engine import configured_probes, diagnose, needs_of
 from tracker_health.errors import RunNotFound, StoreRefused, described
 from tracker_health.evidence import RunRef
 from tracker_health.registry import plugins
 from tracker_health.result import ErrorEntry, Report, ToolInfo
-from tracker_health.stores.base import Cleared, TrackedRun
+from tracker_health.stores.base import Cleared, Recorded, TrackedRun, WrittenInPart
 from tracker_health.text import printable, without_userinfo
 from tracker_health.verdict import Verdict
 
@@ -26,6 +26,14 @@ _MLFLOW_RUN = re.compile(r"(?:mlflow:|runs:/)?([A-Za-z0-9_-]{1,250})/?|runs:/([A
 _MLFLOW_PAGE = re.compile(
     r"((?i:https?)://[^#?\s]+?)/(?:\?[^#\s]*)?#/experiments/[^/?#\s]+/runs/([A-Za-z0-9_-]{1,250})(?:[/?].*)?"
 )
+_EXPERIMENT_PAGE = re.compile(r"(?i:https?)://[^#\s]+#/experiments/[^/?#\s]+(?:/(?:runs/?)?)?(?:\?.*)?")
+_NO_RUNS = {
+    "models": ("a registered model, not a run", "give the id of the run that logged the model"),
+    "mlflow-artifacts": (
+        "a place where artifacts lie, not a run",
+        "give the run's id: in the path it comes before /artifacts",
+    ),
+}
 _WANDB = re.compile(r"wandb:.*|https?://([^/?#]*@)?(\w[\w-]*\.)*wandb\.(ai|io)([:/?#].*)?", re.IGNORECASE | re.DOTALL)
 
 Status = Literal["checked", "written", "unchanged", "dry-run", "failed"]
@@ -35,7 +43,7 @@ Status = Literal["checked", "written", "unchanged", "dry-run", "failed"]
 class Outcome:
     """What became of one run.
 
-    ``status``: ``written``; ``unchanged`` (the annotation there is still right: nothing was read or written);
+    ``status``: ``written``; ``unchanged`` (the annotation there still holds: the run was not judged again);
     ``dry-run`` and ``checked`` (judged, nothing written); ``failed`` (could not be judged or written: ``error`` says
     why). ``annotations``: what was, or would be, written. ``run``: as given, a URL without its secrets.
     """
@@ -59,21 +67,21 @@ class Outcome:
 
 def open_run(run: str | Path, *, tracking_uri: str | None = None) -> TrackedRun:
     """The run of a path that exists, of an MLflow run id (``ID``, ``mlflow:ID``, ``runs:/ID``, of which a path of
-    artifacts behind it is ignored), or of the address of a run's page in MLflow, which names the server as well.
+    artifacts behind it is ignored), or of the address of a run's page in MLflow, which names the server as well. Spaces
+    around it do not count.
 
     Raises:
         RunNotFound: there is no such folder or run.
         RunError: the store cannot be reached or refuses; a folder on the way may not be looked into.
     """
+    run = _trimmed(run)
     text = str(run)
     if _is_there(text):
         from tracker_health.stores.directory import DirectoryRun
         from tracker_health.stores.mlflow.folder import open_run_folder
 
         return open_run_folder(run) or DirectoryRun(run)
-    if _WANDB.fullmatch(text):
-        hint = "until then: a folder with the run's checkpoints and logs"
-        raise RunNotFound(f"{printable(without_userinfo(text))}: runs of Weights & Biases are not read yet", hint)
+    _refuse_what_is_no_run(text)
     if isinstance(run, str) and (page := _MLFLOW_PAGE.fullmatch(text)):
         from tracker_health.stores.mlflow.run import open_mlflow_run
 
@@ -81,6 +89,27 @@ def open_run(run: str | Path, *, tracking_uri: str | None = None) -> TrackedRun:
     if (shown := without_userinfo(text)) != text or "://" in text:
         hint = "give the run id, and the server as --tracking-uri"
         raise RunNotFound(f"{printable(shown)} is not the address of an MLflow run page", hint)
+    return _named_run(run, tracking_uri)
+
+
+def _refuse_what_is_no_run(text: str) -> None:
+    """Say of what is known to be something else what it is."""
+    if not text:
+        raise RunNotFound("an empty name is no folder and no run id", "give a folder, or an MLflow run id")
+    shown, kind = printable(without_userinfo(text)), text.partition(":/")[0]
+    if kind in _NO_RUNS and kind != text:
+        what, hint = _NO_RUNS[kind]
+        raise RunNotFound(f"{shown} is {what}", hint)
+    if _EXPERIMENT_PAGE.fullmatch(text):
+        hint = "open one of its runs and give that page's address, or the run's id"
+        raise RunNotFound(f"{shown} is not the address of an MLflow run page but of an experiment's", hint)
+    if _WANDB.fullmatch(text):
+        hint = "until then: a folder with the run's checkpoints and logs"
+        raise RunNotFound(f"{shown}: runs of Weights & Biases are not read yet", hint)
+
+
+def _named_run(run: str | Path, tracking_uri: str | None) -> TrackedRun:
+    text = str(run)
     match = _MLFLOW_RUN.fullmatch(text)
     if isinstance(run, Path) or match is None:
         raise RunNotFound(f"there is no folder {printable(text)}", "give a folder, or an MLflow run id")
@@ -116,7 +145,7 @@ def annotate(
     dry_run: bool = False,
     force: bool = False,
 ) -> Outcome:
-    """Judge a run and write the verdict onto it; nothing is read or written when the annotation there still holds.
+    """Judge a run and write the verdict onto it; while the annotation there still holds, neither is done again.
 
     ``dry_run``: judge, and give the annotations without writing them. ``force``: judge and write even if nothing has
     changed.
@@ -129,20 +158,34 @@ def annotate(
     with closing(open_run(run, tracking_uri=tracking_uri)) as opened:
         settings = _for_run(base, opened)
         fingerprint = opened.fingerprint(needs_of(settings))
-        digest = digest_of(fingerprint, settings)
         recorded = opened.recorded()
-        if recorded is not None and recorded.digest == digest != PENDING and recorded.verdict and not force:
+        if recorded is not None and recorded.verdict and _holds(recorded, fingerprint, settings) and not force:
             report = _unchanged(opened.ref, recorded.verdict, fingerprint, settings)
             return Outcome(run=_shown(run), status="unchanged", report=report)
         report = _judged(opened, settings, fingerprint)
         # A plugin that does not load is in the digest already, and judging again would not mend it.
-        if set(report.errors) - set(plugins().errors):
-            digest = digest_of(fingerprint, settings, complete=False)
-        annotations = plan(report, digest)
+        complete = not set(report.errors) - set(plugins().errors)
+        annotations = plan(report, digest_of(fingerprint, settings, complete=complete, verdict=report.verdict))
         if not dry_run:
-            opened.write(annotations)
+            report = _written(opened, annotations, report)
         status: Status = "dry-run" if dry_run else "written"
         return Outcome(run=_shown(run), status=status, report=report, annotations=annotations)
+
+
+def _written(run: TrackedRun, annotations: Annotations, report: Report) -> Report:
+    """The report, with an error where something of it could not be written beside the verdict."""
+    try:
+        run.write(annotations)
+    except WrittenInPart as error:
+        return replace(report, errors=(*report.errors, ErrorEntry(source="annotation", message=str(error))))
+    return report
+
+
+def _holds(recorded: Recorded, fingerprint: str, config: Config) -> bool:
+    """Whether nothing has changed since the annotation: neither the run, nor what judges it, nor the verdict on it,
+    which anybody who may tag the run can edit.
+    """
+    return recorded.digest == digest_of(fingerprint, config, verdict=recorded.verdict)
 
 
 def check_many(
@@ -195,6 +238,11 @@ def clear(run: str | Path, *, tracking_uri: str | None = None) -> Cleared:
         return opened.clear()
 
 
+def _trimmed(run: str | Path) -> str | Path:
+    """The run without the spaces that copying left around it, unless there is something of exactly that name."""
+    return run.strip() if isinstance(run, str) and not _is_there(run) else run
+
+
 def _shown(run: str | Path) -> str:
     return without_userinfo(str(run))
 
@@ -233,7 +281,7 @@ def _judged(run: TrackedRun, config: Config, fingerprint: str | None = None) -> 
 
 
 def _failed(run: str | Path, error: Exception, config: Config) -> Outcome:
-    text, shown = str(run), _shown(run)
+    text, shown = str(run).strip(), _shown(run)
     named = _MLFLOW_RUN.fullmatch(text) or _MLFLOW_PAGE.fullmatch(text)
     store = "mlflow" if named and not _is_there(text) else "directory"
     report = _failure(RunRef(store=store, id=shown, name=shown), error, _tool(config))
@@ -248,7 +296,7 @@ def _failure(ref: RunRef, error: Exception, tool: ToolInfo) -> Report:
 
 
 def _unchanged(ref: RunRef, verdict: Verdict, fingerprint: str, config: Config) -> Report:
-    summary = "unchanged since the last annotation"
+    summary = "unchanged since the last annotation: not judged again"
     if verdict is not Verdict.SKIP:  # a run with nothing to judge gets no report
         summary += f"; its report is in health/{REPORT_FILE}"
     return Report(run=ref, verdict=verdict, score=None, summary=summary, tool=_tool(config), fingerprint=fingerprint)

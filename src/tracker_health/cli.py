@@ -67,7 +67,7 @@ def cli() -> None:
     writes the verdict onto the run, where people filter by it.
 
     RUN is a folder with checkpoints and logs, or an MLflow run: RUN_ID, mlflow:RUN_ID, runs:/RUN_ID, or the address of
-    its page. A single - reads a list of runs from standard input.
+    its page. A single - reads a list of runs from standard input, one a line; # begins a comment.
 
     Exit codes: 0 done; 1 a verdict at or above --fail-on; 2 wrong usage or configuration; 3 a run could not be found,
     read, judged or written; 130 after Ctrl-C.
@@ -195,7 +195,10 @@ def _came_to(cleared: Cleared) -> str:
 @cli.command()
 @click.argument("code")
 def explain(code: str) -> None:
-    """What a rule means, how it decides, and what to do. CODE is a rule's code or name."""
+    """What a rule means, how it decides, and what to do. CODE is a rule's code or name.
+
+    Rules of installed plugins too, unless the environment has TRACKER_HEALTH_PLUGINS=0.
+    """
     from tracker_health.config import did_you_mean
     from tracker_health.registry import probe_classes
     from tracker_health.render.docs import explain as explanation
@@ -211,7 +214,10 @@ def explain(code: str) -> None:
 @cli.command()
 @click.option("--json", "as_json", is_flag=True, help="As JSON, one rule a line.")
 def probes(as_json: bool) -> None:
-    """List the rules."""
+    """List the rules.
+
+    Those of installed plugins too, unless the environment has TRACKER_HEALTH_PLUGINS=0.
+    """
     from tracker_health.config import preset
     from tracker_health.probe import explanation_of
     from tracker_health.registry import plugins, probe_classes
@@ -294,6 +300,8 @@ def _settings(choices: dict[str, Any], fail_on: str = "never") -> Effective:
     from tracker_health.settings import effective
 
     settings = effective(choices, config_file=choices["config_file"])
+    for warning in settings.warnings:
+        say_error(warning)
     choices["fail_on"] = settings.fail_on or fail_on
     return settings
 
@@ -365,7 +373,6 @@ def _text(outcome: Outcome, choices: dict[str, Any], *, brief: bool) -> str:
 def _status(outcome: Outcome) -> str:
     return {
         "written": "written onto the run",
-        "unchanged": "unchanged: nothing was read, nothing was written",
         "dry-run": "dry run: nothing was written",
     }.get(outcome.status, "")
 

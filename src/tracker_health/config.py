@@ -11,7 +11,8 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from tracker_health.errors import ConfigError
-from tracker_health.roles import DEFAULT_PATTERNS, assign, normal_form
+from tracker_health.roles import DEFAULT_PATTERNS, OWN_PREFIXES, assign, normal_form
+from tracker_health.text import printable
 
 ORIGINAL_RULES = frozenset({"LOS101", "OPT101"})
 """The two rules of the preset ``dlm``; elsewhere they measure without a vote."""
@@ -53,6 +54,9 @@ class Config:
     name patterns that have it. ``demote_low_confidence``: a fail that its rule is not sure of becomes a warn.
     ``checkpoint``: path, relative to the run, of the checkpoint to judge. ``max_download``: bytes.
     ``overrides``: what differs for some runs; they do nothing until ``for_run``, and the last that applies wins.
+
+    Raises:
+        ConfigError: a set of rules is no such set, or a role is given names under which only this tool writes.
     """
 
     preset: str = "default"
@@ -67,6 +71,15 @@ class Config:
     checkpoint: str | None = None
     max_download: int = 2 * 10**9
     overrides: tuple[Override, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("votes", "measure_only", "select", "ignore"):
+            value = getattr(self, name)
+            if value is not None or name != "votes":
+                object.__setattr__(self, name, _rule_set(name, value))
+        for role, patterns in self.roles.items():
+            if patterns is not DEFAULT_PATTERNS.get(role):
+                refuse_own_names(role, patterns)
 
     def for_run(self, traits: Mapping[str, str]) -> Config:
         """The configuration by which one run is judged, without overrides: that one's ``digest`` counts.
@@ -98,6 +111,15 @@ class Config:
         patterns = {role: tuple(normal_form(one) for one in forms) for role, forms in self.roles.items()}
         return assign(names, patterns)
 
+    def unmatched_roles(self, names: Iterable[str]) -> tuple[str, ...]:
+        """The roles that were given patterns of their own which match none of these metric names."""
+        known = list(names)
+        return tuple(
+            role
+            for role, patterns in self.roles.items()
+            if patterns and patterns != DEFAULT_PATTERNS.get(role) and not _any_match(known, role, patterns)
+        )
+
     @property
     def digest(self) -> str:
         """Sixteen hexadecimal digits that change with anything that can change a verdict."""
@@ -114,6 +136,37 @@ class Config:
             "max_download": self.max_download,
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _rule_set(name: str, value: Any) -> frozenset[str]:
+    example = f'write {name}=("LOS001", "diverged")'
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise ConfigError(f"{name} must be several codes or names of rules, not {printable(repr(value), 80)}", example)
+    rules = list(value)
+    for rule in rules:
+        if not isinstance(rule, str):
+            raise ConfigError(f"{name} must hold codes or names of rules, not {printable(repr(rule), 80)}", example)
+    return frozenset(rules)
+
+
+def refuse_own_names(role: str, patterns: Iterable[str]) -> None:
+    """Refuse a pattern that asks for metrics which this tool itself wrote: it would silently find none.
+
+    Raises:
+        ConfigError: there is such a pattern.
+    """
+    for pattern in patterns:
+        own = next((prefix for prefix in OWN_PREFIXES if pattern.startswith(prefix)), None)
+        if own is not None:
+            why = f"names under {own} are this tool's own and are never read back"
+            hint = f"log what the training measures under a name that does not begin with {own}"
+            raise ConfigError(f"roles.{printable(role, 80)} = {printable(pattern, 80)!r}: {why}", hint)
+
+
+def _any_match(names: Iterable[str], role: str, patterns: Iterable[str]) -> bool:
+    forms = {role: tuple(normal_form(one) for one in patterns)}
+    # One by one: side by side, names can show that their losses need not descend, and get the role of such losses.
+    return any(assign([name], forms) for name in names)
 
 
 PRESETS: Mapping[str, Config] = {
@@ -181,5 +234,6 @@ def _arranged(roles: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """A hint with the nearest known names, or with all of them."""
     names = sorted(known)
-    near = get_close_matches(word, names, n=2)
+    spelled = {name.lower(): name for name in names}
+    near = [spelled[one] for one in get_close_matches(word.lower(), spelled, n=2)]
     return f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(names)}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -13,8 +13,9 @@ from tracker_health._version import __version__
 from tracker_health.config import Config, did_you_mean
 from tracker_health.errors import ConfigError, named
 from tracker_health.evidence import Evidence, Need, Part, Request
+from tracker_health.plugins import quietly
 from tracker_health.probe import Probe, thresholds_of
-from tracker_health.registry import plugins, probe_classes
+from tracker_health.registry import BUILT_IN, plugins, probe_classes
 from tracker_health.result import (
     ErrorEntry,
     Finding,
@@ -25,10 +26,13 @@ from tracker_health.result import (
     ToolInfo,
     strict,
 )
+from tracker_health.roles import DEFAULT_PATTERNS
 from tracker_health.text import count, listing, printable
 from tracker_health.verdict import Verdict, worst
 
-NOTHING_VOUCHES = "nothing here shows whether training worked: no loss history and no optimizer state"
+NOTHING_VOUCHES = "nothing here shows whether training worked"
+_REASON_CHARACTERS = 400
+_UNFINISHED = frozenset({"RUNNING", "SCHEDULED"})
 
 
 def configured_probes(config: Config) -> tuple[Probe, ...]:
@@ -36,7 +40,8 @@ def configured_probes(config: Config) -> tuple[Probe, ...]:
 
     Raises:
         ConfigError: the configuration names a rule or threshold that does not exist, or gives a value that makes no
-            sense.
+            sense. Thresholds of a rule that is not there are passed over while a plugin does not work: it may be the
+            plugin's.
     """
     classes = probe_classes()
     names = {probe.name for probe in classes}
@@ -45,7 +50,7 @@ def configured_probes(config: Config) -> tuple[Probe, ...]:
         if wanted not in names | codes:
             raise ConfigError(f"there is no rule {wanted!r}", did_you_mean(wanted, names | codes))
     for name in config.thresholds:
-        if name not in names:
+        if name not in names and not plugins().errors:
             raise ConfigError(f"probes.{name}: there is no such rule", did_you_mean(name, names))
     return tuple(
         _configured(probe, config.thresholds.get(probe.name, {}))
@@ -60,11 +65,25 @@ def _configured(probe: type[Probe], values: Mapping[str, float | int]) -> Probe:
         if name not in known:
             raise ConfigError(f"probes.{probe.name}.{name}: there is no such threshold", did_you_mean(name, known))
     try:
-        return probe(**values)
+        with _off_stdout(probe):
+            return probe(**values)
     except ConfigError:
         raise
     except Exception as error:  # a plugin's own check of its thresholds
         raise ConfigError(f"probes.{probe.name}: {printable(named(error))}") from error
+
+
+def _off_stdout(probe: type[Probe]) -> AbstractContextManager[object]:
+    return nullcontext() if probe in BUILT_IN else quietly()
+
+
+def known_roles() -> frozenset[str]:
+    """The roles that a metric may be given: those with usual names, and what else the rules ask for."""
+    asked: set[str] = set()
+    for probe in probe_classes():
+        with suppress(Exception), _off_stdout(probe):
+            asked |= _roles_of(probe())
+    return frozenset(DEFAULT_PATTERNS) | (asked - set(Part))
 
 
 def needs_of(config: Config) -> Request:
@@ -92,7 +111,7 @@ def request_for(probes: Iterable[Probe], config: Config) -> Request:
 
 def _roles_of(probe: Probe) -> frozenset[str]:
     """The roles that a rule needs; none where it breaks already here, as it will again when it is run."""
-    with suppress(Exception):
+    with suppress(Exception), _off_stdout(type(probe)):
         return frozenset(role for need in probe.needs for role in need.roles)
     return frozenset()
 
@@ -106,6 +125,7 @@ def diagnose(evidence: Evidence, config: Config, *, probes: Sequence[Probe] | No
     skipped: list[SkippedProbe] = []
     errors = [ErrorEntry(source=problem.source, message=problem.message) for problem in evidence.problems]
     vouched = False
+    unvouched: list[SkippedProbe] = []
     broken: list[Verdict] = []
     for probe in configured_probes(config) if probes is None else probes:
         votes = config.counts(probe.code, probe.status)
@@ -116,6 +136,7 @@ def diagnose(evidence: Evidence, config: Config, *, probes: Sequence[Probe] | No
                 vouched = vouched or (votes and probe.vouches)
             case SkippedProbe():
                 skipped.append(outcome)
+                unvouched += [outcome] * (votes and probe.vouches)
             case ErrorEntry():
                 errors.append(outcome)
                 broken += [Verdict.ERROR] * votes
@@ -131,6 +152,7 @@ def diagnose(evidence: Evidence, config: Config, *, probes: Sequence[Probe] | No
         verdict=verdict,
         score=min(scores) if scores and verdict not in (Verdict.SKIP, Verdict.ERROR) else None,
         summary="",
+        notes=tuple(_notes(evidence, config)),
         results=tuple(results),
         skipped=tuple(skipped),
         errors=tuple(errors),
@@ -138,26 +160,40 @@ def diagnose(evidence: Evidence, config: Config, *, probes: Sequence[Probe] | No
         tool=ToolInfo(version=__version__, preset=config.preset, config_digest=config.digest),
         fingerprint=evidence.fingerprint,
     )
-    return replace(report, summary=_summary(report))
+    return replace(report, summary=_summary(report, unvouched))
+
+
+def _notes(evidence: Evidence, config: Config) -> Iterable[str]:
+    """What a reader of the verdict should know besides."""
+    if evidence.info.status in _UNFINISHED:
+        yield f"the run is still {evidence.info.status.lower()}: this is a verdict on what it has done so far"
+    names = sorted(evidence.info.metric_names)
+    for role in config.unmatched_roles(names):
+        wanted = listing(list(config.roles[role]))
+        seen = f"seen: {listing(names)}" if names else "there is no metric history"
+        yield printable(f"roles.{role} matches no metric: configured: {wanted}; {seen}", _REASON_CHARACTERS)
 
 
 def _run(probe: Probe, evidence: Evidence, config: Config, votes: bool) -> ProbeResult | SkippedProbe | ErrorEntry:
     try:
-        unmet = _first_unmet(probe.needs, evidence)
-        if unmet is not None:
-            return _without_evidence(probe, unmet, evidence)
-        with np.errstate(all="ignore"):  # a loss of 1e308 overflows to infinity; it is judged, not warned about
-            finding = probe.judge(evidence)
-        if finding.verdict is Verdict.SKIP:
-            return SkippedProbe(
-                code=probe.code, name=probe.name, reason=finding.message, details=strict(finding.details)
-            )
-        return _result(probe, finding, config, votes)
+        with _off_stdout(type(probe)):
+            return _judged(probe, evidence, config, votes)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # noqa: BLE001  a rule that breaks, or leaves by SystemExit, must not take the verdict with it
         message = f"the rule broke: {printable(named(error))}"
         return ErrorEntry(code=probe.code, name=probe.name, source=f"{probe.code} {probe.name}", message=message)
+
+
+def _judged(probe: Probe, evidence: Evidence, config: Config, votes: bool) -> ProbeResult | SkippedProbe | ErrorEntry:
+    unmet = _first_unmet(probe.needs, evidence)
+    if unmet is not None:
+        return _without_evidence(probe, unmet, evidence)
+    with np.errstate(all="ignore"):  # a loss of 1e308 overflows to infinity; it is judged, not warned about
+        finding = probe.judge(evidence)
+    if finding.verdict is Verdict.SKIP:
+        return SkippedProbe(code=probe.code, name=probe.name, reason=finding.message, details=strict(finding.details))
+    return _result(probe, finding, config, votes)
 
 
 def _result(probe: Probe, finding: Finding, config: Config, votes: bool) -> ProbeResult:
@@ -253,6 +289,14 @@ def _why_no_second_moments(evidence: Evidence) -> str:
     )
 
 
+def _why_no_progress(evidence: Evidence) -> str:
+    if not evidence.plan:
+        return "the planned length is not known: no param max_steps or num_train_epochs"
+    plan = " and ".join(f"{name} is {printable(value, 40)}" for name, value in evidence.plan.items())
+    counters = dict.fromkeys("epoch" if "epoch" in name else "global_step" for name in evidence.plan)
+    return f"{plan}, but how far the run came is not known: log a metric {' or '.join(counters)}"
+
+
 _PART_REASONS: Mapping[str, Callable[[Evidence], str]] = {
     Part.OPTIMIZER_STATE: lambda _: "no optimizer state was found",
     Part.SECOND_MOMENTS: _why_no_second_moments,
@@ -260,7 +304,7 @@ _PART_REASONS: Mapping[str, Callable[[Evidence], str]] = {
     Part.OPTIMIZER_STEPS: lambda _: (
         "the number of optimizer steps is not known: no checkpoint, trainer state or metric global_step"
     ),
-    Part.PLAN: lambda _: "the planned length is not known: no param max_steps or num_train_epochs",
+    Part.PLAN: _why_no_progress,
     Part.DLM_STEP_LOG: lambda _: "no step log logs/train-*.jsonl was found",
     Part.DLM_CHECKPOINT: lambda _: "no training_state.pt with a global step was found",
 }
@@ -281,8 +325,11 @@ def _uses(evidence: Evidence) -> Iterable[SeriesUse]:
         )
 
 
-def _summary(report: Report) -> str:
-    """One sentence: the worst finding, or what the pass rests on, or why there is no verdict."""
+def _summary(report: Report, unvouched: Sequence[SkippedProbe]) -> str:
+    """One sentence: the worst finding, or what the pass rests on, or why there is no verdict.
+
+    ``unvouched``: the rules that would have shown whether training worked.
+    """
     findings = report.findings
     failed = [one for one in report.errors if one.code is not None] or list(report.errors)
     if report.verdict is Verdict.ERROR and failed:
@@ -291,6 +338,7 @@ def _summary(report: Report) -> str:
         more = f" (+{len(findings) - 1} more)" if len(findings) > 1 else ""
         return printable(f"{findings[0].name}: {findings[0].message}{more}", 500)
     if report.verdict is Verdict.SKIP:
-        return NOTHING_VOUCHES
+        reason = unvouched[0].reason if unvouched else "no rule that could show it is among those that vote"
+        return printable(f"{NOTHING_VOUCHES}: {reason}", _REASON_CHARACTERS)
     voting = [result for result in report.results if result.votes]
     return f"{count(len(voting), 'rule')} passed" + (f", {len(report.skipped)} skipped" if report.skipped else "")

@@ -378,6 +378,12 @@ class Evidence:
         return None
 
     @property
+    def plan(self) -> Mapping[str, str]:
+        """The params that say how far the run was meant to go, as they stand there: in steps, then in epochs."""
+        names = (*_PLANNED_STEPS, *_PLANNED_EPOCHS)
+        return {name: self.info.params[name] for name in names if _positive(self.info.params, (name,)) is not None}
+
+    @property
     def _epochs_counted(self) -> float | None:
         """Epochs done by the epoch series. One that counts whole epochs from 0 names the epoch it is in."""
         series = self.find("epoch")

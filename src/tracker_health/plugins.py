@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from contextlib import redirect_stdout
+from contextlib import AbstractContextManager, redirect_stdout
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING, Any
@@ -71,11 +71,15 @@ def load_plugins(built_in: Sequence[type[Probe]]) -> Plugins:
     return Plugins(rules=tuple(rules), errors=tuple(errors), identity=tuple(identity))
 
 
+def quietly() -> AbstractContextManager[object]:
+    """Standard output is for reports: what foreign code prints within this block goes to standard error."""
+    return redirect_stdout(sys.stderr)
+
+
 def _loaded(entry: EntryPoint) -> list[type[Probe] | str]:
     """The rules of an entry point, and for each that is none what is wrong with it."""
     try:
-        # Standard output is for reports: a plugin that prints while it is imported must not end up in the JSON.
-        with redirect_stdout(sys.stderr):
+        with quietly():
             return [_checked(one) for one in _listed(entry.load())] or ["not used: it lists no rule"]
     except KeyboardInterrupt:
         raise

@@ -14,12 +14,15 @@ from typing import Annotated, ClassVar, Literal, get_args, get_origin, get_type_
 from tracker_health.errors import ConfigError, named
 from tracker_health.evidence import Evidence, Need
 from tracker_health.result import Finding
-from tracker_health.text import listing
+from tracker_health.text import listing, printable
 
 Status = Literal["stable", "preview", "retired"]
 
 SECTIONS = ("What it finds", "Why it matters", "How it decides", "Known limits", "What to do", "References")
 """The sections that every rule's docstring has, in this order, below its one-line summary."""
+
+MEASURE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}")
+"""What a headline measure may be called: it becomes part of a metric's name in every tracker."""
 
 
 class Symptom(StrEnum):
@@ -179,10 +182,15 @@ def _flaw_in_class(probe: type[Probe]) -> str | None:
         return "its symptom is no member of tracker_health.Symptom"
     if probe.status not in get_args(Status):
         return f"its status is {probe.status!r}, not one of {', '.join(get_args(Status))}"
-    if not isinstance(probe.headline, tuple) or not all(isinstance(one, str) for one in probe.headline):
-        return f"its headline is {probe.headline!r}, not a tuple of names"
+    if not isinstance(probe.headline, tuple) or not all(map(_is_measure, probe.headline)):
+        given = printable(repr(probe.headline))
+        return f"its headline is {given}, not a tuple of names (100 letters, digits and underscores at most)"
     empty = [title for title, text in explanation_of(probe).sections.items() if not text]
     return f"its docstring says nothing under {listing(empty)}" if empty else None
+
+
+def _is_measure(name: object) -> bool:
+    return isinstance(name, str) and bool(MEASURE_NAME.fullmatch(name))
 
 
 def _flaw_in_thresholds(probe: type[Probe]) -> str | None:

@@ -156,12 +156,17 @@ class ToolInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """The verdict on one run, with everything that explains it."""
+    """The verdict on one run, with everything that explains it.
+
+    ``notes``: what a reader of the verdict should know besides: that the run goes on, that a configured role found no
+    metric.
+    """
 
     run: RunRef
     verdict: Verdict
     score: float | None
     summary: str
+    notes: tuple[str, ...] = ()
     results: tuple[ProbeResult, ...] = ()
     skipped: tuple[SkippedProbe, ...] = ()
     errors: tuple[ErrorEntry, ...] = ()
@@ -188,6 +193,7 @@ class Report:
             "severity": self.severity,
             "score": self.score,
             "summary": self.summary,
+            "notes": list(self.notes),
             "results": [result.to_json() for result in self.results],
             "skipped": [
                 {"code": one.code, "name": one.name, "reason": one.reason, "details": strict(one.details)}
@@ -230,6 +236,7 @@ class Report:
             verdict=Verdict(document["verdict"]),
             score=document["score"],
             summary=document["summary"],
+            notes=tuple(document.get("notes", ())),
             results=tuple(ProbeResult.from_json(one) for one in document["results"]),
             skipped=tuple(
                 SkippedProbe(**_known(one, "code", "name", "reason", "details")) for one in document["skipped"]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracker_health.config import PRESET_FIELDS, Config, Override, changed, did_you_mean, preset
+from tracker_health.config import PRESET_FIELDS, Config, Override, changed, did_you_mean, preset, refuse_own_names
 from tracker_health.errors import ConfigError
 from tracker_health.roles import DEFAULT_PATTERNS, OWN_PREFIXES, normal_form
 from tracker_health.text import printable, without_userinfo
@@ -47,12 +47,14 @@ class Setting:
 @dataclass(frozen=True, kw_only=True)
 class Effective:
     """The configuration in force. ``chosen``: what is not left to the preset and the defaults, by its dotted key;
-    ``overrides.0.KEY`` is what the first override says. ``files``: those that were read.
+    ``overrides.0.KEY`` is what the first override says. ``files``: those that were read. ``warnings``: what of it does
+    nothing, and why.
     """
 
     config: Config
     chosen: Mapping[str, Setting]
     files: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     @property
     def fail_on(self) -> str | None:
@@ -106,7 +108,12 @@ def effective(
             if not (_is_override(key) and (overridden or key.split(".", 2)[2] in pinned)):
                 chosen.setdefault(key, setting)
     chosen = dict(sorted(chosen.items(), key=lambda one: _rank(one[0])))
-    return Effective(config=_config(chosen), chosen=chosen, files=tuple(one.shown for one in found))
+    return Effective(
+        config=_config(chosen),
+        chosen=chosen,
+        files=tuple(one.shown for one in found),
+        warnings=tuple(_warnings(chosen)),
+    )
 
 
 def configured(
@@ -321,9 +328,9 @@ def _rules(key: str, raw: Any) -> frozenset[str]:
     from tracker_health.registry import probe_classes
 
     known = {word for probe in probe_classes() for word in (probe.code, probe.name)}
-    rules = {text.upper() if _CODE.fullmatch(text) else text.lower() for text in _texts(key, raw)}
-    for rule in sorted(rules - known):
-        raise ConfigError(f"there is no rule {_quoted(rule)}", did_you_mean(rule, known))
+    rules = {text.upper() if _CODE.fullmatch(text) else text.lower(): text for text in _texts(key, raw)}
+    for rule in sorted(rules.keys() - known):
+        raise ConfigError(f"there is no rule {_quoted(rules[rule])}", did_you_mean(rule, known))
     return frozenset(rules)
 
 
@@ -334,12 +341,24 @@ def _texts(key: str, raw: Any) -> list[str]:
 
 
 def _patterns(role: str, raw: Any) -> tuple[str, ...]:
-    if role not in DEFAULT_PATTERNS:
-        raise ConfigError(f"there is no role {_quoted(role)}", did_you_mean(role, DEFAULT_PATTERNS))
+    if not _is_role(role) and not _plugin_errors():
+        from tracker_health.engine import known_roles
+
+        raise ConfigError(f"there is no role {_quoted(role)}", did_you_mean(role, known_roles()))
     patterns = tuple(part.strip() for part in _texts(f"roles.{role}", raw) if normal_form(part))
     if not patterns:
         raise ConfigError(f"roles.{role} names no metric", f"write roles.{role}=my/metric")
+    refuse_own_names(role, patterns)
     return patterns
+
+
+def _is_role(role: str) -> bool:
+    """Whether a metric may be given this role. Rules, and so plugins, are looked at only for an unusual one."""
+    if role in DEFAULT_PATTERNS:
+        return True
+    from tracker_health.engine import known_roles
+
+    return role in known_roles()
 
 
 def _threshold(key: str, raw: Any) -> float | int:
@@ -348,6 +367,8 @@ def _threshold(key: str, raw: Any) -> float | int:
 
     name, _, threshold = key.partition(".")
     classes = {probe.name: probe for probe in probe_classes()}
+    if name not in classes and _plugin_errors() and (number := _finite(raw)) is not None:
+        return number
     if name not in classes:
         raise ConfigError(f"probes.{printable(name, 80)}: there is no such rule", did_you_mean(name, classes))
     known = thresholds_of(classes[name])
@@ -364,6 +385,13 @@ def _threshold(key: str, raw: Any) -> float | int:
     if problem is not None:
         raise ConfigError(f"probes.{key} = {value!r}: {problem}", about.meaning)
     return value
+
+
+def _plugin_errors() -> tuple[str, ...]:
+    """What is wrong with plugins. While something is, a rule or role that is not there may be one of theirs."""
+    from tracker_health.registry import plugins
+
+    return tuple(f"{error.source}: {error.message}" for error in plugins().errors)
 
 
 def _finite(raw: Any) -> float | int | None:
@@ -427,7 +455,36 @@ def _config(chosen: Mapping[str, Setting]) -> Config:
         Override(match=values["match"], changes={key: value for key, value in values.items() if key != "match"})
         for _, values in sorted(by_index.items())
     )
-    return replace(changed(Config(), own), overrides=overrides)
+    return replace(changed(_base(chosen), own), overrides=overrides)
+
+
+def _base(chosen: Mapping[str, Setting]) -> Config:
+    """The defaults, in which the roles that only a rule of a plugin knows are there to be set."""
+    unusual = {role for section, role in map(_section, chosen) if section == "roles"} - DEFAULT_PATTERNS.keys()
+    return Config(roles={**DEFAULT_PATTERNS, **dict.fromkeys(sorted(unusual), ())}) if unusual else Config()
+
+
+def _warnings(chosen: Mapping[str, Setting]) -> Iterator[str]:
+    """Thresholds and roles that only a plugin which does not work could know: they were let through, and do nothing."""
+    from tracker_health.registry import probe_classes
+
+    for key, setting in chosen.items():
+        section, name = _section(key)
+        if section == "probes" and name.partition(".")[0] not in {probe.name for probe in probe_classes()}:
+            lacks = "there is no such rule"
+        elif section == "roles" and not _is_role(name):
+            lacks = "no rule asks for this role"
+        else:
+            continue
+        why = _plugin_errors()
+        more = f" (+{len(why) - 1} more)" if len(why) > 1 else ""
+        yield f"{setting.origin}: {printable(key, 80)} does nothing, {lacks}; {why[0]}{more}"
+
+
+def _section(key: str) -> tuple[str, str]:
+    """The table that a dotted key, in an override or not, is in, and its name there."""
+    section, _, name = (key.split(".", 2)[2] if _is_override(key) else key).partition(".")
+    return section, name
 
 
 def _is_override(key: str) -> bool:

@@ -23,7 +23,11 @@ _MAX_LINE = 10_000
 
 
 def lines_of_input() -> list[str]:
-    """The lines of standard input that are not empty. Raises ConfigError where it is closed, or is no list of runs."""
+    """The lines of standard input that are neither empty nor a ``# comment``.
+
+    Raises:
+        ConfigError: it is closed, or is no list of runs.
+    """
     # Python has no stream where there is no descriptor, whatever its types say.
     stream: TextIO | None = sys.stdin
     if stream is None:
@@ -38,8 +42,8 @@ def lines_of_input() -> list[str]:
         if len(line) > _MAX_LINE or number > _MAX_LISTED:
             limits = f"at most {_MAX_LISTED} lines of {_MAX_LINE} characters"
             raise ConfigError(f"line {number} of standard input: this is no list of runs", limits)
-        if line.strip():
-            lines.append(line.strip())
+        if (listed := line.strip()) and not listed.startswith("#"):
+            lines.append(listed)
     return lines
 
 

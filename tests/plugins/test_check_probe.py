@@ -10,6 +10,7 @@ import pytest
 
 from tracker_health import Config, Finding, Need, Part, Symptom, Verdict
 from tracker_health.evidence import OptimizerState, TensorHeader, Weights
+from tracker_health.probe import flaw_in
 from tracker_health.probes.diverged import Diverged
 from tracker_health.probes.no_progress import NoProgress
 from tracker_health.probes.too_few_steps import TooFewSteps
@@ -159,3 +160,9 @@ def test_the_helper_needs_no_pytest():
     code = "import sys; import tracker_health.testing; print('pytest' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "False\n"
+
+
+@pytest.mark.parametrize("name", ["loss (nats)", "", "../x", "x" * 101, "a/b", "1st", "\u00e4", "a\n", 3])
+def test_a_headline_that_no_tracker_takes_as_a_name_is_a_flaw(rule, name):
+    assert "not a tuple of names" in flaw_in(altered(rule, headline=("last", name)))
+    assert flaw_in(altered(rule, headline=("last", "x" * 100, "A_1"))) is None

@@ -1,4 +1,4 @@
-"""The conformance suite on every store: a folder, an MLflow database, an MLflow server, and one that asks for passwords."""
+"""The conformance suite on every store: folders, MLflow's file store, its database, its server, and one with passwords."""
 
 import json
 import math
@@ -12,8 +12,12 @@ import pytest
 from tracker_health.errors import StoreRefused
 from tracker_health.stores import directory
 from tracker_health.stores.directory import DirectoryRun
-from tracker_health.stores.mlflow import writer as mlflow_writer
+from tracker_health.stores.mlflow import folder as mlflow_folder
+from tracker_health.stores.mlflow import health_folder
+from tracker_health.stores.mlflow import run as mlflow_run
 from tracker_health.stores.mlflow.artifacts import ArtifactTree
+from tracker_health.stores.mlflow.connection import _folders_allowed
+from tracker_health.stores.mlflow.folder import open_run_folder
 from tracker_health.stores.mlflow.run import open_mlflow_run
 from tracker_health.testing.stores import StoreContract, View, calls_counted
 
@@ -56,6 +60,13 @@ class DirectoryHarness:
 
     def unknown_run(self):
         return str(self.root / "nowhere")
+
+    def add_file(self, run, path, content):
+        Path(run, path).parent.mkdir(exist_ok=True)
+        Path(run, path).write_bytes(content)
+
+    def owned(self, run, path):
+        return Path(run, path).read_bytes()
 
     def add_point(self, run, metric, step, value):
         with Path(run, "log.jsonl").open("a") as log:
@@ -157,6 +168,12 @@ class MlflowHarness:
     def unknown_run(self):
         return "0" * 32
 
+    def add_file(self, run, path, content):
+        self.client.log_text(run, content.decode(), path)
+
+    def owned(self, run, path):
+        return self._files(run)[path]
+
     def add_point(self, run, metric, step, value):
         self.client.log_metric(run, metric, value, timestamp=9000, step=step)
 
@@ -170,25 +187,23 @@ class MlflowHarness:
         with calls_counted(action) as called, pytest.MonkeyPatch.context() as patch:
             for name in ("log_batch", "set_tag", "delete_tag"):
                 patch.setattr(MlflowClient, name, counted(getattr(MlflowClient, name), called))
-            patch.setattr(mlflow_writer, "_deleted", counted(mlflow_writer._deleted, called))
-            found = mlflow_writer.repository_of
+            patch.setattr(health_folder, "_deleted", counted(health_folder._deleted, called))
+            found = health_folder.repository_of
 
             def repository_of(*arguments):
                 repository = found(*arguments)
                 repository.log_artifacts = counted(repository.log_artifacts, called)
                 return repository
 
-            patch.setattr(mlflow_writer, "repository_of", repository_of)
+            patch.setattr(health_folder, "repository_of", repository_of)
             yield
 
     @contextmanager
     def before_read(self, action):
-        from mlflow import MlflowClient
-
         with pytest.MonkeyPatch.context() as patch:
-            history, local = MlflowClient.get_metric_history, ArtifactTree.local
+            history, local = mlflow_run.read_history, ArtifactTree.local
             patch.setattr(
-                MlflowClient, "get_metric_history", lambda client, run, key: action(key) or history(client, run, key)
+                mlflow_run, "read_history", lambda client, run, name: action(name) or history(client, run, name)
             )
             patch.setattr(ArtifactTree, "local", lambda tree, file: action(file.path) or local(tree, file))
             yield
@@ -225,7 +240,60 @@ class TestDatabase(StoreContract):
         return MlflowHarness(sqlite_uri, readonly_uri=f"sqlite:///file:{path}?mode=ro&uri=true")
 
 
+class FolderHarness(MlflowHarness):
+    """An old file store of MLflow's."""
+
+    def __init__(self, root):
+        with _folders_allowed():
+            super().__init__(str(root), experiment="Default")
+
+    def supports(self, ability):
+        return "files have the permissions of their folders" if ability == "permissions" else ""
+
+
+class TestFileStore(StoreContract):
+    @pytest.fixture
+    def harness(self, tmp_path):
+        return FolderHarness(tmp_path / "mlruns")
+
+
+class LoneHarness(DirectoryHarness):
+    """Runs whose folders were copied out of a file store."""
+
+    def new_run(self, *, metrics, files, note=""):
+        run = Path(super().new_run(metrics={}, files={f"artifacts/{path}": files[path] for path in files}, note=note))
+        (run / "log.jsonl").unlink()
+        (run / "meta.yaml").write_text("run_id: abc\nstatus: 3\n")
+        (run / "metrics").mkdir()
+        for name, points in metrics.items():
+            (run / "metrics" / name).write_text("".join(f"{1000 + step} {value!r} {step}\n" for step, value in points))
+        return str(run)
+
+    def open(self, run):
+        return open_run_folder(run) or DirectoryRun(run)
+
+    def add_point(self, run, metric, step, value):
+        with Path(run, "metrics", metric).open("a") as file:
+            file.write(f"9000 {value} {step}\n")
+
+    @contextmanager
+    def before_read(self, action):
+        read = mlflow_folder.read_points
+        with super().before_read(action), pytest.MonkeyPatch.context() as patch:
+            patch.setattr(mlflow_folder, "read_points", lambda path: action(path.name) or read(path))
+            yield
+
+
+class TestLoneRunFolder(StoreContract):
+    @pytest.fixture
+    def harness(self, tmp_path):
+        return LoneHarness(tmp_path)
+
+
 class TestServer(StoreContract):
+    # Slow, and what is sent, and when, is the same as to a database.
+    test_one_annotator_in_the_midst_of_another_leaves_no_mixture = None
+
     @pytest.fixture
     def harness(self, server_uri):
         return MlflowHarness(server_uri, experiment="Default")
@@ -252,6 +320,8 @@ def as_admin(monkeypatch):
 
 
 class TestServerWithPasswords(StoreContract):
+    test_one_annotator_in_the_midst_of_another_leaves_no_mixture = None
+
     @pytest.fixture
     def harness(self, auth_server_uri, as_admin):
         return PasswordHarness(auth_server_uri, experiment="Default")

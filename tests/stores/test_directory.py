@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import pickle
@@ -101,6 +102,11 @@ def test_files_are_sorted_and_other_tools_folders_are_left_out(run):
     ):
         log(run.ref.id, 1.0, name=name)
     assert [file.path for file in run.files] == ["a.jsonl", "b/x.jsonl"]
+
+
+def test_only_the_folder_at_the_top_is_ours(run):
+    log(run.ref.id, 1.0, name="checkpoints/health/x.jsonl")
+    assert [file.path for file in run.files] == ["checkpoints/health/x.jsonl"]
 
 
 def test_linked_folders_are_not_entered_and_linked_files_are_read(run, tmp_path):
@@ -392,6 +398,71 @@ def test_an_interrupted_write_is_pending_and_the_next_one_cleans_up(run, monkeyp
     monkeypatch.undo()
     run.write(replace(ANNOTATIONS, files={"other.txt": b"x"}))
     assert health(run).keys() == {"annotation.json", "other.txt"}
+
+
+def test_an_interrupted_clear_leaves_no_whole_annotation(run, monkeypatch):
+    run.write(ANNOTATIONS)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", lambda *_, **__: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            run.clear()
+    assert run.recorded() == Recorded(digest="pending", verdict=None)
+    assert annotation(run)["files"] == ["page.html", "report.json"]
+    assert run.clear().found
+    assert not (Path(run.ref.id) / "health").exists()
+
+
+def test_the_owners_file_under_one_of_our_names_is_refused(run):
+    run.write(replace(ANNOTATIONS, files={}))
+    (Path(run.ref.id) / "health" / "page.html").write_text("mine")
+    before = health(run)
+    with pytest.raises(WriteError, match=r"page\.html exists and is not ours; nothing was written"):
+        run.write(ANNOTATIONS)
+    assert health(run) == before
+
+
+def test_while_another_annotator_is_at_work_nothing_is_written(run):
+    run.write(ANNOTATIONS)
+    folder = Path(run.ref.id) / "health"
+    before = health(run)
+    with run._locked(folder):
+        for call in (lambda: run.write(replace(ANNOTATIONS, digest="f" * 16)), run.clear):
+            with pytest.raises(WriteError, match="another annotator is at work"):
+                call()
+        assert health(run) == before
+    run.write(replace(ANNOTATIONS, digest="f" * 16))
+    assert run.recorded().digest == "f" * 16
+
+
+def test_a_file_system_without_locks_is_written_to(run, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    run.write(ANNOTATIONS)
+    assert run.clear().found
+
+
+def test_a_folder_that_was_cleared_away_while_it_was_opened(run, monkeypatch):
+    folder = Path(run.ref.id) / "health"
+    flock = fcntl.flock
+
+    def late(*arguments):
+        folder.rmdir()
+        return flock(*arguments)
+
+    monkeypatch.setattr("fcntl.flock", late)
+    with pytest.raises(WriteError, match="another annotator is at work"):
+        run.write(ANNOTATIONS)
+
+
+def test_a_linked_health_folder_is_refused(run, tmp_path):
+    (tmp_path / "outside").mkdir()
+    (Path(run.ref.id) / "health").symlink_to(tmp_path / "outside")
+    with pytest.raises(WriteError, match="not ours"):
+        run.write(ANNOTATIONS)
+    assert not run.clear().found
+    assert list((tmp_path / "outside").iterdir()) == []
 
 
 def test_no_permission_to_write_is_said_so(run, monkeypatch):

@@ -25,9 +25,10 @@ from tracker_health.cli import cli
 from tracker_health.errors import ReadError, RunNotFound, StoreRefused, StoreUnavailable, WriteError
 from tracker_health.evidence import Part, Request, StepUnit
 from tracker_health.roles import assign
-from tracker_health.stores.base import Recorded
+from tracker_health.stores.base import Recorded, WrittenInPart
 from tracker_health.stores.mlflow import connection as mlflow_connection
-from tracker_health.stores.mlflow.artifacts import ArtifactTree, _is_plain, _walk
+from tracker_health.stores.mlflow import run as mlflow_run
+from tracker_health.stores.mlflow.artifacts import ArtifactTree, _Budget, _is_plain, _walk
 from tracker_health.stores.mlflow.note_block import BEGIN, END
 from tracker_health.stores.mlflow.run import open_mlflow_run
 from tracker_health.stores.mlflow.writer import NOTE_TAG
@@ -146,14 +147,14 @@ SKIP = Annotations(verdict=Verdict.SKIP, digest="fedcba9876543210")
 # Reading
 
 
-def test_only_the_needed_histories_are_read(store):
+def test_only_the_needed_histories_are_read(store, monkeypatch):
     run_id = store.run(
         metrics={"train/loss": descent(), "val/loss": descent(), "gpu/util": descent(), "health/severity": [(0, 1.0)]}
     )
     run = store.open(run_id)
     asked = []
-    original = run._client.get_metric_history
-    run._client.get_metric_history = lambda run_id, key: asked.append(key) or original(run_id, key)
+    original = mlflow_run.read_history
+    monkeypatch.setattr(mlflow_run, "read_history", lambda *known: asked.append(known[-1]) or original(*known))
     run.fingerprint(METRICS_ONLY)
     assert asked == []
     evidence = run.read(METRICS_ONLY)
@@ -380,8 +381,11 @@ class Hostile:
 
 
 def test_paths_that_leave_the_run_are_ignored():
-    assert [entry.path for entry in _walk(Hostile())][:3] == ["ok", "deeper/ok", "x/ok"]
-    assert all(_is_plain(entry.path) and entry.path.endswith("ok") for entry in _walk(Hostile()))
+    budget = _Budget(1000, 10)
+    paths = [entry.path for entry in _walk(Hostile(), budget)]
+    assert paths[:3] == ["ok", "deeper/ok", "x/ok"]
+    assert all(_is_plain(path) and path.endswith("ok") for path in paths)
+    assert budget.exceeded
 
 
 # Fingerprint
@@ -524,15 +528,17 @@ def test_a_list_of_files_that_a_user_happens_to_have_deletes_nothing(local):
     assert local.artifacts(run_id, "health") == ["health/patients.csv"]
 
 
-def test_artifacts_are_listed_only_when_there_may_be_one_in_the_way(local, monkeypatch):
+def test_a_folder_that_cannot_be_listed_takes_no_new_files(local, monkeypatch):
     run_id = local.run()
     local.open(run_id).write(fail())
     monkeypatch.setattr("mlflow.store.artifact.local_artifact_repo.LocalArtifactRepository.list_artifacts", broken)
     local.open(run_id).write(fail(digest="1" * 16))
     local.open(run_id).write(SKIP)
-    with pytest.raises(WriteError, match="no credentials"):
-        local.open(run_id).write(fail())
-    assert local.open(run_id).recorded().digest == SKIP.digest
+    with pytest.raises(WrittenInPart, match="no credentials"):
+        local.open(run_id).write(fail(files={"report.json": b"", "other.png": b""}))
+    monkeypatch.undo()
+    assert local.open(run_id).recorded().verdict is Verdict.FAIL
+    assert "health/other.png" not in local.artifacts(run_id, "health")
 
 
 def test_a_digest_that_was_taken_off_is_written_again(local):
@@ -787,9 +793,23 @@ def test_a_run_whose_artifacts_are_out_of_reach_is_still_judged_by_its_metrics(d
     client.set_terminated(run_id)
     report = th.check(run_id, tracking_uri=uri)
     assert report.verdict is Verdict.PASS
-    with pytest.raises(WriteError, match="could not be written"):
-        th.annotate(run_id, tracking_uri=uri)
-    assert client.get_run(run_id).data.tags["health.digest"] == PENDING
+    for _ in range(2):
+        (outcome,) = th.annotate_many([run_id], tracking_uri=uri)
+        assert (outcome.status, outcome.report.verdict, outcome.complete) == ("written", Verdict.PASS, False)
+        assert "the verdict is on" in outcome.report.errors[0].message
+        assert "files could not be written" in outcome.report.errors[0].message
+    data = client.get_run(run_id).data
+    assert data.tags["health.verdict"] == "pass"
+    assert "PASS" in data.tags[NOTE_TAG]
+    assert data.metrics["health/severity"] == 0
+    done = CliRunner().invoke(cli, ["annotate", run_id, "--tracking-uri", uri])
+    assert done.exit_code == 3
+    assert "its files could not be written" in " ".join(done.stdout.split())
+    assert "PASS" in done.stdout
+    cleared = th.clear(run_id, tracking_uri=uri)
+    assert cleared.kept == ()
+    assert set(cleared.hidden) == set(data.metrics) - {"loss"}
+    assert not any(name.startswith("health") for name in client.get_run(run_id).data.tags)
 
 
 # What can go wrong

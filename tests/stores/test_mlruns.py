@@ -10,11 +10,12 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+import yaml
 
 import tracker_health as th
 from tracker_health.api import open_run
 from tracker_health.errors import ReadError, RunNotFound, StoreRefused
-from tracker_health.evidence import Request, StepUnit
+from tracker_health.evidence import Part, Request, StepUnit
 from tracker_health.readers import mlflow_folder
 from tracker_health.roles import assign
 from tracker_health.stores.mlflow.connection import _folder_of, _folders_allowed
@@ -107,6 +108,32 @@ def test_a_store_that_was_moved_keeps_its_artifacts_with_it(folder, tmp_path):
         assert [file.path for file in run._artifacts.files] == ["notes.txt"]
 
 
+def test_a_copied_store_is_annotated_and_cleared_without_touching_the_original(folder, tmp_path):
+    th.annotate(folder.run)
+    original = contents(folder.root)
+    copy = Path(shutil.copytree(folder.root, tmp_path / "backup" / "mlruns")) / "0" / folder.run_id
+    (copy / "artifacts" / "notes.txt").write_text("other words")
+    with closing(open_run(copy)) as run:
+        assert run._artifacts.local(run._artifacts.files[0]).read_text() == "other words"
+    assert th.annotate(copy, config="strict").status == "written"
+    assert contents(folder.root) == original
+    assert th.clear(copy).found
+    assert not (copy / "artifacts" / "health").exists()
+    assert contents(folder.root) == original
+    assert th.annotate(folder.run).status == "unchanged"
+
+
+def test_an_artifact_root_of_the_owners_choice_is_used(folder, tmp_path):
+    """Its folders are named like those of a store, and it is none."""
+    place = tmp_path / "artifact root" / "0" / folder.run_id / "artifacts"
+    shutil.copytree(folder.run / "artifacts", place)
+    meta = folder.run / "meta.yaml"
+    meta.write_text(yaml.safe_dump(yaml.safe_load(meta.read_text()) | {"artifact_uri": place.as_uri()}))
+    assert th.annotate(folder.run).status == "written"
+    assert (place / "health" / "report.json").is_file()
+    assert not (folder.run / "artifacts" / "health").exists()
+
+
 def test_a_deleted_run_can_be_read_and_not_written(folder):
     folder.client.delete_run(folder.run_id)
     assert th.check(folder.run).verdict is th.Verdict.PASS
@@ -196,6 +223,44 @@ def test_a_run_out_of_its_store_is_read_and_annotated_as_a_folder(folder, lone):
     ]
     assert th.clear(lone).found
     assert contents(lone) == before
+
+
+def test_its_tags_choose_overrides_as_in_its_store(folder, lone):
+    with _folders_allowed():
+        folder.client.set_tag(folder.run_id, "stage", "draft")
+    (lone / "tags" / "stage").write_text("draft")
+    (lone / "tags" / "health.verdict").write_text("pass")
+    assert open_run(lone).traits() == {
+        name: value for name, value in open_run(folder.run).traits().items() if name != "experiment"
+    }
+    shutil.rmtree(folder.run / "artifacts")
+    shutil.rmtree(folder.run / "tags")
+    inside = open_run(folder.run)
+    assert isinstance(inside, LoneMlflowRun)
+    assert inside.traits() == {"experiment": "Default"}
+
+
+def test_what_was_not_looked_at_is_told(lone, monkeypatch):
+    real = os.scandir
+
+    def scandir(path):
+        if Path(path).name == "secret":
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path)
+
+    (lone / "artifacts" / "secret").mkdir()
+    monkeypatch.setattr(os, "scandir", scandir)
+    assert "artifacts/secret" in str(th.check(lone).errors)
+    monkeypatch.setattr("tracker_health.stores.directory.MAX_FILES", 1)
+    assert "more than 1 files" in str(open_run(lone).read(Request(select_names=assign, parts=frozenset(Part))).problems)
+
+
+def test_a_metric_that_goes_while_it_is_looked_at(lone):
+    run = open_run(lone)
+    assert run._theirs.keys() == {"train/loss"}
+    (lone / "metrics" / "train" / "loss").unlink()
+    assert len(run.fingerprint(METRICS_ONLY)) == 16
+    assert [problem.source for problem in run.read(METRICS_ONLY).problems] == ["metrics/train/loss"]
 
 
 def test_a_new_point_changes_the_fingerprint(lone):

@@ -33,7 +33,8 @@ def badge(verdict: Verdict) -> str:
 
 def one_line(report: Report) -> str:
     """Verdict, name and reason on one line, for many runs."""
-    return f"{badge(report.verdict)}  {printable(report.run.name, 60)}  {printable(report.summary, 300)}"
+    notes = f" ({printable('; '.join(report.notes), 300)})" if report.notes else ""
+    return f"{badge(report.verdict)}  {printable(report.run.name, 60)}  {printable(report.summary, 300)}{notes}"
 
 
 def report_lines(report: Report, *, width: int, verbose: bool = False) -> Iterator[str]:
@@ -45,8 +46,12 @@ def report_lines(report: Report, *, width: int, verbose: bool = False) -> Iterat
     for finding in findings:
         yield from _finding_lines(finding, width)
     yield from _error_lines(report.errors, width)
-    if not findings and not report.errors:
+    # The summary of a pass counts the rules, as the last line does.
+    counted = report.verdict is Verdict.PASS and report.results
+    if not findings and not report.errors and not counted:
         yield from _wrapped(report.summary, width, _INDENT)
+    for note in report.notes:
+        yield from _wrapped(f"note: {note}", width, "  ", hanging="  ")
     yield from _rest_lines(report, width, verbose=verbose)
 
 

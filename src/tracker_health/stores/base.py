@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tracker_health.annotations import Annotations
+from tracker_health.errors import WriteError
 from tracker_health.evidence import Evidence, Request, RunRef
 from tracker_health.verdict import Verdict
 
@@ -30,6 +31,14 @@ class Cleared:
     found: bool
     hidden: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
+
+
+class WrittenInPart(WriteError):
+    """The verdict is on the run, and something that belongs to it could not be written.
+
+    The recorded digest is ``annotations.incomplete`` of the one that was to be written: the next annotation tries
+    again.
+    """
 
 
 class Source(Protocol):
@@ -67,8 +76,9 @@ class Sink(Protocol):
         """Make the run bear these annotations and no older ones: digest ``pending`` first, the digest itself last.
 
         Raises:
-            RunError: the store is unreachable or refuses; the run is then left with the digest ``pending`` or
-                untouched.
+            WrittenInPart: the verdict is there, and something beside it could not be written.
+            RunError: the store is unreachable or refuses, something of the owner's is in the way, or another annotator
+                is at work; the run is then left with the digest ``pending``, untouched, or as the other leaves it.
         """
 
     def clear(self) -> Cleared:

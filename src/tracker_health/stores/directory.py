@@ -6,21 +6,23 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+import secrets
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tracker_health.annotations import PENDING, REPORT_FILE, Annotations
+from tracker_health.annotations import PENDING, Annotations
 from tracker_health.errors import RunNotFound, StoreRefused, WriteError
 from tracker_health.evidence import Evidence, Problem, Request, RunRef
 from tracker_health.stores.base import Cleared, Recorded
 from tracker_health.stores.files import is_relevant, read_files, relevant_files
+from tracker_health.stores.own import HEALTH_FOLDER, in_the_way, is_file_name, overtaken
 from tracker_health.stores.tree import RunFile
 from tracker_health.text import listing, printable
 from tracker_health.verdict import Verdict
 
-HEALTH_FOLDER = "health"
 ANNOTATION_FILE = "annotation.json"
 ANNOTATION_SCHEMA = "tracker-health/annotation/1"
 
@@ -28,7 +30,8 @@ MAX_DEPTH = 6
 MANY_FILES = 20_000
 MAX_FILES = 500_000
 _MAX_ANNOTATION_BYTES = 4 * 2**20
-_SKIPPED_FOLDERS = frozenset({HEALTH_FOLDER, "wandb", "mlruns", "node_modules", "__pycache__"})
+_SKIPPED_FOLDERS = frozenset({"wandb", "mlruns", "node_modules", "__pycache__"})
+_LEFTOVER = re.compile(r"\.tracker-health-[0-9a-f]{16}\.tmp")
 
 
 class DirectoryRun:
@@ -76,12 +79,7 @@ class DirectoryRun:
 
     def read(self, request: Request) -> Evidence:
         found = read_files(self, request, folder_name=self._folder.resolve().name)
-        problems = list(found.problems)
-        if self._unlisted:
-            problems.append(Problem(source=self._given, message=f"could not look into {listing(self._unlisted)}"))
-        if self._seen > MAX_FILES:
-            message = f"more than {MAX_FILES} files; the others were not looked at"
-            problems.append(Problem(source=self._given, message=message))
+        problems = [*found.problems, *self._unseen()]
         if not (found.names or found.params or found.optimizer or found.dlm_step_log or found.missing or problems):
             problems.append(Problem(source=self._given, message=self._nothing_found()))
         return Evidence(
@@ -111,56 +109,95 @@ class DirectoryRun:
 
     def write(self, annotations: Annotations) -> None:
         folder = self._folder / HEALTH_FOLDER
-        earlier = self._annotation()
-        foreign = earlier is None and folder.is_dir() and not all(map(_is_leftover, folder.iterdir()))
-        if foreign or folder.is_symlink():
-            raise WriteError(
-                f"{printable(folder)} exists and is not ours", "rename it, or use check instead of annotate"
-            )
-        document = {
-            "schema": ANNOTATION_SCHEMA,
-            "verdict": str(annotations.verdict),
-            "digest": annotations.digest,
-            "tags": dict(annotations.tags),
-            "metrics": dict(annotations.metrics),
-            "note": annotations.note,
-            "files": sorted(annotations.files),
-        }
-        owned = set(_file_names(earlier))
-        try:
+        if folder.is_symlink():
+            raise in_the_way(printable(folder))
+        with self._told("write"):
             folder.mkdir(exist_ok=True)
-            # The pending mark names every file that may be there from now on, so that a later run knows them as ours.
-            pending = {"schema": ANNOTATION_SCHEMA, "digest": PENDING, "files": sorted(owned | set(annotations.files))}
-            _replace(folder / ANNOTATION_FILE, _json(pending))
-            for name, content in annotations.files.items():
-                _replace(folder / name, content)
-            for name in owned - set(annotations.files):
-                (folder / name).unlink(missing_ok=True)
-            _replace(folder / ANNOTATION_FILE, _json(document))
-        except PermissionError as error:
-            raise StoreRefused(f"{printable(folder)}: no permission to write there") from error
-        except OSError as error:
-            raise WriteError(f"{printable(folder)}: {error.strerror}") from error
+            with self._locked(folder):
+                earlier = self._annotation()
+                self._refuse_to_overwrite(folder, earlier, annotations)
+                _remove_leftovers(folder)
+                owned = set(_file_names(earlier))
+                # The pending mark names every file that may be there from now on, so that a later run knows them as
+                # ours.
+                _replace(folder / ANNOTATION_FILE, _json(_pending(owned | annotations.files.keys())))
+                for name, content in annotations.files.items():
+                    _replace(folder / name, content)
+                for name in owned - annotations.files.keys():
+                    (folder / name).unlink(missing_ok=True)
+                _replace(folder / ANNOTATION_FILE, _json(_document(annotations)))
 
     def clear(self) -> Cleared:
-        earlier = self._annotation()
         folder = self._folder / HEALTH_FOLDER
-        if earlier is None or folder.is_symlink():
+        if folder.is_symlink() or self._annotation() is None:
             return Cleared(found=False)
-        try:
-            for name in _file_names(earlier):
+        with self._told("delete"), self._locked(folder):
+            earlier = self._annotation()
+            if earlier is None:  # somebody else has cleared it meanwhile
+                return Cleared(found=False)
+            names = _file_names(earlier)
+            _replace(folder / ANNOTATION_FILE, _json(_pending(names)))
+            for name in names:
                 (folder / name).unlink(missing_ok=True)
+            _remove_leftovers(folder)
             # Last, for it names the others: a clearing that is interrupted can be done again.
             (folder / ANNOTATION_FILE).unlink()
-            for leftover in filter(_is_leftover, folder.iterdir()):
-                leftover.unlink()
             if not any(folder.iterdir()):
                 folder.rmdir()
-        except PermissionError as error:
-            raise StoreRefused(f"{printable(folder)}: no permission to delete there") from error
-        except OSError as error:
-            raise WriteError(f"{printable(folder)}: {error.strerror}") from error
         return Cleared(found=True)
+
+    def _refuse_to_overwrite(self, folder: Path, earlier: dict[str, Any] | None, annotations: Annotations) -> None:
+        if earlier is None and not all(map(_is_leftover, folder.iterdir())):
+            raise in_the_way(printable(folder))
+        for name in sorted(annotations.files.keys() - set(_file_names(earlier))):
+            if os.path.lexists(folder / name):
+                raise in_the_way(printable(folder / name))
+
+    @contextmanager
+    def _told(self, doing: str) -> Iterator[None]:
+        """Turn what the operating system says into an error about this run."""
+        folder = printable(self._folder / HEALTH_FOLDER)
+        try:
+            yield
+        except PermissionError as error:
+            raise StoreRefused(f"{folder}: no permission to {doing} there") from error
+        except OSError as error:
+            raise WriteError(f"{folder}: {error.strerror}") from error
+
+    @contextmanager
+    def _locked(self, folder: Path) -> Iterator[None]:
+        """Keep other annotators out of the folder, until the end of this process at the latest.
+
+        Raises:
+            WriteError: another one is at work there.
+        """
+        if os.name != "posix":
+            yield
+            return
+        import fcntl
+
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise overtaken(printable(self._given)) from None
+            except OSError:  # a network file system without such locks
+                pass
+            if not _is_at(descriptor, folder):
+                raise overtaken(printable(self._given))
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _unseen(self) -> list[Problem]:
+        """What of the folder was not looked at."""
+        messages = []
+        if self._unlisted:
+            messages.append(f"could not look into {listing(self._unlisted)}")
+        if self._seen > MAX_FILES:
+            messages.append(f"more than {MAX_FILES} files; the others were not looked at")
+        return [Problem(source=self._given, message=message) for message in messages]
 
     def _walk(self, folder: Path, depth: int) -> Iterator[RunFile]:
         try:
@@ -173,7 +210,7 @@ class DirectoryRun:
         with listed as entries:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
-                    if depth < MAX_DEPTH and entry.name not in _SKIPPED_FOLDERS and not entry.name.startswith("."):
+                    if depth < MAX_DEPTH and _is_entered(entry.name, depth):
                         yield from self._walk(Path(entry.path), depth + 1)
                 elif (status := _status_of_file(entry)) is not None:
                     path = Path(entry.path).relative_to(self._folder).as_posix()
@@ -224,21 +261,49 @@ def _status_of_file(entry: os.DirEntry[str]) -> os.stat_result | None:
         return None
 
 
+def _is_entered(folder: str, depth: int) -> bool:
+    ours = depth == 0 and folder == HEALTH_FOLDER
+    return not ours and folder not in _SKIPPED_FOLDERS and not folder.startswith(".")
+
+
+def _is_at(descriptor: int, folder: Path) -> bool:
+    """Whether an open folder is still there: clearing deletes it."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), folder.stat())
+    except FileNotFoundError:
+        return False
+
+
 def _file_names(document: dict[str, Any] | None) -> list[str]:
     """The names of our files that an earlier annotation lists; only plain names, whatever somebody wrote there."""
     names = document.get("files") if document else None
-    if not isinstance(names, list):
-        return []
-    return [name for name in names if isinstance(name, str) and _is_file_name(name)]
-
-
-def _is_file_name(name: str) -> bool:
-    return name.isprintable() and name not in ("", ".", "..") and "/" not in name and "\\" not in name
+    return list(filter(is_file_name, names)) if isinstance(names, list) else []
 
 
 def _is_leftover(path: Path) -> bool:
     """Whether a file is what a killed ``_replace`` leaves."""
-    return bool(re.fullmatch(rf"\.({re.escape(ANNOTATION_FILE)}|{re.escape(REPORT_FILE)})\.\d+", path.name))
+    return bool(_LEFTOVER.fullmatch(path.name))
+
+
+def _remove_leftovers(folder: Path) -> None:
+    for leftover in list(filter(_is_leftover, folder.iterdir())):
+        leftover.unlink(missing_ok=True)
+
+
+def _pending(names: Iterable[str]) -> dict[str, Any]:
+    return {"schema": ANNOTATION_SCHEMA, "digest": PENDING, "files": sorted(names)}
+
+
+def _document(annotations: Annotations) -> dict[str, Any]:
+    return {
+        "schema": ANNOTATION_SCHEMA,
+        "verdict": str(annotations.verdict),
+        "digest": annotations.digest,
+        "tags": dict(annotations.tags),
+        "metrics": dict(annotations.metrics),
+        "note": annotations.note,
+        "files": sorted(annotations.files),
+    }
 
 
 def _json(document: dict[str, Any]) -> bytes:
@@ -247,7 +312,7 @@ def _json(document: dict[str, Any]) -> bytes:
 
 def _replace(path: Path, content: bytes) -> None:
     """Write a file so that it is there whole, or as it was."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".tracker-health-{secrets.token_hex(8)}.tmp")
     try:
         temporary.write_bytes(content)
         temporary.replace(path)

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Protocol
 
-from tracker_health.errors import RunError
+from tracker_health.errors import ReadError, RunError
 from tracker_health.evidence import DlmCheckpoint, DlmStepLog, OptimizerState, Problem, RunInfo, Series, Weights
 from tracker_health.readers.trainer_state import TrainerState
 from tracker_health.text import printable
@@ -47,9 +47,13 @@ class FileTree(Protocol):
         """
 
 
+class AboveLimit(ReadError):
+    """A file is larger than what may be downloaded."""
+
+
 @dataclass
 class FileEvidence:
-    """What the files of a run gave."""
+    """What the files of a run gave. ``above_limit``: what may not be downloaded, which is for its store to explain."""
 
     series: list[Series] = field(default_factory=list)
     params: dict[str, str] = field(default_factory=dict)
@@ -61,6 +65,7 @@ class FileEvidence:
     dlm_checkpoint: DlmCheckpoint | None = None
     snapshot: bool = False
     problems: list[Problem] = field(default_factory=list)
+    above_limit: list[Problem] = field(default_factory=list)
     missing: dict[str, str] = field(default_factory=dict)
 
     def cannot_read(self, source: str, error: RunError | OSError, roles: Iterable[str]) -> None:
@@ -69,7 +74,8 @@ class FileEvidence:
             message = f"{error.message} ({error.hint})" if error.hint else error.message
         else:
             message = f"it cannot be read: {error.strerror or type(error).__name__}"
-        self.problems.append(Problem(source=printable(source), message=message, roles=frozenset(roles)))
+        problems = self.above_limit if isinstance(error, AboveLimit) else self.problems
+        problems.append(Problem(source=printable(source), message=message, roles=frozenset(roles)))
 
     def info(self, status: str = "") -> RunInfo:
         trainer = self.trainer

@@ -16,14 +16,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import pytest
 
 from tracker_health.annotations import Annotations
-from tracker_health.errors import RunError, RunNotFound, StoreRefused
+from tracker_health.errors import RunError, RunNotFound, StoreRefused, WriteError
 from tracker_health.evidence import Evidence, Part, Request
 from tracker_health.roles import assign
 from tracker_health.stores.base import TrackedRun
@@ -62,6 +62,12 @@ class StoreHarness(Protocol):
 
     def unknown_run(self) -> str:
         """The name of a run that is not there."""
+
+    def add_file(self, run: str, path: str, content: bytes) -> None:
+        """Add a file of its owner's to the run, ``health/...`` for one among ours."""
+
+    def owned(self, run: str, path: str) -> bytes:
+        """The content of a file of its owner's."""
 
     def add_point(self, run: str, metric: str, step: int, value: float) -> None:
         """Log one more point, as training that went on."""
@@ -194,31 +200,83 @@ class StoreContract:
         write(harness, run, later)
         assert harness.view(run, ours=True) == harness.view(fresh, ours=True)
 
-    def test_an_interrupted_write_is_repaired_by_the_next(self, harness: StoreHarness) -> None:
-        expected = self._undisturbed(harness, PASS, FAIL)
+    @pytest.mark.parametrize("annotated", [True, False])
+    def test_a_file_of_the_owners_under_one_of_our_names_stays(
+        self, harness: StoreHarness, run: str, annotated: bool
+    ) -> None:
+        if annotated:
+            write(harness, run, SKIP)
+        harness.add_file(run, "health/report.json", b"mine")
+        harness.add_file(run, "health/loss.png", b"my picture")
+        with pytest.raises(WriteError) as caught:
+            write(harness, run, FAIL)
+        assert "\n" not in str(caught.value)
+        assert harness.owned(run, "health/report.json") == b"mine"
+        assert harness.owned(run, "health/loss.png") == b"my picture"
+        assert recorded_digest(harness, run) == (SKIP.digest if annotated else None)
+        clear(harness, run)
+        assert harness.owned(run, "health/loss.png") == b"my picture"
+
+    @pytest.mark.parametrize("earlier", [None, PASS], ids=["fresh", "annotated"])
+    def test_an_interrupted_write_is_repaired_by_the_next(
+        self, harness: StoreHarness, earlier: Annotations | None
+    ) -> None:
+        wholes = self._wholes(harness)
         number, finished = 0, False
         while not finished:
             number += 1
-            run = harness.new_run(metrics={"loss": LOSS}, files={}, note="My own words.")
-            write(harness, run, PASS)
+            run = self._bearing(harness, earlier)
             finished = not kill_at(harness, run, number, FAIL)
-            with closing(harness.open(run)) as opened:
-                recorded = opened.recorded()
-            if recorded is not None and recorded.digest == FAIL.digest:
-                assert harness.view(run, ours=True) == expected, "the digest is written last"
+            assert_pending_or_whole(harness, run, wholes)
             write(harness, run, FAIL)
-            assert harness.view(run, ours=True) == expected, f"after a kill at write {number}"
+            assert harness.view(run, ours=True) == wholes[FAIL.digest], f"after a kill at write {number}"
             assert harness.view(run, ours=False).note == "My own words."
         assert number > 2, "the harness counts writes"
 
-    def _undisturbed(self, harness: StoreHarness, *annotations: Annotations) -> View:
-        run = harness.new_run(metrics={"loss": LOSS}, files={}, note="My own words.")
-        for one in annotations:
-            write(harness, run, one)
-        return harness.view(run, ours=True)
+    @pytest.mark.parametrize(
+        ("earlier", "slow", "quick"),
+        [
+            (None, FAIL, PASS),
+            (None, PASS, FAIL),
+            (SKIP, PASS, FAIL),
+            (PASS, SKIP, FAIL),
+            (None, FAIL, None),
+            (FAIL, None, PASS),
+            (FAIL, None, SKIP),
+        ],
+        ids=lambda one: str(one.verdict) if one else "none",
+    )
+    def test_one_annotator_in_the_midst_of_another_leaves_no_mixture(
+        self, harness: StoreHarness, earlier: Annotations | None, slow: Annotations | None, quick: Annotations | None
+    ) -> None:
+        wholes = self._wholes(harness)
+        number, finished = 0, False
+        while not finished:
+            number += 1
+            run = self._bearing(harness, earlier)
+            finished = not interleaved_at(harness, run, number, slow, quick)
+            assert_pending_or_whole(harness, run, wholes)
+            # What of FAIL is not known as ours would stay.
+            write(harness, run, PASS)
+            assert harness.view(run, ours=True) == wholes[PASS.digest], f"with the other at write {number}"
+            assert harness.view(run, ours=False).note == "My own words."
 
-    def test_two_writers_at_once_leave_one_whole_annotation(self, harness: StoreHarness, run: str) -> None:
+    def _bearing(self, harness: StoreHarness, annotations: Annotations | None) -> str:
+        """A new run with these annotations, None for none."""
+        run = harness.new_run(metrics={"loss": LOSS}, files={}, note="My own words.")
+        if annotations is not None:
+            write(harness, run, annotations)
+        return run
+
+    def _wholes(self, harness: StoreHarness) -> dict[str, View]:
+        """By digest, what a run bears that was annotated once and undisturbed."""
+        return {one.digest: harness.view(self._bearing(harness, one), ours=True) for one in (FAIL, PASS, SKIP)}
+
+    def test_two_writers_at_once_leave_one_whole_annotation_or_say_that_none_is(
+        self, harness: StoreHarness, run: str
+    ) -> None:
         before = harness.view(run, ours=False)
+        wholes = self._wholes(harness)
         failures: list[BaseException] = []
 
         def writer(annotations: Annotations) -> None:
@@ -230,12 +288,13 @@ class StoreContract:
             except BaseException as error:  # noqa: BLE001  kept for the main thread, where it fails the test
                 failures.append(error)
 
-        threads = [threading.Thread(target=writer, args=(annotations,)) for annotations in (FAIL, FAIL)]
+        threads = [threading.Thread(target=writer, args=(annotations,)) for annotations in (FAIL, PASS)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
         assert failures == []
+        assert_pending_or_whole(harness, run, wholes)
         write(harness, run, FAIL)
         assert_bears(harness, run, FAIL)
         assert harness.view(run, ours=False) == before
@@ -273,12 +332,13 @@ class StoreContract:
         assert harness.view(run, ours=False) == before
 
     def test_an_interrupted_clear_can_be_done_again(self, harness: StoreHarness) -> None:
+        wholes = self._wholes(harness)
         number, finished = 0, False
         while not finished:
             number += 1
-            run = harness.new_run(metrics={"loss": LOSS}, files={}, note="My own words.")
-            write(harness, run, FAIL)
+            run = self._bearing(harness, FAIL)
             finished = not kill_at(harness, run, number, None)
+            assert_pending_or_whole(harness, run, wholes)
             clear(harness, run)
             assert harness.view(run, ours=True) == View(), f"after a kill at write {number}"
             assert harness.view(run, ours=False).note == "My own words."
@@ -314,6 +374,14 @@ def clear(harness: StoreHarness, run: str) -> bool:
         return opened.clear().found
 
 
+def write_or_clear(harness: StoreHarness, run: str, annotations: Annotations | None) -> None:
+    """Annotate a run, or clear it for None."""
+    if annotations is None:
+        clear(harness, run)
+    else:
+        write(harness, run, annotations)
+
+
 def kill_at(harness: StoreHarness, run: str, number: int, annotations: Annotations | None) -> bool:
     """Write (or clear, for None) and die before write ``number``; whether it came that far."""
 
@@ -321,15 +389,47 @@ def kill_at(harness: StoreHarness, run: str, number: int, annotations: Annotatio
         if count == number:
             raise Killed
 
-    with closing(harness.open(run)) as opened, harness.before_write(die):
+    with harness.before_write(die):
         try:
-            if annotations is None:
-                opened.clear()
-            else:
-                opened.write(annotations)
+            write_or_clear(harness, run, annotations)
         except Killed:
             return True
     return False
+
+
+def interleaved_at(
+    harness: StoreHarness, run: str, number: int, slow: Annotations | None, quick: Annotations | None
+) -> bool:
+    """Write ``slow``, and all of ``quick`` before its write ``number`` (None clears); whether it came that far.
+
+    Either may be told that the other is at work.
+    """
+    came = False
+
+    def act(count: int) -> None:
+        nonlocal came
+        if count == number:
+            came = True
+            with suppress(RunError):
+                write_or_clear(harness, run, quick)
+
+    with harness.before_write(act), suppress(RunError):
+        write_or_clear(harness, run, slow)
+    return came
+
+
+def recorded_digest(harness: StoreHarness, run: str) -> str | None:
+    """The digest that a run records, None for none."""
+    with closing(harness.open(run)) as opened:
+        recorded = opened.recorded()
+    return recorded.digest if recorded else None
+
+
+def assert_pending_or_whole(harness: StoreHarness, run: str, wholes: Mapping[str, View]) -> None:
+    """Check that a run which records the digest of one of ``wholes`` bears that one and nothing else of ours."""
+    digest = recorded_digest(harness, run)
+    if digest is not None and digest in wholes:
+        assert harness.view(run, ours=True) == wholes[digest]
 
 
 def assert_bears(harness: StoreHarness, run: str, annotations: Annotations) -> None:

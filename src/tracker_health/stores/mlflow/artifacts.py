@@ -12,22 +12,29 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from tracker_health.errors import ReadError, RunError, RunNotFound
-from tracker_health.evidence import Part, Problem, Request
+from tracker_health.evidence import Problem, Request
 from tracker_health.readers.regular_file import require_regular
-from tracker_health.stores.files import read_files
+from tracker_health.stores.checkpoints import CHECKPOINT_PARTS
+from tracker_health.stores.files import is_relevant, read_files
 from tracker_health.stores.mlflow.connection import translated
-from tracker_health.stores.tree import FileEvidence, RunFile
+from tracker_health.stores.own import HEALTH_FOLDER
+from tracker_health.stores.tree import AboveLimit, FileEvidence, RunFile
 from tracker_health.text import printable
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-HEALTH_FOLDER = "health"
-MAX_ENTRIES = 5_000
+MAX_FILES = 5_000
+"""Files that reading may open, and as many others again that it will not."""
+MAX_SEEN = 100_000
+MAX_FOLDERS = 5_000
+"""Entries looked at and folders listed, over all places together. Each folder is a request."""
 MAX_DEPTH = 8
 MAX_MODELS = 10
 _DELETED = frozenset({"RESOURCE_DOES_NOT_EXIST"})
-_CHECKPOINT_PARTS = (Part.OPTIMIZER_STATE, Part.SECOND_MOMENTS, Part.OPTIMIZER_STEPS, Part.DLM_CHECKPOINT, Part.WEIGHTS)
+# MLflow's own: pictures and traces, by the thousand.
+_SKIPPED_FOLDERS = frozenset({"images", "traces"})
+_MODEL_FILE = "MLmodel"
 
 
 @dataclass(frozen=True)
@@ -36,6 +43,22 @@ class _Root:
 
     prefix: str
     repository: Any
+
+
+@dataclass
+class _Budget:
+    """How much of the artifacts may still be looked at."""
+
+    entries: int
+    folders: int
+    exceeded: bool = False
+
+    def lasts(self, *, entries: int = 0, folders: int = 0) -> bool:
+        """Spend that much; whether it was there."""
+        self.entries -= entries
+        self.folders -= folders
+        self.exceeded |= self.entries < 0 or self.folders < 0
+        return not self.exceeded
 
 
 @dataclass(frozen=True)
@@ -56,7 +79,6 @@ class ArtifactTree:
         self._client = client
         self._run = run
         self._uri = uri
-        self._above_limit: list[str] = []
         self._fetched: dict[str, Path] = {}
         self._spent = 0
         self._folder: tempfile.TemporaryDirectory[str] | None = None
@@ -88,7 +110,6 @@ class ArtifactTree:
     def evidence(self, request: Request, *, logs: bool) -> FileEvidence:
         """What the artifacts give; a part whose files lie beyond the download limit is missing with that reason."""
         self.max_download = request.max_download
-        self._above_limit.clear()
         found = read_files(self, request, logs=logs)
         self._explain_limit(found)
         self._report_listing(request, found, logs=logs)
@@ -105,13 +126,15 @@ class ArtifactTree:
     @cached_property
     def _listing(self) -> _Listing:
         found: dict[str, tuple[RunFile, _Root, str]] = {}
-        problem, truncated = "", False
+        budget = _Budget(MAX_SEEN, MAX_FOLDERS)
+        counts: Counter[bool] = Counter()
+        problem = ""
         try:
-            for file, root, path in self._walk_roots():
-                if len(found) >= MAX_ENTRIES:
-                    truncated = True
-                    break
-                found.setdefault(file.path, (file, root, path))
+            for file, root, path in self._walk_roots(budget):
+                matters = is_relevant(file.name) or file.name == _MODEL_FILE
+                counts[matters] += 1
+                if counts[matters] <= MAX_FILES:
+                    found.setdefault(file.path, (file, root, path))
         except RunError as error:
             problem = str(error)
         kept = {path: entry for path, entry in found.items() if not _is_pickled_model(path, found)}
@@ -119,13 +142,13 @@ class ArtifactTree:
             files=tuple(kept[path][0] for path in sorted(kept)),
             origins={path: (root, inner) for path, (_, root, inner) in kept.items()},
             problem=problem,
-            truncated=truncated,
+            truncated=budget.exceeded or counts[True] > MAX_FILES,
         )
 
-    def _walk_roots(self) -> Iterator[tuple[RunFile, _Root, str]]:
+    def _walk_roots(self, budget: _Budget) -> Iterator[tuple[RunFile, _Root, str]]:
         with translated("the artifacts could not be listed", self._uri):
             for root in self._roots():
-                for entry in _walk(root.repository):
+                for entry in _walk(root.repository, budget):
                     path = str(PurePosixPath(root.prefix, entry.path))
                     yield RunFile(path=path, size=entry.file_size or 0), root, entry.path
 
@@ -147,13 +170,15 @@ class ArtifactTree:
                 yield self._client.get_logged_model(output.model_id), output.step
 
     def _fetch(self, root: _Root, path: str, file: RunFile) -> Path:
+        if not file.size:
+            reason = f"{printable(file.path)} is empty, or its store does not say how large it is; it was not fetched"
+            raise AboveLimit(reason)
         if self._spent + file.size > self.max_download:
             reason = (
                 f"{printable(file.path)} has {_size(file.size)}: with what was fetched before, that is above the limit "
                 f"of {_size(self.max_download)}; raise it with --max-download"
             )
-            self._above_limit.append(reason)
-            raise ReadError(reason)
+            raise AboveLimit(reason)
         if self._folder is None:
             self._folder = tempfile.TemporaryDirectory(prefix="tracker-health-")
         target = Path(self._folder.name) / str(len(self._fetched))
@@ -164,10 +189,9 @@ class ArtifactTree:
 
     def _explain_limit(self, found: FileEvidence) -> None:
         """Make of what the limit took away a skip, not an error."""
-        for problem in [problem for problem in found.problems if problem.message in self._above_limit]:
-            found.problems.remove(problem)
+        for problem in found.above_limit:
             # Without roles it was one of several files that may hold a checkpoint: no loss if another did.
-            lost = problem.roles or (_CHECKPOINT_PARTS if found.optimizer is None else ())
+            lost = problem.roles or (CHECKPOINT_PARTS if found.optimizer is None else ())
             found.missing = dict.fromkeys(lost, problem.message) | found.missing
 
     def _report_listing(self, request: Request, found: FileEvidence, *, logs: bool) -> None:
@@ -176,7 +200,7 @@ class ArtifactTree:
             roles = {*request.parts, *(("train_loss", "val_loss") if logs else ())}
             found.problems.append(Problem(source="artifacts", message=self._listing.problem, roles=frozenset(roles)))
         if self._listing.truncated:
-            message = f"more than {MAX_ENTRIES} files; the others were not looked at"
+            message = f"more than {MAX_FILES} logs and checkpoints, or {MAX_SEEN} files; not all were looked at"
             found.problems.append(Problem(source="artifacts", message=message))
 
 
@@ -202,23 +226,27 @@ def _regular(path: Path) -> Path:
     return path
 
 
-def _walk(repository: Any) -> Iterator[Any]:
-    """MLflow's entries for all files, folder by folder; each folder once, whatever the listing says."""
+def _walk(repository: Any, budget: _Budget) -> Iterator[Any]:
+    """MLflow's entries for all files, folder by folder, until the budget is spent."""
     folders = [("", 0)]
-    seen = 0
     while folders:
         folder, depth = folders.pop(0)
+        if not budget.lasts(folders=1):
+            return
         for entry in repository.list_artifacts(folder or None):
-            seen += 1
-            if seen > 2 * MAX_ENTRIES:
+            if not budget.lasts(entries=1):
                 return
             inside = entry.path.startswith(f"{folder}/") if folder else True
             if not inside or not _is_plain(entry.path):
                 continue
             if not entry.is_dir:
                 yield entry
-            elif depth < MAX_DEPTH and entry.path != HEALTH_FOLDER and PurePosixPath(entry.path).name != "traces":
+            elif depth < MAX_DEPTH and entry.path != HEALTH_FOLDER and _is_entered(entry.path):
                 folders.append((entry.path, depth + 1))
+
+
+def _is_entered(folder: str) -> bool:
+    return PurePosixPath(folder).name not in _SKIPPED_FOLDERS
 
 
 def _is_plain(path: str) -> bool:
@@ -229,7 +257,7 @@ def _is_plain(path: str) -> bool:
 def _is_pickled_model(path: str, paths: dict[str, Any]) -> bool:
     """MLflow's pickled PyTorch module (``data/model.pth`` beside an ``MLmodel``), which never holds optimizer state."""
     module = "data/model.pth"
-    return path.endswith(module) and f"{path.removesuffix(module)}MLmodel" in paths
+    return path.endswith(module) and f"{path.removesuffix(module)}{_MODEL_FILE}" in paths
 
 
 def _size(count: int) -> str:

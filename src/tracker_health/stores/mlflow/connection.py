@@ -26,6 +26,7 @@ from tracker_health.errors import (
     TrackerHealthError,
     optional_packages,
 )
+from tracker_health.readers.mlflow_folder import META_FILE
 from tracker_health.text import printable
 
 if TYPE_CHECKING:
@@ -241,19 +242,23 @@ def _require_file(path: Path, uri: str) -> None:
 def moved(run: Any, uri: str) -> Any:
     """The run of a file store, with its artifacts where they are.
 
-    Its record says where they were when it was logged, which is nowhere in a folder that was copied from another
-    machine or moved since.
+    Its record says where they were when it was logged. In a folder that was moved since, that is nowhere; in one that
+    was copied, it is among the artifacts of the original.
     """
     root = _folder_of(uri)
-    if root is None or not run.info.artifact_uri:
+    stated = _folder_of(run.info.artifact_uri or "")
+    if root is None or stated is None or not run.info.artifact_uri:
         return run
-    stated = _folder_of(run.info.artifact_uri)
-    if stated is None or stated.parent.is_dir():
+    tail = (run.info.experiment_id, run.info.run_id, "artifacts")
+    # An artifact root of the owner's choice has the same folders in it, and no runs.
+    original = stated.parts[-3:] == tail and (stated.parent / META_FILE).is_file()
+    if stated.parent.is_dir() and not original:
         return run
     for place in (root, root / TRASH_FOLDER):
         here = place / run.info.experiment_id / run.info.run_id
         if here.is_dir():
             run.info._artifact_uri = str(here.resolve() / "artifacts")  # noqa: SLF001 - there is no other way
+            break
     return run
 
 
@@ -270,7 +275,7 @@ def _require_folder(path: Path, uri: str) -> None:
     try:
         if path.is_dir():
             # MLflow would make a store of any folder.
-            if (path / TRASH_FOLDER).is_dir() or any((entry / "meta.yaml").is_file() for entry in path.iterdir()):
+            if (path / TRASH_FOLDER).is_dir() or any((entry / META_FILE).is_file() for entry in path.iterdir()):
                 return
             raise RunNotFound(f"the folder {shown(uri)} is no MLflow store: it holds no experiments", _URI_HINT)
     except PermissionError:

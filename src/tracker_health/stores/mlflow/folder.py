@@ -81,8 +81,16 @@ class LoneMlflowRun(DirectoryRun):
         """The artifacts: what else lies in the folder is the store's."""
         return tuple(file for file in super().files if file.path.startswith(_ARTIFACTS))
 
+    def traits(self) -> Mapping[str, str]:
+        """The run's tags, without ours, and the experiment's name where its folder is around the run's."""
+        experiment = read_meta(self._folder.resolve().parent) or {}
+        known = experiment.get("experiment_id") == self._meta.get("experiment_id", "") and not run_id_of(experiment)
+        name = {"experiment": experiment["name"]} if known and experiment.get("name") else {}
+        theirs = {key: value for key, value in self._tags.items() if not key.startswith(OWN_PREFIXES)}
+        return {**name, **{f"tag:{key}": value for key, value in theirs.items()}}
+
     def fingerprint(self, request: Request) -> str:
-        sizes = [[name, path.stat().st_size] for name, path in self._theirs.items()]
+        sizes = [[name, _size(path)] for name, path in self._theirs.items()]
         content = [super().fingerprint(request), self._meta.get("status"), self._meta.get("end_time"), sizes]
         return hashlib.sha256(json.dumps(content).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
@@ -105,7 +113,7 @@ class LoneMlflowRun(DirectoryRun):
             weights=found.weights,
             dlm_step_log=found.dlm_step_log,
             dlm_checkpoint=found.dlm_checkpoint,
-            problems=(*self._listing_problems, *problems, *found.problems),
+            problems=(*self._listing_problems, *problems, *found.problems, *self._unseen()),
             missing=found.missing,
         )
 
@@ -155,3 +163,11 @@ class LoneMlflowRun(DirectoryRun):
             return read_texts(self._folder, kind)
         except (ReadError, OSError):  # they only add to what the metrics say
             return {}
+
+
+def _size(path: Path) -> int | None:
+    """None for a file that is gone: a live run writes its metrics anew."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return None

@@ -20,11 +20,9 @@ def with_note(text: str, note: str, limit: int = MAX_DESCRIPTION) -> str:
     out when it and the user's text exceed ``limit`` characters. A text with broken markers (one alone, several, not at
     the start of a line) is returned as it is: where our block would begin and end in it, nobody can say.
     """
-    if text.count(BEGIN) > 1 or text.count(END) > 1:
+    if has_broken_markers(text):
         return text
     found = _BLOCK.search(text)
-    if found is None and (BEGIN in text or END in text):
-        return text
     if found is None:
         before, after = (text + _BLANK_LINE if text else ""), ""
     else:
@@ -33,3 +31,9 @@ def with_note(text: str, note: str, limit: int = MAX_DESCRIPTION) -> str:
     block = f"{BEGIN}\n{note.replace('<!--', '&lt;!--')}\n{END}"
     result = before + block + after
     return result if note and len(result) <= limit else before.removesuffix(_BLANK_LINE) + after
+
+
+def has_broken_markers(text: str) -> bool:
+    """Whether a description holds our markers, and not as we write them: one alone, several, or inside a line."""
+    several = text.count(BEGIN) > 1 or text.count(END) > 1
+    return several or ((BEGIN in text or END in text) and _BLOCK.search(text) is None)

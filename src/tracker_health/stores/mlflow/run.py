@@ -14,17 +14,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracker_health.annotations import Annotations
-from tracker_health.errors import RunError, StoreRefused, WriteError
+from tracker_health.errors import ReadError, RunError, StoreRefused, WriteError
 from tracker_health.evidence import Evidence, FloatArray, IntArray, Request, RunRef, Series, StepUnit
 from tracker_health.roles import OBJECTIVE_LOSS, OWN_PREFIXES
-from tracker_health.stores.base import Cleared, Recorded
+from tracker_health.stores.base import Cleared, Recorded, WrittenInPart
 from tracker_health.stores.files import relevant_files
 from tracker_health.stores.mlflow.artifacts import ArtifactTree
 from tracker_health.stores.mlflow.connection import connect, moved, shown, translated
-from tracker_health.stores.mlflow.writer import DIGEST_TAG, VERDICT_TAG, MlflowWriter, is_annotated, latest_points
+from tracker_health.stores.mlflow.histories import read_history
+from tracker_health.stores.mlflow.record import recorded_on
+from tracker_health.stores.mlflow.writer import MlflowWriter, latest_points
 from tracker_health.stores.tree import FileEvidence
 from tracker_health.text import printable
-from tracker_health.verdict import Verdict
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -100,9 +101,9 @@ class MlflowRun:
     def read(self, request: Request) -> Evidence:
         """What the request needs: only those metric histories, and artifacts only if they can add to it."""
         roles = request.select_names(self._names)
-        series = [self._history(name, roles[name]) for name in self._names if name in roles]
         logs = LOSSES.isdisjoint(roles.values())
         found = self._artifacts.evidence(request, logs=logs) if self._needs_files(request) else FileEvidence()
+        series = [one for name in self._names if name in roles for one in self._history(name, roles[name], found)]
         info = found.info(self._run.info.status)
         return Evidence(
             run=self.ref,
@@ -125,25 +126,26 @@ class MlflowRun:
         self._artifacts.close()
 
     def recorded(self) -> Recorded | None:
-        tags = self._run.data.tags
-        if not is_annotated(tags):
-            return None
-        verdict = tags.get(VERDICT_TAG)
-        return Recorded(digest=tags[DIGEST_TAG], verdict=Verdict(verdict) if verdict in set(Verdict) else None)
+        return recorded_on(self._run.data.tags)
 
     def write(self, annotations: Annotations) -> None:
         """Make the run bear these annotations and no older ones. Nothing changes that is not ours.
 
         Raises:
             StoreRefused: no permission, or the run is deleted (nothing is written then).
-            WriteError: something of the user's is in the way (nothing is written then), or something could not be
-                written (the digest then says ``pending``).
+            WrittenInPart: all but the files, or but the description, was written.
+            WriteError: something of the user's is in the way (nothing is written then), another annotator is at work,
+                or something could not be written (the digest then says ``pending``).
         """
         self._refresh()
         self._require_active()
         doing = f"the verdict could not be written onto MLflow run {self.ref.id}"
-        with translated(doing, self._uri, otherwise=WriteError):
-            MlflowWriter(self._client, self._run, self._uri).write(annotations)
+        try:
+            with translated(doing, self._uri, otherwise=WriteError):
+                MlflowWriter(self._client, self._run, self._uri).write(annotations)
+        except WrittenInPart:
+            self._refresh()
+            raise
         self._refresh()
 
     def clear(self) -> Cleared:
@@ -182,14 +184,16 @@ class MlflowRun:
     def _needs_files(self, request: Request) -> bool:
         return bool(request.parts) or LOSSES.isdisjoint(request.select_names(self._names).values())
 
-    def _history(self, name: str, role: str) -> Series:
-        with translated(f"the history of the metric {printable(name)} could not be read", self._uri):
-            points = self._client.get_metric_history(self._run.info.run_id, name)
-        steps = np.array([point.step for point in points], dtype=np.int64)
-        values = np.array([point.value for point in points], dtype=np.float64)
-        times = np.array([point.timestamp for point in points], dtype=np.float64) / 1000
+    def _history(self, name: str, role: str, found: FileEvidence) -> list[Series]:
+        """A metric's history; none, and a problem, where it is too long to be read."""
+        try:
+            with translated(f"the history of the metric {printable(name)} could not be read", self._uri):
+                points = read_history(self._client, self._run.info.run_id, name)
+        except ReadError as error:
+            found.cannot_read(f"metric {name}", error, [role])
+            return []
         hf = is_hf_trainer(self._latest, self._run.data.params)
-        return history_series(name, role, steps, values, times, source="MLflow", hf=hf)
+        return [history_series(name, role, points.steps, points.values, points.times, source="MLflow", hf=hf)]
 
     def _why_no_metrics(self) -> Mapping[str, str]:
         info = self._run.info

@@ -2,43 +2,43 @@
 
 Ours is what the tag ``health.written`` lists, and the verdict of a run that bears a digest of ours. All else below
 ``health`` was there before us: a study of patients has such names too.
+
+MLflow has no lock and no compare-and-set. The mark of a writing under way is its own; after each part of the work it
+must still be there. Who finds another's owns up to all that is on the run now, and leaves it marked as unfinished.
 """
 
 from __future__ import annotations
 
-import json
 import math
-import re
-import tempfile
+import secrets
 import time
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
+from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tracker_health.annotations import PENDING, Annotations
-from tracker_health.errors import WriteError
-from tracker_health.stores.base import Cleared
-from tracker_health.stores.mlflow.artifacts import HEALTH_FOLDER, is_local, repository_of
-from tracker_health.stores.mlflow.note_block import with_note
+from tracker_health.annotations import PENDING, Annotations, incomplete
+from tracker_health.errors import RunError, WriteError
+from tracker_health.stores.base import Cleared, WrittenInPart
+from tracker_health.stores.mlflow.connection import translated
+from tracker_health.stores.mlflow.health_folder import HealthFolder
+from tracker_health.stores.mlflow.note_block import has_broken_markers, with_note
+from tracker_health.stores.mlflow.record import (
+    DIGEST_TAG,
+    MAX_TAG_VALUE,
+    VERDICT_TAG,
+    WRITTEN_TAG,
+    Written,
+    bears_verdict,
+    is_annotated,
+)
+from tracker_health.stores.own import HEALTH_FOLDER, in_the_way, is_file_name, overtaken
 from tracker_health.text import printable
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-DIGEST_TAG, VERDICT_TAG = "health.digest", "health.verdict"
 NOTE_TAG = "mlflow.note.content"
-MAX_TAG_VALUE = 5_000
-"""Characters of a tag that we write. MLflow cuts at 8,000 without a word, older servers earlier."""
-
-_WRITTEN_TAG, _VERSION_TAG = "health.written", "health.version"
-_DIGEST = re.compile(rf"{PENDING}|[0-9a-f]{{16}}")
-
-
-def is_annotated(tags: Mapping[str, str]) -> bool:
-    """Whether a run bears a digest of ours, also one that says that it was never finished."""
-    return bool(_DIGEST.fullmatch(tags.get(DIGEST_TAG, "")))
 
 
 def latest_points(run: Any) -> dict[str, Any]:
@@ -51,94 +51,206 @@ class MlflowWriter:
 
     def __init__(self, client: MlflowClient, run: Any, uri: str) -> None:
         self._client = client
-        self._run = run
         self._id = run.info.run_id
         self._uri = uri
+        self._folder = HealthFolder(run.info.artifact_uri, uri)
+        self._listed: frozenset[str] | None = frozenset()
+        self._mark = f"{PENDING}:{secrets.token_hex(4)}"
+        self._touched: Written | None = None
+        self._problems: list[str] = []
+        self._take(run)
+
+    def _take(self, run: Any) -> None:
         self._tags: Mapping[str, str] = run.data.tags
         self._latest = latest_points(run)
-        self._earlier = _Written.of(self._tags)
+        self._earlier = Written.of(self._tags)
 
     def write(self, annotations: Annotations) -> None:
         """The digest ``pending`` first, the digest itself last: with any other digest a run is completely annotated.
 
         Raises:
-            WriteError: something of the user's is in the way; nothing is written then.
+            WrittenInPart: all but the files, or but the description, was written.
+            WriteError: something of the user's is in the way (nothing is written then), or another annotator is at
+                work.
         """
-        new = self._ours_of(annotations)
-        self._refuse_to_overwrite(new)
+        self._refuse_to_overwrite(self._ours_of(annotations))
+        self._begin()
+        new = self._touched = self._ours_of(annotations)
         # From now on some of the new names may be there, and all of the old ones still are.
-        self._set_tags({DIGEST_TAG: PENDING} | _if_any(_WRITTEN_TAG, (self._earlier | new).tag))
-        undeleted = self._write_files({name: annotations.files[name] for name in new.files})
+        self._set_tags(_if_any(WRITTEN_TAG, self._marked(self._earlier | new).value))
+        lost = self._upload({name: annotations.files[name] for name in new.files}) - self._earlier.files
+        undeleted = self._delete_files_but(new.files)
         self._write_metrics({name: annotations.metrics[name] for name in new.metrics})
-        tags = {f"health.{name}": annotations.tags[name] for name in new.tags}
-        self._write_tags(tags | _if_any(_WRITTEN_TAG, (new | undeleted).tag))
-        self._write_note(annotations.note)
-        self._client.set_tag(self._id, VERDICT_TAG, str(annotations.verdict))
-        self._client.set_tag(self._id, DIGEST_TAG, annotations.digest)
+        if described := self._write_note(self._require_mark(), annotations.note):
+            self._restore_note_if_cut(self._require_mark(), described)
+        digest = incomplete(annotations.digest) if self._problems else annotations.digest
+        record = replace(new.without(lost) | undeleted, digest=digest)
+        self._write_tags({f"health.{name}": annotations.tags[name] for name in new.tags}, record)
+        self._require_mark()
+        self._set_tags({VERDICT_TAG: str(annotations.verdict), DIGEST_TAG: digest})
+        self._require_record(record)
+        if self._problems:
+            message = f"the verdict is on MLflow run {self._id}, but {'; '.join(self._problems)}"
+            raise WrittenInPart(message, "annotate it again when that is mended")
 
     def clear(self) -> Cleared:
-        """Take everything of ours off the run; the tag that names it goes last but the digest."""
-        if not is_annotated(self._tags) and not self._earlier.tag:
-            return Cleared(found=False)
-        self._set_tags({DIGEST_TAG: PENDING})
-        undeleted = self._write_files({})
-        hidden = self._write_metrics({})
-        self._write_note("")
-        if is_annotated(self._tags):
-            self._delete_tags([VERDICT_TAG])
-        self._write_tags({})
-        self._delete_tags([DIGEST_TAG])
-        kept = tuple(f"{HEALTH_FOLDER}/{name}" for name in sorted(undeleted.files))
-        return Cleared(found=True, hidden=hidden, kept=kept)
+        """Take everything of ours off the run; the tag that names it goes last but the digest.
 
-    def _ours_of(self, annotations: Annotations) -> _Written:
+        Raises:
+            WriteError: another annotator is at work.
+        """
+        if not is_annotated(self._tags) and not self._earlier:
+            return Cleared(found=False)
+        verdict = [VERDICT_TAG] if bears_verdict(self._tags) else []
+        if self._earlier.all_files:
+            self._listed = self._listing()
+        self._begin()
+        self._touched = Written()
+        undeleted = Written(files=self._delete_files_but(frozenset()).files)
+        hidden = self._write_metrics({})
+        note = self._require_mark()
+        self._write_note(note, "")
+        self._delete_tags(verdict)
+        # What could not be deleted stays ours: without its name it would be taken for the user's for ever.
+        self._write_tags({}, undeleted)
+        self._require_mark()
+        self._delete_tags([DIGEST_TAG])
+        self._require_nothing_but(undeleted, verdict)
+        kept = [f"{HEALTH_FOLDER}/{name}" for name in sorted(undeleted.files)]
+        if has_broken_markers(note.data.tags.get(NOTE_TAG, "")):
+            kept.append(NOTE_TAG)
+        return Cleared(found=True, hidden=hidden, kept=tuple(kept))
+
+    # Whose is what
+
+    def _ours_of(self, annotations: Annotations) -> Written:
         """The names to write: all but those of tags and metrics that are the user's."""
         metrics = {name for name, value in annotations.metrics.items() if math.isfinite(value)}
         tags = {name for name, value in annotations.tags.items() if value}
-        return _Written(
+        names = Written(
             files=frozenset(annotations.files),
-            metrics=frozenset(metrics - {name for name in metrics - self._earlier.metrics if self._is_shown(name)}),
+            metrics=frozenset(metrics - {name for name in metrics - self._earlier.metrics if self._is_theirs(name)}),
             tags=frozenset(tags - {name for name in tags - self._earlier.tags if f"health.{name}" in self._tags}),
-        ).recordable
+        )
+        return names.beside(self._earlier)
 
-    def _is_shown(self, metric: str) -> bool:
-        """Whether the run has a metric of this name. One whose latest value is NaN may be one that we hid."""
+    def _is_theirs(self, metric: str) -> bool:
+        """Whether the user has a metric of this name. One whose latest value is NaN may be one that we hid."""
         latest = self._latest.get(f"health/{metric}")
-        return latest is not None and not math.isnan(latest.value)
+        if latest is None:
+            return False
+        if not math.isnan(latest.value) or latest.step != 0:
+            return True
+        # All of ours are at step 0, and before the NaN that hides them stood a number.
+        points = self._client.get_metric_history(self._id, latest.key)
+        return any(point.step != 0 for point in points) or all(math.isnan(point.value) for point in points)
 
-    def _refuse_to_overwrite(self, new: _Written) -> None:
+    def _refuse_to_overwrite(self, new: Written) -> None:
         """Raise for what cannot be left out: the verdict would be somebody else's, or the report."""
-        if not is_annotated(self._tags) and not self._earlier.tag:
-            for tag in (VERDICT_TAG, DIGEST_TAG, _WRITTEN_TAG):
+        if not bears_verdict(self._tags):
+            for tag in (VERDICT_TAG, DIGEST_TAG, *(() if self._earlier else (WRITTEN_TAG,))):
                 if tag in self._tags:
                     raise self._in_the_way(f"the tag {tag}")
-        unknown = new.files - self._earlier.files
-        if unknown:
-            listed = {entry.path for entry in self._repository.list_artifacts(HEALTH_FOLDER)}
-            for path in sorted(f"{HEALTH_FOLDER}/{name}" for name in unknown):
-                if path in listed:
-                    raise self._in_the_way(f"the artifact {printable(path)}")
+        if not new.files:
+            self._listed = self._listing() if self._earlier.all_files else frozenset()
+            return
+        try:
+            with self._translated():
+                self._listed = frozenset(self._folder.listed())
+                in_its_place = not self._listed and self._folder.is_file()
+        except RunError as error:
+            self._listed = None
+            if not new.files <= self._earlier.all_files:  # else nothing of the user's can be under these names
+                self._problems.append(str(error))
+            return
+        if in_its_place:
+            raise self._in_the_way(f"the artifact {HEALTH_FOLDER}")
+        for name in sorted(self._listed & (new.files - self._earlier.all_files)):
+            raise self._in_the_way(f"the artifact {HEALTH_FOLDER}/{printable(name)}")
 
     def _in_the_way(self, what: str) -> WriteError:
-        message = f"{what} of MLflow run {self._id} exists and is not ours; nothing was written"
-        return WriteError(message, "rename it, or take it off the run")
+        return in_the_way(f"{what} of MLflow run {self._id}")
 
-    @property
-    def _repository(self) -> Any:
-        return repository_of(self._run.info.artifact_uri, self._uri)
+    # Two at once
 
-    def _write_files(self, files: Mapping[str, bytes]) -> _Written:
-        """Write our files, and delete those that no longer hold. Gives the ones that the store would not delete."""
-        stale = sorted(self._earlier.files - files.keys())
-        if not files and not stale:
-            return _Written()
-        repository = self._repository
-        if files:
-            with tempfile.TemporaryDirectory(prefix="tracker-health-") as folder:
-                for name, content in files.items():
-                    Path(folder, name).write_bytes(content)
-                repository.log_artifacts(folder, HEALTH_FOLDER)
-        return _Written(files=frozenset(name for name in stale if not _deleted(repository, f"{HEALTH_FOLDER}/{name}")))
+    def _begin(self) -> None:
+        """Mark the run as being written by us, and take its record as it is from then on."""
+        self._set_tags({DIGEST_TAG: self._mark})
+        self._take(self._require_mark())
+
+    def _require_mark(self) -> Any:
+        """The run as it is now, which nobody else has begun to write."""
+        run = self._client.get_run(self._id)
+        if run.data.tags.get(DIGEST_TAG) != self._mark:
+            raise self._overtaken(run)
+        return run
+
+    def _require_record(self, record: Written) -> None:
+        """That nobody else wrote a whole annotation before our digest: its record would be there, and ours not."""
+        run = self._client.get_run(self._id)
+        if run.data.tags.get(DIGEST_TAG) == record.digest and Written.of(run.data.tags).value != record.value:
+            raise self._overtaken(run)
+
+    def _require_nothing_but(self, record: Written, verdict: list[str]) -> None:
+        """That nobody else wrote a whole annotation before we took the digest off."""
+        run = self._client.get_run(self._id)
+        tags = run.data.tags
+        if DIGEST_TAG not in tags and (Written.of(tags).value != record.value or any(tag in tags for tag in verdict)):
+            raise self._overtaken(run)
+
+    def _overtaken(self, run: Any) -> WriteError:
+        """Leave a run that somebody else has written meanwhile as unfinished, with the names of all that is on it.
+
+        The other's list of them may be lost under ours: what appeared since we looked is the other's.
+        """
+        if self._touched is not None:
+            names = Written.of(run.data.tags) | self._earlier | self._touched | self._appeared(run)
+            self._set_tags({DIGEST_TAG: self._mark} | _if_any(WRITTEN_TAG, self._marked(names).value))
+        return overtaken(f"MLflow run {self._id}")
+
+    def _marked(self, names: Written) -> Written:
+        return replace(names, digest=self._mark)
+
+    def _appeared(self, run: Any) -> Written:
+        now = self._listing() or frozenset()
+        metrics = {
+            name.removeprefix("health/")
+            for name, point in latest_points(run).items()
+            if name.startswith("health/") and point.step == 0 and not math.isnan(point.value)
+            if name not in self._latest or math.isnan(self._latest[name].value)
+        }
+        tags = {name.removeprefix("health.") for name in run.data.tags.keys() - self._tags.keys() if _is_ours(name)}
+        files = frozenset() if self._listed is None else frozenset(filter(is_file_name, now - self._listed))
+        return Written(files=files, metrics=frozenset(metrics), tags=frozenset(tags))
+
+    # Files
+
+    def _translated(self) -> AbstractContextManager[None]:
+        return translated("its files could not be written", self._uri, otherwise=WriteError)
+
+    def _listing(self) -> frozenset[str] | None:
+        with suppress(Exception):  # whatever a store's own library raises
+            return frozenset(self._folder.listed())
+        return None
+
+    def _upload(self, files: Mapping[str, bytes]) -> frozenset[str]:
+        """Write our files. Gives those that did not get there, as far as anybody can tell."""
+        if not files or self._problems:
+            return frozenset(files)
+        try:
+            with self._translated():
+                self._folder.upload(files)
+        except RunError as error:
+            self._problems.append(str(error))
+            return frozenset(files) - (self._listing() or frozenset())
+        return frozenset()
+
+    def _delete_files_but(self, files: frozenset[str]) -> Written:
+        """Delete our files that no longer hold. Gives those that the store would not delete."""
+        left = self._folder.delete(self._earlier.all_files - files)
+        return Written(files=left & self._earlier.files, missing=left & self._earlier.missing)
+
+    # Metrics
 
     def _write_metrics(self, metrics: Mapping[str, float]) -> tuple[str, ...]:
         """Write our metrics, and hide those that no longer hold; the names of the hidden ones."""
@@ -147,11 +259,13 @@ class MlflowWriter:
         # A metric cannot be deleted: a NaN as its latest point takes it off the run page and out of filters.
         wanted = {**metrics, **dict.fromkeys(self._earlier.metrics - metrics.keys(), math.nan)}
         now = int(time.time() * 1000)
-        points = []
-        for name, value in wanted.items():
+        points, hidden = [], []
+        for name, value in sorted(wanted.items()):
             last = self._latest.get(f"health/{name}")
             if last is None and math.isnan(value):
                 continue
+            if math.isnan(value):
+                hidden.append(f"health/{name}")
             if last is not None and (last.value == value or (math.isnan(last.value) and math.isnan(value))):
                 continue
             # Of two points at one step the later is the latest; of two at one time the larger, whichever was meant.
@@ -159,22 +273,40 @@ class MlflowWriter:
             points.append(Metric(f"health/{name}", value, timestamp, 0 if last is None else last.step))
         if points:
             self._client.log_batch(self._id, metrics=points)
-        return tuple(f"health/{name}" for name, value in sorted(wanted.items()) if math.isnan(value))
+        return tuple(hidden)
 
-    def _write_tags(self, tags: Mapping[str, str]) -> None:
-        self._set_tags(tags)
-        earlier = {_WRITTEN_TAG, *(f"health.{name}" for name in self._earlier.tags)}
-        self._delete_tags(sorted((earlier & self._tags.keys()) - tags.keys()))
+    # The description
 
-    def _write_note(self, note: str) -> None:
-        text = self._tags.get(NOTE_TAG, "")
-        changed = with_note(text, note)
-        if changed == text:
-            return
-        if changed:
-            self._client.set_tag(self._id, NOTE_TAG, changed)
+    def _write_note(self, run: Any, note: str) -> str:
+        """Put the note into the description that a run has this moment; the new one, empty if nothing was changed."""
+        text = run.data.tags.get(NOTE_TAG, "")
+        described = with_note(text, note)
+        if described == text:
+            return ""
+        self._set_note(described)
+        return described
+
+    def _restore_note_if_cut(self, run: Any, described: str) -> None:
+        """Take our block out again where an older server kept only the beginning of what was sent."""
+        kept = run.data.tags.get(NOTE_TAG, "")
+        if kept != described and described.startswith(kept):
+            self._set_note(with_note(described, ""))
+            self._problems.append(f"its description is full: this server keeps {len(kept)} characters of it")
+
+    def _set_note(self, text: str) -> None:
+        if text:
+            self._client.set_tag(self._id, NOTE_TAG, text)
         else:
             self._delete_tags([NOTE_TAG])
+
+    # Tags
+
+    def _write_tags(self, tags: Mapping[str, str], record: Written) -> None:
+        """Write our tags with the record of all names, and delete those that no longer hold."""
+        wanted = dict(tags) | _if_any(WRITTEN_TAG, record.value)
+        self._set_tags(wanted)
+        earlier = {WRITTEN_TAG, *(f"health.{name}" for name in self._earlier.tags)}
+        self._delete_tags(sorted((earlier & self._tags.keys()) - wanted.keys()))
 
     def _set_tags(self, tags: Mapping[str, str]) -> None:
         from mlflow.entities import RunTag
@@ -193,63 +325,8 @@ class MlflowWriter:
                     raise
 
 
-@dataclass(frozen=True)
-class _Written:
-    """The names of our files, metrics and tags (without prefix) that a run bears."""
-
-    files: frozenset[str] = frozenset()
-    metrics: frozenset[str] = frozenset()
-    tags: frozenset[str] = frozenset()
-
-    @classmethod
-    def of(cls, tags: Mapping[str, str]) -> _Written:
-        """What a run's tags say, as far as it can be ours: anybody may have changed it."""
-        if not is_annotated(tags) and _VERSION_TAG not in tags:
-            return cls()
-        try:
-            document = json.loads(tags.get(_WRITTEN_TAG, "{}"))
-        except (ValueError, RecursionError):
-            document = None
-        if not isinstance(document, dict):
-            return cls()
-        return cls(
-            files=frozenset(name for name in _strings(document.get("files")) if _is_file_name(name)),
-            metrics=frozenset(_strings(document.get("metrics"))),
-            tags=frozenset(_strings(document.get("tags"))),
-        )
-
-    def __or__(self, other: _Written) -> _Written:
-        return _Written(
-            files=self.files | other.files, metrics=self.metrics | other.metrics, tags=self.tags | other.tags
-        )
-
-    @property
-    def recordable(self) -> _Written:
-        """As much of it as one tag takes. What is not recorded would be taken for the user's later."""
-        files, metrics, tags = sorted(self.files), sorted(self.metrics), sorted(self.tags)
-        while len(_document(files, metrics, tags)) > MAX_TAG_VALUE:
-            (metrics or files or tags).pop()
-        return _Written(files=frozenset(files), metrics=frozenset(metrics), tags=frozenset(tags))
-
-    @property
-    def tag(self) -> str:
-        """For the tag's value; empty when there is nothing to record."""
-        if not (self.files or self.metrics or self.tags):
-            return ""
-        kept = self.recordable
-        return _document(sorted(kept.files), sorted(kept.metrics), sorted(kept.tags))
-
-
-def _document(files: list[str], metrics: list[str], tags: list[str]) -> str:
-    return json.dumps({"files": files, "metrics": metrics, "tags": tags})
-
-
-def _strings(value: Any) -> list[str]:
-    return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
-
-
-def _is_file_name(name: str) -> bool:
-    return name not in ("", ".", "..") and "/" not in name and "\\" not in name
+def _is_ours(tag: str) -> bool:
+    return tag.startswith("health.") and tag not in (DIGEST_TAG, VERDICT_TAG, WRITTEN_TAG)
 
 
 def _if_any(key: str, value: str) -> dict[str, str]:
@@ -258,14 +335,3 @@ def _if_any(key: str, value: str) -> dict[str, str]:
 
 def _cut(value: str) -> str:
     return value if len(value) <= MAX_TAG_VALUE else f"{value[: MAX_TAG_VALUE - 1]}…"
-
-
-def _deleted(repository: Any, path: str) -> bool:
-    """Whether the artifact could be deleted. Not every store can, and not everybody who may write may delete."""
-    with suppress(Exception):
-        if is_local(repository):  # MLflow 2 deletes nothing but folders here
-            Path(repository.artifact_dir, path).unlink(missing_ok=True)
-        else:
-            repository.delete_artifacts(path)
-        return True
-    return False

@@ -1,0 +1,302 @@
+"""Annotating MLflow runs while others change them, and in stores that do less than they should."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+import tracker_health as th
+from tracker_health.annotations import PENDING, incomplete
+from tracker_health.errors import WriteError
+from tracker_health.stores.base import Recorded, WrittenInPart
+from tracker_health.stores.mlflow import health_folder
+from tracker_health.stores.mlflow.note_block import BEGIN, END
+from tracker_health.stores.mlflow.writer import NOTE_TAG, MlflowWriter
+from tracker_health.verdict import Verdict
+
+from .test_mlflow_store import SKIP, Store, broken, descent, fail, folder_of
+
+mlflow = pytest.importorskip("mlflow")
+
+
+@pytest.fixture
+def local(sqlite_uri):
+    with contextlib.closing(Store(sqlite_uri)) as store:
+        yield store
+
+
+@pytest.fixture
+def remote(server_uri):
+    with contextlib.closing(Store(server_uri)) as store:
+        yield store
+
+
+PASS = fail(verdict=Verdict.PASS, digest="1" * 16, metrics={"severity": 0.0}, files={"report.json": b"1"}, note="ok")
+
+
+# Two at once
+
+
+@pytest.mark.parametrize("mark", ["pending", "pending:0123abcd"])
+def test_every_mark_of_an_unfinished_annotation_is_ours(local, mark):
+    run_id = local.run(tags={"health.digest": mark, "health.verdict": "fail"})
+    assert local.open(run_id).recorded() == Recorded(digest=PENDING, verdict=Verdict.FAIL)
+    local.open(run_id).write(fail())
+    assert local.open(run_id).recorded().digest == fail().digest
+
+
+def test_the_mark_says_whose_it_is(local, monkeypatch):
+    marks = []
+    write_metrics = MlflowWriter._write_metrics
+    monkeypatch.setattr(
+        MlflowWriter,
+        "_write_metrics",
+        lambda self, metrics: marks.append(local.tags(self._id)["health.digest"]) or write_metrics(self, metrics),
+    )
+    run_id = local.run()
+    for _ in range(2):
+        local.open(run_id).write(fail())
+    assert len(set(marks)) == 2
+    assert all(mark.startswith("pending:") for mark in marks)
+
+
+def test_the_slower_of_two_is_told(local, monkeypatch):
+    run_id = local.run()
+    write_metrics = MlflowWriter._write_metrics
+
+    def second(self, metrics):
+        monkeypatch.undo()
+        local.open(run_id).write(PASS)
+        return write_metrics(self, metrics)
+
+    monkeypatch.setattr(MlflowWriter, "_write_metrics", second)
+    with pytest.raises(WriteError, match="another annotator is at work on MLflow run") as caught:
+        local.open(run_id).write(fail())
+    assert "again" in caught.value.hint
+    assert local.open(run_id).recorded().digest == PENDING
+
+
+def test_a_digest_on_the_names_of_another_annotation_is_no_whole_one(local):
+    run_id = local.run()
+    local.open(run_id).write(fail())
+    local.client.set_tag(run_id, "health.digest", PASS.digest)
+    assert local.open(run_id).recorded().digest == PENDING
+
+
+def test_a_digest_over_the_names_of_an_annotation_under_way_is_no_whole_one(local, monkeypatch):
+    run_id = local.run()
+    local.open(run_id).write(fail())
+    with monkeypatch.context() as patch:
+        patch.setattr(MlflowWriter, "_write_metrics", broken)
+        with pytest.raises(WriteError):
+            local.open(run_id).write(fail())
+    local.client.set_tag(run_id, "health.digest", fail().digest)
+    assert local.open(run_id).recorded().digest == PENDING
+
+
+# The description
+
+
+@pytest.mark.parametrize("write", [True, False])
+def test_a_description_that_is_edited_meanwhile_is_kept(local, monkeypatch, write):
+    run_id = local.run(tags={NOTE_TAG: "v1"})
+    local.open(run_id).write(fail())
+    write_metrics = MlflowWriter._write_metrics
+
+    def edit(self, metrics):
+        text = local.tags(run_id)[NOTE_TAG]
+        local.client.set_tag(run_id, NOTE_TAG, text.replace("v1", "v2: hours of my words"))
+        return write_metrics(self, metrics)
+
+    monkeypatch.setattr(MlflowWriter, "_write_metrics", edit)
+    if write:
+        local.open(run_id).write(PASS)
+        assert local.tags(run_id)[NOTE_TAG] == f"v2: hours of my words\n\n{BEGIN}\nok\n{END}"
+    else:
+        local.open(run_id).clear()
+        assert local.tags(run_id)[NOTE_TAG] == "v2: hours of my words"
+
+
+def test_a_server_that_cuts_descriptions_gets_the_owners_text_back(local, monkeypatch):
+    run_id = local.run(tags={NOTE_TAG: "mine " * 20})
+    set_tag = mlflow.MlflowClient.set_tag
+    monkeypatch.setattr(
+        mlflow.MlflowClient, "set_tag", lambda self, run, key, value: set_tag(self, run, key, value[:120])
+    )
+    with pytest.raises(WrittenInPart, match="its description is full: this server keeps 120 characters"):
+        local.open(run_id).write(fail())
+    assert local.tags(run_id)[NOTE_TAG] == "mine " * 20
+    assert local.open(run_id).recorded() == Recorded(digest=incomplete(fail().digest), verdict=Verdict.FAIL)
+
+
+def test_a_description_with_broken_markers_is_told_on_clear(local):
+    run_id = local.run(tags={NOTE_TAG: "mine"})
+    local.open(run_id).write(fail())
+    local.client.set_tag(run_id, NOTE_TAG, local.tags(run_id)[NOTE_TAG][:-5])
+    assert local.open(run_id).clear().kept == (NOTE_TAG,)
+    assert local.tags(run_id)[NOTE_TAG].startswith("mine")
+
+
+# What is ours
+
+
+def test_what_could_not_be_deleted_stays_ours(local, monkeypatch):
+    run_id = local.run()
+    local.open(run_id).write(fail())
+    with monkeypatch.context() as patch:
+        patch.setattr(health_folder, "_deleted", lambda *_: False)
+        assert local.open(run_id).clear().kept == ("health/loss.png", "health/report.json")
+    assert local.open(run_id).recorded() is None
+    assert {name for name in local.tags(run_id) if name.startswith("health.")} == {"health.written"}
+    local.open(run_id).write(PASS)
+    assert local.artifacts(run_id, "health") == ["health/report.json"]
+    with monkeypatch.context() as patch:
+        patch.setattr(health_folder, "_deleted", lambda *_: False)
+        local.open(run_id).clear()
+    cleared = local.open(run_id).clear()
+    assert (cleared.found, cleared.kept) == (True, ())
+    assert not any(name.startswith("health.") for name in local.tags(run_id))
+
+
+def test_clear_after_the_digest_was_taken_off(local):
+    run_id = local.run()
+    local.open(run_id).write(fail())
+    local.client.delete_tag(run_id, "health.digest")
+    assert local.open(run_id).clear().found
+    assert not any(name.startswith("health.") for name in local.tags(run_id))
+    local.open(run_id).write(fail())
+    assert local.open(run_id).recorded().verdict is Verdict.FAIL
+
+
+def test_a_users_verdict_beside_a_file_that_stayed_is_not_overwritten(local, monkeypatch):
+    run_id = local.run()
+    local.open(run_id).write(fail())
+    with monkeypatch.context() as patch:
+        patch.setattr(health_folder, "_deleted", lambda *_: False)
+        local.open(run_id).clear()
+    local.client.set_tag(run_id, "health.verdict", "mine")
+    with pytest.raises(WriteError, match=r"the tag health\.verdict"):
+        local.open(run_id).write(fail())
+
+
+def test_a_users_metric_of_nothing_but_nan_is_left_alone(local):
+    for points in ([(5, math.nan)], [(0, math.nan)], [(0, 1.0), (5, math.nan)]):
+        run_id = local.run(metrics={"health/severity": points})
+        for one in (fail(), SKIP, fail()):
+            local.open(run_id).write(one)
+            assert len(local.history(run_id, "health/severity")) == len(points)
+
+
+def test_a_metric_that_we_hid_before_a_clear_is_ours_again(local):
+    run_id = local.run()
+    for _ in range(2):
+        local.open(run_id).write(fail())
+        assert local.client.get_run(run_id).data.metrics["health/severity"] == 3.0
+        local.open(run_id).clear()
+
+
+def test_a_file_in_the_place_of_our_folder_is_told_before_anything_is_written(remote, local):
+    for store in (remote, local):
+        run_id = store.run()
+        store.log(run_id, "health", "mine")
+        with pytest.raises(WriteError, match=r"the artifact health of MLflow run .* nothing was written"):
+            store.open(run_id).write(fail())
+        assert not any(name.startswith("health.") for name in store.tags(run_id))
+        store.open(run_id).write(SKIP)
+        assert store.open(run_id).recorded().digest == SKIP.digest
+
+
+def test_clear_leaves_no_empty_folder_on_this_machine(local):
+    run_id = local.run()
+    local.open(run_id).write(fail())
+    local.open(run_id).clear()
+    assert not (folder_of(local, run_id) / "health").exists()
+    local.open(run_id).write(fail())
+    local.log(run_id, "health/mine.txt", "mine")
+    local.open(run_id).clear()
+    assert local.artifacts(run_id, "health") == ["health/mine.txt"]
+
+
+def test_names_that_are_recorded_already_are_never_cut_off(local, monkeypatch):
+    """An annotation that dies with its mark on the run must not have forgotten what the one before wrote."""
+    run_id = local.run()
+    earlier = {f"z_probe_{index:03}/a_long_name_of_a_measure": 1.0 for index in range(100)}
+    local.open(run_id).write(fail(metrics=earlier))
+    before = set(json.loads(local.tags(run_id)["health.written"])["metrics"])
+    later = {f"a_probe_{index:03}/a_long_name_of_a_measure": 1.0 for index in range(100)}
+    with monkeypatch.context() as patch:
+        patch.setattr(MlflowWriter, "_upload", broken)
+        with pytest.raises(WriteError):
+            local.open(run_id).write(fail(metrics=later))
+    assert before <= set(json.loads(local.tags(run_id)["health.written"])["metrics"])
+    local.open(run_id).write(SKIP)
+    assert all(math.isnan(value) for value in local.client.get_run(run_id).data.metrics.values())
+
+
+# Artifact stores
+
+
+class DeletesByPrefix:
+    """A repository that deletes all that begins with a path, as object stores do under older versions."""
+
+    def __init__(self, repository):
+        self._repository = repository
+
+    def __getattr__(self, name):
+        return getattr(self._repository, name)
+
+    def delete_artifacts(self, path):
+        root = Path(self._repository.artifact_dir)
+        for file in list(root.rglob("*")):
+            if file.is_file() and file.relative_to(root).as_posix().startswith(path):
+                file.unlink()
+
+
+def test_a_store_that_deletes_by_prefix_deletes_only_ours(local, monkeypatch):
+    run_id = local.run()
+    find = health_folder.repository_of
+    monkeypatch.setattr(health_folder, "repository_of", lambda *place: DeletesByPrefix(find(*place)))
+    local.open(run_id).write(fail())
+    local.log(run_id, "health/report.json.bak", "mine")
+    local.log(run_id, "health/loss.png.d/mine", "mine")
+    cleared = local.open(run_id).clear()
+    assert cleared.kept == ("health/loss.png", "health/report.json")
+    assert {"health/report.json.bak", "health/loss.png.d"} <= set(local.artifacts(run_id, "health"))
+    assert local.artifacts(run_id, "health/loss.png.d") == ["health/loss.png.d/mine"]
+    (folder_of(local, run_id) / "health" / "report.json.bak").unlink()
+    assert local.open(run_id).clear().kept == ("health/loss.png",)
+
+
+def test_files_that_do_not_arrive_are_written_by_the_next_annotation(local, monkeypatch):
+    run_id = local.run(metrics={"loss": descent(200)})
+    with monkeypatch.context() as patch:
+        patch.setattr("mlflow.store.artifact.local_artifact_repo.LocalArtifactRepository.log_artifacts", broken)
+        outcome = th.annotate(run_id, tracking_uri=local.uri)
+    assert (outcome.status, outcome.complete) == ("written", False)
+    assert "no credentials" in outcome.report.errors[0].message
+    assert local.tags(run_id)["health.verdict"] == str(outcome.report.verdict)
+    assert local.artifacts(run_id, "health") == []
+    again = th.annotate(run_id, tracking_uri=local.uri)
+    assert (again.status, again.complete) == ("written", True)
+    assert local.artifacts(run_id, "health") == ["health/report.json"]
+    assert th.annotate(run_id, tracking_uri=local.uri).status == "unchanged"
+
+
+def test_files_that_arrived_in_part_are_known_as_ours(local, monkeypatch):
+    run_id = local.run()
+
+    def half(repository, folder, path):
+        repository.log_artifact(f"{folder}/report.json", path)
+        broken()
+
+    with monkeypatch.context() as patch:
+        patch.setattr("mlflow.store.artifact.local_artifact_repo.LocalArtifactRepository.log_artifacts", half)
+        with pytest.raises(WrittenInPart):
+            local.open(run_id).write(fail())
+    cleared = local.open(run_id).clear()
+    assert cleared.kept == ()
+    assert local.artifacts(run_id, "health") == []
