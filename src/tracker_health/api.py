@@ -24,7 +24,7 @@ from tracker_health.verdict import Verdict
 _MLFLOW_RUN = re.compile(r"(?:mlflow:|runs:/)?([A-Za-z0-9_-]{1,250})/?|runs:/([A-Za-z0-9_-]{1,250})/.*", re.DOTALL)
 # The run's page, or one of its tabs. What stands before the fragment is the server, a query aside.
 _MLFLOW_PAGE = re.compile(
-    r"((?i:https?)://[^#?\s]+?)/(?:\?[^#\s]*)?#/experiments/[^/?#\s]+/runs/([A-Za-z0-9_-]{1,250})(?:[/?].*)?"
+    r"((?i:https?)://[^#?\s]+?)/(?:\?[^#\s]*)?#/experiments/([^/?#\s]+)/runs/([A-Za-z0-9_-]{1,250})(?:[/?].*)?"
 )
 _EXPERIMENT_PAGE = re.compile(r"(?i:https?)://[^#\s]+#/experiments/[^/?#\s]+(?:/(?:runs/?)?)?(?:\?.*)?")
 _NO_RUNS = {
@@ -45,13 +45,15 @@ class Outcome:
 
     ``status``: ``written``; ``unchanged`` (the annotation there still holds: the run was not judged again);
     ``dry-run`` and ``checked`` (judged, nothing written); ``failed`` (could not be judged or written: ``error`` says
-    why). ``annotations``: what was, or would be, written. ``run``: as given, a URL without its secrets.
+    why; ``annotations`` are there if it was judged). ``annotations``: what was, or would be, written; ``omitted``: what
+    of it was left out for something of the owner's, with the reason. ``run``: as given, a URL without its secrets.
     """
 
     run: str
     status: Status
     report: Report
     annotations: Annotations | None = None
+    omitted: tuple[str, ...] = ()
     error: Exception | None = None
 
     @property
@@ -62,7 +64,7 @@ class Outcome:
     def failed_with(self, error: Exception) -> Outcome:
         """The outcome for a run whose result turned out to be good for nothing."""
         report = _failure(self.report.run, error, self.report.tool)
-        return replace(self, status="failed", report=report, error=error)
+        return replace(self, status="failed", report=report, annotations=None, omitted=(), error=error)
 
 
 def open_run(run: str | Path, *, tracking_uri: str | None = None) -> TrackedRun:
@@ -78,14 +80,15 @@ def open_run(run: str | Path, *, tracking_uri: str | None = None) -> TrackedRun:
     text = str(run)
     if _is_there(text):
         from tracker_health.stores.directory import DirectoryRun
-        from tracker_health.stores.mlflow.folder import open_run_folder
+        from tracker_health.stores.mlflow.folder import open_run_folder, refuse_store
 
+        refuse_store(run)
         return open_run_folder(run) or DirectoryRun(run)
     _refuse_what_is_no_run(text)
     if isinstance(run, str) and (page := _MLFLOW_PAGE.fullmatch(text)):
         from tracker_health.stores.mlflow.run import open_mlflow_run
 
-        return open_mlflow_run(page.group(2), page.group(1))
+        return open_mlflow_run(page.group(3), page.group(1), page.group(2))
     if (shown := without_userinfo(text)) != text or "://" in text:
         hint = "give the run id, and the server as --tracking-uri"
         raise RunNotFound(f"{printable(shown)} is not the address of an MLflow run page", hint)
@@ -114,7 +117,9 @@ def _named_run(run: str | Path, tracking_uri: str | None) -> TrackedRun:
     if isinstance(run, Path) or match is None:
         raise RunNotFound(f"there is no folder {printable(text)}", "give a folder, or an MLflow run id")
     if match.group(1) == text and not re.fullmatch(r"[0-9a-f]{32}", text):
-        hint = f"a run with such an id is written mlflow:{printable(text)}"
+        from tracker_health.stores.mlflow.run import hint_on_id
+
+        hint = hint_on_id(text) or f"a run with such an id is written mlflow:{printable(text)}"
         raise RunNotFound(f"{printable(text)} is neither a folder here nor an MLflow run id", hint)
     from tracker_health.stores.mlflow.run import open_mlflow_run
 
@@ -154,7 +159,14 @@ def annotate(
         ConfigError: the configuration names something that does not exist.
         RunError: the run cannot be found, read at all, or written.
     """
-    base = _resolved(config)
+    outcome = _annotated(run, _resolved(config), tracking_uri, dry_run=dry_run, force=force)
+    if outcome.error is not None:
+        raise outcome.error
+    return outcome
+
+
+def _annotated(run: str | Path, base: Config, tracking_uri: str | None, *, dry_run: bool, force: bool) -> Outcome:
+    """As ``annotate``, but a verdict that could not be written is an outcome with the error."""
     with closing(open_run(run, tracking_uri=tracking_uri)) as opened:
         settings = _for_run(base, opened)
         fingerprint = opened.fingerprint(needs_of(settings))
@@ -166,19 +178,27 @@ def annotate(
         # A plugin that does not load is in the digest already, and judging again would not mend it.
         complete = not set(report.errors) - set(plugins().errors)
         annotations = plan(report, digest_of(fingerprint, settings, complete=complete, verdict=report.verdict))
-        if not dry_run:
-            report = _written(opened, annotations, report)
-        status: Status = "dry-run" if dry_run else "written"
-        return Outcome(run=_shown(run), status=status, report=report, annotations=annotations)
+        outcome = Outcome(run=_shown(run), status="dry-run", report=report, annotations=annotations)
+        return outcome if dry_run else _written(opened, annotations, outcome)
 
 
-def _written(run: TrackedRun, annotations: Annotations, report: Report) -> Report:
-    """The report, with an error where something of it could not be written beside the verdict."""
+def _written(run: TrackedRun, annotations: Annotations, outcome: Outcome) -> Outcome:
+    """The outcome of writing; the report then also says what of it was left out, or could not be written."""
     try:
-        run.write(annotations)
+        omitted = run.write(annotations)
     except WrittenInPart as error:
-        return replace(report, errors=(*report.errors, ErrorEntry(source="annotation", message=str(error))))
-    return report
+        outcome, omitted = _with_error(outcome, error), error.omitted
+    except Exception as error:  # noqa: BLE001  the verdict is told all the same
+        return replace(_with_error(outcome, error), status="failed", error=error)
+    report = outcome.report
+    if omitted:
+        report = replace(report, notes=(*report.notes, f"not written: {'; '.join(omitted)}"))
+    return replace(outcome, status="written", report=report, omitted=omitted)
+
+
+def _with_error(outcome: Outcome, error: Exception) -> Outcome:
+    entry = ErrorEntry(source="annotation", message=described(error))
+    return replace(outcome, report=replace(outcome.report, errors=(*outcome.report.errors, entry)))
 
 
 def _holds(recorded: Recorded, fingerprint: str, config: Config) -> bool:
@@ -223,7 +243,7 @@ def annotate_many(
     settings = _resolved(config)
     for run in runs:
         try:
-            yield annotate(run, config=settings, tracking_uri=tracking_uri, dry_run=dry_run, force=force)
+            yield _annotated(run, settings, tracking_uri, dry_run=dry_run, force=force)
         except Exception as error:  # noqa: BLE001  one bad run never stops the others
             yield _failed(run, error, settings)
 
@@ -277,7 +297,8 @@ def _for_run(config: Config, run: TrackedRun) -> Config:
 def _judged(run: TrackedRun, config: Config, fingerprint: str | None = None) -> Report:
     request = needs_of(config)
     taken = run.fingerprint(request) if fingerprint is None else fingerprint
-    return diagnose(replace(run.read(request), fingerprint=taken), config)
+    report = diagnose(replace(run.read(request), fingerprint=taken), config)
+    return replace(report, notes=(*report.notes, *run.remarks()))
 
 
 def _failed(run: str | Path, error: Exception, config: Config) -> Outcome:

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
@@ -27,9 +28,11 @@ from tracker_health.terminal import (
     width,
 )
 from tracker_health.text import count, listing, printable, without_userinfo
+from tracker_health.verdict import Verdict
 
 if TYPE_CHECKING:
     from tracker_health.api import Outcome
+    from tracker_health.result import Report
     from tracker_health.settings import Effective, Setting
     from tracker_health.stores.base import Cleared
 
@@ -166,7 +169,7 @@ def clear(runs: tuple[str, ...], tracking_uri: str | None, config_file: str | No
     """Take everything of ours off runs again, and nothing else.
 
     What a tracker cannot delete is hidden: an MLflow metric gets a last value of NaN, which takes it off the run's page
-    and out of filters.
+    and out of all filters but those with != in them.
     """
     from tracker_health.api import clear as clear_run
 
@@ -349,39 +352,49 @@ def _show(outcome: Outcome, choices: dict[str, Any], output: Output, *, brief: b
     except Exception as error:  # noqa: BLE001  one result that cannot be shown never stops the others
         outcome = outcome.failed_with(error)
         text = _text(outcome, choices, brief=brief)
-    _say_errors(outcome, choices)
     if text:
         output.print(text)
+    _say_errors(outcome, choices, brief=brief)
     return _exit_code(outcome, choices["fail_on"])
 
 
 def _text(outcome: Outcome, choices: dict[str, Any], *, brief: bool) -> str:
-    """What belongs on standard output; nothing of a run that failed but its JSON."""
+    """What belongs on standard output; of a run that could not be judged only its JSON."""
     from tracker_health.render.console import one_line, report_lines
 
     if choices["as_json"]:
         return json.dumps(outcome.report.to_json(), allow_nan=False)
-    if choices["quiet"] or outcome.error is not None:
+    if choices["quiet"] or (outcome.error is not None and outcome.annotations is None):
         return ""
-    verbose, status = choices["verbose"], _status(outcome)
+    verbose, status, report = choices["verbose"], _status(outcome), _judgement(outcome)
     if brief and not verbose:
-        return f"{one_line(outcome.report)}{status and f'  {status}'}"
-    lines = report_lines(outcome.report, width=width(), verbose=verbose)
+        return f"{one_line(report)}{status and f'  {status}'}"
+    lines = report_lines(report, width=width(), verbose=verbose)
     return "\n".join([*lines, *([f"  {status}"] if status else [])])
 
 
 def _status(outcome: Outcome) -> str:
+    exceptions = f", except {printable('; '.join(outcome.omitted), 1000)}" if outcome.omitted else ""
     return {
-        "written": "written onto the run",
+        "written": f"written onto the run{exceptions}",
         "dry-run": "dry run: nothing was written",
+        "failed": "not written onto the run",
     }.get(outcome.status, "")
 
 
-def _say_errors(outcome: Outcome, choices: dict[str, Any]) -> None:
+def _judgement(outcome: Outcome) -> Report:
+    """The report without what is told after it: what was left out, and why it could not be written."""
+    report = outcome.report
+    if outcome.omitted:
+        report = replace(report, notes=report.notes[:-1])
+    return report if outcome.error is None else replace(report, errors=report.errors[:-1])
+
+
+def _say_errors(outcome: Outcome, choices: dict[str, Any], *, brief: bool) -> None:
     """Name on standard error what failed, unless the result on standard output does."""
     if outcome.error is not None:
         say_failure(outcome.error, about=f"{outcome.run}: ", verbose=choices["verbose"])
-    elif choices["as_json"] or choices["quiet"]:
+    elif choices["as_json"] or choices["quiet"] or (brief and outcome.report.verdict is not Verdict.ERROR):
         for error in outcome.report.errors:
             if error.code is None:
                 say_error(f"{outcome.report.run.id}: {error.source}: {error.message}")

@@ -8,9 +8,11 @@ import math
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 import tracker_health as th
 from tracker_health.annotations import PENDING, incomplete
+from tracker_health.cli import cli
 from tracker_health.errors import WriteError
 from tracker_health.stores.base import Recorded, WrittenInPart
 from tracker_health.stores.mlflow import health_folder
@@ -300,3 +302,128 @@ def test_files_that_arrived_in_part_are_known_as_ours(local, monkeypatch):
     cleared = local.open(run_id).clear()
     assert cleared.kept == ()
     assert local.artifacts(run_id, "health") == []
+
+
+# What is left out, and told
+
+
+def test_what_is_left_out_for_something_of_the_owners_is_told(local):
+    theirs = {"health.summary": "the patient is well", NOTE_TAG: "x" * 7_990}
+    run_id = local.run(metrics={"loss": descent(200), "health/severity": [(7, 60.0)]}, tags=theirs)
+    outcome = th.annotate(run_id, tracking_uri=local.uri)
+    expected = (
+        "the tag health.summary (the run has one of its own)",
+        "the metric health/severity (the run has one of its own)",
+        "the description (it has no room for more)",
+    )
+    assert (outcome.status, outcome.omitted) == ("written", expected)
+    assert outcome.report.notes == (f"not written: {'; '.join(expected)}",)
+    assert local.tags(run_id).items() >= theirs.items()
+    done = CliRunner().invoke(cli, ["annotate", "--force", run_id, "--tracking-uri", local.uri])
+    shown = " ".join(done.stdout.split())
+    assert "written onto the run, except the tag health.summary (the run has one of its own); the metric" in shown
+    assert shown.count("no room for more") == 1
+    document = CliRunner().invoke(cli, ["annotate", "--json", "--force", run_id, "--tracking-uri", local.uri]).stdout
+    assert json.loads(document)["notes"] == list(outcome.report.notes)
+    assert th.annotate(run_id, tracking_uri=local.uri).status == "unchanged"
+
+
+def test_names_that_found_no_room_are_told(local):
+    metrics = {f"probe_{index:03}/a_long_name_of_a_measure": 1.0 for index in range(300)}
+    (told,) = local.open(local.run()).write(fail(metrics=metrics))
+    assert "measures (there is no room to note down more names)" in told
+
+
+def test_what_is_left_out_is_told_in_a_list_too(local):
+    runs = [local.run(metrics={"loss": descent(200)}, tags={"health.version": "3"}) for _ in range(6)]
+    done = CliRunner().invoke(cli, ["annotate", *runs, "--tracking-uri", local.uri])
+    assert done.stdout.count("written onto the run, except the tag health.version") == 6
+
+
+def test_files_that_did_not_arrive_are_told_in_a_list_too(local, monkeypatch):
+    monkeypatch.setattr("mlflow.store.artifact.local_artifact_repo.LocalArtifactRepository.log_artifacts", broken)
+    runs = [local.run(metrics={"loss": descent(200)}) for _ in range(6)]
+    done = CliRunner().invoke(cli, ["annotate", *runs, "--tracking-uri", local.uri])
+    assert (done.exit_code, done.stderr.count("its files could not be written")) == (3, 6)
+
+
+# A description with markers that we did not put there
+
+THEIRS = f"How it works:\n\n{BEGIN}\nmy example\n{END}\nmore"
+
+
+@pytest.mark.parametrize("text", [THEIRS, f"see {BEGIN}", f"{END}\n{BEGIN}"])
+def test_markers_in_a_description_that_we_never_wrote_are_the_owners(local, text):
+    run_id = local.run(tags={NOTE_TAG: text})
+    for written in (fail(), PASS, SKIP, fail()):
+        omitted = local.open(run_id).write(written)
+        assert bool(omitted) is (written is not SKIP)
+        assert local.tags(run_id)[NOTE_TAG] == text
+        assert local.open(run_id).recorded().digest == written.digest
+    cleared = local.open(run_id).clear()
+    assert (cleared.found, cleared.kept) == (True, ())
+    assert local.tags(run_id)[NOTE_TAG] == text
+    local.open(run_id).write(SKIP)
+    local.open(run_id).clear()
+    assert local.tags(run_id)[NOTE_TAG] == text
+
+
+def test_an_annotation_that_died_at_once_makes_no_description_ours(local, monkeypatch):
+    run_id = local.run(tags={NOTE_TAG: THEIRS})
+    with monkeypatch.context() as patch:
+        patch.setattr(MlflowWriter, "_require_mark", broken)
+        with pytest.raises(WriteError):
+            local.open(run_id).write(fail())
+    assert local.open(run_id).recorded().digest == PENDING
+    with monkeypatch.context() as patch:
+        patch.setattr(MlflowWriter, "_write_metrics", broken)
+        with pytest.raises(WriteError):
+            local.open(run_id).write(fail())
+    local.open(run_id).write(PASS)
+    assert local.tags(run_id)[NOTE_TAG] == THEIRS
+
+
+def test_the_block_of_an_annotation_without_a_word_on_it_is_ours(local):
+    """As older versions recorded it, and where the record was taken off."""
+    for change in ("no word", "no record"):
+        run_id = local.run(tags={NOTE_TAG: "mine"})
+        local.open(run_id).write(fail())
+        record = json.loads(local.tags(run_id)["health.written"])
+        assert record.pop("note") is True
+        if change == "no word":
+            local.client.set_tag(run_id, "health.written", json.dumps(record))
+            local.open(run_id).write(PASS)
+            assert local.tags(run_id)[NOTE_TAG] == f"mine\n\n{BEGIN}\nok\n{END}"
+        else:
+            local.client.delete_tag(run_id, "health.written")
+        local.open(run_id).clear()
+        assert local.tags(run_id)[NOTE_TAG] == "mine"
+
+
+# A database that was restored from a backup
+
+
+def test_the_report_of_a_restored_database_is_ours(local, remote):
+    for store in (local, remote):
+        run_id = store.run(metrics={"loss": descent(200)})
+        assert th.annotate(run_id, tracking_uri=store.uri).status == "written"
+        for tag in list(store.tags(run_id)):
+            if tag.startswith("health."):
+                store.client.delete_tag(run_id, tag)
+        assert th.annotate(run_id, tracking_uri=store.uri).status == "written"
+        assert th.clear(run_id, tracking_uri=store.uri).kept == ()
+        assert store.artifacts(run_id, "health") == []
+
+
+def test_a_report_on_another_run_is_not_ours(local, monkeypatch):
+    run_id, other = (local.run(metrics={"loss": descent(200)}) for _ in range(2))
+    th.annotate(other, tracking_uri=local.uri)
+    report = (folder_of(local, other) / "health" / "report.json").read_text()
+    for content in (report, "[1]", report.replace("/report/1", "/report/9").replace(other, run_id)):
+        local.log(run_id, "health/report.json", content)
+        with pytest.raises(WriteError, match=r"report\.json .* is not ours"):
+            th.annotate(run_id, tracking_uri=local.uri)
+    local.log(run_id, "health/report.json", report.replace(other, run_id))
+    monkeypatch.setattr("tracker_health.stores.mlflow.writer._MAX_REPORT_BYTES", 10)
+    with pytest.raises(WriteError, match=r"report\.json .* is not ours"):
+        th.annotate(run_id, tracking_uri=local.uri)

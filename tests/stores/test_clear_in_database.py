@@ -4,10 +4,12 @@ import sqlite3
 from contextlib import closing
 
 import pytest
+from click.testing import CliRunner
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, RunTag
 
 import tracker_health
+from tracker_health.cli import cli
 
 TABLES = {
     "runs": "run_uuid",
@@ -68,3 +70,13 @@ def test_our_metrics_are_gone_from_filters(annotated, sqlite_uri):
     assert not found("tags.`health.verdict` = 'pass'")
     assert found('metrics."health/heart_rate" = 60')
     assert [entry.path for entry in client.list_artifacts(run) if entry.path.startswith("health/")] == []
+
+
+def test_the_help_says_which_filters_still_find_what_is_hidden(annotated, sqlite_uri):
+    run, _, _ = annotated
+    client = MlflowClient(tracking_uri=sqlite_uri)
+    tracker_health.clear(f"mlflow:{run}", tracking_uri=sqlite_uri)
+    query = 'metrics."health/severity" != 5'
+    assert run in [one.info.run_id for one in client.search_runs([client.get_run(run).info.experiment_id], query)]
+    shown = " ".join(CliRunner().invoke(cli, ["clear", "--help"]).output.split())
+    assert "out of all filters but those with != in them" in shown

@@ -386,3 +386,41 @@ def test_names_with_control_characters_are_shown_safely(handmade):
     run = handmade(loss=["x"])
     (run / "meta.yaml").write_text("run_id: a\nrun_name: '\x1b[31mred'\n")
     assert "\x1b" not in open_run(run).ref.name
+
+
+# Folders that are no run
+
+
+@pytest.mark.parametrize("command", [th.check, th.annotate, th.clear])
+def test_a_store_and_its_experiments_are_no_runs(folder, monkeypatch, command):
+    folder.client.delete_experiment(folder.client.create_experiment("gone"))
+    before = contents(folder.root)
+    monkeypatch.chdir(folder.root.parent)
+    for path in (folder.root, folder.root / "0", "mlruns", "mlruns/0", folder.root / ".trash"):
+        with pytest.raises(
+            RunNotFound, match=r"is an (MLflow store|experiment of an MLflow store), not a run"
+        ) as caught:
+            command(path)
+        assert f"--tracking-uri '{folder.root}' RUN_ID" in caught.value.hint
+    assert contents(folder.root) == before
+    with _folders_allowed():
+        assert len(mlflow.MlflowClient(tracking_uri=str(folder.root)).search_experiments()) == 1
+
+
+def test_a_folder_with_nothing_to_judge_gets_nothing_written(folder, tmp_path):
+    (tmp_path / "empty").mkdir()
+    for path in (tmp_path / "empty", folder.run / "metrics", folder.run / "params"):
+        before = contents(tmp_path)
+        (outcome,) = th.annotate_many([path])
+        assert (outcome.status, outcome.report.verdict) == ("failed", th.Verdict.ERROR)
+        assert "holds no run: nothing was written" in str(outcome.error)
+        assert contents(tmp_path) == before
+        assert not (path / "health").exists()
+
+
+def test_a_folder_that_lost_what_there_was_to_judge_says_so(write_log, healthy_losses):
+    run = write_log(healthy_losses)
+    th.annotate(run)
+    (run / "train_log.jsonl").unlink()
+    assert th.annotate(run).report.verdict is th.Verdict.ERROR
+    assert '"error"' in (run / "health" / "annotation.json").read_text()

@@ -37,8 +37,12 @@ class WrittenInPart(WriteError):
     """The verdict is on the run, and something that belongs to it could not be written.
 
     The recorded digest is ``annotations.incomplete`` of the one that was to be written: the next annotation tries
-    again.
+    again. ``omitted``: what was left out on purpose besides, as ``Sink.write`` gives it.
     """
+
+    def __init__(self, message: str, hint: str = "", omitted: tuple[str, ...] = ()) -> None:
+        super().__init__(message, hint)
+        self.omitted = omitted
 
 
 class Source(Protocol):
@@ -49,6 +53,9 @@ class Source(Protocol):
 
     def traits(self) -> Mapping[str, str]:
         """What overrides of the configuration go by: ``experiment``, ``project``, and ``tag:NAME`` for each tag."""
+
+    def remarks(self) -> tuple[str, ...]:
+        """What the reader of any verdict on the run should know: that it is deleted, say."""
 
     def fingerprint(self, request: Request) -> str:
         """What the evidence hangs on, without reading the evidence: status, end, last metric points, paths and sizes
@@ -72,8 +79,10 @@ class Sink(Protocol):
     def recorded(self) -> Recorded | None:
         """The annotation that is there, or None."""
 
-    def write(self, annotations: Annotations) -> None:
+    def write(self, annotations: Annotations) -> tuple[str, ...]:
         """Make the run bear these annotations and no older ones: digest ``pending`` first, the digest itself last.
+
+        Gives what was left out because the owner's own has its name or needs its room, each with the reason.
 
         Raises:
             WrittenInPart: the verdict is there, and something beside it could not be written.

@@ -43,6 +43,7 @@ class DirectoryRun:
         if not self._folder.is_dir():
             raise RunNotFound(f"{printable(folder)} is not a folder", "give the folder with the checkpoints and logs")
         self._seen = 0
+        self._nothing = ""
         self._unlisted: list[str] = []
 
     @property
@@ -73,6 +74,9 @@ class DirectoryRun:
     def traits(self) -> Mapping[str, str]:
         return {}
 
+    def remarks(self) -> tuple[str, ...]:
+        return ()
+
     def fingerprint(self, request: Request) -> str:  # noqa: ARG002 - the protocol's
         content = [[file.path, file.size, file.modified] for file in relevant_files(self)]
         return hashlib.sha256(json.dumps(content).encode("utf-8", "surrogatepass")).hexdigest()[:16]
@@ -81,7 +85,8 @@ class DirectoryRun:
         found = read_files(self, request, folder_name=self._folder.resolve().name)
         problems = [*found.problems, *self._unseen()]
         if not (found.names or found.params or found.optimizer or found.dlm_step_log or found.missing or problems):
-            problems.append(Problem(source=self._given, message=self._nothing_found()))
+            self._nothing = self._nothing_found()
+            problems.append(Problem(source=self._given, message=self._nothing))
         return Evidence(
             run=self.ref,
             info=found.info(),
@@ -107,10 +112,14 @@ class DirectoryRun:
             verdict=Verdict(verdict) if isinstance(verdict, str) and verdict in set(Verdict) else None,
         )
 
-    def write(self, annotations: Annotations) -> None:
+    def write(self, annotations: Annotations) -> tuple[str, ...]:
         folder = self._folder / HEALTH_FOLDER
         if folder.is_symlink():
             raise in_the_way(printable(folder))
+        if self._nothing and self._annotation() is None:
+            # Any folder at all may have been named by mistake.
+            message = f"{printable(self._given)} holds no run: nothing was written"
+            raise WriteError(message, "give the folder with the checkpoints and logs")
         with self._told("write"):
             folder.mkdir(exist_ok=True)
             with self._locked(folder):
@@ -126,6 +135,7 @@ class DirectoryRun:
                 for name in owned - annotations.files.keys():
                     (folder / name).unlink(missing_ok=True)
                 _replace(folder / ANNOTATION_FILE, _json(_document(annotations)))
+        return ()
 
     def clear(self) -> Cleared:
         folder = self._folder / HEALTH_FOLDER

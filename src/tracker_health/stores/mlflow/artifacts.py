@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -16,7 +16,8 @@ from tracker_health.evidence import Problem, Request
 from tracker_health.readers.regular_file import require_regular
 from tracker_health.stores.checkpoints import CHECKPOINT_PARTS
 from tracker_health.stores.files import is_relevant, read_files
-from tracker_health.stores.mlflow.connection import translated
+from tracker_health.stores.mlflow.deadline import Bounded
+from tracker_health.stores.mlflow.failures import translated
 from tracker_health.stores.own import HEALTH_FOLDER
 from tracker_health.stores.tree import AboveLimit, FileEvidence, RunFile
 from tracker_health.text import printable
@@ -39,10 +40,11 @@ _MODEL_FILE = "MLmodel"
 
 @dataclass(frozen=True)
 class _Root:
-    """A place with artifacts: where they appear in the tree, and MLflow's repository object for them."""
+    """A place with artifacts: where they appear in the tree, MLflow's repository object for them, and its address."""
 
     prefix: str
     repository: Any
+    location: str = ""
 
 
 @dataclass
@@ -100,7 +102,8 @@ class ArtifactTree:
             ReadError: it cannot be fetched, lies beyond the download limit, or is a pipe, socket or device.
         """
         root, path = self._listing.origins[file.path]
-        with translated(f"the artifact {printable(file.path)} could not be fetched", self._uri, otherwise=ReadError):
+        doing = f"the artifact {printable(file.path)} could not be fetched"
+        with translated(doing, self._uri, otherwise=ReadError, at=root.location):
             if is_local(root.repository):
                 return _regular(Path(root.repository.download_artifacts(path)))
             if file.path not in self._fetched:
@@ -146,21 +149,28 @@ class ArtifactTree:
         )
 
     def _walk_roots(self, budget: _Budget) -> Iterator[tuple[RunFile, _Root, str]]:
-        with translated("the artifacts could not be listed", self._uri):
-            for root in self._roots():
+        for root in self._roots():
+            with self._listing_of(root.location):
                 for entry in _walk(root.repository, budget):
                     path = str(PurePosixPath(root.prefix, entry.path))
                     yield RunFile(path=path, size=entry.file_size or 0), root, entry.path
 
+    def _listing_of(self, location: str) -> AbstractContextManager[None]:
+        return translated("the artifacts could not be listed", self._uri, at=location)
+
     def _roots(self) -> Iterator[_Root]:
-        yield _Root("", repository_of(self._run.info.artifact_uri, self._uri))
+        yield self._root("", self._run.info.artifact_uri)
         models = list(self._models())
         names = Counter(model.name for model, _ in models)
         for model, step in models:
             # A model's artifacts are found below its name, as MLflow itself shows them.
             name = model.name if names[model.name] == 1 else f"{model.name}-{step}"
             prefix = name if _is_plain(name) else str(model.model_id)
-            yield _Root(prefix, repository_of(model.artifact_location, self._uri))
+            yield self._root(prefix, model.artifact_location)
+
+    def _root(self, prefix: str, location: str) -> _Root:
+        with self._listing_of(location):
+            return _Root(prefix, repository_of(location, self._uri), location)
 
     def _models(self) -> Iterator[tuple[Any, int]]:
         """The newest models that the run logged, with the step."""
@@ -183,7 +193,7 @@ class ArtifactTree:
             self._folder = tempfile.TemporaryDirectory(prefix="tracker-health-")
         target = Path(self._folder.name) / str(len(self._fetched))
         # Not download_artifacts: it draws a progress bar on the terminal, and first asks whether the file is a folder.
-        root.repository._download_file(path, str(target))  # noqa: SLF001
+        root.repository.for_bytes(file.size)._download_file(path, str(target))  # noqa: SLF001
         self._spent += max(file.size, target.stat().st_size)
         return target
 
@@ -205,13 +215,14 @@ class ArtifactTree:
 
 
 def repository_of(artifact_uri: str, tracking_uri: str) -> Any:
-    """MLflow's object for an artifact location."""
+    """MLflow's object for an artifact location; if that is elsewhere, its calls are given up after a time."""
     # Not the client's: it keeps one per run id in the process, whatever the tracking URI.
     from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
     from mlflow.utils.uri import add_databricks_profile_info_to_artifact_uri
 
     location = add_databricks_profile_info_to_artifact_uri(artifact_uri, tracking_uri)  # type: ignore[no-untyped-call]
-    return get_artifact_repository(location, tracking_uri=tracking_uri)
+    repository = get_artifact_repository(location, tracking_uri=tracking_uri)
+    return repository if is_local(repository) else Bounded(repository)
 
 
 def is_local(repository: Any) -> bool:

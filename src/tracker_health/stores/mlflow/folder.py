@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import shlex
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -50,6 +52,40 @@ def open_run_folder(folder: str | Path) -> TrackedRun | None:
         with suppress(RunNotFound):
             return open_mlflow_run(run_id, str(store))
     return LoneMlflowRun(folder, meta)
+
+
+def refuse_store(folder: str | Path) -> None:
+    """Raise for a folder that is an MLflow file store, or an experiment in one: MLflow takes what is put into it for
+    its own.
+
+    Raises:
+        RunNotFound: it is one.
+    """
+    place = Path(folder)
+    try:
+        if _is_experiment(place):
+            what, root = "an experiment of an MLflow store", place.resolve().parent
+        elif _holds_experiments(place):
+            what, root = "an MLflow store", place.resolve()
+        else:
+            return
+    except OSError:  # it cannot be looked into: whoever reads it says so
+        return
+    root = root.parent if root.name == TRASH_FOLDER else root
+    hint = f"name a run: --tracking-uri {shlex.quote(printable(root))} RUN_ID"
+    raise RunNotFound(f"{printable(folder)} is {what}, not a run", hint)
+
+
+def _holds_experiments(folder: Path) -> bool:
+    if not folder.is_dir():
+        return False
+    with os.scandir(folder) as entries:
+        return any(_is_experiment(Path(entry)) for entry in entries if entry.is_dir())
+
+
+def _is_experiment(folder: Path) -> bool:
+    meta = read_meta(folder)
+    return meta is not None and bool(meta.get("experiment_id")) and "lifecycle_stage" in meta and not run_id_of(meta)
 
 
 def store_of(folder: Path, run_id: str, experiment_id: str) -> Path | None:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from tracker_health.readers.regular_file import open_regular
 from tracker_health.stores.mlflow.artifacts import is_local, repository_of
 from tracker_health.stores.own import HEALTH_FOLDER
 
@@ -27,6 +28,23 @@ class HealthFolder:
         """Whether a file of its name stands in its place."""
         entries = self._repository().list_artifacts(None)
         return any(entry.path == HEALTH_FOLDER and not entry.is_dir for entry in entries)
+
+    def read(self, name: str, limit: int) -> bytes:
+        """A file's content; empty for one above the limit."""
+        repository, path = self._repository(), f"{HEALTH_FOLDER}/{name}"
+        if (
+            sum(entry.file_size or 0 for entry in repository.list_artifacts(HEALTH_FOLDER) if entry.path == path)
+            > limit
+        ):
+            return b""
+        with tempfile.TemporaryDirectory(prefix="tracker-health-") as folder:
+            place = Path(folder, "file")
+            if is_local(repository):
+                place = Path(repository.artifact_dir, path)
+            else:
+                repository._download_file(path, str(place))  # noqa: SLF001  as in reading
+            with open_regular(place) as file:
+                return file.read(limit)
 
     def upload(self, files: Mapping[str, bytes]) -> None:
         """Write files, by name."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from array import array
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tracker_health.errors import ReadError
 from tracker_health.readers.mlflow_folder import MAX_POINTS, MetricPoints
+from tracker_health.stores.mlflow.deadline import Bounded
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -24,7 +25,10 @@ def read_history(client: MlflowClient, run_id: str, name: str, limit: int = MAX_
         ReadError: there are more than ``limit``.
     """
     # The client's own method makes one list of objects of all pages: half a kilobyte a point.
-    store = client._tracking_client.store  # noqa: SLF001
+    asked: Any = client
+    store: Any = client._tracking_client.store  # noqa: SLF001
+    if isinstance(asked, Bounded):
+        store = Bounded(store)
     steps, values, times = array("q"), array("d"), array("d")
     token = None
     while True:

@@ -33,7 +33,12 @@ def with_note(text: str, note: str, limit: int = MAX_DESCRIPTION) -> str:
     return result if note and len(result) <= limit else before.removesuffix(_BLANK_LINE) + after
 
 
+def has_markers(text: str) -> bool:
+    """Whether a description holds one of our markers, wherever and however many."""
+    return BEGIN in text or END in text
+
+
 def has_broken_markers(text: str) -> bool:
     """Whether a description holds our markers, and not as we write them: one alone, several, or inside a line."""
     several = text.count(BEGIN) > 1 or text.count(END) > 1
-    return several or ((BEGIN in text or END in text) and _BLOCK.search(text) is None)
+    return several or (has_markers(text) and _BLOCK.search(text) is None)

@@ -40,6 +40,16 @@ def bears_verdict(tags: Mapping[str, str]) -> bool:
     return is_annotated(tags) or bool(Written.of(tags).digest)
 
 
+def owns_note(tags: Mapping[str, str]) -> bool:
+    """Whether a block in the description of a run is ours: by its record or, that taken off, its verdict and digest.
+
+    A run with nothing to judge has none of ours, and before the record is written neither has any other.
+    """
+    if WRITTEN_TAG in tags:
+        return Written.of(tags).note
+    return bool(_DIGEST.fullmatch(tags.get(DIGEST_TAG, ""))) and tags.get(VERDICT_TAG) != Verdict.SKIP
+
+
 def recorded_on(tags: Mapping[str, str]) -> Recorded | None:
     """The annotation that a run's tags say it bears; ``pending`` also where two annotators got in each other's way."""
     if not is_annotated(tags):
@@ -54,14 +64,15 @@ def recorded_on(tags: Mapping[str, str]) -> Recorded | None:
 class Written:
     """The names of our files, metrics and tags (without prefix) that a run bears.
 
-    ``missing``: files that could not be uploaded, as far as anybody can tell. ``digest``: of the annotation that they
-    are, or the mark of the one under way.
+    ``missing``: files that could not be uploaded, as far as anybody can tell. ``note``: the description has a block of
+    ours. ``digest``: of the annotation that they are, or the mark of the one under way.
     """
 
     files: frozenset[str] = frozenset()
     metrics: frozenset[str] = frozenset()
     tags: frozenset[str] = frozenset()
     missing: frozenset[str] = frozenset()
+    note: bool = False
     digest: str = ""
 
     @classmethod
@@ -79,6 +90,7 @@ class Written:
             metrics=frozenset(_strings(document.get("metrics"))),
             tags=frozenset(_strings(document.get("tags"))) - _RESERVED,
             missing=frozenset(filter(is_file_name, _strings(document.get("missing")))),
+            note=document.get("note", bool(document)) is True,
             digest=digest if isinstance(digest, str) and _is_digest(digest) else "",
         )
 
@@ -88,7 +100,7 @@ class Written:
         return self.files | self.missing
 
     def __bool__(self) -> bool:
-        return bool(self.files or self.metrics or self.tags or self.missing)
+        return bool(self.files or self.metrics or self.tags or self.missing or self.note)
 
     def __or__(self, other: Written) -> Written:
         files = self.files | other.files
@@ -97,6 +109,7 @@ class Written:
             metrics=self.metrics | other.metrics,
             tags=self.tags | other.tags,
             missing=(self.missing | other.missing) - files,
+            note=self.note or other.note,
             digest=self.digest,
         )
 
@@ -112,9 +125,13 @@ class Written:
                 metrics=frozenset(metrics),
                 tags=frozenset(tags),
                 missing=frozenset(missing),
+                note=self.note,
                 digest=self.digest,
             )
-            if not kept or len(_document(earlier | kept)) <= MAX_TAG_VALUE - _DIGEST_ROOM:
+            if (
+                not (files or metrics or tags or missing)
+                or len(_document(earlier | kept)) <= MAX_TAG_VALUE - _DIGEST_ROOM
+            ):
                 return kept
             (metrics or files or missing or tags).pop()
 
@@ -134,6 +151,7 @@ def _document(written: Written) -> str:
     if written.digest:
         document["digest"] = written.digest
     document |= {"files": sorted(written.files), "metrics": sorted(written.metrics), "tags": sorted(written.tags)}
+    document["note"] = written.note
     if written.missing:
         document["missing"] = sorted(written.missing)
     return json.dumps(document)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Container, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -14,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracker_health.annotations import Annotations
-from tracker_health.errors import ReadError, RunError, StoreRefused, WriteError
+from tracker_health.errors import ReadError, RunError, RunNotFound, StoreRefused, WriteError
 from tracker_health.evidence import Evidence, FloatArray, IntArray, Request, RunRef, Series, StepUnit
 from tracker_health.roles import OBJECTIVE_LOSS, OWN_PREFIXES
 from tracker_health.stores.base import Cleared, Recorded, WrittenInPart
 from tracker_health.stores.files import relevant_files
 from tracker_health.stores.mlflow.artifacts import ArtifactTree
-from tracker_health.stores.mlflow.connection import connect, moved, shown, translated
+from tracker_health.stores.mlflow.connection import command_on, connect, moved
+from tracker_health.stores.mlflow.failures import shown, translated
 from tracker_health.stores.mlflow.histories import read_history
 from tracker_health.stores.mlflow.record import recorded_on
 from tracker_health.stores.mlflow.writer import MlflowWriter, latest_points
@@ -41,8 +43,8 @@ _HF_PARAMS = frozenset({"output_dir", "num_train_epochs", "max_steps", "logging_
 _HF_METRIC = "train/global_step"
 
 
-def open_mlflow_run(run_id: str, tracking_uri: str | None = None) -> MlflowRun:
-    """The run of this id, found.
+def open_mlflow_run(run_id: str, tracking_uri: str | None = None, experiment_id: str = "") -> MlflowRun:
+    """The run of this id, found. ``experiment_id``: the one that its address names.
 
     Without a ``tracking_uri`` it is where MLflow itself would look (``MLFLOW_TRACKING_URI``, else its default).
 
@@ -53,21 +55,36 @@ def open_mlflow_run(run_id: str, tracking_uri: str | None = None) -> MlflowRun:
         MissingExtra: mlflow is not installed.
     """
     client, uri = connect(tracking_uri)
-    return MlflowRun(client, uri, _fetched(client, uri, run_id))
+    return MlflowRun(client, uri, _fetched(client, uri, run_id), experiment_id)
 
 
 def _fetched(client: MlflowClient, uri: str, run_id: str) -> Any:
-    with translated(f"MLflow run {printable(run_id, 80)}", uri, absent=_NO_RUN):
-        return moved(client.get_run(run_id), uri)
+    try:
+        with translated(f"MLflow run {printable(run_id, 80)}", uri, absent=_NO_RUN):
+            return moved(client.get_run(run_id), uri)
+    except RunNotFound as error:
+        if hint := hint_on_id(run_id):
+            raise RunNotFound(error.message, hint) from None
+        raise
+
+
+def hint_on_id(text: str) -> str:
+    """What to try instead of something that is nearly the id of a run; empty for what is not."""
+    if re.fullmatch(r"[0-9a-fA-F]{32}", text) and text != text.lower():
+        return f"ids of runs are in lower case: {text.lower()}"
+    if re.fullmatch(r"[0-9a-fA-F]{6,31}", text):
+        return "this looks like the beginning of a run's id: give all of its 32 characters"
+    return ""
 
 
 class MlflowRun:
     """A run that is tracked in MLflow, as it was when opened."""
 
-    def __init__(self, client: MlflowClient, uri: str, run: Any) -> None:
+    def __init__(self, client: MlflowClient, uri: str, run: Any, addressed: str = "") -> None:
         self._client = client
         self._uri = uri
         self._run = run
+        self._addressed = addressed
         self._artifacts = ArtifactTree(client, run, uri)
 
     @cached_property
@@ -87,6 +104,16 @@ class MlflowRun:
             name = self._client.get_experiment(self._run.info.experiment_id).name
         tags = {f"tag:{key}": value for key, value in self._run.data.tags.items() if _is_theirs(key)}
         return {"experiment": name, **tags}
+
+    def remarks(self) -> tuple[str, ...]:
+        """That it is deleted, or in another experiment than its address says."""
+        info, remarks = self._run.info, []
+        if info.lifecycle_stage == "deleted":
+            remarks.append("the run is deleted")
+        if self._addressed not in ("", info.experiment_id):
+            address = printable(self._addressed, 40)
+            remarks.append(f"the run is in the experiment {info.experiment_id}, not in {address} as its address says")
+        return tuple(remarks)
 
     def fingerprint(self, request: Request) -> str:
         """From the run's record and, where reading would open them, the artifacts' paths and sizes: 16 hex digits."""
@@ -128,8 +155,10 @@ class MlflowRun:
     def recorded(self) -> Recorded | None:
         return recorded_on(self._run.data.tags)
 
-    def write(self, annotations: Annotations) -> None:
+    def write(self, annotations: Annotations) -> tuple[str, ...]:
         """Make the run bear these annotations and no older ones. Nothing changes that is not ours.
+
+        Gives what was left out because something of the user's has its name or its room.
 
         Raises:
             StoreRefused: no permission, or the run is deleted (nothing is written then).
@@ -142,11 +171,12 @@ class MlflowRun:
         doing = f"the verdict could not be written onto MLflow run {self.ref.id}"
         try:
             with translated(doing, self._uri, otherwise=WriteError):
-                MlflowWriter(self._client, self._run, self._uri).write(annotations)
+                omitted = MlflowWriter(self._client, self._run, self._uri).write(annotations)
         except WrittenInPart:
             self._refresh()
             raise
         self._refresh()
+        return omitted
 
     def clear(self) -> Cleared:
         """Take everything of ours off the run again. Metrics cannot be deleted: they are hidden behind a NaN.
@@ -165,8 +195,18 @@ class MlflowRun:
 
     def _require_active(self) -> None:
         # Of a deleted run MLflow refuses tags, but takes artifacts.
-        if self._run.info.lifecycle_stage == "deleted":
-            raise StoreRefused(f"MLflow run {self.ref.id} is deleted", f"mlflow runs restore --run-id {self.ref.id}")
+        info = self._run.info
+        if info.lifecycle_stage != "deleted":
+            return
+        with translated("the experiment of the run could not be read", self._uri):
+            stage = self._client.get_experiment(info.experiment_id).lifecycle_stage
+        if stage == "deleted":
+            command = command_on(self._uri, f"mlflow experiments restore --experiment-id {info.experiment_id}")
+            raise StoreRefused(
+                f"MLflow run {info.run_id} is deleted, with its experiment {info.experiment_id}", command
+            )
+        command = command_on(self._uri, f"mlflow runs restore --run-id {info.run_id}")
+        raise StoreRefused(f"MLflow run {info.run_id} is deleted", command)
 
     def _refresh(self) -> None:
         self._run = _fetched(self._client, self._uri, self._run.info.run_id)

@@ -9,6 +9,7 @@ must still be there. Who finds another's owns up to all that is on the run now, 
 
 from __future__ import annotations
 
+import json
 import math
 import secrets
 import time
@@ -17,12 +18,13 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tracker_health.annotations import PENDING, Annotations, incomplete
+from tracker_health.annotations import PENDING, REPORT_FILE, Annotations, incomplete
 from tracker_health.errors import RunError, WriteError
+from tracker_health.result import SCHEMA
 from tracker_health.stores.base import Cleared, WrittenInPart
-from tracker_health.stores.mlflow.connection import translated
+from tracker_health.stores.mlflow.failures import translated
 from tracker_health.stores.mlflow.health_folder import HealthFolder
-from tracker_health.stores.mlflow.note_block import has_broken_markers, with_note
+from tracker_health.stores.mlflow.note_block import has_broken_markers, has_markers, with_note
 from tracker_health.stores.mlflow.record import (
     DIGEST_TAG,
     MAX_TAG_VALUE,
@@ -31,14 +33,17 @@ from tracker_health.stores.mlflow.record import (
     Written,
     bears_verdict,
     is_annotated,
+    owns_note,
 )
 from tracker_health.stores.own import HEALTH_FOLDER, in_the_way, is_file_name, overtaken
-from tracker_health.text import printable
+from tracker_health.text import count, printable
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 NOTE_TAG = "mlflow.note.content"
+
+_MAX_REPORT_BYTES = 32 * 2**20
 
 
 def latest_points(run: Any) -> dict[str, Any]:
@@ -53,20 +58,30 @@ class MlflowWriter:
         self._client = client
         self._id = run.info.run_id
         self._uri = uri
+        self._place = run.info.artifact_uri
         self._folder = HealthFolder(run.info.artifact_uri, uri)
         self._listed: frozenset[str] | None = frozenset()
         self._mark = f"{PENDING}:{secrets.token_hex(4)}"
         self._touched: Written | None = None
         self._problems: list[str] = []
+        self._omitted: list[str] = []
+        self._adopted: frozenset[str] = frozenset()
+        self._owns_note = owns_note(run.data.tags)
         self._take(run)
 
     def _take(self, run: Any) -> None:
         self._tags: Mapping[str, str] = run.data.tags
         self._latest = latest_points(run)
-        self._earlier = Written.of(self._tags)
+        self._earlier = Written.of(self._tags) | Written(files=self._adopted)
+        if (
+            WRITTEN_TAG in self._tags
+        ):  # else our mark has taken the digest's place, and only what was seen before counts
+            self._owns_note = owns_note(self._tags)
 
-    def write(self, annotations: Annotations) -> None:
+    def write(self, annotations: Annotations) -> tuple[str, ...]:
         """The digest ``pending`` first, the digest itself last: with any other digest a run is completely annotated.
+
+        Gives what was left out, each with the reason.
 
         Raises:
             WrittenInPart: all but the files, or but the description, was written.
@@ -81,17 +96,18 @@ class MlflowWriter:
         lost = self._upload({name: annotations.files[name] for name in new.files}) - self._earlier.files
         undeleted = self._delete_files_but(new.files)
         self._write_metrics({name: annotations.metrics[name] for name in new.metrics})
-        if described := self._write_note(self._require_mark(), annotations.note):
-            self._restore_note_if_cut(self._require_mark(), described)
+        described = self._describe(annotations.note)
         digest = incomplete(annotations.digest) if self._problems else annotations.digest
-        record = replace(new.without(lost) | undeleted, digest=digest)
+        record = replace(new.without(lost) | undeleted, note=described, digest=digest)
         self._write_tags({f"health.{name}": annotations.tags[name] for name in new.tags}, record)
         self._require_mark()
         self._set_tags({VERDICT_TAG: str(annotations.verdict), DIGEST_TAG: digest})
         self._require_record(record)
+        omitted = (*self._left_out(annotations, new), *self._omitted)
         if self._problems:
             message = f"the verdict is on MLflow run {self._id}, but {'; '.join(self._problems)}"
-            raise WrittenInPart(message, "annotate it again when that is mended")
+            raise WrittenInPart(message, "annotate it again when that is mended", omitted)
+        return omitted
 
     def clear(self) -> Cleared:
         """Take everything of ours off the run; the tag that names it goes last but the digest.
@@ -109,7 +125,8 @@ class MlflowWriter:
         undeleted = Written(files=self._delete_files_but(frozenset()).files)
         hidden = self._write_metrics({})
         note = self._require_mark()
-        self._write_note(note, "")
+        if self._owns_note:
+            self._write_note(note, "")
         self._delete_tags(verdict)
         # What could not be deleted stays ours: without its name it would be taken for the user's for ever.
         self._write_tags({}, undeleted)
@@ -117,7 +134,7 @@ class MlflowWriter:
         self._delete_tags([DIGEST_TAG])
         self._require_nothing_but(undeleted, verdict)
         kept = [f"{HEALTH_FOLDER}/{name}" for name in sorted(undeleted.files)]
-        if has_broken_markers(note.data.tags.get(NOTE_TAG, "")):
+        if self._owns_note and has_broken_markers(note.data.tags.get(NOTE_TAG, "")):
             kept.append(NOTE_TAG)
         return Cleared(found=True, hidden=hidden, kept=tuple(kept))
 
@@ -131,8 +148,20 @@ class MlflowWriter:
             files=frozenset(annotations.files),
             metrics=frozenset(metrics - {name for name in metrics - self._earlier.metrics if self._is_theirs(name)}),
             tags=frozenset(tags - {name for name in tags - self._earlier.tags if f"health.{name}" in self._tags}),
+            note=bool(annotations.note) and self._may_describe(self._tags.get(NOTE_TAG, "")),
         )
         return names.beside(self._earlier)
+
+    def _left_out(self, annotations: Annotations, new: Written) -> list[str]:
+        """The names of tags and metrics that were not written, and why."""
+        tags = {name for name, value in annotations.tags.items() if value} - new.tags
+        metrics = {name for name, value in annotations.metrics.items() if math.isfinite(value)} - new.metrics
+        names = [f"the tag health.{name}" for name in sorted(tags) if f"health.{name}" in self._tags]
+        names += [f"the metric health/{name}" for name in sorted(metrics) if f"health/{name}" in self._latest]
+        left = [f"{name} (the run has one of its own)" for name in names]
+        if crowded := len(tags) + len(metrics) - len(names):
+            left.append(f"{count(crowded, 'measure')} (there is no room to note down more names)")
+        return left
 
     def _is_theirs(self, metric: str) -> bool:
         """Whether the user has a metric of this name. One whose latest value is NaN may be one that we hid."""
@@ -166,7 +195,16 @@ class MlflowWriter:
         if in_its_place:
             raise self._in_the_way(f"the artifact {HEALTH_FOLDER}")
         for name in sorted(self._listed & (new.files - self._earlier.all_files)):
-            raise self._in_the_way(f"the artifact {HEALTH_FOLDER}/{printable(name)}")
+            if name != REPORT_FILE or not self._is_our_report():
+                raise self._in_the_way(f"the artifact {HEALTH_FOLDER}/{printable(name)}")
+            self._adopted |= {name}
+
+    def _is_our_report(self) -> bool:
+        """Whether the report that is there is one on this run: its tags are lost where a database was restored."""
+        with suppress(Exception):  # whatever a store's own library raises, and whatever stands there
+            document = json.loads(self._folder.read(REPORT_FILE, _MAX_REPORT_BYTES))
+            return bool(document["schema"] == SCHEMA and document["run"]["id"] == self._id)
+        return False
 
     def _in_the_way(self, what: str) -> WriteError:
         return in_the_way(f"{what} of MLflow run {self._id}")
@@ -226,7 +264,7 @@ class MlflowWriter:
     # Files
 
     def _translated(self) -> AbstractContextManager[None]:
-        return translated("its files could not be written", self._uri, otherwise=WriteError)
+        return translated("its files could not be written", self._uri, otherwise=WriteError, at=self._place)
 
     def _listing(self) -> frozenset[str] | None:
         with suppress(Exception):  # whatever a store's own library raises
@@ -277,6 +315,31 @@ class MlflowWriter:
 
     # The description
 
+    def _may_describe(self, text: str) -> bool:
+        """Whether a block in this description can only be ours."""
+        return self._owns_note or not has_markers(text)
+
+    def _describe(self, note: str) -> bool:
+        """Bring our block in the description up to date; whether there is one now."""
+        run = self._require_mark()
+        text = run.data.tags.get(NOTE_TAG, "")
+        if not self._may_describe(text):
+            if self._touched is not None and self._touched.note:  # they were not there when we began
+                raise self._overtaken(run)
+            if note:
+                self._omitted.append("the description (it has markers of tracker-health in it that are not its own)")
+            return False
+        if has_broken_markers(text):
+            self._omitted.append("the description (where our block begins and ends in it cannot be told any more)")
+            return True
+        described = self._write_note(run, note)
+        if described and not self._is_kept(described):
+            return False
+        there = has_markers(described or text) if note else False
+        if note and not there:
+            self._omitted.append("the description (it has no room for more)")
+        return there
+
     def _write_note(self, run: Any, note: str) -> str:
         """Put the note into the description that a run has this moment; the new one, empty if nothing was changed."""
         text = run.data.tags.get(NOTE_TAG, "")
@@ -286,12 +349,16 @@ class MlflowWriter:
         self._set_note(described)
         return described
 
-    def _restore_note_if_cut(self, run: Any, described: str) -> None:
-        """Take our block out again where an older server kept only the beginning of what was sent."""
-        kept = run.data.tags.get(NOTE_TAG, "")
-        if kept != described and described.startswith(kept):
-            self._set_note(with_note(described, ""))
-            self._problems.append(f"its description is full: this server keeps {len(kept)} characters of it")
+    def _is_kept(self, described: str) -> bool:
+        """Whether the description was not cut. Our block is taken out again where an older server kept only the
+        beginning of what was sent.
+        """
+        kept = self._require_mark().data.tags.get(NOTE_TAG, "")
+        if kept == described or not described.startswith(kept):
+            return True
+        self._set_note(with_note(described, ""))
+        self._problems.append(f"its description is full: this server keeps {len(kept)} characters of it")
+        return False
 
     def _set_note(self, text: str) -> None:
         if text:

@@ -1,0 +1,256 @@
+"""What MLflow and the libraries below it raise, as errors of one line with a hint.
+
+User names, passwords and tokens never appear in them.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from tracker_health.errors import (
+    RunError,
+    RunNotFound,
+    StoreRefused,
+    StoreUnavailable,
+    TrackerHealthError,
+    WriteError,
+)
+from tracker_health.stores.mlflow.deadline import distrust
+from tracker_health.text import printable
+
+URI_HINT = "check --tracking-uri or MLFLOW_TRACKING_URI"
+SERVER_HINT = "is the server running, and is the tracking URI right?"
+
+_NO_ANSWER = "no answer in time"
+_UNAUTHENTICATED = frozenset({"CUSTOMER_UNAUTHORIZED", "UNAUTHENTICATED"})
+_REFUSED_WRITE = re.compile(r"read-?only (database|transaction|option)|read-only mode|--read-only", re.IGNORECASE)
+_DENIED = re.compile(r"permission denied|command denied|access denied", re.IGNORECASE)
+_CREDENTIALS_HINT = "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN"
+_EDIT_HINT = "you may read this run and not change it: ask for EDIT permission on its experiment"
+_READ_HINT = f"ask for READ permission on its experiment, or use another account: {_CREDENTIALS_HINT}"
+_WRITABLE_HINT = "make it writable for you, or give an address of it that is"
+_SLOW_HINT = "the server hangs or is very slow: try again later; MLFLOW_HTTP_REQUEST_TIMEOUT gives it more seconds"
+_HALF_WRITTEN_HINT = "part of it may be there: do it again when the server answers, which puts that right"
+# What the libraries below say at length, in words.
+_REASONS = (
+    (r"connection refused", "connection refused"),
+    (r"timed out|ConnectTimeout|ReadTimeout|timeout exception", _NO_ANSWER),
+    (r"failed to resolve|name or service not known|getaddrinfo failed|nodename nor servname", "no such host"),
+    (r"SSLError|CERTIFICATE_VERIFY_FAILED", "its TLS certificate is not accepted"),
+    (r"remote end closed|connection aborted|connection reset", "it closed the connection"),
+    (r"unsupported URI|unsupported tracking store", "that is no kind of MLflow store"),
+    (r"Unity Catalog tracking URI", "it holds models, and no runs"),
+    (r"Reading Databricks credential", "no credentials for Databricks were found"),
+)
+_HINTS = (
+    (r"database is locked", "another process is writing to it: try again when that has finished"),
+    (r"file is not a database|file is encrypted", f"that file is no SQLite database: {URI_HINT}"),
+    (r"unsupported URI|unsupported tracking store", "give http(s)://..., a database, databricks, or a folder of runs"),
+    (r"Unity Catalog tracking URI", "runs are in --tracking-uri databricks"),
+    (r"Reading Databricks credential", "databricks configure, or set DATABRICKS_HOST and DATABRICKS_TOKEN"),
+    (
+        r"unable to locate credentials|determine credentials|credentials were not found|failed to retrieve a token",
+        "give this machine credentials for the artifact store, as for its own command line tool",
+    ),
+)
+# The packages that MLflow leaves to those who need them.
+_PACKAGES = {
+    "boto3": "boto3",
+    "botocore": "boto3",
+    "google": "google-cloud-storage",
+    "azure": "azure-storage-blob azure-identity",
+    "b2sdk": "b2sdk",
+    "pysftp": "pysftp",
+    "pyarrow": "pyarrow",
+    "databricks": "databricks-sdk",
+    "psycopg2": "psycopg2-binary",
+    "MySQLdb": "mysqlclient",
+    "pymysql": "pymysql",
+    "pymssql": "pymssql",
+    "pyodbc": "pyodbc",
+}
+_STATUS = re.compile(r"too many (\d{3}) error responses|failed with error code (\d{3})")
+
+
+@dataclass(frozen=True)
+class _Attempt:
+    """What was tried: in words, at which store, at which place of it, and the error for what is nothing special."""
+
+    doing: str
+    uri: str
+    at: str
+    otherwise: type[RunError]
+
+    @property
+    def what(self) -> str:
+        place = shown(self.at or self.uri)
+        return f"{self.doing} ({place} of {shown(self.uri)})" if _is_of_server(self.at) else f"{self.doing} ({place})"
+
+    @property
+    def writes(self) -> bool:
+        return issubclass(self.otherwise, WriteError)
+
+    @property
+    def asks_server(self) -> bool:
+        return self.uri.startswith("http") and (not self.at or _is_of_server(self.at))
+
+
+def _is_of_server(artifact_uri: str) -> bool:
+    """Whether the artifacts go through the tracking server."""
+    return artifact_uri.startswith("mlflow-artifacts:/") and not artifact_uri.startswith("mlflow-artifacts://")
+
+
+def shown(uri: str) -> str:
+    """A tracking URI fit to be printed and stored: without user name, password, query and fragment."""
+    scheme, mark, rest = uri.partition("://")
+    if not mark:
+        return printable(re.split(r"[?#]", uri)[0])
+    authority, slash, path = rest.partition("/")
+    authority = authority.rpartition("@")[2]
+    if not re.fullmatch(r"[^:]*(:\d*)?|\[.*\](:\d*)?", authority):
+        # A password with a slash in it: no telling what in this is the secret.
+        return printable(f"{scheme}://…")
+    return printable(f"{scheme}://{authority}{slash}{re.split(r'[?#]', path)[0]}")
+
+
+@contextmanager
+def translated(
+    doing: str,
+    uri: str,
+    otherwise: type[RunError] = StoreUnavailable,
+    absent: frozenset[str] = frozenset(),
+    at: str = "",
+) -> Iterator[None]:
+    """Turn whatever MLflow and the libraries below it raise into a RunError of one line.
+
+    ``doing`` says what went wrong, ``absent`` are the MLflow error codes that mean there is no such run, ``otherwise``
+    is the error for all that is neither that nor a refusal. ``uri``: the tracking URI; ``at``: where the artifacts lie
+    that it was about.
+    """
+    try:
+        with _muted("mlflow.store.db.utils"):
+            yield
+    except TrackerHealthError:
+        raise
+    except Exception as error:  # noqa: BLE001 - stores are plugins on database and cloud libraries that raise anything
+        # Without the cause: its message holds the whole URL, and would be printed with the traceback.
+        raise _translation(error, _Attempt(doing, uri, at, otherwise), absent) from None
+
+
+@contextmanager
+def _muted(name: str) -> Iterator[None]:
+    """Keep a logger from printing what this thread is about to raise anyway, traceback and SQL and all."""
+    ours = threading.get_ident()
+
+    def from_elsewhere(record: logging.LogRecord) -> bool:
+        return record.thread != ours
+
+    logger = logging.getLogger(name)
+    logger.addFilter(from_elsewhere)
+    try:
+        yield
+    finally:
+        logger.removeFilter(from_elsewhere)
+
+
+def is_timeout(error: Exception) -> bool:
+    """Whether a request was not answered in time."""
+    return _reason(error) == _NO_ANSWER
+
+
+def _translation(error: Exception, attempt: _Attempt, absent: frozenset[str]) -> RunError:
+    code, what = _code(error), attempt.what
+    if code in _UNAUTHENTICATED:
+        return StoreRefused(f"{what}: no permission without the right credentials", _CREDENTIALS_HINT)
+    if code == "PERMISSION_DENIED":
+        return StoreRefused(f"{what}: no permission", _EDIT_HINT if attempt.writes else _READ_HINT)
+    if code in absent:
+        return RunNotFound(f"{what}: there is no such run", "check the run id and the tracking URI")
+    if status := _failing_status(error):
+        return attempt.otherwise(f"{what}: the server answered {status}", _status_hint(status))
+    if code == "ENDPOINT_NOT_FOUND" or "valid JSON" in str(error):
+        return StoreUnavailable(f"{what}: it does not answer as an MLflow server", URI_HINT)
+    if _REFUSED_WRITE.search(_first_words(error)):
+        return StoreRefused(f"{what}: it is read-only", _WRITABLE_HINT)
+    if isinstance(error, PermissionError) or _DENIED.search(_first_words(error)):
+        return StoreRefused(f"{what}: no permission: {_without_secrets(_first_words(error), attempt)}")
+    reason = _reason(error)
+    if reason == _NO_ANSWER and attempt.asks_server:
+        distrust(attempt.uri)
+    return attempt.otherwise(f"{what}: {_without_secrets(reason, attempt)}", _hint(error, reason, attempt))
+
+
+def _code(error: Exception) -> str:
+    """MLflow's name of the error, also for the plain HTTP errors of artifact requests."""
+    status = _response_status(error)
+    if status in (401, 403):
+        return "UNAUTHENTICATED" if status == 401 else "PERMISSION_DENIED"
+    return str(getattr(error, "error_code", ""))
+
+
+def _response_status(error: Exception) -> int | None:
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    return status if isinstance(status, int) else None
+
+
+def _failing_status(error: Exception) -> int | None:
+    """The HTTP status with which a server failed, or turned away for now, what was no mistake of the client's."""
+    found = _STATUS.search(str(error))
+    status = int(found.group(1) or found.group(2)) if found else _response_status(error) or 0
+    return status if status == 429 or status >= 500 else None
+
+
+def _status_hint(status: int) -> str:
+    if status == 429:
+        return "too many requests: try later, or fewer runs at once"
+    if status in (502, 503, 504):
+        return "the server or a proxy before it is overloaded, starting or down: try later, or see its log"
+    return "see the server's log"
+
+
+def _hint(error: Exception, reason: str, attempt: _Attempt) -> str:
+    text = _first_words(error)
+    if missing := re.search(r"No module named '([\w.]+)'", text):
+        package = missing.group(1).partition(".")[0]
+        if package == "azure" and attempt.at.startswith("abfss"):
+            return "pip install azure-storage-file-datalake azure-identity"
+        return f"pip install {_PACKAGES.get(package, package)}"
+    for pattern, hint in _HINTS:
+        if re.search(pattern, text, re.IGNORECASE):
+            return hint
+    if reason == _NO_ANSWER and attempt.writes:
+        return _HALF_WRITTEN_HINT
+    if reason == _NO_ANSWER and attempt.asks_server:
+        return _SLOW_HINT
+    return SERVER_HINT if attempt.otherwise is StoreUnavailable and attempt.asks_server else ""
+
+
+def _first_words(error: Exception) -> str:
+    """What an error says, without the SQL that SQLAlchemy adds to it."""
+    return re.split(r"\s*(?:\[SQL: |\(Background on this error)", str(error))[0].strip() or type(error).__name__
+
+
+def _reason(error: Exception) -> str:
+    text = _first_words(error)
+    for pattern, reason in _REASONS:
+        if re.search(pattern, text, re.IGNORECASE):
+            return reason
+    return text
+
+
+def _without_secrets(text: str, attempt: _Attempt) -> str:
+    """The text of a foreign error without the user name and password of the URIs, or of any other URL in it."""
+    for uri in filter(None, (attempt.uri, attempt.at)):
+        text = text.replace(uri, shown(uri))
+    text = re.sub(r"(?<=://)[^\s/]*@", "", text)
+    for uri in (attempt.uri, attempt.at):
+        userinfo = uri.partition("://")[2].rpartition("@")[0].split(":", 1)
+        for secret in sorted({*userinfo, *map(unquote, userinfo)} - {""}, key=len, reverse=True):
+            text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", "***", text)
+    return printable(text, 300)
