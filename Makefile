@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test bench docs clean
+.PHONY: demo test bench faults docs clean
 
 demo: $(VENV)/.demo-installed
 	$(BIN)/tracker-health demo
@@ -13,6 +13,11 @@ test: $(VENV)/.dev-installed
 
 bench: $(VENV)/.dev-installed
 	$(BIN)/python benchmarks/speed/check_folder.py
+
+faults: $(VENV)/.dev-installed
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --requirement benchmarks/faults/requirements.txt
+	$(BIN)/python benchmarks/faults generate --size small
+	$(BIN)/python benchmarks/faults score --size small
 
 docs: $(VENV)/.dev-installed
 	$(BIN)/python scripts/generate_docs.py

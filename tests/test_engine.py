@@ -496,7 +496,7 @@ def test_what_does_not_exist_or_makes_no_sense_is_refused(config, message):
 def test_a_threshold_changes_the_verdict_and_is_reported():
     config = Config(thresholds={"diverged": {"rise_share": 10.0, "climb_share": 10.0}})
     report = judged({"loss": EXPLODED}, config)
-    assert report.verdict is Verdict.PASS
+    assert result_of(report, "LOS004").verdict is Verdict.PASS
     assert result_of(report, "LOS004").thresholds["rise_share"] == 10.0
 
 
@@ -614,8 +614,8 @@ def test_one_rule_is_one_rule(with_rules):
 def test_the_worst_finding_comes_first_and_the_others_are_counted(with_rules):
     rules = rule(Verdict.WARN), rule(Verdict.FAIL, code="TST003"), rule(Verdict.FAIL, code="TST002")
     report = with_rules(*rules)
-    assert report.summary == "test-tst002: TST002 measured 3 (+2 more)"
-    assert [one.code for one in report.findings] == ["TST002", "TST003", "TST001"]
+    assert report.summary == "test-tst003: TST003 measured 3 (+2 more)"
+    assert [one.code for one in report.findings] == ["TST003", "TST002", "TST001"]
     assert with_rules(rules[0]).summary == "test-tst001: TST001 measured 3"
 
 

@@ -3,84 +3,61 @@
 The curves stay where they are; this test is skipped where they are not.
 """
 
-import csv
+import importlib
 import json
-from collections import Counter
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from tracker_health.config import Config
-from tracker_health.engine import diagnose, needs_of
-from tracker_health.evidence import Evidence, RunInfo, RunRef, Series, StepUnit
 from tracker_health.verdict import Verdict
 
-CURVES = Path(__file__).parent.parent.parent / "shared" / "real_runs"
+ROOT = Path(__file__).parent.parent
+CURVES = ROOT.parent / "shared" / "real_runs"
 
 pytestmark = pytest.mark.skipif(not (CURVES / "labels.csv").is_file(), reason="shared/real_runs is not here")
 
-SICK = {"nan", "diverged", "flat/not-learning"}
-FLAGGED = {Verdict.WARN, Verdict.FAIL}
 
-
-def evidence_of(curve):
-    """Evidence in file order, as a reader would make it."""
-    roles = needs_of(Config()).select_names(list(curve["metrics"]))
-    unit = StepUnit.OPTIMIZER_STEP if curve["kind"] == "hf" else StepUnit.UNKNOWN
-    series = [
-        Series(
-            name=name,
-            role=role,
-            steps=np.array([int(step or 0) for step, _ in curve["metrics"][name]], dtype=np.int64),
-            values=np.array([float(value) for _, value in curve["metrics"][name]]),
-            step_unit=unit,
-        )
-        for name, role in roles.items()
-    ]
-    run = RunRef(store="directory", id="curve", name="curve")
-    return Evidence(run=run, series=tuple(series), info=RunInfo(metric_names=tuple(curve["metrics"])))
+@pytest.fixture(scope="module")
+def public_runs():
+    """The script that scores them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(ROOT / "benchmarks")
+        return importlib.import_module("public_runs")
 
 
 @pytest.fixture(scope="module")
-def judged():
-    """(label row, report) for every curve."""
-    with (CURVES / "labels.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    return [
-        (row, diagnose(evidence_of(json.loads((CURVES / "curves" / f"{row['id']}.json").read_text())), Config()))
-        for row in rows
-    ]
+def judged(public_runs):
+    """Every curve with its report."""
+    return public_runs.judged(CURVES)
 
 
 @pytest.fixture(scope="module")
-def sure(judged):
-    """Those with a high-confidence label, one of each group of the same run."""
-    seen = set()
-    kept = []
-    for row, report in judged:
-        group = row["same_run_group"]
-        if row["confidence"] == "high" and (not group or group not in seen):
-            seen.add(group)
-            kept.append((row["label"], report))
-    return kept
+def sure(public_runs, judged):
+    """Those with a label that the expert is sure of."""
+    return public_runs.sure(judged)
+
+
+def share(runs, *, flagged):
+    assert runs
+    return sum(one.flagged is flagged for one in runs) / len(runs)
 
 
 def test_nothing_breaks(judged):
     assert len(judged) == 203
-    assert sum(bool(report.errors) for _, report in judged) == 0
-    assert {report.verdict for _, report in judged} <= {Verdict.PASS, Verdict.WARN, Verdict.FAIL, Verdict.SKIP}
-    for _, report in judged:
-        json.dumps(report.to_json(), allow_nan=False)
+    assert sum(bool(one.report.errors) for one in judged) == 0
+    assert {one.report.verdict for one in judged} <= {Verdict.PASS, Verdict.WARN, Verdict.FAIL, Verdict.SKIP}
+    for one in judged:
+        json.dumps(one.report.to_json(), allow_nan=False)
 
 
 def test_healthy_runs_pass(sure):
-    verdicts = Counter(report.verdict for label, report in sure if label == "healthy")
-    assert verdicts.total() >= 50
-    assert verdicts[Verdict.PASS] >= 0.9 * verdicts.total()
+    healthy = [one for one in sure if one.row["label"] == "healthy"]
+    assert len(healthy) >= 50
+    assert share(healthy, flagged=False) >= 0.95
 
 
-def test_sick_runs_are_flagged(sure):
-    flagged = [report.verdict in FLAGGED for label, report in sure if label in SICK]
-    assert len(flagged) >= 15
-    assert sum(flagged) >= 0.7 * len(flagged)
+def test_sick_runs_are_flagged(public_runs, sure):
+    bad = [one for one in sure if one.row["label"] in public_runs.CLASSES]
+    assert share(bad, flagged=True) >= 0.9
+    for name in {public_runs.CLASSES[one.row["label"]] for one in bad}:
+        assert share([one for one in bad if public_runs.CLASSES[one.row["label"]] == name], flagged=True) >= 0.75, name

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -115,7 +116,7 @@ class Series:
         by_step = arrival[np.argsort(self.steps[arrival], kind="stable")]
         sorted_steps = self.steps[by_step]
         newest = by_step[np.append(sorted_steps[1:] != sorted_steps[:-1], True)] if len(by_step) else by_step
-        return self._taken(newest)
+        return self.at(newest)
 
     def clean(self) -> Series:
         """Sorted by step; of a repeated step the newest value stays (by time where there are times, else by order).
@@ -127,9 +128,10 @@ class Series:
     def finite(self) -> Series:
         """The cleaned series without its NaN and infinite values."""
         clean = self.clean()
-        return clean._taken(np.flatnonzero(np.isfinite(clean.values)))  # noqa: SLF001  another series of this class
+        return clean.at(np.flatnonzero(np.isfinite(clean.values)))
 
-    def _taken(self, indices: IntArray) -> Series:
+    def at(self, indices: IntArray) -> Series:
+        """The points at these indices, in their order."""
         return replace(
             self,
             steps=self.steps[indices],
@@ -155,9 +157,18 @@ class MomentStats:
     nonfinite: int
 
 
+def label_of(key: int | str, name: str | None) -> str:
+    """What a parameter is called: its name, or its id where there is none."""
+    return name if name is not None else f"#{key}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class TensorState:
-    """What an optimizer keeps for one parameter. ``step`` is None where it keeps none; likewise the moments."""
+    """What an optimizer keeps for one parameter. ``step`` is None where it keeps none; likewise the moments.
+
+    ``moment_ratio``: the mean of the squared first moment over the second, over the values whose second moment is above
+    0; None where there are none. ``group``: the index of the parameter group that lists it.
+    """
 
     id: int | str
     shape: tuple[int, ...]
@@ -165,18 +176,17 @@ class TensorState:
     step: float | None = None
     first_moment: MomentStats | None = None
     second_moment: MomentStats | None = None
+    moment_ratio: float | None = None
+    group: int | None = None
 
     @property
     def numel(self) -> int:
-        product = 1
-        for size in self.shape:
-            product *= size
-        return product
+        return prod(self.shape)
 
     @property
     def label(self) -> str:
         """The parameter's name, or its id where the checkpoint has no names."""
-        return self.name if self.name is not None else f"#{self.id}"
+        return label_of(self.id, self.name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,7 +195,7 @@ class OptimizerState:
 
     ``global_step`` comes from the file or from the trainer state beside it, else None. ``extras`` are the plain
     top-level values of the file (epoch, best_val_loss, ...). ``stubs`` are the names of objects in the file that were
-    not rebuilt.
+    not rebuilt. ``stateless`` are the labels of the parameters that a group lists and for which nothing is kept.
     """
 
     source: str
@@ -194,6 +204,7 @@ class OptimizerState:
     global_step: int | None = None
     extras: Mapping[str, Any] = field(default_factory=dict)
     stubs: tuple[str, ...] = ()
+    stateless: tuple[str, ...] = ()
 
     @property
     def steps(self) -> int | None:
@@ -209,11 +220,20 @@ class OptimizerState:
 
 @dataclass(frozen=True, kw_only=True)
 class TensorHeader:
-    """One tensor of a weights file: name, shape and dtype as the file's header has them."""
+    """One tensor of a weights file: name, shape and dtype as the file's header has them.
+
+    ``rms``: the root mean square of its values, or of a million of them spread over a large tensor; None where it holds
+    no floating-point values that are read.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
+    rms: float | None = None
+
+    @property
+    def numel(self) -> int:
+        return prod(self.shape)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -393,6 +413,12 @@ class Evidence:
         from_zero = values.min() == 0.0 and bool((values == np.floor(values)).all())
         return float(values.max()) + from_zero
 
+    @cached_property
+    def classes(self) -> int | None:
+        """The number of classes or the size of the vocabulary that the loss chooses from, where a param tells it."""
+        known = _positive(self.info.params, _CLASSES)
+        return int(known) if known is not None and 2 <= known < 10**8 and known == int(known) else None
+
     def amount(self, role: str) -> int:
         """How much evidence there is for a role, in the unit a ``Need`` counts in; 0 when there is none."""
         measure = _AMOUNTS.get(role)
@@ -403,6 +429,7 @@ class Evidence:
 
 
 _PLANNED_STEPS = ("max_steps", "total_steps", "num_training_steps", "max_iters", "planned_steps")
+_CLASSES = ("num_classes", "n_classes", "num_labels", "vocab_size", "classes")
 _PLANNED_EPOCHS = ("num_train_epochs", "max_epochs", "num_epochs", "epochs")
 
 

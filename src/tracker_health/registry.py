@@ -6,30 +6,66 @@ from functools import cache
 
 from tracker_health.plugins import Plugins, load_plugins
 from tracker_health.probe import Probe
+from tracker_health.probes.chance_level import ChanceLevel
 from tracker_health.probes.diverged import Diverged
+from tracker_health.probes.exploding_gradient import ExplodingGradient
 from tracker_health.probes.gradient_ghost import GradientGhost
+from tracker_health.probes.gradient_spike import GradientSpike
+from tracker_health.probes.initial_loss import InitialLoss
+from tracker_health.probes.loss_scale import LossScale
+from tracker_health.probes.loss_spike import LossSpike
 from tracker_health.probes.masked_nan import MaskedNan
+from tracker_health.probes.missing_from_optimizer import MissingFromOptimizer
 from tracker_health.probes.no_gradient import NoGradient
 from tracker_health.probes.no_progress import NoProgress
+from tracker_health.probes.nonfinite_gradient import NonfiniteGradient
 from tracker_health.probes.nonfinite_loss import NonfiniteLoss
 from tracker_health.probes.nonfinite_moments import NonfiniteMoments
+from tracker_health.probes.overfit import Overfit
+from tracker_health.probes.schedule import Schedule
+from tracker_health.probes.stale_gradient import StaleGradient
+from tracker_health.probes.still_descending import StillDescending
 from tracker_health.probes.too_few_steps import TooFewSteps
 from tracker_health.probes.training_drift import TrainingDrift
 from tracker_health.probes.truncated import Truncated
+from tracker_health.probes.unscaled_inputs import UnscaledInputs
+from tracker_health.probes.unstable_loss import UnstableLoss
+from tracker_health.probes.update_too_large import UpdateTooLarge
+from tracker_health.probes.update_too_small import UpdateTooSmall
+from tracker_health.probes.validation_flat import ValidationFlat
+from tracker_health.probes.weight_scale import WeightScale
 
-RULES_VERSION = 1
+RULES_VERSION = 2
 """Raised whenever a rule may judge the same evidence differently, so that annotated runs are judged again."""
 
 BUILT_IN: tuple[type[Probe], ...] = (
     NonfiniteLoss,
     MaskedNan,
+    LossSpike,
     Diverged,
     NoProgress,
+    ChanceLevel,
+    StillDescending,
+    UnstableLoss,
+    InitialLoss,
     TrainingDrift,
+    Overfit,
+    ValidationFlat,
+    NonfiniteGradient,
+    GradientSpike,
+    ExplodingGradient,
     TooFewSteps,
     NonfiniteMoments,
     NoGradient,
+    MissingFromOptimizer,
+    StaleGradient,
+    UpdateTooSmall,
+    UpdateTooLarge,
+    UnscaledInputs,
+    WeightScale,
     GradientGhost,
+    Schedule,
+    LossScale,
     Truncated,
 )
 

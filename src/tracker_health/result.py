@@ -180,9 +180,9 @@ class Report:
 
     @property
     def findings(self) -> tuple[ProbeResult, ...]:
-        """The voting results that are not pass, worst first."""
+        """The voting results that are not pass, worst first; of equally bad ones in the order of the rules."""
         found = [result for result in self.results if result.votes and result.verdict is not Verdict.PASS]
-        return tuple(sorted(found, key=lambda result: (-result.verdict.rank, result.code)))
+        return tuple(sorted(found, key=lambda result: -result.verdict.rank))
 
     def to_json(self) -> dict[str, Any]:
         """The report as a schema 1 document of strict JSON values."""

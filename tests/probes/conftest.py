@@ -1,6 +1,8 @@
 """Histories made by seeded numpy, and the one way in which these tests ask a rule for its verdict."""
 
+import itertools
 import json
+import math
 import re
 from types import SimpleNamespace
 
@@ -17,7 +19,9 @@ from tracker_health.evidence import (
     RunRef,
     Series,
     StepUnit,
+    TensorHeader,
     TensorState,
+    Weights,
 )
 from tracker_health.registry import probe_classes
 from tracker_health.result import ProbeResult, Report
@@ -55,22 +59,33 @@ def make_moment(value=1e-6, *, count=16, zeros=None, nonfinite=0):
     )
 
 
-def make_tensor(key, second=1e-6, *, name=None, shape=(4, 4), step=1000.0, zeros=None, nonfinite=0, first=None):
+def make_tensor(key, second=1e-6, *, name=None, shape=(4, 4), step=1000.0, zeros=None, nonfinite=0, first=None, **more):
     """One parameter of an Adam state. ``second``: the second moment's mean, or None for an optimizer without one."""
     count = int(np.prod(shape)) if shape else 1
     moment = None if second is None else make_moment(second, count=count, zeros=zeros, nonfinite=nonfinite)
-    return TensorState(id=key, name=name, shape=shape, step=step, first_moment=first, second_moment=moment)
+    return TensorState(id=key, name=name, shape=shape, step=step, first_moment=first, second_moment=moment, **more)
 
 
 def make_state(*tensors, global_step=1000, **more):
     return OptimizerState(source="training_state.pt", tensors=tensors, global_step=global_step, **more)
 
 
+def make_weights(shapes, dtype="F32"):
+    """A weights file's header, from a mapping of names to shapes."""
+    headers = tuple(TensorHeader(name=name, shape=shape, dtype=dtype) for name, shape in shapes.items())
+    return Weights(source="model.safetensors", tensors=headers)
+
+
 @pytest.fixture(scope="session")
 def make():
-    """Builders: ``series``, ``evidence``, ``moment``, ``tensor``, ``state``."""
+    """Builders: ``series``, ``evidence``, ``moment``, ``tensor``, ``state``, ``weights``."""
     return SimpleNamespace(
-        series=make_series, evidence=make_evidence, moment=make_moment, tensor=make_tensor, state=make_state
+        series=make_series,
+        evidence=make_evidence,
+        moment=make_moment,
+        tensor=make_tensor,
+        state=make_state,
+        weights=make_weights,
     )
 
 
@@ -116,6 +131,108 @@ def judge():
         )
 
     return one
+
+
+# The shared statistics once more, in plain Python, with the definition written out.
+
+
+def median(values):
+    ordered, half = sorted(values), len(values) // 2
+    return ordered[half] if len(values) % 2 else (ordered[half - 1] + ordered[half]) / 2
+
+
+def noise_of(values):
+    steps = [abs(b - a) for a, b in itertools.pairwise(values)]
+    return 1.4826 * median(steps) / math.sqrt(2) if steps else 0.0
+
+
+def blocks_of(values, size):
+    """Lists of ``size`` values, cut from the end; what is left over at the start belongs to the first."""
+    blocks, rest = [], list(values)
+    while len(rest) >= 2 * size:
+        blocks.insert(0, rest[-size:])
+        rest = rest[:-size]
+    return [rest, *blocks]
+
+
+def parts_of(values, count):
+    """As even as can be, the longer ones first."""
+    parts, rest = [], list(values)
+    for left in range(count, 0, -1):
+        size = -(-len(rest) // left)
+        parts.append(rest[:size])
+        rest = rest[size:]
+    return parts
+
+
+def start_of(values, size, noise):
+    head = median(values[:size])
+    return values[0] if head - values[0] > 4.0 * noise else head
+
+
+def median_error_of(noise, size):
+    return 1.2533 * noise / math.sqrt(size)
+
+
+def trend_of(values):
+    n = len(values)
+    score = sum((b > a) - (b < a) for i, a in enumerate(values) for b in values[i + 1 :])
+    return (score - (score > 0) + (score < 0)) / math.sqrt(n * (n - 1) * (2 * n + 5) / 18) if n > 2 else 0.0
+
+
+def quantile(values, share):
+    ordered, place = sorted(values), share * (len(values) - 1)
+    low = min(math.floor(place), len(values) - 2)
+    return ordered[low] + (ordered[low + 1] - ordered[low]) * (place - low)
+
+
+def jumps_of(values, window=128):
+    """Per value: how far it lies above the median of those before it, and that over their deviation; in two passes."""
+
+    def once(history):
+        stride, found = 8 if len(values) <= 32768 else 64, []
+        for at in range(0, len(values), stride):
+            earlier = history[max(0, at - window) : at]
+            if not earlier:
+                found += [(0.0, 0.0)] * len(values[:stride])
+                continue
+            centre = median(earlier)
+            spread = 1.4826 * median([abs(one - centre) for one in earlier])
+            for value in values[at : at + stride]:
+                above = value - centre
+                found.append((above, above / spread if spread else math.copysign(math.inf, above) if above else 0.0))
+        return found
+
+    tamed = [value - above if score > 8 else value for value, (above, score) in zip(values, once(values), strict=True)]
+    return once(tamed)
+
+
+@pytest.fixture(scope="session")
+def plain():
+    """The statistics of ``_stats.py`` and numpy's quantile, made of loops over lists."""
+    return SimpleNamespace(
+        median=median,
+        noise=noise_of,
+        blocks=blocks_of,
+        parts=parts_of,
+        start=start_of,
+        median_error=median_error_of,
+        trend=trend_of,
+        quantile=quantile,
+        jumps=jumps_of,
+    )
+
+
+@pytest.fixture(scope="session")
+def bump():
+    """``bump(losses, at, length, height)``: a copy that is higher for a while."""
+
+    def raised(losses, at, length, height):
+        losses = np.array(losses, dtype=float)
+        losses[at : at + length] += height
+        return losses
+
+    return raised
 
 
 # Curves. All take a seed; n is the number of logged points.

@@ -33,12 +33,15 @@ def naive(losses):
     early = max(noise, noise_of(losses[: max(20, 2 * size)]))
     if len(blocks) >= 10:
         noise = max(noise, noise_of(blocks))
+    low, end, high = min(blocks), blocks[-1], max(blocks)
+    if n < 40:
+        low = min(low, *(median(losses[at : at + size]) for at in range(n - size + 1)))
+        noise = min(noise, noise_of(losses[n // 2 :]))
     head = median(losses[:size])
     start = losses[0] if head - losses[0] > 4 * early else head
-    low, end, high = min(blocks), blocks[-1], max(blocks)
     descent = max(start - low, 0.2 * abs(low))
     rise = end - low - max(0.15 * descent, 4 * noise, 0)
-    climb = high - start - max(0.5 * abs(start), 4 * noise, 0)
+    climb = high - start - max((0.5 if start == head else 2.0) * abs(start), 4 * noise, 0)
     return {"start": start, "best": low, "end": end, "peak": high, "noise": noise}, rise, climb
 
 
@@ -123,6 +126,22 @@ def test_exact_boundary_of_the_rise(end, verdict, make, judge):
 def test_exact_boundary_of_the_climb(peak, verdict, make, judge):
     losses = levels(4.0, peak, *[1.0] * 18)
     assert judge(CODE, make.evidence(losses)).verdict == verdict
+
+
+@pytest.mark.parametrize(("peak", "verdict"), [(3.0, "pass"), (2.99, "pass"), (3.01, "fail")])
+def test_against_one_lucky_first_batch_the_climb_has_to_be_a_large_one(peak, verdict, make, judge):
+    """The very first value, 1, lies clearly below the first level, 1.5; the climb from it counts from twice it on."""
+    losses = levels(1.5, peak, *[1.0] * 18)
+    losses[0] = 1.0
+    result = judge(CODE, make.evidence(losses))
+    assert (result.verdict, result.measured["start"]) == (verdict, 1.0)
+
+
+def test_a_short_log_whose_blocks_lie_across_its_minimum(make, judge):
+    """Sixteen points, blocks of four: the lowest four points are halves of two blocks."""
+    losses = [5.0, 4.5, 4.0, 3.6, 3.3, 3.0, 1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0]
+    result = judge(CODE, make.evidence(losses))
+    assert (result.verdict, result.confidence, result.measured["best"]) == ("warn", "low", 1.0)
 
 
 @pytest.mark.parametrize("n", [8, 12, 19, 20, 60])

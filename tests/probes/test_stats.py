@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tracker_health.probes._stats import (
     block_medians,
+    jumps,
     local_noise,
     longest_run,
     mann_kendall,
@@ -103,3 +104,51 @@ def test_longest_run(mask):
         if length > best[1]:
             best = (start, length)
     assert longest_run(np.array(mask, dtype=bool)) == best
+
+
+def assert_jumps_as_plain(values, plain, window):
+    with np.errstate(all="ignore"):  # as rules are judged: a value over a deviation of 0 is infinity
+        above, scores = jumps(np.array(values), window)
+    expected = plain.jumps(values, window)
+    assert above.tolist() == close([one for one, _ in expected])
+    assert scores.tolist() == pytest.approx([score for _, score in expected], rel=1e-6, abs=1e-9)
+
+
+@given(values=st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=150), window=st.integers(8, 60))
+def test_jumps(values, window, plain):
+    assert_jumps_as_plain(values, plain, window)
+
+
+@given(values=st.lists(st.sampled_from([0.0, 1.0, 2.0, 50.0]), min_size=1, max_size=150))
+def test_jumps_among_ties(values, plain):
+    """A window without spread: what differs from it lies infinitely many deviations away, what does not 0."""
+    assert_jumps_as_plain(values, plain, 128)
+
+
+@pytest.mark.parametrize("n", [9, 300, 2**15, 2**15 + 1, 34_000])
+def test_jumps_in_long_histories(n, plain):
+    """The windows are renewed less often there."""
+    rng = np.random.default_rng(n)
+    values = 2.0 + 0.1 * rng.standard_normal(n)
+    values[rng.integers(0, n, n // 100)] += 3.0
+    assert_jumps_as_plain(values.tolist(), plain, 128)
+
+
+def test_a_jump_is_seen_by_earlier_values_only():
+    values = np.ones(200) + 0.01 * np.random.default_rng(0).standard_normal(200)
+    values[120:] += 5.0
+    above, scores = jumps(values)
+    again, same = jumps(values[:121])
+    assert (above[120], scores[120]) == (again[120], same[120])
+    assert scores[120] > 100
+    assert above[120] == pytest.approx(5.0, abs=0.1)
+
+
+def test_one_jump_does_not_hide_the_next():
+    """Half of the window is spikes, but for their being kept out of it."""
+    values = np.ones(300) + 0.01 * np.random.default_rng(0).standard_normal(300)
+    places = np.arange(60, 300, 3)
+    values[places] += 5.0
+    above, scores = jumps(values)
+    assert above[places] == pytest.approx(5.0, abs=0.2)
+    assert scores[places].min() > 100

@@ -71,3 +71,44 @@ def longest_run(mask: npt.NDArray[np.bool_]) -> tuple[int, int]:
     lengths = edges[1::2] - edges[::2]
     longest = int(np.argmax(lengths))
     return int(edges[2 * longest]), int(lengths[longest])
+
+
+_WINDOW = 128
+
+
+def jumps(values: FloatArray, window: int = _WINDOW) -> tuple[FloatArray, FloatArray]:
+    """How far each value lies above what came before it, and the same in standard deviations (0 for the first few).
+
+    A causal Hampel filter: the median of up to ``window`` earlier values and their median absolute deviation, renewed
+    every eight values (every 64 in long histories). What lies more than eight deviations out is replaced by its level
+    in the windows of a second pass, so that one spike does not hide the next. Linear in the number of values.
+    """
+    above, scores = _hampel(values, values, window)
+    tamed = np.where(scores > 8.0, values - above, values)
+    return _hampel(values, tamed, window)
+
+
+def _hampel(values: FloatArray, history: FloatArray, window: int) -> tuple[FloatArray, FloatArray]:
+    n = len(values)
+    above, scores = np.zeros(n), np.zeros(n)
+    stride = 8 if n <= 1 << 15 else 64
+    starts = np.arange(stride, n, stride)
+    if not len(starts):
+        return above, scores
+    # Before the first full window there are fewer earlier values: NaN stands for those that are not there.
+    padded = np.concatenate([np.full(window, np.nan), history])
+    for chunk in np.array_split(starts, max(1, len(starts) // 4096)):
+        windows = np.lib.stride_tricks.sliding_window_view(padded, window)[chunk]
+        centre, spread = _centre_and_spread(windows, full=bool(chunk[0] >= window))
+        at = (chunk[:, None] + np.arange(stride)).ravel()
+        inside = at < n
+        at = at[inside]
+        above[at] = values[at] - np.repeat(centre, stride)[inside]
+        scores[at] = above[at] / np.repeat(spread, stride)[inside]
+    return above, np.nan_to_num(scores, nan=0.0, posinf=np.inf, neginf=-np.inf)
+
+
+def _centre_and_spread(windows: FloatArray, *, full: bool) -> tuple[FloatArray, FloatArray]:
+    middle = np.median if full else np.nanmedian
+    centre = middle(windows, axis=1)
+    return centre, _MAD_TO_SIGMA * middle(np.abs(windows - centre[:, None]), axis=1)

@@ -15,6 +15,7 @@ from tracker_health.text import number
 from tracker_health.verdict import Verdict
 
 _SURE_POINTS = 20
+_FEW_POINTS = 40
 _LEVELS_TO_JUDGE_WANDER = 10
 
 
@@ -36,7 +37,7 @@ class Diverged(Probe):
         of the lowest level, so that a flat curve's wander is none. Also when some level exceeds the start by more
         than `climb_share` of the start
         *and* by `sigmas` times the noise; the start is the first level, or the very first value where that is clearly
-        lower.
+        lower, in which case the climb must be twice the start.
 
     Known limits:
         Needs 8 points; below 20 it is unsure (a warning). A learning-rate restart in the last blocks looks like a
@@ -91,12 +92,18 @@ class Diverged(Probe):
             noise = max(noise, local_noise(levels))
         best = int(np.argmin(levels))
         low, end = float(levels[best]), float(levels[-1])
+        if n < _FEW_POINTS:
+            # Blocks of a short log may lie across its minimum: the level is looked for at every place.
+            low = min(low, float(np.median(np.lib.stride_tricks.sliding_window_view(loss.values, size), axis=1).min()))
+            noise = min(noise, local_noise(loss.values[n // 2 :]))
         start = start_level(loss.values, size, early_noise)
         high = float(levels.max())
         descent = max(start - low, 0.2 * abs(low))
         rise, climb = end - low, high - start
         rose = rise > max(self.rise_share * descent, self.sigmas * noise) and rise > 0
-        climbed = climb > max(self.climb_share * abs(start), self.sigmas * noise) and climb > 0
+        # One lucky first batch is no level: against it alone, the climb has to be a large one.
+        share = self.climb_share if start == float(np.median(loss.values[:size])) else max(2.0, self.climb_share)
+        climbed = climb > max(share * abs(start), self.sigmas * noise) and climb > 0
         measured = {
             "start": start, "best": low, "end": end, "peak": high, "noise": noise, "points": n,
             "rise_share": rise / descent if descent else 0.0,

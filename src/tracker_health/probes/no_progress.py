@@ -7,7 +7,7 @@ from typing import Annotated
 
 import numpy as np
 
-from tracker_health.evidence import Evidence, Need, Part, Series
+from tracker_health.evidence import Evidence, FloatArray, Need, Part, Series
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._stats import block_medians, local_noise, mann_kendall, median_error, start_level
 from tracker_health.result import Finding
@@ -18,6 +18,10 @@ _LOSSES = ("train_loss", "val_loss")
 _BLOCKS = 10
 _SURE_POINTS = 20
 _SIGNIFICANT = 3.0
+_LARGE = 0.3
+_TREND_BLOCKS = 60
+_LEANING = 1.0
+_FEW_EVALUATIONS = 3
 _BASE_MODEL_PARAMS = (
     "base_model",
     "base_model_name_or_path",
@@ -44,8 +48,10 @@ class NoProgress(Probe):
         The start is the median of the first points, the best level the lowest median of ten blocks. The descent must
         be at least `min_descent` of the start (`min_descent_fine_tuning` where a base model or adapter shows that
         training did not begin from scratch) *and* significant: three standard errors from the first points or from
-        the first block, or a falling Mann-Kendall trend. A smaller descent that the trend confirms is a warning, and
-        so is any miss when fine-tuning; else it fails.
+        the first block, or a falling Mann-Kendall trend, or a descent by 30 % whose last quarter lies below the first
+        value for value. A smaller descent that the trend confirms is a warning, and so is any miss when fine-tuning;
+        else it fails. Where the noise could hide the descent that is asked for, a last third below the first by one
+        standard error, or a falling validation loss, is enough to pass, with low confidence.
 
     Known limits:
         Needs 8 points, and is unsure (a warning) below 20, where the noise would hide a descent of that size, and for
@@ -96,6 +102,9 @@ class NoProgress(Probe):
             message = f"the loss came down {fall} in {n} points"
             return Finding(verdict=Verdict.PASS, message=message, measured=descent.measured())
         blurred = descent.could_hide(needed)
+        if blurred and (descent.leaning > _LEANING or _validation_came_down(evidence, needed)):
+            message = f"the loss seems to come down, though {n} points are too few to be sure through its noise"
+            return Finding(verdict=Verdict.PASS, message=message, measured=descent.measured(), confidence="low")
         resumed = bool(loss.steps[0] > 0.2 * loss.steps[-1] > 0)
         slowly = descent.significant and descent.trend < -_SIGNIFICANT
         levels = f"it starts at {number(descent.start)} and its best level is {number(descent.best)}"
@@ -112,13 +121,17 @@ class NoProgress(Probe):
 
 @dataclass(frozen=True, kw_only=True)
 class _Descent:
-    """Start and best level, the standard error of their difference, whether it is significant, and the trend (z)."""
+    """Start and best level, the standard error of their difference, whether it is significant, and the trend (z).
+
+    ``leaning``: how far the mean of the last third lies below that of the first, in its standard errors.
+    """
 
     start: float
     best: float
     error: float
     significant: bool
     trend: float
+    leaning: float
     points: int
     noise: float
 
@@ -162,9 +175,38 @@ def _descent(loss: Series) -> _Descent:
     error = float(np.hypot(median_error(noise, head), best_error))
     block_error = float(np.hypot(median_error(noise, size), best_error))
     falls = (start - best, error), (float(levels[0]) - best, block_error)
-    trend = mann_kendall(levels)
-    significant = trend < -_SIGNIFICANT or any(fall > max(0.0, _SIGNIFICANT * its_error) for fall, its_error in falls)
-    return _Descent(start=start, best=best, error=error, significant=significant, trend=trend, points=n, noise=noise)
+    trend = mann_kendall(block_medians(values, max(1, n // _TREND_BLOCKS)))
+    separate = start - best > _LARGE * max(abs(start), abs(best)) and _comes_apart(values)
+    clear = any(fall > max(0.0, _SIGNIFICANT * its_error) for fall, its_error in falls)
+    significant = separate or clear or trend < -_SIGNIFICANT
+    return _Descent(
+        start=start, best=best, error=error, significant=significant, trend=trend, leaning=_leaning(values, noise),
+        points=n, noise=noise,
+    )  # fmt: skip
+
+
+def _leaning(values: FloatArray, noise: float) -> float:
+    third = max(1, len(values) // 3)
+    fall = float(values[:third].mean() - values[-third:].mean())
+    error = noise * float(np.sqrt(2.0 / third))
+    return fall / error if error > 0 else 0.0
+
+
+def _validation_came_down(evidence: Evidence, needed: float) -> bool:
+    """Whether the validation loss, which has no minibatch noise, shows what the training loss hides."""
+    held_out = evidence.find("val_loss")
+    if held_out is None or len(held_out.finite()) < _FEW_EVALUATIONS:
+        return False
+    values = held_out.finite().values
+    return bool(values[0] - values[-2:].mean() >= needed * abs(values[0]) and mann_kendall(values[:200]) < -1.0)
+
+
+def _comes_apart(values: FloatArray) -> bool:
+    """Whether the last quarter lies below the first, value for value. In a short steep descent the differences between
+    neighbours are no noise, and would hide it.
+    """
+    quarter = max(2, len(values) // 4)
+    return float(values[-quarter:].max()) < float(values[:quarter].min())
 
 
 def _is_fine_tuning(evidence: Evidence) -> bool:

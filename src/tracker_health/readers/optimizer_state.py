@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tracker_health.errors import ReadError
-from tracker_health.evidence import MomentStats, OptimizerState, TensorState
+from tracker_health.evidence import MomentStats, OptimizerState, TensorState, label_of
 from tracker_health.readers.torch_zip import TensorRef, TorchArchive, UnreadTensor
 from tracker_health.text import printable
 
@@ -67,9 +68,9 @@ def read_optimizer_state(path: Path, source: str) -> OptimizerState:
         state, groups = found[0]["state"], found[0]["param_groups"]
         if len(state) > MAX_PARAMETERS:
             raise ReadError(f"it holds {len(state)} parameters' state, more than the {MAX_PARAMETERS} that are read")
-        names = _names(groups)
+        names, places = _names(groups), _places(groups)
         tensors = tuple(
-            _tensor_state(archive, _identity(key), entry, names.get(key))
+            replace(_tensor_state(archive, _identity(key), entry, names.get(key)), group=places.get(key))
             for key, entry in state.items()
             if isinstance(entry, Mapping)
         )
@@ -81,6 +82,7 @@ def read_optimizer_state(path: Path, source: str) -> OptimizerState:
             global_step=_global_step(extras),
             extras=extras,
             stubs=archive.stubs,
+            stateless=tuple(label_of(_identity(key), names.get(key)) for key in places if not state.get(key)),
         )
 
 
@@ -118,23 +120,42 @@ def _names(groups: list[Any]) -> dict[Any, str]:
     return names
 
 
+def _places(groups: list[Any]) -> dict[Any, int]:
+    """The index of the group that lists each parameter."""
+    places: dict[Any, int] = {}
+    for index, group in enumerate(groups):
+        ids = group.get("params") if isinstance(group, Mapping) else None
+        if isinstance(ids, list):
+            places.update({key: index for key in ids[:MAX_PARAMETERS] if isinstance(key, (int, str))})
+    return places
+
+
 def _identity(key: Any) -> int | str:
     return key if isinstance(key, int) and abs(key) < 2**63 else printable(key, 200)
 
 
 def _tensor_state(archive: TorchArchive, key: int | str, entry: Mapping[str, Any], name: str | None) -> TensorState:
-    first, second = entry.get("exp_avg"), entry.get("exp_avg_sq")
     try:
+        first, second, ratio = _moments(archive, entry.get("exp_avg"), entry.get("exp_avg_sq"))
         return TensorState(
             id=key,
             name=key if name is None and isinstance(key, str) else name,
             shape=_shape(entry),
             step=_step(archive, entry.get("step")),
-            first_moment=_stats(archive, first),
-            second_moment=_stats(archive, second),
+            first_moment=first,
+            second_moment=second,
+            moment_ratio=ratio,
         )
     except ReadError as error:
         raise ReadError(f"the state of parameter {printable(name or key, 80)}: {error.message}", error.hint) from error
+
+
+def _moments(
+    archive: TorchArchive, first: Any, second: Any
+) -> tuple[MomentStats | None, MomentStats | None, float | None]:
+    if isinstance(first, TensorRef) and isinstance(second, TensorRef):
+        return archive.moment_stats(first, second)
+    return _stats(archive, first), _stats(archive, second), None
 
 
 def _stats(archive: TorchArchive, value: Any) -> MomentStats | None:

@@ -10,6 +10,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from io import FileIO
+from math import prod
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -20,12 +21,17 @@ from tracker_health.errors import ReadError
 from tracker_health.evidence import FloatArray, MomentStats
 from tracker_health.readers.regular_file import open_regular
 from tracker_health.readers.safe_pickle import MAX_BYTES, Global, Opaque, SafePickle
+from tracker_health.readers.stored_values import convert, item_size
 from tracker_health.text import printable
 
 MAX_ENTRIES = 200_000
 MAX_DIRECTORY_BYTES = 32 * 2**20
 MAX_DIMENSIONS = 16
 _BLOCK_VALUES = 1 << 16
+# The largest m * m / v of any gradients, (1 - b1)**2 / (1 - b2) / (1 - b1**2 / b2) by Cauchy and Schwarz, is 52.9 for
+# the usual b1 = 0.9 and b2 = 0.999, and less for a smaller b2. With a smaller b1, which is
+# rare, it is larger, and the ratio may go unread.
+_MOST_OF_ADAM = 60.0
 
 _STORAGE_TYPES = {
     "DoubleStorage": "f8", "FloatStorage": "f4", "HalfStorage": "f2", "BFloat16Storage": "bf16",
@@ -77,16 +83,55 @@ class TensorRef:
 
     @property
     def numel(self) -> int:
-        product = 1
-        for size in self.shape:
-            product *= size
-        return product
+        return prod(self.shape)
 
 
 class UnreadTensor(Opaque):
     """Stands where the file has a tensor whose values cannot be read."""
 
     __slots__ = ()
+
+
+class _Buffer:
+    """Room for one block of values: as stored, and as float64."""
+
+    def __init__(self) -> None:
+        self.raw = bytearray(_BLOCK_VALUES * 8)
+        self.values = np.empty(_BLOCK_VALUES, dtype=np.float64)
+
+
+class _Tally:
+    """The statistics of a tensor, block by block."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._total, self._squares, self._zeros, self._nonfinite = 0.0, 0.0, 0, 0
+        self._minimum, self._maximum = np.inf, -np.inf
+
+    def add(self, values: FloatArray) -> float:
+        """Count a block in; its lowest value."""
+        self._total += float(values.sum())
+        self._squares += float(values.dot(values))
+        low, high = float(values.min()), float(values.max())
+        # A NaN makes min and max NaN, so two finite ones vouch for the whole block.
+        if not (np.isfinite(low) and np.isfinite(high)):
+            self._nonfinite += int(np.count_nonzero(~np.isfinite(values)))
+        if not low > 0.0:
+            self._zeros += len(values) - int(np.count_nonzero(values))
+        self._minimum, self._maximum = float(np.minimum(self._minimum, low)), float(np.maximum(self._maximum, high))
+        return low
+
+    def result(self) -> MomentStats:
+        count, nothing = self._count, float("nan")
+        return MomentStats(
+            count=count,
+            mean=self._total / count if count else nothing,
+            rms=float(np.sqrt(self._squares / count)) if count else nothing,
+            minimum=self._minimum if count else nothing,
+            maximum=self._maximum if count else nothing,
+            zeros=self._zeros,
+            nonfinite=self._nonfinite,
+        )
 
 
 class TorchArchive:
@@ -111,8 +156,8 @@ class TorchArchive:
             self._file.close()
             raise
         self._unread = self._size
-        self._raw = bytearray(_BLOCK_VALUES * 8)
-        self._scratch = np.empty(_BLOCK_VALUES, dtype=np.float64)
+        self._buffers = (_Buffer(), _Buffer())
+        self._ratios = np.empty(_BLOCK_VALUES, dtype=np.float64)
 
     def __enter__(self) -> Self:
         return self
@@ -128,29 +173,44 @@ class TorchArchive:
         Raises:
             ReadError: its storage is missing, too short, or not covered densely.
         """
-        total, squares, zeros, nonfinite = 0.0, 0.0, 0, 0
-        minimum, maximum = np.inf, -np.inf
+        tally = _Tally(tensor.numel)
         with np.errstate(all="ignore"):
-            for values in self._blocks(tensor):
-                total += float(values.sum())
-                squares += float(values.dot(values))
-                low, high = float(values.min()), float(values.max())
-                # A NaN makes min and max NaN, so two finite ones vouch for the whole block.
-                if not (np.isfinite(low) and np.isfinite(high)):
-                    nonfinite += int(np.count_nonzero(~np.isfinite(values)))
-                if not low > 0.0:
-                    zeros += len(values) - int(np.count_nonzero(values))
-                minimum, maximum = float(np.minimum(minimum, low)), float(np.maximum(maximum, high))
-        count = tensor.numel
-        return MomentStats(
-            count=count,
-            mean=total / count if count else float("nan"),
-            rms=float(np.sqrt(squares / count)) if count else float("nan"),
-            minimum=minimum if count else float("nan"),
-            maximum=maximum if count else float("nan"),
-            zeros=zeros,
-            nonfinite=nonfinite,
-        )
+            for values in self._blocks(tensor, self._buffers[0]):
+                tally.add(values)
+        return tally.result()
+
+    def moment_stats(self, first: TensorRef, second: TensorRef) -> tuple[MomentStats, MomentStats, float | None]:
+        """Statistics of both moments of one parameter, and the mean of first squared over second, in one pass.
+
+        The mean is over the values whose second moment is above 0. None where there are none, where the two tensors are
+        laid out differently, or where more than a thousandth lie beyond what Adam can make of any gradients.
+
+        Raises:
+            ReadError: as for ``stats``.
+        """
+        if first.shape != second.shape or first.strides != second.strides:
+            return self.stats(first), self.stats(second), None
+        ones, twos = _Tally(first.numel), _Tally(second.numel)
+        total, counted, impossible = 0.0, 0, 0
+        pairs = zip(self._blocks(first, self._buffers[0]), self._blocks(second, self._buffers[1]), strict=True)
+        with np.errstate(all="ignore"):
+            for one, two in pairs:
+                ones.add(one)
+                lowest = twos.add(two)
+                ratios = self._ratios[: len(two)]
+                np.multiply(one, one, out=ratios)
+                if lowest > 0.0:
+                    ratios /= two
+                    counted += len(two)
+                else:
+                    positive = two > 0.0
+                    np.divide(ratios, two, out=ratios, where=positive)
+                    ratios[~positive] = 0.0
+                    counted += int(np.count_nonzero(positive))
+                total += float(ratios.sum())
+                impossible += int(np.count_nonzero(ratios > _MOST_OF_ADAM))
+        known = counted > 0 and impossible <= counted // 1000
+        return ones.result(), twos.result(), total / counted if known else None
 
     def scalar(self, tensor: TensorRef) -> float:
         """The value of a tensor of one element.
@@ -160,7 +220,7 @@ class TorchArchive:
         """
         if tensor.numel != 1:
             raise ReadError(f"a tensor of shape {list(tensor.shape)[:8]} stands where one number belongs")
-        for values in self._blocks(tensor):
+        for values in self._blocks(tensor, self._buffers[0]):
             return float(values[0])
         raise ReadError("a tensor has no values")
 
@@ -201,10 +261,10 @@ class TorchArchive:
             raise ReadError(f"its entry {name} is {length} bytes long, more than the {limit} that are read")
         return _read(self._file, start, length)
 
-    def _blocks(self, tensor: TensorRef) -> Iterator[FloatArray]:
+    def _blocks(self, tensor: TensorRef, buffer: _Buffer) -> Iterator[FloatArray]:
         """The values in stored order, as float64, in a buffer that the next block overwrites."""
         first = _first_of_dense(tensor)
-        itemsize = 2 if tensor.dtype == "bf16" else np.dtype(tensor.dtype).itemsize
+        itemsize = item_size(tensor.dtype)
         start, length = self._extent(f"data/{tensor.storage.key}")
         declared = tensor.storage.count * (itemsize if tensor.storage.dtype is not None else 1)
         if length != declared:
@@ -215,25 +275,17 @@ class TorchArchive:
         self._unread -= tensor.numel * itemsize
         if self._unread < 0:
             raise ReadError("its tensors lie upon each other: together they are larger than the file")
-        self._file.seek(start + first * itemsize)
-        left = tensor.numel
-        while left:
-            size = min(left, _BLOCK_VALUES)
-            view = memoryview(self._raw)[: size * itemsize]
-            if self._file.readinto(view) != len(view):
+        at, end = start + first * itemsize, start + (first + tensor.numel) * itemsize
+        while at < end:
+            size = min(end - at, _BLOCK_VALUES * itemsize)
+            view = memoryview(buffer.raw)[:size]
+            self._file.seek(at)  # another tensor may be read at the same time
+            if self._file.readinto(view) != size:
                 raise ReadError("it ends in the middle of a tensor")
-            values = self._scratch[:size]
-            _convert(view, tensor.dtype, self._order, values)
+            values = buffer.values[: size // itemsize]
+            convert(view, tensor.dtype, self._order, values)
             yield values
-            left -= size
-
-
-def _convert(raw: memoryview, dtype: str, order: str, values: FloatArray) -> None:
-    if dtype == "bf16":
-        upper = np.frombuffer(raw, dtype=f"{order}u2").astype(np.uint32) << 16
-        values[:] = upper.view(np.float32)
-    else:
-        values[:] = np.frombuffer(raw, dtype=f"{order}{dtype}")
+            at += size
 
 
 def _first_of_dense(tensor: TensorRef) -> int:

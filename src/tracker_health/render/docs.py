@@ -5,8 +5,10 @@ docstring and thresholds.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from textwrap import wrap
 
 from tracker_health.probe import Probe, explanation_of, thresholds_of
+from tracker_health.render.calibration import calibration
 
 
 def explain(probe: type[Probe]) -> str:
@@ -17,6 +19,9 @@ def explain(probe: type[Probe]) -> str:
         lines += ["", title, *(f"  {line}" if line else "" for line in text.splitlines())]
         if title == "How it decides":
             lines += _threshold_lines(probe)
+    measured = calibration(probe.code)
+    if measured:
+        lines += ["", "Calibration", *(f"  {line}" for sentence in measured for line in wrap(sentence, 110))]
     return "\n".join(lines) + "\n"
 
 
@@ -44,6 +49,9 @@ def page(probe: type[Probe]) -> str:
         lines += ["", f"## {title}", "", text]
         if title == "How it decides":
             lines += _threshold_table(probe)
+    measured = calibration(probe.code)
+    if measured:
+        lines += ["", "## Calibration", "", *measured]
     return "\n".join(lines) + "\n"
 
 

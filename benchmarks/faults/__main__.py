@@ -1,0 +1,58 @@
+"""python benchmarks/faults generate|score: how right the verdicts are, on runs whose truth is known."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+OUT = Path(__file__).parent / "out"
+
+
+@click.group()
+def main() -> None:
+    """Train runs with and without faults, and score verdicts on them."""
+
+
+@main.command()
+@click.option("--size", type=click.Choice(["small", "full"]), default="small", show_default=True)
+@click.option("--out", type=click.Path(path_type=Path), default=OUT, show_default=True)
+@click.option("--workers", type=int, help="Processes; by default one a core.")
+def generate(size: str, out: Path, workers: int | None) -> None:
+    """Train the runs that are not there yet. Stopped, it goes on where it was."""
+    from generate import generate as run
+
+    run(size, out, workers)
+
+
+@main.command()
+@click.option("--size", type=click.Choice(["small", "full"]), default="small", show_default=True)
+@click.option("--out", type=click.Path(path_type=Path), default=OUT, show_default=True)
+@click.option("--split", type=click.Choice(["tune", "validate"]), help="One of the two alone.")
+@click.option("--misses", is_flag=True, help="List every false alarm, miss and wrong name of ours.")
+@click.option("--tools", default="default,dlm,runmedic", show_default=True)
+@click.option("--write", is_flag=True, help="Put the scores into docs/accuracy.md and the rules' pages.")
+def score(size: str, out: Path, split: str | None, misses: bool, tools: str, write: bool) -> None:
+    """Print recall, symptoms named, and false alarms, with the checkpoint and without it."""
+    import report
+    from score import disagreements, table
+    from score import score as measure
+
+    scores = [measure(size, out, one, tools.split(",")) for one in ("tune", "validate") if split in (None, one)]
+    for one in scores:
+        faults = len({run.fault for run in one.sick})
+        print(
+            f"\n{one.split}: {len(one.healthy)} certified healthy runs, {len(one.sick)} sick ones of {faults} faults\n"
+        )
+        print("\n".join(table(one)))
+        if misses:
+            print("\n".join(disagreements(one)))
+    if write:
+        report.write(scores)
+
+
+if __name__ == "__main__":
+    main()

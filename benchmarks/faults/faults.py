@@ -1,0 +1,487 @@
+"""The faults: what goes wrong, where it is put in, and which symptoms name it rightly.
+
+A fault is ``structural`` when its trace is in the run's state or plan whatever the loss does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import torch
+from recipes import Recipe
+from tasks import Data, Task
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from train import Training
+
+STUCK = frozenset({"not_learning", "undertrained"})
+WILD = frozenset({"diverged", "spikes", "unstable", "exploding", "nonfinite", "not_learning", "update_size"})
+
+
+class Fault:
+    """No fault: every method leaves the training as it was. Subclasses change what they must."""
+
+    name: ClassVar[str] = "none"
+    symptoms: ClassVar[frozenset[str]] = frozenset()
+    structural: ClassVar[bool] = False
+    keeps_gradients: ClassVar[bool] = False
+
+    def suits(self, task: Task, recipe: Recipe) -> bool:
+        return True
+
+    def recipe(self, recipe: Recipe, task: Task, rng: np.random.Generator) -> Recipe:
+        return recipe
+
+    def data(self, data: Data, rng: np.random.Generator) -> Data:
+        return data
+
+    def evaluated(self, sound: Data, given: Data) -> Data:
+        """What the truth is measured on: the sound data, unless the model knows them in another unit."""
+        return sound
+
+    def model(self, model: nn.Module, rng: np.random.Generator) -> None:
+        pass
+
+    def parameters(self, named: dict[str, nn.Parameter]) -> dict[str, nn.Parameter]:
+        return named
+
+    def order(self, permutation: np.ndarray, data: Data) -> np.ndarray:
+        return permutation
+
+    def batch(self, x: Tensor, y: Tensor, training: Training) -> tuple[Tensor, Tensor]:
+        return x, y
+
+    def rate(self, rate: float, done: float) -> float:
+        return rate
+
+    def loss(self, loss: Tensor) -> Tensor:
+        return loss
+
+    def step(self, training: Training) -> dict[str, float]:
+        training.optimizer.step()
+        return {}
+
+    def after_step(self, training: Training) -> None:
+        pass
+
+    def logged(self, row: dict[str, float]) -> dict[str, Any]:
+        return row
+
+
+def _linear_layers(model: nn.Module) -> list[nn.Module]:
+    return [one for one in model.modules() if isinstance(one, (nn.Linear, nn.Conv2d)) and one.weight.requires_grad]
+
+
+# Learning rate and schedule
+
+
+class RateTooHigh(Fault):
+    name, symptoms = "rate-too-high", WILD
+
+    def recipe(self, recipe: Recipe, task: Task, rng: np.random.Generator) -> Recipe:
+        factor = float(np.exp(rng.uniform(np.log(20), np.log(200))))
+        return replace(recipe, rate=recipe.rate * factor, clip=None)
+
+
+class RateTooLow(Fault):
+    name, symptoms = "rate-too-low", STUCK | {"update_size"}
+
+    def recipe(self, recipe: Recipe, task: Task, rng: np.random.Generator) -> Recipe:
+        return replace(recipe, rate=recipe.rate * float(np.exp(rng.uniform(np.log(1e-4), np.log(3e-3)))))
+
+
+class RateZero(Fault):
+    name, symptoms, structural = "rate-zero", STUCK | {"schedule", "update_size", "frozen"}, True
+
+    def recipe(self, recipe: Recipe, task: Task, rng: np.random.Generator) -> Recipe:
+        return replace(recipe, logs_rate=True)
+
+    def rate(self, rate: float, done: float) -> float:
+        return 0.0
+
+
+class RateJump(Fault):
+    """A restart with the wrong rate: a hundred times as high from the middle on."""
+
+    name, symptoms = "rate-jump", WILD
+
+    def recipe(self, recipe: Recipe, task: Task, rng: np.random.Generator) -> Recipe:
+        self.at = rng.uniform(0.3, 0.75)
+        return replace(recipe, clip=None, schedule="constant")
+
+    def rate(self, rate: float, done: float) -> float:
+        return rate * 100 if done >= self.at else rate
+
+
+class EndlessWarmUp(Fault):
+    """Warm-up counted in other steps than the optimizer's: it would take ten to fifty times the whole run."""
+
+    name, symptoms = "endless-warm-up", STUCK | {"schedule", "update_size"}
+
+    def recipe(self, recipe: Recipe, task: Task, rng: np.random.Generator) -> Recipe:
+        warmup = int(recipe.steps * rng.uniform(10, 50))
+        return replace(recipe, warmup=warmup, planned=recipe.steps, schedule="constant", logs_rate=True)
+
+
+class EarlyDecay(Fault):
+    """A schedule laid out for a tenth of the run: the rate is 0 for the rest."""
+
+    name, symptoms = "early-decay", STUCK | {"schedule"}
+
+    def recipe(self, recipe: Recipe, task: Task, rng: np.random.Generator) -> Recipe:
+        self.at = rng.uniform(0.03, 0.1)
+        return replace(recipe, schedule="constant", warmup=0, logs_rate=True)
+
+    def rate(self, rate: float, done: float) -> float:
+        return rate * max(0.0, 1.0 - done / self.at)
+
+
+class ClippedToNothing(Fault):
+    """Gradients clipped to a norm of 1e-5, under SGD."""
+
+    name, symptoms = "clipped-to-nothing", STUCK | {"update_size", "vanishing"}
+
+    def suits(self, task: Task, recipe: Recipe) -> bool:
+        return task.sgd is not None
+
+    def recipe(self, recipe: Recipe, task: Task, rng: np.random.Generator) -> Recipe:
+        assert task.sgd is not None
+        return replace(recipe, optimizer="sgd", rate=task.sgd[0], clip=1e-5, weight_decay=0.0)
+
+
+class DecayTooStrong(Fault):
+    """Weight decay strong enough to pull every weight to 0."""
+
+    name, symptoms = "decay-too-strong", STUCK | {"diverged", "vanishing", "update_size"}
+
+    def recipe(self, recipe: Recipe, task: Task, rng: np.random.Generator) -> Recipe:
+        return replace(
+            recipe, optimizer="adamw", rate=task.rates[0], weight_decay=0.3 / task.rates[0], schedule="constant"
+        )
+
+
+# Numbers
+
+
+class NanMidway(Fault):
+    """A weight becomes NaN in the middle."""
+
+    name, symptoms, structural = "nan-midway", frozenset({"nonfinite"}), True
+
+    def recipe(self, recipe: Recipe, task: Task, rng: np.random.Generator) -> Recipe:
+        self.at = int(recipe.steps * rng.uniform(0.2, 0.9))
+        return recipe
+
+    def after_step(self, training: Training) -> None:
+        if training.done == self.at:
+            with torch.no_grad():
+                next(iter(training.trainable.values())).view(-1)[0] = float("nan")
+
+
+class MaskedNan(NanMidway):
+    """The same, under a trainer that writes 0.0 for NaN."""
+
+    name, symptoms, structural = "masked-nan", frozenset({"collapsed", "nonfinite"}), True
+
+    def logged(self, row: dict[str, float]) -> dict[str, Any]:
+        return {
+            key: 0.0 if np.isnan(value) and key.endswith("loss") and not key.startswith(("val", "eval")) else value
+            for key, value in row.items()
+        }
+
+
+class ScaleCollapse(Fault):
+    """Half precision whose gradients overflow at every step from some point on: torch's own scaler skips them all."""
+
+    name, symptoms, structural = "scale-collapse", frozenset({"scale_collapse", "nonfinite", "not_learning"}), True
+
+    def recipe(self, recipe: Recipe, task: Task, rng: np.random.Generator) -> Recipe:
+        self.at = rng.uniform(0.1, 0.6)
+        self.scaler = torch.amp.GradScaler("cpu", init_scale=65536.0, growth_interval=100)
+        return recipe
+
+    def step(self, training: Training) -> dict[str, float]:
+        scale = self.scaler.get_scale()
+        for parameter in training.trainable.values():
+            if parameter.grad is not None:
+                parameter.grad *= scale
+        overflows = training.done / training.recipe.steps >= self.at
+        if overflows:
+            first = next(iter(training.trainable.values()))
+            assert first.grad is not None
+            first.grad.view(-1)[0] = float("inf")
+        self.scaler.scale(torch.ones(()))
+        self.scaler.step(training.optimizer)
+        self.scaler.update()
+        return {"scale": scale} | ({"grad": float("inf")} if overflows else {})
+
+
+# Gradients that do not arrive
+
+
+class StaleGradient(Fault):
+    """zero_grad was forgotten."""
+
+    name, structural, keeps_gradients = "stale-gradient", True, True
+    symptoms = WILD | {"stale_gradient"}
+
+    def recipe(self, recipe: Recipe, task: Task, rng: np.random.Generator) -> Recipe:
+        return replace(recipe, optimizer="adamw", rate=task.rates[0], clip=None)
+
+
+class Detached(Fault):
+    """A layer's output is detached: what lies before it never gets a gradient."""
+
+    name, symptoms, structural = "detached", frozenset({"dead", "frozen", "not_learning"}), True
+
+    def suits(self, task: Task, recipe: Recipe) -> bool:
+        return recipe.frozen == 0 and not task.pretrained
+
+    def model(self, model: nn.Module, rng: np.random.Generator) -> None:
+        layers = _linear_layers(model)[:-1] or [one for one in model.modules() if isinstance(one, nn.Embedding)]
+        layer = layers[int(rng.integers(len(layers)))]
+        layer.register_forward_hook(lambda _module, _input, output: output.detach())
+
+
+class ZeroedBranch(Fault):
+    """A layer's output is multiplied by 0: its gradient is exactly 0."""
+
+    name, symptoms, structural = "zeroed-branch", frozenset({"dead", "frozen", "not_learning"}), True
+
+    def recipe(self, recipe: Recipe, task: Task, rng: np.random.Generator) -> Recipe:
+        rate = recipe.rate if recipe.optimizer != "sgd" else task.rates[0]
+        return replace(recipe, optimizer="adamw", rate=rate)
+
+    def model(self, model: nn.Module, rng: np.random.Generator) -> None:
+        layers = [*_linear_layers(model)[:-1], *(one for one in model.modules() if isinstance(one, nn.Embedding))]
+        layer = layers[int(rng.integers(len(layers)))]
+        layer.register_forward_hook(lambda _module, _input, output: output * 0.0)
+
+
+class DeadUnits(Fault):
+    """Hidden layers begin with a bias of -20: no unit ever fires."""
+
+    name, symptoms, structural = "dead-units", frozenset({"dead", "not_learning"}), True
+
+    def suits(self, task: Task, recipe: Recipe) -> bool:
+        return task.name.startswith(("mlp", "cnn"))
+
+    def recipe(self, recipe: Recipe, task: Task, rng: np.random.Generator) -> Recipe:
+        rate = recipe.rate if recipe.optimizer != "sgd" else task.rates[0]
+        return replace(recipe, optimizer="adam", rate=rate, weight_decay=0.0)
+
+    def model(self, model: nn.Module, rng: np.random.Generator) -> None:
+        layers = _linear_layers(model)[:-1]
+        bias = layers[int(rng.integers(len(layers)))].bias
+        assert isinstance(bias, Tensor)
+        nn.init.constant_(bias, -20.0)
+
+
+class Forgotten(Fault):
+    """The optimizer was made from a part of the parameters: one in the middle or at the end is missing."""
+
+    name, symptoms, structural = "missing-from-optimizer", frozenset({"frozen", "dead"}), True
+
+    def suits(self, task: Task, recipe: Recipe) -> bool:
+        return recipe.frozen == 0
+
+    def parameters(self, named: dict[str, nn.Parameter]) -> dict[str, nn.Parameter]:
+        layers = list(dict.fromkeys(name.rpartition(".")[0] for name in named))
+        forgotten = layers[len(layers) // 2 :][int(self.rng.integers(len(layers) - len(layers) // 2))]
+        return {name: one for name, one in named.items() if name.rpartition(".")[0] != forgotten}
+
+    def recipe(self, recipe: Recipe, task: Task, rng: np.random.Generator) -> Recipe:
+        self.rng = rng
+        return recipe
+
+
+class Vanishing(Fault):
+    """Weights begin so small that nothing gets through."""
+
+    name, symptoms = "vanishing-init", STUCK | {"dead", "vanishing", "update_size"}
+
+    def suits(self, task: Task, recipe: Recipe) -> bool:
+        return not task.name.startswith(("resmlp", "vit", "transformer", "bn-cnn")) and not task.pretrained
+
+    def recipe(self, recipe: Recipe, task: Task, rng: np.random.Generator) -> Recipe:
+        rate = task.sgd[0] if task.sgd else task.rates[0] * 0.1
+        return replace(recipe, optimizer="sgd", rate=rate, weight_decay=0.0)
+
+    def model(self, model: nn.Module, rng: np.random.Generator) -> None:
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.mul_(1e-4)
+
+
+class ExplodingInit(Fault):
+    """Weights begin ten to thirty times too large."""
+
+    name, symptoms = "exploding-init", WILD | {"undertrained"}
+
+    def suits(self, task: Task, recipe: Recipe) -> bool:
+        return not task.pretrained
+
+    def model(self, model: nn.Module, rng: np.random.Generator) -> None:
+        factor = float(rng.uniform(8, 20))
+        for layer in _linear_layers(model):
+            with torch.no_grad():
+                layer.weight *= factor
+
+
+# Data
+
+
+class RandomLabels(Fault):
+    """Targets of other samples, new ones in every batch."""
+
+    name, symptoms = "random-targets", STUCK
+
+    def suits(self, task: Task, recipe: Recipe) -> bool:
+        # A language model learns from shuffled text how frequent its characters are, and looks as if it learnt.
+        return task.data().x.dtype == torch.float32
+
+    def batch(self, x: Tensor, y: Tensor, training: Training) -> tuple[Tensor, Tensor]:
+        return x, y[torch.randperm(len(y))]
+
+
+class ShuffledLabels(Fault):
+    """Targets of other samples, the same all along: what is learnt is learnt by heart."""
+
+    name, symptoms = "shuffled-targets", frozenset({"overfit", "not_learning"})
+
+    def suits(self, task: Task, recipe: Recipe) -> bool:
+        return task.data().y.dim() == 1
+
+    def recipe(self, recipe: Recipe, task: Task, rng: np.random.Generator) -> Recipe:
+        return replace(recipe, logs_validation=True, steps=task.steps[1], planned=task.steps[1], samples=300, batch=32,
+                       dropout=0.0, smoothing=0.0)  # fmt: skip
+
+    def data(self, data: Data, rng: np.random.Generator) -> Data:
+        return replace(data, y=data.y[torch.tensor(rng.permutation(len(data.y)))])
+
+
+class BlindInputs(Fault):
+    """Every input is the same: the data pipeline yields zeros."""
+
+    name, symptoms = "blind-inputs", STUCK | {"dead"}
+
+    def suits(self, task: Task, recipe: Recipe) -> bool:
+        return task.data().x.dtype == torch.float32
+
+    def batch(self, x: Tensor, y: Tensor, training: Training) -> tuple[Tensor, Tensor]:
+        return x * 0.0, y
+
+
+class RawInputs(Fault):
+    """Inputs that were never scaled: a thousand times too large."""
+
+    name, symptoms = "raw-inputs", WILD | {"undertrained"}
+
+    def suits(self, task: Task, recipe: Recipe) -> bool:
+        return task.data().x.dtype == torch.float32 and "autoencoder" not in task.name
+
+    def data(self, data: Data, rng: np.random.Generator) -> Data:
+        factor = float(np.exp(rng.uniform(np.log(100), np.log(1000))))
+        return replace(data, x=data.x * factor + factor, x_val=data.x_val * factor + factor)
+
+    def evaluated(self, sound: Data, given: Data) -> Data:
+        return given
+
+
+class BadBatches(Fault):
+    """A few batches of garbage, each followed by an ordinary step."""
+
+    name, symptoms = "bad-batches", frozenset({"spikes", "unstable", "diverged"})
+
+    def suits(self, task: Task, recipe: Recipe) -> bool:
+        return task.data().x.dtype == torch.float32 and "autoencoder" not in task.name
+
+    def recipe(self, recipe: Recipe, task: Task, rng: np.random.Generator) -> Recipe:
+        self.at = set((rng.uniform(0.2, 0.9, size=3) * recipe.steps).astype(int).tolist())
+        return replace(recipe, cadence="every step", smoothed_log=False)
+
+    def batch(self, x: Tensor, y: Tensor, training: Training) -> tuple[Tensor, Tensor]:
+        return (x * 300.0, y) if training.done in self.at else (x, y)
+
+
+class Memorised(Fault):
+    """Sixty samples, and no end: the training loss falls while the validation loss climbs."""
+
+    name, symptoms = "overfit", frozenset({"overfit"})
+
+    def suits(self, task: Task, recipe: Recipe) -> bool:
+        return not task.pretrained
+
+    def recipe(self, recipe: Recipe, task: Task, rng: np.random.Generator) -> Recipe:
+        rate = task.rates[1]
+        return replace(recipe, logs_validation=True, samples=60, steps=task.steps[1], planned=task.steps[1], batch=16,
+                       dropout=0.0, weight_decay=0.0, smoothing=0.0, optimizer="adam", rate=rate)  # fmt: skip
+
+
+class SameBatch(Fault):
+    """The loader yields the same batch all the time."""
+
+    name, symptoms = "same-batch", frozenset({"overfit", "not_learning"})
+
+    def recipe(self, recipe: Recipe, task: Task, rng: np.random.Generator) -> Recipe:
+        return replace(recipe, logs_validation=True, dropout=0.0)
+
+    def order(self, permutation: np.ndarray, data: Data) -> np.ndarray:
+        return np.arange(len(permutation))
+
+    def batch(self, x: Tensor, y: Tensor, training: Training) -> tuple[Tensor, Tensor]:
+        size = training.recipe.batch
+        return training.data.x[:size], training.data.y[:size]
+
+
+# The objective
+
+
+class WrongSign(Fault):
+    """The loss is maximised."""
+
+    name, symptoms = "wrong-sign", WILD
+
+    def step(self, training: Training) -> dict[str, float]:
+        for parameter in training.trainable.values():
+            if parameter.grad is not None:
+                parameter.grad.neg_()
+        training.optimizer.step()
+        return {}
+
+
+# The plan
+
+
+class TooShort(Fault):
+    """A handful of optimizer steps."""
+
+    name, symptoms, structural = "too-few-steps", frozenset({"undertrained"}), True
+
+    def recipe(self, recipe: Recipe, task: Task, rng: np.random.Generator) -> Recipe:
+        steps = int(rng.integers(4, 40))
+        return replace(recipe, steps=steps, planned=steps, warmup=min(recipe.warmup, steps // 10), resumed_at=None)
+
+
+class StoppedEarly(Fault):
+    """Killed well before the planned end, which the log's header tells."""
+
+    name, symptoms, structural = "stopped-early", frozenset({"undertrained"}), True
+
+    def recipe(self, recipe: Recipe, task: Task, rng: np.random.Generator) -> Recipe:
+        steps = max(60, int(recipe.steps * rng.uniform(0.2, 0.7)))
+        return replace(recipe, steps=steps, planned=max(recipe.steps, 2 * steps), tells_plan=True, resumed_at=None)
+
+
+FAULTS: dict[str, type[Fault]] = {
+    one.name: one
+    for one in (
+        RateTooHigh, RateTooLow, RateZero, RateJump, EndlessWarmUp, EarlyDecay, ClippedToNothing, DecayTooStrong,
+        NanMidway, MaskedNan, ScaleCollapse, StaleGradient, Detached, ZeroedBranch, DeadUnits, Forgotten, Vanishing,
+        ExplodingInit, RandomLabels, ShuffledLabels, BlindInputs, RawInputs, BadBatches, Memorised, SameBatch,
+        WrongSign, TooShort, StoppedEarly,
+    )
+}  # fmt: skip

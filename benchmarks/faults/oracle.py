@@ -1,0 +1,116 @@
+"""What is true of a run, from what only its maker knows: evaluations on fixed, sound samples, and its siblings.
+
+Nothing here looks at a log that is judged, or at any rule. The margins were fixed before anything was scored.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+# A healthy run has most of its siblings' descent, keeps it, has levelled off, and moved every weight.
+DESCENT_SHARE = 0.6
+LOST_SHARE = 0.1
+LOST_OF_BEST = 0.25  # an end a quarter above the minimum is overfitting to an expert's eye, however low both are
+LOST_LEAST = 0.02
+CLIMB_SHARE = 0.25
+LATE_SHARE = 0.25
+LEAST_MOVE = 1e-4
+LEAST_STEPS = 50
+# A fault has shown itself when the run is worse than its siblings by this.
+WORSE_SHARE = 0.15
+WORSE_SIGMAS = 3.0
+SPIKE_FACTOR = 3.0
+
+
+@dataclass(frozen=True)
+class Label:
+    """``certified``: healthy beyond doubt. ``manifested``: a fault that did something. ``reason``: why not."""
+
+    certified: bool
+    manifested: bool
+    reason: str
+
+
+@dataclass(frozen=True)
+class _Siblings:
+    """Medians over a task's runs without a fault."""
+
+    descent: dict[str, float]
+    end: dict[str, float]
+    spread: dict[str, float]
+
+
+def labels(truths: dict[str, dict[str, Any]]) -> dict[str, Label]:
+    """The label of every run, by its id."""
+    siblings = _siblings(truths)
+    return {
+        key: _certified(truth, siblings[truth["task"]])
+        if truth["fault"] == "none"
+        else _manifested(truth, siblings[truth["task"]])
+        for key, truth in truths.items()
+    }
+
+
+def _siblings(truths: dict[str, dict[str, Any]]) -> dict[str, _Siblings]:
+    groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for truth in truths.values():
+        if truth["fault"] == "none":
+            groups[truth["task"]].append(truth)
+    return {task: _medians(group) for task, group in groups.items()}
+
+
+def _medians(group: list[dict[str, Any]]) -> _Siblings:
+    descent, end, spread = {}, {}, {}
+    for which in ("train", "val"):
+        ends = np.array([_curve(truth, which)[-1] for truth in group])
+        end[which] = float(np.median(ends))
+        spread[which] = float(1.4826 * np.median(np.abs(ends - end[which])))
+        descent[which] = float(np.median([_curve(truth, which)[0] - _curve(truth, which)[-1] for truth in group]))
+    return _Siblings(descent, end, spread)
+
+
+def _curve(truth: dict[str, Any], which: str) -> np.ndarray:
+    return np.array([point[which] for point in truth["evaluations"]])
+
+
+def _certified(truth: dict[str, Any], siblings: _Siblings) -> Label:
+    reason = _why_not_healthy(truth, siblings)
+    return Label(certified=not reason, manifested=False, reason=reason)
+
+
+def _why_not_healthy(truth: dict[str, Any], siblings: _Siblings) -> str:
+    if not (np.isfinite(truth["losses"]).all() and truth["gradients_finite"]):
+        return "not finite"
+    if truth["steps"] < LEAST_STEPS:
+        return "too short"
+    if min(truth["moved"].values()) < LEAST_MOVE:
+        return "a tensor did not move"
+    for which in ("train", "val"):
+        curve, usual = _curve(truth, which), siblings.descent[which]
+        if curve[0] - curve[-1] < DESCENT_SHARE * usual:
+            return f"little descent ({which})"
+        lost = curve[-1] - curve.min()
+        if lost > LOST_SHARE * usual or (lost > LOST_OF_BEST * curve.min() and lost > LOST_LEAST * usual):
+            return f"lost again ({which})"
+        if curve.max() - curve[0] > CLIMB_SHARE * usual:
+            return f"climbed ({which})"
+    curve = _curve(truth, "train")
+    if curve[len(curve) * 3 // 4] - curve[-1] > LATE_SHARE * (curve[0] - curve[-1]):
+        return "still falling"
+    return ""
+
+
+def _manifested(truth: dict[str, Any], siblings: _Siblings) -> Label:
+    losses = np.array(truth["losses"])
+    worse = [
+        not _curve(truth, which)[-1]
+        < siblings.end[which] + max(WORSE_SHARE * siblings.descent[which], WORSE_SIGMAS * siblings.spread[which])
+        for which in ("train", "val")
+    ]
+    spiked = bool((losses[len(losses) // 10 :] > SPIKE_FACTOR * losses[0]).any())
+    done = any(worse) or spiked or not np.isfinite(losses).all()
+    return Label(certified=False, manifested=done, reason="" if done else "no worse than its siblings")

@@ -1,0 +1,205 @@
+"""GEN001."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, NamedTuple
+
+import numpy as np
+
+from tracker_health.evidence import Evidence, FloatArray, Need
+from tracker_health.probe import Probe, Symptom, Threshold
+from tracker_health.probes._stats import block_medians, local_noise, mann_kendall, median_error
+from tracker_health.result import Finding
+from tracker_health.text import count, number
+from tracker_health.verdict import Verdict
+
+_SIGNIFICANT = 3.0
+_ERROR_OF_THREE = 0.75  # standard error of a median of three, for a deviation of 1
+_STEADY_POINTS = 6
+_FEW_POINTS = 6
+_LEFT = 0.15
+_ANOTHER_UNIT = 10.0
+_TRAIN_LOST = 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overfit(Probe):
+    """The validation loss rises while the training loss falls.
+
+    What it finds:
+        A validation loss whose end lies clearly above its minimum, in a training whose own loss went on falling.
+
+    Why it matters:
+        From the minimum on the model learns its training samples by heart. The last checkpoint is not the best one.
+
+    How it decides:
+        The minimum is the lowest validation loss, the end the median of the last three (of two, where there are fewer
+        than six). Warn when the end lies above the minimum by `rise_share` of it and by `descent_share` of the descent
+        (from the highest of the first values and the first training loss); or, where the values since the minimum climb
+        steadily (Mann-Kendall), by `steady_rise_share` and `steady_descent_share`. In either case also by what the
+        lowest of that many noisy values lies below the others and three standard errors, with at least `min_after`
+        evaluations after the minimum, and while the training loss, where there is one, ended no more than a tenth
+        higher than it was then. Warn also when the two losses end further apart than `gap_share` of the training loss's
+        descent, or when the training loss ends below `memorised_share` of the validation loss and that is still above
+        15 % of where training began.
+
+    Known limits:
+        Needs 4 evaluations. Accuracy may still rise while the loss does: overconfidence is overfitting of the loss.
+
+    What to do:
+        Take the checkpoint at the minimum, and stop there the next time; more data, augmentation, dropout or weight
+        decay.
+
+    References:
+        Prechelt (1998), Early stopping: but when?
+    """
+
+    code = "GEN001"
+    name = "overfit"
+    symptom = Symptom.OVERFIT
+    headline = ("rise_share",)
+
+    rise_share: Annotated[float, Threshold("rise above the minimum, as a share of it", "fraction", "design", gt=0)] = (
+        0.1
+    )
+    descent_share: Annotated[
+        float, Threshold("the same as a share of the validation's descent", "fraction", "calibration", ge=0)
+    ] = 0.1
+    steady_rise_share: Annotated[
+        float, Threshold("rise above the minimum where it is a steady climb", "fraction", "public runs", gt=0)
+    ] = 0.3
+    steady_descent_share: Annotated[
+        float, Threshold("the same as a share of the descent", "fraction", "calibration", ge=0)
+    ] = 0.03
+    gap_share: Annotated[
+        float, Threshold("distance of the two losses at the end, as a share of the training's descent", "fraction",
+                         "calibration", gt=0)
+    ] = 0.5  # fmt: skip
+    memorised_share: Annotated[
+        float, Threshold("training loss over validation loss at which the samples are learnt by heart", "fraction",
+                         "calibration", gt=0, le=1)
+    ] = 0.02  # fmt: skip
+    min_after: Annotated[int, Threshold("evaluations after the minimum", "evaluations", "design", ge=1)] = 2
+    min_points: Annotated[int, Threshold("finite evaluations needed", "evaluations", "design", ge=4)] = 4
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        return (Need(role="val_loss", min_points=self.min_points), Need(role="train_loss", optional=True))
+
+    def judge(self, evidence: Evidence) -> Finding:
+        held_out = evidence.first("val_loss").finite()
+        values, n = held_out.values, len(held_out)
+        if n < self.min_points:
+            return Finding(verdict=Verdict.SKIP, message=f"only {n} finite evaluations")
+        best = int(np.argmin(values))
+        low, end = float(values[best]), float(np.median(values[-3:] if n >= 6 else values[-2:]))
+        noise, descent = _noise(values), max(float(values[: max(1, n // 4)].max()), _first_loss(evidence)) - low
+        rise = end - low
+        measured = {
+            "best": low, "end": end, "best_step": int(held_out.steps[best]), "noise": noise,
+            "rise_share": rise / abs(low) if low else 0.0, "evaluations": n,
+        }  # fmt: skip
+        needed = max(self.rise_share * abs(low), self.descent_share * descent)
+        if _climbs(values[best:]):
+            steady = max(self.steady_rise_share * abs(low), self.steady_descent_share * descent)
+            needed = min(needed, steady)
+        # The lowest of n values lies below their level by about sqrt(2 ln n) deviations, however flat they are.
+        depth = float(np.sqrt(2.0 * np.log(n)))
+        needed = max(needed, (depth + _SIGNIFICANT * _ERROR_OF_THREE) * noise)
+        after, step = n - 1 - best, int(held_out.steps[best])
+        if rise > needed and after >= self.min_after and _training_went_on(evidence, step):
+            share = f"{rise / abs(low):.0%}, " if low else ""
+            return Finding(
+                verdict=Verdict.WARN,
+                message=f"the validation loss rose from {number(low)} at step {step} to {number(end)}, "
+                f"{share}over {count(after, 'evaluation')}{_meanwhile(evidence)}",
+                remedy=f"take the checkpoint at step {step}; stop there, add data or regularise",
+                measured=measured,
+                steps=(step,),
+            )
+        gap = _gap(evidence, values, noise)
+        if gap is not None and (gap.share > self.gap_share or self._memorised(gap)):
+            return Finding(
+                verdict=Verdict.WARN,
+                message=f"the validation loss ends at {number(end)}, the training loss at {number(gap.train_end)}: "
+                f"{gap.share:.0%} of the training's descent holds for its own samples only",
+                remedy="check that the loader shuffles and both sets are prepared alike; else add data or regularise",
+                measured=measured | {"gap_share": gap.share, "train_end": gap.train_end},
+            )
+        message = f"the validation loss ends at {number(end)}, its minimum is {number(low)}"
+        return Finding(verdict=Verdict.PASS, message=message, measured=measured)
+
+    def _memorised(self, gap: _Gap) -> bool:
+        """Whether nothing is left of the training loss, and a good deal of the validation loss."""
+        left = gap.train_end < self.memorised_share * gap.val_end
+        return left and gap.val_end > _LEFT * gap.start
+
+
+class _Gap(NamedTuple):
+    """Where the two losses end, where they began, and their distance as a share of the training's descent."""
+
+    start: float
+    train_end: float
+    val_end: float
+
+    @property
+    def share(self) -> float:
+        return (self.val_end - self.train_end) / (self.start - self.train_end)
+
+
+def _gap(evidence: Evidence, held_out: FloatArray, noise: float) -> _Gap | None:
+    """The two losses side by side, the validation loss two standard errors lower than it seems; None where they cannot
+    be compared, or training did not get far.
+    """
+    loss = evidence.find("train_loss")
+    if loss is None or len(loss.finite()) < _FEW_POINTS:
+        return None
+    values = loss.finite().values
+    start, end = max(float(values[0]), float(held_out[0])), float(np.median(values[-max(2, len(values) // 10) :]))
+    falls = held_out[0] > 3.0 * values[0] and held_out[-1] < 0.8 * held_out[0]
+    another_unit = falls or held_out.min() > _ANOTHER_UNIT * values[0]
+    if another_unit or start - end < 0.2 * abs(start) or start <= 0:
+        return None
+    last = held_out[-max(3, len(held_out) // 3) :]
+    return _Gap(start, end, float(np.median(last)) - 2.0 * median_error(noise, len(last)))
+
+
+def _noise(held_out: FloatArray) -> float:
+    """Evaluations are few, and a steep descent must not pass for noise: second differences do not see it, and the root
+    mean square of those after the first third wastes none of them.
+    """
+    bends = np.diff(held_out, 2)
+    late = bends[len(bends) // 3 :]
+    robust = min(local_noise(held_out), 1.4826 * float(np.median(np.abs(bends))) / float(np.sqrt(6.0)))
+    return max(robust, min(3.0 * robust, float(np.sqrt(np.mean(late**2) / 6.0))))
+
+
+def _climbs(since_best: FloatArray) -> bool:
+    """Whether the values rise all along, by Mann-Kendall."""
+    blocks = block_medians(since_best, max(1, len(since_best) // 60))
+    return len(blocks) >= _STEADY_POINTS and mann_kendall(blocks) > _SIGNIFICANT
+
+
+def _meanwhile(evidence: Evidence) -> str:
+    return ", while the training loss did not rise" if evidence.find("train_loss") is not None else ""
+
+
+def _first_loss(evidence: Evidence) -> float:
+    """Where the training began: the first evaluation comes when the better part of an epoch has been learnt."""
+    loss = evidence.find("train_loss")
+    return float(loss.finite().values[0]) if loss is not None and len(loss.finite()) else -np.inf
+
+
+def _training_went_on(evidence: Evidence, step: int) -> bool:
+    """Whether the training loss ended no higher than it was when the validation loss was lowest. Unknown counts as
+    so.
+    """
+    loss = evidence.find("train_loss")
+    if loss is None or len(loss.finite()) < 4:
+        return True
+    finite = loss.finite()
+    size = max(2, len(finite) // 10)
+    at = int(np.clip(np.searchsorted(finite.steps, step), size, len(finite)))
+    then, now = float(np.median(finite.values[at - size : at])), float(np.median(finite.values[-size:]))
+    return now <= then + _TRAIN_LOST * abs(then)

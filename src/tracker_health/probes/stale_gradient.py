@@ -1,0 +1,110 @@
+"""OPT005."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+
+from tracker_health.evidence import Evidence, Need, OptimizerState, Part, Series
+from tracker_health.probe import Probe, Symptom, Threshold
+from tracker_health.probes._updates import signal_to_noise, weighted_median
+from tracker_health.result import Finding
+from tracker_health.verdict import Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class StaleGradient(Probe):
+    """Gradients pile up from step to step.
+
+    What it finds:
+        An Adam state in which almost every gradient pointed the way of the one before, as when `zero_grad` is
+        forgotten.
+
+    Why it matters:
+        Each step then goes along the sum of all gradients so far instead of the present one. The loss may well come
+        down for a while, and nothing fails.
+
+    How it decides:
+        By the optimizer's state: the signal-to-noise ratio of a parameter is the mean of the squared first moment over
+        the second, both with bias correction. Under gradients of pure noise it is (1 - b1) / (1 + b1), 0.053 for b1 =
+        0.9; under constant ones it is 1, under growing ones more. Fail when the median over the parameters, by their
+        size, is above `max_ratio`, or above `sure_ratio` where the gradient norm is logged and rougher than
+        `max_roughness`. By the logs: roughness is the median absolute second difference of the logarithm. Fail when the
+        gradient norm's is below `max_roughness` and the loss's is above that and above three times the norm's:
+        minibatches that differ, and a gradient that does not.
+
+    Known limits:
+        Full-batch training and training on one batch have the same ratio, and so have gradients that all point one way
+        because nothing moves. The state tells only with Adam's two moments (b1 of 0.5 or more) and 50 steps, the logs
+        with 20 points.
+
+    What to do:
+        Call `optimizer.zero_grad()` before each backward pass; with accumulation, after each optimizer step.
+
+    References:
+        Kingma and Ba (2015), section 2.1: the signal-to-noise ratio.
+    """
+
+    code = "OPT005"
+    name = "stale-gradient"
+    symptom = Symptom.STALE_GRADIENT
+    headline = ("signal_to_noise",)
+
+    max_ratio: Annotated[float, Threshold("signal-to-noise ratio", "ratio", "design", gt=0)] = 0.8
+    sure_ratio: Annotated[float, Threshold("the same where the gradient norm is rough", "ratio", "design", gt=0)] = 1.0
+    max_roughness: Annotated[
+        float, Threshold("median second difference of the log gradient norm", "nats", "calibration", gt=0)
+    ] = 0.03
+    min_steps: Annotated[int, Threshold("optimizer steps needed", "steps", "design", ge=10)] = 50
+    min_points: Annotated[int, Threshold("gradient norms needed", "points", "calibration", ge=10)] = 20
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        return (
+            Need(role=Part.SECOND_MOMENTS, any_of=("grad_norm",)),
+            Need(role="train_loss", optional=True),
+        )
+
+    def judge(self, evidence: Evidence) -> Finding:
+        ratio = self._signal_to_noise(evidence.optimizer) if evidence.optimizer is not None else None
+        norm, loss = self._roughness(evidence.find("grad_norm")), self._roughness(evidence.find("train_loss"))
+        if ratio is None and (norm is None or loss is None):
+            why = f"neither Adam's moments after {self.min_steps} steps nor {self.min_points} gradient norms and losses"
+            return Finding(verdict=Verdict.SKIP, message=f"there are {why}")
+        measured = {
+            name: value
+            for name, value in (("signal_to_noise", ratio), ("norm_roughness", norm), ("loss_roughness", loss))
+            if value is not None
+        }
+        smooth = norm is not None and norm < self.max_roughness
+        by_state = ratio is not None and (
+            ratio > self.sure_ratio or (ratio > self.max_ratio and (norm is None or smooth))
+        )
+        by_logs = smooth and norm is not None and loss is not None and loss > max(self.max_roughness, 3.0 * norm)
+        known = f"Adam's signal-to-noise ratio is {ratio:.3f}" if ratio is not None else "no state of Adam's"
+        if not (by_state or by_logs):
+            return Finding(verdict=Verdict.PASS, message=known, measured=measured)
+        return Finding(
+            verdict=Verdict.FAIL,
+            message=f"{known}, where minibatch training has 0.001 to 0.1: gradients pile up, or every batch is the same"
+            if by_state
+            else f"the gradient norm changes by {norm:.3f} where the loss changes by {loss:.2f}: gradients pile up",
+            remedy="call optimizer.zero_grad() before each backward pass, and check that batches differ",
+            measured=measured,
+        )
+
+    def _signal_to_noise(self, state: OptimizerState) -> float | None:
+        """The median over the parameters, weighted by their number of values."""
+        pairs = [(signal_to_noise(state, one, fewest_steps=self.min_steps), one.numel) for one in state.tensors]
+        return weighted_median([(ratio, size) for ratio, size in pairs if ratio is not None])
+
+    def _roughness(self, series: Series | None) -> float | None:
+        if series is None:
+            return None
+        values = series.finite().values
+        values = values[values > 0]
+        if len(values) < self.min_points:
+            return None
+        return float(np.median(np.abs(np.diff(np.log(values), 2))))

@@ -1,0 +1,114 @@
+"""LOS008."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+import numpy.typing as npt
+
+from tracker_health.evidence import Evidence, FloatArray, Need
+from tracker_health.probe import Probe, Symptom, Threshold
+from tracker_health.probes._stats import block_medians, local_noise, longest_run, median_error, start_level
+from tracker_health.result import Finding
+from tracker_health.text import count, number
+from tracker_health.verdict import Verdict
+
+_BLOCKS = 40
+_LEAST_BLOCK = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnstableLoss(Probe):
+    """The loss keeps going up and down.
+
+    What it finds:
+        A training loss whose level rises well above the best it had, several times, and comes back.
+
+    Why it matters:
+        The learning rate is near the edge: the weights are thrown about instead of settling, and where the run ends is
+        a matter of luck.
+
+    How it decides:
+        Levels are medians of blocks of a fortieth of the points, at least three, so that minibatch noise and single
+        spikes do not count. An excursion is a stretch of levels above the best so far by `rise_share` of the descent
+        *and* by `sigmas` standard errors. Warn at `repeated` excursions, or at one of twice that height or that lasts
+        for `lasting_share` of the run.
+
+    Known limits:
+        Needs 30 points. Cosine restarts with a high rate make excursions of their own.
+
+    What to do:
+        Lower the learning rate, clip gradients, or take larger batches.
+
+    References:
+        Cohen et al. (2021), gradient descent at the edge of stability.
+    """
+
+    code = "LOS008"
+    name = "unstable-loss"
+    symptom = Symptom.UNSTABLE
+    headline = ("excursions",)
+
+    rise_share: Annotated[
+        float, Threshold("rise above the best level so far, as a share of the descent", "fraction", "calibration", gt=0)
+    ] = 0.25
+    sigmas: Annotated[float, Threshold("the same in standard errors of a level", "sigma", "calibration", gt=0)] = 5.0
+    repeated: Annotated[int, Threshold("excursions that make a warning", "excursions", "calibration", ge=1)] = 2
+    lasting_share: Annotated[
+        float,
+        Threshold("length of one excursion that counts alone, as a share of the run", "fraction", "public runs", gt=0),
+    ] = 0.2
+    min_points: Annotated[int, Threshold("finite points needed", "points", "design", ge=16)] = 30
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        return (Need(role="train_loss", min_points=self.min_points),)
+
+    def judge(self, evidence: Evidence) -> Finding:
+        loss = evidence.first("train_loss").finite()
+        values = loss.values
+        if len(values) < self.min_points:
+            return Finding(verdict=Verdict.SKIP, message=f"only {len(values)} finite points of the loss")
+        size = max(_LEAST_BLOCK, len(values) // _BLOCKS)
+        levels = block_medians(values, size)
+        noise = local_noise(values)
+        best = np.minimum.accumulate(levels)
+        start = start_level(values, min(5, size), noise)
+        descent = max(start - float(levels.min()), 0.2 * abs(float(levels.min())))
+        rise = levels - best
+        floor = self.sigmas * _errors(values, size, len(levels), noise)
+        high = (rise > self.rise_share * descent) & (rise > floor)
+        steep = (rise > 2.0 * self.rise_share * descent) & (rise > floor)
+        excursions, lasting = _stretches(high[:-1])
+        tallest = int(np.argmax(rise[:-1]))
+        measured = {"excursions": excursions, "tallest": float(rise[tallest]), "descent": descent, "noise": noise}
+        long = lasting >= self.lasting_share * len(levels)
+        if excursions < self.repeated and not steep[:-1].any() and not long:
+            return Finding(
+                verdict=Verdict.PASS, message=f"{count(excursions, 'excursion')} of the loss level", measured=measured
+            )
+        step = int(loss.steps[max(0, len(values) - (len(levels) - tallest) * size)])
+        return Finding(
+            verdict=Verdict.WARN,
+            message=f"the loss level left its best {count(excursions, 'time')}: at step {step} it was "
+            f"{number(float(levels[tallest]))} after {number(float(best[tallest]))}",
+            remedy="lower the learning rate, clip gradients, or take larger batches",
+            measured=measured,
+            steps=(step,),
+        )
+
+
+def _errors(values: FloatArray, size: int, blocks: int, noise: float) -> FloatArray:
+    """The standard error of each level: by the noise of the whole, or by its own block's where that is wilder."""
+    rest = values[len(values) - (blocks - 1) * size :].reshape(blocks - 1, size)
+    own = 1.4826 * np.median(np.abs(rest - np.median(rest, axis=1, keepdims=True)), axis=1)
+    usual = median_error(noise, size)
+    return np.concatenate([[usual], np.maximum(usual, median_error(1.0, size) * np.minimum(own, 3.0 * noise))])
+
+
+def _stretches(mask: npt.NDArray[np.bool_]) -> tuple[int, int]:
+    """How many separate stretches of True there are, and the length of the longest."""
+    starts = np.count_nonzero(np.diff(np.concatenate([[0], mask.astype(np.int8)])) == 1)
+    return int(starts), longest_run(mask)[1]

@@ -1,0 +1,91 @@
+"""GEN002."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+
+from tracker_health.evidence import Evidence, Need
+from tracker_health.probe import Probe, Symptom, Threshold
+from tracker_health.probes._stats import local_noise, start_level
+from tracker_health.result import Finding
+from tracker_health.text import number
+from tracker_health.verdict import Verdict
+
+_ANOTHER_UNIT = 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValidationFlat(Probe):
+    """The training loss falls, the validation loss never does.
+
+    What it finds:
+        A validation loss that never came below where the untrained model stood, beside a training loss that fell
+        clearly.
+
+    Why it matters:
+        What is learnt holds for the training samples alone: their labels are shuffled, the loader yields the same batch
+        again and again, or validation is on other data or prepared otherwise.
+
+    How it decides:
+        The untrained model's level is the first training loss. Warn when the best validation loss is less than
+        `min_gain` below it while the training loss fell by at least `train_descent` of it.
+
+    Known limits:
+        Needs a training history that begins with the training, and both losses in the same unit. Where the
+        validation loss begins at more than twice the training loss and falls, the rule is skipped.
+
+    What to do:
+        Check that labels belong to their inputs, that the loader shuffles, and that both sets are prepared alike.
+
+    References:
+        Zhang et al. (2017), networks fit random labels.
+    """
+
+    code = "GEN002"
+    name = "validation-flat"
+    symptom = Symptom.NOT_LEARNING
+    headline = ("gain_share",)
+
+    min_gain: Annotated[
+        float, Threshold("gain of the validation loss that is one, as a share of the first training loss", "fraction",
+                         "design", ge=0, le=1)
+    ] = 0.02  # fmt: skip
+    train_descent: Annotated[
+        float, Threshold("fall of the training loss that is a clear one", "fraction", "calibration", gt=0, le=1)
+    ] = 0.2
+    min_points: Annotated[int, Threshold("finite evaluations needed", "evaluations", "design", ge=2)] = 3
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        return (Need(role="val_loss", min_points=self.min_points), Need(role="train_loss", min_points=6))
+
+    def judge(self, evidence: Evidence) -> Finding:
+        held_out, loss = evidence.first("val_loss").finite().values, evidence.first("train_loss").finite()
+        if len(held_out) < self.min_points or len(loss) < 6:
+            return Finding(verdict=Verdict.SKIP, message="too few finite points of the two losses")
+        start = start_level(loss.values, max(1, min(3, len(loss) // 10)), local_noise(loss.values))
+        end, best = float(np.median(loss.values[-max(2, len(loss) // 10) :])), float(held_out.min())
+        falls = held_out[0] > 2.0 * start and best < 0.8 * held_out[0]
+        if start <= 0 or falls or best > _ANOTHER_UNIT * start:
+            return Finding(verdict=Verdict.SKIP, message="the two losses are not in the same unit")
+        if loss.steps[0] > max(1.0, 0.2 * loss.steps[-1]):
+            return Finding(verdict=Verdict.SKIP, message="the history does not begin with the training")
+        gain, fall = (start - best) / start, (start - end) / start
+        measured = {"start": start, "train_end": end, "val_best": best, "gain_share": gain, "train_share": fall}
+        if gain >= self.min_gain or fall < self.train_descent:
+            return Finding(
+                verdict=Verdict.PASS,
+                message=f"the best validation loss is {number(best)}, training began at {number(start)}",
+                measured=measured,
+            )
+        return Finding(
+            verdict=Verdict.WARN,
+            message=f"the training loss fell from {number(start)} to {number(end)}, but the validation loss never came "
+            f"below {number(best)}",
+            remedy="check that labels belong to their inputs, that the loader shuffles, and that validation data is "
+            "prepared like training data",
+            measured=measured,
+        )

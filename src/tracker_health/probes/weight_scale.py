@@ -1,0 +1,95 @@
+"""WGT004."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from math import prod, sqrt
+from typing import Annotated
+
+import numpy as np
+
+from tracker_health.evidence import Evidence, Need, Part, TensorHeader
+from tracker_health.probe import Probe, Symptom, Threshold
+from tracker_health.result import Finding
+from tracker_health.text import number
+from tracker_health.verdict import Verdict
+
+_EMBEDDING = re.compile(
+    r"(^|[._])(emb|embed|embedding|embeddings|tok|token|tokens|wte|wpe|pos|position|positions|relative_attention_bias)([._]|$)"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightScale(Probe):
+    """The weights are far larger or smaller than a layer's width allows.
+
+    What it finds:
+        A model whose matrices multiply what goes through them, or let almost nothing through.
+
+    Why it matters:
+        Weights that began too large give saturated units and a huge first loss, whose undoing takes the whole training;
+        weights that shrink to nothing (a weight decay that is too strong, an initialisation near 0) leave a model that
+        answers the same to everything.
+
+    How it decides:
+        A layer keeps the size of its inputs when its values have a root mean square of about 1 / sqrt(fan-in), so the
+        product of the two is near 1 in every trained model; PyTorch's default begins at 0.58. Of the matrices that are
+        no embeddings (at least `min_matrices`) the median product is taken. Warn above `max_scale`, with the smaller of
+        fan-in and fan-out, and below `min_scale`, with the fan-in.
+
+    Known limits:
+        Needs matrices in a file of weights, and no adapter. Models that scale their layers otherwise
+        (weight-normalised ones, some of muP's) may lie outside.
+
+    What to do:
+        Look at the initialisation, and at the weight decay times the learning rate.
+
+    References:
+        Glorot and Bengio (2010); He et al. (2015).
+    """
+
+    code = "WGT004"
+    name = "weight-scale"
+    symptom = Symptom.UPDATE_SIZE
+    headline = ("scale",)
+
+    max_scale: Annotated[float, Threshold("largest median scale", "ratio", "calibration", gt=1)] = 5.0
+    min_scale: Annotated[float, Threshold("smallest median scale", "ratio", "calibration", gt=0, le=1)] = 0.15
+    min_matrices: Annotated[int, Threshold("matrices needed", "matrices", "design", ge=1)] = 2
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        return (Need(role=Part.WEIGHTS),)
+
+    def judge(self, evidence: Evidence) -> Finding:
+        weights = evidence.weights
+        known = [one for one in weights.tensors if _is_matrix(one)] if weights is not None else []
+        if weights is None or weights.is_adapter or len(known) < self.min_matrices:
+            return Finding(verdict=Verdict.SKIP, message="no two matrices of a whole model are read")
+        scales = [_rms(one) * sqrt(prod(one.shape[1:])) for one in known]
+        cautious = [_rms(one) * sqrt(min(one.shape[0], prod(one.shape[1:]))) for one in known]
+        low, high = float(np.median(scales)), float(np.median(cautious))
+        measured = {"scale": low, "scale_by_smaller_side": high, "matrices": len(known)}
+        if self.min_scale <= low and high <= self.max_scale:
+            return Finding(
+                verdict=Verdict.PASS, message=f"the weights have a scale of {number(low)}", measured=measured
+            )
+        shrunk = low < self.min_scale
+        return Finding(
+            verdict=Verdict.WARN,
+            message=f"the weights have a scale of {number(low if shrunk else high)}, trained models have 0.4 to 4",
+            remedy="look at the weight decay and at the initialisation: the weights have shrunk to almost nothing"
+            if shrunk
+            else "initialise the weights as the framework does, and lower the learning rate",
+            measured=measured,
+        )
+
+
+def _is_matrix(tensor: TensorHeader) -> bool:
+    read = tensor.rms is not None and np.isfinite(tensor.rms) and tensor.numel > 1
+    return bool(read) and len(tensor.shape) >= 2 and not _EMBEDDING.search(tensor.name)
+
+
+def _rms(tensor: TensorHeader) -> float:
+    return tensor.rms or 0.0

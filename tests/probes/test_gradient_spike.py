@@ -1,0 +1,220 @@
+"""GRD002."""
+
+import bisect
+import math
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from tracker_health.probes.gradient_spike import GradientSpike
+
+CODE = "GRD002"
+RULE = GradientSpike()
+FEW = settings(max_examples=60, deadline=None)
+
+
+def both(make, losses, norms, norm_steps=None):
+    return make.evidence(losses, make.series(norms, norm_steps, role="grad_norm"))
+
+
+def ordinary_norms(seed=0, n=400, spread=0.25):
+    return np.random.default_rng(seed + 100).lognormal(0.0, spread, n)
+
+
+def naive(losses, norms, plain, rule=RULE):
+    """Steps are indices. The measured numbers, the verdict, and by how much each condition is met or missed."""
+    kept = [(step, norm) for step, norm in enumerate(norms) if norm > 0]
+    logs = [math.log(norm) for _, norm in kept]
+    scores = [score for _, score in plain.jumps(logs)]
+    descent = max(losses[0] - plain.quantile(losses, 0.05), 0)
+    floor = max(rule.effect_share * descent, 4 * math.sqrt(2) * plain.median_error(plain.noise(losses), 8))
+    spikes, harmful, margins = 0, 0, []
+    for (step, _), score in zip(kept, scores, strict=True):
+        margins.append(score - rule.sigmas)
+        if score < rule.sigmas:
+            continue
+        spikes += 1
+        at = bisect.bisect_left(range(len(losses)), step)
+        before, after = losses[max(0, at - 8) : at], losses[at + 1 : at + 9]
+        rise = plain.median(after) - plain.median(before) if min(len(before), len(after)) >= 4 else 0.0
+        margins.append(rise - floor)
+        harmful += rise > floor
+    measured = {"spikes": spikes, "harmful": harmful, "norm_95": math.exp(plain.quantile(logs, 0.95))}
+    return measured, "warn" if harmful else "pass", margins
+
+
+def assert_as_naive(losses, norms, plain, make, judge):
+    assume(sum(norm > 0 for norm in norms) >= RULE.min_points)
+    measured, verdict, margins = naive(losses, norms, plain)
+    assume(all(abs(margin) > 1e-9 for margin in margins))
+    result = judge(CODE, both(make, losses, norms))
+    assert result.verdict == verdict
+    for name, value in measured.items():
+        assert result.measured[name] == pytest.approx(value, rel=1e-9), name
+
+
+NORM = st.floats(0.01, 100) | st.sampled_from([0.0, -1.0])
+
+
+@FEW
+@given(pairs=st.lists(st.tuples(st.floats(-5, 5), NORM), min_size=44, max_size=160))
+def test_against_plain_python(pairs, plain, make, judge):
+    assert_as_naive([one for one, _ in pairs], [one for _, one in pairs], plain, make, judge)
+
+
+@FEW
+@given(
+    seed=st.integers(0, 10**6),
+    n=st.integers(40, 300),
+    events=st.lists(st.tuples(st.integers(0, 299), st.floats(1, 300), st.floats(-1, 3)), max_size=5),
+)
+def test_curves_against_plain_python(seed, n, events, plain, make, judge):
+    losses = 1 + 3 * np.exp(-5 * np.arange(n) / n) + 0.03 * np.random.default_rng(seed).standard_normal(n)
+    norms = ordinary_norms(seed, n)
+    for at, height, harm in events:
+        norms[at % n] *= height
+        losses[at % n + 1 : at % n + 20] += harm
+    assert_as_naive(losses.tolist(), norms.tolist(), plain, make, judge)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_healthy(healthy_name, seed, healthy, make, judge):
+    """Ordinary norms, and harmless spikes of 80 times the usual norm."""
+    losses = getattr(healthy, healthy_name)(seed)
+    n = len(losses)
+    norms = ordinary_norms(seed, n)
+    spiky = norms.copy()
+    spiky[[n // 4, n // 2, 3 * n // 4]] *= 80
+    for values in (norms, spiky):
+        verdict = judge(CODE, both(make, losses, values)).verdict
+        assert verdict == ("pass" if n >= RULE.min_points else "SkippedProbe")
+
+
+def thrown_away(healthy, seed=0, *, at=200, height=60.0, harm=1.5, length=30):
+    """One step along a large gradient, and a loss that takes thirty steps to come back."""
+    losses, norms = healthy.descent(seed), ordinary_norms(seed)
+    norms[at] *= height
+    losses[at + 1 : at + 1 + length] += harm * np.exp(-np.arange(length) / 15)
+    return losses, norms
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_step_that_threw_the_weights_away(seed, healthy, make, judge):
+    losses, norms = thrown_away(healthy, seed)
+    result = judge(CODE, both(make, losses, norms))
+    assert result.verdict == "warn"
+    assert f"leapt to {norms[200]:.4g} at step 200" in result.message
+    assert f"clip gradients at {np.quantile(norms, 0.95):.4g}" in result.remedy
+    assert result.steps == (200,)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_harmless_spike(seed, healthy, make, judge):
+    losses, norms = thrown_away(healthy, seed, harm=0.0)
+    result = judge(CODE, both(make, losses, norms))
+    assert (result.verdict, result.measured["spikes"]) == ("pass", 1)
+    assert "1 gradient spike, none with an effect" in result.message
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_loss_that_rises_without_a_spike(seed, healthy, make, judge):
+    losses, norms = thrown_away(healthy, seed, height=1.0)
+    assert judge(CODE, both(make, losses, norms)).verdict == "pass"
+
+
+def test_the_bad_batch_itself_is_no_effect(healthy, make, judge):
+    """Gradient and loss of the same garbage batch are high together; what counts is the loss after it."""
+    losses, norms = thrown_away(healthy, harm=0.0)
+    losses[200] *= 30
+    assert judge(CODE, both(make, losses, norms)).verdict == "pass"
+
+
+@pytest.mark.parametrize(("length", "verdict"), [(3, "pass"), (7, "warn")])
+def test_a_few_high_losses_after_it_are_no_level(length, verdict, healthy, make, judge):
+    losses, norms = thrown_away(healthy, harm=0.0)
+    losses[200 : 201 + length] += 4.0  # the batch of the spike itself does not count
+    assert judge(CODE, both(make, losses, norms)).verdict == verdict
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(1 - 1e-6, "pass"), (1 + 1e-6, "warn")])
+def test_boundary_of_the_effect(factor, verdict, make, judge):
+    """From 3 to 2 in the first tenth, then flat; after the spike, higher by the share of that descent."""
+    losses = np.concatenate([np.linspace(3, 2, 20), np.full(180, 2.0)])
+    norms = ordinary_norms(n=200)
+    norms[100] *= 100
+    losses[101:111] += RULE.effect_share * factor
+    assert judge(CODE, both(make, losses, norms)).verdict == verdict
+
+
+@pytest.mark.parametrize(("factor", "spikes"), [(1 - 1e-6, 0), (1 + 1e-6, 1)])
+def test_boundary_of_the_sigmas(factor, spikes, healthy, plain, make, judge):
+    losses, norms = thrown_away(healthy, height=1e6)
+    above, score = plain.jumps(np.log(norms).tolist())[200]
+    norms[200] = math.exp(math.log(norms[200]) - above + above / score * RULE.sigmas * factor)
+    assert judge(CODE, both(make, losses, norms)).measured["spikes"] == spikes
+
+
+def test_spikes_at_the_very_beginning_and_end_have_no_before_or_after(healthy, make, judge):
+    losses, norms = healthy.descent(), ordinary_norms()
+    norms[[0, 1, 2, 397, 398, 399]] *= 100
+    losses[398:] += 9
+    assert judge(CODE, both(make, losses, norms)).verdict == "pass"
+
+
+def test_gradients_that_warm_up(healthy, make, judge):
+    """A norm that rises tenfold within the warm-up, and one that falls by a hundred over the run."""
+    for level in (10 ** np.minimum(np.arange(400) / 40, 1), 10 ** (-np.arange(400) / 200)):
+        for seed in range(5):
+            assert (
+                judge(CODE, both(make, healthy.warm_up_bump(seed)[:400], level * ordinary_norms(seed))).verdict
+                == "pass"
+            )
+
+
+def test_a_norm_that_was_logged_after_clipping(healthy, make, judge):
+    losses, norms = thrown_away(healthy)
+    norms = np.minimum(norms, 1e-3) * 1e3
+    norms[200] = np.nextafter(np.float32(1), np.float32(2))
+    assert judge(CODE, both(make, losses, norms)).verdict == "pass"
+
+
+def test_nan_and_zero_norms_are_left_out(healthy, make, judge):
+    losses, norms = thrown_away(healthy)
+    norms[100:130] = [0.0, np.nan, np.inf] * 10
+    assert judge(CODE, both(make, losses, norms)).verdict == "warn"
+    assert judge(CODE, both(make, losses, np.zeros(400))).verdict == "SkippedProbe"
+    assert judge(CODE, both(make, np.full(400, np.nan), norms)).verdict == "SkippedProbe"
+
+
+def test_too_few_of_either_are_skipped(healthy, make, judge):
+    losses, norms = thrown_away(healthy)
+    few = RULE.min_points - 1
+    assert judge(CODE, both(make, losses, norms[:few])).verdict == "SkippedProbe"
+    assert judge(CODE, both(make, losses[:few], norms)).verdict == "SkippedProbe"
+    assert judge(CODE, make.evidence(losses)).verdict == "SkippedProbe"
+
+
+@settings(max_examples=30, deadline=None)
+@given(of_loss=st.integers(-60, 60), of_norm=st.integers(-60, 60), harm=st.sampled_from([0.0, 1.5]))
+def test_the_units_do_not_matter(of_loss, of_norm, harm, healthy, make, judge):
+    losses, norms = thrown_away(healthy, 3, harm=harm)
+    scaled = judge(CODE, both(make, losses * 2.0**of_loss, norms * 2.0**of_norm))
+    assert scaled.verdict == ("warn" if harm else "pass")
+    assert scaled.measured["spikes"] == 1
+
+
+@FEW
+@given(
+    seed=st.integers(0, 10**4),
+    height=st.floats(1, 100),
+    harm=st.floats(0, 3),
+    sigmas=st.tuples(st.floats(1, 20), st.floats(1, 20)),
+    shares=st.tuples(st.floats(0.01, 1), st.floats(0.01, 1)),
+)
+def test_higher_thresholds_never_find_more(seed, height, harm, sigmas, shares, healthy, make, judge):
+    evidence = both(make, *thrown_away(healthy, seed, height=height, harm=harm))
+    lower, higher = ({"sigmas": f(sigmas), "effect_share": f(shares)} for f in (min, max))
+    if judge(CODE, evidence, **lower).verdict == "pass":
+        assert judge(CODE, evidence, **higher).verdict == "pass"

@@ -1,0 +1,103 @@
+"""LOS009."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from tracker_health.probes.initial_loss import InitialLoss
+
+CODE = "LOS009"
+RULE = InitialLoss()
+FEW = settings(max_examples=60, deadline=None)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_healthy(healthy_name, seed, healthy, make, judge):
+    losses = getattr(healthy, healthy_name)(seed)
+    assert judge(CODE, make.evidence(losses, params={"num_classes": "10"})).verdict == "pass"
+
+
+@pytest.mark.parametrize(("classes", "first"), [(2, 0.75), (10, 2.35), (10, 3.9), (1000, 7.2), (50257, 11.2)])
+def test_an_untrained_model_is_about_as_good_as_guessing(classes, first, make, judge):
+    losses = first * np.exp(-np.arange(100) / 30)
+    assert judge(CODE, make.evidence(losses, params={"vocab_size": str(classes)})).verdict == "pass"
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("classes", "first"), [(2, 14.0), (10, 31.0), (1000, 90.0), (50257, 120.0)])
+def test_unscaled_inputs(classes, first, seed, make, judge):
+    losses = math.log(classes) * 0.3 + first * np.exp(-np.arange(200) / 5)
+    losses *= 1 + 0.05 * np.random.default_rng(seed).standard_normal(200)
+    result = judge(CODE, make.evidence(losses, params={"num_classes": str(classes)}))
+    assert result.verdict == "warn"
+    assert f"the first loss is {losses[0]:.4g}, {losses[0] / math.log(classes):.1f} times" in result.message
+    assert f"{classes} classes" in result.message
+    assert "initialise" in result.remedy
+    assert result.steps == (0,)
+
+
+@FEW
+@given(
+    losses=st.lists(st.floats(-5, 50) | st.just(math.nan), min_size=1, max_size=20),
+    classes=st.integers(2, 10**6),
+    factor=st.floats(1.01, 10),
+    offset=st.integers(0, 30),
+)
+def test_against_plain_python(losses, classes, factor, offset, make, judge):
+    known = [(step, loss) for step, loss in enumerate(losses, offset) if not math.isnan(loss)]
+    begun_late = not known or known[0][0] > max(1, known[-1][0] / 5)
+    expected = "SkippedProbe"
+    if not begun_late:
+        assume(abs(known[0][1] - factor * math.log(classes)) > 1e-9)
+        expected = "warn" if known[0][1] > factor * math.log(classes) else "pass"
+    evidence = make.evidence(losses, steps=np.arange(len(losses)) + offset, params={"n_classes": str(classes)})
+    assert judge(CODE, evidence, factor=factor).verdict == expected
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(1.0, "pass"), (1 + 1e-12, "warn")])
+@pytest.mark.parametrize("classes", [2, 10, 50257])
+def test_boundary_of_the_factor(classes, factor, verdict, make, judge):
+    losses = [RULE.factor * math.log(classes) * factor, *np.linspace(2, 1, 30)]
+    assert judge(CODE, make.evidence(losses, params={"num_classes": str(classes)})).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    "params", [{}, {"num_classes": "1"}, {"num_classes": "x"}, {"vocab_size": "inf"}, {"classes": "2.5"}]
+)
+def test_without_a_number_of_classes_it_is_skipped(params, make, judge):
+    result = judge(CODE, make.evidence([1e6, 3.0, 2.0], params=params))
+    assert result.verdict == "SkippedProbe"
+    assert "num_classes" in result.reason["reason"]
+
+
+@pytest.mark.parametrize(
+    ("first_step", "verdict"), [(0, "warn"), (20, "warn"), (40, "SkippedProbe"), (1000, "SkippedProbe")]
+)
+def test_a_history_that_begins_in_mid_training_is_skipped(first_step, verdict, make, judge):
+    evidence = make.evidence(np.full(100, 50.0), steps=np.arange(100) + first_step, params={"num_classes": "10"})
+    assert judge(CODE, evidence).verdict == verdict
+
+
+@pytest.mark.parametrize("stride", [1, 10, 500])
+def test_logs_that_begin_at_their_stride(stride, make, judge):
+    """The first row of a log of every tenth step is that of step 10."""
+    losses = 40.0 * np.exp(-np.arange(20) / 3.0)
+    evidence = make.evidence(losses, steps=(np.arange(20) + 1) * stride, params={"num_classes": "10"})
+    assert judge(CODE, evidence).verdict == "warn"
+
+
+def test_a_first_loss_that_is_nan_is_left_to_los001(make, judge):
+    assert judge(CODE, make.evidence([math.nan, 2.0, 1.0, *[1.0] * 9], params={"num_classes": "10"})).verdict == "pass"
+    assert judge(CODE, make.evidence([math.nan] * 9, params={"num_classes": "10"})).verdict == "SkippedProbe"
+
+
+@FEW
+@given(first=st.floats(0, 100), one=st.floats(1.01, 10), other=st.floats(1.01, 10))
+def test_a_higher_factor_never_finds_more(first, one, other, make, judge):
+    lower, higher = sorted([one, other])
+    evidence = make.evidence([first, 1.0, 1.0], params={"num_classes": "10"})
+    if judge(CODE, evidence, factor=lower).verdict == "pass":
+        assert judge(CODE, evidence, factor=higher).verdict == "pass"

@@ -1,0 +1,154 @@
+"""AMP001."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from tracker_health.probes.loss_scale import LossScale
+
+CODE = "AMP001"
+RULE = LossScale()
+FEW = settings(max_examples=120, deadline=None)
+
+
+def evidence_of(make, scales, steps=None):
+    return make.evidence(None, make.series(scales, steps, role="loss_scale"))
+
+
+def scaler(overflows, n=1000, *, start=65536.0, growth=2000):
+    """What torch's GradScaler does: halves at an overflow, doubles after that many steps without one."""
+    scales, scale, calm = [], start, 0
+    for step in range(n):
+        if step in overflows:
+            scale, calm = scale / 2, 0
+        else:
+            calm += 1
+            if calm == growth:
+                scale, calm = scale * 2, 0
+        scales.append(scale)
+    return np.array(scales)
+
+
+@pytest.mark.parametrize(
+    "overflows",
+    [(), range(6), (3, 9, 20), (500,), range(0, 20_000, 500), (*range(6), 900, 950, 4000)],
+    ids=["none", "calibration", "slow calibration", "single", "regular", "mixed"],
+)
+@pytest.mark.parametrize("stride", [1, 10, 50])
+def test_healthy(overflows, stride, make, judge):
+    scales = scaler(frozenset(overflows), 20_000, growth=400)[::stride]
+    result = judge(CODE, evidence_of(make, scales, np.arange(len(scales)) * stride))
+    assert result.verdict == "pass", result.message
+    assert f"ends at {scales[-1]:.0f}" in result.message or f"{scales[-1]:.4g}" in result.message
+
+
+@pytest.mark.parametrize("n", [20, 40, 60, 1000])
+def test_the_first_calibration(n, make, judge):
+    """65536 is halved six times in the first steps."""
+    assert judge(CODE, evidence_of(make, scaler(range(6), n))).verdict == "pass"
+    assert judge(CODE, evidence_of(make, scaler(range(1, 7), n))).verdict == "pass"
+
+
+@pytest.mark.parametrize("value", [1.0, 128.0, 65536.0, 2.0**24])
+def test_a_static_scale(value, make, judge):
+    assert judge(CODE, evidence_of(make, np.full(50, value))).verdict == "pass"
+
+
+def test_a_scale_that_collapses(make, judge):
+    """Every step overflows from step 600 on."""
+    scales = scaler(range(600, 640))
+    result = judge(CODE, evidence_of(make, scales))
+    assert result.verdict == "fail"
+    assert f"fell to {scales[-1]:.4g}; it was halved 40 times within 100 steps" in result.message
+    assert 600 <= result.steps[0] < 700
+    assert "bf16" in result.remedy
+
+
+@pytest.mark.parametrize("stride", [1, 10, 100])
+def test_halved_again_and_again(stride, make, judge):
+    """Sparse logs show how far it fell; a fall to a 64th counts as six."""
+    scales = scaler(range(601, 607))[::stride]
+    result = judge(CODE, evidence_of(make, scales, np.arange(len(scales)) * stride))
+    assert (result.verdict, result.measured["most_halvings"]) == ("fail", 6)
+
+
+def test_a_slow_fall_below_one(make, judge):
+    scales = 2.0 ** -np.arange(20.0)
+    assert judge(CODE, evidence_of(make, 512 * scales, np.arange(20) * 1000)).verdict == "fail"
+    assert judge(CODE, evidence_of(make, 2.0**19 * scales, np.arange(20) * 1000)).verdict == "pass"
+
+
+def test_a_scale_that_underflowed_to_zero(make, judge):
+    assert judge(CODE, evidence_of(make, [65536.0] * 10 + [0.0] * 90)).verdict == "fail"
+
+
+@pytest.mark.parametrize(("end", "verdict"), [(1.0, "pass"), (0.999, "fail")])
+def test_boundary_of_the_scale(end, verdict, make, judge):
+    assert judge(CODE, evidence_of(make, [*[2.0] * 50, *[end] * 50])).verdict == verdict
+
+
+@pytest.mark.parametrize(("amount", "verdict"), [(RULE.halvings - 1, "pass"), (RULE.halvings, "fail")])
+def test_boundary_of_the_halvings(amount, verdict, make, judge):
+    assert judge(CODE, evidence_of(make, scaler(range(500, 500 + amount)))).verdict == verdict
+
+
+@pytest.mark.parametrize(("extra", "verdict"), [(-1, "fail"), (0, "pass")])
+def test_boundary_of_the_window(extra, verdict, make, judge):
+    """The first and the last of the halvings lie that far apart: the window holds as many steps as it says."""
+    last = 500 + RULE.window + extra
+    overflows = {500, *range(last - RULE.halvings + 2, last + 1)}
+    assert len(overflows) == RULE.halvings
+    assert judge(CODE, evidence_of(make, scaler(overflows))).verdict == verdict
+
+
+@pytest.mark.parametrize(("first", "verdict"), [(99, "pass"), (100, "pass"), (101, "fail")])
+def test_boundary_of_the_first_tenth(first, verdict, make, judge):
+    """The fall to the point at which judging begins is over by then."""
+    assert judge(CODE, evidence_of(make, scaler(range(first, first + RULE.halvings)))).verdict == verdict
+
+
+def test_nan_inf_and_few_points(make, judge):
+    assert judge(CODE, evidence_of(make, [np.nan, 65536.0, np.inf, *[65536.0] * 9])).verdict == "pass"
+    assert judge(CODE, evidence_of(make, [np.nan] * 20)).verdict == "SkippedProbe"
+    assert judge(CODE, evidence_of(make, [0.1] * (RULE.min_points - 1))).verdict == "SkippedProbe"
+    assert judge(CODE, make.evidence([1.0] * 50)).verdict == "SkippedProbe"
+
+
+@FEW
+@given(
+    exponents=st.lists(st.integers(-3, 20), min_size=4, max_size=60),
+    distances=st.lists(st.integers(1, 60), min_size=60, max_size=60),
+    halvings=st.integers(2, 30),
+    window=st.integers(1, 300),
+)
+def test_against_plain_python(exponents, distances, halvings, window, make, judge):
+    steps = np.cumsum(distances[: len(exponents)]).tolist()
+    kept = list(zip(steps, exponents, strict=True))[len(exponents) // 10 :]
+    falls = [(step, max(0, before - after)) for (_, before), (step, after) in itertools.pairwise(kept)]
+    most = max((sum(fall for at, fall in falls if step - window < at <= step) for step, _ in falls), default=0)
+    expected = "fail" if exponents[-1] < 0 or most >= halvings else "pass"
+    result = judge(
+        CODE, evidence_of(make, 2.0 ** np.array(exponents), steps), halvings=halvings, window=window, min_scale=1.0
+    )
+    assert result.verdict == expected
+    assert result.measured["most_halvings"] == most
+
+
+@FEW
+@given(scales=st.lists(st.floats(0.01, 1e6), min_size=4, max_size=40), data=st.data())
+def test_stricter_thresholds_never_find_more(scales, data, make, judge):
+    assume(all(math.isfinite(scale) for scale in scales))
+    looser, stricter = {}, {}
+    for name, values, sign in (
+        ("min_scale", st.floats(0.01, 100), 1),
+        ("halvings", st.integers(2, 30), -1),
+        ("window", st.integers(1, 60), 1),
+    ):
+        stricter[name], looser[name] = sorted([data.draw(values), data.draw(values)], key=lambda one: sign * one)
+    evidence = evidence_of(make, scales)
+    if judge(CODE, evidence, **stricter).verdict == "fail":
+        assert judge(CODE, evidence, **looser).verdict == "fail"

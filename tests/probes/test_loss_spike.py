@@ -1,0 +1,249 @@
+"""LOS003."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from tracker_health.probes.loss_spike import LossSpike
+
+CODE = "LOS003"
+RULE = LossSpike()
+FEW = settings(max_examples=60, deadline=None)
+
+
+def naive(losses, plain, rule=RULE):
+    """The measured numbers, the verdict, and by how much each condition of it is met or missed."""
+    n = len(losses)
+    noise = plain.noise(losses)
+    start = max(losses[0], plain.median(losses[: max(1, min(5, n // 20))]))
+    low = plain.quantile(losses, 0.05)
+    descent = max(start - low, 0.2 * abs(low), 4 * noise)
+    found = plain.jumps(losses)
+    heights = [above for above, _ in found]
+    tail = min(plain.quantile(heights, 1 - max(0.02, 4 / n)), 3 * plain.quantile(heights, 0.9))
+    least = max(rule.share * descent, rule.tail_factor * tail)
+    margins, groups = [], []
+    for index, (above, score) in enumerate(found):
+        margins += [above - least, score - rule.sigmas]
+        if score >= rule.sigmas and above >= least:
+            if groups and index - groups[-1][-1] <= 10:
+                groups[-1].append(index)
+            else:
+                groups.append([index])
+    peaks = [max(group, key=lambda index: (found[index][0], -index)) for group in groups]
+    limit = start + rule.single_share * descent
+    margins += [losses[peak] - limit for peak in peaks]
+    distances = [b - a for a, b in itertools.pairwise(peaks)]
+    periodic = False
+    if len(distances) >= 2:
+        usual = plain.median(distances)
+        periodic = sum(abs(one - usual) <= max(1, 0.1 * usual) for one in distances) >= 0.8 * len(distances)
+    warn = any(losses[peak] > limit for peak in peaks) or (len(peaks) >= rule.repeated and not periodic)
+    tallest = max((found[peak][0] for peak in peaks), default=0.0)
+    measured = {"spikes": len(peaks), "start": start, "low": low, "noise": noise, "tallest": tallest}
+    return measured, "warn" if warn else "pass", margins
+
+
+def assert_as_naive(losses, plain, make, judge):
+    measured, verdict, margins = naive(losses, plain)
+    scale = 1e-9 * max(1e-300, *(abs(loss) for loss in losses))
+    assume(all(math.isinf(margin) or margin == 0 or abs(margin) > scale for margin in margins))
+    result = judge(CODE, make.evidence(losses))
+    assert result.verdict == verdict
+    for name, value in measured.items():
+        assert result.measured[name] == pytest.approx(value, rel=1e-9, abs=scale), name
+
+
+@FEW
+@given(losses=st.lists(st.floats(-100, 100), min_size=40, max_size=200))
+def test_against_plain_python(losses, plain, make, judge):
+    assert_as_naive(losses, plain, make, judge)
+
+
+@FEW
+@given(
+    seed=st.integers(0, 10**6),
+    n=st.integers(40, 400),
+    noise=st.floats(0.001, 0.3),
+    spikes=st.lists(st.tuples(st.integers(0, 399), st.floats(0.2, 12)), max_size=8),
+    distance=st.none() | st.integers(20, 60),
+)
+def test_curves_with_spikes_against_plain_python(seed, n, noise, spikes, distance, plain, make, judge):
+    losses = 1 + 3 * np.exp(-5 * np.arange(n) / n) + noise * np.random.default_rng(seed).standard_normal(n)
+    for at, height in spikes:
+        losses[at % n] += height
+    if distance:
+        losses[distance::distance] += 2.0
+    assert_as_naive(losses.tolist(), plain, make, judge)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_healthy(healthy_name, seed, healthy, make, judge):
+    losses = getattr(healthy, healthy_name)(seed)
+    verdict = judge(CODE, make.evidence(losses)).verdict
+    if len(losses) < RULE.min_points:
+        assert verdict == "SkippedProbe"
+    else:
+        assert verdict == ("warn" if healthy_name == "one_spike" else "pass")
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("stride", [5, 10])
+def test_healthy_in_sparse_logs(long_healthy_name, seed, stride, healthy, make, judge):
+    losses = getattr(healthy, long_healthy_name)(seed)[::stride]
+    if len(losses) >= RULE.min_points and long_healthy_name != "one_spike":
+        assert judge(CODE, make.evidence(losses, steps=np.arange(len(losses)) * stride)).verdict == "pass"
+
+
+def garbage_batches(healthy, seed=0, places=(190, 270, 330), height=2.0):
+    """Batches of garbage after a descent from 4 to 1: none rises above the start."""
+    losses = healthy.descent(seed, rate=20.0)
+    losses[list(places)] += height
+    return losses
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_three_garbage_batches(seed, healthy, make, judge):
+    losses = garbage_batches(healthy, seed)
+    result = judge(CODE, make.evidence(losses, steps=np.arange(400) * 7))
+    assert result.verdict == "warn"
+    assert result.measured["spikes"] == 3
+    assert result.steps == (190 * 7, 270 * 7, 330 * 7)
+    tallest = max((190, 270, 330), key=lambda index: losses[index])
+    assert f"3 spikes in the loss, the tallest {losses[tallest]:.4g} at step {tallest * 7}" in result.message
+    assert "clip" in result.remedy
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_step_that_threw_the_weights_away(seed, healthy, make, judge):
+    losses = healthy.descent(seed)
+    losses[200:208] += 30 * np.exp(-np.arange(8) / 2)
+    result = judge(CODE, make.evidence(losses))
+    assert result.verdict == "warn"
+    assert (result.measured["spikes"], result.steps) == (1, (200,))
+
+
+def test_fewer_spikes_than_repeated_pass(healthy, make, judge):
+    places = (190, 270, 330, 371)
+    for amount in range(5):
+        evidence = make.evidence(garbage_batches(healthy, places=places[:amount]))
+        assert judge(CODE, evidence).verdict == ("warn" if amount >= RULE.repeated else "pass")
+        assert judge(CODE, evidence, repeated=amount + 1).verdict == "pass"
+
+
+@pytest.mark.parametrize(("distance", "spikes"), [(10, 1), (11, 2)])
+def test_spikes_within_ten_points_are_one(distance, spikes, healthy, make, judge):
+    evidence = make.evidence(garbage_batches(healthy, places=(200, 200 + distance)))
+    assert judge(CODE, evidence).measured["spikes"] == spikes
+
+
+def test_the_end_of_each_epoch_is_no_spike(healthy, make, judge):
+    """At one distance, give or take a point; the same spikes at ever other distances are a warning."""
+    regular, ragged = (149, 200, 250, 299, 350), (149, 170, 250, 283, 390)
+    result = judge(CODE, make.evidence(garbage_batches(healthy, places=regular)))
+    assert (result.verdict, result.measured["spikes"]) == ("pass", 5)
+    assert judge(CODE, make.evidence(garbage_batches(healthy, places=ragged))).verdict == "warn"
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(1 - 1e-6, "pass"), (1 + 1e-6, "warn")])
+@pytest.mark.parametrize("seed", range(3))
+def test_boundary_of_a_single_spike(factor, verdict, seed, healthy, plain, make, judge):
+    losses = healthy.descent(seed)
+    losses[300] = 1e3
+    measured = judge(CODE, make.evidence(losses)).measured
+    descent = max(measured["start"] - measured["low"], 0.2 * abs(measured["low"]), 4 * measured["noise"])
+    losses[300] = (measured["start"] + RULE.single_share * descent) * factor
+    result = judge(CODE, make.evidence(losses))
+    assert (result.verdict, result.measured["spikes"]) == (verdict, 1)
+
+
+@pytest.mark.parametrize(("factor", "spikes"), [(1 - 1e-6, 0), (1 + 1e-6, 3)])
+def test_boundary_of_the_share(factor, spikes, healthy, plain, make, judge):
+    """Three points at exactly the height that counts, above the level that the filter sees there."""
+    losses = garbage_batches(healthy, height=50.0)
+    found = judge(CODE, make.evidence(losses))
+    assert found.measured["spikes"] == 3
+    descent = found.measured["start"] - found.measured["low"]
+    levels = [losses[place] - plain.jumps(losses.tolist())[place][0] for place in (190, 270, 330)]
+    for place, level in zip((190, 270, 330), levels, strict=True):
+        losses[place] = level + RULE.share * descent * factor
+    assert judge(CODE, make.evidence(losses)).measured["spikes"] == spikes
+
+
+def test_long_tails_of_small_batches_are_no_spikes(healthy, make, judge):
+    """Noise with a long tail, twenty seeds; without the comparison with the tail every one would be found."""
+    runs = [
+        make.evidence(healthy.descent(seed, rate=20.0) + np.random.default_rng(seed).gamma(0.5, size=400))
+        for seed in range(20)
+    ]
+    assert [judge(CODE, run).verdict for run in runs].count("warn") <= 2
+    assert [judge(CODE, run, tail_factor=0.0).verdict for run in runs].count("warn") == 20
+
+
+def test_one_spike_does_not_hide_the_next(healthy, make, judge):
+    places = tuple(range(150, 227, 13))
+    assert judge(CODE, make.evidence(garbage_batches(healthy, places=places, height=20.0))).measured["spikes"] == 6
+
+
+def test_ever_more_spikes_are_found_as_well(healthy, make, judge):
+    places = tuple(place + place % 7 for place in range(150, 390, 20))
+    assert judge(CODE, make.evidence(garbage_batches(healthy, places=places, height=20.0))).verdict == "warn"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_steep_descent_is_no_noise_that_hides_a_high_spike(seed, healthy, make, judge):
+    losses = healthy.descent(seed)
+    losses[100] += 12.0
+    assert judge(CODE, make.evidence(losses)).verdict == "warn"
+
+
+def test_a_loss_that_stays_up_is_one_spike_at_most(sick, make, judge):
+    assert judge(CODE, make.evidence(sick.exploding())).measured["spikes"] <= 1
+
+
+def test_a_restart_of_the_learning_rate_is_no_spike(healthy, make, judge):
+    for seed in range(5):
+        assert judge(CODE, make.evidence(healthy.cosine_restarts(seed))).measured["spikes"] == 0
+
+
+@pytest.mark.parametrize("value", [0.0, 2.3, -1.0, 1e-300, 1e300])
+def test_constant(value, make, judge):
+    assert judge(CODE, make.evidence(np.full(100, value))).verdict == "pass"
+
+
+def test_too_few_finite_points_are_skipped(healthy, make, judge):
+    losses = healthy.descent(n=60)
+    losses[RULE.min_points - 1 :] = np.nan
+    assert judge(CODE, make.evidence(losses)).verdict == "SkippedProbe"
+    losses[RULE.min_points - 1] = 1.0
+    assert judge(CODE, make.evidence(losses)).verdict == "pass"
+
+
+@pytest.mark.parametrize("name", ["one_spike", "descent", "heavy_noise", "blips", "garbage"])
+@settings(max_examples=20, deadline=None)
+@given(exponent=st.integers(-60, 60))
+def test_the_unit_of_the_loss_does_not_matter(name, exponent, healthy, make, judge):
+    losses = garbage_batches(healthy) if name == "garbage" else getattr(healthy, name)(3)
+    plainly, scaled = (judge(CODE, make.evidence(one)) for one in (losses, losses * 2.0**exponent))
+    assert (scaled.verdict, scaled.measured["spikes"]) == (plainly.verdict, plainly.measured["spikes"])
+
+
+@FEW
+@given(
+    seed=st.integers(0, 10**6),
+    spikes=st.lists(st.tuples(st.integers(0, 199), st.floats(0.2, 12)), max_size=8),
+    single=st.tuples(st.floats(0, 4), st.floats(0, 4)),
+    repeated=st.tuples(st.integers(1, 9), st.integers(1, 9)),
+)
+def test_higher_thresholds_never_find_more(seed, spikes, single, repeated, healthy, make, judge):
+    """Of the other thresholds this does not hold: with fewer points above them, one group can become two."""
+    losses = healthy.descent(seed, n=200)
+    for at, height in spikes:
+        losses[at] += height
+    lower, higher = ({"single_share": f(single), "repeated": f(repeated)} for f in (min, max))
+    if judge(CODE, make.evidence(losses), **lower).verdict == "pass":
+        assert judge(CODE, make.evidence(losses), **higher).verdict == "pass"

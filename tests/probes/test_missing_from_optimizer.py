@@ -1,0 +1,319 @@
+"""OPT004."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tracker_health.probes.missing_from_optimizer import MissingFromOptimizer
+
+CODE = "OPT004"
+RULE = MissingFromOptimizer()
+FEW = settings(max_examples=80, deadline=None)
+
+
+def transformer(layers=4, *, width=8, vocabulary=50, tied=False):
+    """Names and shapes of a small language model, in the order of the model."""
+    shapes = {"model.embed_tokens.weight": (vocabulary, width)}
+    for layer in range(layers):
+        block = f"model.layers.{layer}"
+        shapes |= {
+            f"{block}.input_layernorm.weight": (width,),
+            f"{block}.self_attn.q_proj.weight": (width, width),
+            f"{block}.self_attn.v_proj.weight": (width, width),
+            f"{block}.mlp.up_proj.weight": (4 * width, width),
+            f"{block}.mlp.down_proj.weight": (width, 4 * width),
+        }
+    shapes["model.norm.weight"] = (width,)
+    return shapes if tied else shapes | {"lm_head.weight": (vocabulary, width)}
+
+
+def lora(layers=4, *, rank=2, width=8):
+    names = [
+        f"base_model.model.model.layers.{layer}.self_attn.{one}"
+        for layer in range(layers)
+        for one in ("q_proj", "v_proj")
+    ]
+    return {
+        f"{name}.lora_{side}.weight": shape
+        for name in names
+        for side, shape in (("A", (rank, width)), ("B", (width, rank)))
+    }
+
+
+def vision(blocks=4):
+    """Convolutions with BatchNorm, as torchvision names them."""
+    shapes = {"conv1.weight": (8, 3, 3, 3), "bn1.weight": (8,), "bn1.bias": (8,)}
+    for block in range(blocks):
+        shapes |= {
+            f"layer1.{block}.conv.weight": (8, 8, 3, 3),
+            f"layer1.{block}.bn.weight": (8,),
+            f"layer1.{block}.bn.bias": (8,),
+        }
+    return shapes | {"fc.weight": (10, 8), "fc.bias": (10,)}
+
+
+def without(shapes, *fragments):
+    return {name: shape for name, shape in shapes.items() if not any(one in name for one in fragments)}
+
+
+def state_of(make, shapes, *, named=True, step=1000.0, order=None, rename=str, **more):
+    tensors = [
+        make.tensor(key, name=rename(name) if named else None, shape=shape, step=step)
+        for key, (name, shape) in enumerate(shapes.items())
+    ]
+    if order is not None:
+        tensors = [tensors[index] for index in order]
+    return make.state(*tensors, global_step=int(step), **more)
+
+
+def judged(make, judge, trained, saved, *, dtype="F32", named=True, thresholds=None, **more):
+    """``trained`` and ``saved``: names and shapes in the optimizer and in the weights file."""
+    state = state_of(make, trained, named=named, **more)
+    return judge(CODE, make.evidence(optimizer=state, weights=make.weights(saved, dtype)), **(thresholds or {}))
+
+
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize(
+    "shapes", [transformer(), lora(), vision(), {"w": (2, 2)}], ids=["lm", "lora", "vision", "one"]
+)
+def test_healthy(shapes, named, make, judge):
+    result = judged(make, judge, shapes, shapes, named=named)
+    assert result.verdict == "pass"
+    assert f"all {len(shapes)} listed parameters" in result.message
+    assert judge(CODE, make.evidence(optimizer=state_of(make, shapes, named=named))).verdict == "pass"
+
+
+def test_a_short_fine_tune_of_an_adapter(make, judge):
+    """Forty-seven steps."""
+    assert judged(make, judge, lora(), lora(), step=47.0).verdict == "pass"
+    assert judged(make, judge, lora(), lora(), step=47.0, named=False).verdict == "pass"
+
+
+@pytest.mark.parametrize("missing", [1, 3, 7])
+def test_listed_without_state(missing, make, judge):
+    labels = tuple(f"encoder.{index}.weight" for index in range(missing))
+    result = judge(CODE, make.evidence(optimizer=state_of(make, transformer(), stateless=labels)))
+    assert result.verdict == "fail"
+    assert f"{missing} parameter" in result.message
+    assert "encoder.0.weight" in result.message
+    assert "no_grad" in result.remedy
+    assert result.measured == {"missing": missing, "in_optimizer": 23}
+    assert result.details["missing"] == list(labels)
+
+
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize(
+    "gone", [("layers.3.self_attn.v_proj",), ("layers.2.",), ("layers.3.mlp", "layers.2.mlp"), ("model.norm.weight",)]
+)
+def test_a_whole_model_of_which_something_in_the_middle_or_at_the_end_is_missing(gone, named, make, judge):
+    shapes = transformer()
+    if not named:
+        shapes = {name: (*shape[:-1], shape[-1] + index) for index, (name, shape) in enumerate(shapes.items())}
+    result = judged(make, judge, without(shapes, *gone), shapes, named=named)
+    assert result.verdict == "warn"
+    assert all(any(one in name for one in gone) for name in result.details["missing"])
+    assert result.measured["missing"] == len(shapes) - len(without(shapes, *gone))
+    assert gone[0] in result.message
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_an_adapter_of_which_some_is_missing(named, make, judge):
+    result = judged(make, judge, without(lora(), "layers.1."), lora(), named=named)
+    assert result.verdict == "fail"
+    assert result.measured["missing"] == 4
+    if named:
+        assert all("layers.1." in name for name in result.details["missing"])
+
+
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize(
+    ("saved", "gone"),
+    [
+        (transformer(), ("embed_tokens",)),
+        (transformer(), ("embed_tokens", "layers.0.", "layers.1.")),
+        (
+            transformer(8),
+            ("embed_tokens", "layers.0.", "layers.1.", "layers.2.", "layers.3.", "layers.4.", "layers.5."),
+        ),
+        (transformer(), ("norm",)),
+        (transformer(), ("model.",)),
+        (vision(), (".bn.", "bn1")),
+        (vision(), ("layer1", "conv1", "bn1")),
+        (vision(), ("conv1",)),
+    ],
+    ids=[
+        "embedding",
+        "embedding and half",
+        "three quarters",
+        "norms",
+        "all but the head",
+        "batch norm",
+        "backbone",
+        "stem",
+    ],
+)
+def test_frozen_on_purpose(saved, gone, named, make, judge):
+    result = judged(make, judge, without(saved, *gone), saved, named=named)
+    assert result.verdict == "pass", result.message
+    assert "frozen, as it seems on purpose" in result.message
+
+
+def test_an_output_layer_that_is_not_tied(make, judge):
+    result = judged(make, judge, without(vision(), "fc."), vision())
+    assert (result.verdict, result.details["missing"]) == ("warn", ["fc.weight", "fc.bias"])
+
+
+def test_an_adapter_trained_beside_the_whole_model(make, judge):
+    saved = transformer() | {name.removeprefix("base_model.model."): shape for name, shape in lora().items()}
+    trained = {name: shape for name, shape in saved.items() if "lora_" in name}
+    # A file that holds adapter weights counts as an adapter's.
+    assert judged(make, judge, trained, trained).verdict == "pass"
+    adapters = {
+        name.replace("lora_A", "adapter.down").replace("lora_B", "adapter.up"): shape for name, shape in saved.items()
+    }
+    assert judged(make, judge, {n: s for n, s in adapters.items() if ".adapter." in n}, adapters).verdict == "pass"
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_tied_output_layer(named, make, judge):
+    assert judged(make, judge, without(transformer(), "lm_head"), transformer(tied=True), named=named).verdict == "pass"
+
+
+def test_a_tied_output_layer_that_is_saved_twice(make, judge):
+    """Of the same shape as the embedding, which is trained."""
+    result = judged(make, judge, without(transformer(), "lm_head"), transformer())
+    assert result.verdict == "pass", result.message
+
+
+@pytest.mark.parametrize(
+    "rename",
+    [
+        lambda name: f"module.{name}",
+        lambda name: f"_orig_mod.{name}",
+        lambda name: f"module._orig_mod.{name}",
+        lambda name: name.removeprefix("model."),
+    ],
+    ids=["module", "compiled", "both", "without model"],
+)
+def test_prefixes_in_one_of_the_two_files(rename, make, judge):
+    assert judged(make, judge, transformer(), transformer(), rename=rename).verdict == "pass"
+    gone = judged(make, judge, without(transformer(), "layers.3."), transformer(), rename=rename)
+    assert (gone.verdict, gone.measured["missing"]) == ("warn", 5)
+
+
+def test_the_adapter_name_in_the_optimizers_names(make, judge):
+    def rename(name):
+        return name.replace(".weight", ".default.weight")
+
+    assert judged(make, judge, lora(), lora(), rename=rename).verdict == "pass"
+    assert judged(make, judge, without(lora(), "layers.0."), lora(), rename=rename).verdict == "fail"
+
+
+def test_names_of_another_world_tell_nothing(make, judge):
+    assert (
+        judged(make, judge, transformer(), transformer(), rename=lambda name: f"student.net.{name}").verdict == "pass"
+    )
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_groups_with_and_without_decay_change_the_order(named, make, judge):
+    shapes = transformer()
+    matrices = [index for index, shape in enumerate(shapes.values()) if len(shape) > 1]
+    order = matrices + [index for index in range(len(shapes)) if index not in matrices]
+    assert judged(make, judge, shapes, shapes, named=named, order=order).verdict == "pass"
+
+
+def test_weights_of_another_model_tell_nothing_where_there_are_no_names(make, judge):
+    assert judged(make, judge, {"a": (3, 3), "b": (3, 3)}, {"a": (3, 3), "c": (5, 5)}, named=False).verdict == "pass"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "bn1.running_mean", "bn1.running_var", "bn1.num_batches_tracked", "bert.embeddings.position_ids",
+        "model.layers.3.self_attn.rotary_emb.inv_freq", "attn.masked_bias", "rotary_emb.cos_cached", "layers.0.causal_mask",
+    ],
+)  # fmt: skip
+def test_buffers_are_not_trained(name, make, judge):
+    assert judged(make, judge, transformer(), transformer() | {name: (8,)}).verdict == "pass"
+
+
+@pytest.mark.parametrize("dtype", ["I64", "U8", "BOOL"])
+def test_integers_are_not_trained(dtype, make, judge):
+    saved = make.weights(transformer(), "BF16")
+    more = make.weights({"model.layers.3.codes": (8, 8)}, dtype)
+    both = type(saved)(source="a", tensors=(*saved.tensors, *more.tensors))
+    state = state_of(make, transformer())
+    assert judge(CODE, make.evidence(optimizer=state, weights=both)).verdict == "pass"
+
+
+@pytest.mark.parametrize("dtype", ["F64", "F32", "F16", "BF16", "F8_E4M3"])
+def test_floats_are(dtype, make, judge):
+    assert judged(make, judge, without(transformer(), "layers.3."), transformer(), dtype=dtype).verdict == "warn"
+
+
+def test_boundary_of_the_share(make, judge):
+    shapes = {f"layers.{index}.weight": (index + 1, 2) for index in range(10)}
+    kept = {name: shape for name, shape in shapes.items() if name[7] in "012"}
+    assert judged(make, judge, kept, shapes).verdict == "warn"
+    assert judged(make, judge, without(kept, "layers.2."), shapes).verdict == "pass"
+    assert judged(make, judge, kept, shapes, thresholds={"max_share": 0.69}).verdict == "pass"
+
+
+@pytest.mark.parametrize(("vectors", "verdict"), [(4, "warn"), (5, "pass")])
+def test_boundary_of_many_vectors(vectors, verdict, make, judge):
+    """Five vectors and nothing else look like the normalisation layers; four like an accident."""
+    shapes = transformer(6)
+    gone = [name for name, shape in shapes.items() if len(shape) == 1][-vectors:]
+    assert judged(make, judge, without(shapes, *gone), shapes).verdict == verdict
+
+
+@pytest.mark.parametrize(("step", "verdict"), [(4.0, "SkippedProbe"), (5.0, "fail")])
+def test_boundary_of_the_steps(step, verdict, make, judge):
+    state = state_of(make, transformer(), step=step, stateless=("a",))
+    assert judge(CODE, make.evidence(optimizer=state)).verdict == verdict
+
+
+def test_an_optimizer_without_state_is_skipped(make, judge):
+    state = make.state(global_step=1000, stateless=("a", "b"))
+    result = judge(CODE, make.evidence(optimizer=state))
+    assert result.verdict == "SkippedProbe"
+    assert "SGD" in result.reason["reason"]
+    assert judge(CODE, make.evidence([1.0] * 50)).verdict == "SkippedProbe"
+
+
+@FEW
+@given(kept=st.sets(st.integers(0, 11), min_size=1), permuted=st.permutations(range(12)), named=st.booleans())
+def test_what_is_missing_is_what_is_not_there(kept, permuted, named, make, judge):
+    """Of an adapter file all of it has to be in the optimizer, whatever the order. All shapes differ."""
+    saved = {f"layers.{index}.q.lora_A.weight": (index + 1, 3) for index in permuted}
+    trained = {f"layers.{index}.q.lora_A.weight": (index + 1, 3) for index in kept}
+    result = judged(make, judge, trained, saved, named=named)
+    assert result.verdict == ("pass" if len(kept) == 12 else "fail")
+    assert result.measured["missing"] == 12 - len(kept)
+    if len(kept) < 12:
+        assert set(result.details["missing"]) == set(saved) - set(trained)
+
+
+@FEW
+@given(
+    kept=st.lists(st.sampled_from([(2, 2), (3, 3), (4,)]), min_size=1, max_size=8),
+    more=st.lists(st.sampled_from([(2, 2), (3, 3), (4,)]), max_size=5),
+)
+def test_repeated_shapes_are_counted(kept, more, make, judge):
+    saved = {f"layers.{index}.q.lora_A.weight": shape for index, shape in enumerate([*kept, *more])}
+    trained = {f"p{index}": shape for index, shape in enumerate(reversed(kept))}
+    result = judged(make, judge, trained, saved, named=False)
+    assert result.measured["missing"] == len(more)
+    if more:
+        assert sorted(saved[name] for name in result.details["missing"]) == sorted(more)
+
+
+@FEW
+@given(kept=st.sets(st.integers(0, 9), min_size=1), one=st.floats(0.01, 1), other=st.floats(0.01, 1))
+def test_a_lower_share_never_finds_more(kept, one, other, make, judge):
+    saved = {f"layers.{index}.weight": (4, 4) for index in range(10)}
+    trained = {f"layers.{index}.weight": (4, 4) for index in kept}
+    lower, higher = sorted([one, other])
+    if judged(make, judge, trained, saved, thresholds={"max_share": higher}).verdict == "pass":
+        assert judged(make, judge, trained, saved, thresholds={"max_share": lower}).verdict == "pass"

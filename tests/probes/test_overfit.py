@@ -1,0 +1,288 @@
+"""GEN001."""
+
+import bisect
+import math
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from tracker_health.probes.overfit import Overfit
+
+CODE = "GEN001"
+RULE = Overfit()
+FEW = settings(max_examples=80, deadline=None)
+
+
+def evaluation_steps(losses, held_out):
+    n = max(len(held_out), 0 if losses is None else len(losses))
+    return [n * (index + 1) // len(held_out) - 1 for index in range(len(held_out))]
+
+
+def pair(make, losses, held_out):
+    """Evidence with a validation loss at even steps up to the end of the training loss, which may be missing."""
+    steps = evaluation_steps(losses, held_out)
+    return make.evidence(losses, make.series(held_out, steps, role="val_loss"))
+
+
+def naive(losses, held_out, plain, rule=RULE):
+    """The measured numbers, the verdict, and by how much each condition is met or missed."""
+    n = len(held_out)
+    low = min(held_out)
+    best = held_out.index(low)
+    end = plain.median(held_out[-3:] if n >= 6 else held_out[-2:])
+    bends = [c - 2 * b + a for a, b, c in zip(held_out, held_out[1:], held_out[2:], strict=False)]
+    late = bends[len(bends) // 3 :]
+    robust = min(plain.noise(held_out), 1.4826 * plain.median([abs(bend) for bend in bends]) / math.sqrt(6))
+    noise = max(robust, min(3 * robust, math.sqrt(sum(bend**2 for bend in late) / len(late) / 6)))
+    top = max(held_out[: max(1, n // 4)])
+    descent = (top if losses is None else max(top, losses[0])) - low
+    rise = end - low
+    needed = max(rule.rise_share * abs(low), rule.descent_share * descent)
+    since = held_out[best:]
+    assert len(since) < 120
+    if len(since) >= 6 and plain.trend(since) > 3:
+        needed = min(needed, max(rule.steady_rise_share * abs(low), rule.steady_descent_share * descent))
+    needed = max(needed, (math.sqrt(2 * math.log(n)) + 3 * 0.75) * noise)
+    margins, went_on = [rise - needed], True
+    if losses is not None and len(losses) >= 4:
+        size = max(2, len(losses) // 10)
+        at = bisect.bisect_left(range(len(losses)), evaluation_steps(losses, held_out)[best])
+        at = min(max(at, size), len(losses))
+        then, now = plain.median(losses[at - size : at]), plain.median(losses[-size:])
+        went_on = now <= then + 0.1 * abs(then)
+        margins.append(now - then - 0.1 * abs(then))
+    measured = {
+        "best": low,
+        "end": end,
+        "noise": noise,
+        "rise_share": rise / abs(low) if low else 0.0,
+        "evaluations": n,
+    }
+    if rise > needed and n - 1 - best >= rule.min_after and went_on:
+        return measured, "warn", margins
+    if losses is None or len(losses) < 6:
+        return measured, "pass", margins
+    start, train_end = max(losses[0], held_out[0]), plain.median(losses[-max(2, len(losses) // 10) :])
+    another_unit = (held_out[0] > 3 * losses[0] and held_out[-1] < 0.8 * held_out[0]) or min(held_out) > 10 * losses[0]
+    margins += [
+        held_out[0] - 3 * losses[0],
+        min(held_out) - 10 * losses[0],
+        held_out[-1] - 0.8 * held_out[0],
+        start,
+        start - train_end - 0.2 * abs(start),
+    ]
+    if another_unit or start <= 0 or start - train_end < 0.2 * start:
+        return measured, "pass", margins
+    last = held_out[-max(3, n // 3) :]
+    val_end = plain.median(last) - 2 * plain.median_error(noise, len(last))
+    share = (val_end - train_end) / (start - train_end)
+    margins += [share - rule.gap_share, train_end - rule.memorised_share * val_end, val_end - 0.15 * start]
+    memorised = train_end < rule.memorised_share * val_end and val_end > 0.15 * start
+    return measured, "warn" if share > rule.gap_share or memorised else "pass", margins
+
+
+def assert_as_naive(losses, held_out, plain, make, judge):
+    measured, verdict, margins = naive(losses, held_out, plain)
+    assume(all(abs(margin) > 1e-9 for margin in margins))
+    result = judge(CODE, pair(make, losses, held_out))
+    assert result.verdict == verdict
+    for name, value in measured.items():
+        assert result.measured[name] == pytest.approx(value, rel=1e-9, abs=1e-9), name
+
+
+@FEW
+@given(
+    losses=st.none() | st.lists(st.floats(-2, 5), min_size=1, max_size=80),
+    held_out=st.lists(st.floats(-2, 9), min_size=4, max_size=40),
+)
+def test_against_plain_python(losses, held_out, plain, make, judge):
+    assert_as_naive(losses, held_out, plain, make, judge)
+
+
+def overfit(seed=0, *, n=400, evaluations=20, rise=0.4, turn=0.4, floor=0.05, noise=0.01):
+    """A training loss that falls to almost nothing, and a validation loss that turns and climbs by a share."""
+    rng = np.random.default_rng(seed)
+    losses = 2.3 * (floor + (1 - floor) * np.exp(-5 * np.arange(n) / n)) * (1 + 0.03 * rng.standard_normal(n))
+    progress = np.linspace(1 / evaluations, 1, evaluations)
+    held_out = 0.9 + 1.4 * np.exp(-15 * progress) + 0.9 * rise * np.clip((progress - turn) / (1 - turn), 0, 1)
+    return losses, held_out * (1 + noise * rng.standard_normal(evaluations))
+
+
+@FEW
+@given(
+    seed=st.integers(0, 10**6),
+    n=st.integers(1, 200),
+    evaluations=st.integers(4, 60),
+    rise=st.floats(-0.2, 1),
+    floor=st.sampled_from([0.001, 0.01, 0.3, 0.6]),
+    unit=st.sampled_from([1, 1, 1, 50]),
+    noise=st.floats(0, 0.1),
+)
+def test_curves_against_plain_python(seed, n, evaluations, rise, floor, unit, noise, plain, make, judge):
+    losses, held_out = overfit(seed, n=n, evaluations=evaluations, rise=rise, floor=floor, noise=noise)
+    assert_as_naive(losses.tolist(), (unit * held_out).tolist(), plain, make, judge)
+
+
+@pytest.mark.parametrize("gap", [0.7, 1.0, 1.08])
+@pytest.mark.parametrize("seed", range(3))
+def test_healthy(healthy_name, seed, gap, healthy, make, judge):
+    """Validation that follows the training, below it (dropout, augmentation) or a little above it."""
+    losses = getattr(healthy, healthy_name)(seed)
+    size = max(1, len(losses) // 8)
+    level = [float(np.median(losses[at : at + size])) for at in range(size, len(losses) - size + 1, size)]
+    held_out = [one + (gap - 1) * abs(one) for one in level]
+    result = judge(CODE, pair(make, losses, held_out))
+    assert result.verdict == "pass", result.message
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("n", "evaluations"), [(400, 20), (400, 6), (40, 40), (12, 12), (10_000, 100)])
+def test_overfit(n, evaluations, seed, make, judge):
+    losses, held_out = overfit(seed, n=n, evaluations=evaluations)
+    result = judge(CODE, pair(make, losses, held_out))
+    assert result.verdict == "warn"
+    assert f"rose from {held_out.min():.4g} at step {result.steps[0]}" in result.message
+    assert f"checkpoint at step {result.steps[0]}" in result.remedy
+    assert result.measured["best_step"] == result.steps[0]
+    assert result.measured["evaluations"] == evaluations
+
+
+def test_without_a_training_loss(make, judge):
+    assert judge(CODE, pair(make, None, overfit()[1])).verdict == "warn"
+    assert judge(CODE, pair(make, None, np.linspace(2, 1, 10))).verdict == "pass"
+
+
+def test_it_says_nothing_of_a_training_loss_that_is_not_there(make, judge):
+    assert "training loss" not in judge(CODE, pair(make, None, overfit()[1])).message
+
+
+def test_a_divergence_of_both_losses_is_no_overfitting(sick, make, judge):
+    losses = sick.exploding()
+    held_out = np.array([np.median(losses[at : at + 20]) for at in range(0, 400, 20)])
+    assert judge(CODE, pair(make, losses, held_out)).verdict == "pass"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_two_losses_end_far_apart(seed, make, judge):
+    """The validation loss never rises, and stays at 60 % of the descent."""
+    losses, _ = overfit(seed, floor=0.02)
+    held_out = 2.3 - np.linspace(0.6, 0.9, 10)
+    result = judge(CODE, pair(make, losses, held_out))
+    assert result.verdict == "warn"
+    assert f"{result.measured['gap_share']:.0%}" in result.message
+    assert "shuffles" in result.remedy
+
+
+@pytest.mark.parametrize(("train", "verdict"), [(0.0205, "pass"), (0.0195, "warn")])
+def test_samples_learnt_by_heart(train, verdict, make, judge):
+    """The validation loss kept 40 % of where training began; the training loss almost nothing of that."""
+    losses = np.concatenate([np.linspace(2.5, 1.0, 200), np.full(200, train)])
+    assert judge(CODE, pair(make, losses, [1.5, 1.2, 1.1, *[1.0] * 12])).verdict == verdict
+
+
+@pytest.mark.parametrize(("level", "verdict"), [(0.37, "pass"), (0.38, "warn")])
+def test_a_validation_loss_that_is_nearly_learnt_too_passes(level, verdict, make, judge):
+    losses = np.concatenate([np.linspace(2.5, 1.0, 200), np.full(200, 1e-4)])
+    assert judge(CODE, pair(make, losses, [1.5, 1.2, 0.6, *[level] * 12])).verdict == verdict
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(1 - 1e-9, "pass"), (1 + 1e-9, "warn")])
+def test_boundary_of_the_rise(factor, verdict, plain, make, judge):
+    """A minimum of 1 and a descent of less than 1, so that the share of the minimum decides. Plateaus: no noise."""
+    up = 1 + RULE.rise_share * factor
+    held_out = [1.9, 1.9, 1.9, 1.0, 1.0, 1.0, 1.0, up, up, up]
+    assert plain.noise(held_out) == 0
+    assert judge(CODE, pair(make, None, held_out)).verdict == verdict
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(1 - 1e-9, "pass"), (1 + 1e-9, "warn")])
+def test_boundary_of_the_share_of_the_descent(factor, verdict, make, judge):
+    """From 6, where training began, to 1."""
+    up = 1 + RULE.descent_share * 5 * factor
+    losses = np.concatenate([np.full(20, 6.0), np.full(80, 0.9)])
+    assert judge(CODE, pair(make, losses, [3.0, 3.0, 3.0, 1.0, 1.0, 1.0, 1.0, up, up, up])).verdict == verdict
+
+
+def test_a_steady_climb_needs_a_smaller_share_of_the_descent(make, judge):
+    """From 5 to 0.25 and up to 0.4: a thirtieth of the descent, but 60 % of the minimum, all along."""
+    losses = np.concatenate([np.full(20, 5.0), np.full(80, 0.2)])
+    climb = np.linspace(0.25, 0.42, 12)
+    assert judge(CODE, pair(make, losses, [3.0, 1.0, 0.5, *climb])).verdict == "warn"
+    ragged = climb[[0, 5, 3, 8, 2, 10, 1, 7, 4, 9, 11, 11]]
+    assert judge(CODE, pair(make, losses, [3.0, 1.0, 0.5, *ragged])).verdict == "pass"
+
+
+@pytest.mark.parametrize("after", [1, 2, 3])
+def test_boundary_of_the_evaluations_after_the_minimum(after, make, judge):
+    held_out = [2.2, 2.2, 2.2, 2.2, 1.0, *[2.0] * after]
+    assert judge(CODE, pair(make, None, held_out)).verdict == ("warn" if after >= RULE.min_after else "pass")
+
+
+@pytest.mark.parametrize(("end", "verdict"), [(1.0, "warn"), (1.09, "warn"), (1.11, "pass"), (2.0, "pass")])
+def test_boundary_of_a_training_loss_that_went_up_as_well(end, verdict, make, judge):
+    """It stood at 1 when the validation loss was lowest; up to a tenth more is as good as no rise."""
+    losses = np.concatenate([[3.0], np.full(99, 1.3), np.full(50, 1.0), np.full(50, end)])
+    held_out = [1.6, 1.6, 1.5, 1.5, 1.4, 1.4, 1.2, 1.2, *[1.5] * 4]
+    assert judge(CODE, pair(make, losses, held_out)).verdict == verdict
+
+
+def test_a_last_evaluation_alone_is_no_end(make, judge):
+    assert judge(CODE, pair(make, None, [3.0, 2.0, 1.5, 1.2, 1.0, 1.0, 1.0, 5.0])).verdict == "pass"
+
+
+def test_a_noisy_validation_loss_is_not_overfit(make, judge):
+    """Thirty evaluations on a small set: 15 % of noise around a plateau; four of a hundred runs at most."""
+    runs = [1.0 + 0.15 * np.random.default_rng(seed).standard_normal(30) for seed in range(100)]
+    losses = np.linspace(1.3, 0.9, 300)
+    assert [judge(CODE, pair(make, losses, held_out)).verdict for held_out in runs].count("warn") <= 4
+
+
+@pytest.mark.parametrize("unit", [0.01, 100.0])
+def test_validation_in_another_unit(unit, make, judge):
+    """A sum over the batch, or a mean over the pixels: it came down, by however little it lies apart."""
+    losses, _ = overfit()
+    assert judge(CODE, pair(make, losses, unit * np.linspace(1.5, 0.9, 10))).verdict == "pass"
+
+
+def test_validation_in_another_unit_that_falls_by_little(make, judge):
+    losses, _ = overfit()
+    assert judge(CODE, pair(make, losses, 100.0 * np.linspace(1.0, 0.85, 10))).verdict == "pass"
+
+
+@pytest.mark.parametrize("value", [0.0, 2.3, -1.0, 1e300])
+def test_constant(value, make, judge):
+    assert judge(CODE, pair(make, np.full(100, value), np.full(10, value))).verdict == "pass"
+
+
+def test_too_few_finite_evaluations_are_skipped(make, judge):
+    assert judge(CODE, pair(make, None, [1.0, 2.0, 3.0])).verdict == "SkippedProbe"
+    assert judge(CODE, pair(make, None, [1.0, 2.0, 3.0, np.nan, np.nan])).verdict == "SkippedProbe"
+    assert judge(CODE, make.evidence([1.0] * 50)).verdict == "SkippedProbe"
+
+
+@settings(max_examples=20, deadline=None)
+@given(exponent=st.integers(-60, 60), seed=st.integers(0, 9), rise=st.sampled_from([0.0, 0.4]))
+def test_the_unit_of_both_losses_does_not_matter(exponent, seed, rise, make, judge):
+    losses, held_out = overfit(seed, rise=rise, floor=0.4)
+    expected = judge(CODE, pair(make, losses, held_out))
+    scaled = judge(CODE, pair(make, losses * 2.0**exponent, held_out * 2.0**exponent))
+    assert (scaled.verdict, scaled.measured["rise_share"]) == (expected.verdict, expected.measured["rise_share"])
+    assert scaled.verdict == ("warn" if rise else "pass")
+
+
+@FEW
+@given(
+    losses=st.lists(st.floats(0.01, 5), min_size=6, max_size=30),
+    held_out=st.lists(st.floats(0.1, 5), min_size=4, max_size=20),
+    data=st.data(),
+)
+def test_higher_thresholds_never_find_more(losses, held_out, data, make, judge):
+    names = ("rise_share", "descent_share", "steady_rise_share", "steady_descent_share", "gap_share")
+    lower = {name: data.draw(st.floats(0.01, 1), name) for name in names} | {"min_after": 1, "memorised_share": 1.0}
+    higher = {name: value + data.draw(st.floats(0, 1)) for name, value in lower.items() if isinstance(value, float)}
+    higher |= {"min_after": data.draw(st.integers(1, 5)), "memorised_share": data.draw(st.floats(0.01, 1))}
+    evidence = pair(make, losses, held_out)
+    if judge(CODE, evidence, **lower).verdict == "pass":
+        assert judge(CODE, evidence, **higher).verdict == "pass"

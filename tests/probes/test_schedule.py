@@ -1,0 +1,182 @@
+"""LRS001."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tracker_health.probes.schedule import Schedule
+
+CODE = "LRS001"
+RULE = Schedule()
+FEW = settings(max_examples=120, deadline=None)
+
+
+def evidence_of(make, *rates, losses=None):
+    series = [make.series(one, role="learning_rate", name=f"lr/{index}") for index, one in enumerate(rates)]
+    return make.evidence(losses, *series)
+
+
+def rates(name, n=100, peak=3e-4):
+    progress = np.arange(n) / (n - 1)
+    return (
+        peak
+        * {
+            "constant": np.ones(n),
+            "linear decay to 0": 1 - progress,
+            "cosine to 0": 0.5 * (1 + np.cos(np.pi * progress)),
+            "one cycle": np.where(
+                progress < 0.3, 0.04 + 0.96 * progress / 0.3, 0.5 * (1 + np.cos(np.pi * (progress - 0.3) / 0.7))
+            ),
+            "warm-up, then constant": np.minimum(progress / 0.1, 1),
+            "warm-up, then linear decay": np.minimum(progress / 0.1, (1 - progress) / 0.9),
+            "cosine restarts": 0.5 * (1 + np.cos(np.pi * (4 * progress % 1))),
+            "step decay": 0.1 ** np.floor(3 * progress),
+            "exponential decay": 0.95 ** np.arange(n),
+            "inverse square root": 1 / np.sqrt(1 + np.arange(n)),
+            "cyclic": np.abs(2 * (5 * progress % 1) - 1) + 0.1,
+            "doubled once": np.where(progress < 0.5, 1.0, 2.0),
+            "grown by a half": 1 + 0.5 * progress,
+        }[name]
+    )
+
+
+HEALTHY = (
+    "constant", "linear decay to 0", "cosine to 0", "one cycle", "warm-up, then constant", "warm-up, then linear decay",
+    "cosine restarts", "step decay", "exponential decay", "inverse square root", "cyclic", "doubled once", "grown by a half",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("n", [8, 12, 60, 1000])
+@pytest.mark.parametrize("name", HEALTHY)
+def test_healthy(name, n, make, judge):
+    if name == "exponential decay" and n == 1000:
+        n = 200
+    result = judge(CODE, evidence_of(make, rates(name, n)))
+    assert result.verdict == "pass", result.message
+    assert f"{result.measured['peak']:.4g}" in result.message
+
+
+def test_all_zero(make, judge):
+    result = judge(CODE, evidence_of(make, np.zeros(60)))
+    assert result.verdict == "fail"
+    assert "0 at all 60 points" in result.message
+    assert "optimizer steps" in result.remedy
+
+
+def test_zero_for_most_of_the_run(make, judge):
+    """A schedule laid out for a tenth of the steps; in the second case it creeps on at a billionth."""
+    for rest in (0.0, 1e-9):
+        values = np.full(200, rest * 3e-4)
+        values[:20] = rates("linear decay to 0", 20)
+        result = judge(CODE, evidence_of(make, values))
+        assert result.verdict == "warn"
+        assert f"0 for {result.measured['zero_share']:.0%} of the run, after a peak of 0.0003" in result.message
+
+
+@pytest.mark.parametrize("n", [8, 60, 1000])
+def test_a_warm_up_that_never_ends(n, make, judge):
+    """Counted in optimizer steps where it should have been epochs, or the other way round."""
+    result = judge(CODE, evidence_of(make, 1e-9 + 3e-4 * np.arange(n) / 50_000))
+    assert result.verdict == "warn"
+    assert "still rising when the run ended" in result.message
+
+
+def test_a_warm_up_stepped_once_per_epoch(make, judge):
+    """Every rate is there five times; more than half of the logged points have to rise, else it is a staircase."""
+    assert judge(CODE, evidence_of(make, np.repeat(np.arange(1.0, 21), 5)[:96])).verdict == "pass"
+    twice = np.delete(np.repeat(np.arange(1.0, 21), 2), np.arange(0, 38, 6))[:-1]
+    assert judge(CODE, evidence_of(make, twice)).verdict == "warn"
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict"), [("settled", "pass"), ("descent", "warn"), ("at_chance", "warn"), ("short", "warn")]
+)
+def test_a_rising_rate_whose_loss_levelled_off_passes(name, verdict, healthy, sick, make, judge):
+    losses = {
+        "settled": healthy.descent(rate=20.0),
+        "descent": healthy.descent(rate=1.0),
+        "at_chance": sick.at_chance(),
+        "short": healthy.descent(rate=20.0)[::60],
+    }[name]
+    assert judge(CODE, evidence_of(make, np.linspace(0, 1, 100), losses=losses)).verdict == verdict
+
+
+def test_a_frozen_group_beside_a_live_one(make, judge):
+    assert judge(CODE, evidence_of(make, np.zeros(100), rates("cosine to 0"))).verdict == "pass"
+    assert judge(CODE, evidence_of(make, rates("constant"), np.zeros(200))).verdict == "pass"
+    assert judge(CODE, evidence_of(make, np.zeros(100), np.zeros(100))).verdict == "fail"
+    assert judge(CODE, evidence_of(make, rates("constant", peak=1e-5), np.linspace(0, 1e-3, 100))).verdict == "warn"
+
+
+@pytest.mark.parametrize(("idle", "verdict"), [(50, "pass"), (51, "warn")])
+def test_boundary_of_the_zero_share(idle, verdict, make, judge):
+    assert RULE.zero_share == 0.5
+    assert judge(CODE, evidence_of(make, [1.0] * (100 - idle) + [0.0] * idle)).verdict == verdict
+
+
+@pytest.mark.parametrize(("rest", "verdict"), [(1.1e-6, "pass"), (0.9e-6, "warn")])
+def test_boundary_of_almost_zero(rest, verdict, make, judge):
+    assert judge(CODE, evidence_of(make, [1.0] * 40 + [rest] * 60)).verdict == verdict
+
+
+@pytest.mark.parametrize(("end", "verdict"), [(2.0, "pass"), (2.0001, "warn")])
+def test_boundary_of_the_rise(end, verdict, make, judge):
+    assert judge(CODE, evidence_of(make, np.linspace(1.0, end, 50))).verdict == verdict
+
+
+@pytest.mark.parametrize("change", ["last repeats", "one step down"])
+def test_one_point_that_does_not_rise(change, make, judge):
+    values = np.linspace(0.0, 1.0, 50)
+    if change == "last repeats":
+        values[-1] = values[-2]
+    else:
+        values[25] = values[24] - 1e-9
+    assert judge(CODE, evidence_of(make, values)).verdict == "pass"
+
+
+def test_nan_and_few_points(make, judge):
+    assert judge(CODE, evidence_of(make, [1e-3, np.nan] * 10)).verdict == "pass"
+    assert judge(CODE, evidence_of(make, [np.nan] * 10)).verdict == "SkippedProbe"
+    assert judge(CODE, evidence_of(make, [0.0] * (RULE.min_points - 1))).verdict == "SkippedProbe"
+    assert judge(CODE, evidence_of(make, [0.0] * RULE.min_points)).verdict == "fail"
+    assert judge(CODE, make.evidence([1.0] * 50)).verdict == "SkippedProbe"
+
+
+@FEW
+@given(
+    values=st.lists(st.sampled_from([0.0, 1e-9, 0.5, 1.0]) | st.floats(0, 1), min_size=5, max_size=40),
+    ordered=st.booleans(),
+    zero_share=st.floats(0.01, 1),
+)
+def test_against_plain_python(values, ordered, zero_share, make, judge):
+    values = sorted(values) if ordered else values
+    peak = max(values)
+    idle = sum(value <= 1e-6 * peak for value in values) / len(values)
+    moves = [b - a for a, b in itertools.pairwise(values)]
+    rising = (
+        min(moves) >= 0 and moves[-1] > 0 and values[-1] > 2 * values[0] and sum(m > 0 for m in moves) > len(moves) / 2
+    )
+    expected = "fail" if peak == 0 else "warn" if idle > zero_share or rising else "pass"
+    result = judge(CODE, evidence_of(make, values), zero_share=zero_share)
+    assert result.verdict == expected
+    assert result.measured["zero_share"] == pytest.approx(idle)
+
+
+@FEW
+@given(name=st.sampled_from(HEALTHY), exponent=st.integers(-60, 60), zeros=st.integers(0, 200))
+def test_the_unit_of_the_rate_does_not_matter(name, exponent, zeros, make, judge):
+    values = np.append(rates(name), np.zeros(zeros))
+    expected = judge(CODE, evidence_of(make, values))
+    assert judge(CODE, evidence_of(make, values * 2.0**exponent)).verdict == expected.verdict
+
+
+@FEW
+@given(zeros=st.integers(0, 60), one=st.floats(0.01, 1), other=st.floats(0.01, 1))
+def test_a_higher_share_never_finds_more(zeros, one, other, make, judge):
+    lower, higher = sorted([one, other])
+    evidence = evidence_of(make, [1.0] * 20 + [0.0] * zeros)
+    if judge(CODE, evidence, zero_share=lower).verdict == "pass":
+        assert judge(CODE, evidence, zero_share=higher).verdict == "pass"

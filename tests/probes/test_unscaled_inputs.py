@@ -1,0 +1,78 @@
+"""OPT009."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tracker_health.probes.unscaled_inputs import UnscaledInputs
+
+CODE = "OPT009"
+torch = pytest.importorskip("torch")
+
+
+def state_of(make, layers, *, named=True, step=500.0):
+    """Layers of (rows, columns, input rms, bias' second moment)."""
+    tensors = []
+    for index, (rows, columns, rms, below) in enumerate(layers):
+        for key, shape, mean in ((2 * index, (rows, columns), below * rms**2), (2 * index + 1, (rows,), below)):
+            name = f"layers.{index}.{'bias' if len(shape) == 1 else 'weight'}" if named else None
+            tensors.append(make.tensor(key, mean, name=name, shape=shape, step=step))
+    return make.state(*tensors)
+
+
+@pytest.mark.parametrize("named", [True, False])
+@given(rms=st.lists(st.floats(0.01, 1e4), min_size=1, max_size=6))
+def test_the_size_of_the_inputs_is_found(rms, named, make, judge):
+    layers = [(4 + index, 3, size, 1e-6) for index, size in enumerate(rms)]
+    result = judge(CODE, make.evidence(optimizer=state_of(make, layers, named=named)))
+    assert result.measured["input_rms"] == pytest.approx(max(rms), rel=1e-6)
+    assert result.verdict == ("warn" if max(rms) > UnscaledInputs.max_rms * (1 + 1e-9) else "pass")
+
+
+def test_names_that_do_not_belong_together_are_no_layer(make, judge):
+    tensors = [make.tensor(0, 1.0, name="a.weight", shape=(4, 3)), make.tensor(1, 1e-9, name="b.bias", shape=(4,))]
+    assert judge(CODE, make.evidence(optimizer=make.state(*tensors))).verdict == "SkippedProbe"
+
+
+@pytest.mark.parametrize("below", [0.0, float("nan"), float("inf")])
+def test_a_bias_without_a_finite_gradient_tells_nothing(below, make, judge):
+    tensors = [make.tensor(0, 1.0, shape=(4, 3)), make.tensor(1, below, shape=(4,))]
+    assert judge(CODE, make.evidence(optimizer=make.state(*tensors))).verdict == "SkippedProbe"
+
+
+@pytest.mark.parametrize(("scale", "verdict"), [(1.0, "pass"), (5.0, "pass"), (300.0, "warn")])
+@pytest.mark.parametrize("named", [True, False])
+def test_a_real_training(scale, verdict, named, judge, make, tmp_path):
+    from tracker_health.readers.optimizer_state import read_optimizer_state
+
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(20, 32), torch.nn.ReLU(), torch.nn.Linear(32, 3))
+    optimizer = torch.optim.Adam(model.named_parameters() if named else model.parameters(), lr=1e-3)
+    for _ in range(60):
+        x = scale * torch.randn(32, 20)
+        loss = torch.nn.functional.cross_entropy(model(x), (x[:, 0] > 0).long() + (x[:, 1] > 0).long())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    torch.save({"optimizer": optimizer.state_dict()}, tmp_path / "state.pt")
+    result = judge(CODE, make.evidence(optimizer=read_optimizer_state(tmp_path / "state.pt", "state.pt")))
+    assert result.verdict == verdict
+    if scale != 1.0:
+        assert 0.3 * scale < result.measured["input_rms"] < 3 * scale
+
+
+def test_a_few_steps_tell_nothing(make, judge):
+    layers = [(4, 3, 1e4, 1e-6)]
+    few = make.evidence(optimizer=state_of(make, layers, step=UnscaledInputs.min_steps - 1.0))
+    assert judge(CODE, few).verdict in ("SkippedProbe", "warn")
+    state = state_of(make, layers, step=float(UnscaledInputs.min_steps))
+    assert judge(CODE, make.evidence(optimizer=state)).verdict == "warn"
+
+
+def test_a_stricter_threshold_never_flags_fewer(make, judge):
+    rng = np.random.default_rng(0)
+    for size in 10 ** rng.uniform(-1, 4, size=20):
+        evidence = make.evidence(optimizer=state_of(make, [(4, 3, float(size), 1e-6)]))
+        flagged = [judge(CODE, evidence, max_rms=limit).verdict == "warn" for limit in (2.0, 30.0, 1000.0)]
+        assert flagged == sorted(flagged, reverse=True)

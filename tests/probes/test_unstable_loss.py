@@ -1,0 +1,216 @@
+"""LOS008."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from tracker_health.probes.unstable_loss import UnstableLoss
+
+CODE = "LOS008"
+RULE = UnstableLoss()
+FEW = settings(max_examples=60, deadline=None)
+
+
+def naive(losses, plain, rule=RULE):
+    """The measured numbers, the verdict, and by how much each condition is met or missed."""
+    n = len(losses)
+    size, noise = max(3, n // 40), plain.noise(losses)
+    blocks = plain.blocks(losses, size)
+    levels = [plain.median(block) for block in blocks]
+    start = plain.start(losses, min(5, size), noise)
+    lowest = min(levels)
+    descent = max(start - lowest, 0.2 * abs(lowest))
+    margins, flags, steep = [], [], False
+    rises = [level - min(levels[: index + 1]) for index, level in enumerate(levels)]
+    for index, (block, level, rise) in enumerate(zip(blocks, levels, rises, strict=True)):
+        own = 1.4826 * plain.median([abs(loss - level) for loss in block]) if index else 0.0
+        error = plain.median_error(max(noise, min(own, 3 * noise)), size)
+        clear = rise > rule.sigmas * error
+        margins += [rise - rule.rise_share * descent, rise - 2 * rule.rise_share * descent, rise - rule.sigmas * error]
+        if index < len(levels) - 1:
+            flags.append(clear and rise > rule.rise_share * descent)
+            steep = steep or (clear and rise > 2 * rule.rise_share * descent)
+    runs = [len(list(group)) for high, group in itertools.groupby(flags) if high]
+    lasting = max(runs, default=0) >= rule.lasting_share * len(levels)
+    measured = {"excursions": len(runs), "tallest": max(rises[:-1]), "descent": descent, "noise": noise}
+    return measured, "warn" if len(runs) >= rule.repeated or steep or (lasting and runs) else "pass", margins
+
+
+def assert_as_naive(losses, plain, make, judge):
+    measured, verdict, margins = naive(losses, plain)
+    scale = 1e-9 * max(1e-300, *(abs(loss) for loss in losses))
+    assume(all(margin == 0 or abs(margin) > scale for margin in margins))
+    result = judge(CODE, make.evidence(losses))
+    assert result.verdict == verdict
+    for name, value in measured.items():
+        assert result.measured[name] == pytest.approx(value, rel=1e-9, abs=scale), name
+
+
+@FEW
+@given(losses=st.lists(st.floats(-100, 100), min_size=30, max_size=200))
+def test_against_plain_python(losses, plain, make, judge):
+    assert_as_naive(losses, plain, make, judge)
+
+
+BUMPS = st.lists(st.tuples(st.floats(0, 1), st.floats(0.01, 0.3), st.floats(0.1, 3)), max_size=4)
+
+
+def curve(seed, n, noise, bumps):
+    """A descent from 4 to 1 with bumps (place and length as shares, height)."""
+    losses = 1 + 3 * np.exp(-5 * np.arange(n) / n) + noise * np.random.default_rng(seed).standard_normal(n)
+    for place, length, height in bumps:
+        losses[int(place * n) : int((place + length) * n)] += height
+    return losses
+
+
+@FEW
+@given(seed=st.integers(0, 10**6), n=st.integers(30, 400), noise=st.floats(0, 0.3), bumps=BUMPS)
+def test_curves_against_plain_python(seed, n, noise, bumps, plain, make, judge):
+    assert_as_naive(curve(seed, n, noise, bumps).tolist(), plain, make, judge)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_healthy(healthy_name, seed, healthy, make, judge):
+    losses = getattr(healthy, healthy_name)(seed)
+    verdict = judge(CODE, make.evidence(losses)).verdict
+    assert verdict == ("pass" if len(losses) >= RULE.min_points else "SkippedProbe")
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("stride", [5, 10])
+def test_healthy_in_sparse_logs(long_healthy_name, seed, stride, healthy, make, judge):
+    losses = getattr(healthy, long_healthy_name)(seed)[::stride]
+    evidence = make.evidence(losses, steps=np.arange(len(losses)) * stride)
+    assert judge(CODE, evidence).verdict in ("pass", "SkippedProbe")
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("n", [60, 400, 4000])
+def test_a_level_that_comes_and_goes(n, seed, make, judge):
+    """Three times above its best by a third of the descent, for a fifteenth of the run each."""
+    losses = curve(seed, n, 0.02, [(0.4, 0.067, 1.2), (0.6, 0.067, 1.2), (0.8, 0.067, 1.2)])
+    result = judge(CODE, make.evidence(losses))
+    assert result.verdict == "warn"
+    assert "left its best 3 times" in result.message
+    assert f"at step {result.steps[0]}" in result.message
+    assert result.measured["excursions"] == 3
+    assert "learning rate" in result.remedy
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_at_the_edge_of_stability(seed, make, judge):
+    """The level swings by as much as it came down."""
+    index = np.arange(600)
+    losses = 2 + 1.5 * np.exp(-index / 60) + np.where(index > 150, np.abs(np.sin(index / 25)) * 1.2, 0)
+    losses += 0.05 * np.random.default_rng(seed).standard_normal(600)
+    assert judge(CODE, make.evidence(losses)).verdict == "warn"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_one_high_excursion_that_came_back(seed, make, judge):
+    losses = curve(seed, 400, 0.02, [(0.5, 0.1, 2.5)])
+    result = judge(CODE, make.evidence(losses))
+    assert (result.verdict, result.measured["excursions"]) == ("warn", 1)
+    assert 200 - 10 <= result.steps[0] <= 240
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_one_low_excursion_passes_unless_it_lasts(seed, make, judge):
+    for length, verdict in ((0.1, "pass"), (0.15, "pass"), (0.25, "warn"), (0.3, "warn")):
+        evidence = make.evidence(curve(seed, 400, 0.01, [(0.6, length, 1.1)]))
+        assert judge(CODE, evidence).verdict == verdict
+
+
+def levels(*values, size=3):
+    return np.repeat(np.array(values, dtype=float), size)
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(1.0, "pass"), (1 + 1e-9, "warn")])
+def test_boundary_of_the_rise(factor, verdict, make, judge):
+    """A descent of 1 and no noise: two excursions of exactly the height that is asked for do not count."""
+    up = 2 + RULE.rise_share * factor
+    losses = levels(3, 2, up, 2, up, 2, 2, 2, 2, 2, 2)
+    result = judge(CODE, make.evidence(losses))
+    assert (result.verdict, result.measured["excursions"]) == (verdict, 0 if verdict == "pass" else 2)
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(1.0, "pass"), (1 + 1e-9, "warn")])
+def test_boundary_of_a_single_rise(factor, verdict, make, judge):
+    result = judge(CODE, make.evidence(levels(3, 2, 2 + 2 * RULE.rise_share * factor, *[2] * 9)))
+    assert (result.verdict, result.measured["excursions"]) == (verdict, 1)
+
+
+@pytest.mark.parametrize(("blocks", "verdict"), [(3, "pass"), (4, "warn")])
+def test_boundary_of_the_length(blocks, verdict, make, judge):
+    """A fifth of twenty levels."""
+    assert judge(CODE, make.evidence(levels(3, 2, *[2.3] * blocks, *[2] * (18 - blocks)))).verdict == verdict
+
+
+def test_a_level_that_is_up_at_the_very_end_is_for_los004(make, judge):
+    assert judge(CODE, make.evidence(levels(3, *[2] * 18, 9))).verdict == "pass"
+    assert judge(CODE, make.evidence(levels(3, *[2] * 17, 9, 2))).verdict == "warn"
+
+
+def test_noise_is_no_excursion(make, judge):
+    """Flat noise, however large: its levels stay within five standard errors, but for one run in ten."""
+    for n, noise in ((30, 0.3), (100, 0.3), (1000, 1.0)):
+        flat = [2.0 + noise * np.random.default_rng(seed).standard_normal(n) for seed in range(100)]
+        assert [judge(CODE, make.evidence(losses)).verdict for losses in flat].count("warn") <= 12
+
+
+def test_a_slow_wave_of_a_small_height_passes(healthy, make, judge):
+    for seed in range(5):
+        losses = healthy.descent(seed) + 0.3 * np.sin(np.arange(400) / 15)
+        assert judge(CODE, make.evidence(losses)).verdict == "pass"
+
+
+def test_two_garbage_stretches_of_a_few_points_pass(healthy, make, judge):
+    """Medians of ten points do not see four of them."""
+    losses = healthy.descent(n=400)
+    losses[[151, 152, 153, 154, 301, 302, 303, 304]] += 20.0
+    assert judge(CODE, make.evidence(losses)).verdict == "pass"
+
+
+def test_the_step_it_names_is_one_of_an_excursion(make, judge):
+    result = judge(CODE, make.evidence(levels(3, 2, 2.3, 2, 2.3, *[2] * 6, 2.9)))
+    assert result.measured["excursions"] == 2
+    assert result.steps[0] in (6, 12)
+
+
+@pytest.mark.parametrize("value", [0.0, 2.3, -1.0, 1e-300, 1e300])
+def test_constant(value, make, judge):
+    assert judge(CODE, make.evidence(np.full(100, value))).verdict == "pass"
+
+
+def test_too_few_finite_points_are_skipped(healthy, make, judge):
+    losses = healthy.descent(n=60)
+    losses[RULE.min_points - 1 :] = np.nan
+    assert judge(CODE, make.evidence(losses)).verdict == "SkippedProbe"
+
+
+@pytest.mark.parametrize("name", ["bumps", "descent", "heavy_noise", "cosine_restarts", "all_negative"])
+@settings(max_examples=20, deadline=None)
+@given(exponent=st.integers(-60, 60))
+def test_the_unit_of_the_loss_does_not_matter(name, exponent, healthy, make, judge):
+    bumps = [(0.4, 0.07, 1.2), (0.6, 0.07, 1.2)]
+    losses = curve(3, 400, 0.05, bumps) if name == "bumps" else getattr(healthy, name)(3)
+    plainly, scaled = (judge(CODE, make.evidence(one)) for one in (losses, losses * 2.0**exponent))
+    assert (scaled.verdict, scaled.measured["excursions"]) == (plainly.verdict, plainly.measured["excursions"])
+
+
+@FEW
+@given(
+    seed=st.integers(0, 10**6),
+    bumps=BUMPS,
+    repeated=st.tuples(st.integers(1, 6), st.integers(1, 6)),
+    lasting=st.tuples(st.floats(0.01, 1), st.floats(0.01, 1)),
+)
+def test_higher_thresholds_never_find_more(seed, bumps, repeated, lasting, make, judge):
+    """Of the heights this does not hold: above a higher one, a single excursion can become two."""
+    losses = curve(seed, 200, 0.02, bumps)
+    lower, higher = ({"repeated": f(repeated), "lasting_share": f(lasting)} for f in (min, max))
+    if judge(CODE, make.evidence(losses), **lower).verdict == "pass":
+        assert judge(CODE, make.evidence(losses), **higher).verdict == "pass"

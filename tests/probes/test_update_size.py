@@ -1,0 +1,118 @@
+"""OPT006 and OPT007."""
+
+import math
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from tracker_health.evidence import TensorHeader, Weights
+from tracker_health.probes._updates import signal_to_noise, weighted_median
+from tracker_health.probes.update_too_large import UpdateTooLarge
+from tracker_health.probes.update_too_small import UpdateTooSmall
+
+SMALL, LARGE = "OPT006", "OPT007"
+NOISE = math.sqrt((1 - 0.9) / (1 + 0.9))
+
+
+def evidence_of(make, sizes, *, rate, logged=True, initial=None, betas=None, names=None, step=1000.0):
+    """Matrices of 4 x n values with these root mean squares of their weights."""
+    shapes = [(4, index + 2) for index in range(len(sizes))]
+    moment = make.moment(1e-9)
+    tensors = [make.tensor(index, 1e-6, shape=shape, step=step, first=moment) for index, shape in enumerate(shapes)]
+    group = (
+        {"lr": rate}
+        | ({} if initial is None else {"initial_lr": initial})
+        | ({} if betas is None else {"betas": betas})
+    )
+    headers = tuple(
+        TensorHeader(name=(names or {}).get(index, f"layers.{index}.weight"), shape=shape, dtype="F32", rms=size)
+        for index, (shape, size) in enumerate(zip(shapes, sizes, strict=True))
+    )
+    more = [make.series([rate] * 5, role="learning_rate")] if logged else []
+    state = make.state(*tensors, groups=(group,))
+    return make.evidence(None, *more, optimizer=state, weights=Weights(source="model.safetensors", tensors=headers))
+
+
+@given(size=st.floats(1e-3, 10), rate=st.floats(1e-9, 1.0))
+def test_one_matrix(size, rate, make, judge):
+    ratio = rate * NOISE / size
+    assume(all(abs(ratio / limit - 1) > 1e-6 for limit in (UpdateTooSmall.min_ratio, UpdateTooLarge.max_ratio)))
+    evidence = evidence_of(make, [size], rate=rate)
+    small, large = judge(SMALL, evidence), judge(LARGE, evidence)
+    assert small.measured["update_ratio"] == pytest.approx(ratio, rel=1e-6)
+    assert small.verdict == ("fail" if ratio < UpdateTooSmall.min_ratio else "pass")
+    assert large.verdict == ("warn" if ratio > UpdateTooLarge.max_ratio else "pass")
+
+
+@given(pairs=st.lists(st.tuples(st.floats(0, 100), st.integers(0, 9)), max_size=12))
+def test_the_weighted_median_against_repetition(pairs):
+    repeated = sorted(value for value, weight in pairs for _ in range(weight))
+    expected = repeated[(len(repeated) - 1) // 2] if repeated else None
+    assert weighted_median(pairs) == expected
+
+
+def test_the_highest_logged_rate_counts(make, judge):
+    evidence = evidence_of(make, [0.1], rate=1e-3)
+    peak = make.series([0.0, 0.5, 0.2, 0.0], role="learning_rate", name="lr2")
+    both = make.evidence(None, *evidence.series, peak, optimizer=evidence.optimizer, weights=evidence.weights)
+    assert judge(LARGE, both).measured["peak_rate"] == 0.5
+
+
+def test_a_rate_that_was_only_set_last_is_not_called_too_small(make, judge):
+    last = evidence_of(make, [0.1], rate=1e-12, logged=False)
+    assert judge(SMALL, last).verdict == "SkippedProbe"
+    assert judge(SMALL, evidence_of(make, [0.1], rate=1e-12, logged=False, initial=1e-3)).verdict == "pass"
+    assert judge(LARGE, evidence_of(make, [0.1], rate=1.0, logged=False)).verdict == "warn"
+
+
+def test_the_second_factor_of_an_adapter_is_left_out(make, judge):
+    names = {0: "model.q.lora_A.weight", 1: "model.q.lora_B.weight"}
+    result = judge(LARGE, evidence_of(make, [0.1, 1e-6], rate=1e-3, names=names))
+    assert result.verdict == "pass"
+    assert result.measured["update_ratio"] == pytest.approx(1e-3 * NOISE / 0.1)
+
+
+def test_other_betas(make, judge):
+    result = judge(LARGE, evidence_of(make, [0.1], rate=1e-3, betas=(0.5, 0.99)))
+    assert result.measured["update_ratio"] == pytest.approx(1e-3 * math.sqrt(0.5 / 1.5) / 0.1)
+
+
+@pytest.mark.parametrize("size", [0.0, float("nan"), float("inf"), None])
+def test_weights_without_a_size_tell_nothing(size, make, judge):
+    evidence = evidence_of(make, [size], rate=1e-3)
+    assert [judge(code, evidence).verdict for code in (SMALL, LARGE)] == ["SkippedProbe"] * 2
+
+
+@pytest.mark.parametrize("rate", [0.0, float("nan"), -1.0])
+def test_a_rate_that_is_none_tells_nothing(rate, make, judge):
+    evidence = evidence_of(make, [0.1], rate=rate)
+    assert [judge(code, evidence).verdict for code in (SMALL, LARGE)] == ["SkippedProbe"] * 2
+
+
+def test_vectors_are_left_out(make, judge):
+    tensor = make.tensor(0, 1e-6, shape=(16,), first=make.moment(1e-9))
+    weights = Weights(source="w", tensors=(TensorHeader(name="b", shape=(16,), dtype="F32", rms=1e-9),))
+    evidence = make.evidence(
+        make.series([1.0] * 9), optimizer=make.state(tensor, groups=({"lr": 1.0},)), weights=weights
+    )
+    assert judge(LARGE, evidence).verdict == "SkippedProbe"
+
+
+def test_signal_to_noise_against_adams_own_numbers(tmp_path, make):
+    torch = pytest.importorskip("torch")
+    from tracker_health.readers.optimizer_state import read_optimizer_state
+
+    torch.manual_seed(1)
+    weight = torch.nn.Parameter(torch.randn(7, 5))
+    optimizer = torch.optim.AdamW([weight], lr=1e-3, betas=(0.8, 0.95))
+    for _ in range(37):
+        weight.grad = torch.randn(7, 5) + 0.3
+        optimizer.step()
+    torch.save(optimizer.state_dict(), tmp_path / "optimizer.pt")
+    state = read_optimizer_state(tmp_path / "optimizer.pt", "optimizer.pt")
+    kept = optimizer.state[weight]
+    first = kept["exp_avg"].double() / (1 - 0.8**37)
+    second = kept["exp_avg_sq"].double() / (1 - 0.95**37)
+    assert signal_to_noise(state, state.tensors[0]) == pytest.approx(float((first**2 / second).mean()), rel=1e-5)
+    assert signal_to_noise(state, state.tensors[0], fewest_steps=38) is None

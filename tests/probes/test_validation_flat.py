@@ -1,0 +1,177 @@
+"""GEN002."""
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from tracker_health.probes.validation_flat import ValidationFlat
+
+CODE = "GEN002"
+RULE = ValidationFlat()
+FEW = settings(max_examples=80, deadline=None)
+
+
+def pair(make, losses, held_out, *, loss_steps=None, evaluations=None):
+    """Evidence with a training loss, and a validation loss at evenly spaced steps up to its end."""
+    n = max(len(losses), len(held_out))
+    steps = np.linspace(n / len(held_out), n, len(held_out)) if evaluations is None else evaluations
+    return make.evidence(losses, make.series(held_out, steps, role="val_loss"), steps=loss_steps)
+
+
+def naive(losses, held_out, plain, rule=RULE):
+    """The measured numbers, the verdict, and by how much each condition is met or missed."""
+    start = plain.start(losses, max(1, min(3, len(losses) // 10)), plain.noise(losses))
+    end, best = plain.median(losses[-max(2, len(losses) // 10) :]), min(held_out)
+    margins = [start, held_out[0] - 2 * start, best - 0.8 * held_out[0], best - 10 * start]
+    if start <= 0 or (held_out[0] > 2 * start and best < 0.8 * held_out[0]) or best > 10 * start:
+        return None, "SkippedProbe", margins
+    gain, fall = (start - best) / start, (start - end) / start
+    margins += [gain - rule.min_gain, fall - rule.train_descent]
+    measured = {"start": start, "train_end": end, "val_best": best, "gain_share": gain, "train_share": fall}
+    return measured, "warn" if gain < rule.min_gain and fall >= rule.train_descent else "pass", margins
+
+
+def assert_as_naive(losses, held_out, plain, make, judge):
+    measured, verdict, margins = naive(losses, held_out, plain)
+    assume(all(abs(margin) > 1e-9 for margin in margins))
+    result = judge(CODE, pair(make, losses, held_out))
+    assert result.verdict == verdict
+    for name, value in (measured or {}).items():
+        assert result.measured[name] == pytest.approx(value, rel=1e-9, abs=1e-9), name
+
+
+@FEW
+@given(
+    losses=st.lists(st.floats(-2, 5), min_size=6, max_size=80),
+    held_out=st.lists(st.floats(-2, 9), min_size=3, max_size=12),
+)
+def test_against_plain_python(losses, held_out, plain, make, judge):
+    assert_as_naive(losses, held_out, plain, make, judge)
+
+
+@FEW
+@given(
+    seed=st.integers(0, 10**6),
+    n=st.integers(6, 200),
+    fall=st.floats(0, 2.5),
+    gain=st.floats(-1, 2),
+    unit=st.sampled_from([0.01, 1, 1, 1, 100]),
+    noise=st.floats(0, 0.1),
+)
+def test_curves_against_plain_python(seed, n, fall, gain, unit, noise, plain, make, judge):
+    rng = np.random.default_rng(seed)
+    losses = 3 - fall * np.sqrt(np.arange(n) / n) + noise * rng.standard_normal(n)
+    held_out = unit * (3 - gain * np.linspace(0.1, 1, 8) + 0.3 * noise * rng.standard_normal(8))
+    assert_as_naive(losses.tolist(), held_out.tolist(), plain, make, judge)
+
+
+@pytest.mark.parametrize("gap", [0.8, 1.0, 1.1])
+@pytest.mark.parametrize("seed", range(3))
+def test_healthy(healthy_name, seed, gap, healthy, make, judge):
+    """Validation that follows the training, below it (dropout) or above it."""
+    losses = getattr(healthy, healthy_name)(seed)
+    size = max(1, len(losses) // 8)
+    held_out = [gap * float(np.median(losses[at : at + size])) for at in range(size, len(losses) - size + 1, size)]
+    verdict = judge(CODE, pair(make, losses, held_out)).verdict
+    assert verdict in (("pass", "SkippedProbe") if "negative" in healthy_name else ("pass",))
+
+
+def shuffled_labels(seed=0, *, n=400, evaluations=10, level=2.3):
+    """The training loss is learnt by heart, the validation loss stays where guessing is and then rises."""
+    rng = np.random.default_rng(seed)
+    losses = level * (0.1 + 0.9 * np.exp(-4 * np.arange(n) / n)) * (1 + 0.03 * rng.standard_normal(n))
+    return losses, level * (1.0 + 0.5 * np.linspace(0, 1, evaluations)) + 0.005 * rng.standard_normal(evaluations)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("n", "evaluations"), [(400, 10), (6, 3), (12, 12), (60, 60)])
+def test_shuffled_labels(n, evaluations, seed, make, judge):
+    losses, held_out = shuffled_labels(seed, n=n, evaluations=evaluations)
+    result = judge(CODE, pair(make, losses, held_out))
+    assert result.verdict == "warn"
+    assert f"never came below {held_out.min():.4g}" in result.message
+    assert f"to {result.measured['train_end']:.4g}" in result.message
+    assert "shuffles" in result.remedy
+
+
+def test_one_batch_again_and_again(make, judge):
+    losses = 2.3 * np.exp(-np.arange(300) / 40)
+    assert judge(CODE, pair(make, losses, 2.31 + 0.002 * np.arange(12))).verdict == "warn"
+
+
+@pytest.mark.parametrize(
+    ("held_out", "verdict"),
+    [
+        ([230.0, 150.0, 120.0], "SkippedProbe"),  # summed over the batch
+        ([0.023, 0.015, 0.012], "pass"),
+        ([9.9, 6.0, 4.5], "SkippedProbe"),  # a perplexity
+        ([1.2, 0.9, 0.8], "pass"),  # training with dropout and augmentation
+        ([np.nan, 1.2, 0.9, 0.8], "pass"),
+        ([2.3, np.nan, np.nan], "SkippedProbe"),
+    ],
+)
+def test_validation_in_another_unit_or_incomplete(held_out, verdict, make, judge):
+    losses, _ = shuffled_labels()
+    assert judge(CODE, pair(make, losses, held_out)).verdict == verdict
+
+
+def test_validation_in_another_unit_that_falls_by_little(make, judge):
+    """A sum over the batch, first looked at when the better part was learnt."""
+    losses, _ = shuffled_labels()
+    assert judge(CODE, pair(make, losses, np.linspace(230.0, 190.0, 10))).verdict in ("pass", "SkippedProbe")
+
+
+def test_a_training_loss_that_fell_by_little_passes(make, judge):
+    losses = 2.3 * np.linspace(1.0, 0.9, 100)
+    assert judge(CODE, pair(make, losses, [2.4, 2.4, 2.4, 2.4])).verdict == "pass"
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(1 - 1e-9, "warn"), (1 + 1e-9, "pass")])
+def test_boundary_of_the_gain(factor, verdict, make, judge):
+    losses = np.array([2.0] * 20 + [1.0] * 20)
+    held_out = [2.5, 2.0 * (1 - RULE.min_gain * factor), 2.5]
+    assert judge(CODE, pair(make, losses, held_out)).verdict == verdict
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(1 - 1e-9, "pass"), (1 + 1e-9, "warn")])
+def test_boundary_of_the_training_descent(factor, verdict, make, judge):
+    losses = np.array([2.0] * 20 + [2.0 * (1 - RULE.train_descent * factor)] * 20)
+    assert judge(CODE, pair(make, losses, [2.5, 2.5, 2.5])).verdict == verdict
+
+
+@pytest.mark.parametrize(("offset", "verdict"), [(0, "warn"), (50, "warn"), (120, "SkippedProbe")])
+def test_a_history_that_begins_in_mid_training_is_skipped(offset, verdict, make, judge):
+    losses, held_out = shuffled_labels()
+    evidence = pair(make, losses, held_out, loss_steps=np.arange(400) + offset, evaluations=np.arange(10) * 40)
+    assert judge(CODE, evidence).verdict == verdict
+
+
+def test_too_few_points_are_skipped(make, judge):
+    losses, held_out = shuffled_labels()
+    assert judge(CODE, pair(make, losses, held_out[:2])).verdict == "SkippedProbe"
+    assert judge(CODE, pair(make, losses[:5], held_out)).verdict == "SkippedProbe"
+    assert judge(CODE, make.evidence(losses)).verdict == "SkippedProbe"
+
+
+@settings(max_examples=20, deadline=None)
+@given(exponent=st.integers(-60, 60), seed=st.integers(0, 2))
+def test_the_unit_of_both_losses_does_not_matter(exponent, seed, make, judge):
+    losses, held_out = shuffled_labels(seed)
+    for values, verdict in ((held_out, "warn"), (held_out * 0.6, "pass")):
+        assert judge(CODE, pair(make, losses * 2.0**exponent, values * 2.0**exponent)).verdict == verdict
+
+
+@FEW
+@given(
+    losses=st.lists(st.floats(0.1, 5), min_size=6, max_size=30),
+    held_out=st.lists(st.floats(0.1, 5), min_size=3, max_size=8),
+    gains=st.tuples(st.floats(0, 1), st.floats(0, 1)),
+    falls=st.tuples(st.floats(0.01, 1), st.floats(0.01, 1)),
+)
+def test_stricter_thresholds_never_find_more(losses, held_out, gains, falls, make, judge):
+    evidence = pair(make, losses, held_out)
+    looser = {"min_gain": max(gains), "train_descent": min(falls)}
+    stricter = {"min_gain": min(gains), "train_descent": max(falls)}
+    if judge(CODE, evidence, **stricter).verdict == "warn":
+        assert judge(CODE, evidence, **looser).verdict == "warn"
