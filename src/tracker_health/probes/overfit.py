@@ -159,7 +159,7 @@ def _gap(evidence: Evidence, held_out: FloatArray, noise: float) -> _Gap | None:
     start, end = max(float(values[0]), float(held_out[0])), float(np.median(values[-max(2, len(values) // 10) :]))
     falls = held_out[0] > 3.0 * values[0] and held_out[-1] < 0.8 * held_out[0]
     another_unit = falls or held_out.min() > _ANOTHER_UNIT * values[0]
-    if another_unit or start - end < 0.2 * abs(start) or start <= 0:
+    if another_unit or start - end <= 0.2 * abs(start) or start <= 0:
         return None
     last = held_out[-max(3, len(held_out) // 3) :]
     return _Gap(start, end, float(np.median(last)) - 2.0 * median_error(noise, len(last)))
