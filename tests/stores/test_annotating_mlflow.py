@@ -82,6 +82,44 @@ def test_the_slower_of_two_is_told(local, monkeypatch):
     assert local.open(run_id).recorded().digest == PENDING
 
 
+def test_a_file_of_one_who_began_with_us_and_died_is_not_left_without_a_name(local, monkeypatch):
+    """The other begins, we begin; the other notes its names and uploads, and dies; our record takes its record's place."""
+    run_id, begin, other = local.run(), MlflowWriter._begin, {}
+
+    def second(self):
+        if other:
+            return begin(self)
+        other["began"] = True
+        with contextlib.suppress(WriteError):
+            writer_of_another(self)
+        return None
+
+    def writer_of_another(ours):
+        def begin_both(theirs):
+            begin(theirs)
+            begin(ours)
+
+        def die(self, metrics):
+            monkeypatch.setattr(MlflowWriter, "_write_metrics", write_metrics)
+            raise ConnectionError
+
+        write_metrics = MlflowWriter._write_metrics
+        monkeypatch.setattr(MlflowWriter, "_begin", begin_both)
+        monkeypatch.setattr(MlflowWriter, "_write_metrics", die)
+        local.open(run_id).write(fail())
+
+    monkeypatch.setattr(MlflowWriter, "_begin", second)
+    with pytest.raises(WriteError, match="another annotator"):
+        local.open(run_id).write(PASS)
+    monkeypatch.undo()
+    assert local.open(run_id).recorded().digest == PENDING
+    local.open(run_id).write(PASS)
+    assert local.open(run_id).recorded().digest == PASS.digest
+    local.open(run_id).write(fail())
+    local.open(run_id).clear()
+    assert [file.path for file in local.client.list_artifacts(run_id, "health")] == []
+
+
 def test_a_digest_on_the_names_of_another_annotation_is_no_whole_one(local):
     run_id = local.run()
     local.open(run_id).write(fail())

@@ -7,6 +7,9 @@ from tracker_health.errors import WriteError
 HEALTH_FOLDER = "health"
 """Where our files lie, at the top of a run's folder or artifacts."""
 
+OUR_FILES = frozenset({"report.json", "report.html", "loss.png"})
+"""What an annotator may leave there: of a file with another name nobody can tell whose it is but by a record."""
+
 
 def is_file_name(name: object) -> bool:
     """Whether it can be the name of a file of ours: one part of a path. What a run lists, anybody may have changed."""

@@ -35,7 +35,7 @@ from tracker_health.stores.mlflow.record import (
     is_annotated,
     owns_note,
 )
-from tracker_health.stores.own import HEALTH_FOLDER, in_the_way, is_file_name, overtaken
+from tracker_health.stores.own import HEALTH_FOLDER, OUR_FILES, in_the_way, is_file_name, overtaken
 from tracker_health.text import count, printable
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ class MlflowWriter:
                 if tag in self._tags:
                     raise self._in_the_way(f"the tag {tag}")
         if not new.files:
-            self._listed = self._listing() if self._earlier.all_files else frozenset()
+            self._listed = self._listing()
             return
         try:
             with self._translated():
@@ -224,9 +224,14 @@ class MlflowWriter:
         return run
 
     def _require_record(self, record: Written) -> None:
-        """That nobody else wrote a whole annotation before our digest: its record would be there, and ours not."""
+        """That nobody else wrote a whole annotation before our digest: its record would be there, not ours. And that
+        nobody who began with us and died left a file that our record does not name.
+        """
         run = self._client.get_run(self._id)
-        if run.data.tags.get(DIGEST_TAG) == record.digest and Written.of(run.data.tags).value != record.value:
+        if run.data.tags.get(DIGEST_TAG) != record.digest:
+            return
+        strays = (self._appeared(run).files & OUR_FILES) - record.all_files
+        if strays or Written.of(run.data.tags).value != record.value:
             raise self._overtaken(run)
 
     def _require_nothing_but(self, record: Written, verdict: list[str]) -> None:
