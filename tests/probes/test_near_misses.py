@@ -3,10 +3,8 @@
 import numpy as np
 import pytest
 
-TOLD = {"one_spike": ("LOS003",), "staircase": ("LOS007",)}
-"""Healthy histories of which a warning is no mistake: of a spike past the start, and of a last step that is still a
-third of the descent.
-"""
+TOLD = {"one_spike": ("LOS003",)}
+"""The healthy history of which a warning is no mistake: a single batch, past the start by ten times the descent."""
 
 
 def assert_healthy(found, name):

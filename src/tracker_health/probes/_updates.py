@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tracker_health.evidence import Evidence, OptimizerState, TensorState
+from tracker_health.evidence import Evidence, Need, OptimizerState, Part, TensorState
 
 _DEFAULT_BETAS = (0.9, 0.999)
 _FEWEST_STEPS = 10
@@ -81,6 +81,16 @@ def update_size(evidence: Evidence) -> UpdateSize | None:
             ratios.append((rate * float(np.sqrt((1.0 - beta) / (1.0 + beta))) / size, tensor.numel))
     ratio = weighted_median(ratios)
     return None if ratio is None else UpdateSize(ratio=ratio, rate=rate, scheduled=scheduled)
+
+
+def needs_of_update_size(min_steps: int) -> tuple[Need, ...]:
+    """What ``update_size`` reads, after so many optimizer steps."""
+    return (
+        Need(role=Part.SECOND_MOMENTS),
+        Need(role=Part.WEIGHTS),
+        Need(role=Part.OPTIMIZER_STATE, min_points=min_steps, unit="optimizer_steps"),
+        Need(role="learning_rate", optional=True),
+    )
 
 
 def _peak_rate(evidence: Evidence) -> tuple[float | None, bool]:

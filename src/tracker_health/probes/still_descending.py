@@ -36,7 +36,8 @@ class StillDescending(Probe):
         logged.
 
     Known limits:
-        Needs 16 points. A loss that learns late, after a long plateau, looks the same.
+        Needs 16 points, and twice as many where there is noise. A loss that learns late, after a long plateau, looks
+        the same.
 
     What to do:
         Train longer, or raise the learning rate.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from tracker_health.evidence import Evidence, Need, Part
+from tracker_health.evidence import Evidence, Need
 from tracker_health.probe import Probe, Symptom, Threshold
-from tracker_health.probes._updates import update_size
+from tracker_health.probes._updates import needs_of_update_size, update_size
 from tracker_health.result import Finding
 from tracker_health.text import number
 from tracker_health.verdict import Verdict
@@ -52,12 +52,7 @@ class UpdateTooLarge(Probe):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        return (
-            Need(role=Part.SECOND_MOMENTS),
-            Need(role=Part.WEIGHTS),
-            Need(role=Part.OPTIMIZER_STATE, min_points=self.min_steps, unit="optimizer_steps"),
-            Need(role="learning_rate", optional=True),
-        )
+        return needs_of_update_size(self.min_steps)
 
     def judge(self, evidence: Evidence) -> Finding:
         size = update_size(evidence)
