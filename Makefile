@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test bench faults docs clean
+.PHONY: demo test bench faults docs screenshots clean
 
 demo: $(VENV)/.demo-installed
 	$(BIN)/tracker-health demo
@@ -13,6 +13,7 @@ test: $(VENV)/.dev-installed
 
 bench: $(VENV)/.dev-installed
 	$(BIN)/python benchmarks/speed/check_folder.py
+	$(BIN)/python benchmarks/speed/checkpoints.py $(ARGS)
 
 faults: $(VENV)/.dev-installed
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --requirement benchmarks/faults/requirements.txt
@@ -21,6 +22,10 @@ faults: $(VENV)/.dev-installed
 
 docs: $(VENV)/.dev-installed
 	$(BIN)/python scripts/generate_docs.py
+
+screenshots: $(VENV)/.dev-installed
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt playwright
+	$(BIN)/python scripts/make_screenshots.py
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -1,5 +1,7 @@
 """The command line as people and CI jobs meet it: what is printed where, and which exit code."""
 
+import contextvars
+import io
 import json
 import math
 import os
@@ -7,13 +9,16 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import zipfile
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from tracker_health import terminal
 from tracker_health.cli import cli
+from tracker_health.stores.progress import display
 
 
 @pytest.fixture
@@ -343,7 +348,7 @@ def test_probes_lists_every_rule(run):
     lines = run("probes").stdout.splitlines()
     assert len(lines) == len(BUILT_IN)
     records = [json.loads(line) for line in run("probes", "--json").stdout.splitlines()]
-    assert {record["code"] for record in records if not record["votes"]} == {"LOS101", "OPT101"}
+    assert {record["code"] for record in records if not record["votes"]} == {"LOS101", "OPT008", "OPT101"}
 
 
 def test_a_bug_in_our_own_code_is_one_line_without_v(run, healthy, monkeypatch):
@@ -711,3 +716,33 @@ def test_clear_takes_the_annotation_off_again(run, healthy, tmp_path):
     assert "missing" in result.stderr
     assert not (healthy / "health").exists()
     assert run("clear", "-q", healthy).output == ""
+
+
+# Downloads
+
+
+def test_a_download_is_shown_on_one_line_that_goes_away(capsys):
+    with terminal._download_shown("last\x1b[2J.ckpt", 10**9, lambda: 3 * 10**8):
+        time.sleep(1.2)
+    shown = capsys.readouterr().err
+    assert "last?[2J.ckpt  [######              ]  30% of 1.0 GB" in shown
+    assert shown.endswith("\r\x1b[K")
+    assert "\n" not in shown
+
+
+def test_a_short_download_is_not_shown(capsys):
+    with terminal._download_shown("last.ckpt", 10**9, lambda: 0):
+        pass
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_downloads_are_shown_on_a_terminal_only(is_terminal, monkeypatch):
+    class Stream(io.StringIO):
+        def isatty(self):
+            return is_terminal
+
+    monkeypatch.setattr(sys, "stderr", Stream())
+    context = contextvars.copy_context()
+    context.run(terminal.show_downloads)
+    assert (context.get(display) is not None) is is_terminal

@@ -45,7 +45,7 @@ def test_the_verdicts_are_tags_that_mlflow_finds(demo):
     (passing,) = client.search_runs([experiment.experiment_id], "tags.`health.verdict` = 'pass'")
     assert passing.info.run_name == "healthy"
     reasons = {run.info.run_name: run.data.tags["health.codes"] for run in failing}
-    assert reasons["nan-midway"] == "LOS001,GRD001,OPT002"
+    assert reasons["nan-midway"] == "LOS001,GRD001,OPT002,WGT001"
     assert "LOS004" in reasons["learning-rate-too-high"].split(",")
 
 

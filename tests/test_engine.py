@@ -555,7 +555,7 @@ def test_but_its_nan_is_found(metrics):
 DPO = {"rewards/chosen": FLAT, "rewards/rejected": FLAT, "rewards/margins": FLAT, "rewards/accuracies": FLAT}
 
 
-@pytest.mark.parametrize("beside", [DPO, {"kl": FLAT}, {"train/kl": FLAT, "entropy": FLAT}, {"d_loss": FLAT}, {}])
+@pytest.mark.parametrize("beside", [DPO, {"kl": FLAT}, {"train/kl": FLAT, "entropy": FLAT}, {"dis_loss": FLAT}, {}])
 def test_preference_tuning_and_regularised_fine_tunes_are_judged(beside):
     assert judged({"loss": DESCENT, **beside}).verdict is Verdict.PASS
     flat = judged({"loss": FLAT, **beside})

@@ -65,6 +65,47 @@ def test_cleaning_twice_changes_nothing(points):
     assert len(set(once.steps.tolist())) == len(once)
 
 
+def counted_from(*starts_and_ends):
+    """A history whose step counter went back: values tell the passes apart."""
+    return series(
+        [(step, float(turn)) for turn, (start, end) in enumerate(starts_and_ends) for step in range(start, end)]
+    )
+
+
+def test_a_shorter_run_into_the_same_history_is_not_continued_by_the_one_before():
+    one = counted_from((0, 100), (0, 40))
+    assert (one.superseded, one.went_back) == (100, False)
+    assert pairs(one.clean()) == [(step, 1.0) for step in range(40)]
+
+
+def test_of_folds_in_one_history_the_last_is_left():
+    one = counted_from((0, 100), (0, 100), (0, 90))
+    assert one.superseded == 200
+    assert {value for _, value in pairs(one.clean())} == {2.0}
+
+
+@pytest.mark.parametrize(
+    "passes",
+    [
+        [(0, 100), (0, 100)],  # written over
+        [(0, 100), (0, 120)],
+        [(0, 100), (60, 140)],  # a resume
+        [(0, 100), (0, 5)],  # a few points in disorder
+        [(0, 100)],
+    ],
+)
+def test_histories_that_need_no_parting(passes):
+    one = counted_from(*passes)
+    assert (one.superseded, one.went_back) == (0, False)
+    assert len(one.clean()) == max(end for _, end in passes)
+
+
+def test_a_resume_that_ended_before_the_first_try_did_is_told():
+    one = counted_from((0, 100), (60, 80))
+    assert (one.superseded, one.went_back) == (0, True)
+    assert [value for _, value in pairs(one.clean())] == [0.0] * 60 + [1.0] * 20 + [0.0] * 20
+
+
 def test_a_resume_overwrites_and_goes_on():
     history = [(0, 5.0), (1, 4.0), (2, math.nan), (3, math.nan), (2, 3.0), (3, 2.0)]
     assert pairs(series(history).clean()) == [(0, 5.0), (1, 4.0), (2, 3.0), (3, 2.0)]

@@ -209,12 +209,12 @@ def test_a_trainer_state_cut_by_a_crash_leaves_the_one_before(tmp_path):
     assert report.verdict == "pass"
 
 
-def test_a_checkpoint_of_a_format_that_is_not_read_is_named(tmp_path):
+def test_a_checkpoint_that_was_not_saved_to_its_end_is_named(tmp_path):
     write_log(tmp_path / "log.jsonl", losses())
     (tmp_path / "dcp").mkdir()
     (tmp_path / "dcp" / "__0_0.distcp").write_bytes(b"x")
     (reason,) = {skipped.reason for skipped in tracker_health.check(tmp_path).skipped if skipped.code == "OPT002"}
-    assert "not read: dcp/__0_0.distcp" in reason
+    assert "without its .metadata: it was not saved to its end: dcp" in reason
 
 
 def test_a_file_that_vanishes_while_the_folder_is_listed_is_passed_over(tmp_path, monkeypatch):

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tracker_health.config import Config
-from tracker_health.roles import assign, normal_form
+from tracker_health.roles import DEFAULT_PATTERNS, assign, normal_form, words_of
 
 
 @pytest.mark.parametrize(
@@ -27,26 +27,138 @@ def test_our_own_names_are_never_read_back():
     assert assign(["health/loss", "health.loss", "health/no_progress/best"]) == {}
 
 
-@pytest.mark.parametrize(
-    "siblings",
-    [
-        ["reward"],
-        ["policy_loss", "value_loss"],
-        ["train/clip_ratio"],
-        ["rollout/ep_rew_mean"],
-        ["d_loss", "g_loss"],
-        ["D/loss", "G/loss"],
-    ],
-)
-def test_a_loss_that_need_not_descend_is_told_by_its_siblings(siblings):
-    assert assign(["loss", *siblings])["loss"] == "objective_loss"
+# What the trainers of losses that need not descend log beside one, as their sources have it.
+OBJECTIVES = {
+    "by hand": ["reward"],
+    "DQN": ["avg_reward", "epsilon"],
+    "DQN, mean Q": ["mean_q"],
+    "returns": ["mean_return", "entropy"],
+    "returns of episodes": ["ep_return_mean"],
+    "REINFORCE": ["advantages/mean"],
+    "policy and value": ["policy_loss", "value_loss"],
+    "CleanRL PPO": ["charts/episodic_return", "losses/value_loss", "losses/approx_kl", "losses/clipfrac", "losses/explained_variance"],
+    "CleanRL without episodes": ["losses/old_approx_kl"],
+    "CleanRL DQN": ["losses/td_loss", "losses/q_values", "charts/SPS"],
+    "CleanRL SAC": ["losses/qf1_loss", "losses/actor_loss", "losses/alpha"],
+    "SB3": ["rollout/ep_rew_mean", "rollout/ep_len_mean", "time/total_timesteps", "train/loss"],
+    "SB3 SAC": ["train/ent_coef", "train/actor_loss"],
+    "SB3 DQN": ["rollout/exploration_rate"],
+    "RLlib, old": ["episode_reward_mean", "episode_len_mean"],
+    "RLlib": ["env_runners/episode_return_mean"],
+    "spinning up": ["AverageEpRet", "LossPi"],
+    "garage": ["Evaluation/AverageDiscountedReturn"],
+    "TRL PPO": ["objective/rlhf_reward", "objective/kl", "policy/approxkl_avg", "loss/policy_avg"],
+    "TRL GRPO": ["reward", "reward_std", "rewards/accuracy_reward/mean", "completion_length", "kl"],
+    "TRL GRPO, by names in snake case": ["rewards_accuracy", "kl"],
+    "TRL GRPO in W&B": ["train/reward", "train/clip_ratio/region_mean"],
+    "TRL online DPO": ["objective/rlhf_reward", "rewards/chosen", "rewards/margins"],
+    "clipping": ["train/clip_ratio"],
+    "verl": ["actor/pg_loss", "actor/ppo_kl", "critic/rewards/mean"],
+    "d and g": ["d_loss", "g_loss"],
+    "D and G": ["D/loss", "G/loss"],
+    "DCGAN": ["Loss_D", "Loss_G", "D(x)", "D(G(z))"],
+    "DCGAN, errors": ["errD", "errG"],
+    "camels": ["lossG", "lossD"],
+    "a discriminator alone": ["d_loss"],
+    "a discriminator by name": ["loss_disc", "loss_adv"],
+    "WGAN": ["generator_loss", "critic_loss"],
+    "pix2pix": ["G_GAN", "G_L1", "D_real", "D_fake"],
+    "CycleGAN": ["D_A", "G_A", "cycle_A", "idt_A", "D_B", "G_B"],
+    "StyleGAN": ["Loss/G/loss", "Loss/D/loss", "Loss/scores/fake", "Loss/r1_penalty"],
+    "ESRGAN": ["l_g_pix", "l_g_percep", "l_g_gan", "l_d_real", "l_d_fake"],
+    "VQGAN": ["train/disc_loss", "train/d_weight"],
+    "VITS": ["loss/g/total", "loss/d/total", "loss/g/fm"],
+}  # fmt: skip
+
+# What trainers of losses that do descend log beside one.
+DESCENTS = {
+    "nothing": [],
+    "TRL DPO": ["rewards/chosen", "rewards/rejected", "rewards/margins", "rewards/accuracies", "logps/chosen", "logits/rejected"],
+    "TRL DPO in W&B": ["train/rewards/chosen", "train/rewards/margins", "eval/rewards/accuracies"],
+    "TRL DPO, its accuracies alone": ["rewards/accuracies"],
+    "TRL ORPO": ["rewards/chosen", "nll_loss", "log_odds_ratio", "log_odds_chosen"],
+    "TRL KTO": ["rewards/chosen", "rewards/rejected", "rewards/margins", "kl", "logps/chosen"],
+    "TRL reward model": ["min_reward", "mean_reward", "max_reward", "accuracy", "margin"],
+    "TRL SFT": ["mean_token_accuracy", "entropy", "num_tokens"],
+    "TRL GKD": ["on_policy_loss", "off_policy_loss"],
+    "regularised": ["kl", "kl_loss"],
+    "differential privacy": ["epsilon", "delta"],
+    "finance": ["portfolio_return", "annualised_return", "return_code"],
+    "retrieval": ["ret_at_5", "mean_rank"],
+    "few-shot": ["episode", "episode_loss"],
+    "robust training": ["loss_adv", "adv_accuracy", "advantage_over_baseline"],
+    "clipping": ["clip_fraction_of_grad", "grad_clip_ratio"],
+    "distillation": ["dis_loss", "distill_loss", "discrepancy"],
+    "multi-task": ["gen_loss", "cls_loss"],
+    "one side of two": ["g_loss"],
+    "detection": ["loss_cls", "loss_bbox", "loss_dfl", "metrics/mAP50(B)"],
+    "VQ-VAE": ["q_loss", "e_latent_loss"],
+    "regression": ["explained_variance", "r2"],
+    "policy of a schedule": ["lr_policy", "policy_id"],
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "siblings", [["kl"], ["entropy"], ["rewards/chosen", "rewards/rejected", "rewards/margins"], ["d_loss"], []]
-)
-def test_a_loss_that_descends_stays_a_training_loss(siblings):
-    assert assign(["loss", *siblings])["loss"] == "train_loss"
+@pytest.mark.parametrize("trainer", list(OBJECTIVES))
+@pytest.mark.parametrize("loss", ["loss", "train/loss", "train_loss", "val_loss"])
+def test_a_loss_that_need_not_descend_is_told_by_its_siblings(trainer, loss):
+    assert assign([loss, *OBJECTIVES[trainer]])[loss] == "objective_loss"
+
+
+@pytest.mark.parametrize("trainer", list(DESCENTS))
+def test_a_loss_that_descends_stays_a_training_loss(trainer):
+    roles = assign(["loss", "eval_loss", *DESCENTS[trainer]])
+    assert (roles["loss"], roles["eval_loss"]) == ("train_loss", "val_loss")
+
+
+def test_what_somebody_has_named_a_training_loss_is_one():
+    config = Config(roles={**DEFAULT_PATTERNS, "train_loss": ("loss",)})
+    assert config.role_names(["loss", "val_loss", "reward"]) == {"loss": "train_loss", "val_loss": "objective_loss"}
+
+
+def test_the_other_losses_of_such_a_run_are_looked_at_for_nan():
+    names = ["losses/policy_loss", "losses/value_loss", "losses/clipfrac", "loss_weight", "episodic_return"]
+    assert assign(names) == {"losses/policy_loss": "objective_loss", "losses/value_loss": "objective_loss"}
+
+
+def test_a_name_is_taken_apart_where_capitals_say_so():
+    assert words_of("Evaluation/AverageQVals") == ("evaluation", "average", "q", "vals")
+    assert words_of("TRAIN_LOSS") == ("train", "loss")
+
+
+# The metrics of tools that people use, by name, with the role each must have.
+TOOLS = {
+    "timm": {"train_loss": "train_loss", "eval_loss": "val_loss", "eval_top1": None},
+    "Keras": {"loss": "train_loss", "val_loss": "val_loss", "accuracy": None, "val_accuracy": None},
+    "fastai": {"train_loss": "train_loss", "valid_loss": "val_loss", "error_rate": None},
+    "Ultralytics": {
+        "train/box_loss": "objective_loss", "train/cls_loss": "objective_loss", "train/dfl_loss": "objective_loss",
+        "val/box_loss": None, "metrics/mAP50(B)": None, "lr/pg0": "learning_rate",
+    },
+    "nanoGPT": {"train/loss": "train_loss", "val/loss": "val_loss", "lr": "learning_rate", "mfu": None},
+    "MMEngine": {"loss": "train_loss", "loss_cls": None, "loss_bbox": None, "coco/bbox_mAP": None, "lr": "learning_rate", "grad_norm": "grad_norm"},
+    "detectron2": {"total_loss": "train_loss", "loss_cls": None, "loss_box_reg": None, "validation_loss": "val_loss"},
+    "DETR": {"train_loss": "train_loss", "test_loss": "val_loss", "train_lr": "learning_rate", "train_loss_ce": "train_loss"},
+    "DeepSpeed": {
+        "Train/Samples/train_loss": "train_loss", "Train/Samples/lr": "learning_rate", "Train/Samples/loss_scale": "loss_scale",
+    },
+    "Megatron": {"lm loss": "train_loss", "lm loss validation": "val_loss", "grad-norm": "grad_norm", "learning-rate": "learning_rate"},
+    "NeMo": {"reduced_train_loss": "train_loss", "val_loss": "val_loss"},
+    "OLMo": {"train/CrossEntropyLoss": "train_loss", "optim/total_grad_norm": "grad_norm"},
+    "Composer": {"loss/train/total": "train_loss", "lr-DecoupledAdamW/group0": "learning_rate"},
+    "torchtune": {"loss": "train_loss", "val_loss": "val_loss", "tokens_per_second_per_gpu": None},
+    "LLaMA-Factory": {"loss": "train_loss", "eval_loss": "val_loss", "lr": "learning_rate", "percentage": None},
+    "fairseq": {"train_loss": "train_loss", "valid_loss": "val_loss", "gnorm": "grad_norm", "ppl": None},
+    "XGBoost": {"train-logloss": "train_loss", "eval-logloss": "val_loss", "train-auc": None, "train-error": None},
+    "XGBoost, sklearn": {"validation_0-logloss": None, "validation_1-logloss": "val_loss"},
+    "LightGBM": {"training-binary_logloss": "train_loss", "valid_1-binary_logloss": "val_loss", "training-auc": None},
+    "a VAE": {"loss": "train_loss", "kl_weight": "objective_weight", "beta": "objective_weight", "recon_loss": None},
+    "accuracies alone": {"accuracy": None, "val_accuracy": None, "train/top1": None},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("tool", list(TOOLS))
+def test_roles_in_the_names_that_tools_log(tool):
+    assert assign(TOOLS[tool]) == {name: role for name, role in TOOLS[tool].items() if role is not None}
 
 
 def test_adversarial_losses_are_still_looked_at_for_nan():

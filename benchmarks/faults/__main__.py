@@ -43,10 +43,7 @@ def score(size: str, out: Path, split: str | None, misses: bool, tools: str, wri
 
     scores = [measure(size, out, one, tools.split(",")) for one in ("tune", "validate") if split in (None, one)]
     for one in scores:
-        faults = len({run.fault for run in one.sick})
-        print(
-            f"\n{one.split}: {len(one.healthy)} certified healthy runs, {len(one.sick)} sick ones of {faults} faults\n"
-        )
+        print(f"\n{one.split}: {one.summary()}\n")
         print("\n".join(table(one)))
         if misses:
             print("\n".join(disagreements(one)))

@@ -1,11 +1,13 @@
 """The faults: what goes wrong, where it is put in, and which symptoms name it rightly.
 
-A fault is ``structural`` when its trace is in the run's state or plan whatever the loss does.
+A fault is ``structural`` when its trace is in the run's state or plan whatever the loss does; where a run does not
+leave that part of its state or plan, its loss must tell, as for any other fault.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -28,8 +30,14 @@ class Fault:
     symptoms: ClassVar[frozenset[str]] = frozenset()
     structural: ClassVar[bool] = False
     keeps_gradients: ClassVar[bool] = False
+    revision: ClassVar[int] = 1
+    """Raised when the fault is put in otherwise: its runs are trained again."""
 
     def suits(self, task: Task, recipe: Recipe) -> bool:
+        return True
+
+    def shows(self, recipe: Recipe) -> bool:
+        """Whether a structural fault's trace is among what a run of this recipe leaves; else its loss must tell."""
         return True
 
     def recipe(self, recipe: Recipe, task: Task, rng: np.random.Generator) -> Recipe:
@@ -61,8 +69,11 @@ class Fault:
         return loss
 
     def step(self, training: Training) -> dict[str, float]:
-        training.optimizer.step()
-        return {}
+        return training.update()
+
+    def saved(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The weights as the last checkpoint has them."""
+        return weights
 
     def after_step(self, training: Training) -> None:
         pass
@@ -96,9 +107,6 @@ class RateTooLow(Fault):
 class RateZero(Fault):
     name, symptoms, structural = "rate-zero", STUCK | {"schedule", "update_size", "frozen"}, True
 
-    def recipe(self, recipe: Recipe, task: Task, rng: np.random.Generator) -> Recipe:
-        return replace(recipe, logs_rate=True)
-
     def rate(self, rate: float, done: float) -> float:
         return 0.0
 
@@ -123,7 +131,7 @@ class EndlessWarmUp(Fault):
 
     def recipe(self, recipe: Recipe, task: Task, rng: np.random.Generator) -> Recipe:
         warmup = int(recipe.steps * rng.uniform(10, 50))
-        return replace(recipe, warmup=warmup, planned=recipe.steps, schedule="constant", logs_rate=True)
+        return replace(recipe, warmup=warmup, planned=recipe.steps, schedule="constant")
 
 
 class EarlyDecay(Fault):
@@ -133,7 +141,7 @@ class EarlyDecay(Fault):
 
     def recipe(self, recipe: Recipe, task: Task, rng: np.random.Generator) -> Recipe:
         self.at = rng.uniform(0.03, 0.1)
-        return replace(recipe, schedule="constant", warmup=0, logs_rate=True)
+        return replace(recipe, schedule="constant", warmup=0)
 
     def rate(self, rate: float, done: float) -> float:
         return rate * max(0.0, 1.0 - done / self.at)
@@ -194,29 +202,20 @@ class MaskedNan(NanMidway):
 
 
 class ScaleCollapse(Fault):
-    """Half precision whose gradients overflow at every step from some point on: torch's own scaler skips them all."""
+    """Half precision whose gradients overflow at every step from some point on: the loss scale skips them all."""
 
     name, symptoms, structural = "scale-collapse", frozenset({"scale_collapse", "nonfinite", "not_learning"}), True
 
     def recipe(self, recipe: Recipe, task: Task, rng: np.random.Generator) -> Recipe:
         self.at = rng.uniform(0.1, 0.6)
-        self.scaler = torch.amp.GradScaler("cpu", init_scale=65536.0, growth_interval=100)
-        return recipe
+        return replace(recipe, half=True)
 
     def step(self, training: Training) -> dict[str, float]:
-        scale = self.scaler.get_scale()
-        for parameter in training.trainable.values():
-            if parameter.grad is not None:
-                parameter.grad *= scale
-        overflows = training.done / training.recipe.steps >= self.at
-        if overflows:
-            first = next(iter(training.trainable.values()))
-            assert first.grad is not None
-            first.grad.view(-1)[0] = float("inf")
-        self.scaler.scale(torch.ones(()))
-        self.scaler.step(training.optimizer)
-        self.scaler.update()
-        return {"scale": scale} | ({"grad": float("inf")} if overflows else {})
+        training.overflowed |= training.done / training.recipe.steps >= self.at
+        return training.update()
+
+    def shows(self, recipe: Recipe) -> bool:
+        return recipe.logs_scale
 
 
 # Gradients that do not arrive
@@ -228,8 +227,9 @@ class StaleGradient(Fault):
     name, structural, keeps_gradients = "stale-gradient", True, True
     symptoms = WILD | {"stale_gradient"}
 
-    def recipe(self, recipe: Recipe, task: Task, rng: np.random.Generator) -> Recipe:
-        return replace(recipe, optimizer="adamw", rate=task.rates[0], clip=None)
+    def shows(self, recipe: Recipe) -> bool:
+        # Clipping scales the gradient that is kept, and so forgets it.
+        return recipe.optimizer != "sgd" and recipe.clip is None
 
 
 class Detached(Fault):
@@ -245,20 +245,22 @@ class Detached(Fault):
         layer = layers[int(rng.integers(len(layers)))]
         layer.register_forward_hook(lambda _module, _input, output: output.detach())
 
+    def shows(self, recipe: Recipe) -> bool:
+        return recipe.optimizer != "sgd"
+
 
 class ZeroedBranch(Fault):
     """A layer's output is multiplied by 0: its gradient is exactly 0."""
 
     name, symptoms, structural = "zeroed-branch", frozenset({"dead", "frozen", "not_learning"}), True
 
-    def recipe(self, recipe: Recipe, task: Task, rng: np.random.Generator) -> Recipe:
-        rate = recipe.rate if recipe.optimizer != "sgd" else task.rates[0]
-        return replace(recipe, optimizer="adamw", rate=rate)
-
     def model(self, model: nn.Module, rng: np.random.Generator) -> None:
         layers = [*_linear_layers(model)[:-1], *(one for one in model.modules() if isinstance(one, nn.Embedding))]
         layer = layers[int(rng.integers(len(layers)))]
         layer.register_forward_hook(lambda _module, _input, output: output * 0.0)
+
+    def shows(self, recipe: Recipe) -> bool:
+        return recipe.optimizer != "sgd"
 
 
 class DeadUnits(Fault):
@@ -269,15 +271,14 @@ class DeadUnits(Fault):
     def suits(self, task: Task, recipe: Recipe) -> bool:
         return task.name.startswith(("mlp", "cnn"))
 
-    def recipe(self, recipe: Recipe, task: Task, rng: np.random.Generator) -> Recipe:
-        rate = recipe.rate if recipe.optimizer != "sgd" else task.rates[0]
-        return replace(recipe, optimizer="adam", rate=rate, weight_decay=0.0)
-
     def model(self, model: nn.Module, rng: np.random.Generator) -> None:
         layers = _linear_layers(model)[:-1]
         bias = layers[int(rng.integers(len(layers)))].bias
         assert isinstance(bias, Tensor)
         nn.init.constant_(bias, -20.0)
+
+    def shows(self, recipe: Recipe) -> bool:
+        return recipe.optimizer != "sgd"
 
 
 class Forgotten(Fault):
@@ -304,7 +305,7 @@ class Vanishing(Fault):
     name, symptoms = "vanishing-init", STUCK | {"dead", "vanishing", "update_size"}
 
     def suits(self, task: Task, recipe: Recipe) -> bool:
-        return not task.name.startswith(("resmlp", "vit", "transformer", "bn-cnn")) and not task.pretrained
+        return not task.name.startswith(("resmlp", "vit", "transformer", "bn-")) and not task.pretrained
 
     def recipe(self, recipe: Recipe, task: Task, rng: np.random.Generator) -> Recipe:
         rate = task.sgd[0] if task.sgd else task.rates[0] * 0.1
@@ -356,7 +357,7 @@ class ShuffledLabels(Fault):
         return task.data().y.dim() == 1
 
     def recipe(self, recipe: Recipe, task: Task, rng: np.random.Generator) -> Recipe:
-        return replace(recipe, logs_validation=True, steps=task.steps[1], planned=task.steps[1], samples=300, batch=32,
+        return replace(recipe, steps=task.steps[1], planned=task.steps[1], samples=300, batch=32,
                        dropout=0.0, smoothing=0.0)  # fmt: skip
 
     def data(self, data: Data, rng: np.random.Generator) -> Data:
@@ -376,32 +377,34 @@ class BlindInputs(Fault):
 
 
 class RawInputs(Fault):
-    """Inputs that were never scaled: a thousand times too large."""
+    """Inputs that were never scaled: columns in units of their own, the whole a hundred or more times too large."""
 
-    name, symptoms = "raw-inputs", WILD | {"undertrained"}
+    name, symptoms, revision = "raw-inputs", WILD | {"undertrained"}, 2
 
     def suits(self, task: Task, recipe: Recipe) -> bool:
         return task.data().x.dtype == torch.float32 and "autoencoder" not in task.name
 
     def data(self, data: Data, rng: np.random.Generator) -> Data:
         factor = float(np.exp(rng.uniform(np.log(100), np.log(1000))))
-        return replace(data, x=data.x * factor + factor, x_val=data.x_val * factor + factor)
+        units = torch.tensor(np.exp(rng.normal(0.0, 1.5, data.x.shape[1])), dtype=torch.float32) * factor
+        return replace(data, x=data.x * units + units, x_val=data.x_val * units + units)
 
     def evaluated(self, sound: Data, given: Data) -> Data:
         return given
 
 
 class BadBatches(Fault):
-    """A few batches of garbage, each followed by an ordinary step."""
+    """A few stretches of garbage in the first half, each of a few batches."""
 
-    name, symptoms = "bad-batches", frozenset({"spikes", "unstable", "diverged"})
+    name, symptoms, revision = "bad-batches", frozenset({"spikes", "unstable", "diverged"}), 2
 
     def suits(self, task: Task, recipe: Recipe) -> bool:
         return task.data().x.dtype == torch.float32 and "autoencoder" not in task.name
 
     def recipe(self, recipe: Recipe, task: Task, rng: np.random.Generator) -> Recipe:
-        self.at = set((rng.uniform(0.2, 0.9, size=3) * recipe.steps).astype(int).tolist())
-        return replace(recipe, cadence="every step", smoothed_log=False)
+        starts = (rng.uniform(0.1, 0.5, size=3) * recipe.steps).astype(int)
+        self.at = {int(start) + offset for start in starts for offset in range(3)}
+        return recipe
 
     def batch(self, x: Tensor, y: Tensor, training: Training) -> tuple[Tensor, Tensor]:
         return (x * 300.0, y) if training.done in self.at else (x, y)
@@ -417,7 +420,7 @@ class Memorised(Fault):
 
     def recipe(self, recipe: Recipe, task: Task, rng: np.random.Generator) -> Recipe:
         rate = task.rates[1]
-        return replace(recipe, logs_validation=True, samples=60, steps=task.steps[1], planned=task.steps[1], batch=16,
+        return replace(recipe, samples=60, steps=task.steps[1], planned=task.steps[1], batch=16,
                        dropout=0.0, weight_decay=0.0, smoothing=0.0, optimizer="adam", rate=rate)  # fmt: skip
 
 
@@ -427,7 +430,7 @@ class SameBatch(Fault):
     name, symptoms = "same-batch", frozenset({"overfit", "not_learning"})
 
     def recipe(self, recipe: Recipe, task: Task, rng: np.random.Generator) -> Recipe:
-        return replace(recipe, logs_validation=True, dropout=0.0)
+        return replace(recipe, dropout=0.0)
 
     def order(self, permutation: np.ndarray, data: Data) -> np.ndarray:
         return np.arange(len(permutation))
@@ -449,8 +452,7 @@ class WrongSign(Fault):
         for parameter in training.trainable.values():
             if parameter.grad is not None:
                 parameter.grad.neg_()
-        training.optimizer.step()
-        return {}
+        return training.update()
 
 
 # The plan
@@ -467,13 +469,130 @@ class TooShort(Fault):
 
 
 class StoppedEarly(Fault):
-    """Killed well before the planned end, which the log's header tells."""
+    """Killed well before the planned end, which the log's header may tell."""
 
     name, symptoms, structural = "stopped-early", frozenset({"undertrained"}), True
 
     def recipe(self, recipe: Recipe, task: Task, rng: np.random.Generator) -> Recipe:
         steps = max(60, int(recipe.steps * rng.uniform(0.2, 0.7)))
-        return replace(recipe, steps=steps, planned=max(recipe.steps, 2 * steps), tells_plan=True, resumed_at=None)
+        return replace(recipe, steps=steps, planned=max(recipe.steps, 2 * steps), resumed_at=None)
+
+    def shows(self, recipe: Recipe) -> bool:
+        return recipe.tells_plan
+
+
+# What the saved weights show
+
+
+class FrozenLayer(Fault):
+    """A layer gets its gradients and never moves: it is reset after every step, as where another copy is trained."""
+
+    name, symptoms, structural = "frozen-layer", frozenset({"frozen", "dead", "not_learning"}), True
+    revision = 2
+
+    def suits(self, task: Task, recipe: Recipe) -> bool:
+        return recipe.frozen == 0
+
+    def recipe(self, recipe: Recipe, task: Task, rng: np.random.Generator) -> Recipe:
+        self.rng = rng
+        return recipe
+
+    def parameters(self, named: dict[str, nn.Parameter]) -> dict[str, nn.Parameter]:
+        # Not a norm: that a layer stays at ones and zeros is hardly a fault.
+        layers = list(dict.fromkeys(name.rpartition(".")[0] for name, one in named.items() if one.dim() > 1))
+        self.layer = layers[int(self.rng.integers(len(layers)))]
+        return named
+
+    def after_step(self, training: Training) -> None:
+        with torch.no_grad():
+            for name, one in training.trainable.items():
+                if name.rpartition(".")[0] == self.layer:
+                    one.copy_(training.before[name])
+
+    def shows(self, recipe: Recipe) -> bool:
+        return recipe.checkpoints
+
+
+class NanWeights(Fault):
+    """The last checkpoint was written wrongly: a part of one tensor is NaN, and the training knew nothing of it."""
+
+    name, symptoms, structural = "nan-weights", frozenset({"nonfinite"}), True
+
+    def model(self, model: nn.Module, rng: np.random.Generator) -> None:
+        self.rng = rng
+
+    def saved(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        names = [name for name, one in weights.items() if one.is_floating_point()]
+        name = names[int(self.rng.integers(len(names)))]
+        broken = weights[name].clone()
+        first = int(self.rng.integers(broken.numel()))
+        broken.view(-1)[first : first + int(self.rng.integers(1, 9))] = float("nan")
+        return weights | {name: broken}
+
+
+class DeadRows(Fault):
+    """Half of the units of a hidden layer begin with a bias of -20 before their ReLU, and never fire."""
+
+    name, symptoms, structural = "dead-rows", frozenset({"dead", "not_learning"}), True
+
+    def suits(self, task: Task, recipe: Recipe) -> bool:
+        return recipe.frozen == 0 and not task.pretrained and bool(_before_relu(task.build(0.0)))
+
+    def model(self, model: nn.Module, rng: np.random.Generator) -> None:
+        biases = _before_relu(model)
+        bias = biases[int(rng.integers(len(biases)))]
+        with torch.no_grad():
+            bias[torch.tensor(rng.permutation(len(bias))[: len(bias) // 2])] = -20.0
+
+    def shows(self, recipe: Recipe) -> bool:
+        return recipe.optimizer != "sgd"
+
+
+def _before_relu(model: nn.Module) -> list[nn.Parameter]:
+    """The biases that are added right before a ReLU."""
+    chains = [list(one.children()) for one in model.modules() if isinstance(one, nn.Sequential)]
+    pairs = [pair for chain in chains for pair in pairwise(chain)]
+    return [
+        layer.bias
+        for layer, then in pairs
+        if isinstance(then, nn.ReLU) and isinstance(getattr(layer, "bias", None), nn.Parameter)
+    ]
+
+
+class UpdateTooSmall(Fault):
+    """Weights before a normalisation begin thirty to a hundred times too large: it hides that, and steps do nothing."""
+
+    name, symptoms = "update-too-small", STUCK | {"update_size"}
+
+    def suits(self, task: Task, recipe: Recipe) -> bool:
+        return task.name.startswith("bn-")
+
+    def recipe(self, recipe: Recipe, task: Task, rng: np.random.Generator) -> Recipe:
+        return replace(recipe, weight_decay=0.0)
+
+    def model(self, model: nn.Module, rng: np.random.Generator) -> None:
+        factor = float(np.exp(rng.uniform(np.log(30), np.log(100))))
+        with torch.no_grad():
+            for layer in _linear_layers(model)[:-1]:
+                layer.weight *= factor
+
+
+class UpdateTooLarge(Fault):
+    """Small weights and a high rate: each step is a good part of the weights."""
+
+    name, symptoms = "update-too-large", WILD
+
+    def suits(self, task: Task, recipe: Recipe) -> bool:
+        return not task.pretrained and recipe.frozen == 0
+
+    def recipe(self, recipe: Recipe, task: Task, rng: np.random.Generator) -> Recipe:
+        rate = float(np.exp(rng.uniform(np.log(5), np.log(30)))) * task.rates[1]
+        return replace(recipe, rate=rate, optimizer="adamw" if recipe.optimizer == "sgd" else recipe.optimizer)
+
+    def model(self, model: nn.Module, rng: np.random.Generator) -> None:
+        with torch.no_grad():
+            for layer in _linear_layers(model):
+                layer.weight *= 0.2
 
 
 FAULTS: dict[str, type[Fault]] = {
@@ -482,6 +601,20 @@ FAULTS: dict[str, type[Fault]] = {
         RateTooHigh, RateTooLow, RateZero, RateJump, EndlessWarmUp, EarlyDecay, ClippedToNothing, DecayTooStrong,
         NanMidway, MaskedNan, ScaleCollapse, StaleGradient, Detached, ZeroedBranch, DeadUnits, Forgotten, Vanishing,
         ExplodingInit, RandomLabels, ShuffledLabels, BlindInputs, RawInputs, BadBatches, Memorised, SameBatch,
-        WrongSign, TooShort, StoppedEarly,
+        WrongSign, TooShort, StoppedEarly, FrozenLayer, NanWeights, DeadRows, UpdateTooSmall, UpdateTooLarge,
     )
 }  # fmt: skip
+
+PRIMARY = {
+    "rate-too-high": "diverged", "rate-too-low": "update_size", "rate-zero": "schedule", "rate-jump": "diverged",
+    "endless-warm-up": "schedule", "early-decay": "schedule", "clipped-to-nothing": "update_size",
+    "decay-too-strong": "not_learning", "nan-midway": "nonfinite", "masked-nan": "collapsed",
+    "scale-collapse": "scale_collapse", "stale-gradient": "stale_gradient", "detached": "dead",
+    "zeroed-branch": "dead", "dead-units": "dead", "missing-from-optimizer": "frozen", "vanishing-init": "vanishing",
+    "exploding-init": "exploding", "random-targets": "not_learning", "shuffled-targets": "overfit",
+    "blind-inputs": "not_learning", "raw-inputs": "diverged", "bad-batches": "spikes", "overfit": "overfit",
+    "same-batch": "overfit", "wrong-sign": "diverged", "too-few-steps": "undertrained",
+    "stopped-early": "undertrained", "frozen-layer": "frozen", "nan-weights": "nonfinite", "dead-rows": "dead",
+    "update-too-small": "update_size", "update-too-large": "update_size",
+}  # fmt: skip
+"""The one symptom that names a fault best, where several are accepted."""

@@ -17,10 +17,10 @@ from faults import FAULTS, Fault
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from tasks import TASKS, Task
 
-VERSION = 1
+VERSION = 2
 """Raised when a run would come out otherwise: runs of another version are trained again."""
 
-SIZES = {"small": (3, 2), "full": (48, 9)}
+SIZES = {"small": (3, 1), "full": (36, 9)}
 """Runs without a fault per task, and runs with one per fault and split."""
 
 
@@ -34,7 +34,9 @@ class Job:
 
     @property
     def id(self) -> str:
-        return hashlib.sha256(f"{VERSION} {self.task} {self.fault} {self.seed}".encode()).hexdigest()[:16]
+        revision = FAULTS[self.fault].revision if self.fault in FAULTS else 1
+        fault = self.fault if revision == 1 else f"{self.fault} {revision}"
+        return hashlib.sha256(f"{VERSION} {self.task} {fault} {self.seed}".encode()).hexdigest()[:16]
 
 
 def jobs(size: str) -> Iterator[Job]:
@@ -68,7 +70,8 @@ def _seed(task: str, fault: str, number: int) -> int:
 def train_one(job: Job, out: str) -> str:
     """Train a run and write what it leaves; the truth comes last, so that a run with a truth is whole."""
     import torch
-    from train import Training, leave, truth_of
+    from leave import leave
+    from train import Training, truth_of
 
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
@@ -79,7 +82,7 @@ def train_one(job: Job, out: str) -> str:
     leave(training, Path(out, "runs", job.id))
     truth = truth_of(training) | {
         "fault": job.fault,
-        "structural": fault.structural,
+        "structural": fault.structural and fault.shows(training.recipe),
         "symptoms": sorted(fault.symptoms),
     }
     path = Path(out, "truth", f"{job.id}.json")

@@ -1,6 +1,9 @@
 """What is true of a run, from what only its maker knows: evaluations on fixed, sound samples, and its siblings.
 
-Nothing here looks at a log that is judged, or at any rule. The margins were fixed before anything was scored.
+Nothing here looks at a log that is judged, or at any rule, and no logged value is made of the held-out samples. The
+margins are judgements, made while the benchmark was; they were not fixed beforehand: ``LOST_OF_BEST``, with
+``LOST_LEAST``, was added after false alarms on runs that overfit a little, and took those runs' certificates; so was
+what is said of layers that are frozen at their random start.
 """
 
 from __future__ import annotations
@@ -89,6 +92,8 @@ def _why_not_healthy(truth: dict[str, Any], siblings: _Siblings) -> str:
         return "too short"
     if min(truth["moved"].values()) < LEAST_MOVE:
         return "a tensor did not move"
+    if truth["recipe"]["frozen"] and truth["recipe"]["lists_frozen"]:
+        return "frozen at its random start, and given to the optimizer: what it leaves is what a cut-off layer leaves"
     for which in ("train", "val"):
         curve, usual = _curve(truth, which), siblings.descent[which]
         if curve[0] - curve[-1] < DESCENT_SHARE * usual:

@@ -10,6 +10,8 @@ from tasks import Task
 
 CADENCES = ("every step", "every 10 steps", "every epoch")
 SCHEDULES = ("constant", "cosine", "linear", "steps", "one-cycle", "restarts")
+GROUPS = ("one", "no decay", "layer rates")
+NORMS = ("before clipping", "after clipping", "running average")
 
 
 @dataclass(frozen=True)
@@ -19,8 +21,15 @@ class Recipe:
     ``steps``: optimizer steps. ``warmup``: of them, with a rising rate. ``resumed_at``: the step after which the log
     goes back a little and goes on, as after a crash. ``mean_logged``: an interval's mean loss instead of its last one.
     ``tells_plan``, ``tells_classes``: whether the log's header holds them. ``named``: whether the optimizer knows the
-    parameters' names. ``frozen``: how many of the first parameters are deliberately not trained. ``samples``: of the
-    training set, None for all.
+    parameters' names. ``frozen``: how many of the first parameters are deliberately not trained; ``lists_frozen``: the
+    optimizer is given all the same what is not trained. ``samples``: of the training set, None for all.
+
+    ``groups``: the optimizer's parameter groups: one, another without weight decay for biases and norms, or a lower
+    rate for all but the head (of adapters: a higher one for their second matrix). ``digits``: decimals that are logged,
+    None for all; the learning rate and the gradient norm then have four digits. ``norm_logged``: which gradient norm
+    is logged. ``half``: trained with a loss scale, which ``logs_scale``. ``unused``: the model has a layer that its
+    forward pass leaves out. ``averaged``: the training state holds an exponential moving average of the weights.
+    ``checkpoints``: the state lies in two folders, of the end and of a fifth of the steps before it.
     """
 
     seed: int
@@ -48,7 +57,16 @@ class Recipe:
     named: bool
     resumed_at: int | None = None
     frozen: int = 0
+    lists_frozen: bool = False
     samples: int | None = None
+    groups: str = "one"
+    digits: int | None = None
+    norm_logged: str = "before clipping"
+    half: bool = False
+    logs_scale: bool = False
+    unused: bool = False
+    averaged: bool = False
+    checkpoints: bool = False
 
 
 def draw(task: Task, seed: int) -> Recipe:
@@ -67,7 +85,7 @@ def draw(task: Task, seed: int) -> Recipe:
         batch=int(rng.choice([4, 8, 16, 32, 64], p=[0.08, 0.12, 0.25, 0.3, 0.25])),
         optimizer="sgd" if by_sgd else str(rng.choice(["adamw", "adamw", "adam"])),
         rate=float(rates[0] * (rates[1] / rates[0]) ** place),
-        schedule=str(rng.choice(SCHEDULES, p=[0.3, 0.3, 0.15, 0.08, 0.09, 0.08])),
+        schedule=str(rng.choice(SCHEDULES, p=[0.26, 0.28, 0.15, 0.08, 0.15, 0.08])),
         warmup=round(steps * rng.choice([0.0, 0.05, 0.1])),
         clip=float(rng.choice([1.0, 5.0])) if rng.random() < 0.4 else None,
         dropout=float(rng.choice([0.0, 0.0, 0.1, 0.3])),
@@ -86,6 +104,15 @@ def draw(task: Task, seed: int) -> Recipe:
         named=bool(rng.random() < 0.5),
         resumed_at=round(steps * rng.uniform(0.3, 0.8)) if rng.random() < 0.05 else None,
         frozen=int(rng.integers(1, 3)) if rng.random() < 0.05 and not task.pretrained else 0,
+        lists_frozen=bool(rng.random() < 0.4),
+        groups=str(rng.choice(GROUPS, p=[0.55, 0.25, 0.2])),
+        digits=(None, 4, 3, 2)[int(rng.choice(4, p=[0.55, 0.3, 0.1, 0.05]))],
+        norm_logged=str(rng.choice(NORMS, p=[0.7, 0.15, 0.15])),
+        half=bool(rng.random() < 0.15),
+        logs_scale=bool(rng.random() < 0.8),
+        unused=bool(rng.random() < 0.06),
+        averaged=bool(rng.random() < 0.08),
+        checkpoints=bool(rng.random() < 0.5),
     )
 
 
@@ -108,3 +135,10 @@ def rate_at(recipe: Recipe, step: int) -> float:
         case _:
             share = 1.0
     return recipe.rate * share
+
+
+def momentum_at(recipe: Recipe, step: int) -> float:
+    """The momentum (Adam's first beta) of a step: one-cycle schedules lower it while the rate is high."""
+    if recipe.schedule != "one-cycle" or recipe.rate == 0.0:
+        return 0.9
+    return 0.95 - 0.1 * min(1.0, rate_at(recipe, step) / recipe.rate)

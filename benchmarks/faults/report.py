@@ -26,12 +26,7 @@ def write(scores: list[Scores]) -> None:
     lines = [_BEGIN, f"Measured on {today}, on the working tree after commit {_commit()}.", ""]
     for one in (validate, tune):
         title = "Validation" if one is validate else "Tuning"
-        faults = len({run.fault for run in one.sick})
-        lines += [
-            f"### {title}: {len(one.healthy)} certified healthy runs, {len(one.sick)} sick ones of {faults} faults",
-            "",
-        ]
-        lines += [*table(one), ""]
+        lines += [f"### {title}: {one.summary()}", "", *table(one), ""]
     accuracy = ROOT / "docs" / "accuracy.md"
     text = accuracy.read_text()
     before, after = text[: text.index(_BEGIN)], text[text.index(_END) :]

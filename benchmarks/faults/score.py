@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from faults import FAULTS, PRIMARY
 from generate import jobs
 from oracle import Label, labels
 
@@ -28,12 +30,18 @@ _RUNMEDIC = {
 
 @dataclass(frozen=True)
 class Answer:
-    """What a tool says of a run: whether it objects, the symptoms it names (the worst first), and in what words."""
+    """What a tool says of a run: whether it objects, the symptoms it names (the worst first), and in what words.
+
+    ``codes``: our rules that object; ``judged``: those that had something to judge. ``absent``: the tool said nothing
+    of the run.
+    """
 
     flagged: bool
     symptoms: tuple[str, ...]
     words: str = ""
     codes: tuple[str, ...] = ()
+    judged: tuple[str, ...] = ()
+    absent: bool = False
 
 
 @dataclass(frozen=True)
@@ -81,6 +89,7 @@ def _answer(report: Any) -> Answer:
         symptoms=tuple(one.symptom for one in findings),
         words=words if findings else f"{report.verdict}: {report.summary}",
         codes=tuple(one.code for one in findings),
+        judged=tuple(one.code for one in report.results),
     )
 
 
@@ -89,7 +98,7 @@ def runmedic(folders: Iterable[Path]) -> dict[str, Answer]:
     listed = list(folders)
     command = [sys.executable, "-m", "runmedic", "diagnose", str(listed[0].parent), "--json"]
     found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    answers = {folder.name: Answer(False, ()) for folder in listed}
+    answers = {folder.name: Answer(False, (), absent=True) for folder in listed}
     for run in found:
         serious = [one for one in run["findings"] if one["severity"] in ("warning", "critical")]
         serious.sort(key=lambda one: one["severity"] != "critical")
@@ -127,7 +136,8 @@ def _as_adapter_store(out: Path, runs: list[Run]) -> Path:
                 loss = next((row[name] for name in ("loss", "train/loss", "train_loss") if name in row), None)
                 if loss is not None:
                     file.write(json.dumps({"type": "step", "step": row["step"], "loss": loss}) + "\n")
-        for path in source.iterdir():
+        newest = max(source.glob("checkpoint-*"), key=lambda one: int(one.name.partition("-")[2]), default=source)
+        for path in newest.iterdir():
             if path.suffix in (".pt", ".safetensors"):
                 shutil.copyfile(path, target / path.name)
     return folder
@@ -146,71 +156,117 @@ def wilson(hits: int, total: int, z: float = 1.96) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Scores:
-    """What every tool said of every run that counts."""
+    """What every tool said of every run that counts. ``unsure``: runs without a fault that were not certified."""
 
     split: str
     healthy: list[Run]
+    unsure: list[Run]
     sick: list[Run]
     answers: dict[tuple[str, str], dict[str, Answer]]
+
+    def summary(self) -> str:
+        """Of how many runs the figures are."""
+        faultless, faults = len(self.healthy) + len(self.unsure), len({run.fault for run in self.sick})
+        return (
+            f"{len(self.healthy)} certified healthy runs (of {faultless} without a fault), {len(self.sick)} sick ones "
+            f"of {faults} faults"
+        )
 
 
 def score(size: str, out: Path, split: str, tools: list[str]) -> Scores:
     """Judge every run of a split by every tool, with the checkpoint and without."""
     runs = counted(size, out, split)
     healthy = [run for run in runs if run.label.certified]
+    unsure = [run for run in runs if run.fault == "none" and not run.label.certified]
     sick = [run for run in runs if run.fault != "none" and (run.structural or run.label.manifested)]
     places = {"checkpoint": out / "runs", "logs": _without_checkpoints(out, runs)}
     answers = {}
     for tool, state in COLUMNS:
         if tool in tools:
             place = _as_adapter_store(out, runs) if tool == "dlm" else places[state]
-            answers[tool, state] = TOOLS[tool]([place / run.id for run in healthy + sick])
-    return Scores(split, healthy, sick, answers)
+            answers[tool, state] = TOOLS[tool]([place / run.id for run in healthy + unsure + sick])
+    return Scores(split, healthy, unsure, sick, answers)
 
 
 def table(scores: Scores) -> list[str]:
-    """The table in Markdown: a line a fault, the means over faults, symptoms, false alarms."""
-    groups: dict[str, list[Run]] = defaultdict(list)
-    for run in scores.sick:
-        groups[run.fault].append(run)
+    """The table in Markdown: a line a fault, the means over faults, symptoms, false alarms.
+
+    Shares are of the runs of which a tool said anything.
+    """
+    columns = list(scores.answers.values())
     lines = [
         "| fault | runs | " + " | ".join(f"{tool}, {state}" for tool, state in scores.answers) + " |",
-        "|---|---|" + "---|" * len(scores.answers),
+        "|---|---|" + "---|" * len(columns),
+        *_recalls(scores, structural=True),
+        *_recalls(scores, structural=False),
     ]
-    for structural in (True, False):
-        chosen = {fault: group for fault, group in sorted(groups.items()) if group[0].structural is structural}
-        recalls = {
-            fault: [_recall(by_id, group) for by_id in scores.answers.values()] for fault, group in chosen.items()
-        }
-        lines += [_row(fault, len(chosen[fault]), values) for fault, values in recalls.items()]
-        kind = "structural" if structural else "manifested"
-        means = [sum(column) / len(column) for column in zip(*recalls.values(), strict=True)]
-        lines.append(_row(f"**all {kind}, mean over faults**", sum(map(len, chosen.values())), means))
-    named = [_named(by_id, scores.sick) for by_id in scores.answers.values()]
-    lines.append(_row("**right symptom first, of those flagged**", len(scores.sick), named))
-    alarms = [_alarms(by_id, scores.healthy) for by_id in scores.answers.values()]
-    return [*lines, f"| **false alarms** | {len(scores.healthy)} | " + " | ".join(alarms) + " |"]
+    sick, unsure = scores.sick, scores.unsure
+    lines.append(_row("**right symptom first, of those flagged**", len(sick), [_named(one, sick) for one in columns]))
+    strict = [_named(one, sick, strict=True) for one in columns]
+    lines.append(_row("**the one symptom that names it best**", len(sick), strict))
+    lines.append(_text_row("**false alarms**", scores.healthy, columns))
+    lines.append(_text_row("**flagged, of those without a fault that were not certified**", unsure, columns))
+    absent = [sum(one.absent for one in by_id.values()) for by_id in columns]
+    if any(absent):
+        total = len(scores.healthy) + len(unsure) + len(sick)
+        lines.append(f"| **no answer (not in the shares)** | {total} | " + " | ".join(map(str, absent)) + " |")
+    return lines
 
 
-def _alarms(answers: dict[str, Answer], healthy: list[Run]) -> str:
-    hits = sum(answers[run.id].flagged for run in healthy)
-    low, high = wilson(hits, len(healthy))
-    return f"{hits / max(1, len(healthy)):.1%} [{low:.1%}, {high:.1%}]"
+def _recalls(scores: Scores, *, structural: bool) -> list[str]:
+    """A line a fault of one kind, and their mean."""
+    chosen = _by_fault([run for run in scores.sick if run.structural is structural])
+    recalls = {fault: [_recall(by_id, group) for by_id in scores.answers.values()] for fault, group in chosen.items()}
+    kind = "structural" if structural else "manifested"
+    means = [float(np.nanmean(column)) for column in zip(*recalls.values(), strict=True)]
+    return [
+        *(_row(fault, len(chosen[fault]), values) for fault, values in recalls.items()),
+        _row(f"**all {kind}, mean over faults**", sum(map(len, chosen.values())), means),
+    ]
+
+
+def _by_fault(runs: list[Run]) -> dict[str, list[Run]]:
+    groups: dict[str, list[Run]] = defaultdict(list)
+    for run in runs:
+        groups[run.fault].append(run)
+    return dict(sorted(groups.items()))
+
+
+def _text_row(name: str, runs: list[Run], columns: list[dict[str, Answer]]) -> str:
+    return f"| {name} | {len(runs)} | " + " | ".join(_alarms(by_id, runs) for by_id in columns) + " |"
+
+
+def _answered(answers: dict[str, Answer], runs: list[Run]) -> list[Answer]:
+    return [answers[run.id] for run in runs if not answers[run.id].absent]
+
+
+def _alarms(answers: dict[str, Answer], runs: list[Run]) -> str:
+    said = _answered(answers, runs)
+    if not said:
+        return "-"
+    hits = sum(one.flagged for one in said)
+    low, high = wilson(hits, len(said))
+    return f"{hits / len(said):.1%} [{low:.1%}, {high:.1%}]"
 
 
 def _row(name: str, runs: int, values: list[float]) -> str:
-    return f"| {name} | {runs} | " + " | ".join(f"{value:.2f}" for value in values) + " |"
+    return f"| {name} | {runs} | " + " | ".join("-" if np.isnan(value) else f"{value:.2f}" for value in values) + " |"
 
 
 def _recall(answers: dict[str, Answer], runs: list[Run]) -> float:
-    return sum(answers[run.id].flagged for run in runs) / len(runs)
+    said = _answered(answers, runs)
+    return sum(one.flagged for one in said) / len(said) if said else float("nan")
 
 
-def _named(answers: dict[str, Answer], runs: list[Run]) -> float:
+def _named(answers: dict[str, Answer], runs: list[Run], *, strict: bool = False) -> float:
+    """The share whose first symptom is one of those accepted, or the one that names the fault best."""
     flagged = [run for run in runs if answers[run.id].flagged]
-    return sum(
-        bool(answers[run.id].symptoms[:1]) and answers[run.id].symptoms[0] in run.symptoms for run in flagged
-    ) / max(1, len(flagged))
+    right = [
+        bool(answers[run.id].symptoms[:1])
+        and answers[run.id].symptoms[0] in ({PRIMARY[run.fault]} if strict else run.symptoms)
+        for run in flagged
+    ]
+    return sum(right) / len(right) if right else float("nan")
 
 
 def disagreements(scores: Scores) -> Iterator[str]:
@@ -230,20 +286,30 @@ def disagreements(scores: Scores) -> Iterator[str]:
 
 
 def by_rule(scores: Scores) -> dict[str, Any]:
-    """For each of our rules: its false alarms, and what it finds by itself, with the checkpoint at hand."""
+    """For each of our rules: on how many healthy runs it had something to judge, its false alarms among them, and what
+    it finds by itself, with the checkpoint at hand. ``missed``: sick runs of faults that its symptom would name, where
+    it found none of any.
+    """
     answers = scores.answers["default", "checkpoint"]
-    groups: dict[str, list[Run]] = defaultdict(list)
-    for run in scores.sick:
-        groups[run.fault].append(run)
+    groups = _by_fault(scores.sick)
     return {
-        probe.code: {
-            "false_alarms": sum(probe.code in answers[run.id].codes for run in scores.healthy),
-            "found": {
-                fault: [hits, len(group)]
-                for fault, group in sorted(groups.items())
-                if (hits := sum(probe.code in answers[run.id].codes for run in group))
-            },
-        }
+        probe.code: _of_rule(probe.code, probe.symptom, scores.healthy, groups, answers)
         for probe in BUILT_IN
         if preset("default").counts(probe.code, probe.status)
+    }
+
+
+def _of_rule(
+    code: str, symptom: str, healthy: list[Run], groups: dict[str, list[Run]], answers: dict[str, Answer]
+) -> dict[str, Any]:
+    hits = {fault: sum(code in answers[run.id].codes for run in group) for fault, group in groups.items()}
+    return {
+        "judged": sum(code in answers[run.id].judged for run in healthy),
+        "false_alarms": sum(code in answers[run.id].codes for run in healthy),
+        "found": {fault: [found, len(groups[fault])] for fault, found in hits.items() if found},
+        "missed": {
+            fault: len(group)
+            for fault, group in groups.items()
+            if not any(hits.values()) and symptom in FAULTS[fault].symptoms
+        },
     }

@@ -18,6 +18,7 @@ from torch.nn import functional
 
 SEQUENCE = 32
 VOCABULARY = 96
+WINDOW = 64
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def loss_of(output: Tensor, target: Tensor, smoothing: float = 0.0) -> Tensor:
 def _split(x: np.ndarray, y: np.ndarray, classes: int | None) -> Data:
     order = np.random.default_rng(0).permutation(len(x))
     x, y = x[order], y[order]
-    held_out = max(80, len(x) // 5)
+    held_out = min(max(80, 3 * len(x) // 10), 400)  # half for the oracle, half for the log
     mean, scale = x[held_out:].mean(0), x[held_out:].std(0) + 1e-6
     inputs = torch.tensor((x - mean) / scale, dtype=torch.float32)
     targets = torch.tensor(y, dtype=torch.float32 if classes is None else torch.int64)
@@ -156,6 +157,33 @@ def code() -> Data:
     return _text("\n".join(inspect.getsource(module) for module in (argparse, ast, doctest, tarfile))[:400_000])
 
 
+@cache
+def diabetes() -> Data:
+    """Small and noisy: half of the variance is all that can be explained."""
+    from sklearn.datasets import load_diabetes
+
+    x, y = load_diabetes(return_X_y=True)
+    return _split(x, ((y - y.mean()) / y.std())[:, None], classes=None)
+
+
+@cache
+def modules() -> Data:
+    """From which of six modules a few lines of source come."""
+    import argparse
+    import ast
+    import statistics
+    import tarfile
+    import typing
+
+    texts = [inspect.getsource(module) for module in (argparse, ast, inspect, statistics, tarfile, typing)]
+    codes = [np.frombuffer(text.encode("ascii", "replace"), dtype=np.uint8)[: 400 * WINDOW] for text in texts]
+    rows = [one[: len(one) // WINDOW * WINDOW].reshape(-1, WINDOW).astype(np.int64) for one in codes]
+    x, y = np.concatenate(rows), np.concatenate([np.full(len(one), index) for index, one in enumerate(rows)])
+    order = np.random.default_rng(0).permutation(len(x))
+    tokens, labels = torch.tensor(np.clip(x[order] - 32, -1, VOCABULARY - 2) + 1), torch.tensor(y[order])
+    return Data(tokens[300:], labels[300:], tokens[:300], labels[:300], len(rows))
+
+
 # Models
 
 
@@ -167,6 +195,31 @@ def mlp(inputs: int, outputs: int, width: int = 64, depth: int = 2) -> Callable[
         return nn.Sequential(*layers, nn.Linear(width, outputs))
 
     return build
+
+
+def normalised_mlp(inputs: int, outputs: int, width: int = 32) -> Callable[[float], nn.Module]:
+    def build(dropout: float) -> nn.Module:
+        return nn.Sequential(
+            nn.Linear(inputs, width), nn.BatchNorm1d(width), nn.SiLU(), nn.Dropout(dropout), nn.Linear(width, width),
+            nn.BatchNorm1d(width), nn.SiLU(), nn.Linear(width, outputs),
+        )  # fmt: skip
+
+    return build
+
+
+class TextCnn(nn.Module):
+    """A classifier of short texts: embedding, one convolution along them, the maximum of each channel."""
+
+    def __init__(self, classes: int, dropout: float) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(VOCABULARY, 24)
+        self.convolution = nn.Conv1d(24, 64, 5, padding=2)
+        self.hidden, self.head = nn.Linear(64, 48), nn.Linear(48, classes)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        channels = functional.relu(self.convolution(self.embedding(x).transpose(1, 2))).amax(2)
+        return self.head(self.dropout(functional.relu(self.hidden(channels))))
 
 
 class _Residual(nn.Module):
@@ -321,6 +374,75 @@ def relu_autoencoder(dropout: float) -> nn.Module:
     return nn.Sequential(nn.Linear(64, 24), nn.ReLU(), nn.Dropout(dropout / 3), nn.Linear(24, 64))
 
 
+def _keeping(module: nn.Module, name: str, value: Tensor) -> None:
+    """Register a constant of the model, which its saved weights hold."""
+    module.register_buffer(name, value)
+
+
+class _SeparateAttention(nn.Module):
+    """Attention as older models have it: a query, key and value layer of their own, with biases, and a stored mask."""
+
+    def __init__(self, width: int, heads: int, dropout: float) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.q_proj, self.k_proj, self.v_proj = (nn.Linear(width, width) for _ in range(3))
+        self.out_proj = nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 3 * width), nn.Linear(3 * width, width)
+        self.heads, self.dropout = heads, nn.Dropout(dropout)
+        _keeping(self, "mask", torch.tril(torch.ones(SEQUENCE, SEQUENCE, dtype=torch.bool)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, length, width = x.shape
+        hidden = self.norm1(x)
+        q, k, v = (
+            layer(hidden).view(batch, length, self.heads, -1).transpose(1, 2)
+            for layer in (self.q_proj, self.k_proj, self.v_proj)
+        )
+        mixed = functional.scaled_dot_product_attention(q, k, v, attn_mask=self.mask[:length, :length])
+        x = x + self.dropout(self.out_proj(mixed.transpose(1, 2).reshape(batch, length, width)))
+        return x + self.dropout(self.down(functional.gelu(self.up(self.norm2(x)))))
+
+
+class SeparateTransformer(nn.Module):
+    """A decoder with separate query, key and value layers; positions are learnt, or sines that are stored."""
+
+    def __init__(self, dropout: float, width: int, *, sines: bool) -> None:
+        super().__init__()
+        self.embed_tokens = nn.Embedding(VOCABULARY, width)
+        if sines:
+            angles = torch.arange(SEQUENCE)[:, None] / 10_000 ** (torch.arange(0, width, 2) / width)
+            _keeping(self, "positional_encoding", torch.cat([angles.sin(), angles.cos()], dim=1))
+        else:
+            self.positional_encoding = nn.Parameter(0.02 * torch.randn(SEQUENCE, width))
+        self.blocks = nn.ModuleList(_SeparateAttention(width, 4, dropout) for _ in range(2))
+        self.ln_f, self.lm_head = nn.LayerNorm(width), nn.Linear(width, VOCABULARY)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = self.embed_tokens(x) + self.positional_encoding[: x.shape[1]]
+        for block in self.blocks:
+            hidden = block(hidden)
+        return self.lm_head(self.ln_f(hidden))
+
+
+def biased_bn_cnn(dropout: float) -> nn.Module:
+    """Convolutions that keep their bias although a normalisation follows and takes it away again."""
+    return nn.Sequential(
+        nn.Unflatten(1, (1, 8, 8)), nn.Conv2d(1, 12, 3, padding=1), nn.BatchNorm2d(12), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(12, 24, 3, padding=1), nn.BatchNorm2d(24), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+        nn.Dropout(dropout), nn.Linear(24, 10),
+    )  # fmt: skip
+
+
+def bn_mlp(inputs: int, outputs: int, width: int = 48) -> Callable[[float], nn.Module]:
+    def build(dropout: float) -> nn.Module:
+        return nn.Sequential(
+            nn.Linear(inputs, width), nn.BatchNorm1d(width), nn.ReLU(), nn.Dropout(dropout), nn.Linear(width, width),
+            nn.BatchNorm1d(width), nn.ReLU(), nn.Linear(width, outputs),
+        )  # fmt: skip
+
+    return build
+
+
 TASKS = (
     Task("mlp-digits", "tune", mlp(64, 10), digits, (5e-4, 5e-3), (0.01, 0.1), (150, 1200)),
     Task("mlp-clusters", "tune", mlp(20, 5), clusters, (1e-3, 8e-3), (0.01, 0.1), (200, 1200)),
@@ -331,6 +453,8 @@ TASKS = (
     Task("lora-prose", "tune", adapted(code), prose, (2e-3, 1e-2), None, (120, 400), pretrained=True),
     Task("mlp-wine", "tune", mlp(13, 3, width=32), wine, (1e-3, 8e-3), (0.005, 0.05), (100, 400)),
     Task("narrow-autoencoder-digits", "tune", relu_autoencoder, reconstruction, (1e-3, 8e-3), None, (250, 1200)),
+    Task("bn-mlp-diabetes", "tune", normalised_mlp(10, 1), diabetes, (5e-4, 5e-3), (0.003, 0.03), (100, 300)),
+    Task("textcnn-modules", "tune", lambda p: TextCnn(6, p), modules, (1e-3, 5e-3), (0.03, 0.2), (200, 600)),
     Task("resmlp-cancer", "validate", residual_mlp(30, 2), cancer, (3e-4, 3e-3), (0.005, 0.05), (100, 500)),
     Task("resmlp-friedman3", "validate", residual_mlp(4, 1), friedman3, (5e-4, 5e-3), (0.005, 0.05), (200, 900)),
     Task("bn-cnn-digits", "validate", cnn(normalised=True), digits, (1e-3, 1e-2), (0.01, 0.2), (100, 700)),
@@ -338,4 +462,10 @@ TASKS = (
     Task("vit-digits", "validate", PatchTransformer, digits, (1e-3, 4e-3), None, (300, 800)),
     Task("lstm-prose", "validate", lambda p: Recurrent(nn.LSTM, p), prose, (4e-3, 1.2e-2), None, (250, 600)),
     Task("lora-code", "validate", adapted(prose), code, (2e-3, 1e-2), None, (120, 400), pretrained=True),
+    Task("bn-mlp-clusters", "tune", bn_mlp(20, 5), clusters, (1e-3, 8e-3), (0.01, 0.1), (150, 900)),
+    Task("transformer-separate-code", "tune", lambda p: SeparateTransformer(p, 40, sines=False), code, (1e-3, 5e-3),
+         None, (200, 500)),
+    Task("bn-biased-cnn-digits", "validate", biased_bn_cnn, digits, (2e-3, 1e-2), (0.02, 0.2), (150, 600)),
+    Task("transformer-sines-prose", "validate", lambda p: SeparateTransformer(p, 48, sines=True), prose, (1e-3, 5e-3),
+         None, (200, 500)),
 )  # fmt: skip

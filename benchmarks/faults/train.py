@@ -1,29 +1,46 @@
-"""One real training, with a fault or without, and the two things it leaves: what a user would have, and the truth."""
+"""One real training, with a fault or without, and the truth about it."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from dataclasses import asdict
-from pathlib import Path
+import math
+from copy import deepcopy
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from faults import Fault
-from recipes import Recipe, rate_at
-from safetensors.torch import save_file
+from recipes import Recipe, momentum_at, rate_at
 from tasks import Data, Task, loss_of
 from torch import Tensor, nn
 
 EVALUATIONS = 24
-_NAMES = (
-    {"loss": "loss", "grad": "grad_norm", "rate": "lr", "val": "val_loss", "accuracy": "val_accuracy"},
-    {"loss": "train/loss", "grad": "train/grad_norm", "rate": "train/learning_rate", "val": "eval/loss",
-     "accuracy": "eval/accuracy"},
-    {"loss": "train_loss", "grad": "gradient_norm", "rate": "learning_rate", "val": "valid_loss",
-     "accuracy": "valid_acc"},
-)  # fmt: skip
+HALF_MAXIMUM = 65504.0
+UNUSED = "pooler"
+SETTLED, IDLE = 1e-3, 1e-3
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What is saved at a step."""
+
+    step: int
+    optimizer: dict[str, Any]
+    weights: dict[str, Tensor]
+
+
+class LossScale:
+    """The scale of half precision, grown and backed off as torch's GradScaler does, at a pace for short trainings."""
+
+    def __init__(self, interval: int) -> None:
+        self.scale, self.interval, self._good = 65536.0, interval, 0
+
+    def after_step(self, *, overflowed: bool) -> None:
+        self._good = 0 if overflowed else self._good + 1
+        if overflowed:
+            self.scale = float(np.float32(self.scale * 0.5))  # which ends at 0, as torch's does
+        elif self._good == self.interval:
+            self.scale, self._good = self.scale * 2.0, 0
 
 
 class Training:
@@ -46,20 +63,54 @@ class Training:
             parameter.requires_grad_(False)
         self.trainable = {name: one for name, one in self.model.named_parameters() if one.requires_grad}
         self.before = {name: one.detach().clone() for name, one in self.trainable.items()}
+        self._add_what_is_unused()
+        self.shares: list[float] = []
         self.optimizer = self._optimizer()
+        self.scaler = LossScale(int(self.rng.choice([50, 100, 200]))) if self.recipe.half else None
+        self.overflowed = False
+        self.average = {name: one.detach().clone() for name, one in self.trainable.items()}
+        self.earlier: Checkpoint | None = None
         self.order: list[int] = []
         self.done = 0
         self.log: list[dict[str, float]] = []
         self.truth: list[dict[str, float]] = []
 
+    def _add_what_is_unused(self) -> None:
+        """A layer that no input goes through, as the pooler of an encoder; a chain of layers would go through it."""
+        if self.recipe.unused and not isinstance(self.model, nn.Sequential) and not self.task.pretrained:
+            self.model.add_module(UNUSED, nn.Linear(16, 16))
+
     def _optimizer(self) -> torch.optim.Optimizer:
-        given = self.fault.parameters(dict(self.trainable))
-        parameters: Any = list(given.items()) if self.recipe.named else list(given.values())
-        decay, rate = self.recipe.weight_decay, self.recipe.rate
+        groups = self._groups()
+        rate = self.recipe.rate
         if self.recipe.optimizer == "sgd":
-            return torch.optim.SGD(parameters, lr=rate, momentum=0.9, weight_decay=decay)
+            return torch.optim.SGD(groups, lr=rate, momentum=0.9)
         kind = torch.optim.AdamW if self.recipe.optimizer == "adamw" else torch.optim.Adam
-        return kind(parameters, lr=rate, weight_decay=decay if kind is torch.optim.AdamW else 0.0)
+        return kind(groups, lr=rate)
+
+    def _groups(self) -> list[dict[str, Any]]:
+        """The optimizer's parameter groups: those of the same weight decay and the same share of the rate."""
+        given = self.fault.parameters(dict(self.trainable))
+        groups: dict[tuple[float, float], list[Any]] = {}
+        for name, one in self.model.named_parameters():
+            listed = self.recipe.lists_frozen if not one.requires_grad else name.startswith(UNUSED)
+            if name in given or (listed and name not in self.trainable):
+                key = self._decay_of(name, one), self._share_of(name)
+                groups.setdefault(key, []).append((name, one) if self.recipe.named else one)
+        self.shares = [share for _, share in groups]
+        return [{"params": members, "weight_decay": decay} for (decay, _), members in groups.items()]
+
+    def _decay_of(self, name: str, parameter: nn.Parameter) -> float:
+        spared = self.recipe.groups == "no decay" and (parameter.dim() < 2 or name.endswith("bias"))
+        return 0.0 if spared or self.recipe.optimizer == "adam" else self.recipe.weight_decay
+
+    def _share_of(self, name: str) -> float:
+        if self.recipe.groups != "layer rates":
+            return 1.0
+        if self.task.pretrained:  # as LoRA+ has it: sixteen times the rate for the matrix that begins with zeros
+            return 2.0 if ".lora_B" in name else 0.125
+        head = list(self.trainable)[-1].rpartition(".")[0]
+        return 1.0 if name.rpartition(".")[0] == head else 0.4
 
     def run(self) -> None:
         """Train to the end, evaluating on fixed samples all along."""
@@ -69,6 +120,8 @@ class Training:
         while self.done < self.recipe.steps:
             self.log.append(self._step())
             self.done += 1
+            if self.done == self.recipe.steps - self.recipe.steps // 5:
+                self.earlier = self.checkpoint()
             if self.done in points:
                 self._evaluate(self.done)
             if self.done % self.epoch == 0 or self.done == self.recipe.steps:
@@ -84,15 +137,51 @@ class Training:
         self.model.train()
         rate = rate_at(self.recipe, self.done)
         rate = self.fault.rate(rate, self.done / self.recipe.steps)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
+        self._set_rates(rate)
         if not self.fault.keeps_gradients:
             self.optimizer.zero_grad(set_to_none=self.recipe.seed % 2 == 0)
         losses = [self._backward() for _ in range(self.recipe.accumulate)]
+        self.overflowed = self._overflows()
         norm = float(nn.utils.clip_grad_norm_(self.trainable.values(), self.recipe.clip or float("inf")))
         extra = self.fault.step(self)
         self.fault.after_step(self)
-        return {"loss": float(np.mean(losses)), "grad": norm, "rate": rate} | extra
+        if self.recipe.averaged:
+            for name, one in self.trainable.items():
+                self.average[name].lerp_(one.detach(), 0.02)
+        return {"loss": float(np.mean(losses)), "grad": norm, "rate": rate * self.shares[0]} | extra
+
+    def _set_rates(self, rate: float) -> None:
+        momentum = momentum_at(self.recipe, self.done)
+        for group, share in zip(self.optimizer.param_groups, self.shares, strict=True):
+            group["lr"] = rate * share
+            if "betas" in group:
+                group["betas"] = (momentum, group["betas"][1])
+            else:
+                group["momentum"] = momentum
+
+    def _overflows(self) -> bool:
+        """Whether half precision could not hold the scaled gradients."""
+        if self.scaler is None:
+            return False
+        gradients = [one.grad for one in self.trainable.values() if one.grad is not None]
+        largest = max((float(one.abs().max()) for one in gradients), default=0.0)
+        return not largest * self.scaler.scale <= HALF_MAXIMUM
+
+    def update(self) -> dict[str, float]:
+        """The optimizer's step, which the loss scale skips on an overflow; the scale, where there is one."""
+        if self.scaler is None:
+            self.optimizer.step()
+            return {}
+        scale, skipped = self.scaler.scale, self.overflowed
+        if not skipped:
+            self.optimizer.step()
+        self.scaler.after_step(overflowed=skipped)
+        return {"scale": scale} | ({"grad": math.inf, "skipped": 1.0} if skipped else {})
+
+    def checkpoint(self) -> Checkpoint:
+        """What a trainer would save now."""
+        weights = {name: one.detach().clone() for name, one in self.model.state_dict().items()}
+        return Checkpoint(self.done, deepcopy(self.optimizer.state_dict()), weights)
 
     def _backward(self) -> float:
         rows = self._next_rows()
@@ -119,7 +208,8 @@ class Training:
         self.model.eval()
         data = self.fault.evaluated(self.task.data(), self.data)
         train, _ = self._measure(data.x[:200], data.y[:200])
-        held_out, accuracy = self._measure(data.x_val[:200], data.y_val[:200])
+        half = len(data.x_val) // 2  # the other half is for the log
+        held_out, accuracy = self._measure(data.x_val[:half][:200], data.y_val[:half][:200])
         self.truth.append({"step": step, "train": train, "val": held_out, "accuracy": accuracy})
 
     def _log_validation(self, step: int) -> None:
@@ -127,81 +217,39 @@ class Training:
             return
         if step:
             self.model.eval()
-            loss, accuracy = self._measure(self.data.x_val[:200], self.data.y_val[:200])
+            half = len(self.data.x_val) // 2
+            loss, accuracy = self._measure(self.data.x_val[half:][:200], self.data.y_val[half:][:200])
             self.log[step - 1]["val"] = loss
             if self.data.y_val.dtype == torch.int64:
                 self.log[step - 1]["accuracy"] = accuracy
 
     def moved(self) -> dict[str, float]:
-        """By how much each trainable tensor has changed, relative to its size."""
-        return {
+        """By how much each trainable tensor that matters has changed, relative to its size."""
+        moved = {
             name: float((one.detach() - self.before[name]).norm() / (self.before[name].norm() + 1e-12))
             for name, one in self.trainable.items()
         }
+        still = [name for name, share in moved.items() if share < SETTLED and self.trainable[name].dim() == 1]
+        return {name: share for name, share in moved.items() if name not in still or self._matters(name)}
 
-
-def rows_logged(training: Training) -> Iterator[dict[str, float]]:
-    """The log as this run's habits have it: its cadence, its smoothing, its names."""
-    recipe, names = training.recipe, _NAMES[training.recipe.naming]
-    every = {"every step": 1, "every 10 steps": 10, "every epoch": training.epoch}[recipe.cadence]
-    smooth = None
-    interval: list[float] = []
-    for index, point in enumerate(training.log):
-        step = index + 1
-        smooth = point["loss"] if smooth is None else 0.9 * smooth + 0.1 * point["loss"]
-        interval.append(smooth if recipe.smoothed_log else point["loss"])
-        row: dict[str, float] = {}
-        if step % every == 0 or (every == 1):
-            mean = recipe.mean_logged or recipe.cadence == "every epoch"
-            row[names["loss"]] = float(np.mean(interval)) if mean else interval[-1]
-            interval = []
-            if recipe.logs_gradient:
-                row[names["grad"]] = point["grad"]
-            if recipe.logs_rate:
-                row[names["rate"]] = point["rate"]
-            if "scale" in point:
-                row["loss_scale"] = point["scale"]
-        row |= {names[key]: point[key] for key in ("val", "accuracy") if key in point}
-        if row:
-            yield {"step": step, "epoch": step / training.epoch} | row
-
-
-def leave(training: Training, folder: Path) -> None:
-    """Write what a user would have: the log, the training state and the weights."""
-    folder.mkdir(parents=True, exist_ok=True)
-    recipe = training.recipe
-    header: dict[str, Any] = {"type": "config", "batch_size": recipe.batch, "optimizer": recipe.optimizer}
-    if recipe.tells_plan:
-        header["max_steps"] = recipe.planned
-    if recipe.tells_classes and training.data.classes:
-        header["num_classes"] = training.data.classes
-    if training.task.pretrained:
-        header["base_model"] = "base"
-    rows = [training.fault.logged(row) for row in rows_logged(training)]
-    if recipe.resumed_at is not None:
-        again = [row for row in rows if recipe.resumed_at - recipe.steps // 20 <= row["step"] <= recipe.resumed_at]
-        cut = next((n for n, row in enumerate(rows) if row["step"] > recipe.resumed_at), len(rows))
-        rows[cut:cut] = again
-    with (folder / "metrics.jsonl").open("w") as file:
-        for row in [header, *rows]:
-            file.write(json.dumps(row) + "\n")
-    torch.save(
-        {"optimizer_state_dict": training.optimizer.state_dict(), "global_step": training.done},
-        folder / "training_state.pt",
-    )
-    kept = {name: one.detach() for name, one in training.model.state_dict().items()}
-    if training.task.pretrained:
-        adapter = {name: one for name, one in kept.items() if ".lora_" in name}
-        save_file({f"base_model.model.{name}": one.contiguous() for name, one in adapter.items()},
-                  folder / "adapter_model.safetensors")  # fmt: skip
-    else:
-        save_file({name: one.contiguous() for name, one in kept.items()}, folder / "model.safetensors")
+    @torch.no_grad()
+    def _matters(self, name: str) -> bool:
+        """Whether the output depends on a tensor: not on a bias before a normalisation, or on the bias of keys."""
+        model = deepcopy(self.model).train()
+        for module in model.modules():
+            if isinstance(module, nn.Dropout):
+                module.eval()
+        x = self.data.x[:64]
+        before = model(x)
+        model.get_parameter(name).add_(1.0 + torch.rand_like(model.get_parameter(name)))
+        return not float((model(x) - before).abs().max()) < IDLE * float(before.abs().max())
 
 
 def truth_of(training: Training) -> dict[str, Any]:
     """What only the one who trained it knows."""
     losses = np.array([point["loss"] for point in training.log])
-    norms = np.array([point["grad"] for point in training.log])
+    # That a step is skipped now and then is how a loss scale finds its level.
+    norms = np.array([point["grad"] for point in training.log if "skipped" not in point])
     return {
         "task": training.task.name,
         "split": training.task.split,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tracker_health._version import __version__
 
 if TYPE_CHECKING:
-    from tracker_health.api import Outcome, annotate, annotate_many, check, check_many, clear, open_run
+    from tracker_health.api import Outcome, annotate, annotate_many, check, check_many, clear, open_run, tensors
     from tracker_health.config import Config, preset
     from tracker_health.errors import ConfigError, RunError, TrackerHealthError
     from tracker_health.evidence import Evidence, Need, Part, Series
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Outcome": "api", "annotate": "api", "clear": "api",
     "annotate_many": "api", "check": "api", "check_many": "api", "open_run": "api",
+    "tensors": "api",
     "Config": "config", "preset": "config",
     "ConfigError": "errors", "RunError": "errors", "TrackerHealthError": "errors",
     "Evidence": "evidence", "Need": "evidence", "Part": "evidence", "Series": "evidence",
@@ -56,6 +57,7 @@ __all__ = [
     "clear",
     "open_run",
     "preset",
+    "tensors",
     "worst",
 ]
 

@@ -21,6 +21,8 @@ PENDING = "pending"
 
 MAX_HEADLINE_METRICS = 12
 REPORT_FILE = "report.json"
+PAGE_FILE = "report.html"
+PICTURE_FILE = "loss.png"
 
 _METRIC = re.compile(rf"[a-z0-9_]{{1,100}}/{MEASURE_NAME.pattern}")
 
@@ -105,20 +107,21 @@ def _document(report: Report) -> bytes:
 
 def _note(report: Report) -> str:
     lines = [f"**Training health: {report.verdict.upper()}**", ""]
-    lines += [_note_line(result) for result in report.findings]
-    lines += [f"- {_markdown(error.source)}: {_markdown(error.message)}" for error in report.errors[:5]]
+    lines += [finding_in_markdown(result) for result in report.findings]
+    lines += [f"- {in_markdown(error.source)}: {in_markdown(error.message)}" for error in report.errors[:5]]
     if len(lines) == 2:
-        lines.append(_markdown(report.summary))
+        lines.append(in_markdown(report.summary))
     lines += ["", f"tracker-health {report.tool.version}, preset {report.tool.preset}"]
     return "\n".join(lines)
 
 
-def _note_line(result: ProbeResult) -> str:
-    remedy = f" *{_markdown(result.remedy)}*" if result.remedy else ""
-    return f"- {result.verdict.upper()} `{result.code}` {result.name}: {_markdown(result.message)}{remedy}"
+def finding_in_markdown(result: ProbeResult) -> str:
+    """One finding as an item of a list."""
+    remedy = f" *{in_markdown(result.remedy)}*" if result.remedy else ""
+    return f"- {result.verdict.upper()} `{result.code}` {result.name}: {in_markdown(result.message)}{remedy}"
 
 
-def _markdown(text: str) -> str:
+def in_markdown(text: str) -> str:
     """Text from a run, as text: no markup, no link, no HTML."""
     escaped = re.sub(r"([\\`*_{}\[\]()#+!|~>-])", r"\\\1", printable(text, 600))
     return escaped.replace("&", "&amp;").replace("<", "&lt;")

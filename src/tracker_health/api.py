@@ -7,19 +7,24 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+from urllib.parse import quote
 
 from tracker_health._version import __version__
 from tracker_health.annotations import REPORT_FILE, Annotations, digest_of, plan
 from tracker_health.config import Config, preset
 from tracker_health.engine import configured_probes, diagnose, needs_of
 from tracker_health.errors import RunNotFound, StoreRefused, described
-from tracker_health.evidence import RunRef
+from tracker_health.evidence import Evidence, Part, Request, RunRef
 from tracker_health.registry import plugins
 from tracker_health.result import ErrorEntry, Report, ToolInfo
 from tracker_health.stores.base import Cleared, Recorded, TrackedRun, WrittenInPart
 from tracker_health.text import printable, without_userinfo
 from tracker_health.verdict import Verdict
+
+if TYPE_CHECKING:
+    from tracker_health.render.attachments import Attachments
+    from tracker_health.render.tensors import TensorTable
 
 _MLFLOW_RUN = re.compile(r"(?:mlflow:|runs:/)?([A-Za-z0-9_-]{1,250})/?|runs:/([A-Za-z0-9_-]{1,250})/.*", re.DOTALL)
 # The run's page, or one of its tabs. What stands before the fragment is the server, a query aside.
@@ -47,6 +52,7 @@ class Outcome:
     ``dry-run`` and ``checked`` (judged, nothing written); ``failed`` (could not be judged or written: ``error`` says
     why; ``annotations`` are there if it was judged). ``annotations``: what was, or would be, written; ``omitted``: what
     of it was left out for something of the owner's, with the reason. ``run``: as given, a URL without its secrets.
+    ``sketch``: the loss curve in one line of text, "" where there is none.
     """
 
     run: str
@@ -55,6 +61,7 @@ class Outcome:
     annotations: Annotations | None = None
     omitted: tuple[str, ...] = ()
     error: Exception | None = None
+    sketch: str = ""
 
     @property
     def complete(self) -> bool:
@@ -67,13 +74,77 @@ class Outcome:
         return replace(self, status="failed", report=report, annotations=None, omitted=(), error=error)
 
 
+def filter_link(ref: RunRef, verdict: Verdict) -> str:
+    """The address of the list of all runs with this verdict beside a run in MLflow; empty where it has no address.
+
+    A link, since the box for filters in MLflow's page takes the first Enter for the choice of a suggestion.
+    """
+    page = _MLFLOW_PAGE.fullmatch(ref.url or "")
+    if page is None:
+        return ""
+    server, experiment, _ = page.groups()
+    condition = quote(f"tags.`health.verdict` = '{verdict}'", safe="")
+    return f"{server}/#/experiments/{experiment}/runs?searchFilter={condition}"
+
+
+def runs_of_experiment(name: str, *, tracking_uri: str | None = None, where: str = "") -> Iterator[str]:
+    """The ids of the runs of an MLflow experiment, the newest first; ``where`` is a filter in MLflow's language.
+
+    Raises:
+        RunNotFound: there is no such experiment.
+        RunError: the store cannot be reached, or does not understand the filter.
+    """
+    from tracker_health.stores.mlflow.experiment import run_ids
+
+    return run_ids(name, tracking_uri, where)
+
+
+def compare(
+    runs: Iterable[str | Path],
+    *,
+    title: str,
+    config: Config | str = "default",
+    tracking_uri: str | None = None,
+) -> tuple[tuple[Outcome, ...], bytes]:
+    """Judge runs, and make one page with all of them; nothing is written. A run that fails is a row with its error.
+
+    Raises:
+        ConfigError: the configuration names something that does not exist.
+        MissingExtra: jinja2 or matplotlib is not installed.
+    """
+    from tracker_health.render.comparison import comparison_page, row_of
+
+    settings = _resolved(config)
+    outcomes, rows = [], []
+    for run in runs:
+        evidence = None
+        try:
+            with closing(open_run(run, tracking_uri=tracking_uri)) as opened:
+                report, evidence = _judged(opened, _for_run(settings, opened))
+            outcome = Outcome(run=_shown(run), status="checked", report=report)
+        except Exception as error:  # noqa: BLE001  one bad run never stops the others
+            outcome = _failed(run, error, settings)
+        outcomes.append(outcome)
+        rows.append(row_of(outcome.report, evidence))
+    return tuple(outcomes), comparison_page(rows, title=title)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportPage:
+    """A run's report, and the same as a self-contained HTML page."""
+
+    report: Report
+    html: bytes
+
+
 def open_run(run: str | Path, *, tracking_uri: str | None = None) -> TrackedRun:
     """The run of a path that exists, of an MLflow run id (``ID``, ``mlflow:ID``, ``runs:/ID``, of which a path of
     artifacts behind it is ignored), or of the address of a run's page in MLflow, which names the server as well. Spaces
-    around it do not count.
+    around it do not count. The address of one checkpoint (``https://host/last.ckpt``, ``s3://bucket/last.ckpt``) is a
+    run that can be judged, and not be written onto.
 
     Raises:
-        RunNotFound: there is no such folder or run.
+        RunNotFound: there is no such folder, run or file.
         RunError: the store cannot be reached or refuses; a folder on the way may not be looked into.
     """
     run = _trimmed(run)
@@ -89,6 +160,11 @@ def open_run(run: str | Path, *, tracking_uri: str | None = None) -> TrackedRun:
         from tracker_health.stores.mlflow.run import open_mlflow_run
 
         return open_mlflow_run(page.group(3), page.group(1), page.group(2))
+    if isinstance(run, str) and "://" in text:
+        from tracker_health.stores.url import is_checkpoint_url, open_url
+
+        if is_checkpoint_url(text):
+            return open_url(text)
     if (shown := without_userinfo(text)) != text or "://" in text:
         hint = "give the run id, and the server as --tracking-uri"
         raise RunNotFound(f"{printable(shown)} is not the address of an MLflow run page", hint)
@@ -139,7 +215,24 @@ def check(run: str | Path, *, config: Config | str = "default", tracking_uri: st
     """
     settings = _resolved(config)
     with closing(open_run(run, tracking_uri=tracking_uri)) as opened:
-        return _judged(opened, _for_run(settings, opened))
+        return _judged(opened, _for_run(settings, opened))[0]
+
+
+def page_of_run(run: str | Path, *, config: Config | str = "default", tracking_uri: str | None = None) -> ReportPage:
+    """Judge a run and make its page, with pictures; nothing is written.
+
+    Raises:
+        ConfigError: the configuration names something that does not exist.
+        MissingExtra: jinja2 is not installed.
+        RunError: the run cannot be found or read at all.
+    """
+    from tracker_health.render.attachments import page_of
+
+    settings = _resolved(config)
+    with closing(open_run(run, tracking_uri=tracking_uri)) as opened:
+        report, evidence = _judged(opened, _for_run(settings, opened))
+    page, missing = page_of(evidence, report)
+    return ReportPage(report=_with_note(report, missing), html=page)
 
 
 def annotate(
@@ -174,12 +267,31 @@ def _annotated(run: str | Path, base: Config, tracking_uri: str | None, *, dry_r
         if recorded is not None and recorded.verdict and _holds(recorded, fingerprint, settings) and not force:
             report = _unchanged(opened.ref, recorded.verdict, fingerprint, settings)
             return Outcome(run=_shown(run), status="unchanged", report=report)
-        report = _judged(opened, settings, fingerprint)
+        report, evidence = _judged(opened, settings, fingerprint)
         # A plugin that does not load is in the digest already, and judging again would not mend it.
         complete = not set(report.errors) - set(plugins().errors)
-        annotations = plan(report, digest_of(fingerprint, settings, complete=complete, verdict=report.verdict))
-        outcome = Outcome(run=_shown(run), status="dry-run", report=report, annotations=annotations)
+        attached = _attached(evidence, report)
+        digest = digest_of(fingerprint, settings, complete=complete, verdict=report.verdict)
+        annotations = plan(report, digest, attached.files)
+        outcome = Outcome(
+            run=_shown(run),
+            status="dry-run",
+            report=_with_note(report, attached.missing),
+            annotations=annotations,
+            sketch=_sketch(evidence),
+        )
         return outcome if dry_run else _written(opened, annotations, outcome)
+
+
+def _attached(evidence: Evidence, report: Report) -> Attachments:
+    """The files that go with a report; none with one that says nothing."""
+    from tracker_health.render.attachments import Attachments, attachments
+
+    return Attachments() if report.verdict is Verdict.SKIP else attachments(evidence, report)
+
+
+def _with_note(report: Report, note: str) -> Report:
+    return replace(report, notes=(*report.notes, note)) if note else report
 
 
 def _written(run: TrackedRun, annotations: Annotations, outcome: Outcome) -> Outcome:
@@ -220,10 +332,17 @@ def check_many(
     settings = _resolved(config)
     for run in runs:
         try:
-            report = check(run, config=settings, tracking_uri=tracking_uri)
-            yield Outcome(run=_shown(run), status="checked", report=report)
+            with closing(open_run(run, tracking_uri=tracking_uri)) as opened:
+                report, evidence = _judged(opened, _for_run(settings, opened))
+            yield Outcome(run=_shown(run), status="checked", report=report, sketch=_sketch(evidence))
         except Exception as error:  # noqa: BLE001  one bad run never stops the others
             yield _failed(run, error, settings)
+
+
+def _sketch(evidence: Evidence) -> str:
+    from tracker_health.render.sketch import sketch
+
+    return sketch(evidence)
 
 
 def annotate_many(
@@ -246,6 +365,30 @@ def annotate_many(
             yield _annotated(run, settings, tracking_uri, dry_run=dry_run, force=force)
         except Exception as error:  # noqa: BLE001  one bad run never stops the others
             yield _failed(run, error, settings)
+
+
+def tensors(run: str | Path, *, config: Config | str = "default", tracking_uri: str | None = None) -> TensorTable:
+    """The tensors of a run's checkpoint, one by one; nothing is judged or written.
+
+    Of ``config`` only the choice of a checkpoint and the limit on downloads count. What of the checkpoint cannot be
+    read is listed in the table's ``problems``.
+
+    Raises:
+        ConfigError: the configuration names something that does not exist.
+        RunError: the run cannot be found or read at all.
+    """
+    from tracker_health.render.tensors import tensor_table
+
+    base = _resolved(config)
+    with closing(open_run(run, tracking_uri=tracking_uri)) as opened:
+        settings = _for_run(base, opened)
+        request = Request(
+            select_names=lambda _: {},
+            parts=frozenset({Part.OPTIMIZER_STATE, Part.SECOND_MOMENTS, Part.WEIGHTS}),
+            checkpoint=settings.checkpoint,
+            max_download=settings.max_download,
+        )
+        return tensor_table(opened.read(request))
 
 
 def clear(run: str | Path, *, tracking_uri: str | None = None) -> Cleared:
@@ -294,17 +437,19 @@ def _for_run(config: Config, run: TrackedRun) -> Config:
     return config.for_run(run.traits()) if config.overrides else config
 
 
-def _judged(run: TrackedRun, config: Config, fingerprint: str | None = None) -> Report:
+def _judged(run: TrackedRun, config: Config, fingerprint: str | None = None) -> tuple[Report, Evidence]:
     request = needs_of(config)
     taken = run.fingerprint(request) if fingerprint is None else fingerprint
-    report = diagnose(replace(run.read(request), fingerprint=taken), config)
-    return replace(report, notes=(*report.notes, *run.remarks()))
+    evidence = replace(run.read(request), fingerprint=taken)
+    report = diagnose(evidence, config)
+    return replace(report, notes=(*report.notes, *run.remarks())), evidence
 
 
 def _failed(run: str | Path, error: Exception, config: Config) -> Outcome:
     text, shown = str(run).strip(), _shown(run)
     named = _MLFLOW_RUN.fullmatch(text) or _MLFLOW_PAGE.fullmatch(text)
-    store = "mlflow" if named and not _is_there(text) else "directory"
+    store = "mlflow" if named else "url" if isinstance(run, str) and "://" in text else "directory"
+    store = "directory" if store != "directory" and _is_there(text) else store
     report = _failure(RunRef(store=store, id=shown, name=shown), error, _tool(config))
     return Outcome(run=shown, status="failed", report=report, error=error)
 

@@ -19,13 +19,16 @@ from tracker_health.terminal import (
     EXIT_RUN,
     EXIT_VERDICT,
     Output,
+    draws_blocks,
     lines_of_input,
     ready_streams,
     say_error,
     say_failure,
     settle,
+    show_downloads,
     told,
     width,
+    write_page,
 )
 from tracker_health.text import count, listing, printable, without_userinfo
 from tracker_health.verdict import Verdict
@@ -37,6 +40,8 @@ if TYPE_CHECKING:
     from tracker_health.stores.base import Cleared
 
 _BRIEF_ABOVE = 5
+_MOST_LINKS = 5
+_FORMATS = ("text", "json", "markdown")
 _FAIL_ON = ("fail", "warn", "skip", "never")
 _VERBOSE = "tracker_health.verbose"
 
@@ -70,11 +75,13 @@ def cli() -> None:
     writes the verdict onto the run, where people filter by it.
 
     RUN is a folder with checkpoints and logs, or an MLflow run: RUN_ID, mlflow:RUN_ID, runs:/RUN_ID, or the address of
-    its page. A single - reads a list of runs from standard input, one a line; # begins a comment.
+    its page. To check only: the address of one checkpoint, as in https://host/last.ckpt or s3://bucket/last.ckpt. A
+    single - reads a list of runs from standard input, one a line; # begins a comment.
 
     Exit codes: 0 done; 1 a verdict at or above --fail-on; 2 wrong usage or configuration; 3 a run could not be found,
     read, judged or written; 130 after Ctrl-C.
     """
+    show_downloads()
 
 
 _TRACKING_URI = click.option(
@@ -115,10 +122,12 @@ def _choice_options(fail_on: str) -> tuple[Callable[[Command], Command], ...]:
 def _run_options(fail_on: str) -> Callable[[Command], Command]:
     """The arguments and options that every command on runs has."""
     details = "Also what passed and what was skipped, and tracebacks."
+    formats = "Of the report on standard output; markdown is for the summary of a CI job, json as --json."
     return _all_of(
         click.argument("runs", metavar="RUN...", nargs=-1, required=True),
         *_choice_options(fail_on),
         click.option("--json", "as_json", is_flag=True, help="One JSON report a line, on standard output."),
+        click.option("--format", "form", type=click.Choice(_FORMATS), default="text", help=formats),
         click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors."),
         click.option("-v", "--verbose", is_flag=True, callback=_note_verbose, help=details),
     )
@@ -160,6 +169,46 @@ def annotate(runs: tuple[str, ...], dry_run: bool, force: bool, **choices: Any) 
 
 
 @cli.command()
+@click.argument("runs", metavar="RUN...", nargs=-1)
+@click.option("-o", "--output", "path", metavar="FILE", required=True, help="The page to write; - is standard output.")
+@click.option("--experiment", metavar="NAME", help="All runs of this MLflow experiment.")
+@click.option("--where", metavar="FILTER", help="Of the experiment only these runs, in MLflow's own filter language.")
+@_all_of(*_choice_options(fail_on="never"))
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+@click.option("-v", "--verbose", is_flag=True, callback=_note_verbose, help="Tracebacks.")
+def report(
+    runs: tuple[str, ...], path: str, experiment: str | None, where: str | None, quiet: bool, **choices: Any
+) -> None:
+    """Judge runs and write an HTML page about them: of one run its report, of several a table with their curves.
+
+    The page needs no network and holds no script of anybody else's. Nothing is written onto the runs.
+    """
+    from tracker_health.api import compare, page_of_run, runs_of_experiment
+
+    if where and not experiment:
+        raise ConfigError("--where filters the runs of an experiment", "name one with --experiment")
+    settings = _settings(choices)
+    listed = _listed(runs) if runs or not experiment else []
+    if experiment:
+        listed += runs_of_experiment(experiment, tracking_uri=settings.tracking_uri, where=where or "")
+    if len(listed) == 1 and not experiment:
+        page = page_of_run(listed[0], config=settings.config, tracking_uri=settings.tracking_uri)
+        reports, html = [page.report], page.html
+        complete = not page.report.errors
+    else:
+        title = f"Experiment {experiment}" if experiment else count(len(listed), "run")
+        outcomes, html = compare(listed, title=title, config=settings.config, tracking_uri=settings.tracking_uri)
+        reports, complete = [one.report for one in outcomes], all(one.complete for one in outcomes)
+    write_page(path, html)
+    if not quiet and path != "-":
+        verdicts = ", ".join(f"{sum(one.verdict is verdict for one in reports)} {verdict}" for verdict in Verdict)
+        click.echo(f"{printable(path)}: {verdicts}")
+    gate = choices["fail_on"]
+    codes = [_verdict_code(one.verdict, gate) for one in reports]
+    sys.exit(EXIT_RUN if not complete else max(codes, default=EXIT_DONE))
+
+
+@cli.command()
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True)
 @_TRACKING_URI
 @_CONFIG_FILE
@@ -193,6 +242,41 @@ def _came_to(cleared: Cleared) -> str:
     hidden = f"; hidden, as they cannot be deleted: {listing(list(cleared.hidden), 20)}" if cleared.hidden else ""
     kept = f"; could not be deleted: {listing(list(cleared.kept), 20)}" if cleared.kept else ""
     return f"cleared{hidden}{kept}"
+
+
+@cli.command()
+@click.argument("run")
+@_TRACKING_URI
+@_CONFIG_FILE
+@click.option("--checkpoint", metavar="PATH", help="The checkpoint to show, relative to the run, of several.")
+@click.option("--max-download", metavar="SIZE", help="Fetch no more than this of a run's artifacts (default 2GB).")
+@click.option("--json", "as_json", is_flag=True, help="As one JSON document, with every tensor.")
+@click.option("--all", "everything", is_flag=True, help="Every tensor, and not only the worst.")
+@click.option("-v", "--verbose", is_flag=True, expose_value=False, callback=_note_verbose, help="Tracebacks.")
+def tensors(run: str, as_json: bool, everything: bool, **choices: Any) -> None:
+    """Show the tensors of a run's checkpoint: what the optimizer keeps for each, and the weights, the worst first.
+
+    m and v are Adam's first and second moment, snr is m squared over v with bias correction, w the weight, and upd/w
+    the size of a step over that of the weight. Names that are not in the file are given where an order of the
+    parameters is the only one that fits; the head of the table says so. Nothing is judged.
+    """
+    from tracker_health.api import tensors as table_of
+    from tracker_health.render.tensors import tensor_lines
+
+    settings = _settings(choices)
+    listed = _listed([run])
+    if len(listed) > 1:
+        raise ConfigError("tensors shows one run at a time", "name one run")
+    output = Output()
+    table = table_of(listed[0], config=settings.config, tracking_uri=settings.tracking_uri)
+    lines = [json.dumps(table.to_json(), allow_nan=False)] if as_json else tensor_lines(table, everything=everything)
+    for line in lines:
+        output.print(line)
+    for source, message in table.problems:
+        say_error(f"{table.run.id}: {source}: {message}")
+    if table.missing and not table.problems:
+        say_error(f"{table.run.id}: {table.missing}")
+    sys.exit(EXIT_RUN if table.problems else output.exit_code)
 
 
 @cli.command()
@@ -324,25 +408,42 @@ def _finish(outcomes: Iterable[Outcome], choices: dict[str, Any], *, total: int,
 
     ``writes``: the runs still to come are done even when nobody reads on.
     """
-    output, code, done = Output(), EXIT_DONE, 0
+    choices["as_json"] = choices["as_json"] or choices["form"] == "json"
+    output, code, done, links = Output(), EXIT_DONE, 0, {}
     try:
         for outcome in outcomes:
             code = max(code, _show(outcome, choices, output, brief=total > _BRIEF_ABOVE))
             done += 1
+            links.update(_links(outcome))
             if output.lost and not writes:
                 break
     except KeyboardInterrupt:
         say_error(f"interrupted after {count(done, 'run')}")
         sys.exit(EXIT_INTERRUPTED)
+    if choices["form"] == "text" and not (choices["quiet"] or choices["as_json"]):
+        for link, what in list(links.items())[:_MOST_LINKS]:
+            click.echo(f"{what}: {link}", err=True)
     sys.exit(max(code, output.exit_code))
+
+
+def _links(outcome: Outcome) -> dict[str, str]:
+    """Where to see, in the tracker, what was written."""
+    from tracker_health.api import filter_link
+
+    ref, verdict = outcome.report.run, outcome.report.verdict
+    link = filter_link(ref, verdict) if outcome.status == "written" else ""
+    return {link: f"all runs with {verdict}"} if link else {}
 
 
 def _exit_code(outcome: Outcome, fail_on: str) -> int:
     if not outcome.complete:
         return EXIT_RUN
-    verdict = str(outcome.report.verdict)
+    return _verdict_code(outcome.report.verdict, fail_on)
+
+
+def _verdict_code(verdict: Verdict, fail_on: str) -> int:
     counted = {"fail": {"fail"}, "warn": {"fail", "warn"}, "skip": {"fail", "warn", "skip"}, "never": set()}[fail_on]
-    return EXIT_VERDICT if verdict in counted else EXIT_DONE
+    return EXIT_VERDICT if str(verdict) in counted else EXIT_DONE
 
 
 def _show(outcome: Outcome, choices: dict[str, Any], output: Output, *, brief: bool) -> int:
@@ -361,15 +462,19 @@ def _show(outcome: Outcome, choices: dict[str, Any], output: Output, *, brief: b
 def _text(outcome: Outcome, choices: dict[str, Any], *, brief: bool) -> str:
     """What belongs on standard output; of a run that could not be judged only its JSON."""
     from tracker_health.render.console import one_line, report_lines
+    from tracker_health.render.markdown import report_markdown
 
     if choices["as_json"]:
         return json.dumps(outcome.report.to_json(), allow_nan=False)
     if choices["quiet"] or (outcome.error is not None and outcome.annotations is None):
         return ""
+    if choices["form"] == "markdown":
+        return "\n".join(report_markdown(outcome.report))
     verbose, status, report = choices["verbose"], _status(outcome), _judgement(outcome)
     if brief and not verbose:
         return f"{one_line(report)}{status and f'  {status}'}"
-    lines = report_lines(report, width=width(), verbose=verbose)
+    drawn = outcome.sketch if draws_blocks() else ""
+    lines = report_lines(report, width=width(), verbose=verbose, sketch=drawn)
     return "\n".join([*lines, *([f"  {status}"] if status else [])])
 
 

@@ -166,7 +166,7 @@ def refuse_own_names(role: str, patterns: Iterable[str]) -> None:
 def _any_match(names: Iterable[str], role: str, patterns: Iterable[str]) -> bool:
     forms = {role: tuple(normal_form(one) for one in patterns)}
     # One by one: side by side, names can show that their losses need not descend, and get the role of such losses.
-    return any(assign([name], forms) for name in names)
+    return any(assign([name], forms).get(name) == role for name in names)
 
 
 PRESETS: Mapping[str, Config] = {

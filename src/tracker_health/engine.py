@@ -167,6 +167,10 @@ def _notes(evidence: Evidence, config: Config) -> Iterable[str]:
     """What a reader of the verdict should know besides."""
     if evidence.info.status in _UNFINISHED:
         yield f"the run is still {evidence.info.status.lower()}: this is a verdict on what it has done so far"
+    for series in evidence.series:
+        if series.superseded:
+            passed = count(series.superseded, "point")
+            yield printable(f"the steps of {series.name} began anew after {passed}: only what came then is judged")
     names = sorted(evidence.info.metric_names)
     for role in config.unmatched_roles(names):
         wanted = listing(list(config.roles[role]))
@@ -301,6 +305,7 @@ _PART_REASONS: Mapping[str, Callable[[Evidence], str]] = {
     Part.OPTIMIZER_STATE: lambda _: "no optimizer state was found",
     Part.SECOND_MOMENTS: _why_no_second_moments,
     Part.WEIGHTS: lambda _: "no weights file was found",
+    Part.WEIGHT_CHANGES: lambda _: "no earlier checkpoint with the same weights was found",
     Part.OPTIMIZER_STEPS: lambda _: (
         "the number of optimizer steps is not known: no checkpoint, trainer state or metric global_step"
     ),

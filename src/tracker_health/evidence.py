@@ -34,6 +34,7 @@ class Part(StrEnum):
     OPTIMIZER_STATE = "optimizer_state"
     SECOND_MOMENTS = "second_moments"
     WEIGHTS = "weights"
+    WEIGHT_CHANGES = "weight_changes"
     OPTIMIZER_STEPS = "optimizer_steps"
     PLAN = "plan"
     DLM_STEP_LOG = "dlm_step_log"
@@ -111,8 +112,40 @@ class Series:
         return len(self) - 1 - int(elsewhere[-1]) if len(elsewhere) else 0
 
     @cached_property
+    def _passes(self) -> IntArray:
+        """Where in the order of arrival the step counter went back for a pass that ends before an earlier one does: the
+        beginnings of the passes after the first. Empty where the last pass has written over all that came after its
+        beginning, and where the points are just in disorder.
+        """
+        steps = self.steps[self._arrival[: len(self) - self.summaries]]
+        back = np.flatnonzero(steps[1:] < steps[:-1]) + 1
+        if not len(back) or np.diff(back, prepend=0, append=len(steps)).min() < _SHORTEST_PASS:
+            return back[:0]
+        last = back[-1]
+        return back if steps[last:].max() < steps[:last].max() else back[:0]
+
+    @cached_property
+    def superseded(self) -> int:
+        """How many of the first points to arrive belong to a run that another one, into the same history, came after.
+
+        It began at the first step again and ended before the earlier one did: what that has behind this end is not
+        its continuation.
+        """
+        if not len(self._passes):
+            return 0
+        steps = self.steps[self._arrival].astype(np.float64)
+        rhythm = float(np.median(np.diff(steps[: self._passes[0]])))
+        last = int(self._passes[-1])
+        return last if steps[last] <= steps[0] + rhythm else 0
+
+    @property
+    def went_back(self) -> bool:
+        """Whether the history mixes two passes: the steps went back to the middle, and did not come as far again."""
+        return bool(len(self._passes)) and not self.superseded
+
+    @cached_property
     def _cleaned(self) -> Series:
-        arrival = self._arrival[: len(self) - self.summaries]
+        arrival = self._arrival[self.superseded : len(self) - self.summaries]
         by_step = arrival[np.argsort(self.steps[arrival], kind="stable")]
         sorted_steps = self.steps[by_step]
         newest = by_step[np.append(sorted_steps[1:] != sorted_steps[:-1], True)] if len(by_step) else by_step
@@ -121,7 +154,8 @@ class Series:
     def clean(self) -> Series:
         """Sorted by step; of a repeated step the newest value stays (by time where there are times, else by order).
 
-        Non-finite values are kept: a rule that wants finite ones says so. Summaries are left out: see ``summaries``.
+        Non-finite values are kept: a rule that wants finite ones says so. Summaries are left out, and so is a run that
+        another one came after: see ``summaries`` and ``superseded``.
         """
         return self._cleaned
 
@@ -145,7 +179,8 @@ class MomentStats:
     """Statistics of one moment tensor, accumulated in float64 over every stored value.
 
     ``mean`` and ``rms`` are over all values, so one NaN makes them NaN; ``minimum`` and ``maximum`` likewise.
-    ``zeros`` counts exact zeros, ``nonfinite`` NaN and infinities.
+    ``zeros`` counts exact zeros, ``nonfinite`` NaN and infinities; ``zero_rows`` the rows (output units) of a matrix
+    that hold nothing but zeros, None where the values do not come row by row.
     """
 
     count: int
@@ -155,11 +190,13 @@ class MomentStats:
     maximum: float
     zeros: int
     nonfinite: int
+    zero_rows: int | None = None
 
 
-def label_of(key: int | str, name: str | None) -> str:
-    """What a parameter is called: its name, or its id where there is none."""
-    return name if name is not None else f"#{key}"
+def label_of(key: int | str, name: str | None, optimizer: str = "") -> str:
+    """What a parameter is called: its name, or its id where there is none; behind its optimizer's, of several."""
+    label = name if name is not None else f"#{key}"
+    return f"{optimizer}/{label}" if optimizer else label
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,7 +204,10 @@ class TensorState:
     """What an optimizer keeps for one parameter. ``step`` is None where it keeps none; likewise the moments.
 
     ``moment_ratio``: the mean of the squared first moment over the second, over the values whose second moment is above
-    0; None where there are none. ``group``: the index of the parameter group that lists it.
+    0; None where there are none, and for other optimizers than Adam and its like. ``group``: the index of the parameter
+    group that lists it. ``kind``: the optimizer's, told by what it keeps ("adam", "adafactor", "momentum", ...; ""
+    where nothing of it is known). ``optimizer``: which one it is, in a file with several (a generator's, a
+    discriminator's). ``assumed``: the name was not in the file, but is what an assumed order of parameters gives it.
     """
 
     id: int | str
@@ -178,15 +218,36 @@ class TensorState:
     second_moment: MomentStats | None = None
     moment_ratio: float | None = None
     group: int | None = None
+    kind: str = ""
+    optimizer: str = ""
+    assumed: bool = False
 
     @property
     def numel(self) -> int:
         return prod(self.shape)
 
     @property
+    def certain_name(self) -> str | None:
+        """The name where the file has it: what a verdict may hang on. An assumed one is for people to read."""
+        return None if self.assumed else self.name
+
+    @property
     def label(self) -> str:
         """The parameter's name, or its id where the checkpoint has no names."""
-        return label_of(self.id, self.name)
+        return label_of(self.id, self.name, self.optimizer)
+
+
+class Attribution(StrEnum):
+    """How parameters without names in the file came by one, the best first.
+
+    ``NAMED``: the file names them. ``CONTENT_CHECKED``: as the next, and contents that can tell agree.
+    ``ASSUMED_ORDER``: the order of the parameters is assumed, and every shape agrees. ``UNATTRIBUTED``: they have none.
+    """
+
+    NAMED = "named"
+    CONTENT_CHECKED = "content-checked"
+    ASSUMED_ORDER = "assumed-order"
+    UNATTRIBUTED = "unattributed"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,6 +257,8 @@ class OptimizerState:
     ``global_step`` comes from the file or from the trainer state beside it, else None. ``extras`` are the plain
     top-level values of the file (epoch, best_val_loss, ...). ``stubs`` are the names of objects in the file that were
     not rebuilt. ``stateless`` are the labels of the parameters that a group lists and for which nothing is kept.
+    ``attribution`` says where the tensors' names come from. ``listed``: per group the ids of its parameters in order,
+    those without state included; empty where that is not known.
     """
 
     source: str
@@ -205,6 +268,13 @@ class OptimizerState:
     extras: Mapping[str, Any] = field(default_factory=dict)
     stubs: tuple[str, ...] = ()
     stateless: tuple[str, ...] = ()
+    attribution: Attribution = Attribution.UNATTRIBUTED
+    listed: tuple[tuple[int | str, ...], ...] = ()
+
+    @property
+    def names_are_certain(self) -> bool:
+        """Whether every tensor has a name that the file itself gives it."""
+        return bool(self.tensors) and all(tensor.certain_name is not None for tensor in self.tensors)
 
     @property
     def steps(self) -> int | None:
@@ -223,13 +293,14 @@ class TensorHeader:
     """One tensor of a weights file: name, shape and dtype as the file's header has them.
 
     ``rms``: the root mean square of its values, or of a million of them spread over a large tensor; None where it holds
-    no floating-point values that are read.
+    no floating-point values that are read. ``stats``: the statistics of all its values, where every one was read.
     """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     rms: float | None = None
+    stats: MomentStats | None = None
 
     @property
     def numel(self) -> int:
@@ -237,11 +308,31 @@ class TensorHeader:
 
 
 @dataclass(frozen=True, kw_only=True)
+class WeightChange:
+    """How far a tensor moved between two checkpoints of a run.
+
+    ``rms``: the root mean square of the difference; ``unchanged``: not one value differs, NaN being equal to NaN.
+    """
+
+    name: str
+    rms: float
+    unchanged: bool
+
+
+@dataclass(frozen=True, kw_only=True)
 class Weights:
-    """The tensors of a weights file, from its header alone."""
+    """The tensors of saved weights, of one file or of several shards.
+
+    ``changes``: how far they moved since the checkpoint before, ``previous`` its source; empty where there is none.
+    ``in_order``: the tensors stand in the order in which the model defines them, as a state dict that was saved whole
+    has them; files of safetensors are sorted otherwise.
+    """
 
     source: str
     tensors: tuple[TensorHeader, ...]
+    in_order: bool = False
+    previous: str = ""
+    changes: tuple[WeightChange, ...] = ()
 
     @property
     def is_adapter(self) -> bool:
@@ -312,17 +403,21 @@ class Problem:
 class Progress:
     """How far the run came, in optimizer steps or in epochs (``unit``), and how far it was meant to go.
 
-    ``snapshot``: the run goes on, or was seen in mid-training, so that this is not where it ended.
+    ``snapshot``: the run goes on, or was seen in mid-training, so that this is not where it ended. ``unlogged``: how
+    much more may have been done since the last point of a log that has every k-th epoch or step only; 0 where the
+    number done is exact.
     """
 
     done: float
     planned: float
     unit: str
     snapshot: bool = False
+    unlogged: float = 0.0
 
     @property
     def fraction(self) -> float:
-        return self.done / self.planned
+        """The share of the plan that was done, or may have been: what was not logged counts up to the plan's end."""
+        return max(self.done, min(self.done + self.unlogged, self.planned)) / self.planned
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -371,18 +466,33 @@ class Evidence:
     @cached_property
     def optimizer_steps(self) -> int | None:
         """Optimizer steps done, from the checkpoint, the trainer state, or a series counted in optimizer steps."""
-        known = [self.optimizer.steps] if self.optimizer is not None else []
-        known.append(self.info.global_step)
-        known += [
-            int(series.steps.max())
-            for series in self.series
-            if series.step_unit is StepUnit.OPTIMIZER_STEP and len(series)
+        known = [*self._steps_recorded, *(int(counted.max()) for counted in self._steps_logged)]
+        return max(known) if known else None
+
+    @property
+    def _steps_recorded(self) -> list[int]:
+        """What the checkpoint and the trainer state say was done: exact."""
+        recorded = [self.optimizer.steps] if self.optimizer is not None else []
+        return [steps for steps in (*recorded, self.info.global_step) if steps is not None]
+
+    @property
+    def _steps_logged(self) -> list[npt.NDArray[Any]]:
+        """The optimizer steps that series have points at."""
+        counted: list[npt.NDArray[Any]] = [
+            series.steps for series in self.series if series.step_unit is StepUnit.OPTIMIZER_STEP and len(series)
         ]
         counter = self.find("global_step")
         if counter is not None and len(counter.finite()):
-            known.append(int(counter.finite().values.max()))
-        present = [steps for steps in known if steps is not None]
-        return max(present) if present else None
+            counted.append(counter.finite().values)
+        return counted
+
+    @property
+    def _steps_unlogged(self) -> float:
+        """Steps that may lie between the last point and the next one, which was not reached."""
+        if self._steps_recorded:
+            return 0.0
+        last = max((counted.max() for counted in self._steps_logged), default=0)
+        return max((_spacing(one) - 1.0 for one in self._steps_logged if one.max() == last), default=0.0)
 
     @cached_property
     def progress(self) -> Progress | None:
@@ -390,11 +500,20 @@ class Evidence:
         snapshot = self.info.snapshot or self.info.status in _UNFINISHED
         planned_steps = _positive(self.info.params, _PLANNED_STEPS)
         if planned_steps is not None and self.optimizer_steps is not None:
-            return Progress(done=self.optimizer_steps, planned=planned_steps, unit="optimizer steps", snapshot=snapshot)
+            return Progress(
+                done=self.optimizer_steps,
+                planned=planned_steps,
+                unit="optimizer steps",
+                snapshot=snapshot,
+                unlogged=self._steps_unlogged,
+            )
         planned_epochs = _positive(self.info.params, _PLANNED_EPOCHS)
         known = [done for done in (self.info.epoch, self._epochs_counted) if done is not None]
         if planned_epochs is not None and known:
-            return Progress(done=max(known), planned=planned_epochs, unit="epochs", snapshot=snapshot)
+            unlogged = self._epochs_unlogged if self.info.epoch is None else 0.0
+            return Progress(
+                done=max(known), planned=planned_epochs, unit="epochs", snapshot=snapshot, unlogged=unlogged
+            )
         return None
 
     @property
@@ -413,6 +532,15 @@ class Evidence:
         from_zero = values.min() == 0.0 and bool((values == np.floor(values)).all())
         return float(values.max()) + from_zero
 
+    @property
+    def _epochs_unlogged(self) -> float:
+        """Whole epochs that may lie between the last point and the next one: ``if epoch % 50 == 0``."""
+        series = self.find("epoch")
+        values = series.finite().values if series is not None else np.empty(0)
+        if not len(values) or not bool((values == np.floor(values)).all()):
+            return 0.0
+        return _spacing(values) - 1.0
+
     @cached_property
     def classes(self) -> int | None:
         """The number of classes or the size of the vocabulary that the loss chooses from, where a param tells it."""
@@ -428,12 +556,21 @@ class Evidence:
         return len(series.clean()) if series is not None else 0
 
 
+_SHORTEST_PASS = 8
 _PLANNED_STEPS = ("max_steps", "total_steps", "num_training_steps", "max_iters", "planned_steps")
 _CLASSES = ("num_classes", "n_classes", "num_labels", "vocab_size", "classes")
 _PLANNED_EPOCHS = ("num_train_epochs", "max_epochs", "num_epochs", "epochs")
 
 
 _UNFINISHED = frozenset({"RUNNING", "SCHEDULED"})
+
+
+def _spacing(values: npt.NDArray[Any]) -> float:
+    """How many whole numbers apart the logged ones are, as a rule; 1 where that cannot be told."""
+    distinct = np.unique(values)
+    if len(distinct) < 3:
+        return 1.0
+    return max(1.0, float(np.median(distinct[1:].astype(np.float64) - distinct[:-1])))
 
 
 def _positive(params: Mapping[str, str], names: Iterable[str]) -> float | None:
@@ -457,6 +594,7 @@ _AMOUNTS: Mapping[str, Callable[[Evidence], int]] = {
     Part.OPTIMIZER_STATE: _amount_of_optimizer_state,
     Part.SECOND_MOMENTS: lambda evidence: len(evidence.optimizer.with_second_moment) if evidence.optimizer else 0,
     Part.WEIGHTS: lambda evidence: int(evidence.weights is not None),
+    Part.WEIGHT_CHANGES: lambda evidence: len(evidence.weights.changes) if evidence.weights is not None else 0,
     Part.OPTIMIZER_STEPS: lambda evidence: int(evidence.optimizer_steps is not None),
     Part.PLAN: lambda evidence: int(evidence.progress is not None),
     Part.DLM_STEP_LOG: lambda evidence: len(evidence.dlm_step_log) if evidence.dlm_step_log is not None else 0,

@@ -7,11 +7,13 @@ from functools import cache
 from tracker_health.plugins import Plugins, load_plugins
 from tracker_health.probe import Probe
 from tracker_health.probes.chance_level import ChanceLevel
+from tracker_health.probes.dead_units import DeadUnits
 from tracker_health.probes.diverged import Diverged
 from tracker_health.probes.exploding_gradient import ExplodingGradient
 from tracker_health.probes.gradient_ghost import GradientGhost
 from tracker_health.probes.gradient_spike import GradientSpike
 from tracker_health.probes.initial_loss import InitialLoss
+from tracker_health.probes.layer_outlier import LayerOutlier
 from tracker_health.probes.loss_scale import LossScale
 from tracker_health.probes.loss_spike import LossSpike
 from tracker_health.probes.masked_nan import MaskedNan
@@ -21,6 +23,7 @@ from tracker_health.probes.no_progress import NoProgress
 from tracker_health.probes.nonfinite_gradient import NonfiniteGradient
 from tracker_health.probes.nonfinite_loss import NonfiniteLoss
 from tracker_health.probes.nonfinite_moments import NonfiniteMoments
+from tracker_health.probes.nonfinite_weights import NonfiniteWeights
 from tracker_health.probes.overfit import Overfit
 from tracker_health.probes.schedule import Schedule
 from tracker_health.probes.stale_gradient import StaleGradient
@@ -28,14 +31,16 @@ from tracker_health.probes.still_descending import StillDescending
 from tracker_health.probes.too_few_steps import TooFewSteps
 from tracker_health.probes.training_drift import TrainingDrift
 from tracker_health.probes.truncated import Truncated
+from tracker_health.probes.unchanged_weights import UnchangedWeights
 from tracker_health.probes.unscaled_inputs import UnscaledInputs
 from tracker_health.probes.unstable_loss import UnstableLoss
 from tracker_health.probes.update_too_large import UpdateTooLarge
 from tracker_health.probes.update_too_small import UpdateTooSmall
 from tracker_health.probes.validation_flat import ValidationFlat
+from tracker_health.probes.vanishing_gradient import VanishingGradient
 from tracker_health.probes.weight_scale import WeightScale
 
-RULES_VERSION = 2
+RULES_VERSION = 3
 """Raised whenever a rule may judge the same evidence differently, so that annotated runs are judged again."""
 
 BUILT_IN: tuple[type[Probe], ...] = (
@@ -53,6 +58,7 @@ BUILT_IN: tuple[type[Probe], ...] = (
     ValidationFlat,
     NonfiniteGradient,
     GradientSpike,
+    VanishingGradient,
     ExplodingGradient,
     TooFewSteps,
     NonfiniteMoments,
@@ -61,7 +67,11 @@ BUILT_IN: tuple[type[Probe], ...] = (
     StaleGradient,
     UpdateTooSmall,
     UpdateTooLarge,
+    LayerOutlier,
     UnscaledInputs,
+    NonfiniteWeights,
+    UnchangedWeights,
+    DeadUnits,
     WeightScale,
     GradientGhost,
     Schedule,

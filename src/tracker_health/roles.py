@@ -14,6 +14,8 @@ from functools import lru_cache
 OWN_PREFIXES = ("health/", "health.")
 """Names under which this tool writes; they are never read back as evidence."""
 
+_BOOSTING = ("logloss", "mlogloss", "binary/logloss", "multi/logloss", "rmse", "l2")
+
 DEFAULT_PATTERNS: Mapping[str, tuple[str, ...]] = {
     "train_loss": (
         "loss", "train/loss", "training/loss", "loss/train", "loss/training", "losses/train",
@@ -22,13 +24,18 @@ DEFAULT_PATTERNS: Mapping[str, tuple[str, ...]] = {
         "train/ce/loss", "train/cross/entropy/loss", "train/ce", "train/nll", "train/loss/ce", "train/mse", "train/mse/loss",
         "step/loss", "batch/loss", "epoch/loss", "iter/loss", "running/loss", "avg/loss", "mean/loss", "total/loss", "loss/total",
         "ce/loss", "nll", "nll/loss", "lm/loss", "train/lm/loss", "loss/step", "loss/epoch",
-        "metrics/train/loss", "global/avg/loss", "loss/metrics/global/avg/loss",
+        "metrics/train/loss", "global/avg/loss", "loss/metrics/global/avg/loss", "loss/train/total", "train/crossentropyloss",
+        "reduced/train/loss", "train/samples/train/loss", "lm/loss/training/lm/loss",
+        *(f"{word}/{kind}" for word in ("train", "training") for kind in _BOOSTING),
     ),
     "val_loss": tuple(
         form.replace("val", word)
         for word in ("val", "valid", "validation", "eval", "dev", "test")
         for form in ("val/loss", "loss/val", "losses/val", "val/loss/epoch", "val/loss/step", "val/avg/loss", "val/mean/loss",
-                     "val/total/loss", "val/ce/loss", "val/ce", "val/nll", "val/lm/loss", "metrics/val/loss")
+                     "val/total/loss", "val/ce/loss", "val/ce", "val/nll", "val/lm/loss", "metrics/val/loss", "loss/val/total",
+                     "val/mse", "val/mse/loss", "lm/loss/val", "val/crossentropyloss",
+                     # Of boosted trees "validation_0" may be the training data: which set comes first is the caller's choice.
+                     *(f"val/{place}{kind}" for place in ("", "1/") for kind in _BOOSTING))
     ),
     "grad_norm": (
         "grad/norm", "gradient/norm", "gnorm", "train/grad/norm", "train/gradient/norm", "train/gnorm", "total/grad/norm",
@@ -37,29 +44,78 @@ DEFAULT_PATTERNS: Mapping[str, tuple[str, ...]] = {
     ),
     "learning_rate": (
         "lr", "learning/rate", "train/lr", "train/learning/rate", "lr/step", "lr/*", "optim/lr/group/0", "optim/learning/rate/group/0",
-        "learning/rate/step", "optimizer/lr",
+        "learning/rate/step", "optimizer/lr", "train/samples/lr",
     ),
     "epoch": ("epoch", "train/epoch", "trainer/epoch"),
     "global_step": ("global/step", "train/global/step", "trainer/global/step"),
-    "loss_scale": ("loss/scale", "grad/scale", "train/loss/scale", "amp/scale", "amp/loss/scale", "scaler/scale"),
+    "loss_scale": (
+        "loss/scale", "grad/scale", "train/loss/scale", "amp/scale", "amp/loss/scale", "scaler/scale", "train/samples/loss/scale",
+    ),
     "kl": ("kl", "train/kl", "kl/div", "kl/divergence"),
+    "objective_weight": tuple(
+        prefix + form
+        for prefix in ("", "train/")
+        for form in (
+            "beta", "kl/weight", "kl/beta", "kl/coef", "kl/coeff", "kl/coefficient", "kl/scale", "kl/factor", "kl/lambda", "kld/weight",
+            "beta/kl", "weight/kl", "w/kl", "lambda/kl", "beta/vae", "kl/anneal", "kl/annealing", "kl/loss/weight", "loss/weight/kl",
+            "anneal", "anneal/factor", "anneal/weight", "annealing/factor", "annealing/weight", "consistency/weight", "rampup",
+            "rampup/weight", "aux/weight", "adv/weight", "sparsity",
+        )
+    ),
 }  # fmt: skip
 
-# What trainers log whose loss is no training loss: reinforcement learning and adversarial pairs. `kl` and `entropy` are left out
-# on purpose (regularised fine-tunes log them), and so is `rewards/chosen` of preference tuning, whose loss does descend.
-_REINFORCEMENT = (
-    "reward", "train/reward", "reward/mean", "mean/reward", "rewards/mean", "episode/reward", "episode/return", "mean/episode/reward",
-    "rollout/ep/rew/mean", "ep/rew/mean", "objective/rlhf/reward", "objective/reward", "env/reward", "env/reward/mean", "critic/rewards/mean",
-    "policy/loss", "train/policy/loss", "train/policy/gradient/loss", "loss/policy", "loss/policy/avg", "policy/gradient/loss", "actor/pg/loss",
-    "actor/loss", "clip/ratio", "train/clip/ratio", "clip/ratio/region/mean", "clip/frac", "clipfrac", "train/clip/fraction", "policy/clipfrac/avg",
+# What else trainers log whose loss is no training loss: reinforcement learning and adversarial pairs. Each entry is a set of words
+# that a metric's name holds. `kl`, `entropy` and `epsilon` are left out on purpose: regularised fine-tunes log the first two,
+# training with differential privacy the third.
+_REINFORCEMENT: tuple[tuple[frozenset[str], frozenset[str]], ...] = tuple(
+    (frozenset(one.split()), frozenset(other.split()))
+    for one, other in (
+        ("ppo grpo rlhf", ""),
+        ("policy", "loss losses gradient"), ("actor", "loss losses pg"), ("pi pg vf", "loss losses"), ("critic", "value values vf rewards"),
+        ("approxkl clipfrac qvalue qvalues qvals", ""), ("approx", "kl"), ("clip", "frac fraction ratio"),
+        ("td", "loss error errors err target"), ("qf qf1 qf2 q q1 q2", "value values vals"), ("qf qf1 qf2", "loss"), ("q", "mean max avg average"), ("ent", "coef"),
+        ("ep episode episodes episodic", "len length lengths ret rew reward score scores"), ("exploration", "rate epsilon"),
+        ("total", "timesteps"),
+    )
 )  # fmt: skip
-_ADVERSARIAL = (
-    {"d/loss", "loss/d", "train/d/loss", "disc/loss", "loss/disc", "discriminator/loss", "loss/discriminator", "train/loss/d", "d/loss/train"},
-    {"g/loss", "loss/g", "train/g/loss", "gen/loss", "loss/gen", "generator/loss", "loss/generator", "train/loss/g", "g/loss/train"},
+_GRADIENT = frozenset({"grad", "gradient", "gradients", "grads", "norm"})
+_OF_WHOSE_SAMPLES = frozenset({"on", "off"})  # distillation has an on_policy_loss and an off_policy_loss
+_REWARD = frozenset({"reward", "rewards", "rew", "rews"})
+# Preference tuning and reward models log rewards as well, and their losses do descend.
+_PREFERENCE = frozenset({"chosen", "rejected", "margin", "margins"})
+_PREFERRED_RIGHTLY = frozenset({"rewards", "accuracies"})
+# In a name of such words a return is an episode's; in `portfolio_return` or `return_code` it is something else.
+_GENERAL = frozenset(
+    ("train", "training", "val", "valid", "validation", "eval", "evaluation", "test", "rollout", "charts", "metrics", "metric", "loss", "losses",
+     "err", "error", "errors", "avg", "average", "mean", "median", "min", "max", "std", "total", "sum", "last", "running", "smoothed", "step",
+     "epoch", "batch", "iter", "a", "b", "x", "z", "real", "fake", "l")
 )  # fmt: skip
+_OF_EPISODES = _GENERAL | {
+    "ep",
+    "episode",
+    "episodes",
+    "episodic",
+    "discounted",
+    "undiscounted",
+    "normalized",
+    "env",
+    "runners",
+    "agent",
+    "raw",
+}
+_RETURN = frozenset({"return", "returns", "advantage", "advantages"})
+_LOSS = frozenset({"loss", "losses", "err", "real", "fake"})
+_GENERATOR = frozenset({"g", "gen", "generator", "errg", "lossg", "gloss"})
+_DISCRIMINATOR = frozenset({"d", "dis", "disc", "discriminator", "critic", "errd", "lossd", "dloss"})
+# These say it alone, beside the word loss; `dis_loss` (a distance?) and `gen_loss` (of generation?) only together.
+_SAYS_IT_ALONE = frozenset({"disc", "discriminator", "critic", "generator"})
+_NO_LOSS = frozenset({"scale", "weight", "weights", "coef", "coeff", "lambda", "ratio", "alpha"})
 
 OBJECTIVE_LOSS = "objective_loss"
 """Role of a loss that need not descend: only what is always sick (NaN, explosion) is judged on it."""
+
+
+_BETWEEN_WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
 @lru_cache(maxsize=65536)
@@ -68,25 +124,70 @@ def normal_form(name: str) -> str:
     return re.sub(r"[^a-z0-9*]+", "/", name[:500].lower()).strip("/")
 
 
+@lru_cache(maxsize=65536)
+def words_of(name: str) -> tuple[str, ...]:
+    """The words of a name in lower case, also where only capitals part them: ``lossG`` and ``Loss/G`` have the same."""
+    return tuple(re.findall(r"[a-z0-9]+", _BETWEEN_WORDS.sub("/", name[:500]).lower()))
+
+
 def assign(names: Iterable[str], patterns: Mapping[str, tuple[str, ...]] = DEFAULT_PATTERNS) -> dict[str, str]:
     """The role of every name that has one.
 
-    A loss becomes ``objective_loss`` when the run's other names show reinforcement learning or an adversarial pair.
+    A loss becomes ``objective_loss`` when the words of the run's other names show reinforcement learning or an
+    adversarial pair, unless its role was given patterns of its own: then somebody has said what it is. So do, in such
+    a run, all other losses; and in a run without a training loss the parts of one (``train/box_loss``).
     """
     known = [name for name in names if not name.startswith(OWN_PREFIXES)]
-    forms = {name: normal_form(name) for name in known}
-    seen = set(forms.values())
-    descends = not (seen.intersection(_REINFORCEMENT) or all(seen & side for side in _ADVERSARIAL))
+    descends = _descends([frozenset(words_of(name)) for name in known])
+    found = {name: _role_of(normal_form(name), patterns) for name in known}
+    whole = "train_loss" in found.values()
     roles = {}
-    for name, form in forms.items():
-        role = _role_of(form, patterns)
-        if role in ("train_loss", "val_loss") and not descends:
-            role = OBJECTIVE_LOSS
-        if role is None and not descends and any(form in side for side in _ADVERSARIAL):
-            role = OBJECTIVE_LOSS
-        if role is not None:
+    for name, role in found.items():
+        if role in ("train_loss", "val_loss") and not descends and patterns[role] == DEFAULT_PATTERNS[role]:
+            roles[name] = OBJECTIVE_LOSS
+        elif role is not None:
             roles[name] = role
+        elif _is_loss(name) if not descends else not whole and _is_part_of_a_loss(name):
+            roles[name] = OBJECTIVE_LOSS
     return roles
+
+
+def _descends(names: list[frozenset[str]]) -> bool:
+    """Whether nothing in a run's metric names shows that its loss is one that need not descend."""
+    preferred = any(words & _PREFERENCE or words >= _PREFERRED_RIGHTLY for words in names)
+    if any(_shows_reinforcement(words, preferred=preferred) or _shows_adversary(words) for words in names):
+        return False
+    sides = [words - _GENERAL for words in names]
+    return not all(any(side and side <= words for side in sides) for words in (_GENERATOR, _DISCRIMINATOR))
+
+
+def _shows_reinforcement(words: frozenset[str], *, preferred: bool) -> bool:
+    if words & _REWARD and not preferred:
+        return True
+    if words & _RETURN and words - _RETURN <= _OF_EPISODES:
+        return True
+    if (words & _GRADIENT and "policy" not in words) or words & _OF_WHOSE_SAMPLES:
+        return False
+    return any(words & one and (not other or words & other) for one, other in _REINFORCEMENT)
+
+
+def _shows_adversary(words: frozenset[str]) -> bool:
+    if "gan" in words:
+        return True
+    rest = words - _GENERAL
+    return bool(words & _LOSS) and (bool(words & _SAYS_IT_ALONE) or rest == {"d"})
+
+
+def _is_loss(name: str) -> bool:
+    words = words_of(name)
+    sides = frozenset(words) - _GENERAL
+    if sides and (sides <= _GENERATOR or sides <= _DISCRIMINATOR):
+        return True
+    return bool(words) and "loss" in (words[0], words[-1]) and _NO_LOSS.isdisjoint(words)
+
+
+def _is_part_of_a_loss(name: str) -> bool:
+    return _is_loss(name) and not {"train", "training"}.isdisjoint(words_of(name))
 
 
 def _role_of(form: str, patterns: Mapping[str, tuple[str, ...]]) -> str | None:

@@ -9,13 +9,17 @@ import io
 import os
 import shutil
 import sys
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TextIO
 
 import click
 
 from tracker_health.errors import ConfigError, TrackerHealthError, described
-from tracker_health.text import printable
+from tracker_health.stores.progress import display
+from tracker_health.text import printable, size_of
 
 EXIT_DONE, EXIT_VERDICT, EXIT_USAGE, EXIT_RUN, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
 _MAX_LISTED = 1_000_000
@@ -47,6 +51,31 @@ def lines_of_input() -> list[str]:
     return lines
 
 
+def write_page(path: str, content: bytes) -> None:
+    """Write a finished file, whole or not at all; ``-`` is standard output.
+
+    Raises:
+        ConfigError: there is no place to write it.
+    """
+    if path == "-":
+        sys.stdout.buffer.write(content)
+        return
+    target = Path(path)
+    partial = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        partial.write_bytes(content)
+        partial.replace(target)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise ConfigError(f"{printable(path)} cannot be written: {error.strerror}", "give another -o FILE") from error
+
+
+def draws_blocks() -> bool:
+    """Whether standard output is a terminal that can show block characters."""
+    stream: TextIO | None = sys.stdout
+    return stream is not None and stream.isatty() and (stream.encoding or "").lower().replace("-", "") == "utf8"
+
+
 class Output:
     """Standard output, which is switched off when it is lost: the runs still to come need not be.
 
@@ -68,6 +97,38 @@ class Output:
         except OSError as error:
             self.lost, self.exit_code = True, EXIT_RUN
             say_error(f"standard output: {described(error)}")
+
+
+def show_downloads() -> None:
+    """Tell of downloads that take longer than a moment, on standard error if that is a terminal."""
+    stream: TextIO | None = sys.stderr
+    if stream is not None and stream.isatty():
+        display.set(_download_shown)
+
+
+@contextmanager
+def _download_shown(name: str, size: int, done: Callable[[], int]) -> Iterator[None]:
+    """One line that is written anew, and gone in the end."""
+    finished = threading.Event()
+    thread = threading.Thread(target=_show_until, args=(finished, printable(name, 40), size, done), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        finished.set()
+        thread.join()
+
+
+def _show_until(finished: threading.Event, name: str, size: int, done: Callable[[], int]) -> None:
+    with suppress(OSError, ValueError):  # a terminal that went away
+        written = False
+        while not finished.wait(0.5):
+            share = min(done() / max(size, 1), 1.0)
+            bar = "#" * round(20 * share)
+            click.echo(f"\r\x1b[K{name}  [{bar:<20}] {share:4.0%} of {size_of(size)}", err=True, nl=False, color=True)
+            written = True
+        if written:
+            click.echo("\r\x1b[K", err=True, nl=False, color=True)
 
 
 def told(error: BaseException, *, verbose: bool | None = None) -> int:

@@ -69,6 +69,14 @@ def count(amount: int, noun: str) -> str:
     return f"{amount} {noun}" if amount == 1 else f"{amount} {noun}s"
 
 
+def size_of(count: int) -> str:
+    """A number of bytes: ``1.2 GB``, ``64.0 kB``, ``12 bytes``."""
+    for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= factor:
+            return f"{count / factor:.1f} {unit}"
+    return f"{count} bytes"
+
+
 def listing(items: list[str], limit: int = 5) -> str:
     """The first few of a list of names, and how many more there are."""
     shown = ", ".join(printable(item, 80) for item in items[:limit])

@@ -1,6 +1,7 @@
 """LOS006."""
 
 import math
+import statistics
 
 import numpy as np
 import pytest
@@ -12,26 +13,45 @@ from tracker_health.probes.chance_level import ChanceLevel
 CODE = "LOS006"
 RULE = ChanceLevel()
 FEW = settings(max_examples=60, deadline=None)
+OF_MANY = {"vocab_size": "4000"}  # chance level 8.29
 RANK = {"pass": 0, "warn": 1, "fail": 2}
+
+
+def stands(losses, count, distance, margins):
+    """Whether the loss has stood at ln of so many since its first tenth, and did not begin below it."""
+    rest = losses[max(1, len(losses) // 10) :]
+    if len(rest) < 6:
+        return False
+    thirds = [abs(part - math.log(count)) for part in [statistics.median(one) for one in np.array_split(rest, 3)]]
+    met = [*(min(0.005 * math.log(count), distance) - third for third in thirds), losses[0] - 0.995 * math.log(count)]
+    margins += met
+    return min(met) >= 0
 
 
 def naive(losses, classes, plain, rule=RULE):
     """The verdict, and by how much each condition of it is met or missed."""
     n = len(losses)
     end = plain.median(losses[-max(3, n // 10) :])
-    margins = []
+    margins, known, chance = [], False, math.log(classes or 2)
     if classes is not None:
-        margins.append(rule.tolerance * math.log(classes) - abs(end - math.log(classes)))
-        if margins[0] >= 0:
+        margins.append(0.3 * chance - abs(plain.median(losses[:3]) - chance))
+        known = margins[0] >= 0
+    if known:
+        rest = losses[n // 10 :]
+        below = max(0.005 * chance, 3 * plain.median_error(plain.noise(rest), max(3, n // 10)))
+        met = [
+            rule.tolerance * chance - (end - chance),
+            end - chance + min(below, rule.tolerance * chance),
+            1.04 * chance - plain.median(rest[: max(1, len(rest) // 3)]),
+        ]
+        margins += met
+        if min(met) >= 0:
             return "fail", end, margins
-    elif n - max(1, n // 10) >= 6:
-        thirds = [plain.median(part) for part in plain.parts(losses[max(1, n // 10) :], 3)]
-        for count in range(2, 21):
-            inside = [0.005 - abs(third / math.log(count) - 1) for third in thirds]
-            margins += [*inside, losses[0] - 0.995 * math.log(count)]
-            if min(inside) >= 0 and losses[0] >= 0.995 * math.log(count):
-                return "warn", end, margins
-    if n >= 20:
+    if any(stands(losses, count, 0.06 / count, margins) for count in range(2, 21)):
+        return "warn", end, margins
+    if classes is not None and stands(losses, classes, 1, margins):
+        return "warn", end, margins
+    if n >= 20 and known and classes > 2:
         early, late = losses[n // 10 : n // 4], losses[-(n // 4) :]
         fall = plain.median(early) - plain.median(late)
         noise = plain.noise(losses[n // 10 :])
@@ -42,12 +62,15 @@ def naive(losses, classes, plain, rule=RULE):
         margins += [
             end - 0.25 * losses[0],
             end - 0.98 * losses[0],
+            end - 0.5 * chance,
             least - fall,
             3 * least - fall - error,
             *(down - one for one in first_points),
+            down - plain.median(losses[2 : max(5, n // 10)]),
         ]
-        at_once = min(first_points) <= down
-        if 0.25 * losses[0] < end < 0.98 * losses[0] and at_once and fall < least and fall + error < 3 * least:
+        at_once = min(first_points) <= down and plain.median(losses[2 : max(5, n // 10)]) <= down
+        high = 0.25 * losses[0] < end < 0.98 * losses[0] and end > 0.5 * chance
+        if high and at_once and fall < least and fall + error < 3 * least:
             return "warn", end, margins
     return "pass", end, margins
 
@@ -60,6 +83,59 @@ def assert_as_naive(losses, classes, plain, make, judge, held_out=None):
     result = judge(CODE, make.evidence(losses, *more, params=params))
     assert result.verdict == verdict
     assert result.measured["end"] == pytest.approx(end, rel=1e-12)
+
+
+@pytest.mark.parametrize(("params", "verdict"), [({}, "warn"), ({"base_model": "x"}, "pass")])
+def test_a_fine_tune_may_level_off_at_once(params, verdict, make, judge):
+    """Nothing but what it began from tells it from a model that has learnt how frequent each answer is."""
+    losses = 1.85 + 0.4 * np.exp(-2.0 * np.arange(200)) + 0.002 * np.random.default_rng(0).standard_normal(200)
+    assert judge(CODE, make.evidence(losses, params=params | {"num_classes": "10"})).verdict == verdict
+    stuck = losses + 0.1
+    assert judge(CODE, make.evidence(stuck, params=params | {"num_classes": "7"})).verdict == "fail"
+
+
+def test_a_fine_tune_at_the_level_of_two_classes(make, judge):
+    """A classifier that collapsed, or preferences that were never learnt; a language model may stand at any other."""
+    for level, verdict in ((math.log(2), "warn"), (math.log(3), "pass"), (0.75, "pass")):
+        losses = pinned(0, level, start=1.1 * level, noise=0.005)
+        assert judge(CODE, make.evidence(losses, params={"base_model": "x"})).verdict == verdict
+
+
+@pytest.mark.parametrize("param", ["vocab_size", "num_classes"])
+@pytest.mark.parametrize("seed", range(3))
+def test_another_count_does_not_hide_a_loss_stuck_at_ln_2(param, seed, make, judge):
+    """The vocabulary of the language model below a classifier; one binary decision for each of many classes."""
+    noise = 0.004 * np.random.default_rng(seed).standard_normal(96)
+    losses = np.concatenate([[0.76, 0.73, 0.71, 0.70], 0.6935 + noise])
+    assert judge(CODE, make.evidence(losses, params={param: "30522"})).verdict == "warn"
+    both = {"vocab_size": "30522", "num_labels": "2"}
+    assert judge(CODE, make.evidence(losses, params=both)).verdict == "fail"
+
+
+@pytest.mark.parametrize(
+    ("classes", "start", "end"), [(20, 9.0, 3.04), (2, 4.0, 0.70), (20, 3.8, 2.98), (2, 0.693, 0.681), (91, 38.0, 4.5)]
+)
+@pytest.mark.parametrize("seed", range(3))
+def test_a_descent_that_ends_near_chance_by_coincidence(classes, start, end, seed, make, judge):
+    """A detector, Dice beside cross-entropy, a noisy binary task: they came down to it, or below it, and went on."""
+    losses = end + (start - end) * np.exp(-np.arange(300) / 60)
+    losses *= 1 + 0.003 * np.random.default_rng(seed).standard_normal(300)
+    assert judge(CODE, make.evidence(losses, params={"num_classes": str(classes)})).verdict == "pass"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_noisy_task_that_is_learnt_at_once_needs_a_second_sign(seed, make, judge):
+    """Click-through rates: two classes tell nothing, a gradient that vanished does."""
+    rng = np.random.default_rng(seed)
+    losses = np.concatenate([[0.69, 0.452], 0.4495 + 0.002 * rng.standard_normal(58)])
+    healthy, vanished = 0.3 * np.exp(0.3 * rng.standard_normal(60)), np.r_[1.0, 1.0, 1.0, np.full(57, 1e-5)]
+    for params in ({}, {"num_classes": "2"}):
+        assert judge(CODE, make.evidence(losses, params=params)).verdict == "pass"
+        assert (
+            judge(CODE, make.evidence(losses, make.series(healthy, role="grad_norm"), params=params)).verdict == "pass"
+        )
+    result = judge(CODE, make.evidence(losses, make.series(vanished, role="grad_norm")))
+    assert (result.verdict, "gradient norm fell from 1 to 1e-05" in result.message) == ("warn", True)
 
 
 @FEW
@@ -118,29 +194,38 @@ def pinned(seed, level, *, n=500, start=None, noise=0.01):
 def test_at_the_chance_level_of_the_known_classes(param, classes, start, seed, make, judge):
     losses = pinned(seed, math.log(classes), start=start and start * math.log(classes))
     result = judge(CODE, make.evidence(losses, params={param: str(classes)}))
-    assert result.verdict == "fail"
+    assert result.verdict == ("fail" if start is None else "warn")
     assert f"guessing among {classes} classes ({math.log(classes):.4g})" in result.message
     assert "learning rate" in result.remedy
-    assert result.measured["classes"] == classes
+    assert result.measured.get("classes", classes) == classes
 
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("n", [8, 20, 60, 500])
 def test_at_a_small_chance_level_of_unknown_classes(n, seed, make, judge):
-    for classes in (2, 4, 10, 20):
+    """The more classes, the closer their levels: a few noisy points do not tell twenty classes from any other loss."""
+    for classes in (2, 4, 10, 20)[: 3 if n < 10 else 4]:
         result = judge(CODE, make.evidence(pinned(seed, math.log(classes), n=n, noise=0.001)))
         assert result.verdict == "warn"
         assert f"guessing among {classes} classes" in result.message
 
 
+def test_any_other_level_is_mostly_not_near_one_of_the_small_chance_levels(make, judge):
+    """Of losses that level off between ln 2 and ln 20, one in nine at most lies so near by coincidence."""
+    levels = np.random.default_rng(0).uniform(math.log(2), math.log(20), 200)
+    found = [judge(CODE, make.evidence(np.full(12, level))).verdict for level in levels]
+    assert found.count("warn") <= 200 / 9
+
+
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("params", [{}, {"vocab_size": "50257"}])
+@pytest.mark.parametrize("params", [{"num_classes": "50257"}, {"vocab_size": "50257"}])
 def test_a_loss_that_fell_to_the_frequencies_at_once(params, seed, make, judge):
     """The model learns how frequent each token is, in three points, and nothing more."""
     result = judge(CODE, make.evidence(pinned(seed, 7.4, start=10.8), params=params))
     assert result.verdict == "warn"
     assert "the loss fell from 10.8" in result.message
-    assert "chance" in result.measured or not params
+    assert "guessing among 50257 classes is 10.82" in result.message
+    assert judge(CODE, make.evidence(pinned(seed, 7.4, start=10.8))).verdict == "pass"
 
 
 def flat_validation(make, level, gain=0.0, points=20):
@@ -172,10 +257,10 @@ def test_near_misses_of_small_chance_levels(name, healthy, make, judge):
 @pytest.mark.parametrize("side", [-1, 1])
 @pytest.mark.parametrize("classes", [2, 10, 50257])
 def test_boundary_of_the_tolerance(classes, side, healthy, make, judge):
-    """The end of an ordinary descent, moved to just inside and just outside of the tolerance."""
-    losses = healthy.descent(start=4 * math.log(classes), floor=math.log(classes), noise=0.0)
-    for factor, verdict in ((1 - 1e-9, "fail"), (1 + 1e-9, "pass")):
-        losses[-40:] = math.log(classes) * (1 + side * RULE.tolerance * factor)
+    """Moved to just inside and just outside of the tolerance above chance, and of half a percent below it."""
+    losses = math.log(classes) * np.linspace(1.03, 1.025, 400)
+    for factor, verdict in ((1 - 1e-6, "fail"), (1 + 1e-6, "pass")):
+        losses[-40:] = math.log(classes) * (1 + (RULE.tolerance if side > 0 else -0.005) * factor)
         assert judge(CODE, make.evidence(losses, params={"num_classes": str(classes)})).verdict == verdict
 
 
@@ -186,21 +271,28 @@ def test_boundary_of_the_fall(factor, verdict, make, judge):
     losses = np.full(n, level)
     losses[0] = 10.0
     losses[-100:] -= RULE.least_fall * level * factor
-    assert judge(CODE, make.evidence(losses)).verdict == verdict
+    assert judge(CODE, make.evidence(losses, params=OF_MANY)).verdict == verdict
 
 
 @pytest.mark.parametrize(("at", "verdict"), [(1, "warn"), (2, "warn"), (3, "pass"), (5, "pass")])
 def test_boundary_of_the_first_points(at, verdict, make, judge):
     losses = np.full(200, 7.0)
     losses[:at] = 10.0
-    assert judge(CODE, make.evidence(losses)).verdict == verdict
+    assert judge(CODE, make.evidence(losses, params=OF_MANY)).verdict == verdict
 
 
 @pytest.mark.parametrize(("first", "verdict"), [(27.9, "warn"), (28.1, "pass")])
 def test_a_model_that_learnt_most_of_it_at_once_did_learn(first, verdict, make, judge):
     losses = np.full(200, 7.0)
     losses[0] = first
-    assert judge(CODE, make.evidence(losses)).verdict == verdict
+    assert judge(CODE, make.evidence(losses, params=OF_MANY)).verdict == verdict
+
+
+@pytest.mark.parametrize(("level", "verdict"), [(4.61, "warn"), (4.60, "pass")])
+def test_boundary_of_half_of_chance(level, verdict, make, judge):
+    """Of ten thousand classes, 9.21."""
+    losses = np.concatenate([[9.2, 8.0], np.full(198, level)])
+    assert judge(CODE, make.evidence(losses, params={"num_classes": "10000"})).verdict == verdict
 
 
 @pytest.mark.parametrize(
@@ -210,11 +302,6 @@ def test_a_number_of_classes_that_is_none(params, sick, make, judge):
     """It then judges as it does without one."""
     result = judge(CODE, make.evidence(sick.at_chance(), params=params))
     assert (result.verdict, "classes" in result.measured) == ("warn", False)
-
-
-def test_a_wrong_number_of_classes_does_not_lead_to_a_guess_at_another(sick, make, judge):
-    result = judge(CODE, make.evidence(pinned(0, math.log(4), start=3.0, noise=0.1), params={"num_classes": "1000"}))
-    assert result.verdict == "pass"
 
 
 def test_a_loss_that_went_up_is_not_said_to_have_fallen(sick, make, judge):
@@ -239,7 +326,8 @@ def test_the_unit_does_not_matter_to_a_pinned_loss(exponent, seed, make, judge):
     """The other two ways to be found know nats."""
     losses = pinned(seed, 7.4, start=10.8)
     assume(exponent not in (-3, -2, -1))  # there the level comes near the logarithm of a small number
-    assert judge(CODE, make.evidence(losses * 2.0**exponent)).verdict == "warn"
+    vanished = make.series(np.r_[1.0, 1.0, 1.0, np.zeros(97)], role="grad_norm")
+    assert judge(CODE, make.evidence(losses * 2.0**exponent, vanished)).verdict == "warn"
 
 
 @FEW

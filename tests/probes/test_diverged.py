@@ -201,3 +201,93 @@ def test_higher_thresholds_never_find_more(losses, data, make, judge):
     higher = {name: value + data.draw(st.floats(0, 3)) for name, value in lower.items()}
     if judge(CODE, make.evidence(losses), **lower).verdict == "pass":
         assert judge(CODE, make.evidence(losses), **higher).verdict == "pass"
+
+
+# What cannot be compared
+
+
+def annealed(seed=0, *, until=300, n=400):
+    """A VAE: the reconstruction gets better, and a KL term that weighs more and more comes on top."""
+    index, rng = np.arange(n), np.random.default_rng(seed)
+    weight = np.minimum(1.0, index / until)
+    level = 60 + 40 * np.exp(-index / 15) + weight * 40 * (1 - np.exp(-index / 30))
+    return level * (1 + 0.01 * rng.standard_normal(n)), weight
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("until", [100, 300, 370])
+def test_while_a_weight_rises_the_loss_may(seed, until, make, judge):
+    losses, weight = annealed(seed, until=until)
+    assert judge(CODE, make.evidence(losses)).verdict == "fail"
+    result = judge(CODE, make.evidence(losses, make.series(weight, role="objective_weight", name="beta")))
+    assert result.verdict == "pass"
+    assert "when beta had risen" in result.message
+
+
+def test_what_diverges_after_the_rise_is_found(make, judge):
+    losses, weight = annealed(until=100)
+    losses[300:] *= 3
+    result = judge(CODE, make.evidence(losses, make.series(weight, role="objective_weight")))
+    assert (result.verdict, result.confidence) == ("fail", "high")
+
+
+def test_a_weight_that_rises_to_the_end_leaves_nothing_to_judge(make, judge):
+    losses, weight = annealed(until=400)
+    result = judge(CODE, make.evidence(losses, make.series(weight, role="objective_weight", name="kl_weight")))
+    assert result.verdict == "SkippedProbe"
+    assert "kl_weight had risen" in result.reason["reason"]
+
+
+@pytest.mark.parametrize(
+    "weight", [np.ones(400), np.linspace(1, 0, 400), np.full(400, np.nan), np.linspace(1, 1.01, 400), np.zeros(400)]
+)
+def test_a_weight_that_does_not_rise_excuses_nothing(weight, sick, make, judge):
+    weights = make.series(weight, role="objective_weight")
+    assert judge(CODE, make.evidence(sick.exploding(), weights)).verdict == "fail"
+
+
+def test_a_continuation_that_counts_anew_is_judged_by_itself(healthy, make, judge, report):
+    first, second = healthy.descent(n=1000, start=2.3, floor=0.5), healthy.descent(1, n=400, start=0.5, floor=0.4)
+    steps = np.concatenate([np.arange(1000), np.arange(400)])
+    evidence = make.evidence(np.concatenate([first, second]), steps=steps)
+    assert judge(CODE, evidence).verdict == "pass"
+    assert report(evidence).notes == (
+        "the steps of train_loss began anew after 1000 points: only what came then is judged",
+    )
+
+
+def test_a_resume_that_ended_early_makes_it_unsure(healthy, sick, make, judge):
+    steps = np.concatenate([np.arange(400), np.arange(100, 200)])
+    losses = np.concatenate([sick.exploding(), healthy.descent()[100:200]])
+    result = judge(CODE, make.evidence(losses, steps=steps))
+    assert (result.verdict, result.confidence) == ("warn", "low")
+    assert "of two passes" in result.message
+
+
+def contrastive(seed=0):
+    """MoCo: the loss climbs while the queue of negatives fills, and comes down for the rest of the run."""
+    index, rng = np.arange(500), np.random.default_rng(seed)
+    level = np.where(index < 60, 2 + 7 * index / 60, 9 - 2.3 * (1 - np.exp(-(index - 60) / 120)))
+    return level * (1 + 0.01 * rng.standard_normal(500))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_of_a_gradual_early_climb_it_is_unsure(seed, make, judge):
+    result = judge(CODE, make.evidence(contrastive(seed)))
+    assert (result.verdict, result.confidence) == ("warn", "low")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_of_an_early_explosion_it_is_not(seed, make, judge):
+    """Ten steps up by orders of magnitude, and down ever since."""
+    losses = contrastive(seed)
+    losses[:60] = 2.0
+    assert judge(CODE, make.evidence(losses)).confidence == "high"
+
+
+def test_losses_near_the_largest_number_there_is(make, judge):
+    losses = np.linspace(1.79e308, 1e308, 200)
+    result = judge(CODE, make.evidence(losses))
+    assert (result.verdict, result.measured["best"]) == ("pass", pytest.approx(1.02e308, rel=0.05))
+    assert result.measured["rise_share"] == 0.0
+    assert "inf" not in result.message.lower()

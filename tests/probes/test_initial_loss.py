@@ -29,7 +29,7 @@ def test_an_untrained_model_is_about_as_good_as_guessing(classes, first, make, j
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(("classes", "first"), [(2, 14.0), (10, 31.0), (1000, 90.0), (50257, 120.0)])
 def test_unscaled_inputs(classes, first, seed, make, judge):
-    losses = math.log(classes) * 0.3 + first * np.exp(-np.arange(200) / 5)
+    losses = math.log(classes) * 0.3 + first * np.exp(-np.arange(200) / 2)
     losses *= 1 + 0.05 * np.random.default_rng(seed).standard_normal(200)
     result = judge(CODE, make.evidence(losses, params={"num_classes": str(classes)}))
     assert result.verdict == "warn"
@@ -47,20 +47,22 @@ def test_unscaled_inputs(classes, first, seed, make, judge):
     offset=st.integers(0, 30),
 )
 def test_against_plain_python(losses, classes, factor, offset, make, judge):
+    counted = (make.series([0.1, 0.2], role="val_accuracy", name="val/accuracy"),)
     known = [(step, loss) for step, loss in enumerate(losses, offset) if not math.isnan(loss)]
     begun_late = not known or known[0][0] > max(1, known[-1][0] / 5)
     expected = "SkippedProbe"
     if not begun_late:
         assume(abs(known[0][1] - factor * math.log(classes)) > 1e-9)
         expected = "warn" if known[0][1] > factor * math.log(classes) else "pass"
-    evidence = make.evidence(losses, steps=np.arange(len(losses)) + offset, params={"n_classes": str(classes)})
+    params = {"n_classes": str(classes)}
+    evidence = make.evidence(losses, *counted, steps=np.arange(len(losses)) + offset, params=params)
     assert judge(CODE, evidence, factor=factor).verdict == expected
 
 
 @pytest.mark.parametrize(("factor", "verdict"), [(1.0, "pass"), (1 + 1e-12, "warn")])
 @pytest.mark.parametrize("classes", [2, 10, 50257])
 def test_boundary_of_the_factor(classes, factor, verdict, make, judge):
-    losses = [RULE.factor * math.log(classes) * factor, *np.linspace(2, 1, 30)]
+    losses = [RULE.factor * math.log(classes) * factor, *np.linspace(0.6, 0.5, 30)]
     assert judge(CODE, make.evidence(losses, params={"num_classes": str(classes)})).verdict == verdict
 
 
@@ -77,16 +79,47 @@ def test_without_a_number_of_classes_it_is_skipped(params, make, judge):
     ("first_step", "verdict"), [(0, "warn"), (20, "warn"), (40, "SkippedProbe"), (1000, "SkippedProbe")]
 )
 def test_a_history_that_begins_in_mid_training_is_skipped(first_step, verdict, make, judge):
-    evidence = make.evidence(np.full(100, 50.0), steps=np.arange(100) + first_step, params={"num_classes": "10"})
+    evidence = make.evidence(np.full(100, 80.0), steps=np.arange(100) + first_step, params={"num_classes": "10"})
     assert judge(CODE, evidence).verdict == verdict
 
 
 @pytest.mark.parametrize("stride", [1, 10, 500])
 def test_logs_that_begin_at_their_stride(stride, make, judge):
     """The first row of a log of every tenth step is that of step 10."""
-    losses = 40.0 * np.exp(-np.arange(20) / 3.0)
+    losses = 40.0 * np.exp(-np.arange(20) / 1.0)
     evidence = make.evidence(losses, steps=(np.arange(20) + 1) * stride, params={"num_classes": "10"})
     assert judge(CODE, evidence).verdict == "warn"
+
+
+@pytest.mark.parametrize(
+    ("param", "count", "start", "end", "rate"),
+    [("num_classes", 91, 38.0, 6.0, 60), ("vocab_size", 32, 22.0, 0.25, 15), ("num_classes", 20, 9.5, 3.04, 60),
+     ("vocab_size", 32, 400.0, 3.0, 60), ("num_classes", 2, 4.0, 0.7, 60)],
+)  # fmt: skip
+@pytest.mark.parametrize("seed", range(3))
+def test_losses_that_are_no_cross_entropy_among_the_classes(param, count, start, end, rate, seed, make, judge):
+    """A detector's sum, CTC, and Dice beside cross-entropy: they come down gradually, or not below chance at all."""
+    losses = end + (start - end) * np.exp(-np.arange(300) / rate)
+    losses *= 1 + 0.05 * np.random.default_rng(seed).standard_normal(300)
+    assert judge(CODE, make.evidence(losses, params={param: str(count)})).verdict == "pass"
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict"), [("val/accuracy", "warn"), ("top1", "warn"), ("ppl", "warn"), ("mAP", "pass"), ("wer", "pass")]
+)
+def test_a_metric_that_counts_answers_shows_a_cross_entropy(name, verdict, make, judge):
+    losses = np.linspace(30.0, 8.0, 100)
+    metric = make.series([0.1, 0.2], role="other", name=name)
+    assert judge(CODE, make.evidence(losses, metric, params={"num_classes": "10"})).verdict == verdict
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(0.99, "pass"), (1.01, "warn")])
+def test_boundary_of_the_plain_factor(factor, verdict, make, judge):
+    """Of a vocabulary it says nothing: CTC summed over its frames begins at hundreds."""
+    first = RULE.plain_factor * math.log(10) * factor
+    losses = np.linspace(first, first / 3, 100)
+    assert judge(CODE, make.evidence(losses, params={"num_classes": "10"})).verdict == verdict
+    assert judge(CODE, make.evidence(losses, params={"vocab_size": "10"})).verdict == "pass"
 
 
 def test_a_first_loss_that_is_nan_is_left_to_los001(make, judge):

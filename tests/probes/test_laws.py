@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from tracker_health.config import Config, preset
 from tracker_health.engine import configured_probes, diagnose
-from tracker_health.evidence import DlmCheckpoint, DlmStepLog, RunInfo, StepUnit
+from tracker_health.evidence import Attribution, DlmCheckpoint, DlmStepLog, RunInfo, StepUnit, WeightChange
 from tracker_health.probe import thresholds_of
 from tracker_health.registry import probe_classes
 from tracker_health.verdict import Verdict, worst
@@ -61,7 +62,7 @@ def states(draw, make):
             make.tensor(
                 key,
                 second,
-                name=draw(st.none() | st.text(max_size=20)),
+                name=draw(st.none() | st.text(max_size=20) | st.just(f"layers.{key}.experts.0.w")),
                 shape=draw(st.sampled_from([(4, 4), (16,), (), (0, 3)])),
                 step=draw(st.none() | VALUES),
                 zeros=draw(st.integers(0, 16)),
@@ -73,18 +74,45 @@ def states(draw, make):
     return make.state(
         *tensors,
         global_step=draw(st.none() | st.integers(0, 10**6)),
-        groups=draw(st.sampled_from([(), ({"betas": (0.9, 0.95)}, {"betas": (0.0, 1.0)}), ({"betas": "x"},)])),
-        stateless=tuple(draw(st.lists(st.text(max_size=20), max_size=2))),
+        attribution=draw(st.sampled_from(list(Attribution))),
+        groups=draw(
+            st.sampled_from(
+                [
+                    (),
+                    ({"lr": 0.1, "max_lr": "x"}, {"initial_lr": math.nan}),
+                    ({"betas": (0.9, 0.95)}, {"betas": (0.0, 1.0)}),
+                    ({"betas": "x"},),
+                ]
+            )
+        ),
+        stateless=tuple(
+            draw(st.lists(st.text(max_size=20) | st.sampled_from(["#3", "d/#9", "layers.0.w"]), max_size=2))
+        ),
     )
 
 
 @st.composite
 def weights(draw, make):
     names = st.sampled_from(
-        ["model.embed.weight", "layers.0.w", "layers.1.w", "fc.bias", "x.lora_A.weight", "bn.running_mean"]
+        [
+            "teacher.w",
+            "pe",
+            "model.embed.weight",
+            "layers.0.w",
+            "layers.1.w",
+            "fc.bias",
+            "x.lora_A.weight",
+            "bn.running_mean",
+        ]
     )
     shapes = st.sampled_from([(4, 4), (16,), (), (0, 3)])
-    return make.weights(draw(st.dictionaries(names, shapes, max_size=5)), draw(st.sampled_from(["F32", "BF16", "I64"])))
+    found = make.weights(
+        draw(st.dictionaries(names, shapes, max_size=5)), draw(st.sampled_from(["F32", "BF16", "I64"]))
+    )
+    stats = st.none() | VALUES.map(make.moment)
+    tensors = tuple(replace(one, rms=draw(st.none() | VALUES), stats=draw(stats)) for one in found.tensors)
+    changes = tuple(WeightChange(name=one.name, rms=draw(VALUES), unchanged=draw(st.booleans())) for one in tensors)
+    return replace(found, tensors=tensors, previous="step-1", changes=draw(st.sampled_from([(), changes])))
 
 
 @st.composite
@@ -135,7 +163,7 @@ def test_no_evidence_breaks_a_rule(data, make, report):
         assert one.reason
 
 
-@FEW
+@settings(FEW, deadline=None)
 @given(values=st.lists(VALUES, max_size=60), steps=st.lists(STEPS, min_size=60, max_size=60))
 def test_no_loss_history_breaks_a_rule(values, steps, make, report):
     for given_steps in (None, steps[: len(values)]):

@@ -60,6 +60,30 @@ def test_an_unnamed_embedding_of_which_few_rows_were_seen(make, judge):
     assert judge(CODE, make.evidence(optimizer=make.state(make.tensor(0), seen))).verdict == "pass"
 
 
+def mixture(make, dead, *, named=True):
+    """Eight experts of which some had no token, and a head."""
+    names = [f"layers.0.experts.{index}.up.weight" for index in range(8)] + ["head.weight"]
+    tensors = [
+        make.tensor(key, 0.0 if key in dead else 1e-6, name=name if named else None, shape=(4, 2 + (key == 8)))
+        for key, name in enumerate(names)
+    ]
+    shapes = {name: (4, 2 + (key == 8)) for key, name in enumerate(names)}
+    return make.evidence(optimizer=make.state(*tensors), weights=make.weights(shapes))
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_experts_without_tokens_are_the_routers_matter(named, make, judge):
+    result = judge(CODE, mixture(make, {2, 5}, named=named))
+    assert result.verdict == "warn"
+    assert "got no token: 2 parameters" in result.message
+    assert "routing" in result.remedy
+    if named:
+        assert "2 experts (layers.0.experts.2, layers.0.experts.5)" in result.message
+    assert judge(CODE, mixture(make, set(), named=named)).verdict == "pass"
+    assert judge(CODE, mixture(make, {2, 8}, named=named)).verdict == "fail"
+    assert judge(CODE, mixture(make, set(range(9)), named=named)).verdict == "fail"
+
+
 @pytest.mark.parametrize(("zeros", "verdict"), [(9989, "pass"), (9990, "fail"), (10_000, "fail")])
 def test_boundary_of_the_share(zeros, verdict, make, judge):
     tensor = make.tensor(1, 1e-9, name="w", shape=(100, 100), zeros=zeros)

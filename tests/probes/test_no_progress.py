@@ -41,10 +41,18 @@ def naive(losses):
     noise = 1.4826 * median([abs(b - a) for a, b in itertools.pairwise(losses)]) / math.sqrt(2)
     head = min(3, size)
     first = median(losses[:head])
-    start, best = (losses[0] if first - losses[0] > 4 * noise else first), min(blocks)
+    usual, best = (losses[0] if first - losses[0] > 4 * noise else first), min(blocks)
     error_of_best = 1.5 * 1.2533 * noise / math.sqrt(size)
-    error = math.sqrt((1.2533 * noise) ** 2 / head + error_of_best**2)
-    block_error = math.sqrt((1.2533 * noise) ** 2 / size + error_of_best**2)
+    usual_error = math.sqrt((1.2533 * noise) ** 2 / head + error_of_best**2)
+    starts = [(losses[0], math.sqrt((2 * noise) ** 2 + error_of_best**2))]
+    lengths = sorted({*(3**power for power in range(1, 9) if 3**power < size), size})
+    starts += [(median(losses[:k]), math.sqrt((1.2533 * noise) ** 2 / k + error_of_best**2)) for k in lengths]
+    clear = [
+        one
+        for one in starts
+        if one[0] - best > max(0, 3 * one[1]) and (one[0] == losses[0] or one[0] - usual <= 4 * usual_error)
+    ]
+    start, error = max([(usual, usual_error), *clear])
     scale = max(abs(start), abs(best))
     share = (start - best) / scale if scale else 0.0
     trend = trend_of(cut(losses, max(1, n // 60)))
@@ -52,13 +60,14 @@ def naive(losses):
     fall_of_thirds = sum(losses[:third]) / third - sum(losses[-third:]) / third
     measured = {"start": start, "best": best, "descent_share": share, "standard_error": error, "trend_z": trend}
     margins = {
-        "from the start": start - best - 3 * error,
-        "from the first block": blocks[0] - best - 3 * block_error,
+        "from some start": 1.0 if clear else -1.0,
         "by a third": start - best - 0.3 * scale,
         "apart": min(losses[:quarter]) - max(losses[-quarter:]),
         "hidden": 3 * 2 * 1.2533 * noise / math.sqrt(n) - 0.5 * 0.05 * scale,
-        "leaning": fall_of_thirds - noise * math.sqrt(2 / third) if noise > 0 else -1.0,
+        "leaning": fall_of_thirds - 0.5 * noise * math.sqrt(2 / third) if noise > 0 else -1.0,
     }
+    margins |= {f"from start {index}": level - best - 3 * its for index, (level, its) in enumerate(starts)}
+    margins |= {f"above {index}": level - usual - 4 * usual_error for index, (level, _) in enumerate(starts)}
     return measured, margins
 
 
@@ -72,20 +81,18 @@ def assert_as_naive(losses, make, judge, held_out=None):
     for name, value in measured.items():
         assert result.measured[name] == pytest.approx(value, rel=1e-9, abs=scale), name
     falling = measured["trend_z"] < -3
-    significant = (
-        falling
-        or max(margins["from the start"], margins["from the first block"]) > 0
-        or min(margins["by a third"], margins["apart"]) > 0
-    )
+    significant = falling or margins["from some start"] > 0 or min(margins["by a third"], margins["apart"]) > 0
     hidden = margins["hidden"] > 0 and not significant and measured["trend_z"] < 3
-    validated = False
+    validated = both = False
     if held_out is not None and len(held_out) >= 3:
         gain = held_out[0] - (held_out[-1] + held_out[-2]) / 2
         assume(abs(gain - 0.05 * abs(held_out[0])) > 1e-9)
+        assume(abs(gain - 0.01 * abs(held_out[0])) > 1e-9)
+        both = gain > 0.01 * abs(held_out[0]) and trend_of(held_out) < -1 and falling
         validated = gain > 0.05 * abs(held_out[0]) and trend_of(held_out) < -1
     if significant and measured["descent_share"] >= 0.05:
         expected = "pass", "high"
-    elif hidden and (margins["leaning"] > 0 or validated):
+    elif both or (hidden and (margins["leaning"] > 0 or validated)):
         expected = "pass", "low"
     elif hidden or len(losses) < 20:
         expected = "warn", "low"
@@ -146,9 +153,9 @@ def test_sick(name, seed, sick, make, judge):
 
 def test_pure_noise_seldom_passes(make, judge):
     """Flat noise of a tenth of the level, 200 runs. Where it cannot hide a descent, one of them looks like learning; where
-    it can, one in six leans down by more than a standard error, and none is called sure.
+    it can, one in three leans down by more than half a standard error, and none is called sure.
     """
-    for n, sure, unsure in ((2000, 1, 0), (300, 0, 40)):
+    for n, sure, unsure in ((2000, 1, 0), (300, 0, 75)):
         flat = [2.0 + 0.2 * np.random.default_rng(seed).standard_normal(n) for seed in range(200)]
         results = [judge(CODE, make.evidence(losses)) for losses in flat]
         passed = [result.confidence for result in results if result.verdict == "pass"]
@@ -164,11 +171,108 @@ def test_a_short_steep_descent_is_no_noise(make, judge):
 
 def test_a_validation_loss_shows_what_noise_hides(make, judge):
     losses = 2.0 + 0.8 * np.random.default_rng(1).standard_normal(60)
+    losses[40:] += 0.2
     falling = make.series(np.linspace(2.0, 1.8, 10), role="val_loss")
     flat = make.series(np.linspace(2.0, 1.95, 10), role="val_loss")
     alone, beside, flatter = (judge(CODE, make.evidence(losses, *more)) for more in ((), (falling,), (flat,)))
     assert (alone.verdict, beside.verdict, flatter.verdict) == ("warn", "pass", "warn")
     assert beside.confidence == "low"
+
+
+def test_noise_that_hides_what_a_fine_tune_gains_passes(make, judge):
+    """Diffusion: the noise of the sampled time is half of the level, with a long tail. From scratch more may be asked,
+    and where there is a validation loss it would show the gain.
+    """
+    flat = make.series(np.full(10, 0.1), role="val_loss")
+    for seed in range(20):
+        losses = 0.12 * np.exp(0.5 * np.random.default_rng(seed).standard_normal(500)) * np.linspace(1, 0.96, 500)
+        tuned = judge(CODE, make.evidence(losses, params={"base_model": "x"}))
+        assert tuned.verdict == "pass"
+        assert "%" not in tuned.message or tuned.confidence == "high"
+    losses = np.tile(np.random.default_rng(3).gamma(4.0, 0.03, 166), 3)  # leans neither up nor down
+    assert judge(CODE, make.evidence(losses)).verdict == "warn"
+    assert judge(CODE, make.evidence(losses, flat, params={"base_model": "x"})).verdict == "warn"
+
+
+@pytest.mark.parametrize(("last", "verdict"), [(2.04, "warn"), (2.03, "pass")])
+def test_both_losses_come_down_slowly(last, verdict, make, judge):
+    """Continued pretraining that nothing tells from a training from scratch: 3 % in training, 1 % in validation."""
+    losses = 2.03 + 0.07 * np.exp(-np.arange(150) / 50) + 0.01 * np.random.default_rng(0).standard_normal(150)
+    held_out = make.series([2.06, 2.042, last], [49, 99, 149], role="val_loss")
+    result = judge(CODE, make.evidence(losses, held_out))
+    assert result.verdict == verdict
+    assert "slowly" in result.message or "by little" in result.message
+
+
+def test_the_first_value_may_lie_far_above_the_next(make, judge):
+    """Click-through rates: all there is to learn is learnt before the second point."""
+    losses = [0.69, 0.452, *(0.4495 + 0.002 * np.random.default_rng(0).standard_normal(38))]
+    result = judge(CODE, make.evidence(losses))
+    assert (result.verdict, result.measured["start"]) == ("pass", 0.69)
+    assert judge(CODE, make.evidence([0.452, 0.69, *losses[2:]])).verdict == "fail"
+
+
+def stands(seed=0, *, at=120, n=400, decimals=16, noise=0.05):
+    losses = 0.3 + 2.0 * np.exp(-np.arange(n) / 80)
+    losses = np.round(losses * (1 + noise * np.random.default_rng(seed).standard_normal(n)), decimals)
+    losses[at:] = losses[at - 1]
+    return losses
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("decimals", [3, 4, 16])
+def test_a_loss_that_stands_at_one_number(seed, decimals, make, judge):
+    losses = stands(seed, decimals=decimals)
+    result = judge(CODE, make.evidence(losses, steps=np.arange(400) * 5))
+    assert (result.verdict, result.confidence, result.steps) == ("fail", "high", (119 * 5,))
+    assert f"exactly {losses[-1]:.4g} since step {119 * 5}, for 281 of 400 points" in result.message
+    assert result.measured["stands_for"] == 281
+    losses[-1] *= 1.0001
+    assert judge(CODE, make.evidence(losses)).verdict == "pass"
+
+
+@pytest.mark.parametrize(("points", "verdict"), [(39, "pass"), (40, "fail")])
+def test_boundary_of_the_points_that_stand(points, verdict, make, judge):
+    assert judge(CODE, make.evidence(stands(at=400 - points + 1))).verdict == verdict
+
+
+@pytest.mark.parametrize("name", ["rounded", "converged", "memorised", "held", "full batch", "few before"])
+def test_near_misses_of_a_loss_that_stands(name, sick, make, judge):
+    """The log rounds, repeats its last number, or there is no noise left that could change it."""
+    index, rng = np.arange(400), np.random.default_rng(0)
+    losses = {
+        "rounded": np.round(0.3 + 2.0 * np.exp(-index / 40) * (1 + 0.05 * rng.standard_normal(400)), 2),
+        "converged": np.round(0.3 + 2.0 * np.exp(-index / 10) * (1 + 0.05 * rng.standard_normal(400)), 6),
+        "memorised": sick.memorised(),
+        "held": np.repeat(2.0 * np.exp(-np.arange(16) / 4) * (1 + 0.1 * rng.standard_normal(16)), 25),
+        "full batch": np.maximum(0.5, 2.0 - index / 200),
+        "few before": np.concatenate([np.linspace(2.0, 1.0, 9), np.full(91, 0.5)]),
+    }[name]
+    assert judge(CODE, make.evidence(losses)).verdict == "pass"
+
+
+def test_a_climb_by_design_is_left_out(make, judge):
+    """A queue of negatives fills: the loss rises far, gradually, and then descends. An explosion does not count."""
+    rng, index = np.random.default_rng(0), np.arange(500)
+    climb = np.where(index < 60, 2 + 7 * (index / 60), 9 - 2.3 * (1 - np.exp(-(index - 60) / 120)))
+    leap = np.where(index < 60, 2.0, climb)
+    noise = 1 + 0.01 * rng.standard_normal(500)
+    assert judge(CODE, make.evidence(climb * noise)).verdict == "pass"
+    assert judge(CODE, make.evidence(leap * noise)).verdict == "warn"
+
+
+@pytest.mark.parametrize(("rises", "verdict"), [(True, "pass"), (False, "fail")])
+def test_an_objective_that_is_made_harder_cannot_be_compared(rises, verdict, make, judge):
+    losses = 60 + 0.1 * np.random.default_rng(0).standard_normal(400)
+    weight = np.minimum(1, np.arange(400) / 350) if rises else np.ones(400)
+    result = judge(CODE, make.evidence(losses, make.series(weight, role="objective_weight", name="kl_weight")))
+    assert (result.verdict, "kl_weight" in result.message) == (verdict, rises)
+
+
+def test_negative_losses_have_no_share(make, judge):
+    losses = np.linspace(0.5, -0.3, 100)
+    assert "%" not in judge(CODE, make.evidence(losses)).message
+    assert "by 50.0%" in judge(CODE, make.evidence(np.repeat([1.0, 0.5], 50))).message
 
 
 @pytest.mark.parametrize("value", [0.0, 2.3, -1.0, 1e-300, 1e300])

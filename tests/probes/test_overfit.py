@@ -79,7 +79,10 @@ def naive(losses, held_out, plain, rule=RULE):
     val_end = plain.median(last) - 2 * plain.median_error(noise, len(last))
     share = (val_end - train_end) / (start - train_end)
     margins += [share - rule.gap_share, train_end - rule.memorised_share * val_end, val_end - 0.15 * start]
-    memorised = train_end < rule.memorised_share * val_end and val_end > 0.15 * start
+    near = max(0.05 * abs(low), (math.sqrt(2 * math.log(n)) + 0.75) * noise)
+    learnt = rise <= near and end < 0.5 * start
+    margins += [rise - near, end - 0.5 * start]
+    memorised = train_end < rule.memorised_share * val_end and val_end > 0.15 * start and not learnt
     return measured, "warn" if share > rule.gap_share or memorised else "pass", margins
 
 
@@ -177,15 +180,39 @@ def test_the_two_losses_end_far_apart(seed, make, judge):
 
 @pytest.mark.parametrize(("train", "verdict"), [(0.0205, "pass"), (0.0195, "warn")])
 def test_samples_learnt_by_heart(train, verdict, make, judge):
-    """The validation loss kept 40 % of where training began; the training loss almost nothing of that."""
+    """The validation loss kept 40 % of where training began; the training loss almost nothing of that. It rose by less
+    than overfitting takes, and by more than a validation loss at its minimum.
+    """
     losses = np.concatenate([np.linspace(2.5, 1.0, 200), np.full(200, train)])
-    assert judge(CODE, pair(make, losses, [1.5, 1.2, 1.1, *[1.0] * 12])).verdict == verdict
+    assert judge(CODE, pair(make, losses, [1.5, 1.2, 0.92, *[1.0] * 12])).verdict == verdict
 
 
 @pytest.mark.parametrize(("level", "verdict"), [(0.37, "pass"), (0.38, "warn")])
 def test_a_validation_loss_that_is_nearly_learnt_too_passes(level, verdict, make, judge):
     losses = np.concatenate([np.linspace(2.5, 1.0, 200), np.full(200, 1e-4)])
-    assert judge(CODE, pair(make, losses, [1.5, 1.2, 0.6, *[level] * 12])).verdict == verdict
+    assert judge(CODE, pair(make, losses, [1.5, 1.2, 0.345, *[level] * 12])).verdict == verdict
+
+
+@pytest.mark.parametrize(("low", "verdict"), [(0.96, "pass"), (0.95, "warn")])
+def test_samples_learnt_by_heart_beside_a_validation_loss_at_its_minimum(low, verdict, make, judge):
+    losses = np.concatenate([np.linspace(2.5, 1.0, 200), np.full(200, 0.001)])
+    assert judge(CODE, pair(make, losses, [1.5, 1.2, low, *[1.0] * 12])).verdict == verdict
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(("start", "train", "level"), [(2.3, 0.0027, 0.36), (4.6, 0.014, 1.0)])
+def test_the_usual_end_of_a_classifier_passes(start, train, level, seed, make, judge):
+    """It fits its samples; the validation loss came down by four fifths and stays at its minimum."""
+    rng, epoch = np.random.default_rng(seed), np.arange(200)
+    losses = start * np.exp(-epoch / 20) + train
+    held_out = np.maximum(level, start * np.exp(-epoch / 12)) + 0.02 * level * rng.standard_normal(200)
+    assert judge(CODE, pair(make, losses, held_out)).verdict == "pass"
+
+
+def test_memorised_samples_that_taught_nothing(make, judge):
+    """The validation loss is at its minimum as well, but more than half of where training began is left of it."""
+    losses = 2.3 * np.exp(-np.arange(200) / 20) + 0.002
+    assert judge(CODE, pair(make, losses, np.maximum(1.6, 2.3 - 0.1 * np.arange(40)))).verdict == "warn"
 
 
 @pytest.mark.parametrize(("factor", "verdict"), [(1 - 1e-9, "pass"), (1 + 1e-9, "warn")])

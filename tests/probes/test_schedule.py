@@ -66,6 +66,30 @@ def test_all_zero(make, judge):
     assert "optimizer steps" in result.remedy
 
 
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("n", [12, 60, 400])
+def test_a_rate_that_the_log_rounds_to_zero(n, seed, healthy, make, judge):
+    """Four decimals of 2e-5: the loss could not have come down at a rate of 0."""
+    rounded = np.round(2e-5 * (1 + np.cos(np.pi * np.arange(n) / n)), 4)
+    result = judge(CODE, evidence_of(make, rounded, losses=healthy.descent(seed, n=n)))
+    assert (result.verdict, result.confidence) == ("pass", "low")
+    assert f"logged as 0 at all {n} points" in result.message
+
+
+@pytest.mark.parametrize("n", [8, 20, 60, 500])
+def test_a_rate_of_zero_beside_a_loss_that_only_wanders(n, sick, make, judge):
+    for seed in range(20):
+        losses = 2.0 + 0.2 * np.random.default_rng(seed).standard_normal(n)
+        assert judge(CODE, evidence_of(make, np.zeros(60), losses=losses)).verdict == "fail"
+    assert judge(CODE, evidence_of(make, np.zeros(60), losses=sick.drifting_up()[200:])).verdict == "fail"
+
+
+@pytest.mark.parametrize(("end", "verdict"), [(0.899, "pass"), (0.901, "fail")])
+def test_boundary_of_a_loss_that_came_down(end, verdict, make, judge):
+    losses = np.repeat([1.0, end], 40)
+    assert judge(CODE, evidence_of(make, np.zeros(60), losses=losses)).verdict == verdict
+
+
 def test_zero_for_most_of_the_run(make, judge):
     """A schedule laid out for a tenth of the steps; in the second case it creeps on at a billionth."""
     for rest in (0.0, 1e-9):

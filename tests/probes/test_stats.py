@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tracker_health.probes._stats import (
     block_medians,
+    in_range,
     jumps,
     local_noise,
     longest_run,
@@ -152,3 +153,26 @@ def test_one_jump_does_not_hide_the_next():
     above, scores = jumps(values)
     assert above[places] == pytest.approx(5.0, abs=0.2)
     assert scores[places].min() > 100
+
+
+def test_the_largest_numbers_there_are_have_levels():
+    values = np.full(60, 1.7e308)
+    assert block_medians(values, 4).tolist() == [1.7e308] * 15
+    assert start_level(values, 4, 0.0) == 1.7e308
+    assert local_noise(values) == 0.0
+
+
+@given(VALUES)
+def test_ordinary_numbers_stay_in_their_unit(values):
+    same, unit = in_range(np.array(values))
+    assert (same.tolist(), unit) == (values, 1.0)
+
+
+@pytest.mark.parametrize(("n", "blind"), [(200, 8), (32768, 8), (32769, 64)])
+def test_a_spike_among_the_first_values_is_not_seen(n, blind):
+    rng = np.random.default_rng(0)
+    values = 1 + 0.01 * rng.standard_normal(n)
+    values[[blind - 1, blind + 1]] = 50.0
+    _, scores = jumps(values)
+    assert (scores[:blind] == 0).all()
+    assert scores[blind + 1] > 100

@@ -118,3 +118,21 @@ def test_asking_for_fewer_steps_never_finds_more(steps, one, other, make, judge)
 def test_nine_tenths_of_the_plan_are_enough(make, judge):
     assert judge(CODE, make.evidence(info=info(45, max_steps=50))).verdict == "warn"
     assert judge(CODE, make.evidence(info=info(44, max_steps=50))).verdict == "fail"
+
+
+def test_a_step_that_may_be_the_epochs_number(make, judge):
+    """SGD does not count; the log of 100 points goes to step 9,900, the checkpoint says 30."""
+    steps = np.arange(100) * 100
+
+    def state(**more):
+        return make.state(make.tensor(0, None, step=more.pop("counted", None)), global_step=30, **more)
+
+    losses = make.series(levelled(100), steps)
+    doubtful = judge(CODE, make.evidence(losses, optimizer=state(extras={"step": 30})))
+    assert doubtful.verdict == "SkippedProbe"
+    assert "the log goes to step 9900" in doubtful.reason["reason"]
+    assert judge(CODE, make.evidence(losses, optimizer=state(extras={"global_step": 30}))).verdict == "warn"
+    assert judge(CODE, make.evidence(losses, optimizer=state(extras={"step": 30}, counted=30.0))).verdict == "warn"
+    assert judge(CODE, make.evidence(losses, optimizer=state(), info=info(30))).verdict == "warn"
+    near = make.series(levelled(30), np.arange(30))
+    assert judge(CODE, make.evidence(near, optimizer=state(extras={"step": 30}))).verdict == "warn"

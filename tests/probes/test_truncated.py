@@ -1,10 +1,11 @@
 """RUN001."""
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracker_health.evidence import RunInfo
+from tracker_health.evidence import RunInfo, StepUnit
 
 CODE = "RUN001"
 
@@ -41,6 +42,43 @@ def test_by_epochs_where_no_steps_are_planned(epoch, verdict, make, judge):
 def test_epochs_from_a_series(make, judge):
     epochs = make.series([0.5, 1.0, 1.5], role="epoch")
     assert judge(CODE, make.evidence([3.0, 2.0, 1.0], epochs, params={"epochs": "3"})).measured["done"] == 1.5
+
+
+@pytest.mark.parametrize(
+    ("logged", "verdict"),
+    [
+        (range(0, 300, 50), "pass"),
+        (range(0, 300, 100), "pass"),
+        (range(0, 200, 50), "warn"),
+        (range(50, 300, 50), "pass"),  # the next one, 300, would have been logged
+        (range(240), "warn"),
+        ([0, 250], "warn"),  # two points have no rhythm
+        ([0.0, 0.5, 1.0, 1.5, 200.0], "warn"),  # fractions are exact
+    ],
+)
+def test_epochs_of_which_every_kth_is_logged(logged, verdict, make, judge):
+    epochs = make.series(list(logged), role="epoch")
+    losses = np.linspace(3, 1, len(epochs))
+    assert judge(CODE, make.evidence(losses, epochs, params={"epochs": "300"})).verdict == verdict
+
+
+def test_the_message_says_that_epochs_between_points_are_not_known(make, judge):
+    epochs = make.series(range(0, 200, 50), role="epoch")
+    result = judge(CODE, make.evidence(np.linspace(3, 1, 4), epochs, params={"epochs": "300"}))
+    assert "151 of 300 planned epochs, logged every 50 (at most 67%)" in result.message
+
+
+@pytest.mark.parametrize(
+    ("steps", "verdict"), [((500, 2501, 500), "pass"), ((500, 2001, 500), "warn"), ((1, 2500, 1), "warn")]
+)
+def test_steps_of_which_every_kth_is_logged(steps, verdict, make, judge):
+    counted = make.series(np.ones(len(range(*steps))), range(*steps), step_unit=StepUnit.OPTIMIZER_STEP)
+    assert judge(CODE, make.evidence(counted, params={"max_steps": "2999"})).verdict == verdict
+
+
+def test_steps_that_a_trainer_state_counts_are_exact(make, judge):
+    counted = make.series(np.ones(5), range(500, 2501, 500), step_unit=StepUnit.OPTIMIZER_STEP)
+    assert judge(CODE, make.evidence(counted, info=info(2500, max_steps=2999))).verdict == "warn"
 
 
 def test_max_steps_of_minus_one_is_no_plan(make, judge):

@@ -30,6 +30,39 @@ def test_the_size_of_the_inputs_is_found(rms, named, make, judge):
     assert result.verdict == ("warn" if max(rms) > UnscaledInputs.max_rms * (1 + 1e-9) else "pass")
 
 
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("rounding", [1e-5, 1e-7, 1e-14])
+def test_a_bias_whose_gradient_is_rounding_tells_nothing(rounding, named, make, judge):
+    """Before a normalisation, or of an attention's keys: its layer would seem to have huge inputs."""
+    cancelled, sound = (4, 3, rounding**-0.5, 1e-6 * rounding), (5, 3, 1.5, 1e-6)
+    result = judge(CODE, make.evidence(optimizer=state_of(make, [cancelled, sound, cancelled], named=named)))
+    assert (result.verdict, result.measured["layers"]) == ("pass", 1)
+    assert result.measured["input_rms"] == pytest.approx(1.5, rel=1e-6)
+    large = (4, 3, 500.0, 1e-8)  # a small gradient, but a gradient
+    assert judge(CODE, make.evidence(optimizer=state_of(make, [large, sound], named=named))).verdict == "warn"
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_a_real_training_with_a_bias_before_a_normalisation(half, judge, make, tmp_path):
+    from tracker_health.readers.optimizer_state import read_optimizer_state
+
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(
+        torch.nn.Linear(20, 32), torch.nn.BatchNorm1d(32), torch.nn.ReLU(), torch.nn.Linear(32, 3)
+    )
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    for _ in range(60):
+        x = torch.randn(32, 20)
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            loss = torch.nn.functional.cross_entropy(model(x), (x[:, 0] > 0).long())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    torch.save({"optimizer": optimizer.state_dict()}, tmp_path / "state.pt")
+    result = judge(CODE, make.evidence(optimizer=read_optimizer_state(tmp_path / "state.pt", "state.pt")))
+    assert result.verdict == "pass", result.message
+
+
 def test_names_that_do_not_belong_together_are_no_layer(make, judge):
     tensors = [make.tensor(0, 1.0, name="a.weight", shape=(4, 3)), make.tensor(1, 1e-9, name="b.bias", shape=(4,))]
     assert judge(CODE, make.evidence(optimizer=make.state(*tensors))).verdict == "SkippedProbe"

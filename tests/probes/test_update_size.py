@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -15,7 +16,9 @@ SMALL, LARGE = "OPT006", "OPT007"
 NOISE = math.sqrt((1 - 0.9) / (1 + 0.9))
 
 
-def evidence_of(make, sizes, *, rate, logged=True, initial=None, betas=None, names=None, step=1000.0):
+def evidence_of(
+    make, sizes, *, rate, logged=True, initial=None, betas=None, names=None, step=1000.0, losses=None, **more
+):
     """Matrices of 4 x n values with these root mean squares of their weights."""
     shapes = [(4, index + 2) for index in range(len(sizes))]
     moment = make.moment(1e-9)
@@ -29,20 +32,104 @@ def evidence_of(make, sizes, *, rate, logged=True, initial=None, betas=None, nam
         TensorHeader(name=(names or {}).get(index, f"layers.{index}.weight"), shape=shape, dtype="F32", rms=size)
         for index, (shape, size) in enumerate(zip(shapes, sizes, strict=True))
     )
-    more = [make.series([rate] * 5, role="learning_rate")] if logged else []
+    series = [make.series([rate] * 5, role="learning_rate")] if logged else []
     state = make.state(*tensors, groups=(group,))
-    return make.evidence(None, *more, optimizer=state, weights=Weights(source="model.safetensors", tensors=headers))
+    return make.evidence(
+        losses, *series, **more, optimizer=state, weights=Weights(source="model.safetensors", tensors=headers)
+    )
+
+
+def level(share, n=200, back=0.0):
+    """A loss that comes down by that share, and at the end goes back up by a part of it."""
+    losses = 2.0 * (1 - share * (1 - np.exp(-10 * np.arange(n) / n)))
+    losses[-n // 4 :] += 2.0 * share * back
+    return losses + 0.001 * np.random.default_rng(0).standard_normal(n)
+
+
+@pytest.mark.parametrize(
+    ("share", "back", "verdict"),
+    [(0.99, 0, "pass"), (0.8, 0, "pass"), (0.7, 0, "warn"), (0, 0, "warn"), (0.9, 0.3, "warn")],
+)
+def test_large_steps_that_did_no_harm(share, back, verdict, make, judge):
+    """One-cycle AdamW at 0.01 in front of batch normalisation, whose scale does not matter."""
+    result = judge(LARGE, evidence_of(make, [0.018], rate=0.01, losses=level(share, back=back)))
+    assert result.verdict == verdict
+    if verdict == "pass":
+        assert "did no harm" in result.message
+
+
+@pytest.mark.parametrize(
+    ("share", "params", "verdict"),
+    [
+        (0.35, {}, "pass"), (0.06, {}, "pass"), (0.03, {}, "fail"), (0.0, {}, "fail"), (0.35, {"base_model": "b"}, "pass"),
+        (0.03, {"base_model": "b"}, "pass"), (0.005, {"base_model": "b"}, "warn"),
+    ],
+)  # fmt: skip
+def test_small_steps_and_what_the_loss_says(share, params, verdict, make, judge):
+    """Preference tuning of a whole model at 5e-7."""
+    evidence = evidence_of(make, [0.02], rate=5e-7, losses=level(share), params=params)
+    assert judge(SMALL, evidence).verdict == verdict
+
+
+def grouped(make, groups, sizes, *rates, losses=None):
+    """Two matrices, each in a group of its own."""
+    shapes = [(4, 2), (4, 3)]
+    moment = make.moment(1e-9)
+    tensors = [make.tensor(key, 1e-6, shape=shape, first=moment, group=key) for key, shape in enumerate(shapes)]
+    headers = tuple(
+        TensorHeader(name=f"l.{key}.weight", shape=shape, dtype="F32", rms=size)
+        for key, (shape, size) in enumerate(zip(shapes, sizes, strict=True))
+    )
+    series = [make.series(one, role="learning_rate", name=f"lr{key}") for key, one in enumerate(rates)]
+    weights = Weights(source="w", tensors=headers)
+    return make.evidence(losses, *series, optimizer=make.state(*tensors, groups=tuple(groups)), weights=weights)
+
+
+def test_each_matrix_has_the_rate_of_its_own_group(make, judge):
+    """The backbone at 1e-5 and the head at 0.01; the head is larger. The median is the smaller matrix's, by values."""
+    groups = ({"lr": 1e-5, "initial_lr": 1e-5}, {"lr": 1e-2, "initial_lr": 1e-2})
+    measured = judge(LARGE, grouped(make, groups, [0.02, 0.06])).measured
+    assert measured["update_ratio"] == pytest.approx(1e-2 * NOISE / 0.06)
+    assert measured["peak_rate"] == 1e-2
+    swapped = judge(LARGE, grouped(make, groups[::-1], [0.02, 0.06])).measured
+    assert swapped["update_ratio"] == pytest.approx(1e-5 * NOISE / 0.06)
+
+
+def test_a_logged_rate_is_the_groups_that_it_ends_at(make, judge):
+    groups = ({"lr": 1e-5}, {"lr": 1e-4})
+    rates = ([1e-3, 1e-5], [1e-2, 1e-4])
+    assert judge(LARGE, grouped(make, groups, [0.1, 0.1], *rates)).measured["peak_rate"] == 1e-2
+    # Nobody's: a rate that has come down to 0, or to none of them.
+    for last in (0.0, 3e-5):
+        alone = judge(LARGE, grouped(make, groups, [0.1, 0.1], [5e-2, last]))
+        assert alone.measured["peak_rate"] == 1e-4
+        assert judge(SMALL, grouped(make, groups, [0.1, 0.1], [5e-2, last])).verdict == "SkippedProbe"
+    # With and without weight decay, but one rate: everybody's.
+    alike = ({"lr": 0.0, "initial_lr": 1e-3}, {"lr": 0.0, "initial_lr": 1e-3})
+    assert judge(LARGE, grouped(make, alike, [0.1, 0.1], [2e-3, 0.0])).measured["peak_rate"] == 2e-3
+
+
+def test_the_peak_that_a_one_cycle_schedule_remembers(make, judge):
+    """OneCycleLR begins and remembers a 25th of it as the initial rate."""
+    group = {"lr": 8e-11, "initial_lr": 8e-7, "max_lr": 2e-5, "min_lr": 8e-11}
+    result = judge(SMALL, grouped(make, (group, group), [0.02, 0.02]))
+    assert (result.verdict, result.measured["peak_rate"]) == ("pass", 2e-5)
 
 
 @given(size=st.floats(1e-3, 10), rate=st.floats(1e-9, 1.0))
 def test_one_matrix(size, rate, make, judge):
     ratio = rate * NOISE / size
-    assume(all(abs(ratio / limit - 1) > 1e-6 for limit in (UpdateTooSmall.min_ratio, UpdateTooLarge.max_ratio)))
+    scale = size * math.sqrt(2)  # of four rows and two columns
+    large_limit = UpdateTooLarge.max_ratio / (2 if scale > UpdateTooLarge.grown else 1)
+    assume(all(abs(ratio / limit - 1) > 1e-6 for limit in (UpdateTooSmall.min_ratio, large_limit)))
     evidence = evidence_of(make, [size], rate=rate)
     small, large = judge(SMALL, evidence), judge(LARGE, evidence)
     assert small.measured["update_ratio"] == pytest.approx(ratio, rel=1e-6)
-    assert small.verdict == ("fail" if ratio < UpdateTooSmall.min_ratio else "pass")
-    assert large.verdict == ("warn" if ratio > UpdateTooLarge.max_ratio else "pass")
+    assert small.verdict == ("warn" if ratio < UpdateTooSmall.min_ratio else "pass")
+    flat = judge(SMALL, evidence_of(make, [size], rate=rate, losses=level(0.0)))
+    assert flat.verdict == ("fail" if ratio < UpdateTooSmall.min_ratio else "pass")
+    assert large.verdict == ("warn" if ratio > large_limit else "pass")
+    assert large.measured["weight_scale"] == pytest.approx(scale, rel=1e-6)
 
 
 @given(pairs=st.lists(st.tuples(st.floats(0, 100), st.integers(0, 9)), max_size=12))

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -70,6 +71,30 @@ def test_the_initialisation_of_torch_is_healthy(make, judge):
 def test_scaled_weights(factor, verdict, make, judge):
     tensors = [(f"layers.{index}.weight", (64, 64), factor / 8) for index in range(4)]
     assert judge(CODE, make.evidence(weights=weights_of(*tensors))).verdict == verdict
+
+
+def falling(share, n=200, back=0.0):
+    """A loss that comes down by that share, and at the end goes back up by a part of it."""
+    losses = 2.0 * (1 - share * (1 - np.exp(-10 * np.arange(n) / n)))
+    losses[-n // 4 :] += 2.0 * share * back
+    return losses + 0.001 * np.random.default_rng(0).standard_normal(n)
+
+
+@pytest.mark.parametrize(
+    ("losses", "verdict"),
+    [
+        (None, "warn"), (falling(0.9), "pass"), (falling(0.27), "pass"), (falling(0.22), "warn"), (falling(0.0), "warn"),
+        (falling(0.9, back=0.3), "warn"), (falling(0.9, n=6), "warn"),
+    ],
+)  # fmt: skip
+def test_small_weights_that_are_meant_so(losses, verdict, make, judge):
+    """A sine network multiplies by 30 what its weights let through, and learns."""
+    tensors = [(f"layers.{index}.weight", (128, 128), math.sqrt(2) / 30 / math.sqrt(128)) for index in range(3)]
+    result = judge(CODE, make.evidence(losses, weights=weights_of(*tensors)))
+    assert result.verdict == verdict
+    assert "shrunk" not in result.message
+    huge = [(name, shape, 9.0) for name, shape, _ in tensors]
+    assert judge(CODE, make.evidence(losses, weights=weights_of(*huge))).verdict == "warn"
 
 
 def test_embeddings_adapters_and_unread_tensors_do_not_count(make, judge):

@@ -24,6 +24,8 @@ _CHILD = """
 import json, resource, sys
 from pathlib import Path
 from tracker_health.errors import ReadError
+from tracker_health.readers.checkpoint_formats import LocalFolder
+from tracker_health.readers.checkpoint_formats.torch_distributed import TorchDistributed
 from tracker_health.readers.dlm_log import read_dlm_step_log
 from tracker_health.readers.optimizer_state import read_optimizer_state
 from tracker_health.readers.safe_pickle import SafePickle
@@ -34,6 +36,7 @@ from tracker_health.roles import assign
 
 readers = {
     "pickle": lambda path: SafePickle(path.read_bytes()).load() and None,
+    "distributed": lambda path: len(TorchDistributed().read(LocalFolder(path), ".metadata", "file").tensors),
     "torch": lambda path: len(read_optimizer_state(path, "file").tensors),
     "safetensors": lambda path: len(read_safetensors_header(path, "file").tensors),
     "steps": lambda path: sum(map(len, read_step_log(path, "file", assign).series)),

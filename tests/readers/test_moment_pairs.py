@@ -13,7 +13,8 @@ from tracker_health.errors import ReadError
 from tracker_health.evidence import Evidence, RunRef
 from tracker_health.probes.stale_gradient import StaleGradient
 from tracker_health.readers.optimizer_state import read_optimizer_state
-from tracker_health.readers.torch_zip import TorchArchive
+from tracker_health.readers.tensor_values import TensorStatistics
+from tracker_health.readers.torch_archive import open_torch_archive
 
 torch = pytest.importorskip("torch")
 
@@ -34,8 +35,8 @@ def one_thread():
 
 def moments_of(path, first, second):
     torch.save({"first": first, "second": second}, path)
-    with TorchArchive(path) as archive:
-        return archive.moment_stats(archive.root["first"], archive.root["second"])
+    with open_torch_archive(path) as archive:
+        return TensorStatistics().of_moments(archive.root["first"], archive.root["second"])
 
 
 def values_of(tensor):
@@ -198,8 +199,8 @@ def test_both_laid_out_in_the_same_unusual_way(tmp_path):
 
 def test_a_second_moment_that_is_cut_short_is_refused(tmp_path, save_archive, tensor):
     path = save_archive(tmp_path / "a.pt", {"m": tensor("0"), "v": tensor("1")}, {"0": bytes(8), "1": bytes(4)})
-    with TorchArchive(path) as archive, pytest.raises(ReadError, match="instead of"):
-        archive.moment_stats(archive.root["m"], archive.root["v"])
+    with open_torch_archive(path) as archive, pytest.raises(ReadError, match="instead of"):
+        TensorStatistics().of_moments(archive.root["m"], archive.root["v"])
 
 
 # Against torch's own optimizers

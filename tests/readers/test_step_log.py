@@ -211,6 +211,182 @@ def test_a_missing_file_is_an_os_error(tmp_path):
         read_step_log(tmp_path / "missing.jsonl", "a", all_names)
 
 
+# Which step, and of which data
+
+
+def test_rows_of_epochs(log):
+    found = log(*({"epoch": epoch, "train_loss": 3.0 - epoch, "val_loss": 4.0 - epoch} for epoch in (1, 2)))
+    assert points(found, "train_loss") == [(1, 2.0), (2, 1.0)]
+    assert points(found, "val_loss") == [(1, 3.0), (2, 2.0)]
+    assert {series.step_unit for series in found.series} == {StepUnit.EPOCH}
+
+
+def test_rows_of_epochs_among_those_of_steps_belong_to_the_last_step(log):
+    """And they do not replace what was logged there: an epoch's average is no step's loss."""
+    found = log(
+        {"step": 100, "loss": 2.0},
+        {"epoch": 1, "loss": 2.5, "val_loss": 3.0},
+        {"step": 200, "loss": 1.0},
+        {"epoch": 2, "val_loss": 2.5},
+    )
+    assert points(found) == [(100, 2.0), (200, 1.0)]
+    assert points(found, "val_loss") == [(100, 3.0), (200, 2.5)]
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_steps_that_begin_anew_with_each_epoch_are_counted_on(first, log):
+    rows = [{"epoch": epoch, "step": first + 10 * step, "loss": 1.0} for epoch in range(3) for step in range(5)]
+    assert [step for step, _ in points(log(*rows))] == [first + 10 * step for step in range(15)]
+
+
+def test_steps_that_go_on_through_the_epochs_stay_as_they_are(log):
+    rows = [{"epoch": step // 5, "step": step, "loss": 1.0} for step in range(15)]
+    resumed = [{"epoch": step // 5, "step": step, "loss": 2.0} for step in range(7, 12)]
+    assert [step for step, _ in points(log(*rows, *resumed))] == [*range(15), *range(7, 12)]
+
+
+def test_a_resume_of_steps_that_begin_anew(log):
+    rows = [{"epoch": epoch, "step": step, "loss": 1.0} for epoch in (0, 1, 1, 2) for step in range(5)]
+    assert [step for step, _ in points(log(*rows))] == [*range(10), *range(5, 10), *range(10, 15)]
+
+
+@pytest.mark.parametrize(
+    "row", [{"type": "train"}, {"type": "training"}, {"split": "train"}, {"type": "step", "phase": "train"}]
+)
+def test_rows_of_the_training_data(row, log):
+    assert points(log({**row, "step": 1, "loss": 2.0}, {**row, "step": 2, "loss": 1.0})) == [(1, 2.0), (2, 1.0)]
+
+
+@pytest.mark.parametrize(
+    ("row", "name"),
+    [
+        ({"split": "val"}, "val/loss"),
+        ({"phase": "eval"}, "eval/loss"),
+        ({"mode": "valid"}, "valid/loss"),
+        ({"stage": "test"}, "test/loss"),
+        ({"subset": "Validation"}, "validation/loss"),
+        ({"type": "evaluation"}, "eval/loss"),
+    ],
+)
+def test_rows_of_held_out_data_never_replace_the_trainings(row, name, log):
+    found = log({"step": 10, "loss": 2.0, "lr": 0.1}, {**row, "step": 10, "loss": 5.0, "eval_accuracy": 0.5})
+    assert points(found) == [(10, 2.0)]
+    assert points(found, name) == [(10, 5.0)]
+    assert points(found, "eval_accuracy") == [(10, 0.5)]
+
+
+def test_a_phase_that_is_no_split_is_nothing(log):
+    found = log({"step": 1, "phase": "warmup", "stage": "sft", "mode": 3, "loss": 2.0})
+    assert points(found) == [(1, 2.0)]
+
+
+def test_rows_that_name_their_metric(log):
+    found = log({"step": 1, "name": "train/loss", "value": 2.0}, {"step": 1, "tag": "lr", "value": 0.1})
+    assert found.names == ("train/loss", "lr")
+    assert points(found, "train/loss") == [(1, 2.0)]
+
+
+# A line or two of what tools write, with the points that must come of it.
+LINES = {
+    "LLaMA-Factory": (
+        [{"current_steps": 10, "total_steps": 200, "loss": 1.5, "lr": 1e-4, "epoch": 0.1, "percentage": 5.0, "elapsed_time": "0:00:10"}],
+        {"loss": [(10, 1.5)]},
+    ),
+    "nanoGPT": ([{"iter": 500, "train/loss": 3.0, "val/loss": 3.1}], {"train/loss": [(500, 3.0)], "val/loss": [(500, 3.1)]}),
+    "MMEngine": (
+        [{"lr": 0.01, "loss": 2.0, "epoch": 1, "iter": 50, "step": 50}, {"coco/bbox_mAP": 0.3, "step": 1}],
+        {"loss": [(50, 2.0)], "coco/bbox_mAP": [(1, 0.3)]},
+    ),
+    "MMCV": (
+        [
+            {"env_info": "sys.platform: linux", "seed": None},
+            {"mode": "train", "epoch": 1, "iter": 50, "loss": 2.0},
+            {"mode": "train", "epoch": 1, "iter": 100, "loss": 1.8},
+            {"mode": "val", "epoch": 1, "iter": 75, "bbox_mAP": 0.2},
+            {"mode": "train", "epoch": 2, "iter": 50, "loss": 1.5},
+        ],
+        {"loss": [(50, 2.0), (100, 1.8), (150, 1.5)], "val/bbox_mAP": [(75, 0.2)]},
+    ),
+    "detectron2": ([{"iteration": 19, "total_loss": 2.0, "loss_cls": 1.0, "lr": 0.01}], {"total_loss": [(19, 2.0)]}),
+    "DETR": ([{"epoch": 0, "train_loss": 9.0, "test_loss": 8.0, "n_parameters": 5}], {"train_loss": [(0, 9.0)], "test_loss": [(0, 8.0)]}),
+    "fairseq": (
+        [{"epoch": 1, "update": 0.5, "loss": "3.1", "num_updates": "100"}, {"epoch": 1, "valid_loss": "3.3", "valid_num_updates": "150"}],
+        {"loss": [(100, 3.1)], "valid_loss": [(150, 3.3)]},
+    ),
+    "W&B": ([{"_step": 3, "_runtime": 1.0, "train/loss": 2.0, "train/global_step": 30}], {"train/loss": [(30, 2.0)]}),
+    "Ray Tune": ([{"training_iteration": 1, "loss": 2.0, "config": {"lr": 1}}], {"loss": [(1, 2.0)]}),
+    "Keras": ([{"epoch": 0, "loss": 2.0, "val_loss": 2.1, "accuracy": 0.2}], {"loss": [(0, 2.0)], "val_loss": [(0, 2.1)]}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("tool", list(LINES))
+def test_lines_that_tools_write(tool, log):
+    lines, expected = LINES[tool]
+    found = log(*lines)
+    assert {name: points(found, name) for name in expected} == expected
+
+
+# Null for NaN
+
+
+def nan_steps(log, name="loss"):
+    return [step for step, value in points(log, name) if math.isnan(value)]
+
+
+def test_null_from_some_step_on_is_nan(log):
+    found = log(*({"step": step, "loss": 2.0 if step < 180 else None, "lr": 0.1} for step in range(400)))
+    assert nan_steps(found) == list(range(180, 400))
+    assert len(points(found)) == 400
+
+
+def test_null_at_the_very_end_of_the_training_loss_is_nan(log):
+    assert nan_steps(log(*({"step": step, "loss": 2.0} for step in range(9)), {"step": 9, "loss": None})) == [9]
+
+
+def test_one_missing_evaluation_at_the_end_is_none(log):
+    """A row that was written before the last evaluation came to an end."""
+    rows = [{"epoch": epoch, "loss": 2.0, "val_loss": 2.0 if epoch < 9 else None} for epoch in range(10)]
+    assert nan_steps(log(*rows), "val_loss") == []
+    assert nan_steps(log(*rows, {"epoch": 10, "loss": 2.0, "val_loss": None}), "val_loss") == [9, 10]
+
+
+def wide(step, **fields):
+    return {"step": step, "loss": None, "val_loss": None, "lr": None, "test_accuracy": None, **fields}
+
+
+NOT_LOGGED = {
+    "every tenth step": [wide(step, lr=0.1, loss=2.0 if step % 10 == 0 else None) for step in range(99)],
+    "evaluations in rows of their own": [
+        row
+        for step in range(200)
+        for row in [wide(step, loss=2.0, lr=0.1), *([wide(step, val_loss=3.0)] if step % 10 == 9 else [])]
+    ],
+    "a test at the end": [*(wide(step, loss=2.0, lr=0.1) for step in range(50)), wide(50, test_accuracy=0.9)],
+    "every step, then every tenth": [
+        wide(step, lr=0.1, loss=2.0 if step < 50 or step % 10 == 0 else None) for step in range(399)
+    ],
+    "a gap that closed": [wide(step, lr=0.1, loss=None if 50 <= step < 53 else 2.0) for step in range(100)],
+    "a step that has a number as well": [*(wide(step, loss=2.0) for step in range(50)), wide(49)],
+    "two numbers, and no habit": [wide(0, loss=2.0), wide(1, loss=2.0), wide(2), wide(3)],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", list(NOT_LOGGED))
+def test_null_in_a_wide_log_is_what_was_not_logged(name, log):
+    found = log(*NOT_LOGGED[name])
+    assert {column: nan_steps(found, column) for column in found.names} == {column: [] for column in found.names}
+
+
+def test_null_in_a_wide_log_can_still_be_nan(log):
+    """Evaluations go on in rows of their own, and the loss is NaN."""
+    rows = []
+    for step in range(300):
+        rows.append(wide(step, loss=2.0 if step < 200 else None, lr=0.1))
+        if step % 10 == 9:
+            rows.append(wide(step, val_loss=3.0))
+    assert nan_steps(log(*rows)) == list(range(200, 300))
+
+
 # Hostile lines
 
 GOOD = b'{"step": 1, "loss": 2.0}\n'
@@ -284,7 +460,9 @@ JSON = st.recursive(
     max_leaves=5,
 )
 RECORDS = st.dictionaries(
-    st.sampled_from(["step", "type", "loss", "global_step", "max_steps", "\ud800"]), JSON, max_size=5
+    st.sampled_from(["step", "type", "epoch", "split", "loss", "global_step", "max_steps", "name", "value", "\ud800"]),
+    JSON,
+    max_size=5,
 )
 
 

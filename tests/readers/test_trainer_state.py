@@ -109,9 +109,11 @@ def test_literals_and_odd_rows(state):
         b'{"log_history": [{"step": 1, "loss": NaN}, {"step": 2, "loss": Infinity}, {"step": "3", "loss": "0.5"}, {"step": NaN, "loss": 1},'
         b' {"loss": 1}, {"step": 1.5, "loss": 1}, 7, null, "x", [1], {}, {"step": 4, "loss": null, "a": true, "b": [1]}], "global_step": NaN, "epoch": NaN}'
     )
-    (first, *others) = points(found)
+    (first, *others, last) = points(found)
     assert math.isnan(first[1])
     assert others == [(2, math.inf), (3, 0.5)]
+    assert last[0] == 4
+    assert math.isnan(last[1])
     assert found.global_step is None
     assert math.isnan(found.epoch)
 
@@ -206,3 +208,27 @@ def test_any_values_are_read(tmp_path_factory, history, beside):
 def test_a_missing_file_is_an_os_error(tmp_path):
     with pytest.raises(OSError):
         read_trainer_state(tmp_path / "trainer_state.json", "a", all_names)
+
+
+def test_null_is_nan_in_fields_that_are_numbers_elsewhere_and_in_the_loss(state):
+    rows = [
+        {"step": 10, "loss": 2.0, "grad_norm": 1.0, "custom": None},
+        {"step": 20, "loss": None, "grad_norm": None, "custom": None},
+        {"step": 20, "eval_loss": 3.0},
+    ]
+    found = state(json.dumps({"log_history": rows}).encode())
+    assert found.names == ("loss", "grad_norm", "eval_loss")
+    assert points(found)[0] == (10, 2.0)
+    assert math.isnan(points(found)[1][1])
+    assert math.isnan(points(found, "grad_norm")[1][1])
+    assert points(found, "eval_loss") == [(20, 3.0)]
+
+
+def test_a_field_that_is_nan_in_every_row_is_kept(state):
+    found = state(b'{"log_history": [{"step": 10, "eval_loss": NaN}]}')
+    assert math.isnan(points(found, "eval_loss")[0][1])
+
+
+def test_a_loss_that_was_null_from_the_first_row_on(state):
+    found = state(json.dumps({"log_history": [{"step": 10, "loss": None}]}).encode())
+    assert math.isnan(points(found)[0][1])

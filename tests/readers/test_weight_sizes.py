@@ -8,8 +8,8 @@ torch = pytest.importorskip("torch")
 from safetensors.torch import save_file  # noqa: E402
 
 from tracker_health.errors import ReadError  # noqa: E402
-from tracker_health.readers import safetensors_header  # noqa: E402
-from tracker_health.readers.safetensors_header import read_safetensors_header  # noqa: E402
+from tracker_health.readers.safetensors_header import open_safetensors, read_safetensors_header  # noqa: E402
+from tracker_health.readers.weights import Budget, described  # noqa: E402
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
@@ -21,16 +21,18 @@ def test_against_torch(dtype, size, tmp_path):
     found = {one.name: one.rms for one in read_safetensors_header(tmp_path / "w.safetensors", "w").tensors}
     for name, tensor in tensors.items():
         exact = float(tensor.double().pow(2).mean().sqrt())
-        # Blocks at the two ends of a tensor just above one block overlap.
-        assert found[name] == pytest.approx(exact, rel=1e-9 if size % 65_536 == 0 or size < 65_536 else 0.02)
+        assert found[name] == pytest.approx(exact, rel=1e-9)
 
 
-def test_of_a_large_tensor_a_million_values_are_read(tmp_path, monkeypatch):
+def test_beyond_the_budget_a_million_values_are_read(tmp_path):
     rows = torch.arange(64.0).repeat_interleave(65_536)
-    save_file({"a": rows}, tmp_path / "w.safetensors")
-    monkeypatch.setattr(safetensors_header, "_MOST_BLOCKS", 16)
+    save_file({"a": rows, "b": rows[:100].clone()}, tmp_path / "w.safetensors")
     exact = float(rows.double().pow(2).mean().sqrt())
-    assert read_safetensors_header(tmp_path / "w.safetensors", "w").tensors[0].rms == pytest.approx(exact, rel=0.05)
+    with open_safetensors(tmp_path / "w.safetensors") as tensors:
+        large, small = described(tensors, Budget(1000))
+    assert large.rms == pytest.approx(exact, rel=0.05)
+    assert large.stats is None
+    assert small.stats is not None
 
 
 def test_integers_and_empty_tensors_have_none(tmp_path):

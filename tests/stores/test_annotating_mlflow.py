@@ -322,7 +322,9 @@ def test_files_that_do_not_arrive_are_written_by_the_next_annotation(local, monk
     assert local.artifacts(run_id, "health") == []
     again = th.annotate(run_id, tracking_uri=local.uri)
     assert (again.status, again.complete) == ("written", True)
-    assert local.artifacts(run_id, "health") == ["health/report.json"]
+    assert local.artifacts(run_id, "health") == [
+        f"health/{name}" for name in ("loss.png", "report.html", "report.json")
+    ]
     assert th.annotate(run_id, tracking_uri=local.uri).status == "unchanged"
 
 

@@ -102,6 +102,11 @@ class DirectoryHarness:
         return "a deleted folder is gone" if ability == "delete" else ""
 
 
+# The picture among the metrics is two files and a tag in MLflow's own form.
+OUR_TAGS = ("health.", "mlflow.loggedImages")
+OUR_PICTURES = "images/health~loss+"
+
+
 class MlflowHarness:
     """Runs of an MLflow store, made and looked at with MLflow's own client."""
 
@@ -138,7 +143,7 @@ class MlflowHarness:
         found = self.client.get_run(run)
         tags, note = dict(found.data.tags), found.data.tags.get("mlflow.note.content", "")
         tags.pop("mlflow.note.content", None)
-        own_tags = {key.removeprefix("health."): tags.pop(key) for key in list(tags) if key.startswith("health.")}
+        own_tags = {key.removeprefix("health."): tags.pop(key) for key in list(tags) if key.startswith(OUR_TAGS)}
         metrics = dict(found.data.metrics)
         own_metrics = {
             name.removeprefix("health/"): metrics.pop(name) for name in list(metrics) if name.startswith("health/")
@@ -147,6 +152,7 @@ class MlflowHarness:
         own_files = {
             path.removeprefix("health/"): files.pop(path) for path in list(files) if path.startswith("health/")
         }
+        own_tags |= {path: files.pop(path).hex() for path in list(files) if path.startswith(OUR_PICTURES)}
         before, block, rest = note.partition(BLOCK)
         if ours:
             shown = {name: value for name, value in own_metrics.items() if not math.isnan(value)}

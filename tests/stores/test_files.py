@@ -22,6 +22,7 @@ CHECKPOINT_PARTS = {
     Part.OPTIMIZER_STEPS,
     Part.DLM_CHECKPOINT,
     Part.WEIGHTS,
+    Part.WEIGHT_CHANGES,
 }
 
 
@@ -204,6 +205,8 @@ class Remote:
     def local(self, file):
         raise StoreUnavailable("the server does not answer")
 
+    open = local
+
 
 @pytest.mark.parametrize(
     "paths",
@@ -257,7 +260,7 @@ def test_an_unreadable_weights_file_is_told_and_the_state_still_read(tmp_path):
     (tmp_path / "adapter_model.safetensors").write_bytes(b"broken")
     found = read(tmp_path)
     assert found.dlm_checkpoint.weights_reason == "weights file unreadable"
-    assert one_problem(found).roles == {Part.WEIGHTS}
+    assert one_problem(found).roles == {Part.WEIGHTS, Part.WEIGHT_CHANGES}
 
 
 def test_weights_of_another_name_are_weights_but_not_the_adapters(tmp_path):
@@ -317,6 +320,34 @@ def test_the_pieces_of_a_log_are_one_series_and_the_later_piece_is_newer(tmp_pat
     assert points(found, "loss") == [(1, 3.0), (2, 2.0), (3, 1.0)], "a restart replaces what came after"
     assert series.clean().values.tolist() == [3.0, 2.0, 1.0]
     assert series.source == "log-2.jsonl and 1 more"
+
+
+@pytest.mark.parametrize(
+    "name", ["vis_data/scalars.json", "metrics.json", "log.txt", "result.json", "20200101_120000.log.json", "log.jsonl"]
+)
+def test_the_names_under_which_tools_leave_json_lines(name, tmp_path):
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("".join(f'{{"iter": {step}, "loss": {9 - step}}}\n' for step in range(9)))
+    found = read(tmp_path)
+    assert [(one.name, len(one)) for one in found.series] == [("loss", 9)]
+    assert not found.problems
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("metrics.json", '{\n "accuracy": 0.9,\n "loss": 0.1\n}\n'),
+        ("metrics.json", '{"accuracy": 0.9}'),
+        ("log.txt", "Epoch 1: loss 2.3\nEpoch 2: loss 1.9\n"),
+        ("result.json", "[1, 2, 3]"),
+        ("result.json", ""),
+    ],
+)
+def test_something_else_under_such_a_name_is_nothing(name, text, tmp_path):
+    (tmp_path / name).write_text(text)
+    found = read(tmp_path)
+    assert (found.series, found.names, found.params, found.problems) == ([], [], {}, [])
 
 
 def test_a_broken_line_takes_nothing_away_and_a_broken_file_does(tmp_path):

@@ -776,7 +776,9 @@ def test_artifacts_that_the_client_reaches_itself(direct_server, checkpoint):
         assert outcome.complete
         assert [use.source for use in outcome.report.series] == ["logs/train.jsonl"]
         assert (folder / "health" / "report.json").is_file()
-        assert store.artifacts(run_id, "health") == ["health/report.json"]
+        assert store.artifacts(run_id, "health") == [
+            f"health/{name}" for name in ("loss.png", "report.html", "report.json")
+        ]
         assert th.annotate(run_id, tracking_uri=uri).status == "unchanged"
         assert th.clear(run_id, tracking_uri=uri).kept == ()
         assert not (folder / "health" / "report.json").exists()

@@ -9,7 +9,18 @@ from tracker_health.evidence import FloatArray
 
 _MAD_TO_SIGMA = 1.4826
 _CLEARLY = 4.0  # standard deviations
+_HUGE = 2.0**1000  # the sum or difference of two larger numbers may be none any more
 _MEDIAN_ERROR = 1.2533  # standard error of a median over that of a mean, for normal noise: sqrt(pi / 2)
+
+
+def in_range(values: FloatArray) -> tuple[FloatArray, float]:
+    """The values in a unit in which their sums and differences are finite, and that unit: 1 unless they are near
+    1.8e308, the largest number there is.
+    """
+    if not len(values) or not np.abs(values).max() > _HUGE:
+        return values, 1.0
+    unit = 2.0**64
+    return values / unit, unit
 
 
 def local_noise(values: FloatArray) -> float:
@@ -21,15 +32,21 @@ def local_noise(values: FloatArray) -> float:
     return float(_MAD_TO_SIGMA * np.median(np.abs(np.diff(values))) / np.sqrt(2.0))
 
 
+def robust_sigma(values: FloatArray) -> float:
+    """Standard deviation from the median absolute deviation. Hampel (1974)."""
+    return float(_MAD_TO_SIGMA * np.median(np.abs(values - np.median(values)))) if len(values) else 0.0
+
+
 def block_medians(values: FloatArray, size: int) -> FloatArray:
     """Medians of consecutive blocks of ``size`` values, aligned to the end; leftover values at the start join the
     first block.
     """
+    values, unit = in_range(values)
     count = max(1, len(values) // size)
     head = len(values) - (count - 1) * size
     first = np.median(values[:head])
     rest = np.median(values[head:].reshape(count - 1, size), axis=1)
-    return np.concatenate([[first], rest])
+    return np.concatenate([[first], rest]) * unit
 
 
 def start_level(values: FloatArray, size: int, noise: float) -> float:
@@ -38,7 +55,8 @@ def start_level(values: FloatArray, size: int, noise: float) -> float:
     Where the very first value lies clearly below that, it alone is taken: a loss that explodes with the first updates
     was lowest before them.
     """
-    head = float(np.median(values[:size]))
+    few, unit = in_range(values[:size])
+    head = float(np.median(few)) * unit
     first = float(values[0])
     return first if head - first > _CLEARLY * noise else head
 
@@ -73,11 +91,29 @@ def longest_run(mask: npt.NDArray[np.bool_]) -> tuple[int, int]:
     return int(edges[2 * longest]), int(lengths[longest])
 
 
+def evaluation_noise(values: FloatArray) -> float:
+    """Evaluations are few, and a steep descent must not pass for noise: second differences do not see it, and the root
+    mean square of those after the first third wastes none of them.
+    """
+    bends = np.diff(values, 2)
+    late = bends[len(bends) // 3 :]
+    robust = min(local_noise(values), 1.4826 * float(np.median(np.abs(bends))) / float(np.sqrt(6.0)))
+    return max(robust, min(3.0 * robust, float(np.sqrt(np.mean(late**2) / 6.0))))
+
+
+def depth_of_minimum(count: int) -> float:
+    """By how many deviations the lowest of so many values with normal noise lies below their level, at most."""
+    return float(np.sqrt(2.0 * np.log(count)))
+
+
 _WINDOW = 128
 
 
 def jumps(values: FloatArray, window: int = _WINDOW) -> tuple[FloatArray, FloatArray]:
-    """How far each value lies above what came before it, and the same in standard deviations (0 for the first few).
+    """How far each value lies above what came before it, and the same in standard deviations.
+
+    Both are 0 for the first eight values (the first 64 of more than 32,768): nothing came before them that they could
+    be measured by, so a spike there is not seen.
 
     A causal Hampel filter: the median of up to ``window`` earlier values and their median absolute deviation, renewed
     every eight values (every 64 in long histories). What lies more than eight deviations out is replaced by its level

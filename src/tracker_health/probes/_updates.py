@@ -5,18 +5,21 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from tracker_health.evidence import Evidence, Need, OptimizerState, Part, TensorState
+from tracker_health.evidence import Evidence, Need, OptimizerState, Part, Series, TensorState
+from tracker_health.probes._run import learning_rates
 
 _DEFAULT_BETAS = (0.9, 0.999)
 _FEWEST_STEPS = 10
 _LEAST_BETA = 0.5
 _ZERO_INITIALISED = re.compile(r"lora_(embedding_)?B(\.|$)")
 _MOST_STEPS = 1e15
+# Where schedules remember their peak: LambdaLR and its like, OneCycleLR (whose initial rate is a 25th of it).
+_REMEMBERED = ("initial_lr", "max_lr")
 
 
 def signal_to_noise(state: OptimizerState, tensor: TensorState, *, fewest_steps: int = _FEWEST_STEPS) -> float | None:
@@ -35,6 +38,16 @@ def signal_to_noise(state: OptimizerState, tensor: TensorState, *, fewest_steps:
     return float(ratio * second / first**2)
 
 
+def corrected_second_moment(state: OptimizerState, tensor: TensorState) -> float | None:
+    """Adam's mean second moment, bias-corrected: the mean squared gradient; None where it is not known, or 0."""
+    moment, step = tensor.second_moment, tensor.step
+    if moment is None or not 0 < moment.mean < float("inf"):
+        return None
+    if step is None or not 1 <= step < _MOST_STEPS:
+        return moment.mean
+    return float(moment.mean / max(1.0 - _betas(_group(state, tensor))[1] ** step, 1e-300))
+
+
 def weighted_median(pairs: list[tuple[float, int]]) -> float | None:
     """The median of (value, weight) pairs by their weights; None where there are none."""
     known = sorted(pair for pair in pairs if pair[1] > 0)
@@ -49,56 +62,95 @@ class UpdateSize:
     """A step at the highest learning rate: its size over that of the weights, and that rate.
 
     ``scheduled``: the rate is the one of a schedule's log or memory; else it is only the last one that was set.
+    ``scale``: the size of the weights times the root of the smaller of fan-in and fan-out; near 1 in sound layers.
     """
 
     ratio: float
     rate: float
     scheduled: bool
+    scale: float
 
 
 def update_size(evidence: Evidence) -> UpdateSize | None:
     """The median over the matrices, by their number of values, or None where weights, moments or rate are not known.
 
     A step is taken as large as Adam's is under gradients of pure noise, lr * sqrt((1 - b1) / (1 + b1)): the moments of
-    a finished run tell how small its last steps were, and not how large those that mattered. Vectors, many of which
-    begin at 0, and the second factor of an adapter, which does, are left out. Tensors of state and weights are brought
-    together by shape, so that their order need not be known.
+    a finished run tell how small its last steps were, and not how large those that mattered. The rate is that of the
+    matrix's own group. Vectors, many of which begin at 0, and the second factor of an adapter, which does, are left
+    out. Tensors of state and weights are brought together by shape, so that their order need not be known.
     """
-    state, (rate, scheduled) = evidence.optimizer, _peak_rate(evidence)
-    if state is None or evidence.weights is None or rate is None:
+    state = evidence.optimizer
+    if state is None or evidence.weights is None:
         return None
-    squares: dict[tuple[int, ...], list[float]] = defaultdict(list)
+    rates, squares = _peak_rates(evidence, state), defaultdict(list)
     for weight in evidence.weights.tensors:
         if weight.rms is not None and np.isfinite(weight.rms) and not _ZERO_INITIALISED.search(weight.name):
             squares[weight.shape].append(weight.rms**2)
-    ratios = []
+    sizes = {shape: float(np.sqrt(np.mean(known))) for shape, known in squares.items()}
+    found = []
     for tensor in state.tensors:
         if tensor.second_moment is None or tensor.first_moment is None or len(tensor.shape) < 2:
             continue
-        size = float(np.sqrt(np.mean(squares.get(tensor.shape, 0.0))))
-        if size > 0:
+        size, rate = sizes.get(tensor.shape, 0.0), rates.get(_group_index(state, tensor))
+        if size > 0 and rate is not None:
             beta = _betas(_group(state, tensor))[0]
-            ratios.append((rate * float(np.sqrt((1.0 - beta) / (1.0 + beta))) / size, tensor.numel))
-    ratio = weighted_median(ratios)
-    return None if ratio is None else UpdateSize(ratio=ratio, rate=rate, scheduled=scheduled)
+            ratio = rate[0] * float(np.sqrt((1.0 - beta) / (1.0 + beta))) / size
+            scale = size * float(np.sqrt(min(tensor.shape[0], tensor.numel // tensor.shape[0])))
+            found.append((UpdateSize(ratio=ratio, rate=rate[0], scheduled=rate[1], scale=scale), tensor.numel))
+    median = weighted_median([(size.ratio, values) for size, values in found])
+    usual = weighted_median([(size.scale, values) for size, values in found])
+    if median is None or usual is None:
+        return None
+    middle = next(size for size, _ in found if size.ratio == median)
+    return replace(middle, scheduled=all(size.scheduled for size, _ in found), scale=usual)
 
 
 def needs_of_update_size(min_steps: int) -> tuple[Need, ...]:
-    """What ``update_size`` reads, after so many optimizer steps."""
+    """What ``update_size`` reads, after so many optimizer steps, and the loss that bears it out."""
     return (
         Need(role=Part.SECOND_MOMENTS),
         Need(role=Part.WEIGHTS),
         Need(role=Part.OPTIMIZER_STATE, min_points=min_steps, unit="optimizer_steps"),
         Need(role="learning_rate", optional=True),
+        Need(role="train_loss", optional=True),
     )
 
 
-def _peak_rate(evidence: Evidence) -> tuple[float | None, bool]:
-    """The highest learning rate of the run, and whether it was logged or remembered by a schedule."""
-    logged = [one.finite().values.max() for one in evidence.series if one.role == "learning_rate" and len(one.finite())]
-    groups = evidence.optimizer.groups if evidence.optimizer is not None else ()
-    scheduled = _highest([*logged, *(group.get("initial_lr") for group in groups)])
-    return (scheduled, True) if scheduled is not None else (_highest([group.get("lr") for group in groups]), False)
+def _peak_rates(evidence: Evidence, state: OptimizerState) -> dict[int | None, tuple[float, bool]]:
+    """Per group its highest learning rate, and whether that was logged or remembered by a schedule.
+
+    Of several groups with rates of their own, a logged rate is the one's that it ends at.
+    """
+    logged = learning_rates(evidence)
+    groups = state.groups or ({},)
+    alike = len({tuple(_rate(group, key) for key in ("lr", *_REMEMBERED)) for group in groups}) == 1
+    peaks: dict[int | None, tuple[float, bool]] = {}
+    for index, group in enumerate(groups):
+        own = [one for one in logged if alike or _ends_at(one, index, groups)]
+        remembered = [_rate(group, key) for key in _REMEMBERED]
+        scheduled = _highest([*(float(one.values.max()) for one in own), *remembered])
+        known = scheduled if scheduled is not None else _highest([_rate(group, "lr")])
+        if known is not None:
+            peaks[index] = (known, scheduled is not None)
+    if alike and 0 in peaks:
+        peaks[None] = peaks[0]  # of a parameter whose group is not known
+    return peaks
+
+
+def _ends_at(series: Series, index: int, groups: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a logged rate ends at the rate of this group and of no group with another peak."""
+    last = float(series.values[-1])
+    close = [group for group in groups if _close(_rate(group, "lr"), last)]
+    peaks = {_highest([_rate(group, key) for key in _REMEMBERED]) for group in close}
+    return last > 0 and len(peaks) == 1 and any(group is groups[index] for group in close)
+
+
+def _close(one: float | None, other: float) -> bool:
+    return one is not None and abs(one - other) <= 1e-6 * abs(other)
+
+
+def _rate(group: Mapping[str, Any], key: str) -> float | None:
+    return _highest([group.get(key)])
 
 
 def _highest(rates: Sequence[Any]) -> float | None:
@@ -106,9 +158,14 @@ def _highest(rates: Sequence[Any]) -> float | None:
     return max(known, default=None)
 
 
+def _group_index(state: OptimizerState, tensor: TensorState) -> int | None:
+    """The index of the group that lists a parameter, or of the only one there is."""
+    return 0 if tensor.group is None and len(state.groups) <= 1 else tensor.group
+
+
 def _group(state: OptimizerState, tensor: TensorState) -> Mapping[str, Any]:
     """The group that lists a parameter, or the only one there is."""
-    index = 0 if tensor.group is None and len(state.groups) == 1 else tensor.group
+    index = _group_index(state, tensor)
     return state.groups[index] if index is not None and index < len(state.groups) else {}
 
 

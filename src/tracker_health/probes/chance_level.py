@@ -8,20 +8,25 @@ from typing import Annotated
 
 import numpy as np
 
-from tracker_health.evidence import Evidence, FloatArray, Need
+from tracker_health.evidence import Evidence, FloatArray, Need, Part
 from tracker_health.probe import Probe, Symptom, Threshold
+from tracker_health.probes._classes import begins_at_chance, counts
+from tracker_health.probes._run import is_fine_tuning
 from tracker_health.probes._stats import local_noise, median_error
 from tracker_health.result import Finding
 from tracker_health.text import number
 from tracker_health.verdict import Verdict
 
 _EXACT = 0.005
+_COINCIDENCE = 0.06
 _FEW_POINTS = 6
 _MOST_CLASSES = 20
 _PINNED_POINTS = 20
 _HIGH = 0.25
 _LOWER = 0.98
 _NEAR = 0.1
+_HALF = 0.5
+_VANISHED = 1e-3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,18 +41,29 @@ class ChanceLevel(Probe):
         The model has learnt nothing about its inputs, or no more than how frequent each answer is.
 
     How it decides:
-        The number of classes or the size of the vocabulary comes from the run's params. Fail when the last level (the
-        median of the last tenth, at least 3 points) lies within `tolerance` of its logarithm.
+        The number of classes and the size of the vocabulary come from the run's params, and count only where the loss
+        began (the median of its first three values) within 30 % of their logarithm: most other losses of models with
+        classes are no plain cross-entropy. Fail when the last level (the median of the last tenth, at least 3 points)
+        lies within `tolerance` of that logarithm, no lower than half a percent or three standard errors below it, and
+        the loss has not just come down to it: the first third of what follows the first tenth was no higher than
+        twice the tolerance.
 
-        Where that tells nothing, warn when the loss is pinned to a level of at least a quarter of its first value.
-        Either it came down to it (to within a tenth of the descent) by its third point or within a hundredth of the
-        run, and from the end of the first tenth to the last quarter it fell by less than `least_fall`, and by less than
-        three times that with one standard error of the noise added. Or it has stood within half a percent of ln 2, ln
-        3, ... ln 20 since its first tenth.
+        Warn when the loss has stood at that logarithm since its first tenth, within half a percent, wherever it began;
+        or at ln 2, ln 3, ... ln 20 (ln 2 alone, in a fine-tune): then also within a seventeenth of the distance to the
+        next, lest any loss be near one of them.
+
+        Warn as well when the loss is pinned to a level of at least a quarter of its first value, if the run is no
+        fine-tune, of which no more may be asked: it came down to it (to within a tenth of the descent) by its
+        third point or within a hundredth of the run and stayed there for a tenth of it, and from the end of the first
+        tenth to the last quarter it fell by less than `least_fall`, and by less than three times that with one standard
+        error of the noise added. A noisy task that is learnt at once looks like that too, so that there must be a
+        second sign: it is a cross-entropy among three or more that keeps more than half of its chance level, or the
+        gradient norm of the last quarter is below a thousandth of the first.
 
     Known limits:
         Chance level needs a cross-entropy in nats. A task with unequal classes has a lower one, which is seen only as a
-        pinned loss. A run that learns everything before its third logged point looks pinned.
+        pinned loss. A run that learns everything before its third logged point looks pinned. One whose first loss is
+        far off chance because its weights were badly initialised is found only at the small levels.
 
     What to do:
         Look whether inputs and labels belong together, whether the gradient reaches the first layer, and whether the
@@ -71,32 +87,46 @@ class ChanceLevel(Probe):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        return (Need(role="train_loss", min_points=self.min_points),)
+        return (
+            Need(role="train_loss", min_points=self.min_points),
+            Need(role="grad_norm", optional=True),
+            Need(role=Part.WEIGHTS, optional=True),
+        )
 
     def judge(self, evidence: Evidence) -> Finding:
-        values, classes = evidence.first("train_loss").finite().values, evidence.classes
+        values = evidence.first("train_loss").finite().values
         if len(values) < self.min_points:
             return Finding(verdict=Verdict.SKIP, message=f"only {len(values)} finite points of the loss")
         end = float(np.median(values[-max(3, len(values) // 10) :]))
         measured: dict[str, float | int] = {"end": end}
-        if classes is not None:
-            measured |= {"classes": classes, "chance": log(classes)}
-            if abs(end - log(classes)) <= self.tolerance * log(classes):
-                return self._finding(
-                    Verdict.FAIL,
-                    f"the loss ends at {number(end)}, the level of guessing among {classes} classes "
-                    f"({number(log(classes))})",
-                    measured,
-                )
-        pinned = _small_chance_level(values) if classes is None else None
+        known = [count for count in counts(evidence) if begins_at_chance(values, count)]
+        if known:
+            stuck = next((count for count in known if self._stuck(values, end, count)), None)
+            measured |= {"classes": stuck or known[0], "chance": log(stuck or known[0])}
+            if stuck is not None:
+                where = f"the level of guessing among {stuck} classes ({number(log(stuck))})"
+                return self._finding(Verdict.FAIL, f"the loss ends at {number(end)}, {where}", measured)
+        fine_tuning = is_fine_tuning(evidence)
+        pinned = _small_chance_level(values, 2 if fine_tuning else _MOST_CLASSES)
+        pinned = pinned or next((count for count in counts(evidence) if _stands_at(values, count, 1.0)), None)
         if pinned is not None:
             where = f"the level of guessing among {pinned} classes ({number(log(pinned))})"
             return self._finding(Verdict.WARN, f"the loss has stood at {number(end)} all along, {where}", measured)
-        if self._fell_at_once(values, end):
+        sign = "" if fine_tuning else _second_sign(evidence, end, known)
+        if sign and self._fell_at_once(values, end):
             first = number(float(values[0]))
             message = f"the loss fell from {first} to {number(end)} within its first points and not at all afterwards"
-            return self._finding(Verdict.WARN, message, measured)
+            return self._finding(Verdict.WARN, f"{message}; {sign}", measured)
         return Finding(verdict=Verdict.PASS, message=f"the loss ends at {number(end)}", measured=measured)
+
+    def _stuck(self, values: FloatArray, end: float, count: int) -> bool:
+        """Whether the loss ends at the level of guessing, having learnt nothing, and is not just passing by."""
+        chance, size = log(count), max(3, len(values) // 10)
+        rest = values[len(values) // 10 :]
+        below = max(_EXACT * chance, 3.0 * median_error(local_noise(rest), size))
+        near = -min(below, self.tolerance * chance) <= end - chance <= self.tolerance * chance
+        early = float(np.median(rest[: max(1, len(rest) // 3)]))
+        return near and early <= chance * (1.0 + 2.0 * self.tolerance)
 
     @staticmethod
     def _finding(verdict: Verdict, message: str, measured: dict[str, float | int]) -> Finding:
@@ -116,22 +146,44 @@ class ChanceLevel(Probe):
         fall = float(np.median(early) - np.median(late))
         noise = local_noise(values[n // 10 :])
         error = float(np.hypot(median_error(noise, len(early)), median_error(noise, len(late))))
-        reached = np.flatnonzero(values <= end + _NEAR * (values[0] - end))
-        at_once = len(reached) > 0 and reached[0] <= max(2, n // 100)
+        near = end + _NEAR * (values[0] - end)
+        reached = np.flatnonzero(values <= near)
+        at_once = len(reached) > 0 and reached[0] <= max(2, n // 100) and np.median(values[2 : max(5, n // 10)]) <= near
         least = self.least_fall * float(np.median(early))
         return at_once and fall < least and fall + error < 3.0 * least
 
 
-def _small_chance_level(values: FloatArray) -> int | None:
-    """The number of classes, up to twenty, at whose chance level the loss has stood since its first tenth.
+def _second_sign(evidence: Evidence, end: float, known: list[int]) -> str:
+    """What speaks against a noisy task that was learnt at once; empty if nothing does."""
+    count = next((count for count in known if count > 2 and end > _HALF * log(count)), None)
+    if count is not None:
+        return f"guessing among {count} classes is {number(log(count))}"
+    gradient = evidence.find("grad_norm")
+    norms = gradient.finite().values if gradient is not None else np.empty(0)
+    if len(norms) < _PINNED_POINTS:
+        return ""
+    first, last = float(np.median(norms[:3])), float(np.median(norms[-(len(norms) // 4) :]))
+    return f"the gradient norm fell from {number(first)} to {number(last)}" if last < _VANISHED * first else ""
 
-    All thirds of the rest lie within half a percent of it, and the loss did not begin below it.
+
+def _small_chance_level(values: FloatArray, most: int) -> int | None:
+    """The number of classes, up to ``most``, at whose chance level the loss has stood since its first tenth."""
+    classes = round(exp(min(float(np.median(_after_first_tenth(values))), 4.0)))
+    # The levels lie closer and closer together: any loss would be near one of them.
+    found = 2 <= classes <= most and _stands_at(values, classes, _COINCIDENCE / classes)
+    return classes if found else None
+
+
+def _stands_at(values: FloatArray, classes: int, distance: float) -> bool:
+    """Whether all thirds of what follows the first tenth lie so near to the level of guessing, and within half a
+    percent of it, and the loss did not begin below it.
     """
-    rest = values[max(1, len(values) // 10) :]
-    if len(rest) < _FEW_POINTS:
-        return None
+    rest, chance = _after_first_tenth(values), log(classes)
+    if len(rest) < _FEW_POINTS or values[0] < chance * (1.0 - _EXACT):
+        return False
     thirds = [float(np.median(part)) for part in np.array_split(rest, 3)]
-    classes = round(exp(min(thirds[0], 4.0)))
-    if not 2 <= classes <= _MOST_CLASSES or values[0] < log(classes) * (1.0 - _EXACT):
-        return None
-    return classes if all(abs(third / log(classes) - 1.0) <= _EXACT for third in thirds) else None
+    return all(abs(third - chance) <= min(_EXACT * chance, distance) for third in thirds)
+
+
+def _after_first_tenth(values: FloatArray) -> FloatArray:
+    return values[max(1, len(values) // 10) :]

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
-from tracker_health.evidence import Evidence, Need
+from tracker_health.evidence import Evidence, FloatArray, Need, Series
 from tracker_health.probe import Probe, Symptom, Threshold
-from tracker_health.probes._stats import block_medians, local_noise, start_level
+from tracker_health.probes._comparable import rose_by_design, settled
+from tracker_health.probes._stats import block_medians, in_range, local_noise, start_level
 from tracker_health.result import Finding
-from tracker_health.text import number
+from tracker_health.text import number, printable
 from tracker_health.verdict import Verdict
 
 _SURE_POINTS = 20
@@ -39,9 +41,20 @@ class Diverged(Probe):
         *and* by `sigmas` times the noise; the start is the first level, or the very first value where that is clearly
         lower, in which case the climb must be twice the start.
 
+        Only what can be compared is. While a logged weight of a part of the loss rises (`kl_weight`, `beta`,
+        `sparsity`: the role `objective_weight`) the loss measures something else with every step: what comes after the
+        rise is judged, and nothing where fewer than `min_points` are left.
+
+        It is unsure (a warning) below 20 points, where the step counter went back to the middle and the second pass
+        ended before the first, and where the loss climbed
+        gradually in the first quarter and has come down ever since: contrastive losses do while their queue of
+        negatives fills.
+
     Known limits:
-        Needs 8 points; below 20 it is unsure (a warning). A learning-rate restart in the last blocks looks like a
-        divergence. Only the training loss is judged: a rising validation loss is overfitting.
+        Needs 8 points. A learning-rate restart in the last blocks looks like a divergence, and so does an objective
+        that is made harder without a logged weight that says so: pruning or quantisation that sets in, a curriculum, a
+        KL term that is annealed, a target network whose predictions get harder to meet (BYOL and its like). Only the
+        training loss is judged: a rising validation loss is overfitting.
 
     What to do:
         Take the checkpoint at the best level. Restart from there with a lower learning rate, longer warm-up, or
@@ -73,63 +86,131 @@ class Diverged(Probe):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        return (Need(role="train_loss", min_points=self.min_points),)
+        return (
+            Need(role="train_loss", min_points=self.min_points),
+            Need(role="objective_weight", optional=True),
+        )
 
     def judge(self, evidence: Evidence) -> Finding:
-        loss = evidence.first("train_loss").finite()
+        history = _history(evidence)
+        loss = history.loss
         n = len(loss)
         if n < self.min_points:
-            return Finding(
-                verdict=Verdict.SKIP, message=f"only {n} finite points of the loss, {self.min_points} are needed"
-            )
-        size = max(min(5, n // 4), round(0.05 * n))
-        levels = block_medians(loss.values, size)
-        noise = local_noise(loss.values)
-        # Early noise is judged by itself: late points are calmer, and would make a wild beginning look like a climb.
-        early_noise = max(noise, local_noise(loss.values[: max(_SURE_POINTS, 2 * size)]))
-        if len(levels) >= _LEVELS_TO_JUDGE_WANDER:
-            # Smoothed losses and epoch averages wander more from block to block than from point to point.
-            noise = max(noise, local_noise(levels))
-        best = int(np.argmin(levels))
-        low, end = float(levels[best]), float(levels[-1])
-        if n < _FEW_POINTS:
-            # Blocks of a short log may lie across its minimum: the level is looked for at every place.
-            low = min(low, float(np.median(np.lib.stride_tricks.sliding_window_view(loss.values, size), axis=1).min()))
-            noise = min(noise, local_noise(loss.values[n // 2 :]))
-        start = start_level(loss.values, size, early_noise)
-        high = float(levels.max())
+            only = f"only {n} finite points of the loss{history.note}, {self.min_points} are needed"
+            return Finding(verdict=Verdict.SKIP, message=only)
+        values, unit = in_range(loss.values)
+        curve = _Curve.of(values)
+        start, low, end, high = curve.start, curve.low, curve.end, curve.high
         descent = max(start - low, 0.2 * abs(low))
         rise, climb = end - low, high - start
-        rose = rise > max(self.rise_share * descent, self.sigmas * noise) and rise > 0
+        rose = rise > max(self.rise_share * descent, self.sigmas * curve.noise) and rise > 0
         # One lucky first batch is no level: against it alone, the climb has to be a large one.
-        share = self.climb_share if start == float(np.median(loss.values[:size])) else max(2.0, self.climb_share)
-        climbed = climb > max(share * abs(start), self.sigmas * noise) and climb > 0
+        share = self.climb_share if start == curve.head else max(2.0, self.climb_share)
+        climbed = climb > max(share * abs(start), self.sigmas * curve.noise) and climb > 0
         measured = {
-            "start": start, "best": low, "end": end, "peak": high, "noise": noise, "points": n,
-            "rise_share": rise / descent if descent else 0.0,
+            "start": start * unit, "best": low * unit, "end": end * unit, "peak": high * unit,
+            "noise": curve.noise * unit, "points": n, "rise_share": rise / descent if descent else 0.0,
         }  # fmt: skip
+        spoken = _Levels(start * unit, low * unit, end * unit, high * unit)
         if not (rose or climbed):
-            return Finding(
-                verdict=Verdict.PASS,
-                message=f"the loss ends at {number(end)}, its best level is {number(low)}",
-                measured=measured,
-            )
-        best_step = int(loss.steps[max(0, n - (len(levels) - best) * size)])
-        restart = f"restart from a checkpoint near step {best_step}" if rose and best else "start again"
+            message = f"the last level of the loss is {number(spoken.end)}, its best {number(spoken.low)}{history.note}"
+            return Finding(verdict=Verdict.PASS, message=message, measured=measured)
+        best_step = int(loss.steps[max(0, n - (len(curve.levels) - curve.best) * curve.size)])
+        restart = f"restart from a checkpoint near step {best_step}" if rose and curve.best else "start again"
+        doubtful = n < _SURE_POINTS or history.went_back or curve.rose_by_design
         return Finding(
             verdict=Verdict.FAIL,
-            message=self._message(start, low, end, high, best_step, rose=rose),
+            message=_message(spoken, best_step, rose=rose) + history.note,
             remedy=f"{restart} with a lower learning rate, a longer warm-up or gradient clipping",
             measured=measured | {"best_step": best_step},
             steps=(best_step, int(loss.steps[-1])),
-            confidence="high" if n >= _SURE_POINTS else "low",
+            confidence="low" if doubtful else "high",
         )
 
-    @staticmethod
-    def _message(start: float, low: float, end: float, high: float, best_step: int, *, rose: bool) -> str:
-        if rose and low < start:
-            fall = f"the loss fell from {number(start)} to {number(low)} around step {best_step}"
-            return f"{fall}, then rose and ends at {number(end)}"
-        if rose:
-            return f"the loss rose from {number(start)} and ends at {number(end)}"
-        return f"the loss climbed from {number(start)} to {number(high)} before it came down to {number(end)}"
+
+# What of the history can be compared
+
+
+@dataclass(frozen=True)
+class _History:
+    """The points of a loss that can be compared with each other. ``note``: what was left out, for the message."""
+
+    loss: Series
+    note: str = ""
+    went_back: bool = False
+
+
+def _history(evidence: Evidence) -> _History:
+    whole = evidence.first("train_loss")
+    loss = whole.finite()
+    note = " (the steps went back: of two passes)" if whole.went_back else ""
+    rise = settled(evidence)
+    if rise is not None:
+        name, step = rise
+        loss = loss.at(np.flatnonzero(loss.steps >= step))
+        note += f" (from step {step} on, when {printable(name, 60)} had risen)"
+    return _History(loss, note, whole.went_back)
+
+
+# Levels
+
+
+@dataclass(frozen=True)
+class _Levels:
+    start: float
+    low: float
+    end: float
+    high: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Curve(_Levels):
+    """A history in numbers. ``head``: its first level; ``best``: the index of the lowest; ``rose_by_design``: it
+    climbed gradually, early on, and has come down ever since.
+    """
+
+    levels: FloatArray
+    size: int
+    noise: float
+    head: float
+    best: int
+    rose_by_design: bool
+
+    @classmethod
+    def of(cls, values: FloatArray) -> _Curve:
+        n = len(values)
+        size = max(min(5, n // 4), round(0.05 * n))
+        levels = block_medians(values, size)
+        noise = local_noise(values)
+        # Early noise is judged by itself: late points are calmer, and would make a wild beginning look like a climb.
+        early_noise = max(noise, local_noise(values[: max(_SURE_POINTS, 2 * size)]))
+        if len(levels) >= _LEVELS_TO_JUDGE_WANDER:
+            # Smoothed losses and epoch averages wander more from block to block than from point to point.
+            noise = max(noise, local_noise(levels))
+        low = float(levels.min())
+        if n < _FEW_POINTS:
+            # Blocks of a short log may lie across its minimum: the level is looked for at every place.
+            low = min(low, float(np.median(sliding_window_view(values, size), axis=1).min()))
+            noise = min(noise, local_noise(values[n // 2 :]))
+        start = start_level(values, size, early_noise)
+        return cls(
+            start=start,
+            low=low,
+            end=float(levels[-1]),
+            high=float(levels.max()),
+            levels=levels,
+            size=size,
+            noise=noise,
+            head=float(np.median(values[:size])),
+            best=int(np.argmin(levels)),
+            rose_by_design=len(levels) >= _LEVELS_TO_JUDGE_WANDER and rose_by_design(values, levels, start, noise),
+        )
+
+
+def _message(levels: _Levels, best_step: int, *, rose: bool) -> str:
+    start, low, end = number(levels.start), number(levels.low), number(levels.end)
+    if rose and levels.low < levels.start:
+        return f"the loss fell from {start} to {low} around step {best_step}, then rose: its last level is {end}"
+    if rose:
+        return f"the loss rose from {start}: its last level is {end}"
+    return f"the loss climbed from {start} to {number(levels.high)} before it came down: its last level is {end}"

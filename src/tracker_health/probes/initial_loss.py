@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from math import log
 from typing import Annotated
 
-from tracker_health.evidence import Evidence, Need
+import numpy as np
+
+from tracker_health.evidence import Evidence, FloatArray, Need
 from tracker_health.probe import Probe, Symptom, Threshold
+from tracker_health.probes._classes import counts, vocabulary
 from tracker_health.result import Finding
 from tracker_health.text import number
 from tracker_health.verdict import Verdict
+
+_SOON = 3
+_WORD = re.compile("[a-z0-9]+")
+_COUNTED = frozenset({"acc", "accuracy", "top1", "perplexity", "ppl"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,11 +34,14 @@ class InitialLoss(Probe):
 
     How it decides:
         The number of classes or the size of the vocabulary comes from the run's params. Warn when the first finite loss
-        is more than `factor` times its logarithm.
+        is more than `factor` times its logarithm, and something shows that it is a cross-entropy among so many: a
+        metric called accuracy, top-1 or perplexity; or a loss that comes down below that logarithm within a twentieth
+        of the points (at least three), as a model's does that unlearns its certainty; or, with a number of classes, a
+        first loss of `plain_factor` times its logarithm: the means that detectors add up begin lower.
 
     Known limits:
-        Needs the number of classes, and a cross-entropy in nats, averaged and not summed. A history that begins in
-        mid-training is skipped.
+        Needs the number of classes, and a cross-entropy in nats, averaged and not summed. Of a detection loss, CTC or
+        Dice nothing can be said. A history that begins in mid-training is skipped.
 
     What to do:
         Scale the inputs to mean 0 and deviation 1; use the framework's default initialisation.
@@ -44,27 +55,31 @@ class InitialLoss(Probe):
     symptom = Symptom.UPDATE_SIZE
 
     factor: Annotated[float, Threshold("first loss over that of guessing", "ratio", "design", gt=1)] = 3.0
+    plain_factor: Annotated[
+        float, Threshold("the same where nothing else shows a cross-entropy", "ratio", "calibration", gt=1)
+    ] = 30.0
 
     @property
     def needs(self) -> tuple[Need, ...]:
         return (Need(role="train_loss"),)
 
     def judge(self, evidence: Evidence) -> Finding:
-        classes, loss = evidence.classes, evidence.first("train_loss").finite()
-        if classes is None:
+        known, loss = counts(evidence), evidence.first("train_loss").finite()
+        if not known:
             return Finding(
                 verdict=Verdict.SKIP, message="the number of classes is not known: no param num_classes or vocab_size"
             )
         if not len(loss) or loss.steps[0] > max(1.0, 0.2 * loss.steps[-1]):
             return Finding(verdict=Verdict.SKIP, message="the history does not begin with the training")
-        first, chance = float(loss.values[0]), log(classes)
+        # A classifier's settings may hold the vocabulary of the language model that it was made of.
+        classes, first = known[0], float(loss.values[0])
+        chance = log(classes)
         measured = {"classes": classes, "chance": chance, "first": first}
-        if first <= self.factor * chance:
-            return Finding(
-                verdict=Verdict.PASS,
-                message=f"the first loss is {number(first)}, chance is {number(chance)}",
-                measured=measured,
-            )
+        high = first > self.factor * chance
+        if not (high and self._is_cross_entropy(loss.values, classes, evidence)):
+            note = "; nothing shows that the loss is a cross-entropy among so many" if high else ""
+            message = f"the first loss is {number(first)}, chance is {number(chance)}{note}"
+            return Finding(verdict=Verdict.PASS, message=message, measured=measured)
         return Finding(
             verdict=Verdict.WARN,
             message=f"the first loss is {number(first)}, {first / chance:.1f} times that of guessing "
@@ -73,3 +88,16 @@ class InitialLoss(Probe):
             measured=measured,
             steps=(int(loss.steps[0]),),
         )
+
+    def _is_cross_entropy(self, values: FloatArray, classes: int, evidence: Evidence) -> bool:
+        """Whether answers are counted, the loss comes below chance at once, or begins too high for anything else."""
+        start = max(_SOON, len(values) // 20)
+        soon = values[start : start + max(_SOON, len(values) // 50)]
+        unlearnt = bool(len(soon) and np.median(soon) < log(classes))
+        plainly = classes != vocabulary(evidence) and values[0] > self.plain_factor * log(classes)
+        return unlearnt or plainly or _answers_are_counted(evidence.info.metric_names)
+
+
+def _answers_are_counted(names: tuple[str, ...]) -> bool:
+    words = {word for name in names for word in _WORD.findall(name.lower())}
+    return not words.isdisjoint(_COUNTED)

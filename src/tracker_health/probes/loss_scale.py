@@ -7,13 +7,15 @@ from typing import Annotated
 
 import numpy as np
 
-from tracker_health.evidence import Evidence, Need
+from tracker_health.evidence import Evidence, FloatArray, Need, Series
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.result import Finding
 from tracker_health.text import number
 from tracker_health.verdict import Verdict
 
 _LEAST = 2.0**-30
+_RESET = 8.0  # times the scale before: growth doubles it
+_CALIBRATION = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,10 +31,13 @@ class LossScale(Probe):
 
     How it decides:
         Fail when the scale ends below `min_scale`; or when it was halved `halvings` times or more within `window`
-        steps, not counting the first tenth of the run, in which it finds its level.
+        steps, not counting the first tenth of the run, in which it finds its level, and not counting the way back to
+        the level before, within 20 points of a reset to a higher scale, as a resume does. Halvings between two points
+        that lie further apart than the window are spread evenly over the steps between them.
 
     Known limits:
-        Needs the loss scale. Sparse logs show how far it fell, not how often; a fall counts by its factors of two.
+        Needs the loss scale. Sparse logs show how far it fell, not how often; a fall counts by its factors of two. A
+        scale that is 0 throughout is taken for none.
 
     What to do:
         Look for the layer that overflows; train in bf16; lower the learning rate.
@@ -61,25 +66,46 @@ class LossScale(Probe):
         scale = scale.at(np.flatnonzero(scale.values >= 0))
         if len(scale) < self.min_points:
             return Finding(verdict=Verdict.SKIP, message=f"only {len(scale)} finite loss scales")
-        settled = scale.at(np.arange(len(scale) // 10, len(scale)))
-        falls, at = _halvings(settled.values), settled.steps
-        total = np.concatenate([[0.0], np.cumsum(falls)])
-        within = total[1:] - total[np.searchsorted(at, at - self.window, side="right")]
-        most, end = float(within.max()), float(scale.values[-1])
-        step = int(at[int(np.argmax(within))])
-        measured = {"first": float(scale.values[0]), "end": end, "most_halvings": most}
+        first, end = float(scale.values[0]), float(scale.values[-1])
+        if not scale.values.any():
+            return Finding(verdict=Verdict.SKIP, message="the loss scale is 0 throughout: none is in use")
+        most, step = self._most_halvings(scale.at(np.arange(len(scale) // 10, len(scale))))
+        measured = {"first": first, "end": end, "most_halvings": most}
         if end >= self.min_scale and most < self.halvings:
             return Finding(verdict=Verdict.PASS, message=f"the loss scale ends at {number(end)}", measured=measured)
+        often = f"it was halved {most:.0f} times within {self.window} steps around step {step}"
+        fell = f"the loss scale fell from {number(float(scale.values.max()))} to {number(end)}"
+        if scale.values.max() <= end:
+            fell = f"the loss scale is {number(end)}, below {number(self.min_scale)}, and never was higher"
         return Finding(
             verdict=Verdict.FAIL,
-            message=f"the loss scale fell to {number(end)}; it was halved {most:.0f} times within {self.window} steps "
-            f"around step {step}",
+            message=f"{fell}; {often}" if most >= self.halvings else fell,
             remedy="find the layer that overflows, train in bf16, or lower the learning rate",
             measured=measured,
             steps=(step,),
         )
 
+    def _most_halvings(self, scale: Series) -> tuple[float, int]:
+        """The most halvings within a window, and at which step it ends."""
+        falls, at = _halvings(_without_resets(scale.values)), scale.steps
+        apart = np.diff(at, prepend=at[0])
+        falls = np.where(apart > self.window, falls * self.window / np.maximum(apart, 1), falls)
+        total = np.concatenate([[0.0], np.cumsum(falls)])
+        within = total[1:] - total[np.searchsorted(at, at - self.window, side="right")]
+        return float(within.max()), int(at[int(np.argmax(within))])
 
-def _halvings(values: np.ndarray) -> np.ndarray:
+
+def _without_resets(values: FloatArray) -> FloatArray:
+    """The scales, a reset to a far higher one held down at the level before until it is back there."""
+    tamed = values.copy()
+    for index in np.flatnonzero(values[1:] >= _RESET * np.maximum(values[:-1], _LEAST)) + 1:
+        after = values[index : index + _CALIBRATION]
+        back = np.flatnonzero(after <= values[index - 1])
+        length = int(back[0]) if len(back) else len(after)
+        tamed[index : index + length] = values[index - 1]
+    return tamed
+
+
+def _halvings(values: FloatArray) -> FloatArray:
     """By how many factors of two each value lies below the one before."""
     return np.concatenate([[0.0], np.maximum(0.0, -np.diff(np.log2(np.maximum(values, _LEAST))))])

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import log
 from typing import Annotated
 
 import numpy as np
 
-from tracker_health.evidence import Evidence, IntArray, Need
+from tracker_health.evidence import Evidence, FloatArray, IntArray, Need, Series
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._stats import jumps, local_noise
 from tracker_health.result import Finding
@@ -15,6 +16,9 @@ from tracker_health.text import count, number
 from tracker_health.verdict import Verdict
 
 _PERIODIC = 0.1
+_SURE_POINTS = 3
+_WIDER = 2.5
+_HEAVIEST = _WIDER ** (1.0 / 1.5)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,10 +34,13 @@ class LossSpike(Probe):
 
     How it decides:
         A causal Hampel filter: a point is a spike when it lies `sigmas` robust deviations above the median of the
-        points before it *and* by `share` of the whole descent *and* by `tail_factor` times what a fiftieth of the
-        points (four, in short logs) exceed. Spikes within ten points of each other are one. Warn when one of them rises
-        past the start of the training by `single_share` of the descent, or when there are `repeated` of them. Spikes at
-        one constant distance (the end of each epoch) do not count as repeated.
+        points before it *and* by `share` of the whole descent *and* by `tail_factor` times the largest that the noise's
+        own tail explains: a power law through what a fiftieth of the points (four, in short logs) and two and a half
+        times as many exceed. Spikes within ten points of each other are one. Warn when one of them rises past the start
+        of the training by `single_share` of the descent, and to `single_tail_factor` times that largest, or when there
+        are `repeated` of them. Fail when such a single one had not come back when the run ended; with fewer than three
+        points up there it is unsure (a warning). Spikes at one constant distance (the end of each epoch) do not count
+        as repeated.
 
     Known limits:
         Logs of averages hide spikes. A loss that goes up and stays there is LOS004's.
@@ -56,8 +63,12 @@ class LossSpike(Probe):
         float, Threshold("height that counts, as a share of the descent", "fraction", "calibration", gt=0)
     ] = 0.3
     tail_factor: Annotated[
-        float, Threshold("height in multiples of what a fiftieth of the points exceed", "ratio", "calibration", ge=0)
-    ] = 3.0
+        float, Threshold("height in multiples of the largest that the noise's own tail explains", "ratio",
+                         "calibration", ge=0)
+    ] = 2.5  # fmt: skip
+    single_tail_factor: Annotated[
+        float, Threshold("the same for a spike that counts alone", "ratio", "calibration", ge=0)
+    ] = 8.0
     single_share: Annotated[
         float,
         Threshold("rise past the start at which one spike counts, as a share of the descent", "fraction", "calibration",
@@ -80,15 +91,13 @@ class LossSpike(Probe):
         start = max(float(values[0]), float(np.median(values[: max(1, min(5, len(values) // 20))])))
         low = float(np.quantile(values, 0.05))
         descent = max(start - low, 0.2 * abs(low), 4.0 * noise)
-        # Small batches have long tails: a spike stands out from the tail as well as from the middle.
-        # Many spikes are a tail of their own, so three times that of a tenth of the points is enough.
-        rare, tenth = np.quantile(above, [1.0 - max(0.02, 4.0 / len(values)), 0.9])
-        tail = float(min(rare, 3.0 * tenth))
-        high = np.flatnonzero((scores >= self.sigmas) & (above >= max(self.share * descent, self.tail_factor * tail)))
-        peaks = _peaks(high, above)
-        beyond = peaks[values[peaks] > start + self.single_share * descent]
+        largest = _largest_of_tail(above)
+        least = max(self.share * descent, self.tail_factor * largest)
+        peaks = _peaks(np.flatnonzero((scores >= self.sigmas) & (above >= least)), above)
+        alone = above[peaks] >= self.single_tail_factor * largest
+        beyond = peaks[alone & (values[peaks] > start + self.single_share * descent)]
         many = len(peaks) >= self.repeated and not _periodic(peaks)
-        measured = {
+        measured: dict[str, float | int] = {
             "spikes": len(peaks), "start": start, "low": low, "noise": noise,
             "tallest": float(above[peaks].max()) if len(peaks) else 0.0,
         }  # fmt: skip
@@ -99,6 +108,9 @@ class LossSpike(Probe):
                 measured=measured,
             )
         tallest = peaks[np.argmax(values[peaks])]
+        lasting = _up_at_the_end(above, least) if tallest in beyond and peaks[-1] == tallest else 0
+        if lasting:
+            return _unreturned(loss, len(values) - lasting, float(values[tallest] - above[tallest]), measured)
         where = f"the tallest {number(float(values[tallest]))} at step {int(loss.steps[tallest])}"
         return Finding(
             verdict=Verdict.WARN,
@@ -108,6 +120,40 @@ class LossSpike(Probe):
             measured=measured,
             steps=tuple(int(step) for step in loss.steps[peaks[:100]]),
         )
+
+
+def _up_at_the_end(above: FloatArray, least: float) -> int:
+    """How many points before the end the loss has been up."""
+    down = np.flatnonzero(above < least)
+    return len(above) - 1 - int(down[-1]) if len(down) else len(above)
+
+
+def _unreturned(loss: Series, at: int, level: float, measured: dict[str, float | int]) -> Finding:
+    step, points, end = int(loss.steps[at]), len(loss) - at, float(loss.values[-1])
+    return Finding(
+        verdict=Verdict.FAIL,
+        message=f"the loss leapt from its level of {number(level)} at step {step} and had not come back when the run "
+        f"ended, {count(points, 'point')} later, at {number(end)}",
+        remedy=f"restart from a checkpoint before step {step}, with a lower learning rate or gradient clipping",
+        measured=measured,
+        steps=(step, int(loss.steps[-1])),
+        confidence="high" if points >= _SURE_POINTS else "low",
+    )
+
+
+def _largest_of_tail(above: FloatArray) -> float:
+    """How large the largest of the points would be if they came from one tail.
+
+    The tail is a power law through what a fiftieth of the points (four, in short logs) and two and a half times as many
+    exceed: exact for heavy tails, generous for light ones. Many spikes are a tail of their own: it counts as no heavier
+    than that of Student's t with 1.5 degrees of freedom, and no higher than three times what a tenth exceeds.
+    """
+    rare = max(0.02, 4.0 / len(above))
+    high, lower, tenth = (float(one) for one in np.quantile(above, [1.0 - rare, 1.0 - _WIDER * rare, 0.9]))
+    if high <= 0.0:
+        return 0.0
+    growth = min(high / lower, _HEAVIEST) if lower > 0.0 else _HEAVIEST
+    return float(min(high, 3.0 * tenth) * growth ** (log(rare * len(above)) / log(_WIDER)))
 
 
 def _peaks(high: IntArray, above: np.ndarray) -> IntArray:

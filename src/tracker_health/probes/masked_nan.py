@@ -7,12 +7,17 @@ from typing import Annotated
 
 import numpy as np
 
-from tracker_health.evidence import Evidence, Need, Series
+from tracker_health.evidence import Evidence, FloatArray, Need, Series
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._stats import longest_run
 from tracker_health.result import Finding
 from tracker_health.text import number
 from tracker_health.verdict import Verdict
+
+_DECIMALS = (1, 2, 3)
+_UNITS = 2.0
+_LAST = 3
+_DESCENDED = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +35,9 @@ class MaskedNan(Probe):
     How it decides:
         On cleaned points. A zero loss beside a non-finite gradient norm fails. So does a run of at least `min_zeros`
         exact zeros that follows a positive loss; where the loss had come down to less than `near_zero` of its start
-        before, the zeros may be rounding of a memorised data set, and the rule is unsure (a warning).
+        before, the zeros may be rounding of a memorised data set, and the rule is unsure (a warning). It passes where
+        the log has no more than three decimals and the loss had come down to two units of the last of them, and below
+        a tenth of its start.
 
     Known limits:
         Losses that are truly 0 (hinge and triplet losses on separable data) look the same if they arrive there
@@ -81,6 +88,9 @@ class MaskedNan(Probe):
         if length < self.min_zeros or not len(before):
             return Finding(verdict=Verdict.PASS, message="no stretch of exact zeros in the loss", measured=measured)
         first = int(loss.steps[start])
+        if _rounded_away(before):
+            message = f"the loss rounds to 0.0 from step {first} on, after {number(float(before[-1]))}"
+            return Finding(verdict=Verdict.PASS, message=message, measured=measured, confidence="low")
         gradual = bool(before[-1] <= self.near_zero * before[0])
         message = f"the loss is exactly 0.0 for {length} points from step {first}, after {number(float(before[-1]))}"
         if gradual:
@@ -98,6 +108,17 @@ class MaskedNan(Probe):
             steps=(step,),
             confidence="low" if gradual else "high",
         )
+
+
+def _rounded_away(before: FloatArray) -> bool:
+    """Whether a log of a few decimals had come down to the last of them: the next value below is 0."""
+    last = float(np.median(before[-_LAST:]))
+    for decimals in _DECIMALS:
+        unit = 10.0**-decimals
+        rounded = np.round(before, decimals)
+        if rounded.min() > 0 and np.abs(before - rounded).max() < 1e-6 * unit:
+            return last <= _UNITS * unit and last < _DESCENDED * float(before[0])
+    return False
 
 
 def _zero_beside_nonfinite_gradient(loss: Series, gradient: Series | None) -> list[int]:

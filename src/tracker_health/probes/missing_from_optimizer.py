@@ -3,29 +3,41 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from tracker_health.evidence import Evidence, Need, OptimizerState, Part, TensorHeader, Weights
+from tracker_health.layers import place_of
 from tracker_health.probe import Probe, Symptom, Threshold
+from tracker_health.probes._model import (
+    Sized,
+    bare_name,
+    expert_of,
+    front_first,
+    kind_of,
+    look_like_adapters,
+    looks_frozen,
+    never_trained,
+    parameters_of,
+    tail_of,
+)
 from tracker_health.result import Finding
 from tracker_health.text import count, listing
 from tracker_health.verdict import Verdict
 
-_BUFFER = re.compile(
-    r"(^|\.)(running_mean|running_var|num_batches_tracked|position_ids|inv_freq|token_type_ids|attn_mask|masked_bias"
-    r"|causal_mask|relative_position_index|anchor_grid|anchors|freqs_cis|rotary_emb\.\w+)$"
+_OFTEN_UNUSED = re.compile(r"(^|\.)(pooler|mask_token|mask_emb|masked_spec_embed)(\.|$)")
+_FIRST_FACTOR = re.compile(r"\.lora_(embedding_)?A(\.|$)")
+_UNNAMED = re.compile(r"(?:^|/)#(-?\d+)$")
+_FORGOTTEN = "make the optimizer from all trainable parameters; look for .detach() or no_grad before the loss"
+_UNUSED = (
+    "unused or frozen on purpose? Then leave them out of the optimizer; else look for .detach() or no_grad between "
+    "them and the loss"
 )
-_FLOATING = re.compile(r"^(F|BF)\d+")
-_FRONT = re.compile(
-    r"(^|[._])(tok|token|tokens|emb|embed|embedding|embeddings|embed_tokens|wte|wpe|pos|position|positions|patch|patches"
-    r"|stem|conv1)([._]|$)"
-)
-_BACK = re.compile(r"(^|[._])(head|lm_head|classifier|score|logits|output|out|fc|final_layer|proj_out)([._]|$)")
-_NUMBERED = re.compile(r"^(.*?)(?:^|\.)(\d+)\.")
-_ADAPTER = re.compile(r"(^|[._])(lora|adapter|prompt|prefix)([._]|$)", re.IGNORECASE)
-_MANY_VECTORS = 4
+_ROUTING = "look at the routing: its balance loss, its capacity, and how many tokens each expert gets"
+
+_OF_ONE_LAYER = 2  # a weight and its bias amid what is trained: a pooler or a head that a task leaves out
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,23 +52,31 @@ class MissingFromOptimizer(Probe):
         These parameters keep the values that they began with, whatever the loss does; nothing complains about it.
 
     How it decides:
-        Listed without state, where others of the optimizer have some: fail. Of the weights beside the state, tensors
-        are found missing by name, or where the optimizer has no names by their shapes in order: fail for an adapter
-        file, which holds trained tensors only. In a whole model it warns, and only when at most `max_share` of the
-        tensors are missing and they are not simply the first ones: freezing a backbone or embeddings is done on
-        purpose.
+        Listed without state: fail where they are in the middle of what is trained, so that neither freezing nor an
+        unused branch explains it: most of them have trained neighbours in their own layer, and their like is trained in
+        a later layer; or the optimizer lists nothing but an adapter. What may as well be unused (more than the two
+        tensors of one layer), and experts that got no token, are a warning. It passes where nothing that lies before
+        them is trained, as in a frozen backbone, where more than `max_share` is missing, where only vectors or adapters
+        are trained, and for parts that many models carry along unused (a pooler); but it warns where such tensors still
+        are as large as layers begin, to within the error of a random draw. Of the weights beside the state, tensors are
+        found missing by name, or where the optimizer has no names by their shapes: fail for an adapter file, which
+        holds trained tensors only. In a whole model it warns, unless the same signs say that they are frozen on
+        purpose. Buffers and the copies that are made of a model (teacher, moving average, momentum encoder) do not
+        count.
 
     Known limits:
-        A forgotten first layer looks like a frozen one; frozen parameters that the optimizer was given all the same
-        look like detached ones, unless a param of the run (`freeze_...`) says that they are. Optimizers without state
-        (plain SGD) cannot be judged.
+        A forgotten or detached first layer looks like a frozen one, unless its values show that it was never trained. A
+        param of the run that speaks of freezing (`freeze_...`) excuses all that is listed without state. Buffers are
+        told by their names: tensors of an unknown kind count only where another one of that kind is trained. Optimizers
+        without state (plain SGD) cannot be judged.
 
     What to do:
         Make the optimizer from `model.parameters()` after the model is complete; look for `.detach()` and
         `torch.no_grad()` between the parameter and the loss.
 
     References:
-        torch.optim: a parameter whose gradient is None is skipped, and gets no state.
+        torch.optim: a parameter whose gradient is None is skipped, and gets no state. torch.nn.init, on how large
+        layers begin.
     """
 
     code = "OPT004"
@@ -81,38 +101,81 @@ class MissingFromOptimizer(Probe):
         state = evidence.optimizer
         if state is None or not state.tensors:
             return Finding(verdict=Verdict.SKIP, message="the optimizer keeps no state (plain SGD)")
-        if state.stateless and not _frozen_on_purpose(evidence):
-            return self._finding(
-                Verdict.FAIL, state.stateless, len(state.tensors), "have no state: no gradient ever reached them"
-            )
-        missing = _missing(state, evidence.weights) if evidence.weights is not None else ()
-        tensors = len(state.tensors) + len(missing)
-        if missing and evidence.weights is not None:
-            adapter = evidence.weights.is_adapter
-            if adapter or (len(missing) <= self.max_share * tensors and not _on_purpose(missing, evidence.weights)):
-                names = tuple(tensor.name for tensor in missing)
-                verdict = Verdict.FAIL if adapter else Verdict.WARN
-                return self._finding(verdict, names, len(state.tensors), "of the weights are not in the optimizer")
-        measured = {"missing": len(missing), "in_optimizer": len(state.tensors)}
-        frozen = f"; {count(len(missing), 'other tensor')} frozen, as it seems on purpose" if missing else ""
+        said = _said_to_be_frozen(evidence)
+        found = None if said or not state.stateless else self._without_state(state, evidence.weights)
+        sure, doubtful = parameters_of(evidence.weights.tensors if evidence.weights is not None else ())
+        missing = _not_listed(state, sure, doubtful)
+        if found is None and missing and evidence.weights is not None and not (said and state.stateless):
+            found = self._forgotten(state, missing, [*sure, *doubtful], is_adapter=evidence.weights.is_adapter)
+        if found is not None:
+            return found
+        frozen = len(state.stateless) or len(missing)
+        note = f"; {count(frozen, 'other tensor')} frozen or unused, as it seems on purpose" if frozen else ""
+        kept = "all " if not state.stateless else ""
         return Finding(
             verdict=Verdict.PASS,
-            message=f"all {len(state.tensors)} listed parameters have state{frozen}",
-            measured=measured,
+            message=f"{kept}{count(len(state.tensors), 'listed parameter')} {_have(len(state.tensors))} state{note}",
+            measured={"missing": frozen, "in_optimizer": len(state.tensors)},
         )
 
-    @staticmethod
-    def _finding(verdict: Verdict, names: tuple[str, ...], having: int, what: str) -> Finding:
-        return Finding(
-            verdict=verdict,
-            message=f"{count(len(names), 'parameter')} {what}: {listing(list(names), 5)}",
-            remedy="make the optimizer from all trainable parameters; look for .detach() or no_grad before the loss",
-            measured={"missing": len(names), "in_optimizer": having},
-            details={"missing": list(names[:200])},
-        )
+    def _without_state(self, state: OptimizerState, weights: Weights | None) -> Finding | None:
+        """What is wrong with the parameters that are listed and have no state; None where nothing is."""
+        gone = [label for label in state.stateless if not _OFTEN_UNUSED.search(label)]
+        experts = [label for label in gone if expert_of(label) is not None]
+        rest = [label for label in gone if expert_of(label) is None]
+        having = len(state.tensors)
+        if rest and not (len(rest) > self.max_share * (len(rest) + having) or _frozen(state, rest, weights)):
+            if _convincing(state, rest, weights):
+                what = f"{_have(len(rest))} no state, though others like them are trained: no gradient ever reached "
+                return _finding(Verdict.FAIL, rest, having, what + ("it" if len(rest) == 1 else "them"), _FORGOTTEN)
+            if len(rest) > _OF_ONE_LAYER:
+                what = f"{_have(len(rest))} no state: unused, frozen, or cut off from the loss"
+                return _finding(Verdict.WARN, rest, having, what, _UNUSED)
+            return None
+        if rest and _never_trained(state, rest, weights):
+            what = f"{_have(len(rest))} no state and still the size that layers begin with: never trained"
+            return _finding(Verdict.WARN, rest, having, what, _UNUSED)
+        if experts:
+            owners = len({expert_of(label) for label in experts})
+            what = f"{_have(len(experts))} no state: {count(owners, 'expert')} got no token"
+            return _finding(Verdict.WARN, experts, having, what, _ROUTING)
+        return None
+
+    def _forgotten(
+        self, state: OptimizerState, missing: Sequence[TensorHeader], every: Sequence[TensorHeader], *, is_adapter: bool
+    ) -> Finding | None:
+        """What is wrong with the weights that no group lists; None where nothing is."""
+        names = [one.name for one in missing]
+        gone = set(names)
+        what = f"of the weights {'is' if len(names) == 1 else 'are'} not in the optimizer"
+        if is_adapter:
+            # All first factors at once are frozen on purpose (LoRA-FA).
+            if gone == {one.name for one in every if _FIRST_FACTOR.search(one.name)}:
+                return None
+            return _finding(Verdict.FAIL, names, len(state.tensors), what, _FORGOTTEN)
+        if len(missing) > self.max_share * (len(state.tensors) + len(missing)):
+            return None
+        trained = [Sized(one.name, one.shape) for one in every if one.name not in gone]
+        if looks_frozen([Sized(one.name, one.shape) for one in missing], trained):
+            return None
+        return _finding(Verdict.WARN, names, len(state.tensors), what, _FORGOTTEN)
 
 
-def _frozen_on_purpose(evidence: Evidence) -> bool:
+def _finding(verdict: Verdict, names: Sequence[str], having: int, what: str, remedy: str) -> Finding:
+    return Finding(
+        verdict=verdict,
+        message=f"{count(len(names), 'parameter')} {what}: {listing(list(names), 5)}",
+        remedy=remedy,
+        measured={"missing": len(names), "in_optimizer": having},
+        details={"missing": list(names[:200])},
+    )
+
+
+def _have(amount: int) -> str:
+    return "has" if amount == 1 else "have"
+
+
+def _said_to_be_frozen(evidence: Evidence) -> bool:
     """Whether the run's own params speak of freezing."""
     return any(
         re.search(r"freez|frozen", name.lower()) and str(value).lower() not in ("", "none", "false", "0", "0.0")
@@ -120,85 +183,136 @@ def _frozen_on_purpose(evidence: Evidence) -> bool:
     )
 
 
-def _missing(state: OptimizerState, weights: Weights) -> tuple[TensorHeader, ...]:
+def _has_names(state: OptimizerState) -> bool:
+    return all(tensor.certain_name is not None and not str(tensor.certain_name).isdigit() for tensor in state.tensors)
+
+
+def _are_named(state: OptimizerState, gone: Sequence[str]) -> bool:
+    return _has_names(state) and not any(_UNNAMED.search(label) for label in gone)
+
+
+# Listed without state
+
+
+def _frozen(state: OptimizerState, gone: Sequence[str], weights: Weights | None) -> bool:
+    """Whether what has no state looks frozen on purpose: by names, or else by the order of the parameters."""
+    shapes = [tensor.shape for tensor in state.tensors]
+    if all(len(shape) <= 1 for shape in shapes):
+        return True
+    if _are_named(state, gone):
+        known = {tail_of(one.name): one.shape for one in weights.tensors} if weights is not None else {}
+        trained = [Sized(bare_name(tensor.label), tensor.shape) for tensor in state.tensors]
+        return looks_frozen([Sized(bare_name(label), known.get(tail_of(label))) for label in gone], trained)
+    if weights is not None and weights.is_adapter:
+        return not _lists_an_adapter_alone(state, gone, weights)
+    return look_like_adapters(shapes) or _are_first(state, gone)
+
+
+def _are_first(state: OptimizerState, gone: Sequence[str]) -> bool:
+    """Whether no parameter of the same group lies before these, by their numbers.
+
+    A group's parameters are numbered on from those of the group before. What lies between two groups' trained ones may
+    belong to either, and is taken for the first of the second.
+    """
+    groups: dict[str, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for tensor in state.tensors:
+        if isinstance(tensor.id, int):
+            groups[tensor.optimizer][tensor.group or 0].append(tensor.id)
+    spans = {name: [(min(ids), max(ids)) for ids in by_group.values()] for name, by_group in groups.items()}
+    last = {name: max(end for _, end in found) for name, found in spans.items()}
+    starts = {name: sorted(found) for name, found in spans.items()}
+    for label in gone:
+        found = _UNNAMED.search(label)
+        owner = label[: found.start()] if found else ""
+        if found is None or owner not in spans:
+            continue
+        place = int(found.group(1))
+        if place > last[owner] or any(start < place < end for start, end in starts[owner]):
+            return False
+    return True
+
+
+def _convincing(state: OptimizerState, gone: Sequence[str], weights: Weights | None) -> bool:
+    """Whether neither freezing nor an unused branch explains what has no state."""
+    if weights is not None and weights.is_adapter and _lists_an_adapter_alone(state, gone, weights):
+        return True
+    last: dict[tuple[str, str], int] = {}
+    layers = set()
+    for tensor in state.tensors:
+        place = place_of(tensor.certain_name) if tensor.certain_name is not None else None
+        if place is not None:
+            layers.add((place.stack, place.layer))
+            last[place.stack, place.role] = max(place.layer, last.get((place.stack, place.role), place.layer))
+    places = [place_of(label) for label in gone]
+    amid = sum(
+        place is not None
+        and (place.stack, place.layer) in layers
+        and last.get((place.stack, place.role), -1) > place.layer
+        for place in places
+    )
+    return 2 * amid >= len(gone)
+
+
+def _lists_an_adapter_alone(state: OptimizerState, gone: Sequence[str], weights: Weights) -> bool:
+    return len(state.tensors) + len(gone) <= len(weights.tensors)
+
+
+def _never_trained(state: OptimizerState, gone: Sequence[str], weights: Weights | None) -> bool:
+    """Whether the values of what has no state show that it was never trained, neither here nor before."""
+    if weights is None:
+        return False
+    if _are_named(state, gone):
+        tails = {tail_of(label) for label in gone}
+        return never_trained(one for one in weights.tensors if tail_of(one.name) in tails)
+    left = _by_shape([tensor.shape for tensor in state.tensors], *parameters_of(weights.tensors))
+    return len(left) <= len(gone) and never_trained(left)
+
+
+# Not listed at all
+
+
+def _not_listed(
+    state: OptimizerState, sure: list[TensorHeader], doubtful: list[TensorHeader]
+) -> tuple[TensorHeader, ...]:
     """The trainable tensors of the weights that the optimizer has not, in order; nothing where it cannot be told."""
-    trainable = [one for one in weights.tensors if _FLOATING.match(one.dtype) and not _BUFFER.search(one.name)]
-    known = [tensor for tensor in state.tensors if tensor.name is not None and not str(tensor.name).isdigit()]
-    if len(known) == len(state.tensors):
-        return _by_name({str(tensor.name) for tensor in known}, trainable)
-    return _by_shape([tensor.shape for tensor in state.tensors], trainable)
+    if _has_names(state):
+        named = [str(tensor.certain_name) for tensor in state.tensors]
+        return _by_name([*named, *state.stateless], {kind_of(name) for name in named}, sure, doubtful)
+    # Of what is listed without state the shape is not known.
+    return () if state.stateless else _by_shape([tensor.shape for tensor in state.tensors], sure, doubtful)
 
 
-def _by_name(names: set[str], trainable: list[TensorHeader]) -> tuple[TensorHeader, ...]:
-    """Names may have a prefix in one of the two files (``module.``, ``base_model.model.``): tails are compared."""
-    tails = {_tail(name) for name in names}
-    missing = tuple(one for one in trainable if _tail(one.name) not in tails)
+def _by_name(
+    names: Iterable[str], kinds: set[str], sure: list[TensorHeader], doubtful: list[TensorHeader]
+) -> tuple[TensorHeader, ...]:
+    """Names may have a prefix in one of the two files (``module.``, ``base_model.model.``): tails are compared. What
+    may be a buffer counts where others of its kind are in the optimizer.
+    """
+    tails = {tail_of(name) for name in names}
+    trainable = [*sure, *(one for one in doubtful if kind_of(one.name) in kinds)]
+    missing = tuple(one for one in trainable if tail_of(one.name) not in tails)
     # Names of another world: nothing can be said.
     return missing if len(missing) < len(trainable) else ()
 
 
-def _tail(name: str) -> str:
-    plain = re.sub(r"\.(default|weight_orig)(?=\.|$)", "", name)
-    return re.sub(r"^(module\.|_orig_mod\.|model\.|base_model\.model\.)+", "", plain)
-
-
-def _by_shape(shapes: list[tuple[int, ...]], trainable: list[TensorHeader]) -> tuple[TensorHeader, ...]:
+def _by_shape(
+    shapes: list[tuple[int, ...]], sure: list[TensorHeader], doubtful: list[TensorHeader]
+) -> tuple[TensorHeader, ...]:
     """What is left of the weights when each of the optimizer's shapes has taken one. Of several tensors of a shape
     those count as left that would most likely be frozen on purpose: a file of weights does not keep the model's order.
+    What may be a buffer is never left, but may have been taken.
     """
-    have, wanted = Counter(shapes), Counter(one.shape for one in trainable)
-    if any(have[shape] > wanted[shape] for shape in have):
+    have, wanted = Counter(shapes), Counter(one.shape for one in sure)
+    if _any_above(have, wanted + Counter(one.shape for one in doubtful)):
         return ()  # not the weights of this optimizer
     left = wanted - have
     missing = []
-    for one in sorted(trainable, key=_likely_frozen):
+    for one in sorted(sure, key=front_first):
         if left[one.shape]:
             left[one.shape] -= 1
             missing.append(one)
     return tuple(missing)
 
 
-def _likely_frozen(tensor: TensorHeader) -> tuple[int, int, str]:
-    place = _place(tensor.name)
-    return place.part, place.number, tensor.name
-
-
-class _Place(NamedTuple):
-    """Where in a model a tensor lies, as far as its name tells: its part (0 first, 2 last), its list, its number
-    there.
-    """
-
-    part: int
-    list_name: str
-    number: int
-
-    def after(self, other: _Place) -> bool:
-        if self.part != other.part:
-            return self.part > other.part
-        return self.list_name == other.list_name and self.number > other.number
-
-
-def _place(name: str) -> _Place:
-    numbered = _NUMBERED.match(name)
-    stem = numbered.group(1) if numbered else name
-    if _FRONT.search(stem):
-        return _Place(0, "", 0)
-    if _BACK.search(stem):
-        return _Place(2, "", 0)
-    return _Place(1, stem, int(numbered.group(2))) if numbered else _Place(1, "", 0)
-
-
-def _on_purpose(missing: tuple[TensorHeader, ...], weights: Weights) -> bool:
-    """Whether what is missing looks frozen: nothing that lies before it is trained. So are many vectors at once (all
-    normalisation layers), and an output layer that is tied to the embedding.
-    """
-    gone = {one.name for one in missing}
-    trained = [one for one in weights.tensors if one.name not in gone and not _BUFFER.search(one.name)]
-    if any(_ADAPTER.search(one.name) for one in trained):
-        return True
-    if len(missing) > _MANY_VECTORS and all(len(one.shape) == 1 for one in missing):
-        return True
-    front = {one.shape for one in trained if _place(one.name).part == 0}
-    suspects = [one for one in missing if not (_place(one.name).part == 2 and one.shape in front)]
-    places = {_place(one.name) for one in trained}
-    return not any(_place(one.name).after(place) for one in suspects for place in places)
+def _any_above(have: Mapping[tuple[int, ...], int], wanted: Mapping[tuple[int, ...], int]) -> bool:
+    return any(amount > wanted.get(shape, 0) for shape, amount in have.items())

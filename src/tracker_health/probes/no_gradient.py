@@ -6,10 +6,11 @@ import re
 from dataclasses import dataclass
 from typing import Annotated
 
-from tracker_health.evidence import Evidence, Need, Part, TensorState
+from tracker_health.evidence import Evidence, Need, Part, TensorState, Weights
 from tracker_health.probe import Probe, Symptom, Threshold
+from tracker_health.probes._model import expert_of
 from tracker_health.result import Finding
-from tracker_health.text import listing
+from tracker_health.text import count, listing
 from tracker_health.verdict import Verdict
 
 _EMBEDDING = re.compile(
@@ -31,7 +32,9 @@ class NoGradient(Probe):
     How it decides:
         Per parameter with at least `min_steps` steps: fail when at least `zero_share` of its second moment is exactly
         0. Exempt, because a zero gradient is right there: embeddings and tied output layers (rows never seen), and
-        vectors that may be biases before a normalisation layer unless all parameters are affected.
+        vectors that may be biases before a normalisation layer unless all parameters are affected. Experts of a mixture
+        (`experts.3.`) are a warning: nothing is cut off, the router sent them no token. Where the optimizer has no
+        names, a parameter counts as an expert's when the weights beside it have an expert's tensor of its shape.
 
     Known limits:
         Checkpoints without parameter names cannot tell a bias from a gain: vectors are then left out. Squares of
@@ -39,6 +42,7 @@ class NoGradient(Probe):
 
     What to do:
         Look for `.detach()`, `torch.no_grad()`, a dead ReLU, or an unused branch between this parameter and the loss.
+        Of experts, look at the routing.
 
     References:
         Kingma and Ba (2015), algorithm 1.
@@ -60,6 +64,7 @@ class NoGradient(Probe):
         return (
             Need(role=Part.SECOND_MOMENTS),
             Need(role=Part.OPTIMIZER_STATE, min_points=self.min_steps, unit="optimizer_steps"),
+            Need(role=Part.WEIGHTS, optional=True),
         )
 
     def judge(self, evidence: Evidence) -> Finding:
@@ -70,20 +75,36 @@ class NoGradient(Probe):
         silent = [one for one in trained if self._is_silent(one)]
         everything = len(silent) == len(trained)
         dead = silent if everything else [one for one in silent if not _may_be_silent(one)]
-        measured = {"tensors": len(trained), "dead_tensors": len(dead), "exempt_tensors": len(silent) - len(dead)}
+        exempt_ones = [] if everything else [one for one in silent if _may_be_silent(one)]
+        measured = {"tensors": len(trained), "dead_tensors": len(dead), "exempt_tensors": len(exempt_ones)}
         details = {
             "dead": [one.label for one in dead[:100]],
-            "exempt": [one.label for one in silent[:100] if one not in dead],
+            "exempt": [one.label for one in exempt_ones[:100]],
         }
         if not dead:
             exempt = f" ({len(silent)} exempt)" if silent else ""
             message = f"gradients reached all {len(trained)} parameters{exempt}"
             return Finding(verdict=Verdict.PASS, message=message, measured=measured, details=details)
+        experts = _experts(dead, evidence.weights)
+        if len(experts) == len(dead) and not everything:
+            return self._idle_experts(experts, measured, details)
         which = f"any of the {len(dead)}" if everything else f"{len(dead)} of {len(trained)}"
         return Finding(
             verdict=Verdict.FAIL,
             message=f"no gradient ever reached {which} parameters: {listing([one.label for one in dead])}",
             remedy="look for .detach(), no_grad, a dead activation or an unused branch between them and the loss",
+            measured=measured,
+            details=details,
+        )
+
+    @staticmethod
+    def _idle_experts(experts: list[TensorState], measured: dict[str, int], details: dict[str, list[str]]) -> Finding:
+        owners = sorted({owner for owner in (expert_of(one.name) for one in experts) if owner is not None})
+        which = f"{count(len(owners), 'expert')} ({listing(owners)})" if owners else "some experts"
+        return Finding(
+            verdict=Verdict.WARN,
+            message=f"{which} got no token: {count(len(experts), 'parameter')} had no gradient in any step",
+            remedy="look at the routing: its balance loss, its capacity, and how many tokens each expert gets",
             measured=measured,
             details=details,
         )
@@ -96,14 +117,25 @@ class NoGradient(Probe):
         return moment is not None and moment.nonfinite == 0 and moment.zeros >= self.zero_share * moment.count
 
 
+def _experts(tensors: list[TensorState], weights: Weights | None) -> list[TensorState]:
+    """Those that are an expert's, by their name or else by a shape that an expert's tensor has."""
+    known = weights.tensors if weights is not None else ()
+    shapes = {one.shape for one in known if expert_of(one.name) is not None}
+    return [
+        one
+        for one in tensors
+        if (one.shape in shapes if one.certain_name is None else expert_of(one.certain_name) is not None)
+    ]
+
+
 def _may_be_silent(tensor: TensorState) -> bool:
     if len(tensor.shape) < 2:
         return True
-    if tensor.name is not None and _EMBEDDING.search(tensor.name.lower()):
+    if tensor.certain_name is not None and _EMBEDDING.search(tensor.certain_name.lower()):
         return True
     # Unnamed and not silent to the last value: an embedding of which few rows were seen.
     return (
-        tensor.name is None
+        tensor.certain_name is None
         and tensor.second_moment is not None
         and tensor.second_moment.zeros < tensor.second_moment.count
     )

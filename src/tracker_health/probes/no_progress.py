@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -9,9 +10,11 @@ import numpy as np
 
 from tracker_health.evidence import Evidence, FloatArray, Need, Part, Series
 from tracker_health.probe import Probe, Symptom, Threshold
-from tracker_health.probes._stats import block_medians, local_noise, mann_kendall, median_error, start_level
+from tracker_health.probes._comparable import after_climb, settled
+from tracker_health.probes._run import is_fine_tuning
+from tracker_health.probes._stats import block_medians, in_range, local_noise, mann_kendall, median_error, start_level
 from tracker_health.result import Finding
-from tracker_health.text import number
+from tracker_health.text import number, printable
 from tracker_health.verdict import Verdict
 
 _LOSSES = ("train_loss", "val_loss")
@@ -20,16 +23,18 @@ _SURE_POINTS = 20
 _SIGNIFICANT = 3.0
 _LARGE = 0.3
 _TREND_BLOCKS = 60
-_LEANING = 1.0
+_LEANING = 0.5
 _FEW_EVALUATIONS = 3
-_BASE_MODEL_PARAMS = (
-    "base_model",
-    "base_model_name_or_path",
-    "model_name_or_path",
-    "_name_or_path",
-    "pretrained",
-    "init_checkpoint",
+_LITTLE = 0.01
+_DISTINCT = 10
+_WINDOW = 50
+_COARSE = 5.0
+_REMEDY = (
+    "overfit one batch: if that fails, look for frozen or detached parameters and the loss mask; else change the "
+    "learning rate threefold"
 )
+_SINGLE = 2.0
+_CLEARLY = 4.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,11 +52,24 @@ class NoProgress(Probe):
     How it decides:
         The start is the median of the first points, the best level the lowest median of ten blocks. The descent must
         be at least `min_descent` of the start (`min_descent_fine_tuning` where a base model or adapter shows that
-        training did not begin from scratch) *and* significant: three standard errors from the first points or from
-        the first block, or a falling Mann-Kendall trend, or a descent by 30 % whose last quarter lies below the first
-        value for value. A smaller descent that the trend confirms is a warning, and so is any miss when fine-tuning;
-        else it fails. Where the noise could hide the descent that is asked for, a last third below the first by one
-        standard error, or a falling validation loss, is enough to pass, with low confidence.
+        training did not begin from scratch) *and* significant: three standard errors from the first value, the first
+        three, nine, ... up to a tenth of the points (the highest is the start; none but the very first value may lie
+        clearly above the first three), or a falling Mann-Kendall trend, or a descent by 30 % whose last quarter lies
+        below the first value for value. A smaller descent that the trend confirms is a warning, and so is any miss when
+        fine-tuning; else it fails.
+
+        It passes with low confidence where the loss may have come down unseen: a descent that the trend confirms beside
+        a validation loss that came down by 1 %; noise that could hide the descent that is asked for, beside a training
+        loss that leans down by half a standard error or a validation loss that came down by as much as is asked for, or
+        in a fine-tune without a validation loss that would show it; and a loss whose objective was made harder
+        meanwhile, by a logged weight of one of its parts. A gradual climb in the first quarter to more than one and a
+        half times the start, from which the loss has come down ever since, is left out: contrastive losses do that
+        while their queue of negatives fills.
+
+        It fails as well when the last tenth of the points, and at least twenty, are one and the same number, other than
+        0, after more than ten others: nothing was learnt from there on. Not where the log repeats or rounds its
+        numbers: the fifty points before must have had a noise of five times the smallest difference between them, and
+        none may have been repeated a quarter as long.
 
     Known limits:
         Needs 8 points, and is unsure (a warning) below 20, where the noise would hide a descent of that size, and for
@@ -83,6 +101,7 @@ class NoProgress(Probe):
     def needs(self) -> tuple[Need, ...]:
         return (
             Need(role="train_loss", any_of=("val_loss",), min_points=self.min_points),
+            Need(role="objective_weight", optional=True),
             Need(role=Part.WEIGHTS, optional=True),
         )
 
@@ -94,29 +113,88 @@ class NoProgress(Probe):
             return Finding(
                 verdict=Verdict.SKIP, message=f"only {n} finite points of the loss, {self.min_points} are needed"
             )
-        fine_tuning = _is_fine_tuning(evidence)
+        stands = _stands_still(loss) if loss.role == "train_loss" else None
+        if stands is not None:
+            return _stood(loss, stands)
+        fine_tuning = is_fine_tuning(evidence)
         needed = self.min_descent_fine_tuning if fine_tuning else self.min_descent
-        descent = _descent(loss)
+        descent = _descent(loss.at(np.arange(after_climb(loss.values), n)))
         if descent.significant and descent.share >= needed:
-            fall = f"from {number(descent.start)} to {number(descent.best)}, by {descent.share:.0%}"
-            message = f"the loss came down {fall} in {n} points"
+            message = f"the loss came down from {descent.described} in {n} points"
             return Finding(verdict=Verdict.PASS, message=message, measured=descent.measured())
-        blurred = descent.could_hide(needed)
-        if blurred and (descent.leaning > _LEANING or _validation_came_down(evidence, needed)):
-            message = f"the loss seems to come down, though {n} points are too few to be sure through its noise"
+        doubt = _doubt(descent, evidence, needed, fine_tuning=fine_tuning)
+        if doubt:
+            message = f"{doubt}: the loss begins at {number(descent.start)}, its best level is {number(descent.best)}"
             return Finding(verdict=Verdict.PASS, message=message, measured=descent.measured(), confidence="low")
-        resumed = bool(loss.steps[0] > 0.2 * loss.steps[-1] > 0)
-        slowly = descent.significant and descent.trend < -_SIGNIFICANT
-        levels = f"it starts at {number(descent.start)} and its best level is {number(descent.best)}"
-        outcome = "cannot be seen to come down through its noise" if blurred else "did not come down"
-        return Finding(
-            verdict=Verdict.WARN if fine_tuning or slowly else Verdict.FAIL,
-            message=f"the loss {outcome} in {n} points: {levels} ({descent.share:.1%})",
-            remedy="overfit one batch: if that fails, look for frozen or detached parameters and the loss mask; "
-            "else change the learning rate threefold",
-            measured=descent.measured(),
-            confidence="low" if blurred or resumed or n < _SURE_POINTS else "high",
-        )
+        return _missed(loss, descent, blurred=descent.could_hide(needed), fine_tuning=fine_tuning)
+
+
+def _doubt(descent: _Descent, evidence: Evidence, needed: float, *, fine_tuning: bool) -> str:
+    """Why a descent that was not seen may be there all the same; empty where it would have been seen."""
+    rise = settled(evidence)
+    if rise is not None:
+        return f"the loss cannot be compared with itself, because {printable(rise[0], 60)} rises up to step {rise[1]}"
+    if descent.significant and descent.trend < -_SIGNIFICANT and _validation_came_down(evidence, _LITTLE):
+        return "training and validation loss come down slowly"
+    if not descent.could_hide(needed):
+        return ""
+    leans = descent.leaning > _LEANING
+    if leans or _validation_came_down(evidence, needed):
+        return "the loss seems to come down, though its noise leaves that unsure"
+    unseen = fine_tuning and evidence.amount("val_loss") < _FEW_EVALUATIONS
+    return "the noise would hide what a fine-tune gains" if unseen else ""
+
+
+def _missed(loss: Series, descent: _Descent, *, blurred: bool, fine_tuning: bool) -> Finding:
+    n = len(loss)
+    resumed = bool(loss.steps[0] > 0.2 * loss.steps[-1] > 0)
+    slowly = descent.significant and descent.trend < -_SIGNIFICANT
+    levels = f"it starts at {number(descent.start)} and its best level is {number(descent.best)}"
+    if blurred:
+        outcome = f"cannot be seen to come down through its noise in {n} points: {levels}"
+    elif slowly and descent.share > 0:
+        outcome = f"came down by little in {n} points: from {descent.described}"
+    else:
+        outcome = f"did not come down in {n} points: {levels}"
+    return Finding(
+        verdict=Verdict.WARN if fine_tuning or slowly else Verdict.FAIL,
+        message=f"the loss {outcome}",
+        remedy=_REMEDY,
+        measured=descent.measured(),
+        confidence="low" if blurred or resumed or n < _SURE_POINTS else "high",
+    )
+
+
+def _stood(loss: Series, at: int) -> Finding:
+    value, step, n = float(loss.values[at]), int(loss.steps[at]), len(loss)
+    return Finding(
+        verdict=Verdict.FAIL,
+        message=f"the loss has stood at exactly {number(value)} since step {step}, for {n - at} of {n} points",
+        remedy="look for what stopped at that step: the batches, the optimizer's steps or the log",
+        measured={"stands_at": value, "stands_for": n - at, "points": n},
+        steps=(step,),
+    )
+
+
+def _stands_still(loss: Series) -> int | None:
+    """The index from which on the loss is one and the same number, other than 0, for a tenth of the points and at least
+    twenty; None if it is not, or if it may be the log that repeats it.
+
+    The points before must have been noisier than the log is coarse, by the smallest difference between two of them,
+    and must not have been repeated for so long either.
+    """
+    values = loss.values
+    changes = np.flatnonzero(np.diff(values)) + 1
+    if len(changes) < _DISTINCT or values[-1] == 0.0:
+        return None
+    at = int(changes[-1])
+    if len(values) - at < max(_SURE_POINTS, len(values) // 10):
+        return None
+    before, _ = in_range(values[max(0, at - _WINDOW) : at])
+    gaps = np.diff(np.unique(before))
+    longest = int(np.diff(np.concatenate([[0], changes])).max())
+    noisy = len(gaps) + 1 > _DISTINCT and local_noise(before) > _COARSE * gaps.min()
+    return at if noisy and 4 * longest < len(values) - at else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,6 +227,12 @@ class _Descent:
     def share(self) -> float:
         return (self.start - self.best) / self.scale if self.scale else 0.0
 
+    @property
+    def described(self) -> str:
+        """The levels, and the share where it means something: of a loss that stays above 0."""
+        share = f", by {self.share:.1%}" if self.best >= 0 else ""
+        return f"{number(self.start)} to {number(self.best)}{share}"
+
     def measured(self) -> dict[str, float | int]:
         return {
             "start": self.start,
@@ -161,28 +245,43 @@ class _Descent:
 
 
 def _descent(loss: Series) -> _Descent:
-    """Significant is a fall of three standard errors, from the first points or (where those are too noisy) from the
-    first block, or a falling trend of the blocks.
+    """Significant is a fall of three standard errors from the first value, the first points or more and more of them,
+    or a falling trend of the blocks. It is measured from the highest of those starts.
     """
     values, n = loss.values, len(loss)
     size = max(2, n // _BLOCKS)
-    levels = block_medians(values, size)
     noise = local_noise(values)
-    head = max(1, min(3, size))
-    start = start_level(values, head, noise)
     # The lowest of ten medians lies below their common level by about one and a half standard errors.
-    best, best_error = float(levels.min()), 1.5 * median_error(noise, size)
-    error = float(np.hypot(median_error(noise, head), best_error))
-    block_error = float(np.hypot(median_error(noise, size), best_error))
-    falls = (start - best, error), (float(levels[0]) - best, block_error)
+    best, best_error = float(block_medians(values, size).min()), 1.5 * median_error(noise, size)
+    head = max(1, min(3, size))
+    first, error = start_level(values, head, noise), float(np.hypot(median_error(noise, head), best_error))
+    falls = [
+        (level, its_error)
+        for level, its_error in _starts(values, size, noise, best_error)
+        # What lies clearly above the first points is no beginning: the loss went up first. The first value did not.
+        if level - best > max(0.0, _SIGNIFICANT * its_error)
+        and (level == values[0] or level - first <= _CLEARLY * error)
+    ]
+    start, error = max([(first, error), *falls])
     trend = mann_kendall(block_medians(values, max(1, n // _TREND_BLOCKS)))
     separate = start - best > _LARGE * max(abs(start), abs(best)) and _comes_apart(values)
-    clear = any(fall > max(0.0, _SIGNIFICANT * its_error) for fall, its_error in falls)
-    significant = separate or clear or trend < -_SIGNIFICANT
+    significant = separate or bool(falls) or trend < -_SIGNIFICANT
     return _Descent(
         start=start, best=best, error=error, significant=significant, trend=trend, leaning=_leaning(values, noise),
         points=n, noise=noise,
     )  # fmt: skip
+
+
+def _starts(values: FloatArray, size: int, noise: float, best_error: float) -> Iterator[tuple[float, float]]:
+    """Levels of the beginning, over more and more points, with the standard error of a fall from them: noise hides a
+    short beginning, and a steep descent a long one. A single value is taken for less, because tails are heavy.
+    """
+    yield float(values[0]), float(np.hypot(_SINGLE * noise, best_error))
+    points = min(3, size)
+    while points < size:
+        yield float(np.median(values[:points])), float(np.hypot(median_error(noise, points), best_error))
+        points *= 3
+    yield float(np.median(values[:size])), float(np.hypot(median_error(noise, size), best_error))
 
 
 def _leaning(values: FloatArray, noise: float) -> float:
@@ -207,10 +306,3 @@ def _comes_apart(values: FloatArray) -> bool:
     """
     quarter = max(2, len(values) // 4)
     return float(values[-quarter:].max()) < float(values[:quarter].min())
-
-
-def _is_fine_tuning(evidence: Evidence) -> bool:
-    if evidence.weights is not None and evidence.weights.is_adapter:
-        return True
-    params = evidence.info.params
-    return any(str(params.get(name, "")).lower() not in ("", "none", "false", "0") for name in _BASE_MODEL_PARAMS)

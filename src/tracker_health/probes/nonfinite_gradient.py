@@ -15,6 +15,9 @@ from tracker_health.text import count
 from tracker_health.verdict import Verdict
 
 _CALIBRATION = 20
+_BEGINNING = 0.25
+_FEW, _MANY = 3, 10
+_OF_FEW = 4.0  # times the share, where they are few
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,9 +32,10 @@ class NonfiniteGradient(Probe):
         on purpose; many in a row mean that nothing is trained any more.
 
     How it decides:
-        On the newest value of every step, without a stretch of up to 20 at the very beginning, in which a scaler finds
-        its level. Fail, for three points or more, at a share of `max_share`, at `max_run` in a row, or when the last
-        three points are all non-finite. Fewer are what a scaler does, and pass.
+        On the newest value of every step, without a stretch of up to 20 points, and less than a quarter of all, at the
+        very beginning, in which a scaler finds its level. Fail at a share of `max_share` that is ten points or more, at
+        four times that share for three points or more, at `max_run` in a row, or when the last three points are all
+        non-finite. Fewer are what a scaler does, and pass.
 
     Known limits:
         Needs the gradient norm. In sparse logs a single point stands for many steps that nobody saw.
@@ -60,19 +64,20 @@ class NonfiniteGradient(Probe):
         bad = ~np.isfinite(norm.values)
         # A half-precision scaler begins too high, and finds its level by skipping the first few steps.
         first_good = int(np.argmin(bad)) if not bad.all() else len(bad)
-        if first_good <= _CALIBRATION and first_good < self.max_share * len(bad):
+        if first_good <= _CALIBRATION and first_good < _BEGINNING * len(bad):
             bad[:first_good] = False
         steps, share = norm.steps[bad], float(bad.mean())
         start, length = longest_run(bad)
         measured = {"nonfinite": len(steps), "points": len(norm), "longest_run": length, "share": share}
         message = f"{len(steps)} of {count(len(norm), 'gradient norm')} are NaN or infinite"
-        several = len(steps) >= min(3, self.max_run)
-        if not (several and (share >= self.max_share or length >= self.max_run or bad[-3:].all())):
+        several = len(steps) >= min(_FEW, self.max_run)
+        often = share >= self.max_share * (1.0 if len(steps) >= _MANY else _OF_FEW)
+        if not (several and (often or length >= self.max_run or bad[-3:].all())):
             return Finding(verdict=Verdict.PASS, message=message, measured=measured)
-        first = int(norm.steps[start])
+        row = f"{length} in a row from step {int(norm.steps[start])}" if length > 1 else f"from step {int(steps[0])} on"
         return Finding(
             verdict=Verdict.FAIL,
-            message=f"{message}, {length} in a row from step {first}",
+            message=f"{message}, {row}",
             remedy=f"restart from before step {int(steps[0])} with a lower learning rate, clipping, or bf16",
             measured=measured | {"first_step": int(steps[0])},
             steps=tuple(int(step) for step in steps[:100]),

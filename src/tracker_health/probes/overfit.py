@@ -7,9 +7,9 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from tracker_health.evidence import Evidence, FloatArray, Need
+from tracker_health.evidence import Evidence, FloatArray, IntArray, Need
 from tracker_health.probe import Probe, Symptom, Threshold
-from tracker_health.probes._stats import block_medians, local_noise, mann_kendall, median_error
+from tracker_health.probes._stats import block_medians, depth_of_minimum, evaluation_noise, mann_kendall, median_error
 from tracker_health.result import Finding
 from tracker_health.text import count, number
 from tracker_health.verdict import Verdict
@@ -19,6 +19,8 @@ _ERROR_OF_THREE = 0.75  # standard error of a median of three, for a deviation o
 _STEADY_POINTS = 6
 _FEW_POINTS = 6
 _LEFT = 0.15
+_HALF = 0.5
+_NEAR = 0.05
 _ANOTHER_UNIT = 10.0
 _TRAIN_LOST = 0.1
 
@@ -42,7 +44,8 @@ class Overfit(Probe):
         evaluations after the minimum, and while the training loss, where there is one, ended no more than a tenth
         higher than it was then. Warn also when the two losses end further apart than `gap_share` of the training loss's
         descent, or when the training loss ends below `memorised_share` of the validation loss and that is still above
-        15 % of where training began.
+        15 % of where training began; unless the validation loss, too, lost more than half of that, and ends no more
+        than 5 % or its noise above its minimum: that is how a training usually ends that fits its samples.
 
     Known limits:
         Needs 4 evaluations. Accuracy may still rise while the loss does: overconfidence is overfitting of the loss.
@@ -92,48 +95,82 @@ class Overfit(Probe):
         values, n = held_out.values, len(held_out)
         if n < self.min_points:
             return Finding(verdict=Verdict.SKIP, message=f"only {n} finite evaluations")
-        best = int(np.argmin(values))
-        low, end = float(values[best]), float(np.median(values[-3:] if n >= 6 else values[-2:]))
-        noise, descent = _noise(values), max(float(values[: max(1, n // 4)].max()), _first_loss(evidence)) - low
-        rise = end - low
-        measured = {
-            "best": low, "end": end, "best_step": int(held_out.steps[best]), "noise": noise,
-            "rise_share": rise / abs(low) if low else 0.0, "evaluations": n,
-        }  # fmt: skip
-        needed = max(self.rise_share * abs(low), self.descent_share * descent)
-        if _climbs(values[best:]):
-            steady = max(self.steady_rise_share * abs(low), self.steady_descent_share * descent)
-            needed = min(needed, steady)
-        # The lowest of n values lies below their level by about sqrt(2 ln n) deviations, however flat they are.
-        depth = float(np.sqrt(2.0 * np.log(n)))
-        needed = max(needed, (depth + _SIGNIFICANT * _ERROR_OF_THREE) * noise)
-        after, step = n - 1 - best, int(held_out.steps[best])
-        if rise > needed and after >= self.min_after and _training_went_on(evidence, step):
-            share = f"{rise / abs(low):.0%}, " if low else ""
-            return Finding(
-                verdict=Verdict.WARN,
-                message=f"the validation loss rose from {number(low)} at step {step} to {number(end)}, "
-                f"{share}over {count(after, 'evaluation')}{_meanwhile(evidence)}",
-                remedy=f"take the checkpoint at step {step}; stop there, add data or regularise",
-                measured=measured,
-                steps=(step,),
-            )
-        gap = _gap(evidence, values, noise)
-        if gap is not None and (gap.share > self.gap_share or self._memorised(gap)):
-            return Finding(
-                verdict=Verdict.WARN,
-                message=f"the validation loss ends at {number(end)}, the training loss at {number(gap.train_end)}: "
-                f"{gap.share:.0%} of the training's descent holds for its own samples only",
-                remedy="check that the loader shuffles and both sets are prepared alike; else add data or regularise",
-                measured=measured | {"gap_share": gap.share, "train_end": gap.train_end},
-            )
-        message = f"the validation loss ends at {number(end)}, its minimum is {number(low)}"
-        return Finding(verdict=Verdict.PASS, message=message, measured=measured)
+        course = _course(values, held_out.steps, _first_loss(evidence))
+        needed = self._needed_rise(course, values)
+        if course.rise > needed and n - 1 - course.at >= self.min_after and _training_went_on(evidence, course.step):
+            return self._rose(course, n, evidence)
+        gap = _gap(evidence, values, course.noise)
+        if gap is not None and (gap.share > self.gap_share or self._memorised(gap, course, n)):
+            return self._apart(course, n, gap)
+        message = f"the validation loss ends at {number(course.end)}, its minimum is {number(course.low)}"
+        return Finding(verdict=Verdict.PASS, message=message, measured=course.measured(n))
 
-    def _memorised(self, gap: _Gap) -> bool:
+    def _needed_rise(self, course: _Course, values: FloatArray) -> float:
+        """The rise above the minimum that counts: a share, and what the noise alone would make of that many values."""
+        needed = max(self.rise_share * abs(course.low), self.descent_share * course.descent)
+        if _climbs(values[course.at :]):
+            steady = max(self.steady_rise_share * abs(course.low), self.steady_descent_share * course.descent)
+            needed = min(needed, steady)
+        return max(needed, (depth_of_minimum(len(values)) + _SIGNIFICANT * _ERROR_OF_THREE) * course.noise)
+
+    @staticmethod
+    def _rose(course: _Course, evaluations: int, evidence: Evidence) -> Finding:
+        share = f"{course.rise / abs(course.low):.0%}, " if course.low else ""
+        meanwhile = ", while the training loss did not rise" if evidence.find("train_loss") is not None else ""
+        return Finding(
+            verdict=Verdict.WARN,
+            message=f"the validation loss rose from {number(course.low)} at step {course.step} to "
+            f"{number(course.end)}, {share}over {count(evaluations - 1 - course.at, 'evaluation')}{meanwhile}",
+            remedy=f"take the checkpoint at step {course.step}; stop there, add data or regularise",
+            measured=course.measured(evaluations),
+            steps=(course.step,),
+        )
+
+    @staticmethod
+    def _apart(course: _Course, evaluations: int, gap: _Gap) -> Finding:
+        return Finding(
+            verdict=Verdict.WARN,
+            message=f"the validation loss ends at {number(course.end)}, the training loss at {number(gap.train_end)}: "
+            f"{gap.share:.0%} of the training's descent holds for its own samples only",
+            remedy="check that the loader shuffles and both sets are prepared alike; else add data or regularise",
+            measured=course.measured(evaluations) | {"gap_share": gap.share, "train_end": gap.train_end},
+        )
+
+    def _memorised(self, gap: _Gap, course: _Course, evaluations: int) -> bool:
         """Whether nothing is left of the training loss, and a good deal of the validation loss."""
         left = gap.train_end < self.memorised_share * gap.val_end
-        return left and gap.val_end > _LEFT * gap.start
+        near = max(_NEAR * abs(course.low), (depth_of_minimum(evaluations) + _ERROR_OF_THREE) * course.noise)
+        learnt = course.rise <= near and course.end < _HALF * gap.start
+        return left and gap.val_end > _LEFT * gap.start and not learnt
+
+
+class _Course(NamedTuple):
+    """The validation loss: its minimum (at which index and step), its end, its descent from the start, its noise."""
+
+    at: int
+    step: int
+    low: float
+    end: float
+    descent: float
+    noise: float
+
+    @property
+    def rise(self) -> float:
+        return self.end - self.low
+
+    def measured(self, evaluations: int) -> dict[str, float | int]:
+        return {
+            "best": self.low, "end": self.end, "best_step": self.step, "noise": self.noise,
+            "rise_share": self.rise / abs(self.low) if self.low else 0.0, "evaluations": evaluations,
+        }  # fmt: skip
+
+
+def _course(values: FloatArray, steps: IntArray, first_loss: float) -> _Course:
+    """``first_loss``: of the training, which may have begun higher than the first evaluations."""
+    n, at = len(values), int(np.argmin(values))
+    low, end = float(values[at]), float(np.median(values[-3:] if n >= 6 else values[-2:]))
+    descent = max(float(values[: max(1, n // 4)].max()), first_loss) - low
+    return _Course(at, int(steps[at]), low, end, descent, evaluation_noise(values))
 
 
 class _Gap(NamedTuple):
@@ -165,24 +202,10 @@ def _gap(evidence: Evidence, held_out: FloatArray, noise: float) -> _Gap | None:
     return _Gap(start, end, float(np.median(last)) - 2.0 * median_error(noise, len(last)))
 
 
-def _noise(held_out: FloatArray) -> float:
-    """Evaluations are few, and a steep descent must not pass for noise: second differences do not see it, and the root
-    mean square of those after the first third wastes none of them.
-    """
-    bends = np.diff(held_out, 2)
-    late = bends[len(bends) // 3 :]
-    robust = min(local_noise(held_out), 1.4826 * float(np.median(np.abs(bends))) / float(np.sqrt(6.0)))
-    return max(robust, min(3.0 * robust, float(np.sqrt(np.mean(late**2) / 6.0))))
-
-
 def _climbs(since_best: FloatArray) -> bool:
     """Whether the values rise all along, by Mann-Kendall."""
     blocks = block_medians(since_best, max(1, len(since_best) // 60))
     return len(blocks) >= _STEADY_POINTS and mann_kendall(blocks) > _SIGNIFICANT
-
-
-def _meanwhile(evidence: Evidence) -> str:
-    return ", while the training loss did not rise" if evidence.find("train_loss") is not None else ""
 
 
 def _first_loss(evidence: Evidence) -> float:

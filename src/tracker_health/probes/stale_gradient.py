@@ -13,6 +13,9 @@ from tracker_health.probes._updates import signal_to_noise, weighted_median
 from tracker_health.result import Finding
 from tracker_health.verdict import Verdict
 
+_SAME = 1e-5
+_OFTEN = 0.1
+
 
 @dataclass(frozen=True, kw_only=True)
 class StaleGradient(Probe):
@@ -31,14 +34,14 @@ class StaleGradient(Probe):
         the second, both with bias correction. Under gradients of pure noise it is (1 - b1) / (1 + b1), 0.053 for b1 =
         0.9; under constant ones it is 1, under growing ones more. Fail when the median over the parameters, by their
         size, is above `max_ratio`, or above `sure_ratio` where the gradient norm is logged and rougher than
-        `max_roughness`. By the logs: roughness is the median absolute second difference of the logarithm. Fail when the
-        gradient norm's is below `max_roughness` and the loss's is above that and above three times the norm's:
-        minibatches that differ, and a gradient that does not.
+        `max_roughness`: the median absolute second difference of its logarithm. Where more than a tenth of the
+        neighbours are the same to five digits, the norm counts as smooth or rough no longer: it was logged after
+        clipping, or rounded.
 
     Known limits:
         Full-batch training and training on one batch have the same ratio, and so have gradients that all point one way
-        because nothing moves. The state tells only with Adam's two moments (b1 of 0.5 or more) and 50 steps, the logs
-        with 20 points.
+        because nothing moves. Gradients that are clipped before each step forget what piled up. Needs Adam's two
+        moments (b1 of 0.5 or more) and 50 steps: a smooth gradient norm alone may be a running average.
 
     What to do:
         Call `optimizer.zero_grad()` before each backward pass; with accumulation, after each optimizer step.
@@ -62,35 +65,22 @@ class StaleGradient(Probe):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        return (
-            Need(role=Part.SECOND_MOMENTS, any_of=("grad_norm",)),
-            Need(role="train_loss", optional=True),
-        )
+        return (Need(role=Part.SECOND_MOMENTS), Need(role="grad_norm", optional=True))
 
     def judge(self, evidence: Evidence) -> Finding:
         ratio = self._signal_to_noise(evidence.optimizer) if evidence.optimizer is not None else None
-        norm, loss = self._roughness(evidence.find("grad_norm")), self._roughness(evidence.find("train_loss"))
-        if ratio is None and (norm is None or loss is None):
-            why = f"neither Adam's moments after {self.min_steps} steps nor {self.min_points} gradient norms and losses"
-            return Finding(verdict=Verdict.SKIP, message=f"there are {why}")
-        measured = {
-            name: value
-            for name, value in (("signal_to_noise", ratio), ("norm_roughness", norm), ("loss_roughness", loss))
-            if value is not None
-        }
-        smooth = norm is not None and norm < self.max_roughness
-        by_state = ratio is not None and (
-            ratio > self.sure_ratio or (ratio > self.max_ratio and (norm is None or smooth))
-        )
-        by_logs = smooth and norm is not None and loss is not None and loss > max(self.max_roughness, 3.0 * norm)
-        known = f"Adam's signal-to-noise ratio is {ratio:.3f}" if ratio is not None else "no state of Adam's"
-        if not (by_state or by_logs):
+        if ratio is None:
+            why = f"no parameter has Adam's moments after {self.min_steps} steps"
+            return Finding(verdict=Verdict.SKIP, message=why)
+        norm = self._roughness(_unaltered(evidence.find("grad_norm")))
+        measured = {"signal_to_noise": ratio} | ({} if norm is None else {"norm_roughness": norm})
+        known = f"Adam's signal-to-noise ratio is {ratio:.3f}"
+        rough = norm is not None and norm >= self.max_roughness
+        if ratio <= (self.sure_ratio if rough else self.max_ratio):
             return Finding(verdict=Verdict.PASS, message=known, measured=measured)
         return Finding(
             verdict=Verdict.FAIL,
-            message=f"{known}, where minibatch training has 0.001 to 0.1: gradients pile up, or every batch is the same"
-            if by_state
-            else f"the gradient norm changes by {norm:.3f} where the loss changes by {loss:.2f}: gradients pile up",
+            message=f"{known}, in minibatch training it is 0.001 to 0.1: gradients pile up, or every batch is the same",
             remedy="call optimizer.zero_grad() before each backward pass, and check that batches differ",
             measured=measured,
         )
@@ -108,3 +98,14 @@ class StaleGradient(Probe):
         if len(values) < self.min_points:
             return None
         return float(np.median(np.abs(np.diff(np.log(values), 2))))
+
+
+def _unaltered(norm: Series | None) -> Series | None:
+    """The gradient norms, if they are those of the gradients: of clipped or rounded ones many neighbours are equal, and
+    their smoothness is the logger's.
+    """
+    if norm is None:
+        return None
+    values = norm.finite().values
+    same = np.abs(np.diff(values)) <= _SAME * np.abs(values[1:])
+    return None if len(same) and np.mean(same) > _OFTEN else norm

@@ -9,6 +9,7 @@ import numpy as np
 
 from tracker_health.evidence import Evidence, Need
 from tracker_health.probe import Probe, Symptom, Threshold
+from tracker_health.probes._run import learning_rates
 from tracker_health.probes._stats import local_noise, median_error, start_level
 from tracker_health.result import Finding
 from tracker_health.text import number
@@ -88,7 +89,7 @@ class StillDescending(Probe):
 
 def _schedule_ended(evidence: Evidence) -> bool:
     """By the series with the highest peak: a frozen group may well have a rate of 0."""
-    rates = [one.finite().values for one in evidence.series if one.role == "learning_rate" and len(one.finite())]
+    rates = [one.values for one in learning_rates(evidence)]
     if not rates:
         return False
     values = max(rates, key=lambda one: float(one.max()))

@@ -13,6 +13,8 @@ from tracker_health.result import Finding
 from tracker_health.text import count
 from tracker_health.verdict import Verdict
 
+_FAR = 10
+
 
 @dataclass(frozen=True, kw_only=True)
 class TooFewSteps(Probe):
@@ -33,7 +35,8 @@ class TooFewSteps(Probe):
         steps.
 
     Known limits:
-        Where neither checkpoint nor trainer state tells the steps, the rule is skipped.
+        Where neither checkpoint nor trainer state tells the steps, the rule is skipped. So it is where a checkpoint of
+        an optimizer that does not count has a `step` that the log exceeds tenfold: it may be the epoch's number.
 
     What to do:
         Train longer: more epochs, a smaller batch, or fewer gradient accumulation steps.
@@ -66,6 +69,10 @@ class TooFewSteps(Probe):
     def judge(self, evidence: Evidence) -> Finding:
         steps = evidence.optimizer_steps or 0
         measured = {"optimizer_steps": steps}
+        logged = _contradicted(evidence, steps)
+        if steps < self.min_steps and logged:
+            message = f"the checkpoint counts {count(steps, 'step')} of some kind, but the log goes to step {logged}"
+            return Finding(verdict=Verdict.SKIP, message=message)
         if steps >= self.min_steps:
             return Finding(verdict=Verdict.PASS, message=f"{count(steps, 'optimizer step')}", measured=measured)
         signs = [
@@ -80,6 +87,21 @@ class TooFewSteps(Probe):
             remedy=f"train for {self.min_steps} optimizer steps or more: more epochs or smaller batches",
             measured=measured,
         )
+
+
+def _contradicted(evidence: Evidence, steps: int) -> int:
+    """How far the log goes, where it goes far beyond a number that is no optimizer's own count and nothing bears out
+    (``step`` in a checkpoint may be the epoch's); else 0.
+    """
+    state = evidence.optimizer
+    if state is None or evidence.info.global_step is not None or evidence.find("global_step") is not None:
+        return 0
+    counted = any(tensor.step is not None for tensor in state.tensors)
+    if counted or "global_step" in state.extras or state.global_step is None:
+        return 0
+    loss = evidence.find("train_loss")
+    last = int(loss.clean().steps.max()) if loss is not None and len(loss.clean()) else 0
+    return last if last > _FAR * max(steps, 1) and len(loss.clean() if loss else ()) > steps else 0
 
 
 def _stopped_early(evidence: Evidence) -> str:

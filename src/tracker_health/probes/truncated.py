@@ -28,12 +28,14 @@ class Truncated(Probe):
         A killed or crashed run leaves a model whose learning-rate schedule never came down, and often nobody notices.
 
     How it decides:
-        Warn when less than `min_fraction` of the plan was done. A checkpoint written in mid-training says nothing
-        about where the run ended and passes; so does a run that the tracker says is still running, or that was set up
-        to stop early.
+        Warn when less than `min_fraction` of the plan was done. Where only a log tells that, and it has every k-th
+        epoch or step (`if epoch % 50 == 0`), the run may have gone on up to the point that would have come next: that
+        counts as done, up to the plan's end. A checkpoint written in mid-training says nothing about where the run
+        ended and passes; so does a run that the tracker says is still running, or that was set up to stop early.
 
     Known limits:
         A run without a recorded plan is skipped. A killed run that its tracker still calls running passes.
+        In a log of every k-th epoch a run that died less than k epochs before its end is not told from a whole one.
 
     What to do:
         Resume from the last checkpoint, or find out in the console log what stopped it.
@@ -60,6 +62,8 @@ class Truncated(Probe):
         if progress is None:
             return Finding(verdict=Verdict.SKIP, message="the plan is not known")
         share = f"{number(progress.done)} of {number(progress.planned)} planned {progress.unit}"
+        if progress.unlogged:
+            share += f", logged every {number(progress.unlogged + 1)}"
         measured = {"done": progress.done, "planned": progress.planned, "fraction": progress.fraction}
         if progress.fraction >= self.min_fraction:
             return Finding(verdict=Verdict.PASS, message=f"{share} were done", measured=measured)
@@ -75,7 +79,7 @@ class Truncated(Probe):
             )
         return Finding(
             verdict=Verdict.WARN,
-            message=f"the run ended after {share} ({progress.fraction:.0%})",
+            message=f"the run ended after {share} ({'at most ' * bool(progress.unlogged)}{progress.fraction:.0%})",
             remedy="resume from the last checkpoint, or look in the console log for what stopped it",
             measured=measured,
         )

@@ -14,6 +14,9 @@ from tracker_health.result import Finding
 from tracker_health.text import number, printable
 from tracker_health.verdict import Verdict
 
+_CANCELLED = 1e-4
+_ROUNDING = 1e5
+
 
 @dataclass(frozen=True, kw_only=True)
 class UnscaledInputs(Probe):
@@ -33,8 +36,13 @@ class UnscaledInputs(Probe):
         remember. Warn when its root is above `max_rms` for some layer. Weight and bias belong together by name, or
         where there are no names as neighbours of which the second has one value for each row of the first.
 
+        A bias before a normalisation, and that of an attention's keys, change nothing: their gradient is 0 but for
+        rounding, and would make any input look large. So a layer does not count when the second moment of its bias is
+        below a ten-thousandth of the largest of any layer's, or its input would be above 100,000.
+
     Known limits:
-        Needs Adam's state, layers with a bias, and 50 steps. Convolutions add up over positions, which changes the
+        Needs Adam's state, layers with a bias, and 50 steps; a layer right before a normalisation is not judged.
+        Convolutions add up over positions, which changes the
         figure by a small factor.
 
     What to do:
@@ -79,18 +87,25 @@ class UnscaledInputs(Probe):
 
 
 def _input_sizes(state: OptimizerState) -> Iterator[tuple[float, str]]:
-    for weight, bias in _layers(state):
-        if weight.second_moment is not None and bias.second_moment is not None:
-            above, below = weight.second_moment.mean, bias.second_moment.mean
-            if below > 0 and np.isfinite([above, below]).all() and np.isfinite(above / below):
-                yield float(np.sqrt(above / below)), weight.label
+    """The root mean square of what goes into each layer. Biases whose gradient is the rounding of 0 tell nothing."""
+    squares = [
+        (weight.second_moment.mean, bias.second_moment.mean, weight.label)
+        for weight, bias in _layers(state)
+        if weight.second_moment is not None and bias.second_moment is not None
+    ]
+    known = [one for one in squares if np.isfinite(one[:2]).all() and one[1] > 0]
+    largest = max((below for _, below, _ in known), default=0.0)
+    for above, below, label in known:
+        size = float(np.sqrt(above)) / float(np.sqrt(below))
+        if below > _CANCELLED * largest and size < _ROUNDING:
+            yield size, label
 
 
 def _layers(state: OptimizerState) -> Iterator[tuple[TensorState, TensorState]]:
     """Weights and their biases."""
-    named = {one.name: one for one in state.tensors if one.name is not None}
+    named = {one.certain_name: one for one in state.tensors if one.certain_name is not None}
     if len(named) == len(state.tensors):
-        biases = [named.get(f"{str(one.name).removesuffix('.weight')}.bias") for one in state.tensors]
+        biases = [named.get(f"{str(one.certain_name).removesuffix('.weight')}.bias") for one in state.tensors]
     else:
         biases = [*state.tensors[1:], None]
     for weight, bias in zip(state.tensors, biases, strict=True):

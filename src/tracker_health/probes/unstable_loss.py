@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from tracker_health.evidence import Evidence, FloatArray, Need
 from tracker_health.probe import Probe, Symptom, Threshold
+from tracker_health.probes._comparable import comparable
 from tracker_health.probes._stats import block_medians, local_noise, longest_run, median_error, start_level
 from tracker_health.result import Finding
 from tracker_health.text import count, number
@@ -17,6 +18,8 @@ from tracker_health.verdict import Verdict
 
 _BLOCKS = 40
 _LEAST_BLOCK = 3
+_AROUND = 2  # blocks to either side
+_HALF, _MOST = 1.4826, 0.6080  # of normal noise, the deviation over what half and a tenth of the sizes exceed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +36,14 @@ class UnstableLoss(Probe):
     How it decides:
         Levels are medians of blocks of a fortieth of the points, at least three, so that minibatch noise and single
         spikes do not count. An excursion is a stretch of levels above the best so far by `rise_share` of the descent
-        *and* by `sigmas` standard errors. Warn at `repeated` excursions, or at one of twice that height or that lasts
+        *and* by `sigmas` standard errors, from the noise of the whole or of the blocks around, where that is wilder or
+        has longer tails. Warn at `repeated` excursions, or at one of twice that height or that lasts
         for `lasting_share` of the run.
+
+        Only what can be compared is. While a logged weight of a part of the loss rises (`kl_weight`, `beta`: the role
+        `objective_weight`) the loss measures something else with every step, and what comes after the rise is judged.
+        Neither does a gradual climb in the first quarter count, by more than half of the start, from which the loss has
+        come down ever since: contrastive losses do that while their queue of negatives fills.
 
     Known limits:
         Needs 30 points. Cosine restarts with a high rate make excursions of their own.
@@ -64,13 +73,18 @@ class UnstableLoss(Probe):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        return (Need(role="train_loss", min_points=self.min_points),)
+        return (
+            Need(role="train_loss", min_points=self.min_points),
+            Need(role="objective_weight", optional=True),
+        )
 
     def judge(self, evidence: Evidence) -> Finding:
-        loss = evidence.first("train_loss").finite()
+        loss = comparable(evidence.first("train_loss").finite(), evidence)
         values = loss.values
         if len(values) < self.min_points:
-            return Finding(verdict=Verdict.SKIP, message=f"only {len(values)} finite points of the loss")
+            return Finding(
+                verdict=Verdict.SKIP, message=f"only {len(values)} finite points of the loss can be compared"
+            )
         size = max(_LEAST_BLOCK, len(values) // _BLOCKS)
         levels = block_medians(values, size)
         noise = local_noise(values)
@@ -101,11 +115,18 @@ class UnstableLoss(Probe):
 
 
 def _errors(values: FloatArray, size: int, blocks: int, noise: float) -> FloatArray:
-    """The standard error of each level: by the noise of the whole, or by its own block's where that is wilder."""
-    rest = values[len(values) - (blocks - 1) * size :].reshape(blocks - 1, size)
-    own = 1.4826 * np.median(np.abs(rest - np.median(rest, axis=1, keepdims=True)), axis=1)
-    usual = median_error(noise, size)
-    return np.concatenate([[usual], np.maximum(usual, median_error(1.0, size) * np.minimum(own, 3.0 * noise))])
+    """The standard error of each level: by the noise of the whole, or by that around it where that is wilder.
+
+    Around it are the differences inside five blocks. Medians of few points feel long tails, so that what a tenth of the
+    differences exceed counts as well as what half of them do.
+    """
+    steps = np.abs(np.diff(values[len(values) - blocks * size :].reshape(blocks, size), axis=1))
+    padded = np.pad(steps, ((_AROUND, _AROUND), (0, 0)), constant_values=np.nan)
+    around = np.lib.stride_tricks.sliding_window_view(padded, 2 * _AROUND + 1, axis=0).reshape(blocks, -1)
+    half, most = np.nanquantile(around, [0.5, 0.9], axis=1)
+    own = np.maximum(_HALF * half, _MOST * most) / np.sqrt(2.0)
+    errors: FloatArray = median_error(1.0, size) * np.maximum(noise, own)
+    return errors
 
 
 def _stretches(mask: npt.NDArray[np.bool_]) -> tuple[int, int]:

@@ -7,10 +7,13 @@ from typing import Annotated
 
 from tracker_health.evidence import Evidence, Need
 from tracker_health.probe import Probe, Symptom, Threshold
+from tracker_health.probes._run import descent
 from tracker_health.probes._updates import needs_of_update_size, update_size
 from tracker_health.result import Finding
 from tracker_health.text import number
 from tracker_health.verdict import Verdict
+
+_BACK_UP = 0.1  # of the way down
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,15 +29,20 @@ class UpdateTooLarge(Probe):
     How it decides:
         Adam's step is about lr * sqrt((1 - b1) / (1 + b1)) for each value, 0.23 lr for b1 = 0.9, whatever the gradient.
         Warn when the highest learning rate makes that more than `max_ratio` of the root mean square of the weights, in
-        the median over the matrices by their number of values. The rate is the highest of the log or of the scheduler's
-        memory in the checkpoint, or else the last that was set.
+        the median over the matrices by their number of values, unless the loss speaks against it: it came down by
+        `healthy_descent` of its start or more, and ended at its best level. Half of that ratio is enough where the
+        weights have grown to more than `grown` times a layer's usual size (1 over the root of the smaller of fan-in and
+        fan-out), since large weights make the steps that made them look small. The rate is that of a matrix's own
+        group, the highest of the log or of the scheduler's memory in the checkpoint, or else the last that was set.
 
     Known limits:
-        Needs Adam's state and the weights beside it. Small weights of an adapter that has just begun make the ratio
-        large; its second factor is left out.
+        Needs Adam's state and the weights beside it. Matrices in front of a normalisation bear large steps, as their
+        scale does not matter: without a loss such a model may be warned of. Small weights of an adapter that has just
+        begun make the ratio large; its second factor is left out.
 
     What to do:
-        Lower the learning rate, lengthen the warm-up; healthy trainings have a ratio of a thousandth to a fiftieth.
+        Lower the learning rate, lengthen the warm-up. Sound trainings from scratch have a ratio of 0.0002 to 0.02 at
+        their highest rate, fine-tunes often less.
 
     References:
         Kingma and Ba (2015), section 2.1, on the bound of Adam's step.
@@ -48,6 +56,13 @@ class UpdateTooLarge(Probe):
     max_ratio: Annotated[
         float, Threshold("largest step over the size of the weights", "ratio", "calibration", gt=0)
     ] = 0.04
+    grown: Annotated[
+        float, Threshold("size of the weights from which half of that is enough", "ratio", "calibration", gt=1)
+    ] = 3.0
+    healthy_descent: Annotated[
+        float, Threshold("share of its start by which a loss falls where steps do no harm", "fraction", "calibration",
+                         gt=0)
+    ] = 0.75  # fmt: skip
     min_steps: Annotated[int, Threshold("optimizer steps needed", "steps", "design", ge=1)] = 50
 
     @property
@@ -59,13 +74,18 @@ class UpdateTooLarge(Probe):
         if size is None:
             why = "no learning rate is known, or no matrix of the state is among the weights"
             return Finding(verdict=Verdict.SKIP, message=why)
-        measured = {"update_ratio": size.ratio, "peak_rate": size.rate}
+        measured = {"update_ratio": size.ratio, "peak_rate": size.rate, "weight_scale": size.scale}
+        limit = self.max_ratio / 2.0 if size.scale > self.grown else self.max_ratio
         step = f"a step at the highest learning rate, {number(size.rate)}, is {number(size.ratio)} of the weights"
-        if size.ratio <= self.max_ratio:
+        if size.ratio <= limit:
             return Finding(verdict=Verdict.PASS, message=step, measured=measured)
+        loss = descent(evidence)
+        if loss is not None and loss.sure and loss.share >= self.healthy_descent and loss.lost <= _BACK_UP:
+            message = f"{step}, which did no harm: the loss came down by {loss.share:.0%}"
+            return Finding(verdict=Verdict.PASS, message=message, measured=measured | {"descent": loss.share})
         return Finding(
             verdict=Verdict.WARN,
-            message=f"{step}, where healthy trainings have 0.001 to 0.02",
-            remedy=f"lower the learning rate below {number(size.rate * self.max_ratio / size.ratio)}",
+            message=f"{step}, where sound trainings from scratch have 0.0002 to 0.02",
+            remedy=f"lower the learning rate below {number(size.rate * limit / size.ratio)}",
             measured=measured,
         )

@@ -7,10 +7,13 @@ from typing import Annotated
 
 from tracker_health.evidence import Evidence, Need
 from tracker_health.probe import Probe, Symptom, Threshold
+from tracker_health.probes._run import descent, is_fine_tuning
 from tracker_health.probes._updates import needs_of_update_size, update_size
 from tracker_health.result import Finding
 from tracker_health.text import number
 from tracker_health.verdict import Verdict
+
+_FINE_TUNING = 0.25
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,16 +28,20 @@ class UpdateTooSmall(Probe):
 
     How it decides:
         Adam's step is about lr * sqrt((1 - b1) / (1 + b1)) for each value, 0.23 lr for b1 = 0.9, whatever the gradient.
-        Fail when the highest learning rate makes that less than `min_ratio` of the root mean square of the weights, in
-        the median over the matrices by their number of values. The rate is the highest of the log or of the scheduler's
-        memory in the checkpoint; one that is only the last that was set is not judged.
+        It counts as too small when the highest learning rate makes that less than `min_ratio` of the root mean square
+        of the weights, in the median over the matrices by their number of values. The rate is that of a matrix's own
+        group, the highest of the log or of the scheduler's memory in the checkpoint; one that is only the last that was
+        set is not judged. Fail when the training loss bears it out, which did not come down by `least_descent` of its
+        start (a quarter of that for a fine-tune); pass when it did; warn where there is no loss, and for a fine-tune
+        (an adapter, or a param that names a base model), whose rate may be small on purpose.
 
     Known limits:
         Needs Adam's state and the weights beside it. A rate that is right for a short polish at the end of a training
-        is small on purpose.
+        is small on purpose; where nothing names the base model, that looks the same.
 
     What to do:
-        Raise the learning rate tenfold; healthy trainings have a ratio of a thousandth to a fiftieth.
+        Raise the learning rate tenfold. Sound trainings from scratch have a ratio of 0.0002 to 0.02 at their highest
+        rate; fine-tuning a language model at 2e-5 has 0.0002, preference tuning at 5e-7 has 0.000005.
 
     References:
         Kingma and Ba (2015), section 2.1, on the bound of Adam's step.
@@ -46,6 +53,9 @@ class UpdateTooSmall(Probe):
     headline = ("update_ratio",)
 
     min_ratio: Annotated[float, Threshold("least step over the size of the weights", "ratio", "design", gt=0)] = 1e-5
+    least_descent: Annotated[
+        float, Threshold("share of its start by which a loss falls that learns", "fraction", "calibration", gt=0)
+    ] = 0.05
     min_steps: Annotated[int, Threshold("optimizer steps needed", "steps", "design", ge=1)] = 10
 
     @property
@@ -61,9 +71,15 @@ class UpdateTooSmall(Probe):
         step = f"a step at the highest learning rate, {number(size.rate)}, is {number(size.ratio)} of the weights"
         if size.ratio >= self.min_ratio:
             return Finding(verdict=Verdict.PASS, message=step, measured=measured)
+        loss, fine_tuning = descent(evidence), is_fine_tuning(evidence)
+        needed = self.least_descent * (_FINE_TUNING if fine_tuning else 1.0)
+        if loss is not None and loss.sure and loss.share >= needed:
+            message = f"{step}, which was enough: the loss came down by {loss.share:.0%}"
+            return Finding(verdict=Verdict.PASS, message=message, measured=measured | {"descent": loss.share})
+        seen = "no loss tells whether that was enough" if loss is None else "the loss did not come down either"
         return Finding(
-            verdict=Verdict.FAIL,
-            message=f"{step}, where healthy trainings have 0.001 to 0.02",
+            verdict=Verdict.WARN if loss is None or fine_tuning else Verdict.FAIL,
+            message=f"{step}, where sound trainings from scratch have 0.0002 to 0.02; {seen}",
             remedy=f"raise the learning rate above {number(size.rate * self.min_ratio / size.ratio)}",
             measured=measured,
         )

@@ -7,14 +7,24 @@ from typing import Annotated
 
 import numpy as np
 
-from tracker_health.evidence import Evidence, Need
+from tracker_health.evidence import Evidence, FloatArray, Need
 from tracker_health.probe import Probe, Symptom, Threshold
-from tracker_health.probes._stats import local_noise, start_level
+from tracker_health.probes._stats import (
+    block_medians,
+    depth_of_minimum,
+    evaluation_noise,
+    local_noise,
+    mann_kendall,
+    start_level,
+)
 from tracker_health.result import Finding
 from tracker_health.text import number
 from tracker_health.verdict import Verdict
 
 _ANOTHER_UNIT = 10.0
+_BLOCKS = 60
+_FALLING = -1.0
+_USUAL = 0.75  # of the furthest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +41,9 @@ class ValidationFlat(Probe):
 
     How it decides:
         The untrained model's level is the first training loss. Warn when the best validation loss is less than
-        `min_gain` below it while the training loss fell by at least `train_descent` of it.
+        `min_gain` below it while the training loss fell by at least `train_descent` of it. Where the validation loss
+        does not fall (Mann-Kendall), its best is its lowest value and three quarters of what the lowest of that many
+        noisy values may lie below their level.
 
     Known limits:
         Needs a training history that begins with the training, and both losses in the same unit. Where the
@@ -73,7 +85,7 @@ class ValidationFlat(Probe):
             return Finding(verdict=Verdict.SKIP, message="the two losses are not in the same unit")
         if loss.steps[0] > max(1.0, 0.2 * loss.steps[-1]):
             return Finding(verdict=Verdict.SKIP, message="the history does not begin with the training")
-        gain, fall = (start - best) / start, (start - end) / start
+        gain, fall = (start - _best_level(held_out)) / start, (start - end) / start
         measured = {"start": start, "train_end": end, "val_best": best, "gain_share": gain, "train_share": fall}
         if gain >= self.min_gain or fall < self.train_descent:
             return Finding(
@@ -89,3 +101,11 @@ class ValidationFlat(Probe):
             "prepared like training data",
             measured=measured,
         )
+
+
+def _best_level(held_out: FloatArray) -> float:
+    """Of values that only scatter, the lowest is below their level, and the more of them the further."""
+    low = float(held_out.min())
+    if mann_kendall(block_medians(held_out, max(1, len(held_out) // _BLOCKS))) < _FALLING:
+        return low
+    return low + _USUAL * depth_of_minimum(len(held_out)) * evaluation_noise(held_out)

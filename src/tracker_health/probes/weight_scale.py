@@ -11,6 +11,7 @@ import numpy as np
 
 from tracker_health.evidence import Evidence, Need, Part, TensorHeader
 from tracker_health.probe import Probe, Symptom, Threshold
+from tracker_health.probes._run import descent
 from tracker_health.result import Finding
 from tracker_health.text import number
 from tracker_health.verdict import Verdict
@@ -18,6 +19,7 @@ from tracker_health.verdict import Verdict
 _EMBEDDING = re.compile(
     r"(^|[._])(emb|embed|embedding|embeddings|tok|token|tokens|wte|wpe|pos|position|positions|relative_attention_bias)([._]|$)"
 )
+_BACK_UP = 0.1  # of the way down
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,18 +31,19 @@ class WeightScale(Probe):
 
     Why it matters:
         Weights that began too large give saturated units and a huge first loss, whose undoing takes the whole training;
-        weights that shrink to nothing (a weight decay that is too strong, an initialisation near 0) leave a model that
-        answers the same to everything.
+        weights that are nearly nothing (pulled there by a weight decay that is too strong, or initialised there) leave
+        a model that answers the same to everything.
 
     How it decides:
         A layer keeps the size of its inputs when its values have a root mean square of about 1 / sqrt(fan-in), so the
         product of the two is near 1 in every trained model; PyTorch's default begins at 0.58. Of the matrices that are
         no embeddings (at least `min_matrices`) the median product is taken. Warn above `max_scale`, with the smaller of
-        fan-in and fan-out, and below `min_scale`, with the fan-in.
+        fan-in and fan-out, and below `min_scale`, with the fan-in, unless the loss shows that small weights are enough:
+        it came down by `healthy_descent` of its start or more, and ended at its best level.
 
     Known limits:
-        Needs matrices in a file of weights, and no adapter. Models that scale their layers otherwise
-        (weight-normalised ones, some of muP's) may lie outside.
+        Needs matrices in a file of weights, and no adapter. Models that scale their layers otherwise (sine networks,
+        some of muP's) lie below; without a loss they are warned of.
 
     What to do:
         Look at the initialisation, and at the weight decay times the learning rate.
@@ -56,11 +59,15 @@ class WeightScale(Probe):
 
     max_scale: Annotated[float, Threshold("largest median scale", "ratio", "calibration", gt=1)] = 5.0
     min_scale: Annotated[float, Threshold("smallest median scale", "ratio", "calibration", gt=0, le=1)] = 0.15
+    healthy_descent: Annotated[
+        float, Threshold("share of its start by which a loss falls where small weights are meant so", "fraction",
+                         "calibration", gt=0)
+    ] = 0.25  # fmt: skip
     min_matrices: Annotated[int, Threshold("matrices needed", "matrices", "design", ge=1)] = 2
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        return (Need(role=Part.WEIGHTS),)
+        return (Need(role=Part.WEIGHTS), Need(role="train_loss", optional=True))
 
     def judge(self, evidence: Evidence) -> Finding:
         weights = evidence.weights
@@ -75,12 +82,19 @@ class WeightScale(Probe):
             return Finding(
                 verdict=Verdict.PASS, message=f"the weights have a scale of {number(low)}", measured=measured
             )
-        shrunk = low < self.min_scale
+        small = low < self.min_scale
+        loss = descent(evidence) if small else None
+        if loss is not None and loss.sure and loss.share >= self.healthy_descent and loss.lost <= _BACK_UP:
+            message = f"the weights have a scale of only {number(low)}, yet the loss came down by {loss.share:.0%}"
+            return Finding(verdict=Verdict.PASS, message=message, measured=measured | {"descent": loss.share})
         return Finding(
             verdict=Verdict.WARN,
-            message=f"the weights have a scale of {number(low if shrunk else high)}, trained models have 0.4 to 4",
-            remedy="look at the weight decay and at the initialisation: the weights have shrunk to almost nothing"
-            if shrunk
+            message=f"the weights have a scale of {number(low if small else high)}, trained models mostly have 0.4 to "
+            "4: they are almost nothing, by their initialisation or by their decay"
+            if small
+            else f"the weights have a scale of {number(high)}, trained models mostly have 0.4 to 4",
+            remedy="lower the weight decay times the learning rate; look at the initialisation"
+            if small
             else "initialise the weights as the framework does, and lower the learning rate",
             measured=measured,
         )

@@ -22,6 +22,9 @@ from tracker_health.evidence import FloatArray, IntArray
 from tracker_health.readers.json_lines import MAX_NAME_CHARACTERS, as_number, as_step
 from tracker_health.readers.regular_file import open_regular
 
+TRASH_FOLDER = ".trash"
+"""Where a file store keeps what was deleted."""
+
 META_FILE = "meta.yaml"
 MAX_NAMES = 20_000
 MAX_DEPTH = 16

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from tracker_health.errors import ReadError
-from tracker_health.evidence import MomentStats, OptimizerState, TensorState, label_of
-from tracker_health.readers.torch_zip import TensorRef, TorchArchive, UnreadTensor
+from tracker_health.evidence import Attribution, OptimizerState, TensorState, label_of
+from tracker_health.readers.moments import first_moment, read_moments, tensors_to_read
+from tracker_health.readers.random_access import RandomAccess
+from tracker_health.readers.tensor_values import TensorStatistics, Values
+from tracker_health.readers.torch_archive import open_torch_archive
+from tracker_health.readers.torch_pickle import TensorRef
 from tracker_health.text import printable
 
 MAX_PARAMETERS = 40_000
+_DEEPEST = 4
+_MOST_LOOKED_AT = 20_000
 
-_STEP_KEYS = ("global_step", "step", "steps", "iteration", "iter", "global_steps")
+STEP_KEYS = ("global_step", "step", "steps", "iteration", "iter", "global_steps")
 _DANGEROUS_MODULES = frozenset(
     {"os", "posix", "nt", "subprocess", "_posixsubprocess", "sys", "builtins", "__builtin__", "io", "_io", "codecs",
      "shutil", "runpy", "importlib", "code", "pip", "commands", "pty", "ctypes", "socket", "asyncio", "multiprocessing",
@@ -39,64 +46,179 @@ def _is_dangerous(stub: str) -> bool:
     return module in _DANGEROUS_MODULES or module.split(".")[0] in {"os", "subprocess", "importlib", "ctypes"}
 
 
-def has_optimizer_state(path: Path) -> bool:
+def has_optimizer_state(path: Path | RandomAccess) -> bool:
     """Whether a torch archive holds an optimizer's state. Reads no tensor.
 
     Raises:
         ReadError: the file is no torch archive, or cannot be trusted.
         OSError: the file cannot be read.
     """
-    with TorchArchive(path) as archive:
-        return next(_state_dicts(archive.root), None) is not None
+    with open_torch_archive(path) as archive:
+        return bool(_state_dicts(archive.root))
 
 
-def read_optimizer_state(path: Path, source: str) -> OptimizerState:
+def read_optimizer_state(path: Path | RandomAccess, source: str) -> OptimizerState:
     """The optimizer state of a file, every moment reduced to its statistics.
 
-    ``source`` is the name under which the state is reported.
+    ``source`` is the name under which the state is reported. Several optimizers (a generator's, a discriminator's) are
+    kept apart by the name that each tensor bears.
 
     Raises:
-        ReadError: the file is not what it should be, or holds no optimizer state, or several.
+        ReadError: the file is not what it should be, or holds no optimizer state.
         OSError: the file cannot be read.
     """
-    with TorchArchive(path) as archive:
-        found = list(_state_dicts(archive.root))
+    with open_torch_archive(path) as archive:
+        found = _state_dicts(archive.root)
         if not found:
             raise ReadError("it holds no optimizer state (no dictionary with 'state' and 'param_groups')")
-        if len(found) > 1:
-            raise ReadError(f"it holds {len(found)} optimizers; files with one are read")
-        state, groups = found[0]["state"], found[0]["param_groups"]
-        if len(state) > MAX_PARAMETERS:
-            raise ReadError(f"it holds {len(state)} parameters' state, more than the {MAX_PARAMETERS} that are read")
-        names, places = _names(groups), _places(groups)
-        tensors = tuple(
-            replace(_tensor_state(archive, _identity(key), entry, names.get(key)), group=places.get(key))
-            for key, entry in state.items()
-            if isinstance(entry, Mapping)
-        )
-        extras = _plain_values(archive.root, archive) if archive.root is not found[0] else {}
-        return OptimizerState(
-            source=source,
-            tensors=tensors,
-            groups=tuple(_plain_values(group, archive) for group in groups if isinstance(group, Mapping)),
-            global_step=_global_step(extras),
-            extras=extras,
-            stubs=archive.stubs,
-            stateless=tuple(label_of(_identity(key), names.get(key)) for key in places if not state.get(key)),
+        archive.expect(_to_read(archive.root, found.values()))
+        statistics = TensorStatistics()
+        alone = len(found) == 1
+        states = [optimizer_state(one, "" if alone else name, statistics) for name, one in found.items()]
+        extras = {} if alone and archive.root is next(iter(found.values())) else plain_values(archive.root, statistics)
+        return replace(
+            joined(states), source=source, global_step=global_step_of(extras), extras=extras, stubs=archive.stubs
         )
 
 
-def _state_dicts(root: Any) -> Iterator[Mapping[str, Any]]:
-    """The optimizer state dicts at the root, one level below, or in a list one level below."""
-    if _is_state_dict(root):
-        yield root
-        return
-    if not isinstance(root, Mapping):
-        return
-    for value in list(root.values())[:1000]:
-        for candidate in value[:100] if isinstance(value, list) else [value]:
-            if _is_state_dict(candidate):
-                yield candidate
+def optimizer_state(state_dict: Mapping[str, Any], name: str, statistics: TensorStatistics) -> OptimizerState:
+    """One optimizer's state dict, with its tensors in place, reduced to its statistics.
+
+    ``name`` says which one of several it is.
+
+    Raises:
+        ReadError: it has too many parameters, or a moment that cannot be read.
+    """
+    state, groups = state_dict["state"], state_dict["param_groups"]
+    if len(state) > MAX_PARAMETERS:
+        raise ReadError(f"it holds {len(state)} parameters' state, more than the {MAX_PARAMETERS} that are read")
+    names, places = _names(groups), _places(groups)
+    plain = tuple(plain_values(group, statistics) for group in groups if isinstance(group, Mapping))
+    tensors = []
+    for key, entry in state.items():
+        if isinstance(entry, Mapping):
+            one = tensor_state(entry, _identity(key), names.get(key), statistics)
+            tensors.append(replace(one, group=places.get(key), step=_step_of(one, plain, places), optimizer=name))
+    stateless = tuple(label_of(_identity(key), names.get(key), name) for key in places if not state.get(key))
+    return OptimizerState(
+        source="",
+        tensors=tuple(tensors),
+        groups=plain,
+        stateless=stateless,
+        attribution=_attribution(tensors),
+        listed=_listed(groups),
+    )
+
+
+def tensor_state(
+    entry: Mapping[str, Any], key: int | str, name: str | None, statistics: TensorStatistics
+) -> TensorState:
+    """What an optimizer keeps for one parameter, reduced to its statistics.
+
+    Raises:
+        ReadError: a moment cannot be read.
+    """
+    try:
+        moments = read_moments(entry, statistics)
+        return TensorState(
+            id=key,
+            name=key if name is None and isinstance(key, str) else name,
+            shape=moments.shape,
+            step=_step(entry.get("step"), statistics),
+            first_moment=moments.first,
+            second_moment=moments.second,
+            moment_ratio=moments.ratio,
+            kind=moments.kind,
+        )
+    except ReadError as error:
+        raise ReadError(f"the state of parameter {printable(name or key, 80)}: {error.message}", error.hint) from error
+
+
+def _to_read(root: Any, states: Iterable[Mapping[str, Any]]) -> Iterator[TensorRef]:
+    """The tensors that reading these state dicts of a saved structure will read."""
+    mappings = [root]
+    for state_dict in states:
+        mappings += state_dict["param_groups"][:1000]
+        for entry in islice(state_dict["state"].values(), MAX_PARAMETERS):
+            if isinstance(entry, Mapping):
+                yield from tensors_to_read(entry)
+    for mapping in mappings:
+        if isinstance(mapping, Mapping):
+            scalars = islice(mapping.values(), 1000)
+            yield from (one for one in scalars if isinstance(one, TensorRef) and one.numel == 1)
+
+
+def _attribution(tensors: list[TensorState]) -> Attribution:
+    """Whether the file names all of its parameters. A number for a name is an id that was made a text."""
+    named = [one for one in tensors if one.name is not None and not one.name.isdigit()]
+    return Attribution.NAMED if named and len(named) == len(tensors) else Attribution.UNATTRIBUTED
+
+
+def _listed(groups: list[Any]) -> tuple[tuple[int | str, ...], ...]:
+    """The ids of each group's parameters, in order."""
+    ids = (group.get("params") if isinstance(group, Mapping) else None for group in groups)
+    return tuple(
+        tuple(_identity(key) for key in one[:MAX_PARAMETERS] if isinstance(key, (int, str)))
+        if isinstance(one, list)
+        else ()
+        for one in ids
+    )
+
+
+def first_moments(root: Any) -> dict[int | str, Values]:
+    """The first moment of each parameter, in place, of the one optimizer in a saved structure.
+
+    Raises:
+        ReadError: one is of a kind that is not read.
+    """
+    found = list(_state_dicts(root).values())
+    if len(found) != 1:
+        return {}
+    entries = {_identity(key): one for key, one in found[0]["state"].items() if isinstance(one, Mapping)}
+    moments = {key: first_moment(entry) for key, entry in entries.items()}
+    return {key: moment for key, moment in moments.items() if moment is not None}
+
+
+def joined(states: Sequence[OptimizerState]) -> OptimizerState:
+    """Several optimizers' states as one, the groups of each behind those of the one before. Without a source."""
+    tensors, before = [], 0
+    for state in states:
+        tensors += [
+            one if one.group is None or not before else replace(one, group=one.group + before) for one in state.tensors
+        ]
+        before += len(state.groups)
+    return OptimizerState(
+        source="",
+        tensors=tuple(tensors),
+        groups=tuple(group for state in states for group in state.groups),
+        stateless=tuple(label for state in states for label in state.stateless),
+        attribution=_attribution(tensors),
+        listed=tuple(ids for state in states for ids in state.listed),
+    )
+
+
+def _state_dicts(root: Any) -> dict[str, Mapping[str, Any]]:
+    """The optimizer state dicts in a saved structure by the keys that lead to them, not more than a few levels deep."""
+    found: dict[str, Mapping[str, Any]] = {}
+    level, looked_at = [("", root)], 0
+    for _ in range(_DEEPEST):
+        inner: list[tuple[str, Any]] = []
+        for name, value in level:
+            looked_at += 1
+            if _is_state_dict(value):
+                found[name or "optimizer"] = value
+            elif isinstance(value, (Mapping, list, tuple)) and looked_at < _MOST_LOOKED_AT:
+                items = value.items() if isinstance(value, Mapping) else enumerate(value)
+                inner += [(_inner_name(name, key), one) for key, one in islice(items, 1000)]
+        if found:
+            return found
+        level = [(name, value) for name, value in inner if isinstance(value, (Mapping, list, tuple))]
+    return found
+
+
+def _inner_name(name: str, key: Any) -> str:
+    shown = printable(key, 60)
+    return f"{name}.{shown}" if name else shown
 
 
 def _is_state_dict(value: Any) -> bool:
@@ -134,48 +256,21 @@ def _identity(key: Any) -> int | str:
     return key if isinstance(key, int) and abs(key) < 2**63 else printable(key, 200)
 
 
-def _tensor_state(archive: TorchArchive, key: int | str, entry: Mapping[str, Any], name: str | None) -> TensorState:
-    try:
-        first, second, ratio = _moments(archive, entry.get("exp_avg"), entry.get("exp_avg_sq"))
-        return TensorState(
-            id=key,
-            name=key if name is None and isinstance(key, str) else name,
-            shape=_shape(entry),
-            step=_step(archive, entry.get("step")),
-            first_moment=first,
-            second_moment=second,
-            moment_ratio=ratio,
-        )
-    except ReadError as error:
-        raise ReadError(f"the state of parameter {printable(name or key, 80)}: {error.message}", error.hint) from error
-
-
-def _moments(
-    archive: TorchArchive, first: Any, second: Any
-) -> tuple[MomentStats | None, MomentStats | None, float | None]:
-    if isinstance(first, TensorRef) and isinstance(second, TensorRef):
-        return archive.moment_stats(first, second)
-    return _stats(archive, first), _stats(archive, second), None
-
-
-def _stats(archive: TorchArchive, value: Any) -> MomentStats | None:
-    if isinstance(value, UnreadTensor):
-        # Not to be taken for an optimizer that keeps no such moment.
-        raise ReadError(f"its moments are kept as {value.name}, which is not read")
-    return archive.stats(value) if isinstance(value, TensorRef) else None
-
-
-def _shape(entry: Mapping[str, Any]) -> tuple[int, ...]:
-    shapes = [value.shape for value in entry.values() if isinstance(value, TensorRef)]
-    return max(shapes, key=len, default=())
-
-
-def _step(archive: TorchArchive, value: Any) -> float | None:
-    if isinstance(value, TensorRef):
-        return archive.scalar(value)
+def _step(value: Any, statistics: TensorStatistics) -> float | None:
+    if isinstance(value, Values):
+        return statistics.scalar(value)
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return _as_float(value)
     return None
+
+
+def _step_of(tensor: TensorState, groups: tuple[Mapping[str, Any], ...], places: Mapping[Any, int]) -> float | None:
+    """A parameter's steps. Some optimizers count them for its group: ``step`` in fused ones, ``k`` schedule-free."""
+    place = places.get(tensor.id)
+    if tensor.step is not None or place is None or place >= len(groups):
+        return tensor.step
+    counted = [groups[place].get(key) for key in ("step", "k")]
+    return next((float(one) for one in counted if isinstance(one, (int, float)) and not isinstance(one, bool)), None)
 
 
 def _as_float(value: float) -> float:
@@ -185,7 +280,7 @@ def _as_float(value: float) -> float:
         return float("inf") if value > 0 else float("-inf")
 
 
-def _plain_values(mapping: Any, archive: TorchArchive) -> dict[str, Any]:
+def plain_values(mapping: Any, statistics: TensorStatistics) -> dict[str, Any]:
     """The numbers, texts and short lists of them in a mapping; one-element tensors as numbers; all else left out.
 
     An integer beyond 64 bits is given as an infinity: no count and no setting is that large, and it is no float.
@@ -196,8 +291,8 @@ def _plain_values(mapping: Any, archive: TorchArchive) -> dict[str, Any]:
     for key, value in list(mapping.items())[:1000]:
         if not isinstance(key, str) or len(key) > 1000:
             continue
-        if isinstance(value, TensorRef) and value.numel == 1:
-            plain[key] = archive.scalar(value)
+        if isinstance(value, Values) and value.numel == 1:
+            plain[key] = statistics.scalar(value)
         elif _is_plain(value):
             plain[key] = _bounded(value)
         elif isinstance(value, (tuple, list)) and len(value) <= 8 and all(_is_plain(one) for one in value):
@@ -217,9 +312,12 @@ def _is_plain(value: Any) -> bool:
     return value is None or isinstance(value, (bool, int, float))
 
 
-def _global_step(extras: Mapping[str, Any]) -> int | None:
-    for key in _STEP_KEYS:
+def global_step_of(extras: Mapping[str, Any]) -> int | None:
+    """The training step that plain values tell, under any of its usual names."""
+    for key in STEP_KEYS:
         value = extras.get(key)
+        if not key.startswith("global") and value == extras.get("epoch"):
+            continue  # trainers that save once an epoch call its number a step, too
         if (
             isinstance(value, (int, float))
             and not isinstance(value, bool)

@@ -10,7 +10,7 @@ are dictionary keys, and keys are hashed only if that is cheap.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from tracker_health.errors import ReadError
@@ -53,10 +53,25 @@ class Global:
         return f"{self.module}.{self.name}"
 
 
+class Record:
+    """An object of a class that its caller knows: what the class was given, and the state that was set. Inert."""
+
+    __slots__ = ("arguments", "path", "state")
+
+    def __init__(self, path: str, arguments: tuple[Any, ...]) -> None:
+        self.path = path
+        self.arguments = arguments
+        self.state: Any = None
+
+    def get(self, name: str) -> Any:
+        """What its state has under a name; None where it has nothing."""
+        return self.state.get(name) if isinstance(self.state, dict) else None
+
+
 Builder = Callable[[tuple[Any, ...]], Any]
 
 _ORDERED_DICTS = frozenset({"collections.OrderedDict", "collections.defaultdict"})
-_PLAIN_KEYS = frozenset({str, float, bool, bytes, type(None), Opaque, Global})
+_PLAIN_KEYS = frozenset({str, float, bool, bytes, type(None), Opaque, Global, Record})
 
 
 class _Stop(Exception):
@@ -67,7 +82,8 @@ class SafePickle:
     """Interprets one pickle.
 
     ``builders`` make values for the named callables (``torch._utils._rebuild_tensor_v2``); every other callable becomes
-    an ``Opaque`` and is listed in ``stubs``. ``persistent`` makes a value of a persistent id.
+    an ``Opaque`` and is listed in ``stubs``. ``persistent`` makes a value of a persistent id. ``records`` are classes
+    whose objects are kept as a ``Record`` of their plain state. ``at`` is where the pickle begins in the data.
     """
 
     def __init__(
@@ -75,13 +91,17 @@ class SafePickle:
         data: bytes,
         builders: Mapping[str, Builder] | None = None,
         persistent: Callable[[Any], Any] | None = None,
+        *,
+        records: Collection[str] = (),
+        at: int = 0,
     ) -> None:
         if len(data) > MAX_BYTES:
             raise ReadError(f"its pickle is {len(data)} bytes long, more than the {MAX_BYTES} that are read")
         self._data = data
-        self._at = 0
+        self._at = at
         self._builders = builders or {}
         self._persistent = persistent
+        self._records = records
         self._stack: list[Any] = []
         self._marks: list[list[Any]] = []
         self._memo: dict[int, Any] = {}
@@ -93,6 +113,11 @@ class SafePickle:
     def stubs(self) -> tuple[str, ...]:
         """The names of callables that were not called and classes that were not built, in order of appearance."""
         return tuple(self._stubs.values())
+
+    @property
+    def end(self) -> int:
+        """Where the pickle ends in the data, once it is loaded."""
+        return self._at
 
     def load(self) -> Any:
         """The pickled value.
@@ -321,6 +346,8 @@ class SafePickle:
         builder = self._builders.get(target.path)
         if builder is not None and isinstance(arguments, tuple):
             return builder(arguments)
+        if target.path in self._records and isinstance(arguments, tuple):
+            return Record(target.path, arguments)
         path = target.path
         if path not in self._stubs:
             self._stubs[path] = printable(path, 120)
@@ -331,9 +358,10 @@ class SafePickle:
 
     def _build(self) -> None:
         # State for an object: dictionaries keep their items without it (torch's `_metadata`), stand-ins keep nothing.
-        self._stack.pop()
-        if not self._stack:
-            raise IndexError
+        state = self._stack.pop()
+        target = self._stack[-1]
+        if isinstance(target, Record):
+            target.state = state
 
 
 def _key(key: Any) -> Any:

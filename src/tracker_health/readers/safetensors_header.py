@@ -1,9 +1,10 @@
-"""A safetensors file: names, shapes and dtypes from its header, and how large the values of each tensor are."""
+"""A safetensors file: names, shapes and dtypes from its header, and the values of its tensors where they lie."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from io import BufferedReader
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,12 @@ from typing import Any
 import numpy as np
 
 from tracker_health.errors import ReadError
-from tracker_health.evidence import TensorHeader, Weights
+from tracker_health.evidence import FloatArray, TensorHeader, Weights
 from tracker_health.readers.json_lines import parse_json
-from tracker_health.readers.regular_file import open_regular
-from tracker_health.readers.stored_values import BFLOAT16, convert, item_size
+from tracker_health.readers.random_access import LocalFile, RandomAccess, read_bytes
+from tracker_health.readers.stored_values import convert, item_size
+from tracker_health.readers.tensor_values import BLOCK_VALUES, Room, sum_of_squares
+from tracker_health.readers.weights import DTYPES, Budget, Sampled, StoredTensor, described
 from tracker_health.text import printable
 
 MAX_HEADER_BYTES = 16 * 2**20
@@ -25,55 +28,92 @@ _BITS = {
     "U32": 32, "U16": 16, "U8": 8, "BOOL": 8, "C64": 64,
 }  # fmt: skip
 
-_FLOATS = {"F64": "f8", "F32": "f4", "F16": "f2", "BF16": BFLOAT16}
-_BLOCK_VALUES = 1 << 16
-_MOST_BLOCKS = 16
+_SAMPLE_BLOCKS = 16
 
 
-def read_safetensors_header(path: Path, source: str) -> Weights:
-    """The tensors of a safetensors file, in header order, and how large their values are.
+@contextmanager
+def open_safetensors(source: Path | RandomAccess) -> Iterator[list[StoredTensor]]:
+    """The tensors of a safetensors file, in header order, while it is open.
 
     Raises:
         ReadError: the file is cut short, is none, or its header contradicts itself.
         OSError: the file cannot be read.
     """
-    with BufferedReader(open_regular(path)) as file:
-        prefix = file.read(8)
-        size = file.seek(0, 2)
-        if len(prefix) < 8:
-            raise ReadError("it is too short for a safetensors file")
-        length = int.from_bytes(prefix, "little")
-        if length > min(MAX_HEADER_BYTES, size - 8):
-            raise ReadError(f"it announces a header of {length} bytes; it is truncated, or no safetensors file")
-        file.seek(8)
-        header = _parse(file.read(length))
-        header.pop("__metadata__", None)
-        found = [_checked(name, entry, size - 8 - length) for name, entry in header.items()]
-        _check_overlaps([extent for _, extent in found])
-        tensors = tuple(replace(tensor, rms=_rms(file, tensor, 8 + length + start)) for tensor, (start, _) in found)
-    return Weights(source=source, tensors=tensors)
+    file = LocalFile(source) if isinstance(source, Path) else source
+    try:
+        yield _tensors(file)
+    finally:
+        file.close()
 
 
-def _rms(file: BufferedReader[Any], tensor: TensorHeader, start: int) -> float | None:
-    """The root mean square of a tensor: of at most a million of its values, in blocks spread over it.
+def read_safetensors_header(path: Path, source: str) -> Weights:
+    """The tensors of a safetensors file, in header order, with their statistics.
 
-    Weights are as large as the disk; a million values tell their size to a tenth of a percent.
+    Raises:
+        ReadError: the file is cut short, is none, or its header contradicts itself.
+        OSError: the file cannot be read.
     """
-    dtype = _FLOATS.get(tensor.dtype)
-    if dtype is None or not tensor.numel:
-        return None
-    width, count = item_size(dtype), min(_BLOCK_VALUES, tensor.numel)
-    blocks = min(_MOST_BLOCKS, -(-tensor.numel // count))
-    values, squares = np.empty(count), 0.0
-    for place in np.linspace(0, tensor.numel - count, blocks).astype(np.int64):
-        file.seek(start + int(place) * width)
-        raw = file.read(count * width)
-        if len(raw) != count * width:
-            raise ReadError("it has become shorter while it was read")
-        convert(memoryview(raw), dtype, "<", values)
+    with open_safetensors(path) as tensors:
+        return Weights(source=source, tensors=described(tensors, Budget()))
+
+
+def _tensors(file: RandomAccess) -> list[StoredTensor]:
+    if file.size < 8:
+        raise ReadError("it is too short for a safetensors file")
+    length = int.from_bytes(read_bytes(file, 0, 8), "little")
+    if length > min(MAX_HEADER_BYTES, file.size - 8):
+        raise ReadError(f"it announces a header of {length} bytes; it is truncated, or no safetensors file")
+    header = _parse(read_bytes(file, 8, length))
+    header.pop("__metadata__", None)
+    found = [_checked(name, entry, file.size - 8 - length) for name, entry in header.items()]
+    _check_overlaps([extent for _, extent in found])
+    return [_stored(file, tensor, 8 + length + start) for tensor, (start, _) in found]
+
+
+def _stored(file: RandomAccess, tensor: TensorHeader, start: int) -> StoredTensor:
+    dtype = DTYPES.get(tensor.dtype)
+    values = None if dtype is None else SafetensorsValues(file, tensor.shape, dtype, start)
+    return StoredTensor(tensor.name, tensor.shape, tensor.dtype, values)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class SafetensorsValues(Sampled):
+    """The values of a tensor: row after row from the byte ``start`` of its file on."""
+
+    file: RandomAccess
+    shape: tuple[int, ...]
+    dtype: str
+    start: int
+
+    @property
+    def layout(self) -> Hashable:
+        strides = tuple(prod(self.shape[place + 1 :]) for place in range(len(self.shape)))
+        return (self.shape, strides)  # as torch has it: weights of one run may lie in files of both kinds
+
+    @property
+    def row(self) -> int | None:
+        return self.numel // self.shape[0] if len(self.shape) >= 2 and min(self.shape) > 0 else None
+
+    def blocks(self, room: Room) -> Iterator[FloatArray]:
+        for place in range(0, self.numel, BLOCK_VALUES):
+            yield self._block(place, min(BLOCK_VALUES, self.numel - place), room)
+
+    def sampled_rms(self) -> float:
+        room, count = Room(), min(BLOCK_VALUES, self.numel)
+        blocks = min(_SAMPLE_BLOCKS, -(-self.numel // count))
+        squares = 0.0
         with np.errstate(all="ignore"):
-            squares += float(values.dot(values))
-    return float(np.sqrt(squares / (blocks * count)))
+            for place in np.linspace(0, self.numel - count, blocks).astype(np.int64):
+                values = self._block(int(place), count, room)
+                squares += sum_of_squares(values)
+        return float(np.sqrt(squares / (blocks * count)))
+
+    def _block(self, place: int, count: int, room: Room) -> FloatArray:
+        width = item_size(self.dtype)
+        view, values = memoryview(room.raw)[: count * width], room.values[:count]
+        self.file.read_into(self.start + place * width, view)
+        convert(view, self.dtype, "<", values)
+        return values
 
 
 def _parse(text: bytes) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -12,14 +13,15 @@ import numpy as np
 
 from tracker_health.errors import ReadError
 from tracker_health.evidence import Series, StepUnit
-from tracker_health.readers.json_lines import MAX_FIELDS, MAX_NAME_CHARACTERS, BadLine, as_number, as_step, json_lines
+from tracker_health.readers.json_lines import MAX_FIELDS, MAX_NAME_CHARACTERS, BadLine, as_number, json_lines
+from tracker_health.readers.log_rows import Clock, Row, name_on
 from tracker_health.text import count
 
-STEP_FIELDS = ("step", "global_step", "iteration", "current_steps")
 MAX_POINTS = 3_000_000
 _LINES_TO_RECOGNISE = 2000
 _MAX_PARAM_CHARACTERS = 500
-_UNITS = {"global_step": StepUnit.OPTIMIZER_STEP, "current_steps": StepUnit.OPTIMIZER_STEP}
+_POINTS_OF_A_HABIT = 3
+_NAME_FIELDS = ("name", "metric", "key", "tag")
 _PLAN_FIELDS = frozenset({"max_steps", "total_steps", "num_train_epochs", "max_epochs"})
 
 
@@ -35,17 +37,43 @@ class StepLog:
 
 @dataclass(slots=True)
 class _Column:
-    """The points of one field so far. Arrays: as lists they would take four times the memory."""
+    """The points of one field so far. Arrays: as lists they would take four times the memory.
+
+    ``nulls``: the steps at which it was null since its last number; ``gaps``: how often it was null before that.
+    """
 
     steps: array[int] = field(default_factory=lambda: array("q"))
     values: array[float] = field(default_factory=lambda: array("d"))
+    nulls: array[int] = field(default_factory=lambda: array("q"))
+    gaps: int = 0
     unit: StepUnit = StepUnit.UNKNOWN
+
+    def add(self, step: int, value: float, unit: StepUnit) -> None:
+        self.steps.append(step)
+        self.values.append(value)
+        self.unit = unit
+        if self.nulls:
+            self.gaps += len(self.nulls)
+            del self.nulls[:]
+
+    @property
+    def dense(self) -> bool:
+        """Whether it was a number in nine of ten rows, so that a null is no row without it."""
+        return len(self.values) >= _POINTS_OF_A_HABIT and 9 * self.gaps <= len(self.values)
+
+    def end_in_nan(self, name: str) -> None:
+        """The nulls after the last number are NaN: see ``read_step_log``."""
+        tail = [step for step in self.nulls if step > self.steps[-1]]
+        if len(tail) > (name_on("val", name) == name):  # an evaluation may just not have been there yet
+            self.steps.extend(tail)
+            self.values.extend([math.nan] * len(tail))
 
 
 @dataclass
 class _Lines:
     columns: dict[str, _Column] = field(default_factory=dict)
     params: dict[str, str] = field(default_factory=dict)
+    clock: Clock = field(default_factory=Clock)
     points: int = 0
     bad: int = 0
     first_bad: int = 0
@@ -57,9 +85,13 @@ def read_step_log(
 ) -> StepLog:
     """The metric series of a JSON lines file.
 
-    Every object with a step gives a point for each of its numeric fields (numbers written as text count). Objects with
-    a ``type`` other than ``step``, and objects without a step, are metadata: their plain values become params.
-    ``prefix`` is put before every field's name.
+    Every object with a step gives a point for each of its numeric fields (numbers written as text count), and so does
+    every object with an epoch (see ``Clock``). An object that says it is of held-out data (``"split": "val"``) has that
+    in its fields' names: ``val/loss``. Objects of an unknown ``type``, and objects without a step or epoch, are
+    metadata: their plain values become params. ``prefix`` is put before every field's name.
+
+    Several writers of JSON put null for NaN. A field that was a number in nine of ten rows, and then is null to the end
+    in rows of the same kind, is NaN there; other nulls are what wide logs write where nothing was logged.
 
     Raises:
         ReadError: it has too many lines, points or fields. Half of a log is not read: its end is what tells most.
@@ -77,6 +109,8 @@ def read_step_log(
             raise ReadError(f"it has more than the {MAX_POINTS} points or {MAX_FIELDS} fields that are read")
         if number >= _LINES_TO_RECOGNISE and not lines.points:
             break
+    for name, column in lines.columns.items():
+        column.end_in_nan(name)
     if not lines.points:
         return StepLog(series=(), params=lines.params, names=(), problem=_problem(lines))
     roles = select_names([prefix + name for name in lines.columns])
@@ -101,25 +135,52 @@ def read_step_log(
 
 
 def _take(lines: _Lines, record: dict[str, Any]) -> None:
-    step_field = next((name for name in STEP_FIELDS if name in record), None)
-    step = None if step_field is None else as_step(record[step_field])
-    if record.get("type", "step") != "step" or step is None or step_field is None:
+    row = lines.clock.row(record)
+    if row is None:
         _keep_params(lines, record, record)
         return
     if not _PLAN_FIELDS.isdisjoint(record):
         _keep_params(lines, record, _PLAN_FIELDS.intersection(record))
-    unit = _UNITS.get(step_field, StepUnit.UNKNOWN)
-    for name, value in record.items():
-        number = None if name == step_field or len(name) > MAX_NAME_CHARACTERS else as_number(value)
+    nulls: list[str] = []
+    rarest = MAX_POINTS
+    for field_name, value in _fields(record):
+        if value is None:
+            nulls.append(field_name)
+            continue
+        number = None if field_name == row.field or len(field_name) > MAX_NAME_CHARACTERS else as_number(value)
         if number is None:
             continue
+        name = name_on(row.data, field_name) if row.data else field_name  # the check is cheaper than the call
         column = lines.columns.get(name)
         if column is None:
             column = lines.columns[name] = _Column()
-        column.steps.append(step)
-        column.values.append(number)
-        column.unit = unit
+        rarest = min(rarest, len(column.values))
+        if row.epoch_only and column.steps and column.steps[-1] == row.step:
+            continue
+        column.add(row.step, number, row.unit)
         lines.points += 1
+    if nulls:
+        _take_nulls(lines, row, nulls, rarest)
+
+
+def _fields(record: dict[str, Any]) -> Iterable[tuple[str, Any]]:
+    """The fields of an object; of one that names its metric (``{"name": "loss", "value": 2.0}``) that metric alone."""
+    if "value" in record:
+        for key in _NAME_FIELDS:
+            if isinstance(name := record.get(key), str):
+                return ((name, record["value"]),)
+    return record.items()
+
+
+def _take_nulls(lines: _Lines, row: Row, nulls: list[str], rarest: int) -> None:
+    """``rarest``: how often the rarest field was logged that is a number here. Where that is less than half as often as
+    one that is null, this is a row of another kind (an evaluation's, a summary's).
+    """
+    for field_name in nulls:
+        column = lines.columns.get(name_on(row.data, field_name) if row.data else field_name)
+        if column is not None and column.dense and 2 * rarest >= len(column.values):
+            column.nulls.append(row.step)
+            lines.points += 1
 
 
 def _keep_params(lines: _Lines, record: dict[str, Any], names: Iterable[str]) -> None:

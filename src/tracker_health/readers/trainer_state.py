@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from io import BufferedReader
@@ -42,24 +43,15 @@ def read_trainer_state(
 ) -> TrainerState:
     """The trainer state of a file; each numeric field of its log history is a series over optimizer steps.
 
+    A row holds only what was logged at its step. So null, which several writers of JSON put for NaN, is NaN in the loss
+    and in every field that is a number elsewhere.
+
     Raises:
         ReadError: it is not a trainer state, or a far too large one.
         OSError: the file cannot be read.
     """
     state = _load(path)
-    columns: dict[str, tuple[list[int], list[float]]] = {}
-    for row in state["log_history"]:
-        step = as_step(row.get("step")) if isinstance(row, dict) else None
-        if step is None:
-            continue
-        for name, value in row.items():
-            number = None if name == "step" or len(name) > MAX_NAME_CHARACTERS else as_number(value)
-            if number is not None:
-                steps, values = columns.setdefault(name, ([], []))
-                steps.append(step)
-                values.append(number)
-        if len(columns) > MAX_FIELDS:
-            raise ReadError(f"its log has more than the {MAX_FIELDS} fields that are read")
+    columns = _columns(state["log_history"])
     roles = select_names(columns)
     global_step, max_steps = as_step(state.get("global_step")), as_step(state.get("max_steps"))
     return TrainerState(
@@ -85,6 +77,27 @@ def read_trainer_state(
         at_save_step=_at_save_step(state, global_step),
         loss_by_step=dict(zip(*columns.get("loss", ([], [])), strict=True)),
     )
+
+
+def _columns(rows: list[Any]) -> dict[str, tuple[list[int], list[float]]]:
+    columns: dict[str, tuple[list[int], list[float]]] = {}
+    numbers = {"loss"}
+    for row in rows:
+        step = as_step(row.get("step")) if isinstance(row, dict) else None
+        if step is None:
+            continue
+        for name, value in row.items():
+            number = math.nan if value is None else as_number(value)
+            if number is not None and name != "step" and len(name) <= MAX_NAME_CHARACTERS:
+                if value is not None:
+                    numbers.add(name)
+                steps, values = columns.setdefault(name, ([], []))
+                steps.append(step)
+                values.append(number)
+        if len(columns) > MAX_FIELDS:
+            raise ReadError(f"its log has more than the {MAX_FIELDS} fields that are read")
+    # A field that is null in every row, the loss apart, may be so for another reason.
+    return {name: column for name, column in columns.items() if name in numbers}
 
 
 def _load(path: Path) -> dict[str, Any]:

@@ -26,13 +26,36 @@ def calibration(code: str) -> list[str]:
     rule = measured["rules"].get(code)
     if rule is None:
         return []
-    alarms, total = rule["false_alarms"], measured["healthy"]
-    lines = [f"On {total} certified healthy validation runs it objected to {alarms} ({alarms / total:.1%})."]
+    return [
+        _alarms(rule, measured["healthy"]),
+        _found(rule),
+        f"Measured on {measured['date']} by benchmarks/faults; see docs/accuracy.md.",
+    ]
+
+
+def _alarms(rule: dict[str, Any], healthy: int) -> str:
+    """How often it objected, among the healthy runs that had what it judges."""
+    alarms, judged = rule["false_alarms"], rule.get("judged")
+    if judged is None:  # measured before that was counted
+        return f"On {healthy} certified healthy validation runs, judged or not, it objected to {alarms}."
+    if judged == 0:
+        return f"None of the {healthy} certified healthy validation runs had what it judges."
+    return (
+        f"It had something to judge in {judged} of {healthy} certified healthy validation runs, and objected to "
+        f"{alarms} of them ({alarms / judged:.1%})."
+    )
+
+
+def _found(rule: dict[str, Any]) -> str:
     found = sorted(rule["found"].items(), key=lambda item: (-item[1][0] / item[1][1], item[0]))
     if found:
         named = ", ".join(f"{fault} {hits} of {runs}" for fault, (hits, runs) in found[:_MOST_FAULTS])
         more = f", and some of {len(found) - _MOST_FAULTS} other faults" if len(found) > _MOST_FAULTS else ""
-        lines.append(f"Of sick ones it found, by itself: {named}{more}.")
-    else:
-        lines.append("It found none of the sick ones: the benchmark has no fault that this rule alone would name.")
-    return [*lines, f"Measured on {measured['date']} by benchmarks/faults; see docs/accuracy.md."]
+        return f"Of sick ones it found, by itself: {named}{more}."
+    missed = rule.get("missed", {})
+    if not missed:
+        return "It found none of the sick ones; the benchmark has no fault that this rule is for."
+    faults = sorted(missed.items(), key=lambda item: (-item[1], item[0]))
+    named = ", ".join(f"{fault} {runs}" for fault, runs in faults[:_MOST_FAULTS])
+    more = f", and {len(faults) - _MOST_FAULTS} other faults" if len(faults) > _MOST_FAULTS else ""
+    return f"It found none of {sum(missed.values())} sick runs of faults that its symptom would name ({named}{more})."

@@ -37,11 +37,13 @@ def one_line(report: Report) -> str:
     return f"{badge(report.verdict)}  {printable(report.run.name, 60)}  {printable(report.summary, 300)}{notes}"
 
 
-def report_lines(report: Report, *, width: int, verbose: bool = False) -> Iterator[str]:
+def report_lines(report: Report, *, width: int, verbose: bool = False, sketch: str = "") -> Iterator[str]:
     """The report of one run. ``width``: columns to wrap to. ``verbose``: also what passed, what was skipped and why,
-    and measures.
+    and measures. ``sketch``: its loss in one line.
     """
     yield f"{badge(report.verdict)}  {click.style(printable(report.run.name, 80), bold=True)}{_where(report)}"
+    if sketch:
+        yield f"       loss {click.style(sketch, fg='blue')}"
     findings = report.findings
     for finding in findings:
         yield from _finding_lines(finding, width)

@@ -2,39 +2,59 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import replace
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from tracker_health.errors import ReadError, RunError
 from tracker_health.evidence import DlmCheckpoint, OptimizerState, Part, Problem, Request
-from tracker_health.readers.optimizer_state import dangerous, has_optimizer_state, read_optimizer_state
-from tracker_health.readers.safetensors_header import read_safetensors_header
+from tracker_health.readers.checkpoint_formats import FORMATS, CheckpointFormat, Folder, Sign
+from tracker_health.readers.checkpoint_formats.torch_file import TorchFile
+from tracker_health.readers.optimizer_state import dangerous
+from tracker_health.readers.random_access import RandomAccess
 from tracker_health.readers.trainer_state import read_trainer_state
-from tracker_health.stores.tree import FileEvidence, FileTree, RunFile, numbers, series_of
+from tracker_health.stores.tree import AboveLimit, FileEvidence, FileTree, RunFile, numbers, series_of
+from tracker_health.stores.weights import is_weights_file, read_weights
 from tracker_health.text import listing, printable
 
 _STATE_PARTS = (Part.OPTIMIZER_STATE, Part.SECOND_MOMENTS, Part.OPTIMIZER_STEPS, Part.DLM_CHECKPOINT)
-CHECKPOINT_PARTS = (*_STATE_PARTS, Part.WEIGHTS)
-_KNOWN_STATES = re.compile(r"(training_state\.pt|optimizer\.(pt|bin))", re.IGNORECASE)
-_POSSIBLE_STATES = re.compile(r".*\.(pt|pth|ckpt|bin|tar)", re.IGNORECASE)
-_NEVER_STATES = re.compile(
-    r"(rng_state.*|random_states.*|training_args\.bin|scheduler\..*|scaler\..*|pytorch_model.*|adapter_model\..*"
-    r"|consolidated.*)",
-    re.IGNORECASE,
-)
-_NOT_READ_YET = re.compile(r".*\.distcp|(bf16_|fp16_)?zero_pp_rank_.*\.pt", re.IGNORECASE)
+CHECKPOINT_PARTS = (*_STATE_PARTS, Part.WEIGHTS, Part.WEIGHT_CHANGES)
+_STATE_ROLES = frozenset(_STATE_PARTS)
 _MAX_CANDIDATES = 50
 _STEPS_COMPARED = 3
 
 
 def is_checkpoint_file(name: str) -> bool:
     """Whether a file of this name may be part of a checkpoint that is read, or told of."""
-    return name.endswith(".safetensors") or bool(_NOT_READ_YET.fullmatch(name)) or _may_be_state(name)
+    return is_weights_file(name) or any(one.belongs(name) for one in FORMATS)
 
 
-def _may_be_state(name: str) -> bool:
-    return bool(_POSSIBLE_STATES.fullmatch(name)) and not _NEVER_STATES.fullmatch(name)
+class _FolderOfRun:
+    """See ``Folder``: one folder of a run."""
+
+    def __init__(self, tree: FileTree, files: Sequence[RunFile]) -> None:
+        self._tree = tree
+        self._files = {file.name: file for file in files}
+        self.names = tuple(self._files)
+
+    def open(self, name: str) -> RandomAccess:
+        return self._tree.open(self._files[name])
+
+
+@dataclass(frozen=True, eq=False)
+class _Candidate:
+    """What may be a checkpoint: its format, the file that tells of it, and what lies beside that."""
+
+    format: CheckpointFormat
+    lead: RunFile
+    sign: Sign
+    beside: Folder
+
+    @property
+    def series(self) -> str:
+        """The same for the checkpoints that one run leaves one after the other."""
+        return series_of(self.lead.path)
 
 
 def read_checkpoint(tree: FileTree, request: Request, found: FileEvidence) -> None:
@@ -43,82 +63,135 @@ def read_checkpoint(tree: FileTree, request: Request, found: FileEvidence) -> No
     if not candidates:
         if request.checkpoint is not None:
             message = "the run has no such checkpoint; give a file, or a folder with training_state.pt or optimizer.pt"
-            source = printable(request.checkpoint)
-            found.problems.append(Problem(source=source, message=message, roles=frozenset(_STATE_PARTS)))
-        elif unread := [file.path for file in tree.files if _NOT_READ_YET.fullmatch(file.name)]:
-            reason = f"a checkpoint of a format that is not read: {listing(unread, 2)}"
+            found.problems.append(Problem(source=printable(request.checkpoint), message=message, roles=_STATE_ROLES))
+        elif reason := _why_none(tree):
             found.missing |= dict.fromkeys(CHECKPOINT_PARTS, reason)
         return
-    patterns = {series_of(file.path): file for file in candidates}
+    patterns = {candidate.series: candidate.lead for candidate in candidates}
     if len(patterns) > 1:
         several = listing(sorted(file.path for file in patterns.values()))
         reason = f"several unrelated checkpoints: {several}; choose one with --checkpoint PATH"
         found.missing |= dict.fromkeys(CHECKPOINT_PARTS, reason)
         return
-    steps = _steps_of_folders(tree, candidates)
-    chosen = max(candidates, key=lambda file: _age_key(steps, file))
+    leads = [candidate.lead for candidate in candidates]
+    steps = _steps_of_folders(tree, leads)
+    newest = max(candidates, key=lambda candidate: _age_key(steps, candidate.lead))
+    chosen = newest.lead
     try:
-        state = read_optimizer_state(tree.local(chosen), chosen.path)
+        state = newest.format.read(newest.beside, chosen.name, chosen.path)
     except (RunError, OSError) as error:
         found.cannot_read(chosen.path, error, _STATE_PARTS)
         return
-    found.optimizer = state if state.global_step is not None else replace(state, global_step=steps.get(chosen.folder))
+    found.optimizer = state if state.global_step is not None else replace(state, global_step=_step_of(steps, chosen))
     _report_dangerous(found, state)
-    _read_weights(tree, chosen, found)
+    read_weights(tree, chosen, _before(chosen, leads, steps), request, found)
+    if found.weights is None:
+        _read_own_weights(newest, found)
     if chosen.name == "training_state.pt" and request.needs(Part.DLM_CHECKPOINT):
         _describe_dlm_checkpoint(tree, chosen, state, found)
 
 
-def _candidates(tree: FileTree, request: Request, found: FileEvidence) -> list[RunFile]:
-    """The files to take optimizer state from: the chosen one, else those of a known name, else those that hold some."""
+def _by_folder(tree: FileTree) -> dict[str, list[RunFile]]:
+    folders: dict[str, list[RunFile]] = defaultdict(list)
+    for file in tree.files:
+        folders[file.folder].append(file)
+    return folders
+
+
+def _all_candidates(tree: FileTree) -> list[_Candidate]:
+    """Every file that may tell of a checkpoint, by the first format that knows it."""
+    found = []
+    for files in _by_folder(tree).values():
+        beside, left = _FolderOfRun(tree, files), {file.name: file for file in files}
+        for one in FORMATS:
+            signs = one.leads(tuple(left))
+            found += [_Candidate(one, left[name], sign, beside) for name, sign in signs.items()]
+            if signs:
+                left = {name: file for name, file in left.items() if not one.belongs(name)}
+    return found
+
+
+def _candidates(tree: FileTree, request: Request, found: FileEvidence) -> list[_Candidate]:
+    """The checkpoints to take optimizer state from: the chosen one, else those of a sure name, else those with some."""
+    every = _all_candidates(tree)
     if request.checkpoint is not None:
-        wanted = PurePosixPath(request.checkpoint)
-        return [
-            file
-            for file in tree.files
-            if PurePosixPath(file.path) == wanted
-            or (wanted in PurePosixPath(file.path).parents and _KNOWN_STATES.fullmatch(file.name))
-        ]
-    known = [file for file in tree.files if _KNOWN_STATES.fullmatch(file.name)]
-    if known:
-        return known
-    possible = sorted((file for file in tree.files if _may_be_state(file.name)), key=lambda file: numbers(file.path))
+        return _chosen(tree, every, PurePosixPath(request.checkpoint), found)
+    sure = [candidate for candidate in every if candidate.sign is Sign.SURE]
+    return sure or _holding(sorted(every, key=lambda one: numbers(one.lead.path)), found)
+
+
+def _chosen(tree: FileTree, every: list[_Candidate], wanted: PurePosixPath, found: FileEvidence) -> list[_Candidate]:
+    """The checkpoint of a path that the user gave: a file's, whatever its name, or those in a folder."""
+    for file in tree.files:
+        if PurePosixPath(file.path) == wanted:
+            return _of_file(every, tree, file)
+    inside = [candidate for candidate in every if wanted in PurePosixPath(candidate.lead.path).parents]
+    known = [candidate for candidate in inside if candidate.sign is Sign.SURE]
+    likely = [candidate for candidate in inside if candidate.sign is Sign.LIKELY]
+    return known or (_holding(likely, found) if len(likely) > 1 else likely)
+
+
+def _of_file(every: list[_Candidate], tree: FileTree, file: RunFile) -> list[_Candidate]:
+    """The checkpoint that a file is of; a file of an unknown name counts as one of ``torch.save``."""
+    there = [one for one in every if one.lead.folder == file.folder and one.format.belongs(file.name)]
+    exact = [one for one in there if one.lead == file]
+    part_of = [one for one in there if one.sign > Sign.POSSIBLE and not isinstance(one.format, TorchFile)]
+    if exact or part_of:
+        return (exact or part_of)[:1]
+    beside = _FolderOfRun(tree, [one for one in tree.files if one.folder == file.folder])
+    return [_Candidate(TorchFile(), file, Sign.SURE, beside)]
+
+
+def _holding(possible: list[_Candidate], found: FileEvidence) -> list[_Candidate]:
     # One of each series of checkpoints is looked into: the newest.
-    newest = {series_of(file.path): file for file in possible}
+    newest = {candidate.series: candidate for candidate in possible}
     holding = {
         pattern
-        for pattern, file in list(newest.items())[:_MAX_CANDIDATES]
-        if _holds_state(tree, file, found, alone=len(newest) == 1)
+        for pattern, candidate in list(newest.items())[:_MAX_CANDIDATES]
+        if _holds_state(candidate, found, alone=len(newest) == 1)
     }
-    return [file for file in possible if series_of(file.path) in holding]
+    return [candidate for candidate in possible if candidate.series in holding]
 
 
-def _holds_state(tree: FileTree, file: RunFile, found: FileEvidence, *, alone: bool) -> bool:
+def _holds_state(candidate: _Candidate, found: FileEvidence, *, alone: bool) -> bool:
     """Whether a file of any name holds optimizer state. One that cannot be read is told where it is all there is.
 
     Told without roles: under such a name it may as well hold weights or data.
     """
+    lead = candidate.lead
     try:
-        path = tree.local(file)
-    except (RunError, OSError) as error:
-        found.cannot_read(file.path, error, ())
-        return False
-    try:
-        return has_optimizer_state(path)
+        return candidate.format.holds_state(candidate.beside, lead.name)
     except (ReadError, OSError) as error:
-        if alone and not file.name.lower().endswith((".tar", ".bin")):
-            found.cannot_read(file.path, error, ())
-        return False
+        if isinstance(error, AboveLimit) or (alone and not lead.name.lower().endswith((".tar", ".bin"))):
+            found.cannot_read(lead.path, error, ())
+    except RunError as error:
+        found.cannot_read(lead.path, error, ())
+    return False
+
+
+def _why_none(tree: FileTree) -> str:
+    """Why the run's files make up no checkpoint, where some are of one."""
+    for folder, files in _by_folder(tree).items():
+        names = [file.name for file in files]
+        for reason in filter(None, (one.why_not(names) for one in FORMATS)):
+            return f"{reason}: {folder}"
+    return ""
 
 
 def _age_key(steps: dict[str, int], file: RunFile) -> tuple[int, tuple[int, ...], float]:
-    return (steps.get(file.folder, -1), numbers(file.path), file.modified or 0.0)
+    step = _step_of(steps, file)
+    return (-1 if step is None else step, numbers(file.path), file.modified or 0.0)
+
+
+def _step_of(steps: dict[str, int], file: RunFile) -> int | None:
+    """The step of the trainer state beside a file, or in the folder above: ``checkpoint-10/optimizer_0/.metadata``."""
+    return steps.get(file.folder, steps.get(str(PurePosixPath(file.folder).parent)))
 
 
 def _steps_of_folders(tree: FileTree, candidates: list[RunFile]) -> dict[str, int]:
     """The global step of the trainer state in a folder, for the newest few candidates by number."""
     newest = sorted(candidates, key=lambda file: numbers(file.path))[-_STEPS_COMPARED:]
-    folders = {file.folder for file in newest}
+    folders = {folder for file in newest for folder in (file.folder, str(PurePosixPath(file.folder).parent))}
     steps = {}
     for file in tree.files:
         if file.folder in folders and file.name == "trainer_state.json":
@@ -139,13 +212,21 @@ def _report_dangerous(found: FileEvidence, state: OptimizerState) -> None:
         found.problems.append(Problem(source=printable(state.source), message=message))
 
 
-def _read_weights(tree: FileTree, checkpoint: RunFile, found: FileEvidence) -> None:
-    beside = [file for file in tree.files if file.folder == checkpoint.folder and file.name.endswith(".safetensors")]
-    for file in sorted(beside, key=lambda one: (one.name != "adapter_model.safetensors", one.name))[:1]:
-        try:
-            found.weights = read_safetensors_header(tree.local(file), file.path)
-        except (RunError, OSError) as error:
-            found.cannot_read(file.path, error, [Part.WEIGHTS])
+def _before(chosen: RunFile, candidates: list[RunFile], steps: dict[str, int]) -> RunFile | None:
+    """The checkpoint before the chosen one, of the same series."""
+    age = _age_key(steps, chosen)
+    older = [file for file in candidates if series_of(file.path) == series_of(chosen.path)]
+    older = [file for file in older if file.path != chosen.path and _age_key(steps, file) < age]
+    return max(older, key=lambda file: _age_key(steps, file), default=None)
+
+
+def _read_own_weights(candidate: _Candidate, found: FileEvidence) -> None:
+    """The weights that a checkpoint keeps in its own files."""
+    lead = candidate.lead
+    try:
+        found.weights = candidate.format.weights(candidate.beside, lead.name, lead.path)
+    except (RunError, OSError) as error:
+        found.cannot_read(lead.path, error, [Part.WEIGHTS])
 
 
 def _describe_dlm_checkpoint(tree: FileTree, checkpoint: RunFile, state: OptimizerState, found: FileEvidence) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 from tracker_health.annotations import PENDING, Annotations
 from tracker_health.errors import RunNotFound, StoreRefused, WriteError
 from tracker_health.evidence import Evidence, Problem, Request, RunRef
+from tracker_health.readers.random_access import LocalFile, RandomAccess
 from tracker_health.stores.base import Cleared, Recorded
 from tracker_health.stores.files import is_relevant, read_files, relevant_files
 from tracker_health.stores.own import HEALTH_FOLDER, in_the_way, is_file_name, overtaken
@@ -70,6 +71,9 @@ class DirectoryRun:
 
     def local(self, file: RunFile) -> Path:
         return self._folder / file.path
+
+    def open(self, file: RunFile) -> RandomAccess:
+        return LocalFile(self.local(file))
 
     def traits(self) -> Mapping[str, str]:
         return {}

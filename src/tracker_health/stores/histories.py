@@ -19,7 +19,9 @@ from tracker_health.readers.trainer_state import TrainerState, read_trainer_stat
 from tracker_health.stores.tree import FileEvidence, FileTree, RunFile, masked_name, numbers, series_of
 from tracker_health.text import listing, printable
 
-STEP_LOG = re.compile(r".*\.(jsonl|ndjson)", re.IGNORECASE)
+STEP_LOG = re.compile(r".*\.(jsonl|ndjson)|(scalars|metrics|result|.*\.log)\.json|log\.txt", re.IGNORECASE)
+# MMEngine, detectron2, Ray Tune, MMCV, DETR: JSON lines as well, but others put something else under these names.
+_PERHAPS_A_LOG = re.compile(r".*\.(json|txt)", re.IGNORECASE)
 TRAINER_STATE = re.compile(r"trainer_state.*\.json", re.IGNORECASE)
 
 _DLM_LOG = re.compile(r"(?:(?P<root>.*)/)?logs/train-[^/]*\.jsonl")
@@ -119,6 +121,10 @@ def read_step_logs(tree: FileTree, request: Request, found: FileEvidence) -> Non
         except (RunError, OSError) as error:
             found.cannot_read(file.path, error, _HISTORY_ROLES)
             continue
+        if _PERHAPS_A_LOG.fullmatch(file.name):
+            if not log.names:
+                continue
+            log = replace(log, problem="")
         if not log.names:
             unread.append((file, log))
             continue

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from tracker_health.annotations import PAGE_FILE, PICTURE_FILE, REPORT_FILE
 from tracker_health.errors import WriteError
 
 HEALTH_FOLDER = "health"
 """Where our files lie, at the top of a run's folder or artifacts."""
 
-OUR_FILES = frozenset({"report.json", "report.html", "loss.png"})
+OUR_FILES = frozenset({REPORT_FILE, PAGE_FILE, PICTURE_FILE})
 """What an annotator may leave there: of a file with another name nobody can tell whose it is but by a record."""
 
 

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from tracker_health.errors import ReadError, RunError
 from tracker_health.evidence import DlmCheckpoint, DlmStepLog, OptimizerState, Problem, RunInfo, Series, Weights
+from tracker_health.readers.random_access import LocalFile, RandomAccess
 from tracker_health.readers.trainer_state import TrainerState
 from tracker_health.text import printable
 
@@ -45,6 +46,15 @@ class FileTree(Protocol):
         Raises:
             RunError: it cannot be fetched.
         """
+
+    def open(self, file: RunFile) -> RandomAccess:
+        """The file, to be read in parts: of one that is elsewhere, only those parts are fetched where that pays.
+
+        Raises:
+            RunError: it cannot be fetched, or is no regular file.
+            OSError: it cannot be read.
+        """
+        return LocalFile(self.local(file))
 
 
 class AboveLimit(ReadError):

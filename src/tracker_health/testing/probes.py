@@ -65,7 +65,7 @@ def check_probe(
         info=info,
         series=_needed_series(request, series or {}, step_unit),
         optimizer=optimizer if request.needs(*_OPTIMIZER_PARTS) else None,
-        weights=weights if request.needs(Part.WEIGHTS) else None,
+        weights=weights if request.needs(Part.WEIGHTS, Part.WEIGHT_CHANGES) else None,
     )
     report = diagnose(evidence, settings, probes=(rule,))
     if report.errors:

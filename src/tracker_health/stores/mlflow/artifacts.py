@@ -7,20 +7,26 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path, PurePosixPath
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from tracker_health.errors import ReadError, RunError, RunNotFound
 from tracker_health.evidence import Problem, Request
+from tracker_health.readers.random_access import LocalFile, RandomAccess
+from tracker_health.readers.ranged_file import SMALLEST, RangedFile, Remote
 from tracker_health.readers.regular_file import require_regular
 from tracker_health.stores.checkpoints import CHECKPOINT_PARTS
 from tracker_health.stores.files import is_relevant, read_files
-from tracker_health.stores.mlflow.deadline import Bounded
+from tracker_health.stores.http_parts import HttpParts
+from tracker_health.stores.mlflow.deadline import BYTES_A_SECOND, REQUEST_SECONDS, Bounded, within
 from tracker_health.stores.mlflow.failures import translated
+from tracker_health.stores.mlflow.parts import parts_of
 from tracker_health.stores.own import HEALTH_FOLDER
+from tracker_health.stores.progress import downloading
 from tracker_health.stores.tree import AboveLimit, FileEvidence, RunFile
-from tracker_health.text import printable
+from tracker_health.text import printable, size_of
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -82,7 +88,9 @@ class ArtifactTree:
         self._run = run
         self._uri = uri
         self._fetched: dict[str, Path] = {}
+        self._ranged: dict[str, RangedFile] = {}
         self._spent = 0
+        self._counting = Lock()
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self.max_download = Request.max_download
 
@@ -110,6 +118,28 @@ class ArtifactTree:
                 self._fetched[file.path] = self._fetch(root, path, file)
         return self._fetched[file.path]
 
+    def open(self, file: RunFile) -> RandomAccess:
+        """The file, of which only the parts that are read are fetched where the server gives parts.
+
+        Raises:
+            ReadError: as for ``local``.
+        """
+        if file.path in self._ranged and file.path not in self._fetched:
+            return self._ranged[file.path]
+        root, path = self._listing.origins[file.path]
+        parts = (
+            None if file.path in self._fetched or file.size < SMALLEST else parts_of(root.repository, path, file.size)
+        )
+        if parts is None:
+            return LocalFile(self.local(file))
+        remote = Remote(
+            size=file.size,
+            fetch=partial(self._fetch_part, root, file, parts),
+            whole=partial(self.local, file),
+            reserve=partial(self._reserve, file),
+        )
+        return self._ranged.setdefault(file.path, RangedFile(remote))
+
     def evidence(self, request: Request, *, logs: bool) -> FileEvidence:
         """What the artifacts give; a part whose files lie beyond the download limit is missing with that reason."""
         self.max_download = request.max_download
@@ -123,6 +153,9 @@ class ArtifactTree:
         if self._folder is not None:
             self._folder.cleanup()
             self._folder = None
+        for opened in self._ranged.values():
+            opened.close()
+        self._ranged.clear()
         self._fetched.clear()
         self._spent = 0
 
@@ -183,19 +216,34 @@ class ArtifactTree:
         if not file.size:
             reason = f"{printable(file.path)} is empty, or its store does not say how large it is; it was not fetched"
             raise AboveLimit(reason)
-        if self._spent + file.size > self.max_download:
-            reason = (
-                f"{printable(file.path)} has {_size(file.size)}: with what was fetched before, that is above the limit "
-                f"of {_size(self.max_download)}; raise it with --max-download"
-            )
-            raise AboveLimit(reason)
+        self._reserve(file, file.size)
         if self._folder is None:
             self._folder = tempfile.TemporaryDirectory(prefix="tracker-health-")
         target = Path(self._folder.name) / str(len(self._fetched))
-        # Not download_artifacts: it draws a progress bar on the terminal, and first asks whether the file is a folder.
-        root.repository.for_bytes(file.size)._download_file(path, str(target))  # noqa: SLF001
+        with downloading(file.path, file.size, target):
+            # Not download_artifacts: it draws a progress bar wherever it is, and first asks whether this is a folder.
+            root.repository.for_bytes(file.size)._download_file(path, str(target))  # noqa: SLF001
         self._spent += max(file.size, target.stat().st_size)
         return target
+
+    def _fetch_part(self, root: _Root, file: RunFile, parts: HttpParts, start: int, length: int) -> bytearray:
+        """A part of a file. Called from several threads."""
+        doing = f"a part of the artifact {printable(file.path)} could not be fetched"
+        with translated(doing, self._uri, otherwise=ReadError, at=root.location):
+            part: bytearray = within(REQUEST_SECONDS + length / BYTES_A_SECOND, parts.fetch, start, length)
+        with self._counting:
+            self._spent += length
+        return part
+
+    def _reserve(self, file: RunFile, count: int) -> None:
+        """Raise unless so many bytes of a file may be fetched."""
+        if self._spent + count > self.max_download:
+            needed = "" if count == file.size else f", of which {size_of(count)} would be fetched"
+            reason = (
+                f"{printable(file.path)} has {size_of(file.size)}{needed}: with what was fetched before, that is above "
+                f"the limit of {size_of(self.max_download)}; raise it with --max-download"
+            )
+            raise AboveLimit(reason)
 
     def _explain_limit(self, found: FileEvidence) -> None:
         """Make of what the limit took away a skip, not an error."""
@@ -269,10 +317,3 @@ def _is_pickled_model(path: str, paths: dict[str, Any]) -> bool:
     """MLflow's pickled PyTorch module (``data/model.pth`` beside an ``MLmodel``), which never holds optimizer state."""
     module = "data/model.pth"
     return path.endswith(module) and f"{path.removesuffix(module)}{_MODEL_FILE}" in paths
-
-
-def _size(count: int) -> str:
-    for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if count >= factor:
-            return f"{count / factor:.1f} {unit}"
-    return f"{count} bytes"

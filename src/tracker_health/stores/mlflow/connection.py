@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote
 
 from tracker_health.errors import RunNotFound, StoreRefused, StoreUnavailable, optional_packages
-from tracker_health.readers.mlflow_folder import META_FILE
+from tracker_health.readers.mlflow_folder import META_FILE, TRASH_FOLDER
 from tracker_health.stores.mlflow.deadline import Bounded, distrust, is_silent, is_trusted, trust, within
 from tracker_health.stores.mlflow.failures import URI_HINT, is_timeout, shown, translated
 
@@ -35,9 +35,6 @@ _ANSWER_BYTES = 2**16
 _DATABASES = ("postgresql", "mysql", "mssql", "sqlite")
 # MLflow's names of a Databricks workspace and of its catalogue, which look like relative folders.
 _WORKSPACES = frozenset({"databricks", "databricks-uc", "uc"})
-
-TRASH_FOLDER = ".trash"
-"""Where a file store keeps what was deleted."""
 
 _ALLOW = "MLFLOW_ALLOW_FILE_STORE"
 _environment = threading.Lock()

@@ -66,6 +66,11 @@ class Bounded:
         value = getattr(self._inner, name)
         return partial(within, self._seconds or REQUEST_SECONDS, value) if callable(value) else value
 
+    @property
+    def inner(self) -> Any:
+        """The object itself."""
+        return self._inner
+
     def for_bytes(self, size: int) -> Bounded:
         """The same with time to transfer that much."""
         return Bounded(self._inner, REQUEST_SECONDS + size / BYTES_A_SECOND)

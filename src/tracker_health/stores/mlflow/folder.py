@@ -16,6 +16,7 @@ from tracker_health.errors import ReadError, RunNotFound
 from tracker_health.evidence import Evidence, Problem, Request, RunRef, Series
 from tracker_health.readers.mlflow_folder import (
     META_FILE,
+    TRASH_FOLDER,
     metric_files,
     read_meta,
     read_points,
@@ -27,8 +28,6 @@ from tracker_health.roles import OWN_PREFIXES
 from tracker_health.stores.base import TrackedRun
 from tracker_health.stores.directory import DirectoryRun
 from tracker_health.stores.files import read_files
-from tracker_health.stores.mlflow.connection import TRASH_FOLDER
-from tracker_health.stores.mlflow.run import LOSSES, history_series, is_hf_trainer, open_mlflow_run
 from tracker_health.stores.tree import FileEvidence, RunFile
 from tracker_health.text import count, printable
 
@@ -48,6 +47,9 @@ def open_run_folder(folder: str | Path) -> TrackedRun | None:
         return None
     store = store_of(Path(folder), run_id, meta.get("experiment_id", ""))
     if store is not None:
+        # Here and below: what reads a run through MLflow is not loaded for a folder that is none.
+        from tracker_health.stores.mlflow.run import open_mlflow_run
+
         # MLflow knows no run that lacks one of its folders, as a run without params does in a checkout of git.
         with suppress(RunNotFound):
             return open_mlflow_run(run_id, str(store))
@@ -131,6 +133,8 @@ class LoneMlflowRun(DirectoryRun):
         return hashlib.sha256(json.dumps(content).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
     def read(self, request: Request) -> Evidence:
+        from tracker_health.stores.mlflow.run import LOSSES
+
         roles = request.select_names(self._theirs)
         problems: list[Problem] = []
         series = [one for name in self._theirs if name in roles for one in self._series(name, roles[name], problems)]
@@ -154,6 +158,8 @@ class LoneMlflowRun(DirectoryRun):
         )
 
     def _series(self, name: str, role: str, problems: list[Problem]) -> list[Series]:
+        from tracker_health.stores.mlflow.run import history_series, is_hf_trainer
+
         source = f"metrics/{printable(name)}"
         try:
             points = read_points(self._theirs[name])

@@ -18,13 +18,14 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tracker_health.annotations import PENDING, REPORT_FILE, Annotations, incomplete
+from tracker_health.annotations import PENDING, PICTURE_FILE, REPORT_FILE, Annotations, incomplete
 from tracker_health.errors import RunError, WriteError
 from tracker_health.result import SCHEMA
 from tracker_health.stores.base import Cleared, WrittenInPart
 from tracker_health.stores.mlflow.failures import translated
 from tracker_health.stores.mlflow.health_folder import HealthFolder
 from tracker_health.stores.mlflow.note_block import has_broken_markers, has_markers, with_note
+from tracker_health.stores.mlflow.panel import IMAGES_TAG, Panel
 from tracker_health.stores.mlflow.record import (
     DIGEST_TAG,
     MAX_TAG_VALUE,
@@ -95,6 +96,7 @@ class MlflowWriter:
         self._set_tags(_if_any(WRITTEN_TAG, self._marked(self._earlier | new).value))
         lost = self._upload({name: annotations.files[name] for name in new.files}) - self._earlier.files
         undeleted = self._delete_files_but(new.files)
+        self._show(annotations.files.get(PICTURE_FILE, b""))
         self._write_metrics({name: annotations.metrics[name] for name in new.metrics})
         described = self._describe(annotations.note)
         digest = incomplete(annotations.digest) if self._problems else annotations.digest
@@ -123,6 +125,7 @@ class MlflowWriter:
         self._begin()
         self._touched = Written()
         undeleted = Written(files=self._delete_files_but(frozenset()).files)
+        self._show(b"")
         hidden = self._write_metrics({})
         note = self._require_mark()
         if self._owns_note:
@@ -195,7 +198,7 @@ class MlflowWriter:
         if in_its_place:
             raise self._in_the_way(f"the artifact {HEALTH_FOLDER}")
         for name in sorted(self._listed & (new.files - self._earlier.all_files)):
-            if name != REPORT_FILE or not self._is_our_report():
+            if name not in OUR_FILES or not self._is_our_report():
                 raise self._in_the_way(f"the artifact {HEALTH_FOLDER}/{printable(name)}")
             self._adopted |= {name}
 
@@ -292,6 +295,21 @@ class MlflowWriter:
         """Delete our files that no longer hold. Gives those that the store would not delete."""
         left = self._folder.delete(self._earlier.all_files - files)
         return Written(files=left & self._earlier.files, missing=left & self._earlier.missing)
+
+    def _show(self, picture: bytes) -> None:
+        """Bring the picture among the metrics up to date, or take it away."""
+        panel = Panel(self._place, self._uri)
+        if not picture:
+            if IMAGES_TAG in self._tags and panel.remove():
+                self._delete_tags([IMAGES_TAG])
+        elif not self._problems:
+            try:
+                with self._translated():
+                    panel.show(picture)
+            except RunError as error:
+                self._problems.append(str(error))
+            else:
+                self._set_tags({IMAGES_TAG: "true"})
 
     # Metrics
 

@@ -1,0 +1,110 @@
+"""Pictures for the README, from a real MLflow server with the demo's runs, in a headless Chromium.
+
+    python scripts/make_screenshots.py [FOLDER]
+
+Needs chromium and the package playwright. FOLDER takes the pictures (default: docs/pictures).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+WIDTH, HEIGHT = 1280, 800
+STARTUP_SECONDS = 120
+RENDERED = 2500  # milliseconds in which MLflow's pages have drawn their charts
+
+
+def main() -> None:
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    if chromium is None:
+        sys.exit("there is no chromium here: apt-get install chromium")
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        sys.exit("playwright is not installed: pip install playwright")
+    target = Path(sys.argv[1] if len(sys.argv) > 1 else "docs/pictures")
+    target.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder, served(Path(folder)) as address, sync_playwright() as driver:
+        sick, link = annotated(address)
+        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
+        shoot(page, link, "text=matching runs", target / "runs.png")
+        shoot(page, sick, "text=Training health", target / "run.png", to="text=Training health")
+        shoot(page, f"{sick}/artifacts/health/report.html", "iframe", target / "report.png")
+        browser.close()
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """A server on the demo's store, on a free port of this machine."""
+    from tracker_health.demo import run_demo
+
+    run_demo(str(folder))
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    store = f"sqlite:///{next(folder.rglob('*.db'))}"
+    command = [sys.executable, "-m", "mlflow", "server", "--workers", "1", "--host", "127.0.0.1", "--port", str(port)]
+    quiet = os.environ | {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    with subprocess.Popen(  # noqa: S603  our own command
+        [*command, "--backend-store-uri", store], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=quiet,
+        cwd=folder, start_new_session=True,
+    ) as process:  # fmt: skip
+        try:
+            wait_until_up(port)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            os.killpg(process.pid, signal.SIGTERM)
+
+
+def wait_until_up(port: int) -> None:
+    end = time.monotonic() + STARTUP_SECONDS
+    while time.monotonic() < end:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2):
+                return
+        except OSError:
+            time.sleep(0.3)
+    sys.exit("the MLflow server did not start")
+
+
+def annotated(address: str) -> tuple[str, str]:
+    """The page of a failing run, and the list of all failing ones."""
+    from tracker_health.api import annotate, filter_link, runs_of_experiment
+    from tracker_health.demo import EXPERIMENT
+    from tracker_health.verdict import Verdict
+
+    runs = runs_of_experiment(EXPERIMENT, tracking_uri=address)
+    refs = [
+        outcome.report.run
+        for outcome in (annotate(run, tracking_uri=address, force=True) for run in runs)
+        if outcome.report.verdict is Verdict.FAIL
+    ]
+    sick = next(ref for ref in refs if "rate" in ref.name)
+    return str(sick.url), filter_link(sick, Verdict.FAIL)
+
+
+def shoot(page: Any, url: str, awaited: str, target: Path, to: str = "") -> None:
+    page.goto(url)
+    page.wait_for_selector(awaited, timeout=60_000)
+    if to:
+        page.locator(to).first.scroll_into_view_if_needed()
+    page.wait_for_timeout(RENDERED)
+    page.screenshot(path=target)
+    print(target)
+
+
+if __name__ == "__main__":
+    main()

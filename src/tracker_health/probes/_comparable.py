@@ -1,0 +1,77 @@
+"""Which values of a loss can be compared: not those from before its objective, or its task, was made harder."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from tracker_health.evidence import Evidence, FloatArray, IntArray, Series
+from tracker_health.probes._stats import block_medians, in_range, local_noise, mann_kendall, start_level
+
+_GRADUAL = 0.02  # of the points, on the way up
+_FAR = 0.5
+_LEVELS = 20
+
+
+def comparable(loss: Series, evidence: Evidence) -> Series:
+    """The finite points of a loss from where on they can be compared."""
+    rise = settled(evidence)
+    if rise is not None:
+        loss = loss.at(np.flatnonzero(loss.steps >= rise[1]))
+    return loss.at(np.arange(after_climb(loss.values), len(loss))) if len(loss) else loss
+
+
+def settled(evidence: Evidence) -> tuple[str, int] | None:
+    """The weight of a part of the loss that rose last, and the step from which on it did not; None if none rose."""
+    rises = [
+        (int(weight.steps[rising[-1] + 1]), weight.name)
+        for series in evidence.series
+        if series.role == "objective_weight"
+        and len(weight := series.finite())
+        and len(rising := _rising(weight.values))
+    ]
+    if not rises:
+        return None
+    step, name = max(rises)
+    return name, step
+
+
+def _rising(values: FloatArray) -> IntArray:
+    """The indices after which a value comes that is clearly higher: by 1 % of what the values span, if that is 5 % of
+    their size.
+    """
+    values, _ = in_range(values)
+    span = float(np.ptp(values))
+    if span <= 0.05 * float(np.abs(values).max()):
+        return np.empty(0, dtype=np.int64)
+    highest_later = np.maximum.accumulate(values[::-1])[::-1]
+    return np.flatnonzero(values < highest_later - 0.01 * span)
+
+
+def after_climb(values: FloatArray) -> int:
+    """Where the descent begins, in a loss that first climbed by design to more than one and a half times its start: a
+    contrastive loss whose queue of negatives fills. 0 for all others.
+    """
+    size = max(5, round(len(values) / _LEVELS))
+    levels = block_medians(values, size)
+    if len(levels) < _LEVELS // 2:
+        return 0
+    noise = max(local_noise(values), local_noise(levels))
+    start = start_level(values, size, noise)
+    far = levels.max() - start > _FAR * abs(start)
+    if not far or not rose_by_design(values, levels, start, noise):
+        return 0
+    return int(np.argmax(np.median(sliding_window_view(values, 5), axis=1))) + 2
+
+
+def rose_by_design(values: FloatArray, levels: FloatArray, start: float, noise: float) -> bool:
+    """Whether a loss climbed gradually in its first quarter and has come down ever since."""
+    peak = int(np.argmax(levels))
+    after = levels[peak:]
+    if peak > 0.25 * (len(levels) - 1) or mann_kendall(after) > -3.0 or after[-1] > after.min() + noise:
+        return False
+    # An explosion takes a few steps; a climb by design goes through every height.
+    height = (float(levels[peak]) - start) or 1.0
+    smooth = np.median(sliding_window_view(values, 5), axis=1)
+    climb = (smooth[: int(np.argmax(smooth)) + 1] - start) / height
+    return int(np.count_nonzero((climb > 0.1) & (climb < 0.9))) >= max(10, round(_GRADUAL * len(values)))

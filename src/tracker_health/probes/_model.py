@@ -1,0 +1,193 @@
+"""What the tensors of a model are, as far as names, shapes and sizes tell: parameters or not, and where they lie."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from math import prod, sqrt
+from typing import NamedTuple
+
+from tracker_health.evidence import TensorHeader
+
+_FLOATING = re.compile(r"^(F|BF)\d+")
+_BUFFER = re.compile(
+    r"(^|\.)(running_mean|running_var|num_batches_tracked|position_ids|inv_freq|token_type_ids|attn_mask|masked_bias"
+    r"|causal_mask|relative_position_index|anchor_grid|anchors|freqs_cis|rotary_emb\.\w+)$"
+)
+_PARAMETER = re.compile(
+    r"weight|bias|kernel|gamma|beta(?!s)|lora|emb|token|query|prompt|proj|scale|_[gv]$|^[wb](\d*|_.*)$", re.IGNORECASE
+)
+_MASK = re.compile(r"bias|mask|tril", re.IGNORECASE)
+_COPY = re.compile(r"(^|_)(teacher|ema|swa|momentum|shadow|averaged|reference|ref)(_|$)", re.IGNORECASE)
+_TWIN = re.compile(r"(^|_)(target|old|offline|slow|key|k|m|bar)(_|$)", re.IGNORECASE)
+_TWIN_DEPTH = 2
+_EXPERT = re.compile(r"(^|\.)(experts?|local_experts)[._](\d{1,6})(\.|$)", re.IGNORECASE)
+_FRONT = re.compile(
+    r"(^|[._])(tok|token|tokens|emb|embed|embedding|embeddings|embed_tokens|wte|wpe|pos|position|positions|patch|patches"
+    r"|stem|conv1)([._]|$)"
+)
+_BACK = re.compile(r"(^|[._])(head|lm_head|classifier|score|logits|output|out|fc|final_layer|proj_out)([._]|$)")
+_NUMBERED = re.compile(r"^(.*?)(?:^|\.)(\d+)\.")
+_ADAPTER = re.compile(r"(^|[._])(lora|adapter|prompt|prefix)([._]|$)", re.IGNORECASE)
+_MANY_VECTORS = 4
+_SURE = 4.0  # standard deviations
+_MOST_READ = 1 << 20
+
+
+class Sized(NamedTuple):
+    """A tensor's name, and its shape where that is known."""
+
+    name: str
+    shape: tuple[int, ...] | None
+
+
+def parameters_of(tensors: Sequence[TensorHeader]) -> tuple[list[TensorHeader], list[TensorHeader]]:
+    """The tensors of a file that are parameters for sure, and those that may as well be buffers (``pe``, ``queue``).
+
+    Neither holds integers, known buffers, masks, or the copies that are made of a model and not trained (a teacher, a
+    moving average, a momentum encoder).
+    """
+    floating = [one for one in tensors if _FLOATING.match(one.dtype)]
+    copies = _copies(floating)
+    kept = [one for one in floating if one.name not in copies and not _is_buffer(one)]
+    sure = [one for one in kept if _PARAMETER.search(kind_of(one.name))]
+    return sure, [one for one in kept if not _PARAMETER.search(kind_of(one.name))]
+
+
+def kind_of(name: str) -> str:
+    """The last part of a name: ``weight``, ``pe``."""
+    return name.rpartition(".")[2]
+
+
+def bare_name(label: str) -> str:
+    """A parameter's label without the optimizer that it is of."""
+    return label.rpartition("/")[2]
+
+
+def tail_of(name: str) -> str:
+    """A name without what wrappers put before it (``module.``, ``base_model.model.``) and adapters into it."""
+    plain = re.sub(r"\.(default|weight_orig)(?=\.|$)", "", bare_name(name))
+    return re.sub(r"^(module\.|_orig_mod\.|model\.|base_model\.model\.)+", "", plain)
+
+
+def _is_buffer(tensor: TensorHeader) -> bool:
+    if _BUFFER.search(tensor.name):
+        return True
+    # A causal mask that is called a bias: no parameter of that name is one square matrix behind dimensions of 1.
+    shape = tensor.shape
+    return (
+        len(shape) >= 3
+        and shape[-1] == shape[-2] > 1
+        and prod(shape[:-2]) == 1
+        and bool(_MASK.search(kind_of(tensor.name)))
+    )
+
+
+def _copies(tensors: Sequence[TensorHeader]) -> set[str]:
+    """The names of copies. Words that a trained module may bear too (``target``) count only beside the original."""
+    split = {one.name: one.name.split(".") for one in tensors}
+    owners: dict[tuple[str, tuple[int, ...]], set[str]] = defaultdict(set)
+    for one in tensors:
+        parts = split[one.name]
+        for depth in range(min(_TWIN_DEPTH, len(parts) - 1) + 1):
+            owners[".".join(parts[depth:]), one.shape].add(".".join(parts[:depth]))
+    found = set()
+    for one in tensors:
+        parts = split[one.name]
+        if any(_COPY.search(part) for part in parts[:-1]):
+            found.add(one.name)
+        for depth in range(1, min(_TWIN_DEPTH, len(parts) - 2) + 1):
+            if _TWIN.search(parts[depth - 1]) and len(owners[".".join(parts[depth:]), one.shape]) > 1:
+                found.add(one.name)
+    return found
+
+
+def expert_of(name: str | None) -> str | None:
+    """The expert of a mixture that a parameter belongs to (``layers.3.experts.7``), None for any other."""
+    found = _EXPERT.search(name) if name is not None else None
+    return None if found is None or name is None else name[: found.end(3)]
+
+
+class _Place(NamedTuple):
+    """Where in a model a tensor lies, as far as its name tells: its part (0 first, 2 last), its list, its number
+    there.
+    """
+
+    part: int
+    list_name: str
+    number: int
+
+
+def _place(name: str) -> _Place:
+    numbered = _NUMBERED.match(name)
+    stem = numbered.group(1) if numbered else name
+    if _FRONT.search(stem):
+        return _Place(0, "", 0)
+    if _BACK.search(stem):
+        return _Place(2, "", 0)
+    return _Place(1, stem, int(numbered.group(2))) if numbered else _Place(1, "", 0)
+
+
+def front_first(tensor: TensorHeader) -> tuple[int, int, str]:
+    """A key that sorts tensors by how early in a model they lie."""
+    place = _place(tensor.name)
+    return place.part, place.number, tensor.name
+
+
+def looks_frozen(missing: Collection[Sized], trained: Collection[Sized]) -> bool:
+    """Whether what is not trained looks frozen on purpose: nothing that lies before it is trained. So are many vectors
+    at once (all normalisation layers), an output layer that is tied to the embedding, and all else beside an adapter.
+    """
+    if any(_ADAPTER.search(one.name) for one in trained):
+        missing = [one for one in missing if _ADAPTER.search(one.name)]
+    if len(missing) > _MANY_VECTORS and all(one.shape is not None and len(one.shape) == 1 for one in missing):
+        return True
+    places = [(one, _place(one.name)) for one in trained]
+    front = {one.shape for one, place in places if place.part == 0}
+    first_part = min((place.part for _, place in places), default=3)
+    first_number: dict[tuple[int, str], int] = {}
+    for _, place in places:
+        key = place.part, place.list_name
+        first_number[key] = min(place.number, first_number.get(key, place.number))
+    for one in missing:
+        place = _place(one.name)
+        if place.part == 2 and one.shape in front:
+            continue
+        if place.part > first_part or place.number > first_number.get((place.part, place.list_name), place.number):
+            return False
+    return True
+
+
+def look_like_adapters(shapes: Sequence[tuple[int, ...]]) -> bool:
+    """Whether most of these matrices come in pairs of thin factors, as low-rank adapters do."""
+    matrices = [shape for shape in shapes if len(shape) == 2]
+    pairs = zip(matrices[::2], matrices[1::2], strict=False)
+    factors = sum(down[0] == up[1] and 2 * down[0] <= min(down[1], up[0]) for down, up in pairs)
+    return bool(matrices) and 4 * factors >= len(matrices)
+
+
+def never_trained(tensors: Iterable[TensorHeader]) -> bool:
+    """Whether these tensors still are as large as layers begin, to within the error of a random draw.
+
+    Only matrices tell: a linear layer or a convolution begins uniform within 1 / sqrt(fan-in), an embedding normal.
+    Trained weights lie elsewhere; where all of several matrices fit, none was trained.
+    """
+    matrices = [one for one in tensors if len(one.shape) >= 2 and one.rms is not None]
+    return bool(matrices) and all(_as_initialised(one) for one in matrices)
+
+
+def _as_initialised(tensor: TensorHeader) -> bool:
+    read = min(tensor.numel, _MOST_READ)
+    fan_in, fan_out = prod(tensor.shape[1:]), tensor.shape[0] * prod(tensor.shape[2:])
+    if not read or not fan_in or not fan_out:
+        return False
+    square = (tensor.rms or 0.0) ** 2
+    if square == 0.0:
+        return True  # what begins at 0: an adapter's second factor, a gate
+    # The relative error of a mean square is sqrt(4 / 5) for a uniform and sqrt(2) for a normal draw, over sqrt(n).
+    uniform, normal = _SURE * sqrt(0.8 / read), _SURE * sqrt(2.0 / read)
+    if any(abs(square / expected - 1.0) <= uniform for expected in (1 / (3 * fan_in), 2 / (fan_in + fan_out))):
+        stats = tensor.stats
+        return stats is None or max(stats.maximum, -stats.minimum) ** 2 <= 3.01 * square * (1.0 + uniform)
+    return any(abs(square / expected - 1.0) <= normal for expected in (1.0, 0.02**2, 2 / fan_in, 2 / fan_out))

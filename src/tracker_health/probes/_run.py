@@ -1,0 +1,70 @@
+"""What several rules ask of a run as a whole: its learning rates, whether it began from a trained model, how far its
+loss came.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracker_health.evidence import Evidence, Series
+from tracker_health.probes._stats import local_noise, median_error, start_level
+
+_BASE_MODEL_PARAMS = (
+    "base_model",
+    "base_model_name_or_path",
+    "model_name_or_path",
+    "_name_or_path",
+    "pretrained",
+    "init_checkpoint",
+)
+_FEWEST_POINTS = 8
+_SURE = 3.0  # standard errors
+
+
+def learning_rates(evidence: Evidence) -> list[Series]:
+    """The logged learning rates, a series for each group of parameters, without what is not finite."""
+    rates = [one.finite() for one in evidence.series if one.role == "learning_rate"]
+    return [one for one in rates if len(one)]
+
+
+def is_fine_tuning(evidence: Evidence) -> bool:
+    """Whether an adapter, or a param that names a base model, shows that the run began from a trained one."""
+    if evidence.weights is not None and evidence.weights.is_adapter:
+        return True
+    params = evidence.info.params
+    return any(str(params.get(name, "")).lower() not in ("", "none", "false", "0") for name in _BASE_MODEL_PARAMS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Descent:
+    """How far a training loss came.
+
+    ``share``: from its start to the median of the last quarter, over the size of the start. ``lost``: how much of the
+    way down to its best level it has lost again, from 0 to 1 or more. ``sure``: the fall is beyond three standard
+    errors of those levels.
+    """
+
+    share: float
+    lost: float
+    sure: bool
+
+
+def descent(evidence: Evidence) -> Descent | None:
+    """How far the training loss came; None where there is none, or too little of it to tell."""
+    loss = evidence.find("train_loss")
+    values = loss.finite().values if loss is not None else np.empty(0)
+    if len(values) < _FEWEST_POINTS:
+        return None
+    noise = local_noise(values)
+    start = start_level(values, max(1, min(3, len(values) // 10)), noise)
+    levels = [float(np.median(part)) for part in np.array_split(values, min(16, len(values) // 2))]
+    quarter = max(2, len(values) // 4)
+    end = float(np.median(values[-quarter:]))
+    best = min(*levels, end)
+    with np.errstate(all="ignore"):
+        share = float(np.float64(start - end) / np.abs(start)) if start != 0 else 0.0
+        lost = float((end - best) / (start - best)) if start > best else 1.0
+    error = float(np.hypot(median_error(noise, 1), median_error(noise, quarter)))
+    return Descent(share=share, lost=lost, sure=start - end > _SURE * error)

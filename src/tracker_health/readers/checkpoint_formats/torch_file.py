@@ -1,0 +1,76 @@
+"""Single files of ``torch.save`` with an optimizer's state: ``training_state.pt``, ``optimizer.pt``, a ``.ckpt``.
+
+Accelerate saves each optimizer of several in a file of its own: ``optimizer.bin``, ``optimizer_1.bin``, ...
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tracker_health.evidence import OptimizerState, Weights
+from tracker_health.readers.checkpoint_formats.base import Folder, Sign
+from tracker_health.readers.optimizer_state import has_optimizer_state, joined, read_optimizer_state
+
+_KNOWN = re.compile(r"(training_state\.pt|optimizer\.(pt|bin))", re.IGNORECASE)
+_FURTHER = re.compile(r"optimizer_(\d{1,4})\.bin", re.IGNORECASE)
+_POSSIBLE = re.compile(r".*\.(pt|pth|ckpt|bin|tar)", re.IGNORECASE)
+_NEVER = re.compile(
+    r"(rng_state.*|random_states.*|training_args\.bin|scheduler(_\d+)?\..*|scaler\..*|pytorch_model.*"
+    r"|adapter_model\..*|consolidated.*|sampler.*\.bin|dl_state_dict.*\.bin)",
+    re.IGNORECASE,
+)
+
+
+class TorchFile:
+    """See ``CheckpointFormat``."""
+
+    name = "file of torch.save"
+
+    def belongs(self, name: str) -> bool:
+        return bool(_POSSIBLE.fullmatch(name)) and not _NEVER.fullmatch(name)
+
+    def leads(self, names: Sequence[str]) -> dict[str, Sign]:
+        first = any(name.lower() == "optimizer.bin" for name in names)
+        found = [name for name in names if self.belongs(name) and not (first and _FURTHER.fullmatch(name))]
+        return {name: Sign.SURE if _KNOWN.fullmatch(name) else Sign.POSSIBLE for name in found}
+
+    def why_not(self, names: Sequence[str]) -> str:
+        del names
+        return ""
+
+    def holds_state(self, folder: Folder, lead: str) -> bool:
+        return has_optimizer_state(folder.open(lead))
+
+    def read(self, folder: Folder, lead: str, source: str) -> OptimizerState:
+        first = read_optimizer_state(folder.open(lead), source)
+        further = _further(folder.names) if lead.lower() == "optimizer.bin" else []
+        if not further:
+            return first
+        states = {"optimizer": first}
+        states |= {name.rpartition(".")[0]: read_optimizer_state(folder.open(name), source) for name in further}
+        stubs = dict.fromkeys(stub for state in states.values() for stub in state.stubs)
+        together = joined([named(state, name) for name, state in states.items()])
+        return replace(together, source=source, stubs=tuple(stubs))
+
+    def weights(self, folder: Folder, lead: str, source: str) -> Weights | None:
+        del folder, lead, source  # weights of such a checkpoint lie in files of their own
+        return None
+
+
+def named(state: OptimizerState, optimizer: str) -> OptimizerState:
+    """The state of one optimizer of several, with its name at each tensor; of an optimizer in it behind that."""
+    return replace(
+        state,
+        tensors=tuple(
+            replace(one, optimizer=f"{optimizer}.{one.optimizer}" if one.optimizer else optimizer)
+            for one in state.tensors
+        ),
+        stateless=tuple(f"{optimizer}/{label}" for label in state.stateless),
+    )
+
+
+def _further(names: Sequence[str]) -> list[str]:
+    found = [(int(match[1]), name) for name in names if (match := _FURTHER.fullmatch(name))]
+    return [name for _, name in sorted(found)]

@@ -1,0 +1,407 @@
+"""Pictures of a run, with what the rules found marked where it happened.
+
+matplotlib is imported by the functions that draw. Names from a run are shown as plain text: no markup in them is read.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tracker_health.errors import optional_packages
+from tracker_health.evidence import Evidence, FloatArray, IntArray, OptimizerState, Series, TensorState
+from tracker_health.layers import place_of
+from tracker_health.render.thinning import level, stretches, thin
+from tracker_health.result import ProbeResult, Report
+from tracker_health.text import printable
+from tracker_health.verdict import Verdict
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Okabe and Ito (2008): told apart by people with any kind of colour vision.
+_BLUE, _ORANGE, _GREEN, _VERMILION, _PURPLE, _SKY = "#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9"
+_LINES = (_BLUE, _ORANGE, _GREEN, _PURPLE, _SKY, _VERMILION)
+_INK = "#010203"  # stands for the colour of the text around the picture
+_MARKS = {Verdict.FAIL: _VERMILION, Verdict.WARN: _ORANGE}
+_MOST_MARKS = 12
+_MOST_ROLES = 6
+_FEW_POINTS = 60
+_LARGEST = 1e100
+_LOGARITHMIC = 50.0  # highest over lowest, from which on a linear axis hides the low end
+_STYLE = {
+    "text.parse_math": False,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "tracker-health",
+    "font.size": 10,
+    "font.family": "sans-serif",
+    "text.color": _INK,
+    "axes.labelcolor": _INK,
+    "axes.edgecolor": _INK,
+    "xtick.color": _INK,
+    "ytick.color": _INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.8,
+    "axes.grid": True,
+    "grid.color": "#888888",
+    "grid.alpha": 0.25,
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "legend.fontsize": 9,
+    "axes.formatter.limits": (-4, 5),
+    "path.simplify": False,  # it may leave out what thinning kept
+}
+_NOT_OURS = frozenset({"backend", "backend_fallback", "interactive", "toolbar", "timezone", "webagg.port"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chart:
+    """One picture. ``kind``: loss, gradient, rate, scale or layers. ``description``: what it shows, in words, for those
+    who cannot see it. ``codes``: the findings that are marked in it, or that it is about.
+    """
+
+    kind: str
+    title: str
+    description: str
+    svg: str
+    png: bytes = b""
+    codes: tuple[str, ...] = ()
+
+
+def draw(evidence: Evidence, report: Report) -> tuple[Chart, ...]:
+    """The pictures that a run's evidence gives, the loss first. The loss is drawn as PNG, too.
+
+    Raises:
+        MissingExtra: matplotlib is not installed.
+    """
+    drawn = []
+    with _matplotlib():
+        for kind, plot in _PLOTS.items():
+            findings = [finding for finding in report.findings if _kind_of(finding.code) == kind]
+            chart = plot(evidence, findings)
+            if chart is not None:
+                drawn.append(chart)
+    return tuple(drawn)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curve:
+    """A run's loss, thinned and finite, and what was made of the run."""
+
+    name: str
+    steps: IntArray
+    values: FloatArray
+    verdict: Verdict
+
+
+def overlay(curves: Sequence[Curve]) -> Chart:
+    """Many runs' losses over each other, the sick ones in colour and on top.
+
+    Raises:
+        MissingExtra: matplotlib is not installed.
+    """
+    with _matplotlib():
+        figure, axes = _figure(3.6)
+        for curve in sorted(curves, key=lambda one: one.verdict.rank):
+            sick = curve.verdict in _MARKS
+            colour = _MARKS.get(curve.verdict, "#888888")
+            axes.plot(
+                curve.steps, _drawable(curve.values), color=colour, lw=1.1 if sick else 0.8, alpha=0.9 if sick else 0.45
+            )
+        told = []
+        for verdict, colour in [(Verdict.PASS, "#888888"), (Verdict.WARN, _ORANGE), (Verdict.FAIL, _VERMILION)]:
+            amount = sum(curve.verdict is verdict for curve in curves)
+            if amount:
+                axes.plot([], [], color=colour, label=f"{verdict} ({amount})")
+                told.append(f"{amount} {verdict}")
+        _choose_scale(axes, _drawable(np.concatenate([curve.values for curve in curves])))
+        axes.set_xlabel("step")
+        axes.set_ylabel("loss")
+        axes.legend(loc="best")
+        description = f"The losses of {len(curves)} runs over each other: {', '.join(told)}."
+        return Chart(kind="loss", title="Losses", description=description, svg=_svg(figure))
+
+
+@contextmanager
+def _matplotlib() -> Iterator[None]:
+    with optional_packages("charts"):
+        import matplotlib as mpl
+    # Not the owner's style, and without touching it: this may run within a training script.
+    style: Any = {key: value for key, value in mpl.rcParamsDefault.items() if key not in _NOT_OURS} | _STYLE
+    with mpl.rc_context(style), np.errstate(all="ignore"):
+        yield
+
+
+_KINDS = {"GRD": "gradient", "LRS": "rate", "AMP": "scale", "OPT": "layers", "WGT": "layers"}
+
+
+_TITLES = {
+    "loss": "Loss",
+    "gradient": "Gradient norm",
+    "rate": "Learning rate",
+    "scale": "Loss scale",
+    "layers": "Size of the gradients by layer",
+}
+
+
+def _kind_of(code: str) -> str:
+    """Which picture a rule's finding belongs in."""
+    return _KINDS.get(code[:3], "loss")
+
+
+def _figure(height: float = 2.9) -> tuple[Figure, Axes]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.2, height), layout="constrained")
+    return figure, figure.add_subplot()
+
+
+def _loss(evidence: Evidence, findings: Sequence[ProbeResult]) -> Chart | None:
+    train, validation = (_shown(evidence.find(role)) for role in ("train_loss", "val_loss"))
+    if train is None and validation is None:
+        return None
+    figure, axes = _figure(3.2)
+    told = []
+    if train is not None:
+        _curve(axes, train, _BLUE)
+        told.append(_told(train))
+    if validation is not None:
+        _curve(axes, validation, _VERMILION if train is not None else _BLUE, smoothed=train is None)
+        told.append(_told(validation))
+    main = train if train is not None else validation
+    _mark(axes, findings, main)
+    for series in (train, validation):
+        _hatch_nonfinite(axes, series)
+    _finish(axes, [train, validation], "loss")
+    description = f"Loss by step: {'; '.join(told)}.{_marked(findings)}"
+    return _chart("loss", figure, description, findings, png=True)
+
+
+def _gradient(evidence: Evidence, findings: Sequence[ProbeResult]) -> Chart | None:
+    return _single(evidence, findings, "grad_norm", "gradient", "gradient norm")
+
+
+def _rate(evidence: Evidence, findings: Sequence[ProbeResult]) -> Chart | None:
+    return _single(evidence, findings, "learning_rate", "rate", "learning rate")
+
+
+def _scale(evidence: Evidence, findings: Sequence[ProbeResult]) -> Chart | None:
+    return _single(evidence, findings, "loss_scale", "scale", "loss scale")
+
+
+def _single(evidence: Evidence, findings: Sequence[ProbeResult], role: str, kind: str, what: str) -> Chart | None:
+    series = _shown(evidence.find(role))
+    if series is None:
+        return None
+    figure, axes = _figure(2.4)
+    _curve(axes, series, _BLUE, smoothed=role == "grad_norm")
+    _mark(axes, findings, series)
+    _hatch_nonfinite(axes, series)
+    _finish(axes, [series], what)
+    return _chart(kind, figure, f"{what.capitalize()} by step: {_told(series)}.{_marked(findings)}", findings)
+
+
+def _layers(evidence: Evidence, findings: Sequence[ProbeResult]) -> Chart | None:
+    """The size of the gradients by depth, a line for each role that tensors have in their layers."""
+    from matplotlib.ticker import MaxNLocator
+
+    by_role = _by_role(evidence.optimizer) if evidence.optimizer is not None else {}
+    if not by_role:
+        return None
+    figure, axes = _figure(2.9)
+    lowest = min((size for line in by_role.values() for _, size in line if size > 0), default=1.0)
+    dead = 0
+    for (role, line), colour in zip(by_role.items(), _LINES, strict=False):
+        alive = [(layer, size) for layer, size in line if size > 0]
+        axes.plot(*zip(*alive, strict=True) if alive else ([], []), "o-", color=colour, ms=3.5, lw=1, label=_name(role))
+        silent = [layer for layer, size in line if size == 0]
+        dead += len(silent)
+        axes.plot(silent, [lowest / 3] * len(silent), "x", color=_VERMILION, ms=7, mew=2)
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(_plain)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_xlabel("layer")
+    axes.set_ylabel("root of Adam's second moment")
+    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+    crosses = f" {dead} tensors have none at all: crosses." if dead else ""
+    layers = len({layer for line in by_role.values() for layer, _ in line})
+    return _chart("layers", figure, f"Size of the gradients in {layers} layers, by role.{crosses}", findings)
+
+
+def _by_role(state: OptimizerState) -> dict[str, list[tuple[int, float]]]:
+    """Layer and gradient size of the tensors with a known place, for the roles with most values."""
+    lines: dict[str, list[tuple[int, float]]] = defaultdict(list)
+    sizes: dict[str, int] = defaultdict(int)
+    for tensor in state.with_second_moment:
+        place, size = place_of(tensor.name or ""), _gradient_size(tensor)
+        if place is not None and size is not None and len(tensor.shape) >= 2:
+            lines[place.role].append((place.layer, size))
+            sizes[place.role] += tensor.numel
+    most = sorted(lines, key=lambda role: (-sizes[role], role))[:_MOST_ROLES]
+    return {role: sorted(lines[role]) for role in most}
+
+
+def _gradient_size(tensor: TensorState) -> float | None:
+    moment = tensor.second_moment
+    return float(np.sqrt(moment.mean)) if moment is not None and np.isfinite(moment.mean) and moment.mean >= 0 else None
+
+
+_PLOTS: dict[str, Callable[[Evidence, Sequence[ProbeResult]], Chart | None]] = {
+    "loss": _loss,
+    "gradient": _gradient,
+    "rate": _rate,
+    "scale": _scale,
+    "layers": _layers,
+}
+
+
+def _shown(series: Series | None) -> Series | None:
+    return series.clean() if series is not None and len(series.clean()) else None
+
+
+def _curve(axes: Axes, series: Series, colour: str, *, smoothed: bool = True) -> None:
+    """The points, thinned, and on top of many of them the level at which they run."""
+    finite = series.finite()
+    few = len(finite) <= _FEW_POINTS
+    steps, values = thin(finite.steps, _drawable(finite.values))
+    middle = level(finite.steps, _drawable(finite.values)) if smoothed and not few else (np.empty(0), np.empty(0))
+    noisy = len(middle[0]) > 0
+    look = {"lw": 0.7, "alpha": 0.45} if noisy else {"lw": 1.3, "label": _name(series.name)}
+    axes.plot(steps, values, "o-" if few else "-", color=colour, ms=3.5, **look)
+    if noisy:
+        axes.plot(*middle, color=colour, lw=1.8, label=_name(series.name))
+
+
+def _mark(axes: Axes, findings: Sequence[ProbeResult], series: Series | None) -> None:
+    """A line at each step that a finding names, with its code on top."""
+    if series is None:
+        return
+    for place, finding in enumerate(findings):
+        colour = _MARKS.get(finding.verdict, _PURPLE)
+        steps = _apart(finding.steps, int(series.steps[0]), int(series.steps[-1]))
+        for step in steps:
+            axes.axvline(step, color=colour, lw=1.1, ls=(0, (4, 2)), alpha=0.8, zorder=1)
+        at = np.flatnonzero(np.isin(series.steps, steps) & np.isfinite(series.values))
+        axes.plot(series.steps[at], _drawable(series.values[at]), "o", ms=7, mfc="none", mec=colour, mew=1.6, zorder=4)
+        if steps:
+            _label_on_top(axes, finding.code, steps[0], colour, place % 4)
+
+
+def _apart(steps: Sequence[int], first: int, last: int) -> list[int]:
+    """The steps within the picture, without those that would lie on the one before."""
+    kept: list[int] = []
+    for step in sorted(one for one in steps if first <= one <= last):
+        if not kept or step - kept[-1] > (last - first) / 100:
+            kept.append(step)
+    return kept[:_MOST_MARKS]
+
+
+def _label_on_top(axes: Axes, text: str, step: int, colour: str, row: int) -> None:
+    axes.annotate(
+        text, (step, 1.0), xycoords=("data", "axes fraction"), xytext=(3, -3 - 11 * row), textcoords="offset points",
+        va="top", fontsize=8, color=colour, fontweight="bold", annotation_clip=False,
+    )  # fmt: skip
+
+
+def _hatch_nonfinite(axes: Axes, series: Series | None) -> None:
+    if series is None:
+        return
+    gaps = stretches(series.steps, series.values)
+    width = max(1, int(series.steps[-1]) - int(series.steps[0]))
+    for first, last, _ in sorted(gaps, key=lambda gap: -gap[2])[:50]:
+        end = max(last, first + width / 200)
+        axes.axvspan(first, end, facecolor="none", edgecolor=_VERMILION, hatch="////", lw=0, alpha=0.6)
+    if gaps:
+        points = sum(gap[2] for gap in gaps)
+        axes.plot([], [], color=_VERMILION, lw=5, alpha=0.6, label=f"{points} of {_name(series.name)} NaN or infinite")
+
+
+def _finish(axes: Axes, drawn: Sequence[Series | None], what: str) -> None:
+    known = [one for one in drawn if one is not None]
+    finite = _drawable(np.concatenate([one.finite().values for one in known]))
+    _choose_scale(axes, finite)
+    axes.set_xlabel("epoch" if known[0].step_unit == "epoch" else "step")
+    axes.set_ylabel(what)
+    if not len(finite):
+        axes.text(0.5, 0.5, "no finite value", transform=axes.transAxes, ha="center", va="center")
+        axes.set_yticks([])
+        axes.set_xlim(int(known[0].steps[0]), max(int(known[0].steps[-1]), int(known[0].steps[0]) + 1))
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(loc="best")
+
+
+def _choose_scale(axes: Axes, values: FloatArray) -> None:
+    """Logarithmic where a linear axis would show one extreme and a flat line."""
+    positive = values[values > 0]
+    if not len(values) or not len(positive) or float(values.max()) / float(np.median(positive)) < _LOGARITHMIC**0.5:
+        return
+    if len(positive) == len(values) and float(values.max()) > _LOGARITHMIC * float(values.min()):
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(_plain)
+    elif len(positive) < len(values) and float(values.max()) > _LOGARITHMIC * float(np.median(np.abs(values))):
+        axes.set_yscale("symlog", linthresh=max(float(np.median(np.abs(values))), 1e-12))
+        axes.yaxis.set_major_formatter(_plain)
+
+
+def _drawable(values: FloatArray) -> FloatArray:
+    """Within what the axes of a drawing library can compute with."""
+    return np.clip(values, -_LARGEST, _LARGEST)
+
+
+def _plain(value: float, _place: float) -> str:
+    """A tick's number; matplotlib's own are formulas, which are not read here."""
+    return f"{value:g}"
+
+
+def _name(name: str) -> str:
+    shown = printable(name, 40)
+    return shown if not shown.startswith("_") else f" {shown}"  # matplotlib keeps labels with _ to itself
+
+
+def _told(series: Series) -> str:
+    finite = series.finite().values
+    name = printable(series.name, 60)
+    if not len(finite):
+        return f"{name}, {len(series)} points, none of them finite"
+    bad = f", {len(series) - len(finite)} not finite" if len(finite) < len(series) else ""
+    ends = f"from {finite[0]:.4g} to {finite[-1]:.4g}, lowest {finite.min():.4g}, highest {finite.max():.4g}"
+    return f"{name}, {len(series)} points{bad}, {ends}"
+
+
+def _marked(findings: Sequence[ProbeResult]) -> str:
+    told = [f"{one.code} at step {', '.join(map(str, one.steps[:5]))}" for one in findings if one.steps]
+    return f" Marked: {'; '.join(told)}." if told else ""
+
+
+def _chart(kind: str, figure: Figure, description: str, findings: Sequence[ProbeResult], *, png: bool = False) -> Chart:
+    codes = tuple(finding.code for finding in findings)
+    picture = _png(figure) if png else b""
+    return Chart(kind=kind, title=_TITLES[kind], description=description, svg=_svg(figure), png=picture, codes=codes)
+
+
+def _png(figure: Figure) -> bytes:
+    """On white, whatever the page around it: a tracker shows it on its own."""
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=160, facecolor="white", metadata={"Software": None})
+    return file.getvalue()
+
+
+def _svg(figure: Figure) -> str:
+    """An element to put into a page: transparent, in the colour of its text, without ids that could meet others."""
+    file = io.StringIO()
+    figure.savefig(file, format="svg", transparent=True, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
+    text = file.getvalue()
+    element = text[text.index("<svg") :]
+    element = re.sub(r"<metadata>.*?</metadata>", "", element, flags=re.DOTALL)
+    element = re.sub(r'<g id="[^"]*"', "<g", element)
+    element = re.sub(r"(\d+\.\d)\d+(?=[ \"\n])", r"\1", element)
+    return element.replace(_INK, "currentColor")

@@ -1,0 +1,25 @@
+"""A report in Markdown: for the description of a run, and for the summary of a CI job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tracker_health.annotations import finding_in_markdown, in_markdown
+from tracker_health.result import Report
+
+_MOST_ERRORS = 20
+
+
+def report_markdown(report: Report) -> Iterator[str]:
+    """The lines of one run's section."""
+    yield f"### {report.verdict.upper()} {in_markdown(report.run.name)}"
+    yield ""
+    yield in_markdown(report.summary)
+    yield ""
+    findings = [finding_in_markdown(finding) for finding in report.findings]
+    yield from findings
+    sources = [error for error in report.errors if error.code is None][:_MOST_ERRORS]
+    yield from (f"- {in_markdown(error.source)}: {in_markdown(error.message)}" for error in sources)
+    yield from (f"- note: {in_markdown(note)}" for note in report.notes)
+    if findings or sources or report.notes:
+        yield ""

@@ -1,0 +1,230 @@
+"""The weights of a checkpoint: which files they lie in, what is in them, and whose the optimizer's states are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tracker_health.errors import ReadError, RunError
+from tracker_health.evidence import Attribution, OptimizerState, Part, Problem, Request, WeightChange, Weights
+from tracker_health.readers.attribution import attributed, names_of, unattributed
+from tracker_health.readers.content_check import can_tell, contents_agree
+from tracker_health.readers.json_lines import parse_json
+from tracker_health.readers.optimizer_state import first_moments
+from tracker_health.readers.random_access import LocalFile
+from tracker_health.readers.regular_file import open_regular
+from tracker_health.readers.safetensors_header import open_safetensors
+from tracker_health.readers.torch_archive import open_torch_archive
+from tracker_health.readers.torch_weights import is_in_order, torch_weights
+from tracker_health.readers.weights import Budget, StoredTensor, changes, described
+from tracker_health.stores.tree import FileEvidence, FileTree, RunFile
+from tracker_health.text import listing, printable
+
+_ADAPTER = "adapter_model.safetensors"
+_TORCH_WEIGHTS = re.compile(r"(pytorch_model|adapter_model)(-\d{1,6}-of-\d{1,6})?\.bin", re.IGNORECASE)
+_INDEX = re.compile(r".*\.(safetensors|bin)\.index\.json", re.IGNORECASE)
+_SHARD = re.compile(r"(.*)-(\d{1,6})-of-(\d{1,6})(\.\w+)")
+_ONLY_STATE = re.compile(r"optimizer\.(pt|bin)", re.IGNORECASE)
+_MOST_INDEX_BYTES = 16 * 2**20
+_MOST_SHARDS = 1000
+# Decoders that name their modules as others do and define them in another order: of an adapter on some of these
+# modules alone, nothing else tells.
+_OTHER_ORDER = re.compile(r"xglm", re.IGNORECASE)
+
+
+def is_weights_file(name: str) -> bool:
+    """Whether a file of this name holds weights that are read, or tells where they are."""
+    return name.endswith(".safetensors") or bool(_TORCH_WEIGHTS.fullmatch(name) or _INDEX.fullmatch(name))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Files:
+    """The files that the weights of one checkpoint lie in. ``missing``: shards that are not there."""
+
+    files: tuple[RunFile, ...]
+    missing: tuple[str, ...] = ()
+
+    @property
+    def source(self) -> str:
+        return self.files[0].path
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Opened:
+    """The tensors of open files. ``in_order``: as the model defines them. ``near``: the files are on this machine."""
+
+    tensors: list[StoredTensor]
+    in_order: bool
+    near: bool
+
+
+def read_weights(
+    tree: FileTree, checkpoint: RunFile, earlier: RunFile | None, request: Request, found: FileEvidence
+) -> None:
+    """Take the weights beside a checkpoint's optimizer state or in the same file, and name the state's parameters.
+
+    ``earlier``: the checkpoint before, of the same run, to which the weights are compared where some rule needs that.
+    """
+    files = _of(tree, checkpoint)
+    if files is None:
+        return
+    _tell_missing(files, found)
+    try:
+        with ExitStack() as stack:
+            opened = stack.enter_context(_opened(tree, files))
+            if not opened.tensors:
+                return
+            # Of weights elsewhere, names and shapes: they are most of what would have to be fetched.
+            wanted = opened.near and request.needs(Part.WEIGHTS, Part.WEIGHT_CHANGES)
+            budget = Budget() if wanted else None
+            tensors = described(opened.tensors, budget)
+            found.weights = Weights(source=files.source, tensors=tensors, in_order=opened.in_order)
+            if found.optimizer is not None:
+                _attribute(tree, checkpoint, found.optimizer, opened, found)
+            if earlier is not None and opened.near and request.needs(Part.WEIGHT_CHANGES):
+                _compare(tree, earlier, opened, found)
+    except (RunError, OSError) as error:
+        found.cannot_read(files.source, error, [Part.WEIGHTS, Part.WEIGHT_CHANGES])
+
+
+def _tell_missing(files: _Files, found: FileEvidence) -> None:
+    if files.missing:
+        which = f"{listing(list(files.missing))} of the weights {'is' if len(files.missing) == 1 else 'are'} missing"
+        found.problems.append(Problem(source=printable(files.source), message=f"{which}; the rest is used"))
+
+
+def _of(tree: FileTree, checkpoint: RunFile) -> _Files | None:
+    """The files of a checkpoint's weights, or None. Adapter weights first, then those in the same file, then others."""
+    beside = {file.name: file for file in tree.files if file.folder == checkpoint.folder}
+    if _ADAPTER in beside:
+        return _Files(files=(beside[_ADAPTER],))
+    if not _ONLY_STATE.fullmatch(checkpoint.name) and _holds_weights(tree, checkpoint):
+        return _Files(files=(checkpoint,))
+    names = sorted(name for name in beside if name.endswith(".safetensors"))
+    names = names or sorted(name for name in beside if _TORCH_WEIGHTS.fullmatch(name))
+    expected = _listed_shards(tree, beside) or (_series(names[0]) if names else ())
+    there = tuple(beside[name] for name in expected if name in beside)
+    if there:
+        return _Files(files=there, missing=tuple(name for name in expected if name not in beside))
+    return _Files(files=(beside[names[0]],)) if names else None
+
+
+def _holds_weights(tree: FileTree, checkpoint: RunFile) -> bool:
+    try:
+        with open_torch_archive(tree.open(checkpoint)) as archive:
+            return bool(torch_weights(archive.root))
+    except (RunError, OSError):
+        return False  # told when its optimizer state was read
+
+
+def _series(name: str) -> tuple[str, ...]:
+    """All the shards of which this is one, by its name; itself alone where it is none."""
+    found = _SHARD.fullmatch(name)
+    if found is None or not 0 < int(found.group(3)) <= _MOST_SHARDS:
+        return (name,)
+    stem, digits, count, suffix = found.groups()
+    return tuple(f"{stem}-{number:0{len(digits)}d}-of-{count}{suffix}" for number in range(1, int(count) + 1))
+
+
+def _listed_shards(tree: FileTree, beside: Mapping[str, RunFile]) -> tuple[str, ...]:
+    """The shards that an index lists, safetensors before others; nothing where there is no index that can be read."""
+    for name in sorted((name for name in beside if _INDEX.fullmatch(name)), key=lambda one: (".bin." in one, one)):
+        document = _json(tree, beside[name])
+        listed = document.get("weight_map") if isinstance(document, dict) else None
+        if isinstance(listed, dict):
+            shards = sorted({one for one in listed.values() if isinstance(one, str) and is_weights_file(one)})
+            if any(one in beside for one in shards[:_MOST_SHARDS]):
+                return tuple(shards[:_MOST_SHARDS])
+    return ()
+
+
+def _json(tree: FileTree, file: RunFile) -> Any:
+    """What a small JSON file holds, None where it cannot be read: nothing hangs on it alone."""
+    if file.size > _MOST_INDEX_BYTES:
+        return None
+    try:
+        with open_regular(tree.local(file)) as opened:
+            return parse_json(opened.read(_MOST_INDEX_BYTES))
+    except (RunError, OSError, ValueError, RecursionError):
+        return None
+
+
+@contextmanager
+def _opened(tree: FileTree, files: _Files) -> Iterator[_Opened]:
+    """All tensors of the files, while they are open.
+
+    Raises:
+        RunError: one of them is none of its kind, or cannot be fetched.
+        OSError: one cannot be read.
+    """
+    with ExitStack() as stack:
+        tensors: list[StoredTensor] = []
+        stored, near = False, True
+        for file in files.files:
+            source = tree.open(file)
+            near = near and isinstance(source, LocalFile)
+            if file.name.endswith(".safetensors"):
+                tensors += stack.enter_context(open_safetensors(source))
+            else:
+                tensors += torch_weights(stack.enter_context(open_torch_archive(source)).root)
+                stored = True
+        if len({tensor.name for tensor in tensors}) < len(tensors):
+            raise ReadError("two of its shards have a tensor of the same name")
+        in_order = stored and not files.missing and is_in_order(tensors)
+        yield _Opened(tensors=tensors, in_order=in_order, near=near)
+
+
+def _attribute(
+    tree: FileTree, checkpoint: RunFile, state: OptimizerState, opened: _Opened, found: FileEvidence
+) -> None:
+    """Give the state the names of its parameters, as far as they are certain, and check them by contents."""
+    named = attributed(state, found.weights)
+    if named.attribution is Attribution.ASSUMED_ORDER:
+        if _has_other_order(tree, checkpoint):
+            return
+        agree = _contents_agree(tree, checkpoint, named, opened)
+        named = unattributed(named) if agree is False else named
+        if agree:
+            named = replace(named, attribution=Attribution.CONTENT_CHECKED)
+    found.optimizer = named
+
+
+def _has_other_order(tree: FileTree, checkpoint: RunFile) -> bool:
+    """Whether the configuration of an adapter says that its model is one whose names mislead."""
+    for file in tree.files:
+        if file.folder == checkpoint.folder and file.name == "adapter_config.json":
+            document = _json(tree, file)
+            if isinstance(document, dict):
+                told = (document.get("base_model_name_or_path"), document.get("auto_mapping"))
+                return bool(_OTHER_ORDER.search(str(told)[:2000]))
+    return False
+
+
+def _contents_agree(tree: FileTree, checkpoint: RunFile, state: OptimizerState, opened: _Opened) -> bool | None:
+    names = names_of(state)
+    if not opened.near or not can_tell(names.values(), state.steps):
+        return None
+    weights = {tensor.name: tensor.values for tensor in opened.tensors if tensor.values is not None}
+    try:
+        with open_torch_archive(tree.local(checkpoint)) as archive:
+            return contents_agree(names, first_moments(archive.root), weights, state.steps)
+    except (RunError, OSError):
+        return None  # what cannot be read cannot tell
+
+
+def _compare(tree: FileTree, earlier: RunFile, opened: _Opened, found: FileEvidence) -> None:
+    """Compare the open weights to those of the checkpoint before."""
+    files = _of(tree, earlier)
+    if files is None or found.weights is None:
+        return
+    try:
+        with _opened(tree, files) as before:
+            by_name = {tensor.name: tensor for tensor in before.tensors}
+            moved: tuple[WeightChange, ...] = tuple(changes(opened.tensors, by_name, Budget()))
+    except (RunError, OSError) as error:
+        found.cannot_read(files.source, error, [Part.WEIGHT_CHANGES])
+        return
+    found.weights = replace(found.weights, previous=files.source, changes=moved)

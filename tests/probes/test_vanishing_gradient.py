@@ -1,0 +1,143 @@
+"""GRD003."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tracker_health.evidence import Attribution
+from tracker_health.probes.vanishing_gradient import _slope
+
+CODE = "GRD003"
+
+
+def norms(n=200, *, late=1.0, at=0.4, seed=0):
+    """An ordinary gradient norm, from a place on times that factor."""
+    values = np.random.default_rng(seed).lognormal(0.0, 0.3, n)
+    values[int(at * n) :] *= late
+    return values
+
+
+def flat(n=200, share=0.0, seed=1):
+    """A loss that comes down by that share."""
+    losses = 2.0 * (1 - share * (1 - np.exp(-10 * np.arange(n) / n)))
+    return losses + 0.005 * np.random.default_rng(seed).standard_normal(n)
+
+
+def evidence_of(make, values, losses, **more):
+    return make.evidence(losses, make.series(values, role="grad_norm"), **more)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("share", [0.0, 0.03, 0.5, 0.95])
+def test_healthy(share, seed, make, judge):
+    assert judge(CODE, evidence_of(make, norms(seed=seed), flat(share=share))).verdict == "pass"
+
+
+@pytest.mark.parametrize(
+    ("late", "share", "verdict"),
+    [
+        (0.0, 0.0, "warn"), (0.0, 0.3, "warn"), (0.0, 0.6, "pass"),
+        (1e-8, 0.0, "warn"), (1e-8, 0.02, "warn"), (1e-8, 0.1, "pass"), (1e-8, 0.95, "pass"),
+        (1e-4, 0.0, "pass"),
+    ],
+)  # fmt: skip
+def test_a_norm_that_collapses(late, share, verdict, make, judge):
+    """Of small norms alone, a loss that has come down may have converged; of zeros it has not."""
+    result = judge(CODE, evidence_of(make, norms(late=late), flat(share=share)))
+    assert result.verdict == verdict
+    if verdict == "warn":
+        assert "exactly 0 at 100%" in result.message if late == 0 else "fell from" in result.message
+
+
+def test_zero_from_the_first_step_on(make, judge):
+    """Inputs that are all the same, or a loss that depends on nothing."""
+    result = judge(CODE, evidence_of(make, np.zeros(300), np.full(300, 0.7)))
+    assert result.verdict == "warn"
+    assert "it stood at exactly 0.7 for 300 points in a row" in result.message
+    assert "in a row" not in judge(CODE, evidence_of(make, np.zeros(200), flat())).message
+
+
+def test_norms_logged_with_too_few_decimals(make, judge):
+    assert judge(CODE, evidence_of(make, np.zeros(200), flat(share=0.9))).verdict == "pass"
+
+
+@given(
+    share_of_small=st.floats(0, 1),
+    factor=st.sampled_from([0.0, 1e-9, 1e-3]),
+    n=st.integers(40, 200),
+    seed=st.integers(0, 99),
+)
+def test_against_plain_python(share_of_small, factor, n, seed, make, judge, plain):
+    values = norms(n, late=1.0, seed=seed).tolist()
+    small = np.random.default_rng(seed).random(n) < share_of_small
+    values = [value * (factor if index >= n // 2 and small[index] else 1.0) for index, value in enumerate(values)]
+    early, late = plain.median(values[: n // 4]), values[n // 2 :]
+    faded = sum(value <= 1e-6 * early for value in late) / len(late)
+    result = judge(CODE, evidence_of(make, values, np.full(n, 2.0)))
+    assert result.verdict == ("warn" if faded >= 0.9 else "pass")
+
+
+def deep(make, sizes, losses=None, *, attribution=Attribution.NAMED, roles=("up.weight", "down.weight"), **more):
+    """Second moments, the squares of these sizes of the gradient, layer by layer, of every role."""
+    tensors = [
+        make.tensor(f"{layer}{role}", size**2, name=f"net.layers.{layer}.{role}")
+        for layer, size in enumerate(sizes)
+        for role in roles
+    ]
+    return make.evidence(losses, optimizer=make.state(*tensors, attribution=attribution), **more)
+
+
+FADING = [10.0 ** (layer - 12) for layer in range(9)]
+
+
+def test_gradients_that_fade_along_the_depth(make, judge):
+    result = judge(CODE, deep(make, FADING))
+    assert result.verdict == "warn"
+    assert result.measured["largest_ratio"] == pytest.approx(1e8, rel=1e-6)
+    assert "towards the first layer" in result.message
+    assert judge(CODE, deep(make, FADING, flat(share=0.9))).verdict == "pass"
+    assert judge(CODE, deep(make, FADING, flat(share=0.1))).verdict == "warn"
+
+
+@pytest.mark.parametrize("attribution", [Attribution.ASSUMED_ORDER, Attribution.UNATTRIBUTED])
+def test_never_on_an_assumed_order(attribution, make, judge):
+    assert judge(CODE, deep(make, FADING, attribution=attribution)).verdict == "SkippedProbe"
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        FADING[::-1],
+        [1e-3] * 9,
+        [1.5 ** (layer - 12) for layer in range(9)],
+        [1e-9, *[1e-3] * 8],
+        [1e-6, 1e-3, 1e-6, 1e-3, 1e-6, 1e-3, 1e-6, 1e-3, 1e-6],
+        FADING[:4],
+    ],
+    ids=["towards the last", "even", "gently", "one layer", "up and down", "few layers"],
+)
+def test_near_misses_along_the_depth(sizes, make, judge):
+    assert judge(CODE, deep(make, sizes)).verdict in ("pass", "SkippedProbe")
+
+
+def test_one_role_of_three_is_not_the_model(make, judge):
+    plain = deep(make, [1e-3] * 9, roles=("a.weight", "b.weight")).optimizer.tensors
+    fading = deep(make, FADING, roles=("c.weight",)).optimizer.tensors
+    state = make.state(*plain, *fading, attribution=Attribution.NAMED)
+    assert judge(CODE, make.evidence(optimizer=state)).verdict == "pass"
+
+
+@given(values=st.lists(st.floats(-5, 5), min_size=2, max_size=12))
+def test_the_slope_against_all_pairs(values, plain):
+    slopes = [(b - a) / (j - i) for (i, a), (j, b) in itertools.combinations(enumerate(values), 2)]
+    assert _slope(np.arange(len(values)), np.array(values)) == pytest.approx(plain.median(slopes), abs=1e-9)
+
+
+def test_too_little(make, judge):
+    assert judge(CODE, evidence_of(make, np.zeros(19), flat(19))).verdict == "SkippedProbe"
+    assert judge(CODE, evidence_of(make, np.zeros(50), None)).verdict == "SkippedProbe"
+    assert judge(CODE, evidence_of(make, np.full(50, math.nan), flat(50))).verdict == "SkippedProbe"

@@ -1,0 +1,38 @@
+"""What ``explain`` says a rule gave on the benchmark's runs."""
+
+import pytest
+
+from tracker_health.render import calibration as module
+
+_RULES = {
+    "AAA001": {"judged": 40, "false_alarms": 1, "found": {"f": [1, 9], "g": [9, 9]}, "missed": {}},
+    "AAA002": {"judged": 0, "false_alarms": 0, "found": {}, "missed": {"f": 9, "g": 4}},
+    "AAA003": {"judged": 100, "false_alarms": 0, "found": {}, "missed": {}},
+}
+
+
+@pytest.fixture(autouse=True)
+def measured(monkeypatch):
+    monkeypatch.setattr(module, "_measured", lambda: {"date": "2030-01-02", "healthy": 100, "rules": _RULES})
+
+
+def test_the_share_is_of_the_runs_that_were_judged():
+    alarms, found, _ = module.calibration("AAA001")
+    assert "in 40 of 100 certified healthy validation runs" in alarms
+    assert "1 of them (2.5%)" in alarms
+    assert found == "Of sick ones it found, by itself: g 9 of 9, f 1 of 9."
+
+
+def test_a_rule_that_judged_nothing_and_found_nothing():
+    alarms, found, when = module.calibration("AAA002")
+    assert alarms == "None of the 100 certified healthy validation runs had what it judges."
+    assert found == "It found none of 13 sick runs of faults that its symptom would name (f 9, g 4)."
+    assert "2030-01-02" in when
+
+
+def test_a_rule_without_a_fault_of_its_own():
+    assert "no fault that this rule is for" in module.calibration("AAA003")[1]
+
+
+def test_a_rule_that_was_not_measured():
+    assert module.calibration("ZZZ999") == []
