@@ -184,7 +184,8 @@ def truth(ends, *, fault="none", start=2.0, steps=200, moved=1.0, task="t"):
     return {
         "task": task, "split": "tune", "fault": fault, "structural": False, "symptoms": [], "steps": steps,
         "evaluations": [{"step": 0, "train": value, "val": value, "accuracy": 0.0} for value in curve],
-        "losses": curve, "gradients_finite": True, "moved": {"w": moved}, "recipe": {"cadence": "every step"},
+        "losses": curve, "gradients_finite": True, "moved": {"w": moved},
+        "recipe": {"cadence": "every step", "frozen": 0, "lists_frozen": False},
     }  # fmt: skip
 
 

@@ -125,7 +125,7 @@ def test_listed_without_state_amid_what_is_trained(fragments, make, judge):
 
 
 @pytest.mark.parametrize("named", [True, False])
-@pytest.mark.parametrize("fragments", [("layers.3.",), ("model.norm",), ("layers.3.", "model.norm")])
+@pytest.mark.parametrize("fragments", [("layers.3.",), ("layers.3.", "model.norm")])
 def test_listed_without_state_and_perhaps_unused(fragments, named, make, judge):
     """A last layer whose output nobody takes."""
     result = stateless(make, judge, transformer(), *fragments, named=named)
@@ -135,9 +135,9 @@ def test_listed_without_state_and_perhaps_unused(fragments, named, make, judge):
 
 
 def test_without_names_a_gap_is_no_proof(make, judge):
-    result = stateless(make, judge, transformer(), "layers.1.self_attn.v_proj", named=False)
-    assert (result.verdict, result.details["missing"]) == ("warn", ["#8"])
-    assert "1 parameter has no state" in result.message
+    """One layer, a weight and a bias at most, may be a head that the task leaves out."""
+    assert stateless(make, judge, transformer(), "layers.1.self_attn.v_proj", named=False).verdict == "pass"
+    assert stateless(make, judge, transformer(), "model.norm", named=False).verdict == "pass"
 
 
 @pytest.mark.parametrize("named", [True, False])
@@ -170,7 +170,7 @@ def test_a_frozen_backbone_in_groups_with_and_without_decay(make, judge):
 
     gone = ("embed_tokens", "layers.0.", "layers.1.")
     assert stateless(make, judge, ordered, *gone, named=False, group_of=group_of).verdict == "pass"
-    inside = stateless(make, judge, ordered, "layers.2.mlp.up_proj", named=False, group_of=group_of)
+    inside = stateless(make, judge, ordered, "layers.2.mlp", "layers.3.mlp", named=False, group_of=group_of)
     assert inside.verdict == "warn"
 
 
@@ -245,7 +245,7 @@ def test_two_optimizers_are_judged_apart(make, judge):
     first = [make.tensor(key, shape=(4, 4), optimizer="g") for key in range(6)]
     waiting = tuple(f"d/#{key}" for key in range(6))
     assert judge(CODE, make.evidence(optimizer=make.state(*first, stateless=waiting[:3]))).verdict == "pass"
-    both = make.state(*first, make.tensor(0, optimizer="d"), make.tensor(2, optimizer="d"), stateless=("d/#1",))
+    both = make.state(*first, make.tensor(0, optimizer="d"), make.tensor(4, optimizer="d"), stateless=waiting[1:4])
     assert judge(CODE, make.evidence(optimizer=both)).verdict == "warn"
 
 
@@ -467,7 +467,7 @@ def test_boundary_of_many_vectors(vectors, verdict, make, judge):
 
 @pytest.mark.parametrize(("step", "verdict"), [(4.0, "SkippedProbe"), (5.0, "warn")])
 def test_boundary_of_the_steps(step, verdict, make, judge):
-    state = state_of(make, transformer(), step=step, stateless=("model.norm.bias",))
+    state = state_of(make, transformer(), step=step, stateless=("head.a", "head.b", "head.c"))
     assert judge(CODE, make.evidence(optimizer=state)).verdict == verdict
 
 

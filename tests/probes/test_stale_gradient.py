@@ -110,54 +110,21 @@ def test_the_state_and_a_gradient_norm(ratio, norms, verdict, make, judge):
     assert judge(CODE, make.evidence(None, *series, optimizer=state)).verdict == verdict
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_logs_of_minibatches_that_differ_and_a_gradient_that_does_not(seed, make, judge):
-    result = judge(CODE, logs(make, noisy(seed), smooth()))
-    assert result.verdict == "fail"
-    assert f"{result.measured['norm_roughness']:.3f}" in result.message
-    assert "gradients pile up" in result.message
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_healthy(healthy_name, seed, healthy, make, judge):
-    losses = getattr(healthy, healthy_name)(seed)
-    n = len(losses)
-    if n >= RULE.min_points and (losses > 0).sum() >= RULE.min_points:
-        assert judge(CODE, logs(make, losses, noisy(seed, n=n))).verdict == "pass"
-        full_batch = judge(CODE, logs(make, smooth(n) * np.exp(-np.arange(n) / n), smooth(n)))
-        assert full_batch.verdict == "pass"
-    else:
-        assert judge(CODE, logs(make, losses, noisy(seed, n=n))).verdict == "SkippedProbe"
-
-
 @pytest.mark.parametrize("factor", [0.9, 1.1])
 def test_boundary_of_the_roughness(factor, make, judge):
     """Alternating up and down, the second difference is four times the height."""
     norms = np.exp(RULE.max_roughness * factor / 4 * (-1.0) ** np.arange(60))
     assert roughness(norms) == pytest.approx(RULE.max_roughness * factor)
-    assert judge(CODE, logs(make, noisy(), norms)).verdict == ("fail" if factor < 1 else "pass")
+    evidence = make.evidence(None, make.series(norms, role="grad_norm"), optimizer=state_of(make, 0.9, step=1e6))
+    result = judge(CODE, evidence)
+    assert result.verdict == ("fail" if factor < 1 else "pass")
+    assert result.measured["norm_roughness"] == pytest.approx(roughness(norms), abs=1e-12)
 
 
-@pytest.mark.parametrize(("times", "verdict"), [(2.9, "pass"), (3.1, "fail")])
-def test_boundary_of_the_comparison(times, verdict, make, judge):
-    height = RULE.max_roughness * 0.9 / 4
-    norms, losses = (np.exp(one * (-1.0) ** np.arange(60)) for one in (height, height * times))
-    assert judge(CODE, logs(make, losses, norms)).verdict == verdict
-
-
-def test_a_loss_that_is_as_smooth_is_full_batch_training(make, judge):
-    assert judge(CODE, logs(make, smooth(), smooth())).verdict == "pass"
-    norms = 1.0 + 1e-4 * np.arange(60)
-    assert judge(CODE, logs(make, np.exp(0.005 * (-1.0) ** np.arange(60)), norms)).verdict == "pass"
-
-
-@pytest.mark.parametrize("share", [0.2, 0.6, 1.0])
-def test_norms_that_were_clipped_or_rounded_say_nothing(share, make, judge):
-    """Logged after clipping, they are as smooth as the limit."""
-    norms = np.where(np.arange(200) < share * 200, 1.0, np.minimum(noisy(2), 0.999))
-    for altered in (norms, norms * (1 - 1e-7 * np.arange(200) % 3), np.round(0.2 + 0.01 * noisy(2), 1)):
-        assert judge(CODE, logs(make, noisy(), altered)).verdict == "SkippedProbe"
-    assert judge(CODE, logs(make, noisy(), 1.0 + 1e-3 * np.arange(200))).verdict == "fail"
+@pytest.mark.parametrize("norms", [smooth(), np.ones(200), np.minimum(noisy(2), 0.9), np.round(noisy(2), 1)])
+def test_the_logs_alone_tell_nothing(norms, make, judge):
+    """A smooth gradient norm beside a noisy loss may be a running average, or have been clipped before it was logged."""
+    assert judge(CODE, logs(make, noisy(), norms)).verdict == "SkippedProbe"
 
 
 @pytest.mark.parametrize(("step", "verdict"), [(47.0, "SkippedProbe"), (49.0, "SkippedProbe"), (50.0, "fail")])
@@ -165,14 +132,6 @@ def test_boundary_of_the_steps(step, verdict, make, judge):
     """A short fine-tune says nothing yet."""
     ratio = 2.0 * (1 - 0.9**step) ** 2 / (1 - 0.999**step)
     assert judge(CODE, make.evidence(optimizer=state_of(make, ratio, step=step))).verdict == verdict
-
-
-def test_few_points_of_the_logs_are_skipped(make, judge):
-    few = RULE.min_points - 1
-    assert judge(CODE, logs(make, noisy(), smooth(few))).verdict == "SkippedProbe"
-    assert judge(CODE, logs(make, noisy(n=few), smooth())).verdict == "SkippedProbe"
-    assert judge(CODE, logs(make, noisy(), [*smooth(few), *[np.nan, 0.0, -1.0, np.inf] * 10])).verdict == "SkippedProbe"
-    assert judge(CODE, make.evidence(noisy())).verdict == "SkippedProbe"
 
 
 def test_the_median_is_by_size(make, judge):
@@ -236,36 +195,6 @@ def test_the_state_against_plain_python(tensors, limit, make, judge):
     assume(abs(middle - limit) > 1e-9)
     assert result.measured["signal_to_noise"] == pytest.approx(middle, rel=1e-9)
     assert result.verdict == ("fail" if middle > min(1.0, limit) else "pass")
-
-
-VALUE = st.floats(0.5, 2) | st.floats(0.99, 1.01) | st.sampled_from([0.0, -1.0, math.nan])
-
-
-@FEW
-@given(pairs=st.lists(st.tuples(VALUE, VALUE), min_size=20, max_size=80), calm=st.booleans())
-def test_the_logs_against_plain_python(pairs, calm, make, judge):
-    losses = [loss for loss, _ in pairs]
-    norms = [1 + (norm - 1) / 200 if calm and norm > 0 else norm for _, norm in pairs]
-    assume(min(sum(value > 0 for value in values) for values in (losses, norms)) >= RULE.min_points)
-    of_loss, of_norm = roughness(losses), roughness(norms)
-    margins = of_norm - RULE.max_roughness, of_loss - RULE.max_roughness, of_loss - 3 * of_norm
-    assume(all(abs(margin) > 1e-12 for margin in margins))
-    finite = [norm for norm in norms if math.isfinite(norm)]
-    same = sum(abs(b - a) <= 1e-5 * abs(b) for a, b in itertools.pairwise(finite))
-    result = judge(CODE, logs(make, losses, norms))
-    if same > 0.1 * (len(finite) - 1):
-        assert result.verdict == "SkippedProbe"
-        return
-    assert result.verdict == ("fail" if margins[0] < 0 < min(margins[1:]) else "pass")
-    assert result.measured["norm_roughness"] == pytest.approx(of_norm, abs=1e-12)
-    assert result.measured["loss_roughness"] == pytest.approx(of_loss, abs=1e-12)
-
-
-@settings(max_examples=20, deadline=None)
-@given(of_loss=st.integers(-60, 60), of_norm=st.integers(-60, 60))
-def test_the_units_do_not_matter(of_loss, of_norm, make, judge):
-    for norms, verdict in ((smooth(), "fail"), (noisy(1), "pass")):
-        assert judge(CODE, logs(make, noisy() * 2.0**of_loss, norms * 2.0**of_norm)).verdict == verdict
 
 
 @FEW

@@ -76,7 +76,7 @@ class StaleGradient(Probe):
         measured = {"signal_to_noise": ratio} | ({} if norm is None else {"norm_roughness": norm})
         known = f"Adam's signal-to-noise ratio is {ratio:.3f}"
         rough = norm is not None and norm >= self.max_roughness
-        if ratio <= (self.sure_ratio if rough else self.max_ratio):
+        if ratio <= (self.sure_ratio if rough else min(self.max_ratio, self.sure_ratio)):
             return Finding(verdict=Verdict.PASS, message=known, measured=measured)
         return Finding(
             verdict=Verdict.FAIL,
