@@ -91,8 +91,7 @@ def test_the_format_before_zip_as_well(tmp_path):
     path = lightning(tmp_path / "last.ckpt", 44, 8, _use_new_zipfile_serialization=False)
     with serving(path) as server:
         same_state(read(f"{server.url}/last.ckpt"), path)
-        # Where its pickles end is not said, so a first MiB is read: for the state, and for the weights' names and shapes.
-        assert server.sent <= 1.1 * NEEDED + 3 * 2**20
+        assert server.sent <= 1.1 * NEEDED + 2**20  # where its pickles end is not said, so a first MiB is read
         assert server.requests <= 64
 
 
@@ -100,7 +99,7 @@ def test_the_format_before_zip_as_well(tmp_path):
 def test_a_server_that_gives_no_parts_is_asked_for_the_whole(way, mostly_weights):
     with serving(mostly_weights, way) as server:
         same_state(read(f"{server.url}/last.ckpt"), mostly_weights)
-        assert server.requests <= 8
+        assert server.requests <= 6
 
 
 def test_where_parts_are_no_gain_the_whole_is_fetched(mostly_moments):

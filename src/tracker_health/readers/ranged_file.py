@@ -25,6 +25,7 @@ _TOGETHER = 4
 _AHEAD = 3
 _HELD = 6
 _KEPT_BLOCKS = 16
+_KEPT_BYTES = 2**20  # of a block: what a file in torch's older format begins with is read again by each who opens it
 _KEPT_WHEN_CLOSED = 4
 _PADDING = 256  # a zip entry's end, up to the next one's header
 
@@ -185,7 +186,7 @@ class RangedFile:
         self._remote.reserve(length)
         self._count(length)
         block = self._remote.fetch(begin, length)
-        if length <= 4 * BLOCK:
+        if length <= _KEPT_BYTES:
             self._blocks[begin] = block
             if len(self._blocks) > _KEPT_BLOCKS:
                 self._blocks.popitem(last=False)

@@ -112,9 +112,16 @@ class DirectoryRun:
             return None
         verdict = document.get("verdict")
         return Recorded(
-            digest=str(document.get("digest", PENDING)),
+            digest=PENDING if self._has_leftovers() else str(document.get("digest", PENDING)),
             verdict=Verdict(verdict) if isinstance(verdict, str) and verdict in set(Verdict) else None,
         )
+
+    def _has_leftovers(self) -> bool:
+        """Whether another annotation was begun that has not ended: half a file of it lies beside the one before."""
+        try:
+            return any(_LEFTOVER.fullmatch(path.name) for path in (self._folder / HEALTH_FOLDER).iterdir())
+        except OSError:
+            return False
 
     def write(self, annotations: Annotations) -> tuple[str, ...]:
         folder = self._folder / HEALTH_FOLDER

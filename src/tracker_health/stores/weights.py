@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from tracker_health.errors import ReadError, RunError
 from tracker_health.evidence import Attribution, OptimizerState, Part, Problem, Request, WeightChange, Weights
@@ -17,7 +18,7 @@ from tracker_health.readers.optimizer_state import first_moments
 from tracker_health.readers.random_access import LocalFile
 from tracker_health.readers.regular_file import open_regular
 from tracker_health.readers.safetensors_header import open_safetensors
-from tracker_health.readers.torch_archive import open_torch_archive
+from tracker_health.readers.torch_archive import TorchArchive, open_torch_archive
 from tracker_health.readers.torch_weights import is_in_order, torch_weights
 from tracker_health.readers.weights import Budget, StoredTensor, changes, described
 from tracker_health.stores.tree import FileEvidence, FileTree, RunFile
@@ -61,6 +62,34 @@ class _Opened:
     near: bool
 
 
+class _Archives:
+    """The torch files of a run that were opened so far. Each is opened once: of one elsewhere, that costs requests."""
+
+    def __init__(self, tree: FileTree) -> None:
+        self.tree = tree
+        self._stack = ExitStack()
+        self._open: dict[str, TorchArchive] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def of(self, file: RunFile) -> TorchArchive:
+        """The file, open.
+
+        Raises:
+            RunError: it is none of its kind, or cannot be fetched.
+            OSError: it cannot be read.
+        """
+        if file.path not in self._open:
+            self._open[file.path] = self._stack.enter_context(open_torch_archive(self.tree.open(file)))
+        return self._open[file.path]
+
+
 def read_weights(
     tree: FileTree, checkpoint: RunFile, earlier: RunFile | None, request: Request, found: FileEvidence
 ) -> None:
@@ -68,13 +97,25 @@ def read_weights(
 
     ``earlier``: the checkpoint before, of the same run, to which the weights are compared where some rule needs that.
     """
-    files = _of(tree, checkpoint)
-    if files is None:
-        return
-    _tell_missing(files, found)
+    with _Archives(tree) as archives:
+        files = _of(archives, checkpoint)
+        if files is None:
+            return
+        _tell_missing(files, found)
+        _read(archives, files, checkpoint, earlier, request=request, found=found)
+
+
+def _read(
+    archives: _Archives,
+    files: _Files,
+    checkpoint: RunFile,
+    earlier: RunFile | None,
+    *,
+    request: Request,
+    found: FileEvidence,
+) -> None:
     try:
-        with ExitStack() as stack:
-            opened = stack.enter_context(_opened(tree, files))
+        with _opened(archives, files) as opened:
             if not opened.tensors:
                 return
             # Of weights elsewhere, names and shapes: they are most of what would have to be fetched.
@@ -83,9 +124,9 @@ def read_weights(
             tensors = described(opened.tensors, budget)
             found.weights = Weights(source=files.source, tensors=tensors, in_order=opened.in_order)
             if found.optimizer is not None:
-                _attribute(tree, checkpoint, found.optimizer, opened, found)
+                _attribute(archives, checkpoint, found.optimizer, opened, found)
             if earlier is not None and opened.near and request.needs(Part.WEIGHT_CHANGES):
-                _compare(tree, earlier, opened, found)
+                _compare(archives, earlier, opened, found)
     except (RunError, OSError) as error:
         found.cannot_read(files.source, error, [Part.WEIGHTS, Part.WEIGHT_CHANGES])
 
@@ -96,12 +137,13 @@ def _tell_missing(files: _Files, found: FileEvidence) -> None:
         found.problems.append(Problem(source=printable(files.source), message=f"{which}; the rest is used"))
 
 
-def _of(tree: FileTree, checkpoint: RunFile) -> _Files | None:
+def _of(archives: _Archives, checkpoint: RunFile) -> _Files | None:
     """The files of a checkpoint's weights, or None. Adapter weights first, then those in the same file, then others."""
+    tree = archives.tree
     beside = {file.name: file for file in tree.files if file.folder == checkpoint.folder}
     if _ADAPTER in beside:
         return _Files(files=(beside[_ADAPTER],))
-    if not _ONLY_STATE.fullmatch(checkpoint.name) and _holds_weights(tree, checkpoint):
+    if not _ONLY_STATE.fullmatch(checkpoint.name) and _holds_weights(archives, checkpoint):
         return _Files(files=(checkpoint,))
     names = sorted(name for name in beside if name.endswith(".safetensors"))
     names = names or sorted(name for name in beside if _TORCH_WEIGHTS.fullmatch(name))
@@ -112,10 +154,9 @@ def _of(tree: FileTree, checkpoint: RunFile) -> _Files | None:
     return _Files(files=(beside[names[0]],)) if names else None
 
 
-def _holds_weights(tree: FileTree, checkpoint: RunFile) -> bool:
+def _holds_weights(archives: _Archives, checkpoint: RunFile) -> bool:
     try:
-        with open_torch_archive(tree.open(checkpoint)) as archive:
-            return bool(torch_weights(archive.root))
+        return bool(torch_weights(archives.of(checkpoint).root))
     except (RunError, OSError):
         return False  # told when its optimizer state was read
 
@@ -153,7 +194,7 @@ def _json(tree: FileTree, file: RunFile) -> Any:
 
 
 @contextmanager
-def _opened(tree: FileTree, files: _Files) -> Iterator[_Opened]:
+def _opened(archives: _Archives, files: _Files) -> Iterator[_Opened]:
     """All tensors of the files, while they are open.
 
     Raises:
@@ -164,13 +205,14 @@ def _opened(tree: FileTree, files: _Files) -> Iterator[_Opened]:
         tensors: list[StoredTensor] = []
         stored, near = False, True
         for file in files.files:
-            source = tree.open(file)
-            near = near and isinstance(source, LocalFile)
             if file.name.endswith(".safetensors"):
+                source = archives.tree.open(file)
                 tensors += stack.enter_context(open_safetensors(source))
             else:
-                tensors += torch_weights(stack.enter_context(open_torch_archive(source)).root)
-                stored = True
+                archive = archives.of(file)
+                source, stored = archive.source, True
+                tensors += torch_weights(archive.root)
+            near = near and isinstance(source, LocalFile)
         if len({tensor.name for tensor in tensors}) < len(tensors):
             raise ReadError("two of its shards have a tensor of the same name")
         in_order = stored and not files.missing and is_in_order(tensors)
@@ -178,14 +220,14 @@ def _opened(tree: FileTree, files: _Files) -> Iterator[_Opened]:
 
 
 def _attribute(
-    tree: FileTree, checkpoint: RunFile, state: OptimizerState, opened: _Opened, found: FileEvidence
+    archives: _Archives, checkpoint: RunFile, state: OptimizerState, opened: _Opened, found: FileEvidence
 ) -> None:
     """Give the state the names of its parameters, as far as they are certain, and check them by contents."""
     named = attributed(state, found.weights)
     if named.attribution is Attribution.ASSUMED_ORDER:
-        if _has_other_order(tree, checkpoint):
+        if _has_other_order(archives.tree, checkpoint):
             return
-        agree = _contents_agree(tree, checkpoint, named, opened)
+        agree = _contents_agree(archives, checkpoint, named, opened)
         named = unattributed(named) if agree is False else named
         if agree:
             named = replace(named, attribution=Attribution.CONTENT_CHECKED)
@@ -203,25 +245,24 @@ def _has_other_order(tree: FileTree, checkpoint: RunFile) -> bool:
     return False
 
 
-def _contents_agree(tree: FileTree, checkpoint: RunFile, state: OptimizerState, opened: _Opened) -> bool | None:
+def _contents_agree(archives: _Archives, checkpoint: RunFile, state: OptimizerState, opened: _Opened) -> bool | None:
     names = names_of(state)
     if not opened.near or not can_tell(names.values(), state.steps):
         return None
     weights = {tensor.name: tensor.values for tensor in opened.tensors if tensor.values is not None}
     try:
-        with open_torch_archive(tree.local(checkpoint)) as archive:
-            return contents_agree(names, first_moments(archive.root), weights, state.steps)
+        return contents_agree(names, first_moments(archives.of(checkpoint).root), weights, state.steps)
     except (RunError, OSError):
         return None  # what cannot be read cannot tell
 
 
-def _compare(tree: FileTree, earlier: RunFile, opened: _Opened, found: FileEvidence) -> None:
+def _compare(archives: _Archives, earlier: RunFile, opened: _Opened, found: FileEvidence) -> None:
     """Compare the open weights to those of the checkpoint before."""
-    files = _of(tree, earlier)
+    files = _of(archives, earlier)
     if files is None or found.weights is None:
         return
     try:
-        with _opened(tree, files) as before:
+        with _opened(archives, files) as before:
             by_name = {tensor.name: tensor for tensor in before.tensors}
             moved: tuple[WeightChange, ...] = tuple(changes(opened.tensors, by_name, Budget()))
     except (RunError, OSError) as error:

@@ -392,11 +392,14 @@ class MlflowWriter:
     # Tags
 
     def _write_tags(self, tags: Mapping[str, str], record: Written) -> None:
-        """Write our tags with the record of all names, and delete those that no longer hold."""
-        wanted = dict(tags) | _if_any(WRITTEN_TAG, record.value)
-        self._set_tags(wanted)
-        earlier = {WRITTEN_TAG, *(f"health.{name}" for name in self._earlier.tags)}
-        self._delete_tags(sorted((earlier & self._tags.keys()) - wanted.keys()))
+        """Write our tags, delete those that no longer hold, and only then say in the record that these are all."""
+        self._set_tags(tags)
+        earlier = {f"health.{name}" for name in self._earlier.tags}
+        self._delete_tags(sorted((earlier & self._tags.keys()) - tags.keys()))
+        kept = _if_any(WRITTEN_TAG, record.value)
+        self._set_tags(kept)
+        if not kept and WRITTEN_TAG in self._tags:
+            self._delete_tags([WRITTEN_TAG])
 
     def _set_tags(self, tags: Mapping[str, str]) -> None:
         from mlflow.entities import RunTag
