@@ -5,6 +5,7 @@ Everything goes through the same small buffers, block by block; what is beyond a
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -85,6 +86,7 @@ class Sampled(Values):
 
     __slots__ = ()
 
+    @abstractmethod
     def sampled_rms(self) -> float:
         """The root mean square of at most a million values, in blocks spread over the tensor.
 
@@ -93,7 +95,6 @@ class Sampled(Values):
         Raises:
             ReadError: they cannot be read.
         """
-        raise NotImplementedError
 
 
 def changes(now: Iterable[StoredTensor], before: Mapping[str, StoredTensor], budget: Budget) -> Iterator[WeightChange]:
