@@ -272,11 +272,6 @@ class OptimizerState:
     listed: tuple[tuple[int | str, ...], ...] = ()
 
     @property
-    def names_are_certain(self) -> bool:
-        """Whether every tensor has a name that the file itself gives it."""
-        return bool(self.tensors) and all(tensor.certain_name is not None for tensor in self.tensors)
-
-    @property
     def steps(self) -> int | None:
         """Optimizer steps done: the most that any parameter has seen, else the file's global step."""
         counted = [tensor.step for tensor in self.tensors if tensor.step is not None and np.isfinite(tensor.step)]
@@ -541,12 +536,6 @@ class Evidence:
             return 0.0
         return _spacing(values) - 1.0
 
-    @cached_property
-    def classes(self) -> int | None:
-        """The number of classes or the size of the vocabulary that the loss chooses from, where a param tells it."""
-        known = _positive(self.info.params, _CLASSES)
-        return int(known) if known is not None and 2 <= known < 10**8 and known == int(known) else None
-
     def amount(self, role: str) -> int:
         """How much evidence there is for a role, in the unit a ``Need`` counts in; 0 when there is none."""
         measure = _AMOUNTS.get(role)
@@ -558,7 +547,6 @@ class Evidence:
 
 _SHORTEST_PASS = 8
 _PLANNED_STEPS = ("max_steps", "total_steps", "num_training_steps", "max_iters", "planned_steps")
-_CLASSES = ("num_classes", "n_classes", "num_labels", "vocab_size", "classes")
 _PLANNED_EPOCHS = ("num_train_epochs", "max_epochs", "num_epochs", "epochs")
 
 
