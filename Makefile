@@ -2,8 +2,12 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+OLDEST := .venv-oldest
 
-.PHONY: demo test bench faults docs screenshots clean
+FRAMEWORK_TESTS := tests/hooks/test_frameworks.py tests/monitor/test_lightning.py tests/monitor/test_transformers.py \
+    tests/stores/test_checkpoint_formats.py tests/test_examples.py
+
+.PHONY: demo test frameworks oldest-wandb bench faults docs screenshots clean
 
 demo: $(VENV)/.demo-installed
 	$(BIN)/tracker-health demo
@@ -11,9 +15,22 @@ demo: $(VENV)/.demo-installed
 test: $(VENV)/.dev-installed
 	$(BIN)/python -m pytest -n auto -q $(ARGS)
 
+# The tests that need other people's trainers, with tiny models made on the spot: nothing is downloaded.
+frameworks: $(VENV)/.frameworks-installed
+	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -n auto -q -m "slow or not slow" \
+	    -k "frameworks or lightning or transformers or accelerate" $(FRAMEWORK_TESTS) $(ARGS)
+
+# Runs of a W&B server with the oldest SDK that is supported; constraints.txt has the newest.
+oldest-wandb: $(OLDEST)/.installed
+	$(OLDEST)/bin/python -m pytest -q -m "slow or not slow" tests/stores/test_wandb_server.py tests/stores/test_wandb_online.py $(ARGS)
+
 bench: $(VENV)/.dev-installed
 	$(BIN)/python benchmarks/speed/check_folder.py
+	$(BIN)/python benchmarks/speed/batch.py $(RUNS)
 	$(BIN)/python benchmarks/speed/checkpoints.py $(ARGS)
+	$(BIN)/python benchmarks/speed/logs.py
+	$(BIN)/python benchmarks/speed/watch.py
+	$(BIN)/python benchmarks/speed/finish.py
 
 faults: $(VENV)/.dev-installed
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --requirement benchmarks/faults/requirements.txt
@@ -38,5 +55,16 @@ $(VENV)/.dev-installed: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
+$(VENV)/.frameworks-installed: $(VENV)/.dev-installed
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,frameworks]'
+	touch $@
+
+$(OLDEST)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(OLDEST)
+	grep -v '^wandb==' constraints.txt > $(OLDEST)/constraints.txt
+	$(OLDEST)/bin/python -m pip install --quiet --constraint $(OLDEST)/constraints.txt --editable '.[charts]' \
+	    wandb==0.28.1 graphql-core hypothesis jsonschema pytest
+	touch $@
+
 clean:
-	rm -rf $(VENV) build tracker-health-demo
+	rm -rf $(VENV) $(OLDEST) build tracker-health-demo

@@ -21,8 +21,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-WIDTH, HEIGHT = 1280, 800
+WIDTH = 1280
 STARTUP_SECONDS = 120
+COLUMNS = ("health.verdict", "health.codes", "health.summary")
 RENDERED = 2500  # milliseconds in which MLflow's pages have drawn their charts
 
 
@@ -39,10 +40,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, served(Path(folder)) as address, sync_playwright() as driver:
         sick, link = annotated(address)
         browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
-        shoot(page, link, "text=matching runs", target / "runs.png")
-        shoot(page, sick, "text=Training health", target / "run.png", to="text=Training health")
-        shoot(page, f"{sick}/artifacts/health/report.html", "iframe", target / "report.png")
+        page = browser.new_page(viewport={"width": WIDTH, "height": 800})
+        tidy(page, link)
+        shoot(page, link, "text=matching runs", target / "runs.png", height=400)
+        shoot(page, sick, "text=Training health", target / "run.png", height=720)
+        shoot(page, f"{sick}/artifacts/health/report.html", "iframe", target / "report.png", height=1000, only="iframe")
         browser.close()
 
 
@@ -96,13 +98,31 @@ def annotated(address: str) -> tuple[str, str]:
     return str(sick.url), filter_link(sick, Verdict.FAIL)
 
 
-def shoot(page: Any, url: str, awaited: str, target: Path, to: str = "") -> None:
+def tidy(page: Any, link: str) -> None:
+    """Without MLflow's assistant beside the page, and with the columns of the verdict: the page remembers both."""
+    page.goto(link)
+    page.wait_for_selector("text=matching runs", timeout=60_000)
+    assistant = page.get_by_text("MLflow Assistant")
+    if assistant.count():
+        assistant.locator("xpath=ancestor::*[.//button][1]").locator("button").last.click()
+    page.get_by_text("Model training").first.click()
+    page.get_by_role("button", name="Columns").click()
+    search = page.get_by_placeholder("Search columns")
+    for _ in range(2):  # all columns that every run has (source, data set, user), then none of them
+        page.locator("[class*=tree-checkbox]").first.click()
+    for column in COLUMNS:
+        search.fill(column)
+        page.wait_for_selector("text=Tags (1)")
+        page.locator("[class*=tree-checkbox]").first.click()
+    page.keyboard.press("Escape")
+
+
+def shoot(page: Any, url: str, awaited: str, target: Path, *, height: int, only: str = "body") -> None:
+    page.set_viewport_size({"width": WIDTH, "height": height})
     page.goto(url)
     page.wait_for_selector(awaited, timeout=60_000)
-    if to:
-        page.locator(to).first.scroll_into_view_if_needed()
     page.wait_for_timeout(RENDERED)
-    page.screenshot(path=target)
+    page.locator(only).first.screenshot(path=target)
     print(target)
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tracker_health.annotations import MAX_HEADLINE_METRICS, REPORT_FILE, digest_of, incomplete, plan
+from tracker_health.annotations import MAX_HEADLINE_METRICS, REPORT_FILE, digest_of, in_markdown, incomplete, plan
 from tracker_health.config import preset
 from tracker_health.evidence import RunRef
 from tracker_health.result import ErrorEntry, ProbeResult, Report, ToolInfo
@@ -54,7 +54,7 @@ def test_what_is_written_for_a_finding(failing):
     assert set(annotations.files) == {REPORT_FILE, "loss.png"}
     assert json.loads(annotations.files[REPORT_FILE]) == failing.to_json()
     assert "LOS004" in annotations.note
-    assert "lower it" in annotations.note
+    assert "it rose. *Lower it.*" in annotations.note
 
 
 def test_a_run_with_nothing_to_judge_gets_verdict_and_digest_only(failing):
@@ -112,3 +112,8 @@ def test_the_digest_changes_with_fingerprint_and_configuration():
 )
 def test_the_configuration_digest_changes_with_what_changes_verdicts(change):
     assert replace(preset("default"), **change).digest != preset("default").digest
+
+
+def test_addresses_and_formulas_in_markdown_are_text():
+    told = in_markdown("see https://evil.example/a, WWW.evil.example and $x$ at 12:30")
+    assert told == "see https\\://evil.example/a, WWW\\.evil.example and &#36;x&#36; at 12:30"

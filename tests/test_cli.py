@@ -5,6 +5,7 @@ import io
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -348,7 +349,25 @@ def test_probes_lists_every_rule(run):
     lines = run("probes").stdout.splitlines()
     assert len(lines) == len(BUILT_IN)
     records = [json.loads(line) for line in run("probes", "--json").stdout.splitlines()]
-    assert {record["code"] for record in records if not record["votes"]} == {"LOS101", "OPT008", "OPT101"}
+    assert {record["code"] for record in records if not record["votes"]} == {
+        "CMP001",
+        "GAP001",
+        "GAP002",
+        "GAP003",
+        "GAP004",
+        "GAP005",
+        "GAP006",
+        "GAP007",
+        "LOS010",
+        "LOS101",
+        "LRS002",
+        "OPT008",
+        "OPT101",
+        "RUN002",
+        "SYS001",
+        "SYS002",
+        "SYS003",
+    }
 
 
 def test_a_bug_in_our_own_code_is_one_line_without_v(run, healthy, monkeypatch):
@@ -571,6 +590,13 @@ def test_an_error_of_the_operating_system_is_told_in_its_words(run, monkeypatch)
     monkeypatch.setattr("tracker_health.registry.probe_classes", broken)
     result = run("probes")
     assert (result.exit_code, result.stderr) == (3, "tracker-health: /mnt/share: Input/output error\n")
+
+
+def test_a_summary_in_markdown_names_the_run_that_could_not_be_read(run, healthy, tmp_path):
+    result = run("check", "--format", "markdown", healthy, tmp_path / "gone")
+    assert result.exit_code == 3
+    assert "### PASS healthy" in result.stdout
+    assert re.search(r"^### ERROR .*gone$", result.stdout, re.MULTILINE)
 
 
 @pytest.mark.parametrize("option", [[], ["--json"]])

@@ -16,7 +16,7 @@ from tracker_health.roles import DEFAULT_PATTERNS, assign, normal_form, words_of
         ("optim/total_grad_norm", "grad_norm"), ("gnorm", "grad_norm"), ("grad_2.0_norm_total", "grad_norm"), ("lr", "learning_rate"),
         ("lr-AdamW/pg1", "learning_rate"), ("optim/lr (group 0)", "learning_rate"), ("learning_rate", "learning_rate"),
         ("epoch", "epoch"), ("train/global_step", "global_step"), ("kl", "kl"),
-        ("accuracy", None), ("loss_weight", None), ("train_runtime", None), ("system/gpu_0_utilization_percentage", None),
+        ("accuracy", None), ("loss_weight", None), ("train_runtime", None), ("system/gpu_0_utilization_percentage", "accelerator_utilisation"),
     ],
 )  # fmt: skip
 def test_names_of_common_trainers(name, role):

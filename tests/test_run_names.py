@@ -135,18 +135,39 @@ def test_other_uris_of_mlflow_are_told_what_they_are(opened, name, said):
 
 
 @pytest.mark.parametrize(
+    ("name", "address"),
+    [
+        ("wandb:team/project/abc123", ("team", "project", "abc123", "")),
+        ("wandb:project/abc123", ("", "project", "abc123", "")),
+        ("wandb:team/project/runs/abc123", ("team", "project", "abc123", "")),
+        ("https://wandb.ai/team/my%20project/runs/abc123", ("team", "my project", "abc123", "https://wandb.ai")),
+        ("https://wandb.ai/team/project/runs/abc123/overview?nw=x", ("team", "project", "abc123", "https://wandb.ai")),
+        ("http://here:8080/team/project/runs/abc123", ("team", "project", "abc123", "http://here:8080")),
+        ("https://host/below/team/project/runs/abc123", ("team", "project", "abc123", "https://host/below")),
+    ],
+)
+def test_a_run_of_wandb_is_opened_on_its_server(opened, monkeypatch, name, address):
+    found = []
+    monkeypatch.setattr("tracker_health.stores.wandb.online.open_online_run", lambda place, **_: found.append(place))
+    open_run(name)
+    assert (found, opened) == ([address], [])
+
+
+@pytest.mark.parametrize(
     "name",
     [
-        "wandb:team/project/abc123",
-        "https://wandb.ai/team/project/runs/abc123",
+        "wandb:abc123",
+        "wandb:",
+        "wandb:a/b/c/d/e",
+        "https://wandb.ai/team/project",
         "https://me:s3cr3t@wandb.ai/team/project/runs/abc123?nw=s3cr3t",
-        "https://acme.wandb.io/team/project/runs/abc123/overview",
         "https://api.wandb.ai:443",
     ],
 )
-def test_runs_of_wandb_are_told_to_be_not_read_yet(opened, name):
-    with pytest.raises(RunNotFound, match="Weights & Biases are not read yet") as caught:
+def test_what_names_no_run_of_wandb_is_told_how_to_name_one(opened, name):
+    with pytest.raises(RunNotFound, match="does not name a run of Weights & Biases") as caught:
         open_run(name)
+    assert "wandb:ENTITY/PROJECT/RUN" in caught.value.hint
     assert "s3cr3t" not in str(caught.value)
     assert opened == []
 

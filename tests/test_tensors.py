@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
@@ -117,6 +118,17 @@ def test_the_table_is_bounded_unless_all_is_asked_for():
 HOSTILE = ["\x1b[31mred\x1b]0;x\x07", "a\nPASS  everything", "\u202egnp.exe", "<script>alert(1)</script>", "x" * 10_000]
 
 
+def test_of_amsgrad_no_step_is_told():
+    header = TensorHeader(name="a", shape=(2, 3), dtype="F32", rms=0.1, stats=moment())
+    rows = [
+        tensor_table(evidence(tensor(0, "a", kind=kind, moment_ratio=0.5), weights=[header])).rows[0]
+        for kind in ("adam", "amsgrad")
+    ]
+    assert rows[0].update_ratio > 0
+    assert rows[1].update_ratio is None
+    assert rows[1].snr == rows[0].snr
+
+
 @pytest.mark.parametrize(
     "name", [*HOSTILE, *(f"layers.1.{one}" for one in HOSTILE), *(f"{one}.layers.1.a" for one in HOSTILE)]
 )
@@ -169,8 +181,16 @@ def test_a_run_without_a_checkpoint_says_so(run, write_log, healthy_losses):
     result = run(write_log(healthy_losses))
     assert result.exit_code == 0
     assert "no optimizer state or weights were found" in result.stderr
+    assert "give the folder" in result.stderr
     document = validated(json.loads(run(write_log(healthy_losses), "--json").stdout))
     assert document["tensors"] == []
+
+
+def test_an_optimizer_that_keeps_nothing_is_no_missing_checkpoint():
+    nothing = OptimizerState(source="optimizer.pt", tensors=(), groups=({"lr": 0.1},))
+    table = tensor_table(replace(evidence(), optimizer=nothing))
+    assert table.missing == ""
+    assert "optimizer.pt: no moments that are read, 0 tensors" in "\n".join(tensor_lines(table))
 
 
 def test_what_cannot_be_read_is_told(run, tmp_path):

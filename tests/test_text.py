@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracker_health.text import count, listing, number, printable, without_userinfo
+from tracker_health.text import _printable_character, count, listing, number, printable, without_userinfo
 
 
 @given(st.text(), st.integers(min_value=1, max_value=300))
@@ -93,3 +93,8 @@ def test_no_user_password_or_query_is_left_of_a_url(user, password, query):
 @given(st.text())
 def test_nothing_after_a_scheme_shows_what_stood_before_an_at_sign(text):
     assert "@" not in without_userinfo(f"https://{text}@host")
+
+
+@given(st.text())
+def test_what_python_calls_printable_needs_no_second_look(text):
+    assert printable(text, 500) == "".join(map(_printable_character, text))[:500]

@@ -51,5 +51,33 @@ def score(size: str, out: Path, split: str | None, misses: bool, tools: str, wri
         report.write(scores)
 
 
+@main.command()
+@click.option("--size", type=click.Choice(["small", "full"]), default="small", show_default=True)
+@click.option("--out", type=click.Path(path_type=Path), default=OUT, show_default=True)
+@click.option("--split", type=click.Choice(["tune", "validate"]), default="tune", show_default=True)
+def beside(size: str, out: Path, split: str) -> None:
+    """Print how often CMP001 calls a run odd beside the healthy ones of its task, per fault."""
+    from beside import tally
+
+    for fault, found in sorted(tally(size, out, split).items()):
+        print(f"{fault:28} {found}")
+
+
+@main.command()
+@click.option("--split", type=click.Choice(["tune", "validate"]), default="tune", show_default=True)
+@click.option("--seeds", type=int, default=2, show_default=True, help="So many processes of each kind.")
+def consoles(split: str, seeds: int) -> None:
+    """Print how often RUN004 takes the end of a console log for what it is; runs a process for each."""
+    from consoles import consoles as run
+
+    found = list(run(split, seeds))
+    for healthy in (False, True):
+        some = [one for one in found if one.healthy is healthy]
+        print(f"{'healthy' if healthy else 'crashed':8} {sum(one.right for one in some)} of {len(some)} right")
+    for one in found:
+        if not one.right:
+            print(f"  {one.style}: {one.end}: {one.verdict}")
+
+
 if __name__ == "__main__":
     main()

@@ -19,6 +19,9 @@ _RUNS = 7
 _PARAMETERS = 100
 _SHAPE = (256, 256)
 
+# A package that pip installed is compiled, as torch is here; a source tree is only if Python may write beside it.
+_ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
 _TORCH_SCRIPT = """
 import sys, torch
 state = torch.load(sys.argv[1], weights_only=True, mmap=True)
@@ -57,7 +60,7 @@ def measured(command: list[str]) -> tuple[float, float]:
     """Wall seconds and peak resident MB of a command."""
     started = time.perf_counter()
     child = os.posix_spawn(
-        command[0], command, os.environ, file_actions=[(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]
+        command[0], command, _ENVIRONMENT, file_actions=[(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]
     )
     _, status, usage = os.wait4(child, 0)
     seconds = time.perf_counter() - started

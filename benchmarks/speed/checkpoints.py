@@ -49,6 +49,8 @@ content = {"epoch": 1, "global_step": 500, "state_dict": weights, "loops": {}, "
 torch.save({**content, "optimizer_states": [{"state": state, "param_groups": groups}], "lr_schedulers": []}, path)
 """
 
+_REST = 2.0  # seconds in which a virtual disk regains the burst that it lets through
+
 _WORKS = {
     "tracker-health": """
 from pathlib import Path
@@ -126,6 +128,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--folder", help="where the files are made; cold reads need a disk below it")
     given = parser.parse_args()
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package is compiled, as torch is here
     with tempfile.TemporaryDirectory(dir=given.folder) as name:
         for size in given.size or (50, 500):
             _local(Path(name), size, given.rounds)
@@ -146,10 +149,12 @@ def _local(folder: Path, size: int, rounds: int) -> None:
             f"\n{path.stat().st_size / 1e6:.0f} MB, {'from disk' if cold else 'from the page cache'}, {rounds} rounds"
         )
         measured: dict[str, list[tuple[float, float, float]]] = {name: [] for name in _WORKS}
-        for _ in range(rounds):
-            for name, found in measured.items():
+        for round_ in range(rounds):
+            # Each in its turn first: how fast a virtual disk is depends on what was read before.
+            for place in range(len(_WORKS)):
+                name = list(_WORKS)[(round_ + place) % len(_WORKS)]
                 _prepare(path, cold=cold)
-                found.append(_run(_WORKS[name], path, places))
+                measured[name].append(_run(_WORKS[name], path, places))
         _print(measured)
     path.unlink()
 
@@ -168,6 +173,7 @@ def _prepare(path: Path, *, cold: bool) -> None:
     with path.open("rb", buffering=0) as file:
         if cold:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            time.sleep(_REST)
             return
         view = bytearray(1 << 20)
         while file.readinto(view):

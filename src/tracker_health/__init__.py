@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 from tracker_health._version import __version__
 
 if TYPE_CHECKING:
-    from tracker_health.api import Outcome, annotate, annotate_many, check, check_many, clear, open_run, tensors
+    from tracker_health.api import Outcome, annotate, annotate_many, check, check_many, clear, open_run, series, tensors
     from tracker_health.config import Config, preset
     from tracker_health.errors import ConfigError, RunError, TrackerHealthError
     from tracker_health.evidence import Evidence, Need, Part, Series
+    from tracker_health.hooks import autolog
+    from tracker_health.monitor import GradientDumps, watch
     from tracker_health.probe import Probe, Symptom, Threshold
     from tracker_health.result import Finding, ProbeResult, Report
     from tracker_health.verdict import Verdict, worst
@@ -23,10 +25,12 @@ if TYPE_CHECKING:
 _HOMES = {
     "Outcome": "api", "annotate": "api", "clear": "api",
     "annotate_many": "api", "check": "api", "check_many": "api", "open_run": "api",
-    "tensors": "api",
+    "series": "api", "tensors": "api",
+    "autolog": "hooks",
     "Config": "config", "preset": "config",
     "ConfigError": "errors", "RunError": "errors", "TrackerHealthError": "errors",
     "Evidence": "evidence", "Need": "evidence", "Part": "evidence", "Series": "evidence",
+    "GradientDumps": "monitor", "watch": "monitor",
     "Probe": "probe", "Symptom": "probe", "Threshold": "probe",
     "Finding": "result", "ProbeResult": "result", "Report": "result",
     "Verdict": "verdict", "worst": "verdict",
@@ -37,6 +41,7 @@ __all__ = [
     "ConfigError",
     "Evidence",
     "Finding",
+    "GradientDumps",
     "Need",
     "Outcome",
     "Part",
@@ -52,12 +57,15 @@ __all__ = [
     "__version__",
     "annotate",
     "annotate_many",
+    "autolog",
     "check",
     "check_many",
     "clear",
     "open_run",
     "preset",
+    "series",
     "tensors",
+    "watch",
     "worst",
 ]
 

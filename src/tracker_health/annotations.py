@@ -19,11 +19,16 @@ from tracker_health.verdict import Verdict
 PENDING = "pending"
 """The digest of a run whose annotation has begun and not ended."""
 
+ENDED_BY, ENDED_STATE = "ended_by", "ended_state"
+"""The tags that keep what a run's process died of, which nothing else of the run tells the next annotation."""
+
 MAX_HEADLINE_METRICS = 12
 REPORT_FILE = "report.json"
 PAGE_FILE = "report.html"
 PICTURE_FILE = "loss.png"
 
+# Addresses need no brackets to become links.
+_MARKUP = re.compile(r"([\\`*_{}\[\]()#+!|~>-]|(?<=\w):(?=//)|(?<=www)\.)", re.IGNORECASE)
 _METRIC = re.compile(rf"[a-z0-9_]{{1,100}}/{MEASURE_NAME.pattern}")
 
 
@@ -117,11 +122,11 @@ def _note(report: Report) -> str:
 
 def finding_in_markdown(result: ProbeResult) -> str:
     """One finding as an item of a list."""
-    remedy = f" *{in_markdown(result.remedy)}*" if result.remedy else ""
+    remedy = f". *{in_markdown(result.remedy[:1].upper() + result.remedy[1:])}.*" if result.remedy else ""
     return f"- {result.verdict.upper()} `{result.code}` {result.name}: {in_markdown(result.message)}{remedy}"
 
 
 def in_markdown(text: str) -> str:
     """Text from a run, as text: no markup, no link, no HTML."""
-    escaped = re.sub(r"([\\`*_{}\[\]()#+!|~>-])", r"\\\1", printable(text, 600))
-    return escaped.replace("&", "&amp;").replace("<", "&lt;")
+    escaped = _MARKUP.sub(r"\\\1", printable(text, 600))
+    return escaped.replace("&", "&amp;").replace("<", "&lt;").replace("$", "&#36;")

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
+from functools import cached_property
 from typing import Any
 
 from tracker_health.errors import ConfigError
@@ -120,7 +121,7 @@ class Config:
             if patterns and patterns != DEFAULT_PATTERNS.get(role) and not _any_match(known, role, patterns)
         )
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """Sixteen hexadecimal digits that change with anything that can change a verdict."""
         content = {

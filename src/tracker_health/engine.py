@@ -12,7 +12,7 @@ import numpy as np
 from tracker_health._version import __version__
 from tracker_health.config import Config, did_you_mean
 from tracker_health.errors import ConfigError, named
-from tracker_health.evidence import Evidence, Need, Part, Request
+from tracker_health.evidence import Evidence, Need, Part, Request, Siblings
 from tracker_health.plugins import quietly
 from tracker_health.probe import Probe, thresholds_of
 from tracker_health.registry import BUILT_IN, plugins, probe_classes
@@ -32,7 +32,6 @@ from tracker_health.verdict import Verdict, worst
 
 NOTHING_VOUCHES = "nothing here shows whether training worked"
 _REASON_CHARACTERS = 400
-_UNFINISHED = frozenset({"RUNNING", "SCHEDULED"})
 
 
 def configured_probes(config: Config) -> tuple[Probe, ...]:
@@ -43,7 +42,20 @@ def configured_probes(config: Config) -> tuple[Probe, ...]:
             sense. Thresholds of a rule that is not there are passed over while a plugin does not work: it may be the
             plugin's.
     """
+    global _configured_last  # noqa: PLW0603
     classes = probe_classes()
+    if _configured_last is not None and _configured_last[0] is config and _configured_last[1] == classes:
+        return _configured_last[2]
+    probes = _all_configured(config, classes)
+    _configured_last = (config, classes, probes)
+    return probes
+
+
+_configured_last: tuple[Config, tuple[type[Probe], ...], tuple[Probe, ...]] | None = None
+"""Of thousands of runs nearly all are judged by the same configuration."""
+
+
+def _all_configured(config: Config, classes: Sequence[type[Probe]]) -> tuple[Probe, ...]:
     names = {probe.name for probe in classes}
     codes = {probe.code for probe in classes}
     for wanted in sorted(config.select | config.ignore):
@@ -163,10 +175,33 @@ def diagnose(evidence: Evidence, config: Config, *, probes: Sequence[Probe] | No
     return replace(report, summary=_summary(report, unvouched))
 
 
+def compared(report: Report, siblings: Siblings, config: Config) -> Report:
+    """A report, with what the rules find that compare a run to others.
+
+    They need nothing else of the run, so that its evidence can be let go before the last of the others is read.
+    """
+    evidence = Evidence(run=report.run, siblings=siblings)
+    wanted = tuple(probe for probe in configured_probes(config) if Part.SIBLINGS in _roles_of(probe))
+    found = diagnose(evidence, config, probes=wanted)
+    codes = {probe.code for probe in wanted}
+    verdict = report.verdict
+    if verdict not in (Verdict.SKIP, Verdict.ERROR):  # one that says nothing of a run alone says no more beside others
+        verdict = worst([verdict, *(result.verdict for result in found.results if result.votes)])
+    joined = replace(
+        report,
+        verdict=verdict,
+        results=(*report.results, *found.results),
+        skipped=(*(one for one in report.skipped if one.code not in codes), *found.skipped),
+        errors=(*report.errors, *found.errors),
+    )
+    return joined if verdict is report.verdict else replace(joined, summary=_summary(joined, ()))
+
+
 def _notes(evidence: Evidence, config: Config) -> Iterable[str]:
     """What a reader of the verdict should know besides."""
-    if evidence.info.status in _UNFINISHED:
+    if evidence.info.goes_on:
         yield f"the run is still {evidence.info.status.lower()}: this is a verdict on what it has done so far"
+    yield from evidence.notes
     for series in evidence.series:
         if series.superseded:
             passed = count(series.superseded, "point")
@@ -301,6 +336,11 @@ def _why_no_progress(evidence: Evidence) -> str:
     return f"{plan}, but how far the run came is not known: log a metric {' or '.join(counters)}"
 
 
+def _why_no_ending(status: str) -> str:
+    known = f"the tracker says {printable(status.lower(), 40)}" if status else "no tracker keeps that of it"
+    return f"how the run ended is not known: {known}"
+
+
 _PART_REASONS: Mapping[str, Callable[[Evidence], str]] = {
     Part.OPTIMIZER_STATE: lambda _: "no optimizer state was found",
     Part.SECOND_MOMENTS: _why_no_second_moments,
@@ -310,8 +350,13 @@ _PART_REASONS: Mapping[str, Callable[[Evidence], str]] = {
         "the number of optimizer steps is not known: no checkpoint, trainer state or metric global_step"
     ),
     Part.PLAN: _why_no_progress,
+    Part.TEXT_LOG: lambda _: "no console log was found",
+    Part.ENDING: lambda evidence: _why_no_ending(evidence.info.status),
     Part.DLM_STEP_LOG: lambda _: "no step log logs/train-*.jsonl was found",
     Part.DLM_CHECKPOINT: lambda _: "no training_state.pt with a global step was found",
+    Part.SIBLINGS: lambda _: (
+        "no other run was read beside it: the command report does that with many, or an experiment"
+    ),
 }
 
 

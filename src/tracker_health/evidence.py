@@ -37,8 +37,11 @@ class Part(StrEnum):
     WEIGHT_CHANGES = "weight_changes"
     OPTIMIZER_STEPS = "optimizer_steps"
     PLAN = "plan"
+    TEXT_LOG = "text_log"
+    ENDING = "ending"
     DLM_STEP_LOG = "dlm_step_log"
     DLM_CHECKPOINT = "dlm_checkpoint"
+    SIBLINGS = "siblings"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -366,11 +369,60 @@ class DlmCheckpoint:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RunEnd:
+    """Where a loss began and ended, as levels of several points each: what a run is compared to others by.
+
+    ``metric``: the loss's name. ``step``: its last step.
+    """
+
+    metric: str
+    step: int
+    start: float
+    end: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Siblings:
+    """A run's own end, and those of the other runs that it can be compared to: of the same metric, about as long."""
+
+    own: RunEnd
+    others: tuple[RunEnd, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trouble:
+    """What a console log says that ends a process, or would have: the cause in a few words, and the line itself.
+
+    ``line``: its place among the lines that are not blank, from 1; ``rows_after``: how many rows of the history came
+    after it.
+    """
+
+    cause: str
+    text: str
+    line: int
+    rows_after: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextLog:
+    """A run's console log: how many lines that are not blank it has, how many of them are rows of the history, what
+    troubles it tells of, and after which line it said that training was done.
+    """
+
+    source: str
+    lines: int
+    rows: int
+    done: int | None = None
+    troubles: tuple[Trouble, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunInfo:
     """The run's own record: status, params, and every metric name seen (ours left out), read or not.
 
     ``global_step`` and ``epoch`` are what a trainer state says was done; ``snapshot`` is true when that was written
-    at a checkpoint in mid-training, so that it cannot tell where the run ended.
+    at a checkpoint in mid-training, so that it cannot tell where the run ended. ``ended_by``: what its process died of
+    ("SIGKILL") where somebody saw it die without ending the run.
     """
 
     status: str = ""
@@ -379,6 +431,17 @@ class RunInfo:
     global_step: int | None = None
     epoch: float | None = None
     snapshot: bool = False
+    ended_by: str = ""
+
+    @property
+    def killed(self) -> bool:
+        """Whether the run's process is known to be gone, and the run was not ended."""
+        return self.status == _CRASHED or (bool(self.ended_by) and self.status not in _ENDED)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the run may still be under way."""
+        return self.status in _UNFINISHED and not self.killed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -420,7 +483,7 @@ class Evidence:
     """Everything that was read of one run.
 
     ``missing`` gives, for parts that are not there, a reason better than "not found" (several unrelated checkpoints,
-    a file above the download limit).
+    a file above the download limit). ``notes``: what a reader of the verdict should know besides.
     """
 
     run: RunRef
@@ -430,7 +493,10 @@ class Evidence:
     weights: Weights | None = None
     dlm_step_log: DlmStepLog | None = None
     dlm_checkpoint: DlmCheckpoint | None = None
+    siblings: Siblings | None = None
+    text_log: TextLog | None = None
     problems: tuple[Problem, ...] = ()
+    notes: tuple[str, ...] = ()
     missing: Mapping[str, str] = field(default_factory=dict)
     fingerprint: str = ""
 
@@ -492,7 +558,7 @@ class Evidence:
     @cached_property
     def progress(self) -> Progress | None:
         """Done against planned, or None where either is unknown."""
-        snapshot = self.info.snapshot or self.info.status in _UNFINISHED
+        snapshot = self.info.snapshot or self.info.goes_on
         planned_steps = _positive(self.info.params, _PLANNED_STEPS)
         if planned_steps is not None and self.optimizer_steps is not None:
             return Progress(
@@ -551,6 +617,8 @@ _PLANNED_EPOCHS = ("num_train_epochs", "max_epochs", "num_epochs", "epochs")
 
 
 _UNFINISHED = frozenset({"RUNNING", "SCHEDULED"})
+_ENDED = frozenset({"FINISHED", "FAILED", "KILLED"})
+_CRASHED = "CRASHED"
 
 
 def _spacing(values: npt.NDArray[Any]) -> float:
@@ -585,8 +653,11 @@ _AMOUNTS: Mapping[str, Callable[[Evidence], int]] = {
     Part.WEIGHT_CHANGES: lambda evidence: len(evidence.weights.changes) if evidence.weights is not None else 0,
     Part.OPTIMIZER_STEPS: lambda evidence: int(evidence.optimizer_steps is not None),
     Part.PLAN: lambda evidence: int(evidence.progress is not None),
+    Part.TEXT_LOG: lambda evidence: evidence.text_log.lines if evidence.text_log is not None else 0,
+    Part.ENDING: lambda evidence: int(evidence.info.killed or evidence.info.status in _ENDED),
     Part.DLM_STEP_LOG: lambda evidence: len(evidence.dlm_step_log) if evidence.dlm_step_log is not None else 0,
     Part.DLM_CHECKPOINT: lambda evidence: int(evidence.dlm_checkpoint is not None),
+    Part.SIBLINGS: lambda evidence: len(evidence.siblings.others) if evidence.siblings is not None else 0,
 }
 
 

@@ -7,16 +7,30 @@ from functools import cache
 from tracker_health.plugins import Plugins, load_plugins
 from tracker_health.probe import Probe
 from tracker_health.probes.chance_level import ChanceLevel
+from tracker_health.probes.crashed import Crashed
 from tracker_health.probes.dead_units import DeadUnits
 from tracker_health.probes.diverged import Diverged
+from tracker_health.probes.epoch_sawtooth import EpochSawtooth
 from tracker_health.probes.exploding_gradient import ExplodingGradient
+from tracker_health.probes.gap_dead_activation import GapDeadActivation
+from tracker_health.probes.gap_exploding import GapExploding
+from tracker_health.probes.gap_nonfinite import GapNonfinite
+from tracker_health.probes.gap_outliers import GapOutliers
+from tracker_health.probes.gap_saturated import GapSaturated
+from tracker_health.probes.gap_vanishing import GapVanishing
+from tracker_health.probes.gap_zero_gradient import GapZeroGradient
 from tracker_health.probes.gradient_ghost import GradientGhost
 from tracker_health.probes.gradient_spike import GradientSpike
+from tracker_health.probes.idle_accelerator import IdleAccelerator
+from tracker_health.probes.idle_barrier import IdleBarrier
 from tracker_health.probes.initial_loss import InitialLoss
+from tracker_health.probes.killed import Killed
 from tracker_health.probes.layer_outlier import LayerOutlier
+from tracker_health.probes.loss_identity import LossIdentity
 from tracker_health.probes.loss_scale import LossScale
 from tracker_health.probes.loss_spike import LossSpike
 from tracker_health.probes.masked_nan import MaskedNan
+from tracker_health.probes.memory_growth import MemoryGrowth
 from tracker_health.probes.missing_from_optimizer import MissingFromOptimizer
 from tracker_health.probes.no_gradient import NoGradient
 from tracker_health.probes.no_progress import NoProgress
@@ -24,11 +38,17 @@ from tracker_health.probes.nonfinite_gradient import NonfiniteGradient
 from tracker_health.probes.nonfinite_loss import NonfiniteLoss
 from tracker_health.probes.nonfinite_moments import NonfiniteMoments
 from tracker_health.probes.nonfinite_weights import NonfiniteWeights
+from tracker_health.probes.odd_one_out import OddOneOut
+from tracker_health.probes.off_target import OffTarget
 from tracker_health.probes.overfit import Overfit
+from tracker_health.probes.plateau import Plateau
 from tracker_health.probes.schedule import Schedule
+from tracker_health.probes.slowdown import Slowdown
 from tracker_health.probes.stale_gradient import StaleGradient
+from tracker_health.probes.step_order import StepOrder
 from tracker_health.probes.still_descending import StillDescending
 from tracker_health.probes.too_few_steps import TooFewSteps
+from tracker_health.probes.too_little_data import TooLittleData
 from tracker_health.probes.training_drift import TrainingDrift
 from tracker_health.probes.truncated import Truncated
 from tracker_health.probes.unchanged_weights import UnchangedWeights
@@ -40,7 +60,7 @@ from tracker_health.probes.validation_flat import ValidationFlat
 from tracker_health.probes.vanishing_gradient import VanishingGradient
 from tracker_health.probes.weight_scale import WeightScale
 
-RULES_VERSION = 3
+RULES_VERSION = 5
 """Raised whenever a rule may judge the same evidence differently, so that annotated runs are judged again."""
 
 BUILT_IN: tuple[type[Probe], ...] = (
@@ -53,6 +73,7 @@ BUILT_IN: tuple[type[Probe], ...] = (
     StillDescending,
     UnstableLoss,
     InitialLoss,
+    EpochSawtooth,
     TrainingDrift,
     Overfit,
     ValidationFlat,
@@ -74,9 +95,28 @@ BUILT_IN: tuple[type[Probe], ...] = (
     DeadUnits,
     WeightScale,
     GradientGhost,
+    GapNonfinite,
+    GapDeadActivation,
+    GapSaturated,
+    GapVanishing,
+    GapExploding,
+    GapZeroGradient,
+    GapOutliers,
     Schedule,
+    Plateau,
     LossScale,
     Truncated,
+    StepOrder,
+    Killed,
+    Crashed,
+    IdleAccelerator,
+    MemoryGrowth,
+    Slowdown,
+    IdleBarrier,
+    LossIdentity,
+    TooLittleData,
+    OffTarget,
+    OddOneOut,
 )
 
 

@@ -14,13 +14,15 @@ from functools import lru_cache
 OWN_PREFIXES = ("health/", "health.")
 """Names under which this tool writes; they are never read back as evidence."""
 
+_OF_MODULES = ("gap/", "train/gap/")
+
 _BOOSTING = ("logloss", "mlogloss", "binary/logloss", "multi/logloss", "rmse", "l2")
 
 DEFAULT_PATTERNS: Mapping[str, tuple[str, ...]] = {
     "train_loss": (
         "loss", "train/loss", "training/loss", "loss/train", "loss/training", "losses/train",
         "train/loss/step", "train/loss/epoch", "train/loss/batch", "train/loss/avg", "train/loss/mean", "train/loss/total",
-        "train/total/loss", "train/avg/loss", "train/mean/loss", "train/batch/loss", "train/step/loss", "train/epoch/loss",
+        "train/total/loss", "train/avg/loss", "avg/train/loss", "train/mean/loss", "train/batch/loss", "train/step/loss", "train/epoch/loss",
         "train/ce/loss", "train/cross/entropy/loss", "train/ce", "train/nll", "train/loss/ce", "train/mse", "train/mse/loss",
         "step/loss", "batch/loss", "epoch/loss", "iter/loss", "running/loss", "avg/loss", "mean/loss", "total/loss", "loss/total",
         "ce/loss", "nll", "nll/loss", "lm/loss", "train/lm/loss", "loss/step", "loss/epoch",
@@ -31,9 +33,9 @@ DEFAULT_PATTERNS: Mapping[str, tuple[str, ...]] = {
     "val_loss": tuple(
         form.replace("val", word)
         for word in ("val", "valid", "validation", "eval", "dev", "test")
-        for form in ("val/loss", "loss/val", "losses/val", "val/loss/epoch", "val/loss/step", "val/avg/loss", "val/mean/loss",
-                     "val/total/loss", "val/ce/loss", "val/ce", "val/nll", "val/lm/loss", "metrics/val/loss", "loss/val/total",
-                     "val/mse", "val/mse/loss", "lm/loss/val", "val/crossentropyloss",
+        for form in ("val/loss", "loss/val", "losses/val", "val/loss/epoch", "val/loss/step", "val/avg/loss", "avg/val/loss", "val/mean/loss",
+                     "val/total/loss", "val/ce/loss", "val/ce", "val/nll", "val/lm/loss", "val/lm/loss/value", "metrics/val/loss", "loss/val/total",
+                     "val/mse", "val/mse/loss", "val/epoch/loss", "lm/loss/val", "val/crossentropyloss",
                      # Of boosted trees "validation_0" may be the training data: which set comes first is the caller's choice.
                      *(f"val/{place}{kind}" for place in ("", "1/") for kind in _BOOSTING))
     ),
@@ -52,6 +54,31 @@ DEFAULT_PATTERNS: Mapping[str, tuple[str, ...]] = {
         "loss/scale", "grad/scale", "train/loss/scale", "amp/scale", "amp/loss/scale", "scaler/scale", "train/samples/loss/scale",
     ),
     "kl": ("kl", "train/kl", "kl/div", "kl/divergence"),
+    "skipped_samples": ("skipped", "n/skipped", "num/skipped", "skipped/samples", "samples/skipped", "train/skipped"),
+    "on_target_shift": tuple(form for prefix in ("", "trait/", "eval/") for form in (f"{prefix}on/target/shift", f"{prefix}on/target", f"{prefix}shift/on/target")),
+    "off_target_shift": tuple(form for prefix in ("", "trait/", "eval/") for form in (f"{prefix}off/target/shift", f"{prefix}off/target", f"{prefix}shift/off/target")),
+    "accelerator_utilisation": (
+        "system/gpu/*/utilization/percentage", "system/gpu/*/gpu", "gpu/*/utilization", "gpu/utilization", "system/gpu/utilization",
+    ),
+    "memory": (
+        "system/system/memory/usage/megabytes", "system/gpu/*/memory/usage/megabytes", "system/gpu/*/memoryallocatedbytes",
+        "system/proc/memory/rssmb", "gpu/memory", "gpu/memory/gb", "gpu/memory/mb", "memory/allocated", "cuda/memory/allocated", "memory/rss",
+        "train/memory", "memory", "rss", "max/mem",
+    ),
+    "step_time": (
+        "step/time", "train/step/time", "batch/time", "train/batch/time", "time/step", "time/batch", "iter/time", "train/iter/time",
+        "elapsed/time/per/iteration/ms", "perf/step/time", "sec/per/step", "seconds/per/step",
+    ),
+    "data_time": ("data/time", "train/data/time", "time/data", "dataloader/time", "data/loading/time", "train/dataloader/time"),
+    "throughput": (
+        "throughput", "train/throughput", "tokens/per/second", "tokens/per/sec", "train/tokens/per/second", "train/tokens/per/sec",
+        "samples/per/second", "samples/per/sec", "steps/per/second", "steps/per/sec", "train/samples/per/sec", "perf/throughput",
+        "throughput/device/tokens/per/sec", "throughput/tokens/per/sec", "tps", "wps",
+    ),
+    "gap_grads": ("gap/grads/*", "train/gap/grads/*"),
+    "gap_activations": ("gap/activations/*", "train/gap/activations/*"),
+    "gap_activation_grads": ("gap/activation/grads/*", "train/gap/activation/grads/*"),
+    "gap_params": ("gap/params/*", "train/gap/params/*"),
     "objective_weight": tuple(
         prefix + form
         for prefix in ("", "train/")
@@ -138,7 +165,8 @@ def assign(names: Iterable[str], patterns: Mapping[str, tuple[str, ...]] = DEFAU
     a run, all other losses; and in a run without a training loss the parts of one (``train/box_loss``).
     """
     known = [name for name in names if not name.startswith(OWN_PREFIXES)]
-    descends = _descends([frozenset(words_of(name)) for name in known])
+    # The names of modules say nothing about the objective: a value head is no value function.
+    descends = _descends([frozenset(words_of(name)) for name in known if not name.startswith(_OF_MODULES)])
     found = {name: _role_of(normal_form(name), patterns) for name in known}
     whole = "train_loss" in found.values()
     roles = {}

@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 
 FAIL_ON = ("fail", "warn", "skip", "never")
 ENVIRONMENT = "TRACKER_HEALTH_"
-SWITCHES = ("DISABLED", "PLUGINS", "AUTO")
+SWITCHES = ("DISABLED", "PLUGINS", "HOOK_SECONDS", "LEDGER")
 """Environment variables that are no settings: others read them."""
 
+_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _SIZES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _SECTIONS = ("probes", "roles")
 _CODE = re.compile(r"[a-z]{3}\d+", re.IGNORECASE)
@@ -153,6 +154,18 @@ def parse_size(text: str) -> int:
     if match is None:
         raise ConfigError(f"{_quoted(text)} is no size", "write 500MB or 2GB")
     return int(float(match.group(1)) * _SIZES[match.group(2).lower()])
+
+
+def parse_duration(text: str) -> float:
+    """Seconds from ``90s``, ``30m``, ``6h``, ``7d`` or ``2w``.
+
+    Raises:
+        ConfigError: it is no duration.
+    """
+    match = re.fullmatch(r"\s*(\d{1,9}(?:\.\d{1,6})?)\s*([smhdw])\s*", text, re.IGNORECASE)
+    if match is None:
+        raise ConfigError(f"{_quoted(text)} is no duration", "write 30m, 6h or 7d")
+    return float(match.group(1)) * _SECONDS[match.group(2).lower()]
 
 
 # Layers: what each source says, by dotted key
@@ -404,6 +417,15 @@ def _finite(raw: Any) -> float | int | None:
         return None
 
 
+def _switch(key: str, raw: Any) -> bool:
+    """Whether something is on: true or false in a file, 1 or 0 in the environment."""
+    words = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+    value = words.get(raw.strip().lower()) if isinstance(raw, str) else raw
+    if not isinstance(value, bool):
+        raise ConfigError(f"{key} must be true or false, not {_kind(raw)}")
+    return value
+
+
 def _match(key: str, raw: Any) -> str:
     text = _text(key, raw)
     kind, _, rest = text.partition(":")
@@ -432,6 +454,7 @@ _CONVERTERS: Mapping[str, Callable[[str, Any], Any]] = {
     "max_download": _size,
     "fail_on": _fail_on,
     "tracking_uri": _text,
+    "auto": _switch,
     "match": _match,
 }
 KEYS = tuple(_CONVERTERS)[:-1]

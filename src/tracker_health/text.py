@@ -19,7 +19,8 @@ def printable(text: object, limit: int = 200) -> str:
     """
     # Cut first: a name of ten megabytes must not be walked character by character.
     raw = str(text)[: limit + 1]
-    clean = "".join(_printable_character(character) for character in raw)
+    # What Python calls printable is a part of what is let through here, and nearly every text is.
+    clean = raw if raw.isprintable() else "".join(_printable_character(character) for character in raw)
     return clean if len(clean) <= limit else clean[: limit - 1] + _ELLIPSIS
 
 

@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 
 from tracker_health.config import Config, preset
 from tracker_health.engine import configured_probes, diagnose
-from tracker_health.evidence import Attribution, DlmCheckpoint, DlmStepLog, RunInfo, StepUnit, WeightChange
+from tracker_health.evidence import (
+    Attribution,
+    DlmCheckpoint,
+    DlmStepLog,
+    RunInfo,
+    StepUnit,
+    TextLog,
+    Trouble,
+    WeightChange,
+)
 from tracker_health.probe import thresholds_of
 from tracker_health.registry import probe_classes
 from tracker_health.verdict import Verdict, worst
@@ -27,6 +36,9 @@ ROLES = (
     "global_step",
     "loss_scale",
     "kl",
+    "skipped_samples",
+    "on_target_shift",
+    "off_target_shift",
 )
 HUGE = 1.7976931348623157e308
 VALUES = st.one_of(
@@ -49,7 +61,16 @@ def histories(draw, make):
         steps = draw(st.none() | st.lists(STEPS, min_size=n, max_size=n))
         times = draw(st.none() | st.lists(st.floats(0, 5) | st.just(math.nan), min_size=n, max_size=n))
         unit = draw(st.sampled_from(list(StepUnit)))
-        series.append(make.series(values, steps, role=role, name=f"{role}{len(series)}", times=times, step_unit=unit))
+        series.append(
+            make.series(
+                values,
+                steps,
+                role=role,
+                name=draw(st.sampled_from(["nll", f"{role}{len(series)}"])),
+                times=times,
+                step_unit=unit,
+            )
+        )
     return series
 
 
@@ -132,6 +153,9 @@ def evidences(draw, make):
     params = {
         name: draw(numbers) for name in draw(st.sets(st.sampled_from(["max_steps", "num_train_epochs", "patience"])))
     }
+    barrier = st.sampled_from(["lam", "tau", "round", "min_train", "kept_samples", "epochs", "batch_size", "skipped"])
+    if reg := draw(st.sampled_from(["", "nll", "wd", "kl_rev"])):
+        params |= {"reg": reg} | {name: draw(numbers) for name in draw(st.sets(barrier))}
     info = RunInfo(
         params=params | draw(st.sampled_from([{}, {"num_classes": "10"}, {"vocab_size": "1e9"}])),
         global_step=draw(st.none() | st.integers(0, 10**6)),
@@ -146,6 +170,26 @@ def evidences(draw, make):
         weights=draw(st.none() | weights(make)),
         dlm_checkpoint=ghost,
         dlm_step_log=draw(st.sampled_from([None, log])),
+        text_log=draw(st.none() | text_logs()),
+    )
+
+
+@st.composite
+def text_logs(draw):
+    few = st.integers(0, 5)
+    troubles = st.builds(
+        Trouble,
+        cause=st.sampled_from(["an exception", "out of memory", "interrupted"]),
+        text=st.text(),
+        line=few,
+        rows_after=few,
+    )
+    return TextLog(
+        source="a",
+        lines=draw(few),
+        rows=draw(few),
+        done=draw(st.none() | few),
+        troubles=tuple(draw(st.lists(troubles, max_size=3))),
     )
 
 

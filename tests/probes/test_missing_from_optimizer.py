@@ -430,9 +430,9 @@ def test_an_unknown_kind_counts_where_its_like_is_trained(named, make, judge):
 def test_the_time_is_linear_in_the_parameters(make, judge):
     saved = {f"blocks.{index}.w": (4, 4) for index in range(16_000)}
     trained = {name: shape for index, (name, shape) in enumerate(saved.items()) if index < 10_000}
-    begin = time.perf_counter()
+    begin = time.process_time()
     judged(make, judge, trained, saved, named=False)
-    assert time.perf_counter() - begin < 5.0
+    assert time.process_time() - begin < 5.0
 
 
 @pytest.mark.parametrize("dtype", ["I64", "U8", "BOOL"])

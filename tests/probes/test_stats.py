@@ -2,12 +2,14 @@
 
 import itertools
 import math
+import warnings
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tracker_health.probes import _stats
 from tracker_health.probes._stats import (
     block_medians,
     in_range,
@@ -29,6 +31,24 @@ def median(values):
 
 def close(value):
     return pytest.approx(value, rel=1e-9, abs=1e-9)
+
+
+ANY = st.floats(allow_nan=True, allow_infinity=True)
+
+
+@given(st.lists(ANY, max_size=30))
+def test_the_median_is_that_of_numpy(values):
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        expected = np.median(values) if values else math.nan
+        assert np.array_equal(_stats.median(values), expected, equal_nan=True)
+
+
+@given(st.lists(st.lists(ANY, min_size=7, max_size=7), min_size=1, max_size=5))
+def test_medians_of_rows_leave_out_nan_as_numpy_does(rows):
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        assert np.array_equal(_stats._medians(np.array(rows)), np.nanmedian(rows, axis=1), equal_nan=True)
 
 
 @given(VALUES)

@@ -165,7 +165,7 @@ def test_other_betas(make, judge):
     assert result.measured["update_ratio"] == pytest.approx(1e-3 * math.sqrt(0.5 / 1.5) / 0.1)
 
 
-@pytest.mark.parametrize("size", [0.0, float("nan"), float("inf"), None])
+@pytest.mark.parametrize("size", [0.0, float("nan"), float("inf"), None, 1e200])
 def test_weights_without_a_size_tell_nothing(size, make, judge):
     evidence = evidence_of(make, [size], rate=1e-3)
     assert [judge(code, evidence).verdict for code in (SMALL, LARGE)] == ["SkippedProbe"] * 2

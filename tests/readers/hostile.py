@@ -26,6 +26,10 @@ TWO = struct.pack("<2f", 0.25, 1.5)
 NAME = "training_state.pt"
 
 
+QUIET = ""
+"""Said of what is hostile and has nothing to say: what counts is that it costs little."""
+
+
 @dataclass(frozen=True)
 class Sample:
     """``make`` gets the folder, and a way to write a file as torch does; ``said`` is a regular expression."""
@@ -171,6 +175,39 @@ def million_keys():
     return b"\x80\x02}(" + text(b"state") + b"}(" + keys + b"u" + text(b"param_groups") + b"]u."
 
 
+def integers(count):
+    return b"".join(b"J" + struct.pack("<i", index) for index in range(count))
+
+
+def group_a_hundred_thousand_times():
+    group = b"}q\x01(" + text(b"params") + b"](" + integers(40_000) + b"eu"
+    return b"\x80\x02}(" + text(b"state") + b"}" + text(b"param_groups") + b"](" + group + b"h\x01" * 10**5 + b"eu."
+
+
+def lists_of_a_thousand_lists():
+    below = (b"0]q" + bytes([depth]) + b"(" + bytes([ord("h"), depth - 1]) * 1000 + b"e" for depth in range(1, 5))
+    return b"\x80\x02]q\x00" + b"".join(below) + b"."
+
+
+def parameters_of(entry, count=40_000):
+    """A state dict in which all parameters have the same entry, kept as 5."""
+    states = b"".join(b"J" + struct.pack("<i", index) + b"h\x05" for index in range(count))
+    content = text(b"state") + b"}(" + states + b"u" + text(b"param_groups") + b"]u"
+    return b"\x80\x02" + entry + b"q\x050}q\x06(" + content
+
+
+def same_state_a_thousand_times():
+    beside = b"0](" + b"".join(b"}(" + text(b"state") + b"h\x07" + text(b"param_groups") + b"]u" for _ in range(1000))
+    states = b"}q\x07(" + b"".join(b"J" + struct.pack("<i", index) + b"h\x05" for index in range(40_000)) + b"u"
+    return b"\x80\x02}q\x050" + states + beside + b"e."
+
+
+def entry_of_many_keys(quantised):
+    keys = b"".join(b"J" + struct.pack("<i", index) + b"N" for index in range(200_000))
+    inner = text(b"__bnb_optimizer_quant_state__") + b"}" if quantised else b""
+    return parameters_of(b"}(" + keys + inner + b"u") + b"."
+
+
 def benign(folder, save):
     import numpy as np
     import torch
@@ -228,6 +265,11 @@ BOTH = {
     "a list in itself": Sample(program(b"\x80\x02]q\x00h\x00a."), "no optimizer state"),
     "opcodes without end": Sample(program(lambda: b"\x80\x02" + b"N0" * 3 * 10**6 + b"N."), "opcodes"),
     "an integer of a million bytes": Sample(program(b"\x80\x02\x8b" + struct.pack("<I", 10**6) + bytes(10**6) + b"."), "integer"),
+    "a group a hundred thousand times": Sample(program(group_a_hundred_thousand_times), "more than the"),
+    "lists of a thousand lists": Sample(program(lists_of_a_thousand_lists), "no optimizer state"),
+    "a state a thousand times": Sample(program(same_state_a_thousand_times), "more than the"),
+    "parameters that share 200,000 keys": Sample(program(lambda: entry_of_many_keys(quantised=False)), QUIET),
+    "parameters that share 200,000 quantised keys": Sample(program(lambda: entry_of_many_keys(quantised=True)), QUIET),
     "a stride of 0": Sample(state(exp_avg_sq=lambda: Tensor("1", (10**12,), (0,))), "densely"),
     "a negative stride": Sample(state(exp_avg_sq=lambda: Tensor("1", (2,), (-1,), offset=1)), "densely"),
     "a negative size": Sample(state(exp_avg_sq=lambda: Tensor("1", (-2,), (1,))), "negative"),
@@ -359,7 +401,20 @@ def million_empty():
     return f"{{{','.join(entries)}}}".encode()
 
 
+def names_of_many_modules():
+    """Whose tree would have 400,000 modules."""
+    names = (".".join((f"m{index}", *("module",) * 39)) for index in range(10_000))
+    return {name: tensor_entry(8 * place, 8 * place + 8) for place, name in enumerate(names)}
+
+
+def many_modules(folder, save):
+    states = [adam() for _ in range(10_000)]
+    weights(names_of_many_modules(), bytes(8 * 10_000))(folder, save)
+    save_zip(folder / NAME, optimizer(*states), STORED)
+
+
 WEIGHTS = {
+    "weights: names of 400,000 modules": Sample(many_modules, QUIET),
     "weights: a header of 2**64 - 1 bytes": Sample(weights(b"{}", length=2**64 - 1), "announces a header"),
     "weights: a header of a terabyte": Sample(weights(b"{}", length=10**12), "announces a header"),
     "weights: two that overlap": Sample(weights({"a": tensor_entry(), "b": tensor_entry(4, 12)}, bytes(16)), "overlap"),

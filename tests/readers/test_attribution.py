@@ -182,8 +182,8 @@ def test_assumed_names_can_be_taken_back():
     ],
 )
 def test_hostile_names_take_no_time(hostile):
-    before = time.monotonic()
+    before = time.process_time()
     for in_order in (False, True):
         attributed(make_state([[(2,)] * len(hostile)]), make_weights(hostile, in_order=in_order))
         attributed(make_state([[(2,)] * (len(hostile) // 2)] * 2), make_weights(hostile, in_order=in_order))
-    assert time.monotonic() - before < 20
+    assert time.process_time() - before < 20

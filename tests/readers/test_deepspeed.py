@@ -130,7 +130,7 @@ def changed(copied, tmp_path, monkeypatch):
 
     sys.modules["deepspeed.utils.tensor_fragment"].fragment_address = fragment_address
 
-    def make(ranks=1, slices=((0, 6),), moments=6, **beside):
+    def make(ranks=1, slices=((0, 6),), moments=6, times=1, **beside):
         folder = tmp_path / "made"
         folder.mkdir()
         for rank in range(ranks):
@@ -140,7 +140,7 @@ def changed(copied, tmp_path, monkeypatch):
             saved = {
                 "base_optimizer_state": {"state": {0: state}, "param_groups": [{"lr": 0.1, "params": [0]}]},
                 "partition_count": [ranks],
-                "param_slice_mappings": [mapping],
+                "param_slice_mappings": [mapping] * times,
                 **beside,
             }
             torch.save({"optimizer_state_dict": saved}, folder / f"zero_pp_rank_{rank}_mp_rank_00_optim_states.pt")
@@ -169,6 +169,9 @@ def test_an_elastic_checkpoint_has_a_list_of_groups(changed):
         ({"slices": ((0, -2),)}, "are not in a partition"),
         ({"slices": ((0, 10**15),)}, "are not in a partition"),
         ({"slices": ((0, 6000),) * 30, "moments": 6000}, "lie upon each other"),
+        ({"slices": ((0, 4), (2, 4))}, "two parts of the parameters lie upon each other in the file of rank 0"),
+        ({"slices": ((0, 0),) * 1000, "times": 100}, "cuts the parameters into more than"),
+        ({"base_optimizer_state": {"state": {0: {}}, "param_groups": [{"params": [0] * 1000}] * 3000}}, "list more than"),
         ({"partition_count": []}, "does not say how many ranks"),
         ({"partition_count": [10**9]}, "does not say how many ranks"),
         ({"partition_count": ["2"]}, "does not say how many ranks"),
@@ -181,6 +184,21 @@ def test_an_elastic_checkpoint_has_a_list_of_groups(changed):
 )  # fmt: skip
 def test_a_file_that_lies_is_refused_in_one_line(changed, how, told):
     assert told in refused(changed(**how))
+
+
+def test_shapes_of_too_many_parameters_are_refused(changed):
+    folder = changed()
+    shapes = {f"w{one}": torch.Size([2]) for one in range(40_001)}
+    torch.save({"param_shapes": [shapes]}, folder / "mp_rank_00_model_states.pt")
+    assert "shapes of more than" in refused(folder)
+
+
+def test_what_is_kept_for_a_parameter_is_bounded(changed):
+    values = torch.tensor([1.0, 2.0])
+    entry = {"exp_avg": values, "exp_avg_sq": values} | dict.fromkeys(range(100_000))
+    shared = {"state": {0: entry}, "param_groups": []}
+    folder = changed(slices=((0, 2), *((0, 0),) * 10_000), base_optimizer_state=shared)
+    assert len(read(folder).tensors) == 10_001
 
 
 def test_a_cut_file_is_named(copied):

@@ -289,6 +289,65 @@ def test_no_optimizer_state_is_told(value, tmp_path, assert_one_line):
     assert not has_optimizer_state(path)
 
 
+@pytest.mark.parametrize("whole", [lambda model, _: model, lambda model, adam: {"model": model, "optimizer": adam}])
+def test_an_object_in_the_place_of_its_state_is_told(whole, tmp_path):
+    model = torch.nn.Linear(2, 2)
+    torch.save(whole(model, torch.optim.AdamW(model.parameters())), tmp_path / "a.pt")
+    with pytest.raises(ReadError, match="no optimizer state") as error:
+        read(tmp_path / "a.pt")
+    assert "save optimizer.state_dict()" in error.value.hint
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda moment: moment.to("meta"), "meta device"),
+        (lambda moment: moment.to_sparse(), "sparse"),
+        (lambda moment: moment.to(torch.complex64), "ComplexFloatStorage"),
+    ],
+)
+def test_moments_of_a_kind_that_is_not_read_are_not_taken_for_none(change, told, tmp_path):
+    content = trained(OPTIMIZERS["AdamW"]).state_dict()
+    for key in ("exp_avg", "exp_avg_sq"):
+        content["state"][0][key] = change(content["state"][0][key])
+    torch.save(content, tmp_path / "a.pt")
+    with pytest.raises(ReadError, match=f"parameter 0: its moments are kept as .*{told}"):
+        read(tmp_path / "a.pt")
+
+
+@pytest.mark.parametrize(
+    ("make", "kind"),
+    [
+        (torch.optim.Adadelta, "adadelta"),
+        (torch.optim.RMSprop, "rmsprop"),
+        (lambda parameters: torch.optim.AdamW(parameters, amsgrad=True), "amsgrad"),
+        (torch.optim.ASGD, ""),
+        (torch.optim.Rprop, ""),
+    ],
+)
+def test_optimizers_by_what_they_keep(make, kind, tmp_path):
+    torch.save(trained(make).state_dict(), tmp_path / "a.pt")
+    found = read(tmp_path / "a.pt")
+    assert {tensor.kind for tensor in found.tensors} == {kind}
+    assert (found.tensors[0].second_moment is None) == (kind == "")
+
+
+def test_what_is_kept_for_all_parameters_at_the_first_leaves_none_without_state(tmp_path):
+    model = torch.nn.Linear(2, 2)
+    lbfgs = torch.optim.LBFGS(model.parameters())
+
+    def loss():
+        lbfgs.zero_grad()
+        value = model(torch.ones(3, 2)).square().mean()
+        value.backward()
+        return value
+
+    lbfgs.step(loss)
+    torch.save(lbfgs.state_dict(), tmp_path / "a.pt")
+    found = read(tmp_path / "a.pt")
+    assert (len(found.tensors), found.stateless) == (1, ())
+
+
 def test_an_empty_state_is_an_empty_state(tmp_path):
     torch.save(torch.optim.AdamW([torch.ones(2)]).state_dict(), tmp_path / "a.pt")
     found = read(tmp_path / "a.pt")

@@ -11,20 +11,21 @@ import pytest
 from tracker_health.errors import ReadError
 from tracker_health.readers import regular_file
 from tracker_health.readers.dlm_log import read_dlm_step_log
+from tracker_health.readers.log_formats.step_log import StepLog
 from tracker_health.readers.optimizer_state import has_optimizer_state, read_optimizer_state
 from tracker_health.readers.regular_file import open_regular
-from tracker_health.readers.safetensors_header import read_safetensors_header
-from tracker_health.readers.step_log import read_step_log
 from tracker_health.readers.trainer_state import MAX_BYTES, read_trainer_state
 from tracker_health.roles import assign
+
+from .conftest import read_safetensors
 
 READERS = {
     "open": open_regular,
     "dlm": lambda path: read_dlm_step_log([("a", path)]),
     "has optimizer": has_optimizer_state,
     "optimizer": lambda path: read_optimizer_state(path, "a"),
-    "safetensors": lambda path: read_safetensors_header(path, "a"),
-    "steps": lambda path: read_step_log(path, "a", assign),
+    "safetensors": read_safetensors,
+    "steps": lambda path: StepLog().read(path, "a", assign),
     "trainer": lambda path: read_trainer_state(path, "a", assign),
 }
 

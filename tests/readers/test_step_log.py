@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 
 import numpy as np
 import pytest
@@ -22,7 +23,8 @@ from tracker_health.readers.json_lines import (
     as_step,
     json_lines,
 )
-from tracker_health.readers.step_log import MAX_POINTS, read_step_log
+from tracker_health.readers.log_formats.step_log import StepLog
+from tracker_health.readers.log_formats.table import MAX_POINTS
 
 LAW = settings(derandomize=True, deadline=None, database=None, max_examples=150)
 
@@ -39,7 +41,7 @@ def write(path, *lines):
 @pytest.fixture
 def log(tmp_path):
     def read(*lines, prefix=""):
-        return read_step_log(write(tmp_path / "log.jsonl", *lines), "log.jsonl", all_names, prefix)
+        return StepLog().read(write(tmp_path / "log.jsonl", *lines), "log.jsonl", all_names, prefix)
 
     return read
 
@@ -68,7 +70,7 @@ def test_the_fields_that_a_step_is_found_in(log, field, unit):
 
 def test_only_the_names_that_are_wanted_become_series(tmp_path):
     path = write(tmp_path / "a.jsonl", {"step": 1, "loss": 2, "lr": 3})
-    found = read_step_log(path, "a", lambda names: {"lr": "learning_rate"})
+    found = StepLog().read(path, "a", lambda names: {"lr": "learning_rate"})
     assert [series.name for series in found.series] == ["lr"]
     assert found.names == ("loss", "lr")
 
@@ -182,14 +184,14 @@ def test_blank_lines_and_other_values_are_passed_over(log):
 def test_line_ends_of_windows_and_a_byte_order_mark(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_bytes(b'\xef\xbb\xbf{"step": 1, "loss": 2}\r\n{"step": 2, "loss": 1}\r\n')
-    assert points(read_step_log(path, "a", all_names)) == [(1, 2.0), (2, 1.0)]
+    assert points(StepLog().read(path, "a", all_names)) == [(1, 2.0), (2, 1.0)]
 
 
 @pytest.mark.parametrize("content", [b"", b"\n\n", b"{}", b"[]"])
 def test_a_log_of_nothing(tmp_path, content):
     path = tmp_path / "a.jsonl"
     path.write_bytes(content)
-    found = read_step_log(path, "a", all_names)
+    found = StepLog().read(path, "a", all_names)
     assert (found.series, found.names, found.problem) == ((), (), "")
 
 
@@ -203,12 +205,12 @@ def test_lone_surrogates_and_odd_names_are_only_names(log):
 def test_a_text_that_is_no_log_is_given_up_early(tmp_path):
     path = tmp_path / "data.jsonl"
     path.write_text('{"text": "a training sample", "label": 3}\n' * 10_000)
-    assert read_step_log(path, "a", all_names).series == ()
+    assert StepLog().read(path, "a", all_names).series == ()
 
 
 def test_a_missing_file_is_an_os_error(tmp_path):
     with pytest.raises(OSError):
-        read_step_log(tmp_path / "missing.jsonl", "a", all_names)
+        StepLog().read(tmp_path / "missing.jsonl", "a", all_names)
 
 
 # Which step, and of which data
@@ -305,7 +307,7 @@ LINES = {
             {"mode": "val", "epoch": 1, "iter": 75, "bbox_mAP": 0.2},
             {"mode": "train", "epoch": 2, "iter": 50, "loss": 1.5},
         ],
-        {"loss": [(50, 2.0), (100, 1.8), (150, 1.5)], "val/bbox_mAP": [(75, 0.2)]},
+        {"loss": [(50, 2.0), (100, 1.8), (150, 1.5)], "val/bbox_mAP": [(100, 0.2)]},
     ),
     "detectron2": ([{"iteration": 19, "total_loss": 2.0, "loss_cls": 1.0, "lr": 0.01}], {"total_loss": [(19, 2.0)]}),
     "DETR": ([{"epoch": 0, "train_loss": 9.0, "test_loss": 8.0, "n_parameters": 5}], {"train_loss": [(0, 9.0)], "test_loss": [(0, 8.0)]}),
@@ -427,7 +429,6 @@ def test_a_line_without_end_is_given_up(tmp_path, measured):
 
 
 FULL = {
-    "lines": lambda: GOOD + b"\n" * (MAX_LINES + 1),
     "fields": lambda: b'{"step":1,' + b",".join(b'"%d":1' % index for index in range(MAX_FIELDS + 1)) + b"}",
     "fields over many lines": lambda: b"".join(b'{"step":1,"%d":1}\n' % index for index in range(MAX_FIELDS + 1)),
 }
@@ -440,11 +441,34 @@ def test_a_log_that_is_too_large_is_refused_and_not_cut_short(name, tmp_path, me
     assert "more than" in measured("steps", path)["message"]
 
 
-def test_a_log_of_too_many_points_is_refused(log, monkeypatch):
-    monkeypatch.setattr("tracker_health.readers.step_log.MAX_POINTS", 3)
-    assert len(log({"step": 1, "loss": 1.0, "lr": 1.0}, {"step": 2, "loss": 1.0}).series) == 2
-    with pytest.raises(ReadError, match="more than the 3 points"):
-        log({"step": 1, "loss": 1.0, "lr": 1.0}, {"step": 2, "loss": 1.0, "lr": 1.0})
+def test_the_dlm_log_has_a_limit_of_lines(tmp_path, measured):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"type": "step", "step": 1, "loss": 2.0}\n' + b"\n" * (MAX_LINES + 1))
+    assert "more than" in measured("dlm", path)["message"]
+
+
+def test_of_too_many_points_those_that_nobody_needs_go_first(tmp_path, monkeypatch):
+    monkeypatch.setattr("tracker_health.readers.log_formats.table.MAX_POINTS", 1000)
+    path = write(tmp_path / "a", *({"step": step, "loss": step / 2, "x": 1.0, "y": 2} for step in range(900)))
+    found = StepLog().read(path, "a", lambda names: {"loss": "role"} if "loss" in names else {})
+    assert points(found) == [(step, step / 2) for step in range(900)]
+    assert (found.names, found.note) == (("loss", "x", "y"), "")
+
+
+@pytest.mark.parametrize("rows", [1001, 5000, 5001, 12345])
+def test_of_far_too_many_points_every_second_row_stays_and_what_is_not_finite(rows, tmp_path, monkeypatch):
+    monkeypatch.setattr("tracker_health.readers.log_formats.table.MAX_POINTS", 1000)
+    odd = {7, 8, 4999, rows - 2}
+    path = write(
+        tmp_path / "a", *({"step": step, "loss": math.nan if step in odd else step / 2} for step in range(rows))
+    )
+    found = StepLog().read(path, "a", all_names)
+    kept = points(found)
+    stride = int(re.search(r"of every (\d+) rows one was kept", found.note).group(1))
+    assert len(kept) <= 1000
+    assert {step for step, _ in kept} == set(range(0, rows, stride)) | {one for one in odd if one < rows} | {rows - 1}
+    assert [step for step, _ in kept] == sorted(step for step, _ in kept)
+    assert all(math.isnan(value) if step in odd else value == step / 2 for step, value in kept)
 
 
 def test_as_many_points_as_are_read_fit_in_memory(tmp_path, measured):
@@ -471,7 +495,7 @@ RECORDS = st.dictionaries(
 def test_any_lines_give_series_of_equal_lengths(tmp_path_factory, lines):
     path = tmp_path_factory.getbasetemp() / "random.jsonl"
     path.write_bytes(b"\n".join(lines))
-    for series in read_step_log(path, "a", all_names).series:
+    for series in StepLog().read(path, "a", all_names).series:
         assert len(series.steps) == len(series.values) > 0
 
 
@@ -530,4 +554,4 @@ def test_limits_are_read_errors(tmp_path):
     assert len(list(json_lines(path))) == 3
     path.write_bytes(b"\n" * (MAX_LINES + 1))
     with pytest.raises(ReadError, match="lines"):
-        list(json_lines(path))
+        list(json_lines(path, MAX_LINES))

@@ -463,6 +463,15 @@ def test_a_tensor_of_half_a_gigabyte_takes_no_memory(tmp_path, measured):
     assert measured("distributed", tmp_path)["value"] == 1
 
 
+@pytest.mark.parametrize(("count", "told"), [(5, None), (10, "larger than the")])
+def test_values_that_are_no_settings_cost_little(tmp_path, measured, count, told):
+    lists = {f"setting{one}": tuple([] for _ in range(250_000)) for one in range(count)}
+    state = {"w": {"exp_avg_sq": torch.ones(2)}}
+    save({"optim": {"state": state, "param_groups": [{"lr": 0.1, **lists}]}}, tmp_path)
+    outcome = measured("distributed", tmp_path)
+    assert outcome["value"] == 1 if told is None else told in outcome["message"]
+
+
 def test_an_index_with_tens_of_thousands_of_pieces_is_read(tmp_path):
     name, ranks = "optim.state.w.exp_avg", 10_000
     chunks = [meta.ChunkStorageMetadata(torch.Size([one, 0]), torch.Size([1, 4])) for one in range(ranks)]

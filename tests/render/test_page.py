@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html.parser
 import re
+import warnings
 from xml.etree import ElementTree as ET
 
 import numpy as np
@@ -11,11 +12,24 @@ import pytest
 
 from tracker_health.config import preset
 from tracker_health.engine import diagnose
-from tracker_health.evidence import Evidence, MomentStats, OptimizerState, RunInfo, RunRef, Series, TensorState
+from tracker_health.evidence import (
+    Evidence,
+    MomentStats,
+    OptimizerState,
+    RunInfo,
+    RunRef,
+    Series,
+    TensorHeader,
+    TensorState,
+    Weights,
+)
+from tracker_health.probes._updates import relative_updates
+from tracker_health.result import ErrorEntry
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("jinja2")
 
+from tracker_health.render import page as pages
 from tracker_health.render.attachments import attachments, page_of
 from tracker_health.render.charts import draw
 from tracker_health.render.comparison import comparison_page, row_of
@@ -163,8 +177,68 @@ def test_the_gradients_by_layer(layers):
     state = states(*((f"model.layers.{place}.mlp.up.weight", 1e-6 * (place != 0)) for place in range(layers)))
     (chart,) = draw(given := evidence(optimizer=state), diagnose(given, preset("default")))
     assert chart.kind == "layers"
-    assert f"in {layers} layers" in chart.description
-    assert "1 tensors have none" in chart.description
+    assert f"in {layers} layer{'s' * (layers > 1)}, by" in chart.description
+    assert "1 tensor got none" in chart.description
+    assert "mathdefault" not in chart.svg
+
+
+def test_as_many_layers_as_a_name_can_tell_give_a_small_page():
+    state = states(*((f"layers.{place}.up.weight", 1e-6 * (place % 3)) for place in range(20_000)))
+    text, _ = page(evidence(optimizer=state))
+    assert len(text.encode()) < 400_000
+
+
+def moved(*layers, rate=1e-3):
+    """Optimizer state and weights of layers with these root mean squares."""
+    moment = MomentStats(count=64, mean=1e-6, rms=1e-6, minimum=0.0, maximum=1e-3, zeros=0, nonfinite=0)
+    tensors = tuple(
+        TensorState(id=place, name=f"layers.{place}.up.weight", shape=(8, 8), step=1000.0, group=0,
+                    first_moment=moment, second_moment=moment)
+        for place in range(len(layers))
+    )  # fmt: skip
+    headers = tuple(
+        TensorHeader(name=tensor.name, shape=(8, 8), dtype="F32", rms=size)
+        for tensor, size in zip(tensors, layers, strict=True)
+    )
+    state = OptimizerState(source="optimizer.pt", tensors=tensors, groups=({"lr": rate},))
+    return {"optimizer": state, "weights": Weights(source="model.safetensors", tensors=headers)}
+
+
+def test_the_updates_by_layer():
+    given = evidence(**moved(0.1, 0.2, 0.0, float("inf"), None))
+    assert [ratio for _, ratio in relative_updates(given)] == pytest.approx([1e-2 * 0.22942, 5e-3 * 0.22942], rel=1e-4)
+    chart = next(one for one in draw(given, diagnose(given, preset("default"))) if one.kind == "updates")
+    assert "2 layers, by role" in chart.description
+    wild = evidence(series("train_loss", 2.3 + 0.01 * np.sin(STEPS)), **moved(0.1, 0.1, rate=0.5))
+    assert next(one for one in draw(wild, diagnose(wild, preset("default"))) if one.kind == "updates").codes == (
+        "OPT007",
+    )
+    without_weights = evidence(optimizer=given.optimizer)
+    charts = draw(without_weights, diagnose(without_weights, preset("default")))
+    assert [one.kind for one in charts] == ["layers"]
+
+
+def test_overfitting_is_marked_on_the_validation_loss():
+    validation = np.concatenate([2 * np.exp(-np.arange(10) / 3) + 0.5, 0.55 + 0.04 * np.arange(10)])
+    given = evidence(
+        series("train_loss", 0.5 * HEALTHY), series("val_loss", validation, steps=20 * np.arange(len(validation)))
+    )
+    report = diagnose(given, preset("default"))
+    assert [one.code for one in report.findings] == ["GEN001"]
+    svg = draw(given, report)[0].svg
+    (ring,), points = (
+        [float(y) for y in re.findall(rf'<use [^>]*y="([\d.]+)"[^>]*{style}', svg)]
+        for style in ("fill-opacity: 0; stroke: #e69f00", "fill: #d55e00")
+    )
+    assert ring == pytest.approx(max(points), abs=0.2)  # the lowest value, furthest down
+
+
+def test_names_in_other_scripts_give_no_warnings():
+    given = evidence(series("train_loss", HEALTHY, name="\u65e5\u672c\u8a9e \U0001f600"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        (chart,) = draw(given, diagnose(given, preset("default")))
+    assert "\u65e5\u672c\u8a9e" in chart.svg
 
 
 def test_pictures_are_well_formed_take_the_pages_colour_and_are_the_same_each_time():
@@ -209,6 +283,7 @@ def test_without_the_packages_the_verdict_is_told_with_the_way_to_get_them(monke
 
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setitem(sys.modules, "jinja2", None)
+    monkeypatch.setattr(pages, "_environment", pages._environment.__wrapped__)  # as in a new process
     given = evidence(*CASES["healthy"])
     made = attachments(given, diagnose(given, preset("default")))
     assert not made.files
@@ -243,3 +318,37 @@ def test_only_addresses_that_a_browser_may_open_become_links():
     ]
     assert [row.link for row in rows] == ["https://tracker/#/x", "", "", ""]
     is_harmless(comparison_page(rows, title="links").decode(), scripts=1)
+
+
+def test_the_comparison_of_many_runs_stays_small():
+    noise = np.random.default_rng(0)
+    rows = []
+    for number in range(300):
+        given = evidence(series("train_loss", HEALTHY + noise.normal(0, 0.1, 400)), name=f"run-{number}")
+        rows.append(row_of(diagnose(given, preset("default")) if not rows else rows[0].report, given))
+    assert len(comparison_page(rows, title="many")) < 1_200_000
+
+
+def test_what_is_not_finite_shows_in_the_small_curve_and_as_the_last_value():
+    given = evidence(series("train_loss", np.where(STEPS >= 200, np.nan, HEALTHY)))
+    row = row_of(diagnose(given, preset("default")), given)
+    assert np.isnan(row.last)
+    assert row.sort_key == ""
+    assert max(float(point.split(",")[0]) for point in row.sparkline.split()) == 160  # of 320: the half that is known
+    assert ">NaN</td>" in comparison_page([row], title="x").decode()
+    none = evidence(series("train_loss", np.full(9, np.nan)))
+    row = row_of(diagnose(none, preset("default")), none)
+    assert row.curve is None
+    assert ">NaN</td>" in comparison_page([row], title="x").decode()
+
+
+def test_a_source_that_no_rule_could_judge_is_told_once():
+    from dataclasses import replace
+
+    given = evidence(*CASES["healthy"])
+    told = ErrorEntry(source="a.jsonl", message="not JSON")
+    lost = [ErrorEntry(source="a.jsonl", message="could not be judged: not JSON", code=f"LOS00{n}") for n in (1, 2)]
+    report = replace(diagnose(given, preset("default")), errors=(told, told, *lost))
+    text = page_of(given, report)[0].decode()
+    assert text.count("not JSON") == 1
+    assert "Without a.jsonl not judged: LOS001, LOS002" in text

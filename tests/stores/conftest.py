@@ -17,6 +17,11 @@ from pathlib import Path
 
 import pytest
 
+from tracker_health.stores.wandb import connection
+
+from ..wandb_server import WandbServer  # noqa: TID252  tests are no package of a name
+from .wandb_runs import SCRIPTS, run_script
+
 STARTUP_SECONDS = 90
 
 
@@ -140,3 +145,26 @@ def _stop(process):
             process.wait(2)
         except subprocess.TimeoutExpired:
             continue
+
+
+@pytest.fixture
+def wandb_server(tmp_path, monkeypatch):
+    """A W&B server of the tests that this process is logged in to, and the SDK as after a start."""
+    pytest.importorskip("wandb")
+    import wandb
+
+    with WandbServer() as server:
+        for name, value in server.environment(tmp_path).items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "runtime"))
+        connection._kept.__dict__.clear()
+        wandb.teardown()
+        yield server
+        connection._kept.__dict__.clear()
+        wandb.teardown()
+
+
+@pytest.fixture(scope="session")
+def offline_runs(tmp_path_factory):
+    """By name, the folders of runs that W&B's SDK left offline. Not to be written to."""
+    return {name: run_script(script, tmp_path_factory.mktemp(name)) for name, script in SCRIPTS.items()}

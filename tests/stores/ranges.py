@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class RangeServer(ThreadingHTTPServer):
-    """Serves one file at any path. ``way``: how it does that, or fails to."""
+    """Serves one file at any path. ``way``: how it does that, or fails to, or an address that it leads to."""
 
     daemon_threads = True
 
@@ -48,6 +48,11 @@ class _Handler(BaseHTTPRequestHandler):
         if server.way == "redirect" and "elsewhere" not in self.path:
             self.send_response(302)
             self.send_header("Location", f"http://localhost:{server.server_address[1]}/elsewhere{self.path}")
+            self.end_headers()
+            return
+        if server.way.startswith("/") or "://" in server.way:
+            self.send_response(302)
+            self.send_header("Location", server.way)
             self.end_headers()
             return
         size = server.path.stat().st_size

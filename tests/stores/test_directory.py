@@ -18,6 +18,7 @@ from tracker_health.evidence import Part, Request
 from tracker_health.roles import assign
 from tracker_health.stores.base import Recorded
 from tracker_health.stores.directory import ANNOTATION_SCHEMA, MAX_DEPTH, DirectoryRun
+from tracker_health.stores.locks import locked
 from tracker_health.text import printable
 from tracker_health.verdict import Verdict
 
@@ -425,7 +426,7 @@ def test_while_another_annotator_is_at_work_nothing_is_written(run):
     run.write(ANNOTATIONS)
     folder = Path(run.ref.id) / "health"
     before = health(run)
-    with run._locked(folder):
+    with locked(folder, "another"):
         for call in (lambda: run.write(replace(ANNOTATIONS, digest="f" * 16)), run.clear):
             with pytest.raises(WriteError, match="another annotator is at work"):
                 call()

@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from tracker_health.errors import StoreUnavailable
-from tracker_health.evidence import Part, Request
+from tracker_health.evidence import Part, Request, RunRef
 from tracker_health.roles import assign
 from tracker_health.stores.directory import DirectoryRun
 from tracker_health.stores.files import RunFile, read_files, relevant_files
+
+RUN = RunRef(store="directory", id="a", name="a")
 
 torch = pytest.importorskip("torch")
 
@@ -339,7 +341,7 @@ def test_the_names_under_which_tools_leave_json_lines(name, tmp_path):
     [
         ("metrics.json", '{\n "accuracy": 0.9,\n "loss": 0.1\n}\n'),
         ("metrics.json", '{"accuracy": 0.9}'),
-        ("log.txt", "Epoch 1: loss 2.3\nEpoch 2: loss 1.9\n"),
+        ("log.txt", "Chapter 1: the loss\n"),
         ("result.json", "[1, 2, 3]"),
         ("result.json", ""),
     ],
@@ -362,7 +364,8 @@ def test_metric_histories_can_come_from_elsewhere(tmp_path):
     save_trainer_state(tmp_path / "trainer_state.json", 2)
     found = read_files(DirectoryRun(tmp_path), Request(select_names=assign, parts=frozenset()), logs=False)
     assert found.series == []
-    assert (found.info().global_step, found.info().params["max_steps"]) == (2, "100.0")
+    info = found.evidence(RUN).info
+    assert (info.global_step, info.params["max_steps"]) == (2, "100.0")
 
 
 # Trainer states
@@ -374,13 +377,13 @@ def test_the_trainer_states_of_one_run_repeat_each_other_and_the_longest_counts(
     found = read(tmp_path)
     assert points(found, "loss") == [(1, 3.0), (2, 2.0), (3, 1.0)]
     assert found.trainer.source == "checkpoint-3/trainer_state.json"
-    assert found.info().snapshot
+    assert found.evidence(RUN).info.snapshot
 
 
 def test_a_trainer_state_at_the_top_is_no_snapshot(tmp_path):
     save_trainer_state(tmp_path / "checkpoint-2" / "trainer_state.json", 2)
     save_trainer_state(tmp_path / "trainer_state.json", 3)
-    assert not read(tmp_path).info().snapshot
+    assert not read(tmp_path).evidence(RUN).info.snapshot
 
 
 def test_unrelated_trainer_states_are_one_problem_that_names_them(tmp_path):

@@ -19,7 +19,8 @@ from click.testing import CliRunner
 import tracker_health as th
 from tracker_health.cli import cli
 from tracker_health.errors import RunNotFound, StoreRefused, StoreUnavailable, WriteError
-from tracker_health.stores.mlflow import connection, deadline
+from tracker_health.stores import deadline
+from tracker_health.stores.mlflow import connection
 from tracker_health.stores.mlflow.failures import translated
 from tracker_health.stores.mlflow.run import open_mlflow_run
 from tracker_health.verdict import Verdict
@@ -113,7 +114,7 @@ def test_a_server_that_drips_is_given_up(quick, drips, bad):
         start = time.monotonic()
         with pytest.raises(StoreUnavailable, match="no answer in time") as caught:
             open_mlflow_run(RUN_ID, uri)
-        assert time.monotonic() - start < 6
+        assert time.monotonic() - start < 20
     assert "try again later" in caught.value.hint
 
 
@@ -121,7 +122,7 @@ def test_the_other_runs_of_a_list_do_not_wait_for_a_server_that_is_silent(quick)
     with serving(drips_its_body, "/") as (uri, asked):
         start = time.monotonic()
         first, *others = th.check_many([f"{index:032x}" for index in range(20)], tracking_uri=uri)
-        assert time.monotonic() - start < 6
+        assert time.monotonic() - start < 20
     assert "no answer in time" in str(first.error)
     assert all("did not answer in time a moment ago; it was not asked again" in str(one.error) for one in others)
     assert len(asked) == 1
@@ -144,7 +145,7 @@ def test_one_slow_answer_does_not_cost_the_other_runs(quick):
 def test_a_request_that_was_given_up_does_not_keep_the_process_alive():
     with serving(drips_its_body) as (uri, _):
         script = (
-            "import tracker_health; from tracker_health.stores.mlflow import deadline; deadline.REQUEST_SECONDS = 1\n"
+            "import tracker_health; from tracker_health.stores import deadline; deadline.REQUEST_SECONDS = 1\n"
             f"print(*[one.error for one in tracker_health.check_many(['{RUN_ID}'], tracking_uri='{uri}')])"
         )
         done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)

@@ -28,10 +28,11 @@ from tracker_health.roles import assign
 from tracker_health.stores.base import Recorded, WrittenInPart
 from tracker_health.stores.mlflow import connection as mlflow_connection
 from tracker_health.stores.mlflow import run as mlflow_run
-from tracker_health.stores.mlflow.artifacts import ArtifactTree, _Budget, _is_plain, _walk
+from tracker_health.stores.mlflow.artifacts import ArtifactTree, _Budget, _walk
 from tracker_health.stores.mlflow.note_block import BEGIN, END
 from tracker_health.stores.mlflow.run import open_mlflow_run
 from tracker_health.stores.mlflow.writer import NOTE_TAG
+from tracker_health.stores.tree import is_plain
 from tracker_health.verdict import Verdict
 
 mlflow = pytest.importorskip("mlflow")
@@ -149,7 +150,12 @@ SKIP = Annotations(verdict=Verdict.SKIP, digest="fedcba9876543210")
 
 def test_only_the_needed_histories_are_read(store, monkeypatch):
     run_id = store.run(
-        metrics={"train/loss": descent(), "val/loss": descent(), "gpu/util": descent(), "health/severity": [(0, 1.0)]}
+        metrics={
+            "train/loss": descent(),
+            "val/loss": descent(),
+            "gpu/temperature": descent(),
+            "health/severity": [(0, 1.0)],
+        }
     )
     run = store.open(run_id)
     asked = []
@@ -160,7 +166,7 @@ def test_only_the_needed_histories_are_read(store, monkeypatch):
     evidence = run.read(METRICS_ONLY)
     assert sorted(asked) == ["train/loss", "val/loss"]
     assert {series.role for series in evidence.series} == {"train_loss", "val_loss"}
-    assert evidence.info.metric_names == ("gpu/util", "train/loss", "val/loss")
+    assert evidence.info.metric_names == ("gpu/temperature", "train/loss", "val/loss")
     assert evidence.info.status == "FINISHED"
 
 
@@ -271,7 +277,7 @@ def test_downloads_are_deleted_on_close(remote, checkpoint):
     remote.client.log_artifact(run_id, str(checkpoint))
     run = remote.open(run_id)
     assert run.read(WITH_STATE).optimizer is not None
-    folder = Path(run._artifacts._folder.name)
+    folder = Path(run._artifacts._downloads._folder.name)
     assert [path.stat().st_size for path in folder.iterdir()] == [checkpoint.stat().st_size]
     run.close()
     assert not folder.exists()
@@ -284,7 +290,7 @@ def test_local_artifacts_are_read_in_place_and_stay(local, checkpoint):
     run = local.open(run_id)
     # A limit on downloads says nothing about files that are here.
     assert run.read(Request(select_names=assign, parts=STATE, max_download=1)).optimizer is not None
-    assert run._artifacts._folder is None
+    assert run._artifacts._downloads._folder is None
     path = run._artifacts.local(run._artifacts.files[0])
     run.close()
     assert path.read_bytes() == checkpoint.read_bytes()
@@ -343,7 +349,7 @@ def test_pipes_and_devices_among_local_artifacts_are_refused(local, checkpoint):
     run.fingerprint(WITH_STATE)
     start = time.monotonic()
     evidence = run.read(WITH_STATE)
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 20
     assert {problem.source for problem in evidence.problems} == {"x.pt", "train.jsonl", "trainer_state.json"}
     for file in run._artifacts.files:
         with pytest.raises(ReadError):
@@ -384,7 +390,7 @@ def test_paths_that_leave_the_run_are_ignored():
     budget = _Budget(1000, 10)
     paths = [entry.path for entry in _walk(Hostile(), budget)]
     assert paths[:3] == ["ok", "deeper/ok", "x/ok"]
-    assert all(_is_plain(path) and path.endswith("ok") for path in paths)
+    assert all(is_plain(path) and path.endswith("ok") for path in paths)
     assert budget.exceeded
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import random
 import shutil
+import socket
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -166,8 +169,47 @@ def test_a_server_that_refuses_is_told_without_secrets(way, error, mostly_weight
 
 
 def test_no_server_at_all():
-    with pytest.raises(StoreUnavailable, match="refused"):
+    with pytest.raises(StoreUnavailable, match="refused") as error:
         open_url("http://127.0.0.1:9/last.ckpt")
+    assert "is the server running" in error.value.hint
+
+
+def test_a_server_that_drips_its_header_is_given_up(monkeypatch):
+    monkeypatch.setattr(url, "REQUEST_SECONDS", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def drip():
+            with contextlib.suppress(OSError), listening.accept()[0] as connection:
+                for byte in b"HTTP/1.1 200 OK\r\nX: " + b"x" * 10_000:
+                    connection.sendall(bytes([byte]))
+                    time.sleep(0.05)
+
+        threading.Thread(target=drip, daemon=True).start()
+        with pytest.raises(StoreUnavailable, match="no answer in time"):
+            open_url(f"http://127.0.0.1:{listening.getsockname()[1]}/last.ckpt")
+
+
+@pytest.mark.parametrize("elsewhere", ["file:///etc/passwd", "ftp://127.0.0.1:9/last.ckpt", "gopher://a/last.ckpt"])
+def test_a_server_that_leads_off_the_web_is_not_followed(elsewhere, mostly_weights):
+    with serving(mostly_weights, elsewhere) as server, pytest.raises(StoreUnavailable, match="no web address"):
+        open_url(f"{server.url}/last.ckpt")
+
+
+def test_a_server_that_leads_in_a_circle_is_left(mostly_weights):
+    with serving(mostly_weights, "/last.ckpt") as server, pytest.raises(StoreUnavailable):
+        open_url(f"{server.url}/last.ckpt")
+    assert server.requests < 20
+
+
+def test_what_tells_of_the_tensors_is_fetched_once_though_state_and_weights_are_asked_for(tmp_path):
+    small = {key: {"step": 7, "exp_avg": torch.randn(16, 16), "exp_avg_sq": torch.rand(16, 16)} for key in range(3000)}
+    states = [{"state": small, "param_groups": [{"lr": 0.1, "params": list(small)}]}]
+    weights = {f"layers.{index}.weight": torch.zeros(8) for index in range(3000)} | {"a": torch.zeros(2**23)}
+    torch.save({"global_step": 7, "state_dict": weights, "optimizer_states": states}, tmp_path / "last.ckpt")
+    with serving(tmp_path / "last.ckpt") as server:
+        same_state(read(f"{server.url}/last.ckpt"), tmp_path / "last.ckpt")
+        asked = [one["Range"] for one in server.headers if "Range" in one]
+    assert len(asked) == len(set(asked)) == server.requests
 
 
 def test_a_password_goes_to_its_server_only(mostly_weights):
@@ -350,13 +392,32 @@ def test_neighbours_are_fetched_together(source):
 
 def test_two_places_that_are_read_in_turn(source, monkeypatch):
     monkeypatch.setattr(ranged_file, "PIECE", 2**18)
+    monkeypatch.setattr(ranged_file, "_HELD", 6 * 2**18)
     file = source.open()
     file.expect([(0, 5 * 2**20), (10 * 2**20, 5 * 2**20)])
     for at in range(0, 5 * 2**20, 2**16):
         source.taken(file, at, 2**16)
         source.taken(file, 10 * 2**20 + at, 2**16)
-        assert len(file._held) <= ranged_file._HELD
+        assert sum(piece.length for piece in file._held.values()) <= ranged_file._HELD
     assert len(source.asked) == 40
+    assert source.wholes == 0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_was_announced_is_fetched_once_in_whatever_order_it_is_read(source, seed, monkeypatch):
+    monkeypatch.setattr(ranged_file, "PIECE", 2**20)
+    choice = random.Random(seed)
+    file = source.open()
+    extents = [(at * 2**19, 2**19) for at in choice.sample(range(40), 20)]
+    file.expect(extents)
+    choice.shuffle(extents)
+    for (one, length), (two, _) in zip(extents[::2], extents[1::2], strict=True):
+        for at in range(0, length, 2**16):
+            source.taken(file, one + at, 2**16)
+            source.taken(file, two + at, 2**16)
+    asked = sorted(source.asked)
+    assert all(start + length <= after for (start, length), (after, _) in itertools.pairwise(asked))
+    assert sum(length for _, length in asked) == 20 * 2**19
     assert source.wholes == 0
 
 

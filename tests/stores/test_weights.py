@@ -11,6 +11,7 @@ import pytest
 
 from tracker_health.evidence import Attribution, Part, Request
 from tracker_health.roles import assign
+from tracker_health.stores import weights
 from tracker_health.stores.directory import DirectoryRun
 from tracker_health.stores.files import read_files, relevant_files
 
@@ -109,6 +110,28 @@ def test_the_index_says_which_shards_count(tmp_path):
     save_shards(tmp_path, count=2)
     save_file({"old": torch.zeros(2)}, tmp_path / "model-00001-of-00009.safetensors")
     assert [one.name for one in read(tmp_path).weights.tensors] == ["layers.1.weight", "layers.2.weight"]
+
+
+def test_an_index_cannot_point_out_of_its_folder(tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    save_optimizer(folder, (2, 1))
+    save_shards(folder, count=1)
+    save_file({"other": torch.zeros(2)}, tmp_path / "other.safetensors")
+    listed = {"layers.1.weight": "model-00001-of-00001.safetensors", "other": "../other.safetensors"}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": listed}))
+    found = read(folder)
+    assert [one.name for one in found.weights.tensors] == ["layers.1.weight"]
+    assert "../other.safetensors of the weights is missing" in found.problems[0].message
+
+
+def test_shards_of_more_tensors_than_any_model_has_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(weights, "MAX_TENSORS", 2)
+    save_optimizer(tmp_path, (2, 1))
+    save_shards(tmp_path)
+    found = read(tmp_path)
+    assert found.weights is None
+    assert "more than the 2 tensors" in found.problems[0].message
 
 
 @pytest.mark.parametrize("content", ["[]", "{}", '{"weight_map": {"a": "../../etc/passwd"}}', "[" * 100_000, '{"a"'])

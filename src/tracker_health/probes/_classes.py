@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from math import log
 
-import numpy as np
-
 from tracker_health.evidence import Evidence, FloatArray
+from tracker_health.probes._stats import median
 
 _CLASSES = ("num_classes", "n_classes", "num_labels", "classes")
 _VOCABULARY = "vocab_size"
@@ -44,4 +43,4 @@ def begins_at_chance(values: FloatArray, count: int) -> bool:
     Most losses of models with classes are no plain cross-entropy among them: detection, CTC, Dice, one binary decision
     per class.
     """
-    return abs(float(np.median(values[:_FIRST])) - log(count)) <= _NEAR * log(count)
+    return abs(median(values[:_FIRST]) - log(count)) <= _NEAR * log(count)

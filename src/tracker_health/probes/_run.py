@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracker_health.evidence import Evidence, Series
-from tracker_health.probes._stats import local_noise, median_error, start_level
+from tracker_health.probes._stats import local_noise, median, median_error, start_level
 
 _BASE_MODEL_PARAMS = (
     "base_model",
@@ -59,9 +59,9 @@ def descent(evidence: Evidence) -> Descent | None:
         return None
     noise = local_noise(values)
     start = start_level(values, max(1, min(3, len(values) // 10)), noise)
-    levels = [float(np.median(part)) for part in np.array_split(values, min(16, len(values) // 2))]
+    levels = [median(part) for part in np.array_split(values, min(16, len(values) // 2))]
     quarter = max(2, len(values) // 4)
-    end = float(np.median(values[-quarter:]))
+    end = median(values[-quarter:])
     best = min(*levels, end)
     with np.errstate(all="ignore"):
         share = float(np.float64(start - end) / np.abs(start)) if start != 0 else 0.0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import numpy.typing as npt
 
@@ -23,18 +25,32 @@ def in_range(values: FloatArray) -> tuple[FloatArray, float]:
     return values / unit, unit
 
 
+def median(values: npt.ArrayLike) -> float:
+    """The median of a few numbers, NaN where one of them is or where there are none: numpy's, without what that does
+    for arrays of other shapes, which for a few hundred values takes several times as long as the median itself.
+    """
+    numbers = np.asarray(values, dtype=np.float64)
+    if not len(numbers):
+        return float("nan")
+    half = len(numbers) // 2
+    ordered = np.partition(numbers, (half - 1, half, -1) if len(numbers) > 1 else 0)
+    if np.isnan(ordered[-1]):
+        return float("nan")
+    return float(ordered[half]) if len(numbers) % 2 else float(0.5 * (ordered[half - 1] + ordered[half]))
+
+
 def local_noise(values: FloatArray) -> float:
     """Standard deviation of the point-to-point noise, from the median absolute first difference; a slow trend does
     not add to it.
     """
     if len(values) < 2:
         return 0.0
-    return float(_MAD_TO_SIGMA * np.median(np.abs(np.diff(values))) / np.sqrt(2.0))
+    return float(_MAD_TO_SIGMA * median(np.abs(np.diff(values))) / np.sqrt(2.0))
 
 
 def robust_sigma(values: FloatArray) -> float:
     """Standard deviation from the median absolute deviation. Hampel (1974)."""
-    return float(_MAD_TO_SIGMA * np.median(np.abs(values - np.median(values)))) if len(values) else 0.0
+    return float(_MAD_TO_SIGMA * median(np.abs(values - median(values)))) if len(values) else 0.0
 
 
 def block_medians(values: FloatArray, size: int) -> FloatArray:
@@ -44,7 +60,7 @@ def block_medians(values: FloatArray, size: int) -> FloatArray:
     values, unit = in_range(values)
     count = max(1, len(values) // size)
     head = len(values) - (count - 1) * size
-    first = np.median(values[:head])
+    first = median(values[:head])
     rest = np.median(values[head:].reshape(count - 1, size), axis=1)
     return np.concatenate([[first], rest]) * unit
 
@@ -56,7 +72,7 @@ def start_level(values: FloatArray, size: int, noise: float) -> float:
     was lowest before them.
     """
     few, unit = in_range(values[:size])
-    head = float(np.median(few)) * unit
+    head = median(few) * unit
     first = float(values[0])
     return first if head - first > _CLEARLY * noise else head
 
@@ -81,6 +97,12 @@ def mann_kendall(values: FloatArray) -> float:
     return float((score - np.sign(score)) / spread)
 
 
+def stretch_ends(mask: npt.NDArray[np.bool_], most: int = 100) -> npt.NDArray[np.int64]:
+    """The indices of the first and the last True of each of the first stretches, once where that is the same."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], mask.astype(np.int8), [0]])))
+    return np.unique(np.concatenate([edges[::2], edges[1::2] - 1]))[:most]
+
+
 def longest_run(mask: npt.NDArray[np.bool_]) -> tuple[int, int]:
     """Start and length of the longest stretch of True; (0, 0) if there is none."""
     edges = np.flatnonzero(np.diff(np.concatenate([[0], mask.astype(np.int8), [0]])))
@@ -97,7 +119,7 @@ def evaluation_noise(values: FloatArray) -> float:
     """
     bends = np.diff(values, 2)
     late = bends[len(bends) // 3 :]
-    robust = min(local_noise(values), 1.4826 * float(np.median(np.abs(bends))) / float(np.sqrt(6.0)))
+    robust = min(local_noise(values), 1.4826 * median(np.abs(bends)) / float(np.sqrt(6.0)))
     return max(robust, min(3.0 * robust, float(np.sqrt(np.mean(late**2) / 6.0))))
 
 
@@ -133,9 +155,13 @@ def _hampel(values: FloatArray, history: FloatArray, window: int) -> tuple[Float
         return above, scores
     # Before the first full window there are fewer earlier values: NaN stands for those that are not there.
     padded = np.concatenate([np.full(window, np.nan), history])
-    for chunk in np.array_split(starts, max(1, len(starts) // 4096)):
+    whole = not np.isnan(history).any()
+    few, full = starts[starts < window], starts[starts >= window]
+    for chunk in (few, *np.array_split(full, max(1, len(full) // 4096))):
+        if not len(chunk):
+            continue
         windows = np.lib.stride_tricks.sliding_window_view(padded, window)[chunk]
-        centre, spread = _centre_and_spread(windows, full=bool(chunk[0] >= window))
+        centre, spread = _centre_and_spread(windows, full=whole and chunk is not few)
         at = (chunk[:, None] + np.arange(stride)).ravel()
         inside = at < n
         at = at[inside]
@@ -145,6 +171,15 @@ def _hampel(values: FloatArray, history: FloatArray, window: int) -> tuple[Float
 
 
 def _centre_and_spread(windows: FloatArray, *, full: bool) -> tuple[FloatArray, FloatArray]:
-    middle = np.median if full else np.nanmedian
-    centre = middle(windows, axis=1)
-    return centre, _MAD_TO_SIGMA * middle(np.abs(windows - centre[:, None]), axis=1)
+    middle = partial(np.median, axis=1) if full else _medians
+    centre = middle(windows)
+    return centre, _MAD_TO_SIGMA * middle(np.abs(windows - centre[:, None]))
+
+
+def _medians(rows: FloatArray) -> FloatArray:
+    """The median of each row, over the values that are not NaN; NaN where there are none."""
+    ordered = np.sort(rows, axis=1)  # NaN last
+    counts = np.count_nonzero(~np.isnan(ordered), axis=1)
+    each = np.arange(len(ordered))
+    below, above = np.maximum((counts - 1) // 2, 0), np.minimum(counts // 2, ordered.shape[1] - 1)
+    return np.asarray(0.5 * (ordered[each, below] + ordered[each, above]))

@@ -84,8 +84,9 @@ def update_size(evidence: Evidence) -> UpdateSize | None:
         return None
     rates, squares = _peak_rates(evidence, state), defaultdict(list)
     for weight in evidence.weights.tensors:
-        if weight.rms is not None and np.isfinite(weight.rms) and not _ZERO_INITIALISED.search(weight.name):
-            squares[weight.shape].append(weight.rms**2)
+        square = float("nan") if weight.rms is None else weight.rms * weight.rms  # ** raises where it is too large
+        if np.isfinite(square) and not _ZERO_INITIALISED.search(weight.name):
+            squares[weight.shape].append(square)
     sizes = {shape: float(np.sqrt(np.mean(known))) for shape, known in squares.items()}
     found = []
     for tensor in state.tensors:
@@ -93,8 +94,7 @@ def update_size(evidence: Evidence) -> UpdateSize | None:
             continue
         size, rate = sizes.get(tensor.shape, 0.0), rates.get(_group_index(state, tensor))
         if size > 0 and rate is not None:
-            beta = _betas(_group(state, tensor))[0]
-            ratio = rate[0] * float(np.sqrt((1.0 - beta) / (1.0 + beta))) / size
+            ratio = _step_size(state, tensor, rate[0]) / size
             scale = size * float(np.sqrt(min(tensor.shape[0], tensor.numel // tensor.shape[0])))
             found.append((UpdateSize(ratio=ratio, rate=rate[0], scheduled=rate[1], scale=scale), tensor.numel))
     median = weighted_median([(size.ratio, values) for size, values in found])
@@ -103,6 +103,29 @@ def update_size(evidence: Evidence) -> UpdateSize | None:
         return None
     middle = next(size for size, _ in found if size.ratio == median)
     return replace(middle, scheduled=all(size.scheduled for size, _ in found), scale=usual)
+
+
+def relative_updates(evidence: Evidence) -> list[tuple[TensorState, float]]:
+    """As ``update_size`` has it, each matrix that state and weights name alike, with its own ratio."""
+    state, weights = evidence.optimizer, evidence.weights
+    if state is None or weights is None:
+        return []
+    rates = _peak_rates(evidence, state)
+    sizes = {weight.name: (weight.shape, weight.rms) for weight in weights.tensors}
+    found = []
+    for tensor in state.tensors:
+        shape, size = sizes.get(tensor.name or "", ((), None))
+        rate = rates.get(_group_index(state, tensor))
+        if tensor.first_moment is None or shape != tensor.shape or not size or not np.isfinite(size) or rate is None:
+            continue
+        found.append((tensor, _step_size(state, tensor, rate[0]) / size))
+    return [(tensor, ratio) for tensor, ratio in found if np.isfinite(ratio)]
+
+
+def _step_size(state: OptimizerState, tensor: TensorState, rate: float) -> float:
+    """The root mean square of Adam's step under gradients of pure noise."""
+    beta = _betas(_group(state, tensor))[0]
+    return rate * float(np.sqrt((1.0 - beta) / (1.0 + beta)))
 
 
 def needs_of_update_size(min_steps: int) -> tuple[Need, ...]:

@@ -12,7 +12,7 @@ from tracker_health.evidence import Evidence, FloatArray, Need, Part
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._classes import begins_at_chance, counts
 from tracker_health.probes._run import is_fine_tuning
-from tracker_health.probes._stats import local_noise, median_error
+from tracker_health.probes._stats import local_noise, median, median_error
 from tracker_health.result import Finding
 from tracker_health.text import number
 from tracker_health.verdict import Verdict
@@ -97,7 +97,7 @@ class ChanceLevel(Probe):
         values = evidence.first("train_loss").finite().values
         if len(values) < self.min_points:
             return Finding(verdict=Verdict.SKIP, message=f"only {len(values)} finite points of the loss")
-        end = float(np.median(values[-max(3, len(values) // 10) :]))
+        end = median(values[-max(3, len(values) // 10) :])
         measured: dict[str, float | int] = {"end": end}
         known = [count for count in counts(evidence) if begins_at_chance(values, count)]
         if known:
@@ -125,7 +125,7 @@ class ChanceLevel(Probe):
         rest = values[len(values) // 10 :]
         below = max(_EXACT * chance, 3.0 * median_error(local_noise(rest), size))
         near = -min(below, self.tolerance * chance) <= end - chance <= self.tolerance * chance
-        early = float(np.median(rest[: max(1, len(rest) // 3)]))
+        early = median(rest[: max(1, len(rest) // 3)])
         return near and early <= chance * (1.0 + 2.0 * self.tolerance)
 
     @staticmethod
@@ -143,13 +143,13 @@ class ChanceLevel(Probe):
         early, late = values[n // 10 : n // 4], values[-(n // 4) :]
         if n < _PINNED_POINTS or not _HIGH * values[0] < end < _LOWER * values[0]:
             return False
-        fall = float(np.median(early) - np.median(late))
+        fall = float(median(early) - median(late))
         noise = local_noise(values[n // 10 :])
         error = float(np.hypot(median_error(noise, len(early)), median_error(noise, len(late))))
         near = end + _NEAR * (values[0] - end)
         reached = np.flatnonzero(values <= near)
-        at_once = len(reached) > 0 and reached[0] <= max(2, n // 100) and np.median(values[2 : max(5, n // 10)]) <= near
-        least = self.least_fall * float(np.median(early))
+        at_once = len(reached) > 0 and reached[0] <= max(2, n // 100) and median(values[2 : max(5, n // 10)]) <= near
+        least = self.least_fall * median(early)
         return at_once and fall < least and fall + error < 3.0 * least
 
 
@@ -162,13 +162,13 @@ def _second_sign(evidence: Evidence, end: float, known: list[int]) -> str:
     norms = gradient.finite().values if gradient is not None else np.empty(0)
     if len(norms) < _PINNED_POINTS:
         return ""
-    first, last = float(np.median(norms[:3])), float(np.median(norms[-(len(norms) // 4) :]))
+    first, last = median(norms[:3]), median(norms[-(len(norms) // 4) :])
     return f"the gradient norm fell from {number(first)} to {number(last)}" if last < _VANISHED * first else ""
 
 
 def _small_chance_level(values: FloatArray, most: int) -> int | None:
     """The number of classes, up to ``most``, at whose chance level the loss has stood since its first tenth."""
-    classes = round(exp(min(float(np.median(_after_first_tenth(values))), 4.0)))
+    classes = round(exp(min(median(_after_first_tenth(values)), 4.0)))
     # The levels lie closer and closer together: any loss would be near one of them.
     found = 2 <= classes <= most and _stands_at(values, classes, _COINCIDENCE / classes)
     return classes if found else None
@@ -181,7 +181,7 @@ def _stands_at(values: FloatArray, classes: int, distance: float) -> bool:
     rest, chance = _after_first_tenth(values), log(classes)
     if len(rest) < _FEW_POINTS or values[0] < chance * (1.0 - _EXACT):
         return False
-    thirds = [float(np.median(part)) for part in np.array_split(rest, 3)]
+    thirds = [median(part) for part in np.array_split(rest, 3)]
     return all(abs(third - chance) <= min(_EXACT * chance, distance) for third in thirds)
 
 

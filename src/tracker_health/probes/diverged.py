@@ -11,7 +11,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from tracker_health.evidence import Evidence, FloatArray, Need, Series
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._comparable import rose_by_design, settled
-from tracker_health.probes._stats import block_medians, in_range, local_noise, start_level
+from tracker_health.probes._stats import block_medians, in_range, local_noise, median, start_level
 from tracker_health.result import Finding
 from tracker_health.text import number, printable
 from tracker_health.verdict import Verdict
@@ -123,7 +123,7 @@ class Diverged(Probe):
             message=_message(spoken, best_step, rose=rose) + history.note,
             remedy=f"{restart} with a lower learning rate, a longer warm-up or gradient clipping",
             measured=measured | {"best_step": best_step},
-            steps=(best_step, int(loss.steps[-1])),
+            steps=(best_step, int(loss.steps[-1])) if rose else (int(loss.steps[np.argmax(loss.values)]),),
             confidence="low" if doubtful else "high",
         )
 
@@ -201,7 +201,7 @@ class _Curve(_Levels):
             levels=levels,
             size=size,
             noise=noise,
-            head=float(np.median(values[:size])),
+            head=median(values[:size]),
             best=int(np.argmin(levels)),
             rose_by_design=len(levels) >= _LEVELS_TO_JUDGE_WANDER and rose_by_design(values, levels, start, noise),
         )

@@ -9,7 +9,7 @@ import numpy as np
 
 from tracker_health.evidence import Evidence, Need, Series
 from tracker_health.probe import Probe, Symptom, Threshold
-from tracker_health.probes._stats import jumps, local_noise, median_error
+from tracker_health.probes._stats import jumps, local_noise, median, median_error
 from tracker_health.result import Finding
 from tracker_health.text import count, number
 from tracker_health.verdict import Verdict
@@ -105,4 +105,4 @@ def _rise(loss: Series, step: int) -> float:
     before, after = loss.values[max(0, at - _AROUND) : at], loss.values[at + 1 : at + 1 + _AROUND]
     if len(before) < _AROUND // 2 or len(after) < _AROUND // 2:
         return 0.0
-    return float(np.median(after) - np.median(before))
+    return float(median(after) - median(before))

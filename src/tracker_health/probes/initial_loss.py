@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from math import log
 from typing import Annotated
 
-import numpy as np
-
 from tracker_health.evidence import Evidence, FloatArray, Need
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._classes import counts, vocabulary
+from tracker_health.probes._stats import median
 from tracker_health.result import Finding
 from tracker_health.text import number
 from tracker_health.verdict import Verdict
@@ -93,7 +92,7 @@ class InitialLoss(Probe):
         """Whether answers are counted, the loss comes below chance at once, or begins too high for anything else."""
         start = max(_SOON, len(values) // 20)
         soon = values[start : start + max(_SOON, len(values) // 50)]
-        unlearnt = bool(len(soon) and np.median(soon) < log(classes))
+        unlearnt = bool(len(soon) and median(soon) < log(classes))
         plainly = classes != vocabulary(evidence) and values[0] > self.plain_factor * log(classes)
         return unlearnt or plainly or _answers_are_counted(evidence.info.metric_names)
 

@@ -12,7 +12,7 @@ import numpy as np
 from tracker_health.evidence import Attribution, Evidence, Need, Part
 from tracker_health.layers import place_of
 from tracker_health.probe import Probe, Symptom, Threshold
-from tracker_health.probes._stats import robust_sigma
+from tracker_health.probes._stats import median, robust_sigma
 from tracker_health.result import Finding
 from tracker_health.text import listing, number
 from tracker_health.verdict import Verdict
@@ -100,6 +100,6 @@ class LayerOutlier(Probe):
 def _scores(family: list[tuple[float, str]]) -> list[tuple[float, float, str]]:
     """Per member: robust deviations from the median, distance from it, label."""
     values = np.array([value for value, _ in family])
-    centre = float(np.median(values))
+    centre = median(values)
     spread = max(robust_sigma(values), _LEAST_SPREAD)
     return [((value - centre) / spread, value - centre, label) for value, label in family]

@@ -10,7 +10,7 @@ import numpy as np
 
 from tracker_health.evidence import Evidence, FloatArray, IntArray, Need, Series
 from tracker_health.probe import Probe, Symptom, Threshold
-from tracker_health.probes._stats import jumps, local_noise
+from tracker_health.probes._stats import jumps, local_noise, median
 from tracker_health.result import Finding
 from tracker_health.text import count, number
 from tracker_health.verdict import Verdict
@@ -88,7 +88,7 @@ class LossSpike(Probe):
         values = loss.values
         above, scores = jumps(values)
         noise = local_noise(values)
-        start = max(float(values[0]), float(np.median(values[: max(1, min(5, len(values) // 20))])))
+        start = max(float(values[0]), median(values[: max(1, min(5, len(values) // 20))]))
         low = float(np.quantile(values, 0.05))
         descent = max(start - low, 0.2 * abs(low), 4.0 * noise)
         largest = _largest_of_tail(above)
@@ -169,5 +169,5 @@ def _periodic(peaks: IntArray) -> bool:
     distances = np.diff(peaks)
     if len(distances) < 2:
         return False
-    usual = float(np.median(distances))
+    usual = median(distances)
     return bool(np.mean(np.abs(distances - usual) <= max(1.0, _PERIODIC * usual)) >= 0.8)

@@ -9,7 +9,7 @@ import numpy as np
 
 from tracker_health.evidence import Evidence, FloatArray, Need, Series
 from tracker_health.probe import Probe, Symptom, Threshold
-from tracker_health.probes._stats import longest_run
+from tracker_health.probes._stats import longest_run, median
 from tracker_health.result import Finding
 from tracker_health.text import number
 from tracker_health.verdict import Verdict
@@ -112,7 +112,7 @@ class MaskedNan(Probe):
 
 def _rounded_away(before: FloatArray) -> bool:
     """Whether a log of a few decimals had come down to the last of them: the next value below is 0."""
-    last = float(np.median(before[-_LAST:]))
+    last = median(before[-_LAST:])
     for decimals in _DECIMALS:
         unit = 10.0**-decimals
         rounded = np.round(before, decimals)

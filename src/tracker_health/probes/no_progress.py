@@ -12,7 +12,15 @@ from tracker_health.evidence import Evidence, FloatArray, Need, Part, Series
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._comparable import after_climb, settled
 from tracker_health.probes._run import is_fine_tuning
-from tracker_health.probes._stats import block_medians, in_range, local_noise, mann_kendall, median_error, start_level
+from tracker_health.probes._stats import (
+    block_medians,
+    in_range,
+    local_noise,
+    mann_kendall,
+    median,
+    median_error,
+    start_level,
+)
 from tracker_health.result import Finding
 from tracker_health.text import number, printable
 from tracker_health.verdict import Verdict
@@ -279,9 +287,9 @@ def _starts(values: FloatArray, size: int, noise: float, best_error: float) -> I
     yield float(values[0]), float(np.hypot(_SINGLE * noise, best_error))
     points = min(3, size)
     while points < size:
-        yield float(np.median(values[:points])), float(np.hypot(median_error(noise, points), best_error))
+        yield median(values[:points]), float(np.hypot(median_error(noise, points), best_error))
         points *= 3
-    yield float(np.median(values[:size])), float(np.hypot(median_error(noise, size), best_error))
+    yield median(values[:size]), float(np.hypot(median_error(noise, size), best_error))
 
 
 def _leaning(values: FloatArray, noise: float) -> float:

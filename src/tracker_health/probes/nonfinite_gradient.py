@@ -9,7 +9,7 @@ import numpy as np
 
 from tracker_health.evidence import Evidence, Need
 from tracker_health.probe import Probe, Symptom, Threshold
-from tracker_health.probes._stats import longest_run
+from tracker_health.probes._stats import longest_run, stretch_ends
 from tracker_health.result import Finding
 from tracker_health.text import count
 from tracker_health.verdict import Verdict
@@ -80,5 +80,5 @@ class NonfiniteGradient(Probe):
             message=f"{message}, {row}",
             remedy=f"restart from before step {int(steps[0])} with a lower learning rate, clipping, or bf16",
             measured=measured | {"first_step": int(steps[0])},
-            steps=tuple(int(step) for step in steps[:100]),
+            steps=tuple(int(step) for step in norm.steps[stretch_ends(bad)]),
         )

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from tracker_health.evidence import Evidence, Need, Series
 from tracker_health.probe import Probe, Symptom, Threshold
+from tracker_health.probes._stats import stretch_ends
 from tracker_health.result import Finding
 from tracker_health.roles import OBJECTIVE_LOSS
 from tracker_health.text import count, number, printable
@@ -85,7 +86,7 @@ class NonfiniteLoss(Probe):
             message=f"{len(steps)} of {count(total, 'point')} of {name} are NaN or infinite, {where}{ending}",
             remedy=_remedy(clean, bad),
             measured=measured | {"first_step": int(steps[0]), "last_step": int(steps[-1])},
-            steps=tuple(int(step) for step in steps[:100]),
+            steps=tuple(int(step) for step in clean.steps[stretch_ends(bad)]),
         )
 
 

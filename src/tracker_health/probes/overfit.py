@@ -9,7 +9,14 @@ import numpy as np
 
 from tracker_health.evidence import Evidence, FloatArray, IntArray, Need
 from tracker_health.probe import Probe, Symptom, Threshold
-from tracker_health.probes._stats import block_medians, depth_of_minimum, evaluation_noise, mann_kendall, median_error
+from tracker_health.probes._stats import (
+    block_medians,
+    depth_of_minimum,
+    evaluation_noise,
+    mann_kendall,
+    median,
+    median_error,
+)
 from tracker_health.result import Finding
 from tracker_health.text import count, number
 from tracker_health.verdict import Verdict
@@ -168,7 +175,7 @@ class _Course(NamedTuple):
 def _course(values: FloatArray, steps: IntArray, first_loss: float) -> _Course:
     """``first_loss``: of the training, which may have begun higher than the first evaluations."""
     n, at = len(values), int(np.argmin(values))
-    low, end = float(values[at]), float(np.median(values[-3:] if n >= 6 else values[-2:]))
+    low, end = float(values[at]), median(values[-3:] if n >= 6 else values[-2:])
     descent = max(float(values[: max(1, n // 4)].max()), first_loss) - low
     return _Course(at, int(steps[at]), low, end, descent, evaluation_noise(values))
 
@@ -193,13 +200,13 @@ def _gap(evidence: Evidence, held_out: FloatArray, noise: float) -> _Gap | None:
     if loss is None or len(loss.finite()) < _FEW_POINTS:
         return None
     values = loss.finite().values
-    start, end = max(float(values[0]), float(held_out[0])), float(np.median(values[-max(2, len(values) // 10) :]))
+    start, end = max(float(values[0]), float(held_out[0])), median(values[-max(2, len(values) // 10) :])
     falls = held_out[0] > 3.0 * values[0] and held_out[-1] < 0.8 * held_out[0]
     another_unit = falls or held_out.min() > _ANOTHER_UNIT * values[0]
     if another_unit or start - end <= 0.2 * abs(start) or start <= 0:
         return None
     last = held_out[-max(3, len(held_out) // 3) :]
-    return _Gap(start, end, float(np.median(last)) - 2.0 * median_error(noise, len(last)))
+    return _Gap(start, end, median(last) - 2.0 * median_error(noise, len(last)))
 
 
 def _climbs(since_best: FloatArray) -> bool:
@@ -224,5 +231,5 @@ def _training_went_on(evidence: Evidence, step: int) -> bool:
     finite = loss.finite()
     size = max(2, len(finite) // 10)
     at = int(np.clip(np.searchsorted(finite.steps, step), size, len(finite)))
-    then, now = float(np.median(finite.values[at - size : at])), float(np.median(finite.values[-size:]))
+    then, now = median(finite.values[at - size : at]), median(finite.values[-size:])
     return now <= then + _TRAIN_LOST * abs(then)

@@ -9,7 +9,7 @@ import numpy as np
 
 from tracker_health.evidence import Evidence, FloatArray, Need, Series
 from tracker_health.probe import Probe, Symptom, Threshold
-from tracker_health.probes._stats import in_range, local_noise, median_error
+from tracker_health.probes._stats import in_range, local_noise, median, median_error
 from tracker_health.result import Finding
 from tracker_health.text import number
 from tracker_health.verdict import Verdict
@@ -100,7 +100,7 @@ def _came_down(loss: Series | None) -> bool:
         return False
     values, _ = in_range(loss.finite().values)
     size = max(2, len(values) // 8)
-    head, tail = float(np.median(values[:size])), float(np.median(values[-size:]))
+    head, tail = median(values[:size]), median(values[-size:])
     error = float(np.sqrt(2.0)) * median_error(local_noise(values), size)
     return head - tail > max(0.1 * abs(head), 4.0 * error)
 
@@ -114,6 +114,6 @@ def _levelled_off(loss: Series | None) -> bool:
     """Whether the loss came down and its last quarter brought less than a twentieth of that: the rates were enough."""
     if loss is None or len(loss.finite()) < 8:
         return False
-    parts = [float(np.median(part)) for part in np.array_split(loss.finite().values, 8)]
+    parts = [median(part) for part in np.array_split(loss.finite().values, 8)]
     descent = max(parts[0], float(loss.finite().values[0])) - parts[-1]
     return descent > 0.1 * abs(parts[0]) and parts[5] - parts[-1] < 0.05 * descent

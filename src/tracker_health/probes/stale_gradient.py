@@ -9,6 +9,7 @@ import numpy as np
 
 from tracker_health.evidence import Evidence, Need, OptimizerState, Part, Series
 from tracker_health.probe import Probe, Symptom, Threshold
+from tracker_health.probes._stats import median
 from tracker_health.probes._updates import signal_to_noise, weighted_median
 from tracker_health.result import Finding
 from tracker_health.verdict import Verdict
@@ -97,7 +98,7 @@ class StaleGradient(Probe):
         values = values[values > 0]
         if len(values) < self.min_points:
             return None
-        return float(np.median(np.abs(np.diff(np.log(values), 2))))
+        return median(np.abs(np.diff(np.log(values), 2)))
 
 
 def _unaltered(norm: Series | None) -> Series | None:

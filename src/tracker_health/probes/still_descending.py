@@ -10,7 +10,7 @@ import numpy as np
 from tracker_health.evidence import Evidence, Need
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._run import learning_rates
-from tracker_health.probes._stats import local_noise, median_error, start_level
+from tracker_health.probes._stats import local_noise, median, median_error, start_level
 from tracker_health.result import Finding
 from tracker_health.text import number
 from tracker_health.verdict import Verdict
@@ -66,7 +66,7 @@ class StillDescending(Probe):
         if len(values) < self.min_points:
             return Finding(verdict=Verdict.SKIP, message=f"only {len(values)} finite points of the loss")
         noise = local_noise(values)
-        eighths = [float(np.median(part)) for part in np.array_split(values, 8)]
+        eighths = [median(part) for part in np.array_split(values, 8)]
         start = start_level(values, max(1, min(3, len(values) // 10)), noise)
         descent, late = start - eighths[7], eighths[5] - eighths[7]
         share = late / descent if descent > 0 else 0.0

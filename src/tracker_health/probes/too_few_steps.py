@@ -9,6 +9,7 @@ import numpy as np
 
 from tracker_health.evidence import Evidence, Need, Part
 from tracker_health.probe import Probe, Symptom, Threshold
+from tracker_health.probes._stats import median
 from tracker_health.result import Finding
 from tracker_health.text import count
 from tracker_health.verdict import Verdict
@@ -126,6 +127,6 @@ def _still_falling(evidence: Evidence) -> str:
     loss = evidence.find("train_loss")
     if loss is None or len(loss.finite()) < 9:
         return ""
-    parts = [float(np.median(part)) for part in np.array_split(loss.finite().values, 6)]
+    parts = [median(part) for part in np.array_split(loss.finite().values, 6)]
     descent, last = parts[0] - min(parts), parts[3] - parts[5]
     return "the loss was still falling steeply" if descent > 0.05 * abs(parts[0]) and last > descent / 3 else ""

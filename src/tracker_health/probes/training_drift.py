@@ -11,6 +11,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from tracker_health.evidence import DlmStepLog, Evidence, FloatArray, Need, Part
 from tracker_health.probe import Probe, Symptom, Threshold
+from tracker_health.probes._stats import median
 from tracker_health.result import Finding
 from tracker_health.text import number
 from tracker_health.verdict import Verdict
@@ -166,7 +167,7 @@ def _spikes(differences: FloatArray, window: int, sigma: float) -> int:
     """Rises of more than sigma times the typical absolute difference around them."""
     magnitudes = np.abs(differences)
     if len(differences) < window:
-        baseline = float(np.median(magnitudes)) if len(magnitudes) else 0.0
+        baseline = median(magnitudes) if len(magnitudes) else 0.0
         return int(np.count_nonzero(differences > sigma * baseline)) if baseline else 0
     baselines = _medians_around(magnitudes, window // 2)
     return int(np.count_nonzero((differences > 0) & (differences > sigma * baselines)))
@@ -182,7 +183,7 @@ def _medians_around(magnitudes: FloatArray, half: int) -> FloatArray:
     for index in edges:
         low = max(0, index - half)
         around = np.delete(magnitudes[low : index + half + 1], index - low)
-        medians[index] = np.median(around) if len(around) else 0.0
+        medians[index] = median(around) if len(around) else 0.0
     others = np.delete(np.arange(width), half)
     for start in range(half, n - half, _CHUNK):  # in pieces: the windows take 2 x half times the memory of the values
         stop = min(start + _CHUNK, n - half)

@@ -34,7 +34,8 @@ class Truncated(Probe):
         ended and passes; so does a run that the tracker says is still running, or that was set up to stop early.
 
     Known limits:
-        A run without a recorded plan is skipped. A killed run that its tracker still calls running passes.
+        A run without a recorded plan is skipped. A killed run that its tracker still calls running passes, unless the
+        launcher saw it die.
         In a log of every k-th epoch a run that died less than k epochs before its end is not told from a whole one.
 
     What to do:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-import numpy as np
-
 from tracker_health.evidence import Evidence, FloatArray, Need
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._stats import (
@@ -15,6 +13,7 @@ from tracker_health.probes._stats import (
     evaluation_noise,
     local_noise,
     mann_kendall,
+    median,
     start_level,
 )
 from tracker_health.result import Finding
@@ -79,7 +78,7 @@ class ValidationFlat(Probe):
         if len(held_out) < self.min_points or len(loss) < 6:
             return Finding(verdict=Verdict.SKIP, message="too few finite points of the two losses")
         start = start_level(loss.values, max(1, min(3, len(loss) // 10)), local_noise(loss.values))
-        end, best = float(np.median(loss.values[-max(2, len(loss) // 10) :])), float(held_out.min())
+        end, best = median(loss.values[-max(2, len(loss) // 10) :]), float(held_out.min())
         falls = held_out[0] > 2.0 * start and best < 0.8 * held_out[0]
         if start <= 0 or falls or best > _ANOTHER_UNIT * start:
             return Finding(verdict=Verdict.SKIP, message="the two losses are not in the same unit")

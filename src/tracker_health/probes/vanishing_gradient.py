@@ -13,7 +13,7 @@ from tracker_health.evidence import Attribution, Evidence, FloatArray, Need, Opt
 from tracker_health.layers import place_of
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._run import Descent, descent
-from tracker_health.probes._stats import longest_run, mann_kendall
+from tracker_health.probes._stats import longest_run, mann_kendall, median
 from tracker_health.probes._updates import corrected_second_moment
 from tracker_health.result import Finding
 from tracker_health.text import count, number
@@ -89,10 +89,10 @@ class VanishingGradient(Probe):
         return found or Finding(verdict=Verdict.SKIP, message=why)
 
     def _over_time(self, evidence: Evidence, values: FloatArray, loss: Descent) -> Finding:
-        early, late = float(np.median(values[: len(values) // 4])), values[len(values) // 2 :]
+        early, late = median(values[: len(values) // 4]), values[len(values) // 2 :]
         zeros = float(np.mean(late == 0.0))
         faded = float(np.mean(late <= self.collapse * early))
-        level = float(np.median(late))
+        level = median(late)
         measured = {"early_norm": early, "late_norm": level, "zero_share": zeros, "descent": loss.share}
         silent = zeros >= 0.9 and not (loss.sure and loss.share >= _HALF)
         collapsed = faded >= 0.9 and not (loss.sure and loss.share >= _HARDLY)
@@ -151,7 +151,7 @@ class VanishingGradient(Probe):
 def _slope(at: np.ndarray, values: FloatArray) -> float:
     """Theil and Sen's: the median of the slopes of all pairs."""
     later, earlier = np.triu_indices(len(at), 1)[::-1]
-    return float(np.median((values[later] - values[earlier]) / (at[later] - at[earlier])))
+    return median((values[later] - values[earlier]) / (at[later] - at[earlier]))
 
 
 def _stands_still(evidence: Evidence) -> str:

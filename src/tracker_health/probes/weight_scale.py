@@ -12,6 +12,7 @@ import numpy as np
 from tracker_health.evidence import Evidence, Need, Part, TensorHeader
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._run import descent
+from tracker_health.probes._stats import median
 from tracker_health.result import Finding
 from tracker_health.text import number
 from tracker_health.verdict import Verdict
@@ -76,7 +77,7 @@ class WeightScale(Probe):
             return Finding(verdict=Verdict.SKIP, message="no two matrices of a whole model are read")
         scales = [_rms(one) * sqrt(prod(one.shape[1:])) for one in known]
         cautious = [_rms(one) * sqrt(min(one.shape[0], prod(one.shape[1:]))) for one in known]
-        low, high = float(np.median(scales)), float(np.median(cautious))
+        low, high = median(scales), median(cautious)
         measured = {"scale": low, "scale_by_smaller_side": high, "matrices": len(known)}
         if self.min_scale <= low and high <= self.max_scale:
             return Finding(

@@ -37,6 +37,7 @@ _MOST_PARAMETERS = 20_000
 _MOST_GROUPS = 4
 _LONGEST_NAME = 500
 _DEEPEST_NAME = 40
+_MOST_MODULES = 200_000  # in all names together: each takes a kilobyte of memory
 
 
 class _Slot(NamedTuple):
@@ -59,6 +60,8 @@ def attributed(state: OptimizerState, weights: Weights | None) -> OptimizerState
         return state  # no model has such names
     candidates = [tensor for tensor in weights.tensors if _may_be_trained(tensor)]
     if max(len(candidates), len(state.tensors)) > _MOST_PARAMETERS:
+        return state
+    if sum(one.name.count(".") for one in candidates) > _MOST_MODULES:
         return state
     names = _certain_names(_groups(state), candidates, ordered=weights.in_order)
     if not names:

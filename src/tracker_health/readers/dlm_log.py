@@ -10,7 +10,7 @@ import numpy as np
 
 from tracker_health.errors import ReadError
 from tracker_health.evidence import DlmStepLog
-from tracker_health.readers.json_lines import BadLine, json_lines
+from tracker_health.readers.json_lines import MAX_LINES, BadLine, json_lines
 
 
 def read_dlm_step_log(files: Sequence[tuple[str, Path]]) -> DlmStepLog:
@@ -25,7 +25,7 @@ def read_dlm_step_log(files: Sequence[tuple[str, Path]]) -> DlmStepLog:
     """
     losses: dict[int, float] = {}
     for name, path in files:
-        for number, record in json_lines(path):
+        for number, record in json_lines(path, MAX_LINES):
             if isinstance(record, BadLine):
                 if record.undecodable:
                     raise ReadError(f"{name}: line {number} holds bytes that are not UTF-8")

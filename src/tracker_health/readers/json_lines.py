@@ -16,8 +16,11 @@ from tracker_health.readers.regular_file import open_regular
 
 MAX_LINE_BYTES = 8 * 2**20
 MAX_LINES = 1_500_000
+# A sparse file can be a million times as long as the disk.
+MAX_LOG_BYTES = 2**34
 MAX_FIELDS = 20_000
 MAX_NAME_CHARACTERS = 1000
+MAX_PARAM_CHARACTERS = 500
 # Parsing makes up to 120 bytes of objects for each of the characters that begin or part values.
 MAX_JSON_PARTS = 1_500_000
 _MAX_SKIPPED = 2**30 // MAX_LINE_BYTES
@@ -42,19 +45,21 @@ class BadLine:
     undecodable: bool = False
 
 
-def json_lines(path: Path) -> Iterator[tuple[int, Any]]:
+def json_lines(path: Path, max_lines: int | None = None) -> Iterator[tuple[int, Any]]:
     """Line number (from 1) and value of every non-blank line; the value is a ``BadLine`` where the line is not JSON.
 
     Raises:
-        ReadError: it is no regular file, or has too many lines, or one that does not end.
+        ReadError: it is no regular file, or has more than ``max_lines``, or one that does not end.
         OSError: the file cannot be read.
     """
     with BufferedReader(open_regular(path)) as file:
         number = 0
         while line := file.readline(MAX_LINE_BYTES):
             number += 1
-            if number > MAX_LINES:
-                raise ReadError(f"it has more than the {MAX_LINES} lines that are read")
+            if max_lines is not None and number > max_lines:
+                raise ReadError(f"it has more than the {max_lines} lines that are read")
+            if number % 1000 == 0 and file.tell() > MAX_LOG_BYTES:
+                raise ReadError(f"it is larger than the {MAX_LOG_BYTES} bytes that are read")
             if len(line) == MAX_LINE_BYTES and not line.endswith(b"\n"):
                 _skip_line(file)
                 yield number, BadLine()
@@ -70,7 +75,19 @@ def _skip_line(file: BinaryIO) -> None:
     raise ReadError("it has a line of more than a gigabyte")
 
 
+_scan = json.JSONDecoder().raw_decode
+
+
 def _parsed(line: bytes) -> Any:
+    if len(line) <= MAX_JSON_PARTS:
+        try:
+            text = line.decode()
+            value, end = _scan(text)
+        except (ValueError, RecursionError):  # blanks or a mark before it, or no JSON at all
+            pass
+        else:
+            if text[end:].strip() == "":
+                return value
     try:
         return parse_json(line)
     except UnicodeDecodeError:
@@ -103,3 +120,11 @@ def as_step(value: Any) -> int | None:
     if number is None or not math.isfinite(number) or abs(number) >= 2**53 or number != int(number):
         return None
     return int(number)
+
+
+def param_text(value: float | str) -> str:
+    """A plain value of a configuration as text, cut where it is long."""
+    try:
+        return str(value)[:MAX_PARAM_CHARACTERS]
+    except ValueError:  # an integer of thousands of digits
+        return "a number too large to write"

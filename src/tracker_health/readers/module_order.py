@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 Shape = tuple[int, ...]
 
@@ -325,23 +326,25 @@ def _known_orders(node: _Node, names: list[str]) -> list[tuple[str, ...]] | None
     """The orders in which families of models have these names, or None where no family is known that has them all."""
     if all(name.isdecimal() for name in names):
         return [tuple(sorted(names, key=int))]
-    rows = _rows(node.path, names)
-    if len(names) == 1 or not rows:
-        return [tuple(names)] if len(names) == 1 else None
+    if len(names) == 1:
+        return [tuple(names)]
+    rows = _rows(node.path, frozenset(names))
+    if not rows:
+        return None
     orders = {tuple(name for name in row if name in names) for row in rows}
     # Orders that differ only between brothers of different groups are one.
     distinct = {tuple(_within(node, order, group) for group in sorted(node.groups)): order for order in sorted(orders)}
     return list(distinct.values())
 
 
-def _rows(path: str, names: list[str]) -> list[tuple[str, ...]]:
-    there = set(names)
+@lru_cache(maxsize=4096)
+def _rows(path: str, there: frozenset[str]) -> list[tuple[str, ...]]:
     if _BIAS_FIRST.search(path):
         return []
     at = [
         row for where, needed, row in _AT if there <= {*row} and (not needed or needed in there) and where.search(path)
     ]
-    return at or [row for row in _ROWS if there <= set(row)]
+    return at or [row for row in _ROWS if there <= {*row}]
 
 
 def _within(node: _Node, order: tuple[str, ...], group: int) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from math import prod
 from typing import Any, NamedTuple
 
@@ -18,23 +19,38 @@ _QUANTISED = "__bnb_optimizer_quant_state__"
 
 
 class _Kind(NamedTuple):
-    """How an optimizer names its moments. ``second``: one key, or a row's and a column's."""
+    """How an optimizer names its moments. ``second``: one key and those that tell it from others with that one, or a
+    row's and a column's.
+    """
 
     name: str
     first: str | None
     second: tuple[str, ...]
     is_adam: bool = False
 
+    @property
+    def telling(self) -> tuple[str, ...]:
+        """The keys by which it is known."""
+        return self.second or (str(self.first),)
+
+    @property
+    def read(self) -> tuple[str, ...]:
+        """The keys of what is read."""
+        second = self.second if self.second in _FACTORS else self.second[:1]
+        return (self.first, *second) if self.first else second
+
 
 # In order: the first whose second moment is there, or, without one, whose first is. ``sum`` of Adagrad adds squares up,
 # ``exp_inf`` of Adamax is the largest gradient and no square: both are 0 where no gradient arrived.
 _KINDS = (
     _Kind("schedule-free", None, ("exp_avg_sq", "z")),
+    _Kind("amsgrad", "exp_avg", ("exp_avg_sq", "max_exp_avg_sq"), is_adam=True),
     _Kind("adam", "exp_avg", ("exp_avg_sq",), is_adam=True),
     _Kind("adafactor", "exp_avg", ("exp_avg_sq_row", "exp_avg_sq_col")),
     _Kind("adafactor", None, ("row_var", "col_var")),
     _Kind("adafactor", None, ("variance",)),
     _Kind("adamax", "exp_avg", ("exp_inf",)),
+    _Kind("adadelta", None, ("square_avg", "acc_delta")),
     _Kind("rmsprop", "momentum_buffer", ("square_avg",)),
     _Kind("adagrad", None, ("sum",)),
     _Kind("adam-8bit", "state1", ("state2",), is_adam=True),
@@ -44,6 +60,9 @@ _KINDS = (
 )
 MOMENT_KEYS = frozenset(key for kind in _KINDS for key in (kind.first, *kind.second) if key)
 """The keys by which the state of some optimizer is known."""
+
+_READ = (*MOMENT_KEYS, "step", "qmap1", "qmap2", "absmax1", "absmax2")
+_MOST_KEPT = 30  # tensors of a parameter that are looked at for its shape
 
 _FACTORS = (("exp_avg_sq_row", "exp_avg_sq_col"), ("row_var", "col_var"))
 _CODES_IN_BLOCK = 256  # of one absmax; older files have 2,048
@@ -72,7 +91,7 @@ def read_moments(entry: Mapping[str, Any], statistics: TensorStatistics) -> Mome
     entry = _flat(entry)
     kind = _kind(entry)
     if kind is None:
-        return Moments(shape=_shape(entry.values()))
+        return Moments(shape=_shape(islice(entry.values(), _MOST_KEPT)))
     first = None if kind.first is None else _values(entry, kind.first)
     if kind.second in _FACTORS:
         return _factored(kind, entry, first, statistics)
@@ -102,14 +121,16 @@ def first_moment(entry: Mapping[str, Any]) -> Values | None:
 
 def _flat(entry: Mapping[str, Any]) -> Mapping[str, Any]:
     inner = entry.get(_QUANTISED)
-    return {**entry, **inner} if isinstance(inner, Mapping) else entry
+    if not isinstance(inner, Mapping):
+        return entry
+    return {key: one[key] for one in (entry, inner) for key in _READ if key in one}
 
 
 def tensors_to_read(entry: Mapping[str, Any]) -> Iterator[TensorRef]:
     """The tensors of a file that ``read_moments`` will read, and the step."""
     entry = _flat(entry)
     kind = _kind(entry)
-    keys = ["step"] if kind is None else ["step", *filter(None, (kind.first, *kind.second))]
+    keys = ["step"] if kind is None else ["step", *kind.read]
     keys += [f"{table}{key.removeprefix('state')}" for key in keys for table in ("qmap", "absmax")]
     for value in map(entry.get, keys):
         if isinstance(value, TensorRef):
@@ -117,13 +138,8 @@ def tensors_to_read(entry: Mapping[str, Any]) -> Iterator[TensorRef]:
 
 
 def _kind(entry: Mapping[str, Any]) -> _Kind | None:
-    def there(key: str) -> bool:
-        return isinstance(entry.get(key), (Values, UnreadTensor))
-
-    for kind in _KINDS:
-        if all(there(key) for key in kind.second or (str(kind.first),)):
-            return kind
-    return None
+    there = {key for key in MOMENT_KEYS if key in entry and isinstance(entry[key], (Values, UnreadTensor))}
+    return next((kind for kind in _KINDS if there.issuperset(kind.telling)), None) if there else None
 
 
 def _values(entry: Mapping[str, Any], key: str) -> Values | None:

@@ -12,6 +12,7 @@ from tracker_health.errors import ReadError
 from tracker_health.evidence import Attribution, OptimizerState, TensorState, label_of
 from tracker_health.readers.moments import first_moment, read_moments, tensors_to_read
 from tracker_health.readers.random_access import RandomAccess
+from tracker_health.readers.safe_pickle import Opaque
 from tracker_health.readers.tensor_values import TensorStatistics, Values
 from tracker_health.readers.torch_archive import open_torch_archive
 from tracker_health.readers.torch_pickle import TensorRef
@@ -19,7 +20,9 @@ from tracker_health.text import printable
 
 MAX_PARAMETERS = 40_000
 _DEEPEST = 4
-_MOST_LOOKED_AT = 20_000
+_MOST_LOOKED_AT = 100_000
+# A group has some thirty settings and its parameters' ids; the largest of models have a group for each parameter.
+_MOST_LISTED = 2_000_000
 
 STEP_KEYS = ("global_step", "step", "steps", "iteration", "iter", "global_steps")
 _DANGEROUS_MODULES = frozenset(
@@ -70,7 +73,11 @@ def read_optimizer_state(path: Path | RandomAccess, source: str) -> OptimizerSta
     with open_torch_archive(path) as archive:
         found = _state_dicts(archive.root)
         if not found:
-            raise ReadError("it holds no optimizer state (no dictionary with 'state' and 'param_groups')")
+            raise ReadError(
+                "it holds no optimizer state (no dictionary with 'state' and 'param_groups')",
+                _whole_object(archive.root),
+            )
+        require_sane_extent(found.values())
         archive.expect(_to_read(archive.root, found.values()))
         statistics = TensorStatistics()
         alone = len(found) == 1
@@ -89,9 +96,8 @@ def optimizer_state(state_dict: Mapping[str, Any], name: str, statistics: Tensor
     Raises:
         ReadError: it has too many parameters, or a moment that cannot be read.
     """
+    require_sane_extent([state_dict])
     state, groups = state_dict["state"], state_dict["param_groups"]
-    if len(state) > MAX_PARAMETERS:
-        raise ReadError(f"it holds {len(state)} parameters' state, more than the {MAX_PARAMETERS} that are read")
     names, places = _names(groups), _places(groups)
     plain = tuple(plain_values(group, statistics) for group in groups if isinstance(group, Mapping))
     tensors = []
@@ -99,7 +105,8 @@ def optimizer_state(state_dict: Mapping[str, Any], name: str, statistics: Tensor
         if isinstance(entry, Mapping):
             one = tensor_state(entry, _identity(key), names.get(key), statistics)
             tensors.append(replace(one, group=places.get(key), step=_step_of(one, plain, places), optimizer=name))
-    stateless = tuple(label_of(_identity(key), names.get(key), name) for key in places if not state.get(key))
+    listed = () if _is_kept_together(state) else places
+    stateless = tuple(label_of(_identity(key), names.get(key), name) for key in listed if not state.get(key))
     return OptimizerState(
         source="",
         tensors=tuple(tensors),
@@ -108,6 +115,12 @@ def optimizer_state(state_dict: Mapping[str, Any], name: str, statistics: Tensor
         attribution=_attribution(tensors),
         listed=_listed(groups),
     )
+
+
+def _is_kept_together(state: Mapping[Any, Any]) -> bool:
+    """Whether what is kept for the first parameter is that of all, as L-BFGS has it."""
+    only = next(iter(state.values())) if len(state) == 1 else None
+    return isinstance(only, Mapping) and "func_evals" in only
 
 
 def tensor_state(
@@ -132,6 +145,25 @@ def tensor_state(
         )
     except ReadError as error:
         raise ReadError(f"the state of parameter {printable(name or key, 80)}: {error.message}", error.hint) from error
+
+
+def require_sane_extent(state_dicts: Iterable[Mapping[str, Any]]) -> None:
+    """Raises where state dicts are together larger than any model's: a small pickle can give the same one, or the same
+    group, a million times.
+
+    Raises:
+        ReadError: they are.
+    """
+    parameters, listed = 0, 0
+    for one in state_dicts:
+        parameters += len(one["state"])
+        if parameters > MAX_PARAMETERS:
+            raise ReadError(f"it holds {parameters} parameters' state, more than the {MAX_PARAMETERS} that are read")
+        for group in one["param_groups"]:
+            ids = group.get("params") if isinstance(group, Mapping) else None
+            listed += 1 + (len(group) if isinstance(group, Mapping) else 0) + (len(ids) if isinstance(ids, list) else 0)
+            if listed > _MOST_LISTED:
+                raise ReadError(f"its parameter groups list more than the {_MOST_LISTED} values that are read")
 
 
 def _to_read(root: Any, states: Iterable[Mapping[str, Any]]) -> Iterator[TensorRef]:
@@ -199,21 +231,36 @@ def joined(states: Sequence[OptimizerState]) -> OptimizerState:
 
 def _state_dicts(root: Any) -> dict[str, Mapping[str, Any]]:
     """The optimizer state dicts in a saved structure by the keys that lead to them, not more than a few levels deep."""
-    found: dict[str, Mapping[str, Any]] = {}
-    level, looked_at = [("", root)], 0
+    level, left, seen = [("", root)], _MOST_LOOKED_AT, set()
     for _ in range(_DEEPEST):
-        inner: list[tuple[str, Any]] = []
-        for name, value in level:
-            looked_at += 1
-            if _is_state_dict(value):
-                found[name or "optimizer"] = value
-            elif isinstance(value, (Mapping, list, tuple)) and looked_at < _MOST_LOOKED_AT:
-                items = value.items() if isinstance(value, Mapping) else enumerate(value)
-                inner += [(_inner_name(name, key), one) for key, one in islice(items, 1000)]
+        found = {name or "optimizer": value for name, value in level if _is_state_dict(value)}
         if found:
             return found
-        level = [(name, value) for name, value in inner if isinstance(value, (Mapping, list, tuple))]
-    return found
+        inner: list[tuple[str, Any]] = []
+        for name, value in level:
+            for key, one in islice(_items(value), min(1000, left)):
+                left -= 1
+                # Each is looked into once: a few lists in lists have as many paths as one likes.
+                if isinstance(one, (Mapping, list, tuple)) and id(one) not in seen:
+                    seen.add(id(one))
+                    inner.append((_inner_name(name, key), one))
+        level = inner
+    return {}
+
+
+def _items(value: Any) -> Iterable[tuple[Any, Any]]:
+    if isinstance(value, Mapping):
+        return value.items()
+    return enumerate(value) if isinstance(value, (list, tuple)) else ()
+
+
+def _whole_object(root: Any) -> str:
+    """What to do where an object was saved in the place of its state; "" where none was."""
+    named = root.items() if isinstance(root, Mapping) else [("optimizer", root)]
+    for key, value in islice(named, 1000):
+        if isinstance(value, Opaque) and "optim" in printable(key, 60).lower():
+            return f"it holds a whole object ({value.name}), which is not rebuilt; save optimizer.state_dict()"
+    return ""
 
 
 def _inner_name(name: str, key: Any) -> str:

@@ -23,11 +23,10 @@ SMALLEST = 4 * 2**20
 """Bytes of a file below which its parts are not worth the requests."""
 _TOGETHER = 4
 _AHEAD = 3
-_HELD = 6
+_HELD = 6 * PIECE  # bytes of pieces at a time
+_UNREAD = 256  # bytes of an extent that need not be read: a zip entry's end, up to the next one's header
 _KEPT_BLOCKS = 16
-_KEPT_BYTES = 2**20  # of a block: what a file in torch's older format begins with is read again by each who opens it
-_KEPT_WHEN_CLOSED = 4
-_PADDING = 256  # a zip entry's end, up to the next one's header
+_KEPT_BYTES = 4 * 2**20  # of all blocks: what tells of a file's tensors is read again by each who opens it
 
 
 class PartsRefused(TrackerHealthError):
@@ -55,16 +54,20 @@ class Remote:
 class _Piece:
     """A stretch that will be read, and its bytes once they are on their way."""
 
-    __slots__ = ("finished", "future", "length", "start")
+    __slots__ = ("future", "left", "length", "start")
 
-    def __init__(self, start: int, length: int) -> None:
+    def __init__(self, start: int, length: int, needed: int) -> None:
         self.start, self.length = start, length
         self.future: Future[bytes | bytearray] | None = None
-        self.finished = False
+        self.left = needed  # bytes that will be read, in whatever order; what lies between them is not
+
+    @property
+    def finished(self) -> bool:
+        return self.left <= 0
 
 
 class RangedFile:
-    """A ``RandomAccess`` to a file somewhere else. Holds at most ``_HELD`` pieces and ``_KEPT_BLOCKS`` blocks.
+    """A ``RandomAccess`` to a file somewhere else. Holds at most ``_HELD`` bytes of pieces and ``_KEPT_BLOCKS`` blocks.
 
     What is announced to ``expect`` is fetched in pieces, ahead of the reading; anything else in blocks, as it is read.
     Where that would be no gain, the whole file is fetched instead and read on this machine.
@@ -97,7 +100,7 @@ class RangedFile:
     def expect(self, extents: Iterable[tuple[int, int]]) -> None:
         if self._local is not None:
             return
-        pieces = list(_pieces(extents, self.size))
+        pieces = list(_pieces(list(extents), self.size))
         planned = sum(piece.length for piece in pieces)
         if planned > WORTH * self.size:
             self._use_whole()
@@ -107,10 +110,8 @@ class RangedFile:
         self._pieces, self._starts = pieces, [piece.start for piece in pieces]
 
     def close(self) -> None:
-        """Let go of all but a few blocks: of a file that was looked into, the beginning and the end are read again."""
+        """Let go of all but the blocks: of a file that was looked into, what tells of its tensors is read again."""
         self._forget_pieces()
-        while len(self._blocks) > _KEPT_WHEN_CLOSED:
-            self._blocks.popitem(last=False)
         if self._local is not None:
             self._local.close()
             self._local = None
@@ -129,34 +130,38 @@ class RangedFile:
 
     def _copy_from_piece(self, index: int, start: int, view: memoryview) -> int:
         piece = self._pieces[index]
-        self._request(index)
+        future = self._requested(index)
         for later in range(index + 1, min(index + 1 + _AHEAD, len(self._pieces))):
             self._request_if_room(later)
-        assert piece.future is not None  # noqa: S101 - what _request is for
         offset = start - piece.start
         count = min(len(view), piece.length - offset)
-        view[:count] = memoryview(piece.future.result())[offset : offset + count]
-        piece.finished |= offset + count + _PADDING >= piece.length
+        view[:count] = memoryview(future.result())[offset : offset + count]
+        piece.left -= count
         return count
 
-    def _request(self, index: int) -> None:
+    def _requested(self, index: int) -> Future[bytes | bytearray]:
         piece = self._pieces[index]
-        if piece.future is None:
-            while len(self._held) >= _HELD:
+        future = piece.future
+        if future is None:
+            while self._held and not self._room(piece):
                 self._drop_one()
-            piece.future = self._submitted(piece)
+            future = piece.future = self._submitted(piece)
             self._held[index] = piece
         self._held.move_to_end(index)
+        return future
 
     def _request_if_room(self, index: int) -> None:
         piece = self._pieces[index]
         if piece.future is not None or piece.finished:
             return
-        if len(self._held) >= _HELD and any(one.finished for one in self._held.values()):
+        while not self._room(piece) and any(one.finished for one in self._held.values()):
             self._drop_one()
-        if len(self._held) < _HELD:
+        if self._room(piece):
             piece.future = self._submitted(piece)
             self._held[index] = piece
+
+    def _room(self, piece: _Piece) -> bool:
+        return sum(one.length for one in self._held.values()) + piece.length <= _HELD
 
     def _drop_one(self) -> None:
         """Let go of a piece: one that has been read to its end, else the one that was read longest ago."""
@@ -188,10 +193,14 @@ class RangedFile:
         block = self._remote.fetch(begin, length)
         if length <= _KEPT_BYTES:
             self._blocks[begin] = block
-            if len(self._blocks) > _KEPT_BLOCKS:
-                self._blocks.popitem(last=False)
+            self._drop_blocks()
         view[:count] = memoryview(block)[start - begin :][:count]
         return count
+
+    def _drop_blocks(self) -> None:
+        """Let go of those that were read longest ago, as far as there are too many."""
+        while len(self._blocks) > _KEPT_BLOCKS or sum(map(len, self._blocks.values())) > _KEPT_BYTES:
+            self._blocks.popitem(last=False)
 
     def _count(self, length: int) -> None:
         """Count what is about to be fetched: in parts, never more than the file."""
@@ -223,15 +232,24 @@ class RangedFile:
         self._pieces, self._starts = [], []
 
 
-def _pieces(extents: Iterable[tuple[int, int]], size: int) -> Iterable[_Piece]:
+def _pieces(extents: list[tuple[int, int]], size: int) -> Iterable[_Piece]:
     """The stretches to fetch for these (start, length): neighbours together, none longer than ``PIECE``."""
-    merged: list[list[int]] = []
+    needed = _merged(extents, size, -1)
+    for begin, end in _merged(extents, size, NEAR):
+        for start in range(begin, end, PIECE):
+            stop = min(end, start + PIECE)
+            parts = needed[max(0, bisect_right(needed, (start, 0)) - 1) : bisect_right(needed, (stop, 0))]
+            left = sum(max(0, min(stop, to) - max(start, since) - _UNREAD) for since, to in parts)
+            yield _Piece(start, stop - start, max(1, left))
+
+
+def _merged(extents: Iterable[tuple[int, int]], size: int, gap: int) -> list[tuple[int, int]]:
+    """From where to where these (start, length) reach, those not more than ``gap`` apart as one."""
+    merged: list[tuple[int, int]] = []
     for start, length in sorted(extents):
         begin, end = max(0, start), min(size, start + length)
-        if merged and begin <= merged[-1][1] + NEAR:
-            merged[-1][1] = max(merged[-1][1], end)
+        if merged and begin <= merged[-1][1] + gap:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
         elif begin < end:
-            merged.append([begin, end])
-    for begin, end in merged:
-        for start in range(begin, end, PIECE):
-            yield _Piece(start, min(PIECE, end - start))
+            merged.append((begin, end))
+    return merged

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Sequence
 
 WORTH_IT = 64 * 2**20
@@ -12,15 +11,14 @@ WORTH_IT = 64 * 2**20
 
 _PIECE = 4 * 2**20
 _FARTHEST = 64 * 2**20  # ahead of the reader: more would only push out of memory what comes next
-_FROM_MEMORY = 2.5e9  # bytes a second, above which the file is in memory already
-_TRIED = 4
 _PAUSE = 0.002
 
 
 class ReadAhead:
-    """A thread that reads extents of a file, in order, so that the system holds them when they are asked for.
+    """A thread that asks the system for extents of a file, in order, so that it holds them when they are read.
 
-    It ends when the first pieces turn out to be in memory already, when the file cannot be read, and at ``stop``.
+    Asking copies nothing, and costs next to nothing where the file is in memory already; but it waits for room in
+    memory and for the disk's queue, which the reader of the bytes should not. It ends at ``stop``.
     """
 
     def __init__(self, descriptor: int, extents: Sequence[tuple[int, int]]) -> None:
@@ -41,20 +39,13 @@ class ReadAhead:
         self._thread.join()
 
     def _run(self) -> None:
-        buffer, pieces, slow = bytearray(_PIECE), 0, 0
         for start, length in self._extents:
             for at in range(start, start + length, _PIECE):
                 while at > self._reached + _FARTHEST and not self._stopped.wait(_PAUSE):
                     pass
                 if self._stopped.is_set():
                     return
-                view = memoryview(buffer)[: min(_PIECE, start + length - at)]
-                began = time.perf_counter()
                 try:
-                    read = os.preadv(self._descriptor, [view], at)
+                    os.posix_fadvise(self._descriptor, at, min(_PIECE, start + length - at), os.POSIX_FADV_WILLNEED)
                 except OSError:
                     return  # told when the bytes are really read
-                pieces += 1
-                slow += read < _FROM_MEMORY * (time.perf_counter() - began)
-                if pieces == _TRIED and slow <= _TRIED // 2:
-                    return

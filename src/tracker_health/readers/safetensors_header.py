@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from tracker_health.errors import ReadError
-from tracker_health.evidence import FloatArray, TensorHeader, Weights
+from tracker_health.evidence import FloatArray, TensorHeader
 from tracker_health.readers.json_lines import parse_json
 from tracker_health.readers.random_access import LocalFile, RandomAccess, read_bytes
 from tracker_health.readers.stored_values import convert, item_size
 from tracker_health.readers.tensor_values import BLOCK_VALUES, Room, sum_of_squares
-from tracker_health.readers.weights import DTYPES, Budget, Sampled, StoredTensor, described
+from tracker_health.readers.weights import DTYPES, Sampled, StoredTensor
 from tracker_health.text import printable
 
 MAX_HEADER_BYTES = 16 * 2**20
@@ -44,17 +44,6 @@ def open_safetensors(source: Path | RandomAccess) -> Iterator[list[StoredTensor]
         yield _tensors(file)
     finally:
         file.close()
-
-
-def read_safetensors_header(path: Path, source: str) -> Weights:
-    """The tensors of a safetensors file, in header order, with their statistics.
-
-    Raises:
-        ReadError: the file is cut short, is none, or its header contradicts itself.
-        OSError: the file cannot be read.
-    """
-    with open_safetensors(path) as tensors:
-        return Weights(source=source, tensors=described(tensors, Budget()))
 
 
 def _tensors(file: RandomAccess) -> list[StoredTensor]:

@@ -21,6 +21,7 @@ _EIGHT_BIT = {
 }
 
 
+@cache
 def item_size(dtype: str) -> int:
     """Bytes of one value."""
     if dtype in _EIGHT_BIT:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator
-from math import prod
+from math import isfinite, isnan, prod, sqrt
 
 import numpy as np
 
@@ -152,14 +152,16 @@ class _Tally:
         self._squares += sum_of_squares(values)
         low, high = float(np.minimum.reduce(values)), float(np.maximum.reduce(values))
         # A NaN makes min and max NaN, so two finite ones vouch for the whole block.
-        if not (np.isfinite(low) and np.isfinite(high)):
+        if not (isfinite(low) and isfinite(high)):
             self._nonfinite += int(np.count_nonzero(~np.isfinite(values)))
         # Not len - count_nonzero(values): that looks at one float after the other.
         zeros = 0 if low > 0.0 else int(np.count_nonzero(values == 0.0))
         self._zeros += zeros
         if self._rows is not None:
             self._rows.add(values, zeros)
-        self._minimum, self._maximum = float(np.minimum(self._minimum, low)), float(np.maximum(self._maximum, high))
+        # Once NaN they stay it.
+        self._minimum = low if low < self._minimum or isnan(low) else self._minimum
+        self._maximum = high if high > self._maximum or isnan(high) else self._maximum
         return low
 
     def result(self) -> MomentStats:
@@ -167,7 +169,7 @@ class _Tally:
         return MomentStats(
             count=count,
             mean=self._total / count if count else nothing,
-            rms=float(np.sqrt(self._squares / count)) if count else nothing,
+            rms=sqrt(self._squares / count) if count else nothing,
             minimum=self._minimum if count else nothing,
             maximum=self._maximum if count else nothing,
             zeros=self._zeros,

@@ -82,18 +82,18 @@ class TorchArchive(ABC):
     def _place(self, tensor: TensorRef) -> tuple[int, int]:
         """Where a tensor's bytes begin and end in the file."""
         first, itemsize = first_of_dense(tensor), item_size(tensor.dtype)
-        key = tensor.storage.key
+        key, values = tensor.storage.key, tensor.numel
         start, length = self.storage_extent(key)
         declared = tensor.storage.count * (itemsize if tensor.storage.dtype is not None else 1)
         if length != declared:
             raise ReadError(f"its storage {printable(key, 20)} has {length} bytes instead of {declared}")
-        if (first + tensor.numel) * itemsize > length:
+        if (first + values) * itemsize > length:
             raise ReadError(f"a tensor reaches beyond its storage {printable(key, 20)}")
         # A hundred thousand tensors that share one large storage would be read a hundred thousand times.
-        self._unread -= tensor.numel * itemsize
+        self._unread -= values * itemsize
         if self._unread < 0:
             raise ReadError("its tensors lie upon each other: together they are much larger than the file")
-        return start + first * itemsize, start + (first + tensor.numel) * itemsize
+        return start + first * itemsize, start + (first + values) * itemsize
 
 
 def open_torch_archive(source: Path | RandomAccess) -> TorchArchive:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -10,6 +10,7 @@ from tracker_health.errors import ReadError
 from tracker_health.evidence import FloatArray
 from tracker_health.readers.safe_pickle import Global, Opaque
 from tracker_health.readers.tensor_values import Room, Values
+from tracker_health.text import printable
 
 MAX_DIMENSIONS = 16
 
@@ -89,7 +90,7 @@ def first_of_dense(tensor: TensorRef) -> int:
     """
     if len(tensor.shape) != len(tensor.strides):
         raise ReadError("a tensor has more strides than dimensions, or the reverse")
-    if tensor.offset < 0 or any(size < 0 for size in tensor.shape):
+    if tensor.offset < 0 or min(tensor.shape, default=0) < 0:
         raise ReadError("a tensor has a negative offset or size")
     expected = 1
     if tensor.numel:
@@ -113,7 +114,7 @@ def storage_of(file: TensorFile, identity: Any) -> StorageRef:
         raise ReadError("its pickle describes a tensor storage in an unknown way")
     if kind.name in ("UntypedStorage", "TypedStorage"):
         return StorageRef(file, key, None, count)
-    return StorageRef(file, key, _STORAGE_TYPES.get(kind.name, f"unknown {kind.name[:40]}"), count)
+    return StorageRef(file, key, _STORAGE_TYPES.get(kind.name, f"unknown {printable(kind.name, 40)}"), count)
 
 
 def _tensor(arguments: tuple[Any, ...]) -> Any:
@@ -131,7 +132,8 @@ def _tensor_with_dtype(arguments: tuple[Any, ...]) -> Any:
 
 def _checked_tensor(storage: Any, dtype: str | None, offset: Any, shape: Any, strides: Any) -> Any:
     if dtype is None or dtype.startswith("unknown"):
-        return UnreadTensor("tensors of an unknown dtype")
+        told = "" if dtype is None else f" ({dtype.removeprefix('unknown ')})"
+        return UnreadTensor(f"tensors of an unknown dtype{told}")
     if not isinstance(storage, StorageRef) or not isinstance(offset, int):
         raise ReadError("its pickle describes a tensor in an unknown way")
     return TensorRef(storage, dtype, offset, sizes(shape), sizes(strides))
@@ -170,6 +172,10 @@ def _typed(arguments: tuple[Any, ...]) -> Any:
     return builder(inner)
 
 
+def _unread(words: str) -> Callable[[tuple[Any, ...]], Any]:
+    return lambda _: UnreadTensor(words)
+
+
 BUILDERS = {
     "torch._utils._rebuild_tensor": _tensor,
     "torch._utils._rebuild_tensor_v2": _tensor,
@@ -178,6 +184,13 @@ BUILDERS = {
     "torch._utils._rebuild_parameter_with_state": _first_argument,
     "torch._tensor._rebuild_from_type_v2": _typed,
     "torch.Size": _size,
+    "torch._utils._rebuild_meta_tensor_no_storage": _unread("tensors without values (of the meta device)"),
+    "torch._utils._rebuild_sparse_tensor": _unread("sparse tensors"),
+    "torch._utils._rebuild_nested_tensor": _unread("nested tensors"),
+    "torch._utils._rebuild_qtensor": _unread("quantised tensors"),
+    "torch._utils._rebuild_wrapper_subclass": _unread("a tensor subclass"),
+    "torch._utils._rebuild_device_tensor_from_numpy": _unread("tensors that only their own device reads"),
+    "torch._utils._rebuild_device_tensor_from_cpu_tensor": _unread("tensors that only their own device reads"),
 }
 """What ``SafePickle`` may make of torch's own callables."""
 

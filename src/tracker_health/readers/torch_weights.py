@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tracker_health.readers.torch_pickle import TensorRef, UnreadTensor
-from tracker_health.readers.weights import DTYPES, StoredTensor
+from tracker_health.readers.weights import DTYPES, MAX_TENSORS, StoredTensor
 
 _WORDS = {
     "f8": "F64", "f4": "F32", "f2": "F16", "bf16": "BF16", "f8_e4m3fn": "F8_E4M3", "f8_e5m2": "F8_E5M2",
@@ -17,7 +17,6 @@ assert set(_WORDS) <= set(DTYPES.values())  # noqa: S101  two tables that must f
 _KEYS = (
     "state_dict", "model_state_dict", "model_state", "model", "module", "net", "network", "weights", "params",
 )  # fmt: skip
-_MOST_TENSORS = 100_000
 
 
 def torch_weights(root: Any) -> list[StoredTensor]:
@@ -58,7 +57,7 @@ def _state_dict(root: Any) -> Mapping[Any, Any] | None:
 
 def _is_state_dict(value: Any) -> bool:
     """Whether it is tensors by their names, and little else (a module's extra state, a version)."""
-    if not isinstance(value, Mapping) or not 0 < len(value) <= _MOST_TENSORS or "param_groups" in value:
+    if not isinstance(value, Mapping) or not 0 < len(value) <= MAX_TENSORS or "param_groups" in value:
         return False
     if not all(isinstance(key, str) for key in value):
         return False

@@ -15,6 +15,8 @@ from tracker_health.evidence import TensorHeader, WeightChange
 from tracker_health.readers.stored_values import item_size
 from tracker_health.readers.tensor_values import Room, TensorStatistics, Values, sum_of_squares
 
+MAX_TENSORS = 100_000
+"""Of one model, whatever files they lie in."""
 MOST_BYTES = 4 * 2**30
 
 # The words of safetensors for dtypes, and our codes. Quantised weights (eight-bit floats, integers) lie beside scales

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import io
 import re
+import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracker_health.errors import optional_packages
-from tracker_health.evidence import Evidence, FloatArray, IntArray, OptimizerState, Series, TensorState
+from tracker_health.evidence import Evidence, FloatArray, IntArray, Series, TensorState
 from tracker_health.layers import place_of
+from tracker_health.probes._updates import relative_updates
 from tracker_health.render.thinning import level, stretches, thin
 from tracker_health.result import ProbeResult, Report
-from tracker_health.text import printable
+from tracker_health.text import count, printable
 from tracker_health.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -30,11 +32,15 @@ if TYPE_CHECKING:
 # Okabe and Ito (2008): told apart by people with any kind of colour vision.
 _BLUE, _ORANGE, _GREEN, _VERMILION, _PURPLE, _SKY = "#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9"
 _LINES = (_BLUE, _ORANGE, _GREEN, _PURPLE, _SKY, _VERMILION)
+_GREY = "#888888"
 _INK = "#010203"  # stands for the colour of the text around the picture
 _MARKS = {Verdict.FAIL: _VERMILION, Verdict.WARN: _ORANGE}
 _MOST_MARKS = 12
 _MOST_ROLES = 6
+_MOST_LAYERS = 400  # of each role
 _FEW_POINTS = 60
+_WIDTH = 5.6  # inches: small enough that text of 10 points can be read on a telephone
+_WIDEST_LEGEND = 70  # characters
 _LARGEST = 1e100
 _LOGARITHMIC = 50.0  # highest over lowest, from which on a linear axis hides the low end
 _STYLE = {
@@ -52,7 +58,7 @@ _STYLE = {
     "axes.spines.right": False,
     "axes.linewidth": 0.8,
     "axes.grid": True,
-    "grid.color": "#888888",
+    "grid.color": _GREY,
     "grid.alpha": 0.25,
     "grid.linewidth": 0.6,
     "legend.frameon": False,
@@ -65,8 +71,8 @@ _NOT_OURS = frozenset({"backend", "backend_fallback", "interactive", "toolbar", 
 
 @dataclass(frozen=True, kw_only=True)
 class Chart:
-    """One picture. ``kind``: loss, gradient, rate, scale or layers. ``description``: what it shows, in words, for those
-    who cannot see it. ``codes``: the findings that are marked in it, or that it is about.
+    """One picture. ``kind``: loss, gradient, rate, scale, layers or updates. ``description``: what it shows, in words,
+    for those who cannot see it. ``codes``: the findings that are marked in it, or that it is about.
     """
 
     kind: str
@@ -110,23 +116,23 @@ def overlay(curves: Sequence[Curve]) -> Chart:
         MissingExtra: matplotlib is not installed.
     """
     with _matplotlib():
-        figure, axes = _figure(3.6)
+        figure, axes = _figure(3.2)
         for curve in sorted(curves, key=lambda one: one.verdict.rank):
             sick = curve.verdict in _MARKS
-            colour = _MARKS.get(curve.verdict, "#888888")
+            colour = _MARKS.get(curve.verdict, _GREY)
             axes.plot(
                 curve.steps, _drawable(curve.values), color=colour, lw=1.1 if sick else 0.8, alpha=0.9 if sick else 0.45
             )
         told = []
-        for verdict, colour in [(Verdict.PASS, "#888888"), (Verdict.WARN, _ORANGE), (Verdict.FAIL, _VERMILION)]:
+        for verdict in Verdict:
             amount = sum(curve.verdict is verdict for curve in curves)
             if amount:
-                axes.plot([], [], color=colour, label=f"{verdict} ({amount})")
+                axes.plot([], [], color=_MARKS.get(verdict, _GREY), label=f"{verdict} ({amount})")
                 told.append(f"{amount} {verdict}")
         _choose_scale(axes, _drawable(np.concatenate([curve.values for curve in curves])))
-        axes.set_xlabel("step")
+        _count_along(axes, "step")
         axes.set_ylabel("loss")
-        axes.legend(loc="best")
+        _legend_above(axes)
         description = f"The losses of {len(curves)} runs over each other: {', '.join(told)}."
         return Chart(kind="loss", title="Losses", description=description, svg=_svg(figure))
 
@@ -137,11 +143,20 @@ def _matplotlib() -> Iterator[None]:
         import matplotlib as mpl
     # Not the owner's style, and without touching it: this may run within a training script.
     style: Any = {key: value for key, value in mpl.rcParamsDefault.items() if key not in _NOT_OURS} | _STYLE
-    with mpl.rc_context(style), np.errstate(all="ignore"):
+    with mpl.rc_context(style), np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a name's characters that the font lacks: no news to who trains
         yield
 
 
-_KINDS = {"GRD": "gradient", "LRS": "rate", "AMP": "scale", "OPT": "layers", "WGT": "layers"}
+_KINDS = {
+    "OPT006": "updates",
+    "OPT007": "updates",
+    "GRD": "gradient",
+    "LRS": "rate",
+    "AMP": "scale",
+    "OPT": "layers",
+    "WGT": "layers",
+}
 
 
 _TITLES = {
@@ -150,18 +165,22 @@ _TITLES = {
     "rate": "Learning rate",
     "scale": "Loss scale",
     "layers": "Size of the gradients by layer",
+    "updates": "Size of the updates beside the weights by layer",
 }
 
 
 def _kind_of(code: str) -> str:
     """Which picture a rule's finding belongs in."""
-    return _KINDS.get(code[:3], "loss")
+    return _KINDS.get(code) or _KINDS.get(code[:3], "loss")
 
 
-def _figure(height: float = 2.9) -> tuple[Figure, Axes]:
+_DPI = 200
+
+
+def _figure(height: float) -> tuple[Figure, Axes]:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7.2, height), layout="constrained")
+    figure = Figure(figsize=(_WIDTH, height), layout="constrained")
     return figure, figure.add_subplot()
 
 
@@ -169,7 +188,7 @@ def _loss(evidence: Evidence, findings: Sequence[ProbeResult]) -> Chart | None:
     train, validation = (_shown(evidence.find(role)) for role in ("train_loss", "val_loss"))
     if train is None and validation is None:
         return None
-    figure, axes = _figure(3.2)
+    figure, axes = _figure(2.7)
     told = []
     if train is not None:
         _curve(axes, train, _BLUE)
@@ -178,7 +197,9 @@ def _loss(evidence: Evidence, findings: Sequence[ProbeResult]) -> Chart | None:
         _curve(axes, validation, _VERMILION if train is not None else _BLUE, smoothed=train is None)
         told.append(_told(validation))
     main = train if train is not None else validation
-    _mark(axes, findings, main)
+    for place, finding in enumerate(findings):
+        of_validation = finding.code.startswith("GEN") and validation is not None
+        _mark(axes, finding, validation if of_validation else main, row=place % 4)
     for series in (train, validation):
         _hatch_nonfinite(axes, series)
     _finish(axes, [train, validation], "loss")
@@ -202,51 +223,69 @@ def _single(evidence: Evidence, findings: Sequence[ProbeResult], role: str, kind
     series = _shown(evidence.find(role))
     if series is None:
         return None
-    figure, axes = _figure(2.4)
+    figure, axes = _figure(2.1)
     _curve(axes, series, _BLUE, smoothed=role == "grad_norm")
-    _mark(axes, findings, series)
+    for place, finding in enumerate(findings):
+        _mark(axes, finding, series, row=place % 4)
     _hatch_nonfinite(axes, series)
     _finish(axes, [series], what)
     return _chart(kind, figure, f"{what.capitalize()} by step: {_told(series)}.{_marked(findings)}", findings)
 
 
 def _layers(evidence: Evidence, findings: Sequence[ProbeResult]) -> Chart | None:
-    """The size of the gradients by depth, a line for each role that tensors have in their layers."""
-    from matplotlib.ticker import MaxNLocator
+    """The size of the gradients by depth."""
+    tensors = evidence.optimizer.with_second_moment if evidence.optimizer is not None else ()
+    sizes = [(tensor, size) for tensor in tensors if (size := _gradient_size(tensor)) is not None]
+    return _by_depth(sizes, findings, "layers", "root of Adam's second moment")
 
-    by_role = _by_role(evidence.optimizer) if evidence.optimizer is not None else {}
+
+def _updates(evidence: Evidence, findings: Sequence[ProbeResult]) -> Chart | None:
+    """The size of the updates by depth, beside the weights that they change."""
+    return _by_depth(relative_updates(evidence), findings, "updates", "step over weights")
+
+
+def _by_depth(
+    sizes: Iterable[tuple[TensorState, float]], findings: Sequence[ProbeResult], kind: str, what: str
+) -> Chart | None:
+    """A line for each role that tensors have in their layers; a cross for a size of 0."""
+    by_role = _by_role(sizes)
     if not by_role:
         return None
-    figure, axes = _figure(2.9)
+    figure, axes = _figure(2.8)
     lowest = min((size for line in by_role.values() for _, size in line if size > 0), default=1.0)
-    dead = 0
     for (role, line), colour in zip(by_role.items(), _LINES, strict=False):
-        alive = [(layer, size) for layer, size in line if size > 0]
-        axes.plot(*zip(*alive, strict=True) if alive else ([], []), "o-", color=colour, ms=3.5, lw=1, label=_name(role))
-        silent = [layer for layer, size in line if size == 0]
-        dead += len(silent)
-        axes.plot(silent, [lowest / 3] * len(silent), "x", color=_VERMILION, ms=7, mew=2)
-    axes.set_yscale("log")
-    axes.yaxis.set_major_formatter(_plain)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set_xlabel("layer")
-    axes.set_ylabel("root of Adam's second moment")
-    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
-    crosses = f" {dead} tensors have none at all: crosses." if dead else ""
-    layers = len({layer for line in by_role.values() for layer, _ in line})
-    return _chart("layers", figure, f"Size of the gradients in {layers} layers, by role.{crosses}", findings)
+        alive, silent = ([one for one in line if (one[1] > 0) is wanted] for wanted in (True, False))
+        axes.plot(*_thinned(alive), "o-", color=colour, ms=3.5, lw=1, label=_name(role))
+        layers, zeros = _thinned(silent)
+        axes.plot(layers, zeros + lowest / 3, "x", color=_VERMILION, ms=7, mew=2)
+    _set_scale(axes, "log")
+    layers = np.unique([layer for line in by_role.values() for layer, _ in line])
+    axes.set_xlim(layers[0] - 0.5, layers[-1] + 0.5)
+    _count_along(axes, "layer")
+    axes.set_ylabel(what)
+    _legend_above(axes)
+    dead = sum(size == 0 for line in by_role.values() for _, size in line)
+    crosses = f" {count(dead, 'tensor')} got none at all: crosses." if dead else ""
+    description = f"{_TITLES[kind].removesuffix(' by layer')} in {count(len(layers), 'layer')}, by role.{crosses}"
+    return _chart(kind, figure, description, findings)
 
 
-def _by_role(state: OptimizerState) -> dict[str, list[tuple[int, float]]]:
-    """Layer and gradient size of the tensors with a known place, for the roles with most values."""
+def _thinned(line: Sequence[tuple[int, float]]) -> tuple[IntArray, FloatArray]:
+    """The layers and sizes of a line; of more layers than any model has, those with the extremes."""
+    layers, sizes = (np.array([one[place] for one in line]) for place in (0, 1))
+    return thin(layers.astype(np.int64), sizes.astype(np.float64), _MOST_LAYERS // 4)
+
+
+def _by_role(sizes: Iterable[tuple[TensorState, float]]) -> dict[str, list[tuple[int, float]]]:
+    """Layer and size of the matrices with a known place, for the roles with most values."""
     lines: dict[str, list[tuple[int, float]]] = defaultdict(list)
-    sizes: dict[str, int] = defaultdict(int)
-    for tensor in state.with_second_moment:
-        place, size = place_of(tensor.name or ""), _gradient_size(tensor)
-        if place is not None and size is not None and len(tensor.shape) >= 2:
+    values: dict[str, int] = defaultdict(int)
+    for tensor, size in sizes:
+        place = place_of(tensor.name or "")
+        if place is not None and len(tensor.shape) >= 2:
             lines[place.role].append((place.layer, size))
-            sizes[place.role] += tensor.numel
-    most = sorted(lines, key=lambda role: (-sizes[role], role))[:_MOST_ROLES]
+            values[place.role] += tensor.numel
+    most = sorted(lines, key=lambda role: (-values[role], role))[:_MOST_ROLES]
     return {role: sorted(lines[role]) for role in most}
 
 
@@ -261,6 +300,7 @@ _PLOTS: dict[str, Callable[[Evidence, Sequence[ProbeResult]], Chart | None]] = {
     "rate": _rate,
     "scale": _scale,
     "layers": _layers,
+    "updates": _updates,
 }
 
 
@@ -281,34 +321,36 @@ def _curve(axes: Axes, series: Series, colour: str, *, smoothed: bool = True) ->
         axes.plot(*middle, color=colour, lw=1.8, label=_name(series.name))
 
 
-def _mark(axes: Axes, findings: Sequence[ProbeResult], series: Series | None) -> None:
-    """A line at each step that a finding names, with its code on top."""
+def _mark(axes: Axes, finding: ProbeResult, series: Series | None, *, row: int) -> None:
+    """A line at each step that a finding names, with a ring around the series' point, and its code on top."""
     if series is None:
         return
-    for place, finding in enumerate(findings):
-        colour = _MARKS.get(finding.verdict, _PURPLE)
-        steps = _apart(finding.steps, int(series.steps[0]), int(series.steps[-1]))
-        for step in steps:
-            axes.axvline(step, color=colour, lw=1.1, ls=(0, (4, 2)), alpha=0.8, zorder=1)
-        at = np.flatnonzero(np.isin(series.steps, steps) & np.isfinite(series.values))
-        axes.plot(series.steps[at], _drawable(series.values[at]), "o", ms=7, mfc="none", mec=colour, mew=1.6, zorder=4)
-        if steps:
-            _label_on_top(axes, finding.code, steps[0], colour, place % 4)
+    colour = _MARKS.get(finding.verdict, _PURPLE)
+    first, last = int(series.steps[0]), int(series.steps[-1])
+    steps = _apart(finding.steps, first, last)
+    for step in steps:
+        axes.axvline(step, color=colour, lw=1.1, ls=(0, (4, 2)), alpha=0.8, zorder=1)
+    at = np.flatnonzero(np.isin(series.steps, steps) & np.isfinite(series.values))
+    axes.plot(series.steps[at], _drawable(series.values[at]), "o", ms=7, mfc="none", mec=colour, mew=1.6, zorder=4)
+    if steps:
+        _label_on_top(axes, finding.code, steps[0], row, leftwards=steps[0] > 0.85 * last + 0.15 * first)
 
 
 def _apart(steps: Sequence[int], first: int, last: int) -> list[int]:
-    """The steps within the picture, without those that would lie on the one before."""
-    kept: list[int] = []
-    for step in sorted(one for one in steps if first <= one <= last):
-        if not kept or step - kept[-1] > (last - first) / 100:
-            kept.append(step)
-    return kept[:_MOST_MARKS]
+    """The steps within the picture, of those that crowd together the first."""
+    inside = sorted(one for one in steps if first <= one <= last)
+    return [
+        step
+        for before, step in zip([None, *inside], inside, strict=False)
+        if before is None or step - before > (last - first) / 100
+    ][:_MOST_MARKS]
 
 
-def _label_on_top(axes: Axes, text: str, step: int, colour: str, row: int) -> None:
+def _label_on_top(axes: Axes, text: str, step: int, row: int, *, leftwards: bool) -> None:
     axes.annotate(
-        text, (step, 1.0), xycoords=("data", "axes fraction"), xytext=(3, -3 - 11 * row), textcoords="offset points",
-        va="top", fontsize=8, color=colour, fontweight="bold", annotation_clip=False,
+        text, (step, 1.0), xycoords=("data", "axes fraction"), xytext=(-5 if leftwards else 5, -3 - 11 * row),
+        textcoords="offset points", ha="right" if leftwards else "left", va="top", fontsize=8,
+        fontweight="bold", annotation_clip=False,
     )  # fmt: skip
 
 
@@ -329,14 +371,30 @@ def _finish(axes: Axes, drawn: Sequence[Series | None], what: str) -> None:
     known = [one for one in drawn if one is not None]
     finite = _drawable(np.concatenate([one.finite().values for one in known]))
     _choose_scale(axes, finite)
-    axes.set_xlabel("epoch" if known[0].step_unit == "epoch" else "step")
+    _count_along(axes, "epoch" if known[0].step_unit == "epoch" else "step")
     axes.set_ylabel(what)
     if not len(finite):
         axes.text(0.5, 0.5, "no finite value", transform=axes.transAxes, ha="center", va="center")
         axes.set_yticks([])
         axes.set_xlim(int(known[0].steps[0]), max(int(known[0].steps[-1]), int(known[0].steps[0]) + 1))
-    if axes.get_legend_handles_labels()[0]:
-        axes.legend(loc="best")
+    _legend_above(axes)
+
+
+def _count_along(axes: Axes, what: str) -> None:
+    """No half steps at the ticks, not even of a single point."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 2.5, 5, 10], integer=True, min_n_ticks=1))
+    axes.set_xlabel(what)
+
+
+def _legend_above(axes: Axes) -> None:
+    """Where it hides no point; names too long to stand side by side go below each other."""
+    labels = axes.get_legend_handles_labels()[1]
+    if labels:
+        widths = [len(label) + 6 for label in labels]  # with its line
+        side_by_side = len(labels) if sum(widths) <= _WIDEST_LEGEND else max(1, _WIDEST_LEGEND // max(widths))
+        axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=side_by_side, borderaxespad=0.2)
 
 
 def _choose_scale(axes: Axes, values: FloatArray) -> None:
@@ -345,11 +403,19 @@ def _choose_scale(axes: Axes, values: FloatArray) -> None:
     if not len(values) or not len(positive) or float(values.max()) / float(np.median(positive)) < _LOGARITHMIC**0.5:
         return
     if len(positive) == len(values) and float(values.max()) > _LOGARITHMIC * float(values.min()):
-        axes.set_yscale("log")
-        axes.yaxis.set_major_formatter(_plain)
+        _set_scale(axes, "log")
     elif len(positive) < len(values) and float(values.max()) > _LOGARITHMIC * float(np.median(np.abs(values))):
-        axes.set_yscale("symlog", linthresh=max(float(np.median(np.abs(values))), 1e-12))
-        axes.yaxis.set_major_formatter(_plain)
+        _set_scale(axes, "symlog", linthresh=max(float(np.median(np.abs(values))), 1e-12))
+
+
+def _set_scale(axes: Axes, name: str, **options: float) -> None:
+    """With plain numbers at the ticks: matplotlib's own are formulas, which are not read here."""
+    from matplotlib.ticker import LogFormatter
+
+    axes.set_yscale(name, **options)
+    axes.yaxis.set_major_formatter(_plain)
+    # Between powers of ten only where there are few of these.
+    axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(1.0, 0.5)))
 
 
 def _drawable(values: FloatArray) -> FloatArray:
@@ -358,7 +424,7 @@ def _drawable(values: FloatArray) -> FloatArray:
 
 
 def _plain(value: float, _place: float) -> str:
-    """A tick's number; matplotlib's own are formulas, which are not read here."""
+    """A tick's number."""
     return f"{value:g}"
 
 
@@ -371,10 +437,10 @@ def _told(series: Series) -> str:
     finite = series.finite().values
     name = printable(series.name, 60)
     if not len(finite):
-        return f"{name}, {len(series)} points, none of them finite"
+        return f"{name}, {count(len(series), 'point')}, none of them finite"
     bad = f", {len(series) - len(finite)} not finite" if len(finite) < len(series) else ""
     ends = f"from {finite[0]:.4g} to {finite[-1]:.4g}, lowest {finite.min():.4g}, highest {finite.max():.4g}"
-    return f"{name}, {len(series)} points{bad}, {ends}"
+    return f"{name}, {count(len(series), 'point')}{bad}, {ends}"
 
 
 def _marked(findings: Sequence[ProbeResult]) -> str:
@@ -383,6 +449,12 @@ def _marked(findings: Sequence[ProbeResult]) -> str:
 
 
 def _chart(kind: str, figure: Figure, description: str, findings: Sequence[ProbeResult], *, png: bool = False) -> Chart:
+    # Once for both pictures: to lay it out takes longer than to draw it.
+    figure.set_dpi(_DPI)
+    engine = figure.get_layout_engine()
+    if engine is not None:
+        engine.execute(figure)
+        figure.set_layout_engine("none")
     codes = tuple(finding.code for finding in findings)
     picture = _png(figure) if png else b""
     return Chart(kind=kind, title=_TITLES[kind], description=description, svg=_svg(figure), png=picture, codes=codes)
@@ -390,15 +462,24 @@ def _chart(kind: str, figure: Figure, description: str, findings: Sequence[Probe
 
 def _png(figure: Figure) -> bytes:
     """On white, whatever the page around it: a tracker shows it on its own."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
     file = io.BytesIO()
-    figure.savefig(file, format="png", dpi=160, facecolor="white", metadata={"Software": None})
+    figure.set_facecolor("white")
+    # Not savefig, which draws everything twice.
+    FigureCanvasAgg(figure).print_png(file, metadata={"Software": None})  # type: ignore[no-untyped-call]
     return file.getvalue()
 
 
 def _svg(figure: Figure) -> str:
     """An element to put into a page: transparent, in the colour of its text, without ids that could meet others."""
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+
     file = io.StringIO()
-    figure.savefig(file, format="svg", transparent=True, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
+    for patch in (figure.patch, *(axes.patch for axes in figure.axes)):
+        patch.set_facecolor("none")
+    nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+    FigureCanvasSVG(figure).print_svg(file, metadata=nothing)  # type: ignore[no-untyped-call]
     text = file.getvalue()
     element = text[text.index("<svg") :]
     element = re.sub(r"<metadata>.*?</metadata>", "", element, flags=re.DOTALL)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 
 import click
 
+from tracker_health.render.sources import once_a_source
 from tracker_health.result import ErrorEntry, ProbeResult, Report
 from tracker_health.text import count, printable
 from tracker_health.verdict import Verdict
@@ -72,15 +73,10 @@ def _finding_lines(finding: ProbeResult, width: int) -> Iterator[str]:
 
 def _error_lines(errors: Iterable[ErrorEntry], width: int) -> Iterator[str]:
     """What could not be read, once a source; the rules that it took away in one line."""
-    told: set[str] = set()
-    unjudged: dict[str, list[str]] = {}
-    for error in errors:
-        if error.code is not None and error.message.startswith("could not be judged"):
-            unjudged.setdefault(error.source, []).append(error.code)
-        elif error.source + error.message not in told:
-            told.add(error.source + error.message)
-            yield f"  {badge(Verdict.ERROR)} {printable(error.source, 120)}"
-            yield from _wrapped(error.message, width, _INDENT)
+    told, unjudged = once_a_source(errors)
+    for error in told:
+        yield f"  {badge(Verdict.ERROR)} {printable(error.source, 120)}"
+        yield from _wrapped(error.message, width, _INDENT)
     for source, codes in unjudged.items():
         yield from _wrapped(f"without {printable(source, 120)} not judged: {', '.join(codes)}", width, _INDENT)
 

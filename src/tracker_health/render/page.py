@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from tracker_health.errors import optional_packages
 from tracker_health.render.charts import Chart
+from tracker_health.render.sources import once_a_source
 from tracker_health.result import Measure, ProbeResult, Report
 from tracker_health.text import number, printable
 from tracker_health.verdict import Verdict
@@ -26,6 +28,7 @@ def report_page(report: Report, charts: Sequence[Chart], *, without_pictures: st
     """
     findings = _with_charts(report.findings, charts)
     beside = {chart.kind for _, chart in findings if chart is not None}
+    told, unjudged = once_a_source(report.errors)
     voting = [result for result in report.results if result.votes]
     return render(
         "report.html",
@@ -33,8 +36,9 @@ def report_page(report: Report, charts: Sequence[Chart], *, without_pictures: st
         findings=findings,
         charts=[chart for chart in charts if chart.kind not in beside],
         without_pictures=without_pictures,
-        errors=report.errors[:_MOST_ERRORS],
-        more_errors=max(0, len(report.errors) - _MOST_ERRORS),
+        errors=told[:_MOST_ERRORS],
+        more_errors=max(0, len(told) - _MOST_ERRORS),
+        unjudged=list(unjudged.items())[:_MOST_ERRORS],
         passed=[result for result in voting if result.verdict is Verdict.PASS],
         apart=[result for result in report.results if not result.votes],
         series=report.series[:_MOST_SERIES],
@@ -63,6 +67,7 @@ def render(template: str, **values: Any) -> bytes:
     return _environment().get_template(template).render(**values).encode()
 
 
+@cache
 def _environment() -> Environment:
     with optional_packages("charts"):
         from jinja2 import Environment, PackageLoader, StrictUndefined

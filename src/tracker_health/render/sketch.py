@@ -28,11 +28,12 @@ def sketch(evidence: Evidence, columns: int = 40) -> str:
     place = (points.steps - points.steps[0]) / float(points.steps[-1] - points.steps[0])
     column = np.minimum((place * columns).astype(np.int64), columns - 1)
     starts = np.searchsorted(column, np.arange(columns + 1))
-    groups = [points.values[start:end] for start, end in pairwise(starts)]
-    levels = [float(np.median(group[np.isfinite(group)])) if np.isfinite(group).any() else np.nan for group in groups]
+    groups = [np.sort(points.values[start:end]) for start, end in pairwise(starts)]  # NaN last
+    finite = [group[np.isfinite(group)] for group in groups]
+    levels = [0.5 * one[(len(one) - 1) // 2] + 0.5 * one[len(one) // 2] if len(one) else np.nan for one in finite]
     return "".join(
-        _NOTHING if not len(group) else _NOT_FINITE if 2 * np.isfinite(group).sum() < len(group) else mark
-        for group, mark in zip(groups, _marks(np.array(levels)), strict=True)
+        _NOTHING if not len(group) else _NOT_FINITE if 2 * len(rest) < len(group) else mark
+        for group, rest, mark in zip(groups, finite, _marks(np.array(levels)), strict=True)
     )
 
 

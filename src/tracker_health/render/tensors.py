@@ -28,6 +28,10 @@ from tracker_health.text import count, number, printable
 
 SCHEMA = "tracker-health/tensors/1"
 
+_NOTHING = (
+    "no optimizer state or weights were found among the run's files (training_state.pt, optimizer.pt, *.ckpt, "
+    "*.safetensors); give the folder or the address in which the training saved them"
+)
 _ROWS_SHOWN = 40
 _NAME_WIDTH = 44
 _SAID = {
@@ -161,9 +165,7 @@ def tensor_table(evidence: Evidence) -> TensorTable:
     others = [
         TensorRow(name=one.name, shape=one.shape, weight=one) for one in headers.values() if one.name not in joined
     ]
-    missing = (
-        "" if rows or headers else next(iter(evidence.missing.values()), "no optimizer state or weights were found")
-    )
+    nothing = state is None and not headers
     return TensorTable(
         run=evidence.run,
         optimizer=state,
@@ -171,7 +173,7 @@ def tensor_table(evidence: Evidence) -> TensorTable:
         rows=_worst_first(rows),
         weights_only=_worst_first(others),
         problems=tuple((one.source, one.message) for one in evidence.problems),
-        missing=missing,
+        missing=next(iter(evidence.missing.values()), _NOTHING) if nothing else "",
     )
 
 
@@ -180,7 +182,8 @@ def _row(state: OptimizerState, tensor: TensorState, headers: Mapping[str, Tenso
     if weight is not None and weight.shape != tensor.shape:
         weight = None
     snr = signal_to_noise(state, tensor, fewest_steps=1)
-    ratio, rate = None, _learning_rate(state, tensor)
+    # AMSGrad divides by the largest second moment there was, not by the present one.
+    ratio, rate = None, None if tensor.kind == "amsgrad" else _learning_rate(state, tensor)
     if snr is not None and snr >= 0 and rate is not None and weight is not None and weight.rms:
         ratio = rate * math.sqrt(snr) / weight.rms
     return TensorRow(name=tensor.name, shape=tensor.shape, state=tensor, weight=weight, snr=snr, update_ratio=ratio)

@@ -14,10 +14,15 @@ from tracker_health.verdict import Verdict
 
 @dataclass(frozen=True, kw_only=True)
 class Recorded:
-    """The annotation that a run bears: its digest (``pending`` when it was interrupted) and verdict."""
+    """The annotation that a run bears: its digest (``pending`` when it was interrupted) and verdict.
+
+    ``ended_by``: what the launcher saw the run's process die of; ``ended_state``: the state that it left the run in.
+    """
 
     digest: str
     verdict: Verdict | None
+    ended_by: str = ""
+    ended_state: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +36,10 @@ class Cleared:
     found: bool
     hidden: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
+
+
+class Overtaken(WriteError):
+    """Another annotator is at work on the run."""
 
 
 class WrittenInPart(WriteError):
@@ -100,3 +109,64 @@ class Sink(Protocol):
 
 class TrackedRun(Source, Sink, Protocol):
     """One run of a store: what ``open_run`` gives."""
+
+
+class Listed(Protocol):
+    """A run that a search of a store found, to be opened when its turn comes. As text it is what ``open_run`` takes."""
+
+    def open(self) -> TrackedRun:
+        """The run, without asking the store again for what the search gave."""
+
+
+class OnServer(TrackedRun, Protocol):
+    """A run whose files would have to be fetched."""
+
+    def bytes_of_files(self, request: Request) -> int:
+        """How much of its files judging the run could read, at most."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaggedRun:
+    """What a run's record says of its annotation. ``verdict``: None without one of ours. ``codes``: of the rules behind
+    it. ``started``: in seconds since 1970, None where that is not known.
+    """
+
+    ref: RunRef
+    verdict: Verdict | None
+    codes: tuple[str, ...] = ()
+    summary: str = ""
+    user: str = ""
+    started: float | None = None
+
+
+class SweptRun(Protocol):
+    """A run that a sweep found: over, or silent for so long that it must be. As text it is its ``name``."""
+
+    @property
+    def name(self) -> str:
+        """What ``open_run`` takes."""
+
+    @property
+    def state(self) -> str:
+        """What of its record says that something about it changed."""
+
+    @property
+    def annotated(self) -> bool:
+        """Whether it seemed to bear a whole annotation when it was found."""
+
+    @property
+    def silent(self) -> bool:
+        """Whether it claims to go on."""
+
+    def open(self) -> OnServer:
+        """The run as it is now."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Period:
+    """Which runs a sweep is about, in seconds since 1970: those that ended at ``since`` or later, and those that claim
+    to go on and were last heard of between ``since`` and ``silent_since``.
+    """
+
+    since: float
+    silent_since: float

@@ -30,7 +30,7 @@ def is_checkpoint_file(name: str) -> bool:
     return is_weights_file(name) or any(one.belongs(name) for one in FORMATS)
 
 
-class _FolderOfRun:
+class FolderOfRun:
     """See ``Folder``: one folder of a run."""
 
     def __init__(self, tree: FileTree, files: Sequence[RunFile]) -> None:
@@ -102,7 +102,7 @@ def _all_candidates(tree: FileTree) -> list[_Candidate]:
     """Every file that may tell of a checkpoint, by the first format that knows it."""
     found = []
     for files in _by_folder(tree).values():
-        beside, left = _FolderOfRun(tree, files), {file.name: file for file in files}
+        beside, left = FolderOfRun(tree, files), {file.name: file for file in files}
         for one in FORMATS:
             signs = one.leads(tuple(left))
             found += [_Candidate(one, left[name], sign, beside) for name, sign in signs.items()]
@@ -138,7 +138,7 @@ def _of_file(every: list[_Candidate], tree: FileTree, file: RunFile) -> list[_Ca
     part_of = [one for one in there if one.sign > Sign.POSSIBLE and not isinstance(one.format, TorchFile)]
     if exact or part_of:
         return (exact or part_of)[:1]
-    beside = _FolderOfRun(tree, [one for one in tree.files if one.folder == file.folder])
+    beside = FolderOfRun(tree, [one for one in tree.files if one.folder == file.folder])
     return [_Candidate(TorchFile(), file, Sign.SURE, beside)]
 
 

@@ -8,18 +8,19 @@ import os
 import re
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tracker_health.annotations import PENDING, Annotations
+from tracker_health.annotations import ENDED_BY, ENDED_STATE, PENDING, Annotations
 from tracker_health.errors import RunNotFound, StoreRefused, WriteError
 from tracker_health.evidence import Evidence, Problem, Request, RunRef
 from tracker_health.readers.random_access import LocalFile, RandomAccess
 from tracker_health.stores.base import Cleared, Recorded
 from tracker_health.stores.files import is_relevant, read_files, relevant_files
-from tracker_health.stores.own import HEALTH_FOLDER, in_the_way, is_file_name, overtaken
+from tracker_health.stores.locks import locked
+from tracker_health.stores.own import HEALTH_FOLDER, in_the_way, is_file_name
 from tracker_health.stores.tree import RunFile
 from tracker_health.text import listing, printable
 from tracker_health.verdict import Verdict
@@ -87,21 +88,12 @@ class DirectoryRun:
 
     def read(self, request: Request) -> Evidence:
         found = read_files(self, request, folder_name=self._folder.resolve().name)
-        problems = [*found.problems, *self._unseen()]
-        if not (found.names or found.params or found.optimizer or found.dlm_step_log or found.missing or problems):
+        found.problems += self._unseen()
+        known = found.names or found.params or found.optimizer or found.dlm_step_log or found.missing
+        if not (known or found.problems):
             self._nothing = self._nothing_found()
-            problems.append(Problem(source=self._given, message=self._nothing))
-        return Evidence(
-            run=self.ref,
-            info=found.info(),
-            series=tuple(found.series),
-            optimizer=found.optimizer,
-            weights=found.weights,
-            dlm_step_log=found.dlm_step_log,
-            dlm_checkpoint=found.dlm_checkpoint,
-            problems=tuple(problems),
-            missing=found.missing,
-        )
+            found.problems.append(Problem(source=self._given, message=self._nothing))
+        return found.evidence(self.ref)
 
     def close(self) -> None:
         """Nothing was downloaded."""
@@ -110,10 +102,13 @@ class DirectoryRun:
         document = self._annotation()
         if document is None:
             return None
-        verdict = document.get("verdict")
+        verdict, tags = document.get("verdict"), document.get("tags")
+        known = tags if isinstance(tags, dict) else {}
         return Recorded(
             digest=PENDING if self._has_leftovers() else str(document.get("digest", PENDING)),
             verdict=Verdict(verdict) if isinstance(verdict, str) and verdict in set(Verdict) else None,
+            ended_by=str(known.get(ENDED_BY, "")),
+            ended_state=str(known.get(ENDED_STATE, "")),
         )
 
     def _has_leftovers(self) -> bool:
@@ -132,32 +127,70 @@ class DirectoryRun:
             message = f"{printable(self._given)} holds no run: nothing was written"
             raise WriteError(message, "give the folder with the checkpoints and logs")
         with self._told("write"):
-            folder.mkdir(exist_ok=True)
-            with self._locked(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            with locked(folder, printable(self._given)):
                 earlier = self._annotation()
                 self._refuse_to_overwrite(folder, earlier, annotations)
                 _remove_leftovers(folder)
                 owned = set(_file_names(earlier))
                 # The pending mark names every file that may be there from now on, so that a later run knows them as
                 # ours.
-                _replace(folder / ANNOTATION_FILE, _json(_pending(owned | annotations.files.keys())))
+                self._begin(owned | annotations.files.keys(), self._claimed(earlier, annotations))
                 for name, content in annotations.files.items():
                     _replace(folder / name, content)
                 for name in owned - annotations.files.keys():
                     (folder / name).unlink(missing_ok=True)
-                _replace(folder / ANNOTATION_FILE, _json(_document(annotations)))
+                beyond = self._write_beyond(annotations)
+                _replace(folder / ANNOTATION_FILE, _json(_document(annotations) | beyond))
         return ()
+
+    def _begin(self, names: Iterable[str], beyond: Mapping[str, Any]) -> None:
+        """Mark the folder as being written, with the names of all the files in it that are ours, or may be.
+
+        ``beyond``: what the record says of all else.
+        """
+        _replace(self._folder / HEALTH_FOLDER / ANNOTATION_FILE, _json({**beyond, **_pending(names)}))
+
+    def _claimed(
+        self,
+        earlier: dict[str, Any] | None,  # noqa: ARG002 - for runs that have more
+        annotations: Annotations | None,  # noqa: ARG002
+    ) -> dict[str, Any]:
+        """What the record has to say of what lies elsewhere and is ours, or may be once these are written.
+
+        Raises:
+            WriteError: something of the owner's is in the way.
+        """
+        return {}
+
+    def _put(self, path: Path, content: bytes) -> None:
+        """Write a file of ours elsewhere in the run."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _replace(path, content)
+
+    def _take_away(self, path: Path) -> None:
+        """Delete such a file, with what a killed annotator left beside it, and the folders that are empty then."""
+        path.unlink(missing_ok=True)
+        with suppress(OSError):  # a folder is not there, or not empty
+            _remove_leftovers(path.parent)
+            for folder in path.relative_to(self._folder).parents:
+                (self._folder / folder).rmdir()
+
+    def _write_beyond(self, annotations: Annotations) -> dict[str, Any]:  # noqa: ARG002 - for runs that have more
+        """Write what does not go into the folder; what its record has to say of it."""
+        return {}
 
     def clear(self) -> Cleared:
         folder = self._folder / HEALTH_FOLDER
         if folder.is_symlink() or self._annotation() is None:
             return Cleared(found=False)
-        with self._told("delete"), self._locked(folder):
+        with self._told("delete"), locked(folder, printable(self._given)):
             earlier = self._annotation()
             if earlier is None:  # somebody else has cleared it meanwhile
                 return Cleared(found=False)
             names = _file_names(earlier)
-            _replace(folder / ANNOTATION_FILE, _json(_pending(names)))
+            self._begin(names, self._claimed(earlier, None))
+            self._clear_beyond()
             for name in names:
                 (folder / name).unlink(missing_ok=True)
             _remove_leftovers(folder)
@@ -166,6 +199,9 @@ class DirectoryRun:
             if not any(folder.iterdir()):
                 folder.rmdir()
         return Cleared(found=True)
+
+    def _clear_beyond(self) -> None:
+        """Take off what does not lie in the folder."""
 
     def _refuse_to_overwrite(self, folder: Path, earlier: dict[str, Any] | None, annotations: Annotations) -> None:
         if earlier is None and not all(map(_is_leftover, folder.iterdir())):
@@ -184,32 +220,6 @@ class DirectoryRun:
             raise StoreRefused(f"{folder}: no permission to {doing} there") from error
         except OSError as error:
             raise WriteError(f"{folder}: {error.strerror}") from error
-
-    @contextmanager
-    def _locked(self, folder: Path) -> Iterator[None]:
-        """Keep other annotators out of the folder, until the end of this process at the latest.
-
-        Raises:
-            WriteError: another one is at work there.
-        """
-        if os.name != "posix":
-            yield
-            return
-        import fcntl
-
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise overtaken(printable(self._given)) from None
-            except OSError:  # a network file system without such locks
-                pass
-            if not _is_at(descriptor, folder):
-                raise overtaken(printable(self._given))
-            yield
-        finally:
-            os.close(descriptor)
 
     def _unseen(self) -> list[Problem]:
         """What of the folder was not looked at."""
@@ -253,7 +263,8 @@ class DirectoryRun:
     def _nothing_found(self) -> str:
         found = "no training log or checkpoint" if self._seen else "it is empty"
         looked_for = (
-            "trainer_state.json, *.jsonl step logs, training_state.pt, optimizer.pt and other torch checkpoints"
+            "trainer_state.json, logs (*.jsonl, metrics.csv, *.log, TensorBoard's event files), training_state.pt, "
+            "optimizer.pt and other torch checkpoints"
         )
         return f"nothing to judge in it: {found}; looked for {looked_for}"
 
@@ -285,14 +296,6 @@ def _status_of_file(entry: os.DirEntry[str]) -> os.stat_result | None:
 def _is_entered(folder: str, depth: int) -> bool:
     ours = depth == 0 and folder == HEALTH_FOLDER
     return not ours and folder not in _SKIPPED_FOLDERS and not folder.startswith(".")
-
-
-def _is_at(descriptor: int, folder: Path) -> bool:
-    """Whether an open folder is still there: clearing deletes it."""
-    try:
-        return os.path.samestat(os.fstat(descriptor), folder.stat())
-    except FileNotFoundError:
-        return False
 
 
 def _file_names(document: dict[str, Any] | None) -> list[str]:

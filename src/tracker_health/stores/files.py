@@ -6,20 +6,28 @@ Stores give a ``FileTree``: a folder's files, or a run's artifacts, which are fe
 from __future__ import annotations
 
 from tracker_health.evidence import Part, Request
+from tracker_health.gap_names import SUMMARY_FILE
+from tracker_health.roles import OBJECTIVE_LOSS
 from tracker_health.stores.checkpoints import CHECKPOINT_PARTS, is_checkpoint_file, read_checkpoint
 from tracker_health.stores.histories import (
-    STEP_LOG,
     TRAINER_STATE,
+    is_log,
+    read_console,
     read_dlm_logs,
-    read_step_logs,
+    read_live_statistics,
+    read_logs,
     read_trainer_states,
 )
+from tracker_health.stores.summaries import read_gradients, read_summary
 from tracker_health.stores.tree import FileEvidence, FileTree, RunFile
+
+LOSSES = frozenset({"train_loss", "val_loss", OBJECTIVE_LOSS})
+"""A run that has one of these among its metrics needs no logs from elsewhere."""
 
 
 def is_relevant(name: str) -> bool:
     """Whether reading may open a file of this name, so that a fingerprint hangs on its path and size."""
-    return bool(STEP_LOG.fullmatch(name) or TRAINER_STATE.fullmatch(name) or is_checkpoint_file(name))
+    return bool(is_log(name) or TRAINER_STATE.fullmatch(name) or is_checkpoint_file(name)) or name == SUMMARY_FILE
 
 
 def relevant_files(tree: FileTree) -> tuple[RunFile, ...]:
@@ -36,11 +44,16 @@ def read_files(tree: FileTree, request: Request, *, logs: bool = True, folder_na
     found = FileEvidence()
     read_trainer_states(tree, request, found, folder_name)
     if logs:
-        read_step_logs(tree, request, found)
+        read_logs(tree, request, found)
     else:
         found.series.clear()
+        read_live_statistics(tree, request, found)
+        if request.needs(Part.TEXT_LOG):
+            read_console(tree, request, found)
     if request.needs(Part.DLM_STEP_LOG):
         read_dlm_logs(tree, found)
     if request.needs(*CHECKPOINT_PARTS, Part.PLAN):
         read_checkpoint(tree, request, found)
+    read_summary(tree, request, found)
+    read_gradients(tree, request, found)
     return found

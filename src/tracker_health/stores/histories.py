@@ -1,27 +1,38 @@
-"""Metric histories in a run's files: trainer states and step logs, pieced together where they belong together."""
+"""Metric histories in a run's files: trainer states and logs of any format, each metric of those that tell most."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import PurePosixPath
 
 import numpy as np
 
-from tracker_health.errors import RunError
-from tracker_health.evidence import Part, Problem, Request, Series
+from tracker_health.errors import MissingExtra, RunError
+from tracker_health.evidence import Part, Problem, Request, Series, TextLog
+from tracker_health.gap_names import GAP_FILE, KINDS, metric
 from tracker_health.readers.dlm_log import read_dlm_step_log
-from tracker_health.readers.step_log import StepLog, read_step_log
+from tracker_health.readers.log_formats import Log, LogFormat, promised_by, read_log
 from tracker_health.readers.trainer_state import TrainerState, read_trainer_state
+from tracker_health.stores.agreement import agree, canonical, comparable, difference
 from tracker_health.stores.tree import FileEvidence, FileTree, RunFile, masked_name, numbers, series_of
 from tracker_health.text import listing, printable
 
-STEP_LOG = re.compile(r".*\.(jsonl|ndjson)|(scalars|metrics|result|.*\.log)\.json|log\.txt", re.IGNORECASE)
-# MMEngine, detectron2, Ray Tune, MMCV, DETR: JSON lines as well, but others put something else under these names.
-_PERHAPS_A_LOG = re.compile(r".*\.(json|txt)", re.IGNORECASE)
+_SAYS_LOG = (
+    r"(?:.*[-_.])?(?:log|logs|metrics?|history|scalars|progress|results?|loss|losses|curves?|training|train_loss)"
+)
+_SAYS_CONSOLE = r"(?:.*[-_.])?(?:log|logs|stdout|stderr|console|output|nohup|slurm)(?:[-_.].*)?"
+LOG = re.compile(
+    rf".*\.(?:jsonl|ndjson)|(?:.*\.)?events\.out\.tfevents\..*|{_SAYS_LOG}(?:[-_.].*)?\.(?:csv|tsv|json)|"
+    rf".*\.(?:log|out|err|stdout|stderr)(?:\.\d+)?|{_SAYS_CONSOLE}\.txt|stdout|stderr",
+    re.IGNORECASE,
+)
+"""The names of files that may be logs; what they are is told by their content."""
+_EVENTS = re.compile(r"(?:.*\.)?events\.out\.tfevents\..*", re.IGNORECASE)
+_CONSOLE = re.compile(rf".*\.(?:log|out|err|stdout|stderr)(?:\.\d+)?|{_SAYS_CONSOLE}\.txt|stdout|stderr", re.IGNORECASE)
 TRAINER_STATE = re.compile(r"trainer_state.*\.json", re.IGNORECASE)
 
 _DLM_LOG = re.compile(r"(?:(?P<root>.*)/)?logs/train-[^/]*\.jsonl")
@@ -29,10 +40,10 @@ _HELD_OUT = re.compile(r"(?:^|[_\-.])(eval|val|valid|validation|test|dev)(?:[_\-
 _CHECKPOINT_FOLDER = re.compile(r"checkpoint-\d+", re.IGNORECASE)
 _BESIDE_A_CHECKPOINT = re.compile(r"optimizer\.(pt|bin)|scheduler\.pt|rng_state.*\.pth", re.IGNORECASE)
 _HISTORY_ROLES = ("train_loss", "val_loss", "objective_loss", Part.PLAN)
+GAP_ROLES = frozenset(f"gap_{kind}" for kind in KINDS)
+_OF_EACH_KIND = tuple(metric(kind, "any", "max") for kind in KINDS)
 _NEWEST_TRIED = 3
 _LOGS_COMPARED = 100
-
-SelectNames = Callable[[Iterable[str]], Mapping[str, str]]
 
 
 # Trainer states
@@ -96,72 +107,146 @@ def _is_snapshot(tree: FileTree, state: TrainerState, folder_name: str) -> bool:
     return bool(_CHECKPOINT_FOLDER.fullmatch(name)) or beside or state.at_save_step
 
 
-# Step logs
+# Logs
 
 
 @dataclass(frozen=True)
 class _Log:
-    """A step log, of one file or of the pieces of several; ``path`` is the first one's."""
+    """A log, of one file or of the pieces of several; ``path`` is the first one's. ``precise``: see ``LogFormat``."""
 
     path: str
     series: tuple[Series, ...]
+    precise: bool = True
 
 
-def read_step_logs(tree: FileTree, request: Request, found: FileEvidence) -> None:
-    """The series of every JSON lines log."""
+def is_log(name: str) -> bool:
+    """Whether a file of this name may be a log."""
+    return bool(LOG.fullmatch(name)) and not TRAINER_STATE.fullmatch(name)
+
+
+def read_logs(tree: FileTree, request: Request, found: FileEvidence) -> None:
+    """The series of every log, and what the console said besides."""
     # By number: of a step that two pieces hold, the one in part-10 is newer than the one in part-2.
-    files = sorted(
-        (file for file in tree.files if STEP_LOG.fullmatch(file.name)), key=lambda file: (numbers(file.path), file.path)
-    )
+    files = sorted((file for file in tree.files if is_log(file.name)), key=lambda file: (numbers(file.path), file.path))
     pieces: dict[str, list[_Log]] = {}
-    unread: list[tuple[RunFile, StepLog]] = []
+    unread: list[tuple[RunFile, Log]] = []
+    lacking: list[tuple[RunFile, MissingExtra]] = []
     for file in files:
+        sure = promised_by(file.name) is not None
         try:
-            log = _read_one(tree, file, request, alone=len(files) == 1)
+            log, form = _read_one(tree, file, request, alone=len(files) == 1)
+        except MissingExtra as error:
+            lacking.append((file, error))
+            continue
         except (RunError, OSError) as error:
             found.cannot_read(file.path, error, _HISTORY_ROLES)
             continue
-        if _PERHAPS_A_LOG.fullmatch(file.name):
-            if not log.names:
-                continue
-            log = replace(log, problem="")
+        _take_text(found, log)
         if not log.names:
-            unread.append((file, log))
+            unread += [(file, log)] * sure
             continue
         _take_names(found, log)
         _report(found, file, log, ())
-        key = str(PurePosixPath(file.folder, PurePosixPath(series_of(file.path)).name))
-        pieces.setdefault(key, []).append(_Log(file.path, log.series))
+        precise = form is None or form.precise
+        pieces.setdefault(_key_of(file), []).append(_Log(file.path, log.series, precise))
     if not pieces:
         # Without a single step they are no logs, unless they are all there is.
         for file, log in unread:
             found.params |= log.params
             _report(found, file, log, _HISTORY_ROLES)
     logs = [_joined(parts) for parts in pieces.values()]
+    _report_lacking(lacking, found, judged=bool(logs) or found.trainer is not None)
     strangers = _strangers(logs)
-    if strangers:
+    if (
+        strangers
+        and found.trainer is not None
+        and all(_EVENTS.fullmatch(PurePosixPath(path).name) for path in strangers)
+    ):
+        # Each launch of the Hugging Face Trainer leaves a folder of them below the checkpoints.
+        found.notes.append(f"several unrelated logs: {listing(strangers)}; {printable(found.trainer.source)} is judged")
+        logs = [log for log in logs if log.path not in strangers]
+    elif strangers:
         _report_strangers(found, "logs", strangers)
         return
-    found.series += [series for log in logs for series in log.series]
+    if found.trainer is not None:
+        logs.insert(0, _Log(found.trainer.source, found.trainer.series))
+    found.series[:] = _judged(logs, found.notes)
 
 
-def _read_one(tree: FileTree, file: RunFile, request: Request, *, alone: bool) -> StepLog:
+def _report_lacking(lacking: list[tuple[RunFile, MissingExtra]], found: FileEvidence, *, judged: bool) -> None:
+    """Tell of logs that need a package that is not there: a problem only where nothing else has the run's history."""
+    if not lacking:
+        return
+    file, error = lacking[0]
+    if judged:
+        more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
+        found.notes.append(f"{printable(file.path)}{more} not read: {error.message} ({error.hint})")
+        return
+    for file, error in lacking:
+        found.cannot_read(file.path, error, _HISTORY_ROLES)
+
+
+def read_console(tree: FileTree, request: Request, found: FileEvidence) -> None:
+    """What the console logs say besides numbers, of a run whose histories come from elsewhere, and which numbers they
+    print of those.
+    """
+    for file in tree.files:
+        if _CONSOLE.fullmatch(file.name):
+            try:
+                log = read_log(tree.local(file), file.path, request.select_names)[0]
+                _take_text(found, log)
+                found.printed += log.series
+            except (RunError, OSError) as error:
+                found.cannot_read(file.path, error, [Part.TEXT_LOG])
+
+
+def read_live_statistics(tree: FileTree, request: Request, found: FileEvidence) -> None:
+    """What ``watch`` wrote into a file, of a run whose other histories come from elsewhere."""
+    for file in tree.files:
+        if file.name == GAP_FILE and request.select_names(_OF_EACH_KIND):
+            try:
+                log, _ = _read_one(tree, file, request, alone=True)
+            except (RunError, OSError) as error:
+                found.cannot_read(file.path, error, GAP_ROLES)
+                continue
+            _take_names(found, log)
+            _report(found, file, log, GAP_ROLES)
+            found.series += [one for one in log.series if one.role in GAP_ROLES]
+
+
+def _key_of(file: RunFile) -> str:
+    """What the pieces of one log have in common. Of the event files in a folder each goes on where another ended."""
+    if _EVENTS.fullmatch(file.name):
+        return f"{file.folder}/events"
+    return str(PurePosixPath(file.folder, PurePosixPath(series_of(file.path)).name))
+
+
+def _take_text(found: FileEvidence, log: Log) -> None:
+    """Of several console logs the one counts that tells of a trouble, and of those the one with the history."""
+    if log.text is not None and (found.text_log is None or _tells_more(log.text, found.text_log)):
+        found.text_log = log.text
+
+
+def _tells_more(one: TextLog, other: TextLog) -> bool:
+    return (bool(one.troubles), one.rows, one.lines) > (bool(other.troubles), other.rows, other.lines)
+
+
+def _read_one(tree: FileTree, file: RunFile, request: Request, *, alone: bool) -> tuple[Log, LogFormat | None]:
     prefix = _held_out_prefix(file, alone=alone)
     renamed: dict[str, str] = {}
 
     def select(names: Iterable[str]) -> Mapping[str, str]:
-        for name in names:
-            known = request.select_names([name]).get(name) == "val_loss"
-            renamed[name] = name if known else prefix + name
-        roles = request.select_names(renamed.values())
-        return {name: roles[new] for name, new in renamed.items() if new in roles}
+        known = list(names)
+        for name in known:
+            if name not in renamed:
+                held_out = bool(prefix) and request.select_names([name]).get(name) == "val_loss"
+                renamed[name] = name if held_out else prefix + name
+        roles = request.select_names([renamed[name] for name in known])
+        return {name: roles[renamed[name]] for name in known if renamed[name] in roles}
 
-    log = read_step_log(tree.local(file), file.path, select)
-    return replace(
-        log,
-        series=tuple(replace(series, name=renamed[series.name]) for series in log.series),
-        names=tuple(renamed.get(name, name) for name in log.names),
-    )
+    log, form = read_log(tree.local(file), file.path, select)
+    series = tuple(replace(series, name=renamed[series.name]) for series in log.series)
+    return replace(log, series=series, names=tuple(renamed.get(name, prefix + name) for name in log.names)), form
 
 
 def _held_out_prefix(file: RunFile, *, alone: bool) -> str:
@@ -173,13 +258,15 @@ def _held_out_prefix(file: RunFile, *, alone: bool) -> str:
     return f"{match.group(1).lower()}/"
 
 
-def _take_names(found: FileEvidence, log: StepLog) -> None:
+def _take_names(found: FileEvidence, log: Log) -> None:
     known = set(found.names)
     found.names += [name for name in log.names if name not in known]
     found.params |= log.params
 
 
-def _report(found: FileEvidence, file: RunFile, log: StepLog, roles: Iterable[str]) -> None:
+def _report(found: FileEvidence, file: RunFile, log: Log, roles: Iterable[str]) -> None:
+    if log.note:
+        found.notes.append(f"{printable(file.path)}: {log.note}")
     if log.problem:
         found.problems.append(Problem(source=printable(file.path), message=log.problem, roles=frozenset(roles)))
 
@@ -192,20 +279,52 @@ def _joined(pieces: list[_Log]) -> _Log:
     for piece in pieces:
         for series in piece.series:
             parts.setdefault(series.name, []).append(series)
-    return _Log(pieces[0].path, tuple(_continued(series) for series in parts.values()))
+    precise = all(piece.precise for piece in pieces)
+    return _Log(pieces[0].path, tuple(_continued(series) for series in parts.values()), precise)
 
 
 def _continued(parts: list[Series]) -> Series:
+    if all(part.times is not None and len(part) for part in parts):
+        parts = sorted(parts, key=lambda part: float(part.times[0]) if part.times is not None else 0.0)
     joined = parts[0]
     for part in parts[1:]:
         before = joined.steps < (part.steps.min() if len(part) else np.iinfo(np.int64).max)
+        timed = joined.times is not None and part.times is not None
         joined = replace(
             joined,
             source=f"{parts[0].source} and {len(parts) - 1} more",
             steps=np.concatenate([joined.steps[before], part.steps]),
             values=np.concatenate([joined.values[before], part.values]),
+            times=np.concatenate([joined.times[before], part.times]) if timed else None,  # type: ignore[index]
         )
     return joined
+
+
+# One metric in several logs
+
+
+def _judged(logs: list[_Log], notes: list[str]) -> list[Series]:
+    """The series of all logs, each metric from the log that has most of it; ``notes`` gets what the others say."""
+    same: dict[tuple[str | None, str], list[tuple[_Log, Series]]] = {}
+    for log in logs:
+        for series in log.series:
+            same.setdefault((series.role, canonical(series.name)), []).append((log, series))
+    left_out: set[int] = set()
+    agreeing: dict[tuple[str, str], list[str]] = {}
+    for candidates in same.values():
+        best_log, best = max(candidates, key=lambda one: (len(one[1].clean()), one[0].precise))
+        for log, series in candidates:
+            if log is best_log or not comparable(best, series):
+                continue
+            left_out.add(id(series))
+            odd = difference(best, series, precise=log.precise and best_log.precise)
+            if odd:
+                notes.append(f"log integrity: {odd}")
+            else:
+                agreeing.setdefault((best.source, series.source), []).append(series.name)
+    for (judged, other), names in agreeing.items():
+        notes.append(f"{printable(other)} agrees with {printable(judged)}, which is judged, on {listing(names)}")
+    return [series for log in logs for series in log.series if id(series) not in left_out]
 
 
 def _strangers(logs: list[_Log]) -> list[str]:
@@ -232,7 +351,9 @@ def _at_odds(one: _Log, other: _Log, names: set[str]) -> bool:
         if series.name in others:
             mine, theirs = series.clean(), others[series.name]
             _, here, there = np.intersect1d(mine.steps, theirs.steps, return_indices=True)
-            if not np.array_equal(mine.values[here], theirs.values[there], equal_nan=True):
+            if not comparable(series, others[series.name]):
+                continue
+            if not agree(mine.values[here], theirs.values[there], precise=one.precise and other.precise).all():
                 return True
     return False
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tracker_health.annotations import PAGE_FILE, PICTURE_FILE, REPORT_FILE
 from tracker_health.errors import WriteError
+from tracker_health.stores.base import Overtaken
 
 HEALTH_FOLDER = "health"
 """Where our files lie, at the top of a run's folder or artifacts."""
@@ -26,4 +27,4 @@ def in_the_way(what: str) -> WriteError:
 
 def overtaken(run: str) -> WriteError:
     """The error for a run that somebody else annotates or clears at this moment."""
-    return WriteError(f"another annotator is at work on {run}", "run it again when that has finished")
+    return Overtaken(f"another annotator is at work on {run}", "run it again when that has finished")

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Protocol
 
 from tracker_health.errors import ReadError, RunError
-from tracker_health.evidence import DlmCheckpoint, DlmStepLog, OptimizerState, Problem, RunInfo, Series, Weights
+from tracker_health.evidence import (
+    DlmCheckpoint,
+    DlmStepLog,
+    Evidence,
+    OptimizerState,
+    Problem,
+    RunInfo,
+    RunRef,
+    Series,
+    TextLog,
+    Weights,
+)
 from tracker_health.readers.random_access import LocalFile, RandomAccess
 from tracker_health.readers.trainer_state import TrainerState
+from tracker_health.stores.agreement import disagreements
 from tracker_health.text import printable
 
 
@@ -63,7 +75,9 @@ class AboveLimit(ReadError):
 
 @dataclass
 class FileEvidence:
-    """What the files of a run gave. ``above_limit``: what may not be downloaded, which is for its store to explain."""
+    """What the files of a run gave. ``above_limit``: what may not be downloaded, which is for its store to explain.
+    ``printed``: what console logs have of the metrics, where those come from a tracker.
+    """
 
     series: list[Series] = field(default_factory=list)
     params: dict[str, str] = field(default_factory=dict)
@@ -73,10 +87,13 @@ class FileEvidence:
     weights: Weights | None = None
     dlm_step_log: DlmStepLog | None = None
     dlm_checkpoint: DlmCheckpoint | None = None
+    text_log: TextLog | None = None
+    printed: list[Series] = field(default_factory=list)
     snapshot: bool = False
     problems: list[Problem] = field(default_factory=list)
     above_limit: list[Problem] = field(default_factory=list)
     missing: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
     def cannot_read(self, source: str, error: RunError | OSError, roles: Iterable[str]) -> None:
         """Note that a file could not be read, and which parts that takes away."""
@@ -87,16 +104,40 @@ class FileEvidence:
         problems = self.above_limit if isinstance(error, AboveLimit) else self.problems
         problems.append(Problem(source=printable(source), message=message, roles=frozenset(roles)))
 
-    def info(self, status: str = "") -> RunInfo:
-        trainer = self.trainer
-        return RunInfo(
-            status=status,
-            params=self.params,
-            metric_names=tuple(self.names),
+    def evidence(self, run: RunRef, tracked: Tracked | None = None, *, problems: Iterable[Problem] = ()) -> Evidence:
+        """All of it as evidence of a run, with what its tracker knows. ``problems``: more of them."""
+        known, trainer = tracked or Tracked(), self.trainer
+        info = RunInfo(
+            status=known.status,
+            params={**self.params, **known.params},
+            metric_names=tuple(dict.fromkeys([*known.names, *self.names])),
             global_step=trainer.global_step if trainer else None,
             epoch=trainer.epoch if trainer else None,
             snapshot=self.snapshot,
         )
+        return Evidence(
+            run=run,
+            info=info,
+            series=(*known.series, *self.series),
+            optimizer=self.optimizer,
+            weights=self.weights,
+            dlm_step_log=self.dlm_step_log,
+            dlm_checkpoint=self.dlm_checkpoint,
+            text_log=self.text_log,
+            notes=(*self.notes, *disagreements(known.series, self.printed)),
+            problems=(*problems, *self.problems),
+            missing=self.missing,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tracked:
+    """What a tracker itself knows of a run: its params come before those in files, and so do its histories."""
+
+    status: str = ""
+    params: Mapping[str, str] = field(default_factory=dict)
+    names: Iterable[str] = ()
+    series: Sequence[Series] = ()
 
 
 # Folders of which a trainer leaves one after the other in a single run. A number in any other folder tells runs apart,
@@ -107,6 +148,11 @@ _CHECKPOINT_FOLDER = re.compile(
 _OF_ITS_OWN = re.compile(
     r"(.*[-_.])?(run|seed|fold|trial|exp|experiment|job|rank|worker|optimizer)[-_=.]?\d.*", re.IGNORECASE
 )
+
+
+def is_plain(path: str) -> bool:
+    """Whether a path stays below where it starts. Paths come from servers and from model names."""
+    return "\\" not in path and "\0" not in path and not {"", ".", ".."}.intersection(path.split("/"))
 
 
 def numbers(path: str) -> tuple[int, ...]:

@@ -10,14 +10,15 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path, PurePosixPath
+from socket import gaierror
 from threading import Lock
 from typing import IO, Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.request import HTTPRedirectHandler, OpenerDirector, build_opener
 from urllib.request import Request as HttpRequest
-from urllib.request import urlopen
 
 from tracker_health.annotations import Annotations
 from tracker_health.errors import ReadError, RunError, RunNotFound, StoreRefused, StoreUnavailable, optional_packages
@@ -25,9 +26,9 @@ from tracker_health.evidence import Evidence, Part, Problem, Request, RunRef
 from tracker_health.readers.random_access import LocalFile, RandomAccess
 from tracker_health.readers.ranged_file import SMALLEST, PartsRefused, RangedFile, Remote
 from tracker_health.stores.base import Cleared, Recorded
+from tracker_health.stores.deadline import BYTES_A_SECOND, REQUEST_SECONDS, within
 from tracker_health.stores.files import read_files
 from tracker_health.stores.http_parts import CHUNK, Answer, HttpParts
-from tracker_health.stores.mlflow.deadline import BYTES_A_SECOND, REQUEST_SECONDS, within
 from tracker_health.stores.progress import downloading
 from tracker_health.stores.tree import AboveLimit, RunFile
 from tracker_health.text import printable, size_of, without_userinfo
@@ -37,6 +38,7 @@ _WEB = frozenset({"http", "https"})
 # Those of fsspec that lie elsewhere. Not its chains (``simplecache::``), its local files, and what it would run.
 _OBJECTS = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "hf", "oci", "sftp", "ssh", "webhdfs"})
 _SILENCE_SECONDS = 20
+_IS_IT_THERE = "are the address and the port right, is the server running, and does a proxy or firewall lie between?"
 _MISSING_PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "hf": "huggingface_hub"}
 
 
@@ -61,7 +63,7 @@ def open_url(url: str) -> UrlRun:
     """
     scheme = urlsplit(url).scheme.lower()
     with _translated(url):
-        return UrlRun(url, _of_web(url) if scheme in _WEB else _of_object_store(url))
+        return UrlRun(url, within(REQUEST_SECONDS, _of_web if scheme in _WEB else _of_object_store, url))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,19 +112,11 @@ class UrlRun:
         self._limit = request.max_download
         found = read_files(self, request)
         # What was named is not passed over: above the limit it is an error, and not a run without a checkpoint.
-        problems = [*found.problems, *found.above_limit]
-        if found.optimizer is None and not problems:
+        found.problems += found.above_limit
+        if found.optimizer is None and not found.problems:
             message = "it holds no optimizer state"
-            problems = [Problem(source=self._shown, message=message, roles=frozenset({Part.OPTIMIZER_STATE}))]
-        return Evidence(
-            run=self.ref,
-            info=found.info(),
-            series=tuple(found.series),
-            optimizer=found.optimizer,
-            dlm_checkpoint=found.dlm_checkpoint,
-            problems=tuple(problems),
-            missing=found.missing,
-        )
+            found.problems.append(Problem(source=self._shown, message=message, roles=frozenset({Part.OPTIMIZER_STATE})))
+        return found.evidence(self.ref)
 
     def local(self, file: RunFile) -> Path:
         """Where the file can be read, fetched whole.
@@ -200,7 +194,7 @@ class UrlRun:
 
 def _of_web(url: str) -> _File:
     """A file on a web server, of which one byte is fetched to see what the server gives."""
-    with _asked(url, {"Range": "bytes=0-0", "Accept-Encoding": "identity"}) as answer:
+    with asked(url, {"Range": "bytes=0-0", "Accept-Encoding": "identity"}) as answer:
         headers = {key.lower(): value for key, value in answer.headers.items()}
         total = headers.get("content-range", "").rpartition("/")[2] if answer.status == 206 else ""
         stated = total or headers.get("content-length", "")
@@ -210,13 +204,30 @@ def _of_web(url: str) -> _File:
     return _File(
         size=size,
         version=headers.get("etag") or headers.get("last-modified", ""),
-        part=HttpParts(partial(_asked, url), size).fetch if total else None,
+        part=HttpParts(partial(asked, url), size).fetch if total else None,
         whole=partial(_download, url, size),
     )
 
 
+class _OnTheWeb(HTTPRedirectHandler):
+    """Follows a server to other web servers alone; the one that it is made from would also ask those of FTP."""
+
+    def redirect_request(  # noqa: PLR0917 - as it is there
+        self, req: HttpRequest, fp: IO[bytes], code: int, msg: str, headers: Any, newurl: str
+    ) -> Any:
+        if urlsplit(newurl).scheme.lower() not in _WEB:
+            raise HTTPError(newurl, code, msg, headers, fp)
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+@cache
+def _opener() -> OpenerDirector:
+    return build_opener(_OnTheWeb)
+
+
 @contextmanager
-def _asked(url: str, headers: Mapping[str, str]) -> Iterator[Answer]:
+def asked(url: str, headers: Mapping[str, str]) -> Iterator[Answer]:
+    """The answer of a web server to a GET request; what the address holds of user and password goes to it alone."""
     parts = urlsplit(url)
     userinfo, _, host = parts.netloc.rpartition("@")
     request = HttpRequest(urlunsplit(parts._replace(netloc=host)), headers=dict(headers))  # noqa: S310 - http(s) only
@@ -224,7 +235,7 @@ def _asked(url: str, headers: Mapping[str, str]) -> Iterator[Answer]:
         # Not sent on to where the server may lead.
         request.add_unredirected_header("Authorization", _basic(userinfo))
     try:
-        with urlopen(request, timeout=_SILENCE_SECONDS) as response:  # noqa: S310
+        with _opener().open(request, timeout=_SILENCE_SECONDS) as response:
             yield Answer(response.status, response.headers, _chunks(response))
     except HTTPError as error:
         error.close()
@@ -243,7 +254,7 @@ def _chunks(response: IO[bytes]) -> Iterator[bytes]:
 
 
 def _download(url: str, size: int, target: Path) -> None:
-    with _asked(url, {"Accept-Encoding": "identity"}) as answer, target.open("wb") as file:
+    with asked(url, {"Accept-Encoding": "identity"}) as answer, target.open("wb") as file:
         for chunk in answer.chunks:
             file.write(chunk)
             if file.tell() > size:
@@ -311,11 +322,14 @@ def _translation(error: Exception, shown: str, scheme: str) -> RunError:
         package = _MISSING_PACKAGES.get(scheme, "")
         hint = f"pip install {package}" if package else "see fsspec's documentation for the package that it needs"
         return StoreUnavailable(f"{shown}: a package for such addresses is not installed", hint)
+    if isinstance(code, int) and 300 <= code < 400:
+        return StoreUnavailable(f"{shown}: the server leads in a circle, or to what is no web address")
     if isinstance(code, int):
         return StoreUnavailable(f"{shown}: the server answered {code}")
     reason = error.reason if isinstance(error, URLError) else error
     if isinstance(reason, TimeoutError):
-        return StoreUnavailable(f"{shown}: no answer in time")
+        return StoreUnavailable(f"{shown}: no answer in time", _IS_IT_THERE)
     # Of an OSError only what the system says: the text of any other may hold the address with all that is in it.
     words = reason.strerror if isinstance(reason, OSError) else ""
-    return StoreUnavailable(f"{shown}: it could not be read: {printable(words or type(error).__name__, 100)}")
+    hint = _IS_IT_THERE if isinstance(reason, (ConnectionError, gaierror)) else ""
+    return StoreUnavailable(f"{shown}: it could not be read: {printable(words or type(error).__name__, 100)}", hint)

@@ -11,8 +11,6 @@ from typing import Any, Self
 
 from tracker_health.errors import ReadError, RunError
 from tracker_health.evidence import Attribution, OptimizerState, Part, Problem, Request, WeightChange, Weights
-from tracker_health.readers.attribution import attributed, names_of, unattributed
-from tracker_health.readers.content_check import can_tell, contents_agree
 from tracker_health.readers.json_lines import parse_json
 from tracker_health.readers.optimizer_state import first_moments
 from tracker_health.readers.random_access import LocalFile
@@ -20,7 +18,7 @@ from tracker_health.readers.regular_file import open_regular
 from tracker_health.readers.safetensors_header import open_safetensors
 from tracker_health.readers.torch_archive import TorchArchive, open_torch_archive
 from tracker_health.readers.torch_weights import is_in_order, torch_weights
-from tracker_health.readers.weights import Budget, StoredTensor, changes, described
+from tracker_health.readers.weights import MAX_TENSORS, Budget, StoredTensor, changes, described
 from tracker_health.stores.tree import FileEvidence, FileTree, RunFile
 from tracker_health.text import listing, printable
 
@@ -213,6 +211,8 @@ def _opened(archives: _Archives, files: _Files) -> Iterator[_Opened]:
                 source, stored = archive.source, True
                 tensors += torch_weights(archive.root)
             near = near and isinstance(source, LocalFile)
+            if len(tensors) > MAX_TENSORS:
+                raise ReadError(f"its files have more than the {MAX_TENSORS} tensors that are read")
         if len({tensor.name for tensor in tensors}) < len(tensors):
             raise ReadError("two of its shards have a tensor of the same name")
         in_order = stored and not files.missing and is_in_order(tensors)
@@ -223,6 +223,9 @@ def _attribute(
     archives: _Archives, checkpoint: RunFile, state: OptimizerState, opened: _Opened, found: FileEvidence
 ) -> None:
     """Give the state the names of its parameters, as far as they are certain, and check them by contents."""
+    # Imported where there are weights beside the state: a run with logs alone needs none of it.
+    from tracker_health.readers.attribution import attributed, unattributed
+
     named = attributed(state, found.weights)
     if named.attribution is Attribution.ASSUMED_ORDER:
         if _has_other_order(archives.tree, checkpoint):
@@ -246,6 +249,9 @@ def _has_other_order(tree: FileTree, checkpoint: RunFile) -> bool:
 
 
 def _contents_agree(archives: _Archives, checkpoint: RunFile, state: OptimizerState, opened: _Opened) -> bool | None:
+    from tracker_health.readers.attribution import names_of
+    from tracker_health.readers.content_check import can_tell, contents_agree
+
     names = names_of(state)
     if not opened.near or not can_tell(names.values(), state.steps):
         return None

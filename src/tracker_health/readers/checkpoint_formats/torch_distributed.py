@@ -1,62 +1,15 @@
-"""Checkpoints of ``torch.distributed.checkpoint``: a folder with ``.metadata``, and ``.distcp`` files of each process.
-
-So save FSDP, OLMo-core, torchtitan and others. Each item (a tensor, a piece of one, a pickled value) is a
-``torch.save`` of its own somewhere in a file, found through its name. Of an optimizer the names are those of
-``get_optimizer_state_dict`` (``optim.state.layers.0.weight.exp_avg``), flattened or not, or of its plain state dict,
-which has ids for parameters (``optim.state.0.exp_avg``).
-"""
+"""Checkpoints of ``torch.distributed.checkpoint``: ``.metadata``, and ``.distcp`` files of each process."""
 
 from __future__ import annotations
 
-import re
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from functools import partial
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from collections.abc import Sequence
 
-from tracker_health.errors import ReadError
-from tracker_health.evidence import Attribution, OptimizerState, TensorHeader, Weights
+from tracker_health.evidence import OptimizerState, Weights
 from tracker_health.readers.checkpoint_formats.base import Folder, Sign
-from tracker_health.readers.checkpoint_formats.file_pool import FilePool
-from tracker_health.readers.chunked import Chunk, ChunkedTensor
-from tracker_health.readers.distributed_index import DistributedIndex, Item, StoredTensor, read_distributed_index
-from tracker_health.readers.moments import MOMENT_KEYS
-from tracker_health.readers.optimizer_state import STEP_KEYS, global_step_of, joined, optimizer_state, plain_values
-from tracker_health.readers.random_access import Stretch
-from tracker_health.readers.tensor_values import TensorStatistics
-from tracker_health.readers.torch_archive import open_torch_archive
-from tracker_health.text import printable
 
 LEAD = ".metadata"
 _PART = ".distcp"
 _BESIDE = "meta.pt"  # where Lightning keeps what is no tensor: the steps, the epochs
-_QUANTISED = ".__bnb_optimizer_quant_state__"
-_LARGEST_VALUE = 4 * 2**20
-_MOST_SETTINGS = 40_000
-_MOST_EXTRAS = 100
-_MOST_OPTIMIZERS = 20
-_WEIGHTS = re.compile(r"(?:model|module|state_dict)\.(.+)")
-_DTYPES = {
-    "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "int64": "I64", "int32": "I32",
-    "int16": "I16", "int8": "I8", "uint8": "U8", "bool": "BOOL", "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2",
-}  # fmt: skip
-
-
-class _Name(NamedTuple):
-    """An item's name taken apart: ``optim.state.head.weight.exp_avg`` is of the optimizer ``optim``."""
-
-    optimizer: str
-    owner: str  # a parameter, or a parameter group
-    key: str
-
-
-def _named(name: str, kind: str) -> _Name | None:
-    """The parts of the name of an item of this kind, ``state`` or ``param_groups``; None for any other."""
-    before, found, rest = f".{name}".partition(f".{kind}.")
-    owner, _, key = rest.rpartition(".")
-    return _Name(before[1:], owner, key) if found and owner and key else None
 
 
 class TorchDistributed:
@@ -76,172 +29,19 @@ class TorchDistributed:
         lost = LEAD not in names and any(name.endswith(_PART) for name in names)
         return "a torch distributed checkpoint without its .metadata: it was not saved to its end" if lost else ""
 
+    # What reads it is imported where there is such a checkpoint: most runs have none.
+
     def holds_state(self, folder: Folder, lead: str) -> bool:
-        return bool(_optimizers(_index(folder, lead)))
+        from tracker_health.readers.distributed_state import has_state
+
+        return has_state(folder, lead)
 
     def read(self, folder: Folder, lead: str, source: str) -> OptimizerState:
-        with _Checkpoint(folder, _index(folder, lead)) as checkpoint:
-            state = checkpoint.optimizer_state()
-        if state.global_step is None and _BESIDE in folder.names:
-            with open_torch_archive(folder.open(_BESIDE)) as beside:
-                extras = plain_values(beside.root, TensorStatistics()) | dict(state.extras)
-            stubs = (*state.stubs, *beside.stubs)
-            state = replace(state, extras=extras, global_step=global_step_of(extras), stubs=stubs)
-        return replace(state, source=source)
+        from tracker_health.readers.distributed_state import read_state
+
+        return read_state(folder, lead, _BESIDE if _BESIDE in folder.names else None, source)
 
     def weights(self, folder: Folder, lead: str, source: str) -> Weights | None:
-        found = {}
-        for name, tensor in _index(folder, lead).tensors.items():
-            weight = _WEIGHTS.fullmatch(name)
-            if weight:
-                found[weight[1]] = tensor
-        headers = (
-            TensorHeader(name=name, shape=one.shape, dtype=_DTYPES.get(one.dtype, one.dtype.upper()))
-            for name, one in found.items()
-        )
-        return Weights(source=source, tensors=tuple(headers)) if found else None
+        from tracker_health.readers.distributed_state import read_headers
 
-
-def _index(folder: Folder, lead: str) -> DistributedIndex:
-    file = folder.open(lead)
-    try:
-        return read_distributed_index(file)
-    finally:
-        file.close()
-
-
-def _optimizers(index: DistributedIndex) -> list[str]:
-    """What stands before ``state`` or ``param_groups`` in the names of each optimizer's items.
-
-    A model may have a module called ``state``: without parameter groups the keys of moments tell.
-    """
-    found: dict[str, None] = {}
-    for name in (*index.tensors, *index.others):
-        group, state = _named(name, "param_groups"), _named(name, "state")
-        if group:
-            found[group.optimizer] = None
-        elif state and state.key in MOMENT_KEYS:
-            found[state.optimizer] = None
-    return list(found)
-
-
-class _Checkpoint:
-    """An open checkpoint."""
-
-    def __init__(self, folder: Folder, index: DistributedIndex) -> None:
-        self._files = FilePool(folder)
-        self._index = index
-        self._optimizers = _optimizers(index)
-        self._statistics = TensorStatistics()
-        self._stubs = dict.fromkeys(index.stubs)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._files.close()
-
-    def optimizer_state(self) -> OptimizerState:
-        if not self._optimizers:
-            raise ReadError("it holds no optimizer state (no item has a name like optim.state.*.exp_avg)")
-        if len(self._optimizers) > _MOST_OPTIMIZERS:
-            raise ReadError(
-                f"it holds {len(self._optimizers)} optimizers, more than the {_MOST_OPTIMIZERS} that are read"
-            )
-        alone = len(self._optimizers) == 1
-        states = [
-            optimizer_state(self._state_dict(name), "" if alone else name, self._statistics)
-            for name in self._optimizers
-        ]
-        state = joined(states)
-        extras, step = self._extras()
-        named = bool(state.tensors) and all(tensor.name is not None for tensor in state.tensors)
-        return replace(
-            state,
-            extras=extras,
-            global_step=step,
-            stubs=tuple(self._stubs),
-            attribution=Attribution.NAMED if named else Attribution.UNATTRIBUTED,
-        )
-
-    def _state_dict(self, optimizer: str) -> dict[str, Any]:
-        """What ``torch.optim.Optimizer.state_dict`` would give, with tensors in place."""
-        state: dict[Any, dict[str, Any]] = defaultdict(dict)
-        for found, name in self._of("state", optimizer):
-            state[_key(found.owner.removesuffix(_QUANTISED))][found.key] = self._value(name)
-        return {"state": state, "param_groups": self._groups(optimizer)}
-
-    def _of(self, kind: str, optimizer: str) -> list[tuple[_Name, str]]:
-        """An optimizer's items of a kind."""
-        named = ((_named(name, kind), name) for name in (*self._index.tensors, *self._index.others))
-        return [(found, name) for found, name in named if found and found.optimizer == optimizer]
-
-    def _groups(self, optimizer: str) -> list[dict[str, Any]]:
-        """The parameter groups: numbered, or one for each parameter, of which those alike are put together."""
-        numbered: dict[int, dict[str, Any]] = defaultdict(dict)
-        flattened: dict[str, dict[str, Any]] = defaultdict(dict)
-        wanted = self._of("param_groups", optimizer)
-        if len(wanted) > _MOST_SETTINGS:
-            raise ReadError(f"it has {len(wanted)} settings of parameter groups, more than the {_MOST_SETTINGS} read")
-        self._files.expect(self._index.others[name] for _, name in wanted if name in self._index.others)
-        for found, name in wanted:
-            if found.owner.isdecimal() and len(found.owner) < 6:
-                numbered[int(found.owner)][found.key] = self._value(name)
-            else:
-                flattened[found.owner][found.key] = self._value(name)
-        return [numbered[place] for place in sorted(numbered)] + self._alike(flattened)
-
-    def _alike(self, flattened: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
-        groups: dict[str, dict[str, Any]] = {}
-        for parameter, settings in flattened.items():
-            plain = plain_values(settings, self._statistics)
-            groups.setdefault(repr(sorted(plain.items())), {**plain, "params": []})["params"].append(parameter)
-        return list(groups.values())
-
-    def _extras(self) -> tuple[dict[str, Any], int | None]:
-        """The plain values at the top, and the step they tell, or those one level below (``train_state.step``)."""
-        top: dict[str, Any] = {}
-        below: dict[str, Any] = {}
-        for name in (*self._index.others, *self._index.tensors):
-            *parents, last = name.split(".")
-            if not parents and len(top) < _MOST_EXTRAS and self._is_small(name):
-                top[name] = self._value(name)
-            elif len(parents) == 1 and last in STEP_KEYS and parents[0] not in self._optimizers:
-                below.setdefault(last, self._value(name))
-        extras = plain_values(top, self._statistics)
-        step = global_step_of(extras)
-        return extras, global_step_of(plain_values(below, self._statistics)) if step is None else step
-
-    def _is_small(self, name: str) -> bool:
-        item = self._index.others.get(name)
-        return item.length <= _LARGEST_VALUE if item else self._index.tensors[name].shape in {(), (1,)}
-
-    def _value(self, name: str) -> Any:
-        """A tensor in place, or a pickled value where it is not large."""
-        tensor = self._index.tensors.get(name)
-        try:
-            if tensor is not None:
-                return self._tensor(tensor)
-            item = self._index.others[name]
-            return self._root(item) if item.length <= _LARGEST_VALUE else None
-        except ReadError as error:
-            raise ReadError(f"its item {printable(name, 120)}: {error.message}", error.hint) from error
-
-    def _tensor(self, tensor: StoredTensor) -> ChunkedTensor:
-        chunks = [Chunk(offsets, sizes, partial(self._root, item)) for offsets, sizes, item in tensor.pieces]
-        return ChunkedTensor(tensor.shape, chunks)
-
-    def _root(self, item: Item) -> Any:
-        try:
-            # It holds nothing open of its own: what it reads through is shared.
-            archive = open_torch_archive(Stretch(self._files.get(item.file), item.offset, item.length))
-        except ReadError as error:
-            raise ReadError(f"{printable(item.file, 80)}: {error.message}", error.hint) from error
-        self._stubs |= dict.fromkeys(archive.stubs)
-        return archive.root
-
-
-def _key(parameter: str) -> str | int:
-    return int(parameter) if parameter.isdecimal() and len(parameter) < 10 else parameter
+        return read_headers(folder, lead, source)

@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path, PurePosixPath
-from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from tracker_health.errors import ReadError, RunError, RunNotFound
 from tracker_health.evidence import Problem, Request
-from tracker_health.readers.random_access import LocalFile, RandomAccess
-from tracker_health.readers.ranged_file import SMALLEST, RangedFile, Remote
+from tracker_health.readers.random_access import RandomAccess
 from tracker_health.readers.regular_file import require_regular
-from tracker_health.stores.checkpoints import CHECKPOINT_PARTS
+from tracker_health.stores.deadline import BYTES_A_SECOND, REQUEST_SECONDS, Bounded, within
+from tracker_health.stores.downloads import Downloads, Fetch
 from tracker_health.stores.files import is_relevant, read_files
 from tracker_health.stores.http_parts import HttpParts
-from tracker_health.stores.mlflow.deadline import BYTES_A_SECOND, REQUEST_SECONDS, Bounded, within
 from tracker_health.stores.mlflow.failures import translated
 from tracker_health.stores.mlflow.parts import parts_of
 from tracker_health.stores.own import HEALTH_FOLDER
-from tracker_health.stores.progress import downloading
-from tracker_health.stores.tree import AboveLimit, FileEvidence, RunFile
-from tracker_health.text import printable, size_of
+from tracker_health.stores.tree import FileEvidence, RunFile, is_plain
+from tracker_health.text import printable
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -80,19 +76,14 @@ class _Listing:
 class ArtifactTree:
     """The files of a run's artifacts, all but our own, sorted by path.
 
-    A ``FileTree``. ``max_download`` bounds the bytes fetched from elsewhere; what is on this machine is read in place.
+    A ``FileTree``. Only what is elsewhere is fetched; what is on this machine is read in place.
     """
 
     def __init__(self, client: MlflowClient, run: Any, uri: str) -> None:
         self._client = client
         self._run = run
         self._uri = uri
-        self._fetched: dict[str, Path] = {}
-        self._ranged: dict[str, RangedFile] = {}
-        self._spent = 0
-        self._counting = Lock()
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self.max_download = Request.max_download
+        self._downloads = Downloads()
 
     @property
     def files(self) -> tuple[RunFile, ...]:
@@ -114,9 +105,9 @@ class ArtifactTree:
         with translated(doing, self._uri, otherwise=ReadError, at=root.location):
             if is_local(root.repository):
                 return _regular(Path(root.repository.download_artifacts(path)))
-            if file.path not in self._fetched:
-                self._fetched[file.path] = self._fetch(root, path, file)
-        return self._fetched[file.path]
+            # Not download_artifacts: it draws a progress bar wherever it is, and first asks whether this is a folder.
+            fetch = partial(_download, root.repository, path, file.size)
+            return self._downloads.whole(file, fetch)
 
     def open(self, file: RunFile) -> RandomAccess:
         """The file, of which only the parts that are read are fetched where the server gives parts.
@@ -124,40 +115,19 @@ class ArtifactTree:
         Raises:
             ReadError: as for ``local``.
         """
-        if file.path in self._ranged and file.path not in self._fetched:
-            return self._ranged[file.path]
-        root, path = self._listing.origins[file.path]
-        parts = (
-            None if file.path in self._fetched or file.size < SMALLEST else parts_of(root.repository, path, file.size)
-        )
-        if parts is None:
-            return LocalFile(self.local(file))
-        remote = Remote(
-            size=file.size,
-            fetch=partial(self._fetch_part, root, file, parts),
-            whole=partial(self.local, file),
-            reserve=partial(self._reserve, file),
-        )
-        return self._ranged.setdefault(file.path, RangedFile(remote))
+        return self._downloads.opened(file, partial(self._parts, file), self.local)
 
     def evidence(self, request: Request, *, logs: bool) -> FileEvidence:
         """What the artifacts give; a part whose files lie beyond the download limit is missing with that reason."""
-        self.max_download = request.max_download
+        self._downloads.limit = request.max_download
         found = read_files(self, request, logs=logs)
-        self._explain_limit(found)
+        self._downloads.explain_limit(found)
         self._report_listing(request, found, logs=logs)
         return found
 
     def close(self) -> None:
         """Delete what was downloaded."""
-        if self._folder is not None:
-            self._folder.cleanup()
-            self._folder = None
-        for opened in self._ranged.values():
-            opened.close()
-        self._ranged.clear()
-        self._fetched.clear()
-        self._spent = 0
+        self._downloads.close()
 
     @cached_property
     def _listing(self) -> _Listing:
@@ -198,7 +168,7 @@ class ArtifactTree:
         for model, step in models:
             # A model's artifacts are found below its name, as MLflow itself shows them.
             name = model.name if names[model.name] == 1 else f"{model.name}-{step}"
-            prefix = name if _is_plain(name) else str(model.model_id)
+            prefix = name if is_plain(name) else str(model.model_id)
             yield self._root(prefix, model.artifact_location)
 
     def _root(self, prefix: str, location: str) -> _Root:
@@ -212,45 +182,17 @@ class ArtifactTree:
             with suppress(RunNotFound), translated("a logged model", self._uri, absent=_DELETED):
                 yield self._client.get_logged_model(output.model_id), output.step
 
-    def _fetch(self, root: _Root, path: str, file: RunFile) -> Path:
-        if not file.size:
-            reason = f"{printable(file.path)} is empty, or its store does not say how large it is; it was not fetched"
-            raise AboveLimit(reason)
-        self._reserve(file, file.size)
-        if self._folder is None:
-            self._folder = tempfile.TemporaryDirectory(prefix="tracker-health-")
-        target = Path(self._folder.name) / str(len(self._fetched))
-        with downloading(file.path, file.size, target):
-            # Not download_artifacts: it draws a progress bar wherever it is, and first asks whether this is a folder.
-            root.repository.for_bytes(file.size)._download_file(path, str(target))  # noqa: SLF001
-        self._spent += max(file.size, target.stat().st_size)
-        return target
+    def _parts(self, file: RunFile) -> Fetch | None:
+        root, path = self._listing.origins[file.path]
+        parts = parts_of(root.repository, path, file.size)
+        return partial(self._fetch_part, root, file, parts) if parts else None
 
     def _fetch_part(self, root: _Root, file: RunFile, parts: HttpParts, start: int, length: int) -> bytearray:
         """A part of a file. Called from several threads."""
         doing = f"a part of the artifact {printable(file.path)} could not be fetched"
         with translated(doing, self._uri, otherwise=ReadError, at=root.location):
             part: bytearray = within(REQUEST_SECONDS + length / BYTES_A_SECOND, parts.fetch, start, length)
-        with self._counting:
-            self._spent += length
         return part
-
-    def _reserve(self, file: RunFile, count: int) -> None:
-        """Raise unless so many bytes of a file may be fetched."""
-        if self._spent + count > self.max_download:
-            needed = "" if count == file.size else f", of which {size_of(count)} would be fetched"
-            reason = (
-                f"{printable(file.path)} has {size_of(file.size)}{needed}: with what was fetched before, that is above "
-                f"the limit of {size_of(self.max_download)}; raise it with --max-download"
-            )
-            raise AboveLimit(reason)
-
-    def _explain_limit(self, found: FileEvidence) -> None:
-        """Make of what the limit took away a skip, not an error."""
-        for problem in found.above_limit:
-            # Without roles it was one of several files that may hold a checkpoint: no loss if another did.
-            lost = problem.roles or (CHECKPOINT_PARTS if found.optimizer is None else ())
-            found.missing = dict.fromkeys(lost, problem.message) | found.missing
 
     def _report_listing(self, request: Request, found: FileEvidence, *, logs: bool) -> None:
         if self._listing.problem:
@@ -280,6 +222,10 @@ def is_local(repository: Any) -> bool:
     return isinstance(repository, LocalArtifactRepository)
 
 
+def _download(repository: Bounded, path: str, size: int, target: Path) -> None:
+    repository.for_bytes(size)._download_file(path, str(target))  # noqa: SLF001
+
+
 def _regular(path: Path) -> Path:
     require_regular(path)
     return path
@@ -296,7 +242,7 @@ def _walk(repository: Any, budget: _Budget) -> Iterator[Any]:
             if not budget.lasts(entries=1):
                 return
             inside = entry.path.startswith(f"{folder}/") if folder else True
-            if not inside or not _is_plain(entry.path):
+            if not inside or not is_plain(entry.path):
                 continue
             if not entry.is_dir:
                 yield entry
@@ -306,11 +252,6 @@ def _walk(repository: Any, budget: _Budget) -> Iterator[Any]:
 
 def _is_entered(folder: str) -> bool:
     return PurePosixPath(folder).name not in _SKIPPED_FOLDERS
-
-
-def _is_plain(path: str) -> bool:
-    """Whether a path stays below where it starts. Paths come from servers and from model names."""
-    return "\\" not in path and "\0" not in path and not {"", ".", ".."}.intersection(path.split("/"))
 
 
 def _is_pickled_model(path: str, paths: dict[str, Any]) -> bool:

@@ -19,7 +19,7 @@ from urllib.parse import unquote
 
 from tracker_health.errors import RunNotFound, StoreRefused, StoreUnavailable, optional_packages
 from tracker_health.readers.mlflow_folder import META_FILE, TRASH_FOLDER
-from tracker_health.stores.mlflow.deadline import Bounded, distrust, is_silent, is_trusted, trust, within
+from tracker_health.stores.deadline import Bounded, distrust, is_silent, is_trusted, trust, within
 from tracker_health.stores.mlflow.failures import URI_HINT, is_timeout, shown, translated
 
 if TYPE_CHECKING:

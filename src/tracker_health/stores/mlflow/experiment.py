@@ -1,37 +1,189 @@
-"""The runs of an MLflow experiment."""
+"""The runs of MLflow experiments, page by page: each with its record, and the histories of many read at once."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from tracker_health.config import did_you_mean
 from tracker_health.errors import RunNotFound
-from tracker_health.stores.mlflow.connection import connect
+from tracker_health.roles import OWN_PREFIXES
+from tracker_health.stores.base import Period, TaggedRun
+from tracker_health.stores.mlflow.bulk import BulkHistories
+from tracker_health.stores.mlflow.connection import connect, moved
 from tracker_health.stores.mlflow.failures import translated
-from tracker_health.text import printable
+from tracker_health.stores.mlflow.run import MlflowRun, ref_of
+from tracker_health.stores.mlflow.writer import latest_points
+from tracker_health.stores.record import DIGEST_TAG, is_finished, tagged
+from tracker_health.text import count, printable
 
-_PAGE = 1000
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+_PAGE = 200
 _MOST_NAMES = 1000
+_NEWEST_FIRST = ["attributes.start_time DESC"]
 
 
-def run_ids(name: str, tracking_uri: str | None = None, where: str = "") -> Iterator[str]:
-    """The ids of an experiment's runs, the newest first. ``where``: a filter in MLflow's own language.
+@dataclass(frozen=True)
+class ListedMlflowRun:
+    """A run as a search found it: opened without asking for its record again. As text it is its id."""
+
+    record: Any = field(repr=False)
+    _client: MlflowClient = field(repr=False)
+    _uri: str = field(repr=False)
+    _histories: BulkHistories = field(repr=False)
+
+    def __str__(self) -> str:
+        return str(self.record.info.run_id)
+
+    def open(self) -> MlflowRun:
+        """The run, with the record that the search gave."""
+        return MlflowRun(self._client, self._uri, moved(self.record, self._uri), histories=self._histories)
+
+
+@dataclass(frozen=True)
+class SweptMlflowRun:
+    """A ``SweptRun`` of MLflow."""
+
+    name: str
+    state: str
+    annotated: bool
+    silent: bool
+    _listed: ListedMlflowRun = field(repr=False)
+
+    def __str__(self) -> str:
+        return self.name
+
+    def open(self) -> MlflowRun:
+        """The run with the record that it has now: another sweep may have been here."""
+        run = self._listed.open()
+        run.refresh()
+        return run
+
+
+def listed_runs(
+    names: Sequence[str] = (), tracking_uri: str | None = None, where: str = ""
+) -> Iterator[ListedMlflowRun]:
+    """The runs of experiments (without names: of all), the newest first. ``where``: a filter in MLflow's own language.
 
     Raises:
         RunNotFound: there is no such experiment.
         RunError: the store cannot be reached, or does not understand the filter.
     """
     client, uri = connect(tracking_uri)
-    with translated(f"the experiment {printable(name, 80)}", uri):
-        experiment = client.get_experiment_by_name(name)
-        if experiment is None:
-            known = [one.name for one in client.search_experiments(max_results=_MOST_NAMES)]
-            raise RunNotFound(f"there is no experiment {printable(name, 80)!r}", did_you_mean(name, known))
+    histories = BulkHistories(client, uri)
+    for page in _pages(client, uri, names, where):
+        yield from _expected(page, client, uri, histories)
+
+
+def swept_runs(names: Sequence[str], tracking_uri: str | None, period: Period) -> Iterator[SweptMlflowRun]:
+    """The runs of experiments (without names: of all) that a sweep is about. Those of a page come in any order, so
+    that two sweeps do not meet at each run.
+
+    Raises:
+        RunError: as for ``listed_runs``.
+    """
+    client, uri = connect(tracking_uri)
+    histories = BulkHistories(client, uri)
+    ended = f"attributes.end_time >= {int(period.since * 1000)}"
+    for where in (ended, "attributes.status = 'RUNNING'"):
+        for page in _pages(client, uri, names, where):
+            chosen = [record for record in page if record.info.status != "RUNNING" or _is_silent(record, period)]
+            random.shuffle(chosen)
+            for listed in _expected(chosen, client, uri, histories):
+                info, tags = listed.record.info, listed.record.data.tags
+                silent = info.status == "RUNNING"
+                state = json.dumps([info.status, info.end_time, _last_heard(listed.record), tags.get(DIGEST_TAG)])
+                yield SweptMlflowRun(info.run_id, state, is_finished(tags), silent, listed)
+
+
+def tagged_runs(
+    names: Sequence[str] = (), tracking_uri: str | None = None, where: str = "", since: float | None = None
+) -> Iterator[TaggedRun]:
+    """What the tags of an experiment's runs say of their health. ``since``: of those that began at that time (seconds
+    since 1970) or later.
+
+    Raises:
+        RunError: as for ``listed_runs``.
+    """
+    client, uri = connect(tracking_uri)
+    recent = f"attributes.start_time >= {int(since * 1000)}" if since is not None else ""
+    for page in _pages(client, uri, names, " and ".join(filter(None, (where, recent)))):
+        for record in page:
+            info, tags = record.info, record.data.tags
+            started = None if info.start_time is None else info.start_time / 1000
+            yield tagged(ref_of(record, uri), tags, user=tags.get("mlflow.user", info.user_id or ""), started=started)
+
+
+def _expected(
+    page: Sequence[Any], client: MlflowClient, uri: str, histories: BulkHistories
+) -> Iterator[ListedMlflowRun]:
+    for record in page:
+        latest = {name: point.step for name, point in latest_points(record).items()}
+        histories.expect(record.info.run_id, latest, annotated=is_finished(record.data.tags))
+    for record in page:
+        yield ListedMlflowRun(record, client, uri, histories)
+
+
+def _is_silent(record: Any, period: Period) -> bool:
+    return period.since * 1000 <= _last_heard(record) <= period.silent_since * 1000
+
+
+def _last_heard(record: Any) -> int:
+    """When a run began or logged its last metric, in ms; of its artifacts MLflow does not say when they came."""
+    times = (point.timestamp for name, point in latest_points(record).items() if not name.startswith(OWN_PREFIXES))
+    return max(times, default=record.info.start_time or 0)
+
+
+def _experiments(client: MlflowClient, uri: str, names: Sequence[str]) -> list[str]:
+    """The ids of experiments; of all without names."""
+    found = []
+    for name in names:
+        with translated(f"the experiment {printable(name, 80)}", uri):
+            experiment = client.get_experiment_by_name(name)
+            if experiment is None:
+                known = [one.name for one in client.search_experiments(max_results=_MOST_NAMES)]
+                raise RunNotFound(f"there is no experiment {printable(name, 80)!r}", did_you_mean(name, known))
+        found.append(experiment.experiment_id)
     token = None
-    while True:
-        with translated(f"the runs of experiment {printable(name, 80)}", uri):
-            page = client.search_runs([experiment.experiment_id], where, max_results=_PAGE, page_token=token)
-        yield from (run.info.run_id for run in page)
+    while not names:
+        with translated("the experiments", uri):
+            page = client.search_experiments(max_results=_MOST_NAMES, page_token=token)
+        found += [one.experiment_id for one in page]
         token = page.token
         if not token:
+            break
+    return found
+
+
+def _pages(client: MlflowClient, uri: str, names: Sequence[str], where: str) -> Iterator[list[Any]]:
+    """MLflow's records, the newest first, none twice.
+
+    A page begins where the one before ended in time: MLflow's own token is a number of runs to pass over, and a filter
+    for what we write (runs without a verdict) would lose as many as were annotated since.
+    """
+    ids = _experiments(client, uri, names)
+    what = f"experiment {printable(names[0], 80)}" if len(names) == 1 else count(len(ids), "experiment")
+    ended: int | None = None
+    token: str | None = None
+    seen: set[str] = set()
+    while ids:
+        later = f"attributes.start_time <= {ended}" if ended is not None else ""
+        condition = " and ".join(filter(None, (where, later)))
+        with translated(f"the runs of {what}", uri):
+            page = client.search_runs(list(ids), condition, max_results=_PAGE, page_token=token, order_by=_NEWEST_FIRST)
+        if fresh := [record for record in page if record.info.run_id not in seen]:
+            yield fresh
+        if not page.token:
             return
+        last = page[-1].info.start_time
+        if last is None or last == ended:  # more runs than a page has, all begun at the same moment
+            token = page.token
+            seen |= {record.info.run_id for record in page}
+        else:
+            ended, token = last, None
+            seen = {record.info.run_id for record in page if record.info.start_time == last}

@@ -21,13 +21,13 @@ from tracker_health.errors import (
     TrackerHealthError,
     WriteError,
 )
-from tracker_health.stores.mlflow.deadline import distrust
+from tracker_health.stores.deadline import distrust
+from tracker_health.stores.reasons import NO_ANSWER, reason_in, status_hint
 from tracker_health.text import printable
 
 URI_HINT = "check --tracking-uri or MLFLOW_TRACKING_URI"
 SERVER_HINT = "is the server running, and is the tracking URI right?"
 
-_NO_ANSWER = "no answer in time"
 _UNAUTHENTICATED = frozenset({"CUSTOMER_UNAUTHORIZED", "UNAUTHENTICATED"})
 _REFUSED_WRITE = re.compile(r"read-?only (database|transaction|option)|read-only mode|--read-only", re.IGNORECASE)
 _DENIED = re.compile(r"permission denied|command denied|access denied", re.IGNORECASE)
@@ -37,13 +37,7 @@ _READ_HINT = f"ask for READ permission on its experiment, or use another account
 _WRITABLE_HINT = "make it writable for you, or give an address of it that is"
 _SLOW_HINT = "the server hangs or is very slow: try again later; MLFLOW_HTTP_REQUEST_TIMEOUT gives it more seconds"
 _HALF_WRITTEN_HINT = "part of it may be there: do it again when the server answers, which puts that right"
-# What the libraries below say at length, in words.
 _REASONS = (
-    (r"connection refused", "connection refused"),
-    (r"timed out|ConnectTimeout|ReadTimeout|timeout exception", _NO_ANSWER),
-    (r"failed to resolve|name or service not known|getaddrinfo failed|nodename nor servname", "no such host"),
-    (r"SSLError|CERTIFICATE_VERIFY_FAILED", "its TLS certificate is not accepted"),
-    (r"remote end closed|connection aborted|connection reset", "it closed the connection"),
     (r"unsupported URI|unsupported tracking store", "that is no kind of MLflow store"),
     (r"Unity Catalog tracking URI", "it holds models, and no runs"),
     (r"Reading Databricks credential", "no credentials for Databricks were found"),
@@ -161,7 +155,7 @@ def _muted(name: str) -> Iterator[None]:
 
 def is_timeout(error: Exception) -> bool:
     """Whether a request was not answered in time."""
-    return _reason(error) == _NO_ANSWER
+    return _reason(error) == NO_ANSWER
 
 
 def _translation(error: Exception, attempt: _Attempt, absent: frozenset[str]) -> RunError:
@@ -173,7 +167,7 @@ def _translation(error: Exception, attempt: _Attempt, absent: frozenset[str]) ->
     if code in absent:
         return RunNotFound(f"{what}: there is no such run", "check the run id and the tracking URI")
     if status := _failing_status(error):
-        return attempt.otherwise(f"{what}: the server answered {status}", _status_hint(status))
+        return attempt.otherwise(f"{what}: the server answered {status}", status_hint(status))
     if code == "ENDPOINT_NOT_FOUND" or "valid JSON" in str(error):
         return StoreUnavailable(f"{what}: it does not answer as an MLflow server", URI_HINT)
     if _REFUSED_WRITE.search(_first_words(error)):
@@ -181,7 +175,7 @@ def _translation(error: Exception, attempt: _Attempt, absent: frozenset[str]) ->
     if isinstance(error, PermissionError) or _DENIED.search(_first_words(error)):
         return StoreRefused(f"{what}: no permission: {_without_secrets(_first_words(error), attempt)}")
     reason = _reason(error)
-    if reason == _NO_ANSWER and attempt.asks_server:
+    if reason == NO_ANSWER and attempt.asks_server:
         distrust(attempt.uri)
     return attempt.otherwise(f"{what}: {_without_secrets(reason, attempt)}", _hint(error, reason, attempt))
 
@@ -206,14 +200,6 @@ def _failing_status(error: Exception) -> int | None:
     return status if status == 429 or status >= 500 else None
 
 
-def _status_hint(status: int) -> str:
-    if status == 429:
-        return "too many requests: try later, or fewer runs at once"
-    if status in (502, 503, 504):
-        return "the server or a proxy before it is overloaded, starting or down: try later, or see its log"
-    return "see the server's log"
-
-
 def _hint(error: Exception, reason: str, attempt: _Attempt) -> str:
     text = _first_words(error)
     if missing := re.search(r"No module named '([\w.]+)'", text):
@@ -224,9 +210,9 @@ def _hint(error: Exception, reason: str, attempt: _Attempt) -> str:
     for pattern, hint in _HINTS:
         if re.search(pattern, text, re.IGNORECASE):
             return hint
-    if reason == _NO_ANSWER and attempt.writes:
+    if reason == NO_ANSWER and attempt.writes:
         return _HALF_WRITTEN_HINT
-    if reason == _NO_ANSWER and attempt.asks_server:
+    if reason == NO_ANSWER and attempt.asks_server:
         return _SLOW_HINT
     return SERVER_HINT if attempt.otherwise is StoreUnavailable and attempt.asks_server else ""
 
@@ -237,11 +223,7 @@ def _first_words(error: Exception) -> str:
 
 
 def _reason(error: Exception) -> str:
-    text = _first_words(error)
-    for pattern, reason in _REASONS:
-        if re.search(pattern, text, re.IGNORECASE):
-            return reason
-    return text
+    return reason_in(_first_words(error), _REASONS)
 
 
 def _without_secrets(text: str, attempt: _Attempt) -> str:

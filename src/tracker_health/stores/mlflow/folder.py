@@ -27,8 +27,8 @@ from tracker_health.readers.mlflow_folder import (
 from tracker_health.roles import OWN_PREFIXES
 from tracker_health.stores.base import TrackedRun
 from tracker_health.stores.directory import DirectoryRun
-from tracker_health.stores.files import read_files
-from tracker_health.stores.tree import FileEvidence, RunFile
+from tracker_health.stores.files import LOSSES, read_files
+from tracker_health.stores.tree import FileEvidence, RunFile, Tracked
 from tracker_health.text import count, printable
 
 _ARTIFACTS = "artifacts/"
@@ -133,29 +133,13 @@ class LoneMlflowRun(DirectoryRun):
         return hashlib.sha256(json.dumps(content).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
     def read(self, request: Request) -> Evidence:
-        from tracker_health.stores.mlflow.run import LOSSES
-
         roles = request.select_names(self._theirs)
         problems: list[Problem] = []
         series = [one for name in self._theirs if name in roles for one in self._series(name, roles[name], problems)]
         logs = LOSSES.isdisjoint(roles.values())
         found = read_files(self, request, logs=logs) if request.parts or logs else FileEvidence()
-        info = found.info(status_of(self._meta))
-        return Evidence(
-            run=self.ref,
-            info=replace(
-                info,
-                params={**info.params, **self._params},
-                metric_names=tuple(dict.fromkeys([*self._theirs, *info.metric_names])),
-            ),
-            series=(*series, *found.series),
-            optimizer=found.optimizer,
-            weights=found.weights,
-            dlm_step_log=found.dlm_step_log,
-            dlm_checkpoint=found.dlm_checkpoint,
-            problems=(*self._listing_problems, *problems, *found.problems, *self._unseen()),
-            missing=found.missing,
-        )
+        tracked = Tracked(status=status_of(self._meta), params=self._params, names=self._theirs, series=series)
+        return found.evidence(self.ref, tracked, problems=(*self._listing_problems, *problems, *self._unseen()))
 
     def _series(self, name: str, role: str, problems: list[Problem]) -> list[Series]:
         from tracker_health.stores.mlflow.run import history_series, is_hf_trainer

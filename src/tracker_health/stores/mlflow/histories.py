@@ -9,7 +9,7 @@ import numpy as np
 
 from tracker_health.errors import ReadError
 from tracker_health.readers.mlflow_folder import MAX_POINTS, MetricPoints
-from tracker_health.stores.mlflow.deadline import Bounded
+from tracker_health.stores.deadline import Bounded
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from tracker_health.stores.deadline import Bounded
 from tracker_health.stores.http_parts import CHUNK, Answer, HttpParts
-from tracker_health.stores.mlflow.deadline import Bounded
 
 _HANDLED = frozenset({200, 206, 416})
 

@@ -17,24 +17,24 @@ import numpy as np
 from tracker_health.annotations import Annotations
 from tracker_health.errors import ReadError, RunError, RunNotFound, StoreRefused, WriteError
 from tracker_health.evidence import Evidence, FloatArray, IntArray, Request, RunRef, Series, StepUnit
-from tracker_health.roles import OBJECTIVE_LOSS, OWN_PREFIXES
+from tracker_health.gap_names import LIVE_TAG, LIVE_WORDS
+from tracker_health.roles import OWN_PREFIXES
 from tracker_health.stores.base import Cleared, Recorded, WrittenInPart
-from tracker_health.stores.files import relevant_files
+from tracker_health.stores.files import LOSSES, relevant_files
 from tracker_health.stores.mlflow.artifacts import ArtifactTree
+from tracker_health.stores.mlflow.bulk import BulkHistories
 from tracker_health.stores.mlflow.connection import command_on, connect, moved
 from tracker_health.stores.mlflow.failures import shown, translated
 from tracker_health.stores.mlflow.histories import read_history
-from tracker_health.stores.mlflow.record import recorded_on
 from tracker_health.stores.mlflow.writer import MlflowWriter, latest_points
-from tracker_health.stores.tree import FileEvidence
+from tracker_health.stores.record import recorded_on
+from tracker_health.stores.tree import FileEvidence, Tracked
 from tracker_health.text import printable
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-LOSSES = frozenset({"train_loss", "val_loss", OBJECTIVE_LOSS})
-"""A run that has one of these among its metrics needs no logs from elsewhere."""
-
+_ENDED = frozenset({"FINISHED", "FAILED", "KILLED"})
 _NO_RUN = frozenset({"RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"})
 # SQL and REST stores keep an infinity as the largest double.
 _INFINITE = 1.79e308
@@ -80,8 +80,11 @@ def hint_on_id(text: str) -> str:
 class MlflowRun:
     """A run that is tracked in MLflow, as it was when opened."""
 
-    def __init__(self, client: MlflowClient, uri: str, run: Any, addressed: str = "") -> None:
+    def __init__(
+        self, client: MlflowClient, uri: str, run: Any, addressed: str = "", histories: BulkHistories | None = None
+    ) -> None:
         self._client = client
+        self._histories = histories
         self._uri = uri
         self._run = run
         self._addressed = addressed
@@ -89,14 +92,7 @@ class MlflowRun:
 
     @cached_property
     def ref(self) -> RunRef:
-        info = self._run.info
-        server = shown(self._uri).rstrip("/") if self._uri.startswith(("http://", "https://")) else None
-        return RunRef(
-            store="mlflow",
-            id=info.run_id,
-            name=info.run_name or info.run_id,
-            url=f"{server}/#/experiments/{info.experiment_id}/runs/{info.run_id}" if server else None,
-        )
+        return ref_of(self._run, self._uri)
 
     def traits(self) -> Mapping[str, str]:
         """The experiment's name and the run's tags, without ours."""
@@ -131,26 +127,20 @@ class MlflowRun:
         logs = LOSSES.isdisjoint(roles.values())
         found = self._artifacts.evidence(request, logs=logs) if self._needs_files(request) else FileEvidence()
         series = [one for name in self._names if name in roles for one in self._history(name, roles[name], found)]
-        info = found.info(self._run.info.status)
-        return Evidence(
-            run=self.ref,
-            info=replace(
-                info,
-                params={**info.params, **self._run.data.params},
-                metric_names=tuple(dict.fromkeys([*self._names, *info.metric_names])),
-            ),
-            series=(*series, *found.series),
-            optimizer=found.optimizer,
-            weights=found.weights,
-            dlm_step_log=found.dlm_step_log,
-            dlm_checkpoint=found.dlm_checkpoint,
-            problems=tuple(found.problems),
-            missing=found.missing if series or found.series else {**found.missing, **self._why_no_metrics()},
-        )
+        if not (series or found.series):
+            found.missing |= self._why_no_metrics()
+        tracked = Tracked(status=self._run.info.status, params=self._run.data.params, names=self._names, series=series)
+        return found.evidence(self.ref, tracked)
+
+    def bytes_of_files(self, request: Request) -> int:
+        """How much of its files judging the run could read, at most."""
+        return sum(file.size for file in relevant_files(self._artifacts)) if self._needs_files(request) else 0
 
     def close(self) -> None:
         """Delete what was downloaded."""
         self._artifacts.close()
+        if self._histories:
+            self._histories.forget(self._run.info.run_id)
 
     def recorded(self) -> Recorded | None:
         return recorded_on(self._run.data.tags)
@@ -166,16 +156,18 @@ class MlflowRun:
             WriteError: something of the user's is in the way (nothing is written then), another annotator is at work,
                 or something could not be written (the digest then says ``pending``).
         """
-        self._refresh()
+        self.refresh()
         self._require_active()
         doing = f"the verdict could not be written onto MLflow run {self.ref.id}"
         try:
             with translated(doing, self._uri, otherwise=WriteError):
                 omitted = MlflowWriter(self._client, self._run, self._uri).write(annotations)
+                if self._run.info.status in _ENDED:
+                    self._take_mark_off()
         except WrittenInPart:
-            self._refresh()
+            self.refresh()
             raise
-        self._refresh()
+        self.refresh()
         return omitted
 
     def clear(self) -> Cleared:
@@ -185,13 +177,21 @@ class MlflowRun:
             StoreRefused: no permission, or the run is deleted.
             WriteError: something could not be taken off; the digest then says ``pending``.
         """
-        self._refresh()
+        self.refresh()
         self._require_active()
         doing = f"the annotation could not be taken off MLflow run {self.ref.id}"
         with translated(doing, self._uri, otherwise=WriteError):
             cleared = MlflowWriter(self._client, self._run, self._uri).clear()
-        self._refresh()
-        return cleared
+            marked = self._take_mark_off()
+        self.refresh()
+        return replace(cleared, found=cleared.found or marked)
+
+    def _take_mark_off(self) -> bool:
+        """Take off the mark that a run went wrong while it went on: once that is over, its verdict stands."""
+        if self._run.data.tags.get(LIVE_TAG) not in LIVE_WORDS:
+            return False
+        self._client.delete_tag(self._run.info.run_id, LIVE_TAG)
+        return True
 
     def _require_active(self) -> None:
         # Of a deleted run MLflow refuses tags, but takes artifacts.
@@ -208,7 +208,8 @@ class MlflowRun:
         command = command_on(self._uri, f"mlflow runs restore --run-id {info.run_id}")
         raise StoreRefused(f"MLflow run {info.run_id} is deleted", command)
 
-    def _refresh(self) -> None:
+    def refresh(self) -> None:
+        """Look at the run's record again."""
         self._run = _fetched(self._client, self._uri, self._run.info.run_id)
         self.__dict__.pop("_latest", None)
         self.__dict__.pop("_names", None)
@@ -228,7 +229,8 @@ class MlflowRun:
         """A metric's history; none, and a problem, where it is too long to be read."""
         try:
             with translated(f"the history of the metric {printable(name)} could not be read", self._uri):
-                points = read_history(self._client, self._run.info.run_id, name)
+                run_id, shared = self._run.info.run_id, self._histories
+                points = shared.read(run_id, name) if shared else read_history(self._client, run_id, name)
         except ReadError as error:
             found.cannot_read(f"metric {name}", error, [role])
             return []
@@ -243,6 +245,18 @@ class MlflowRun:
             if not self._names and self._client.search_runs([info.experiment_id], below, max_results=1):
                 return {"train_loss": "parent run: it has no metrics of its own"}
         return {}
+
+
+def ref_of(run: Any, uri: str) -> RunRef:
+    """The reference to a run, by its record."""
+    info = run.info
+    server = shown(uri).rstrip("/") if uri.startswith(("http://", "https://")) else None
+    return RunRef(
+        store="mlflow",
+        id=info.run_id,
+        name=info.run_name or info.run_id,
+        url=f"{server}/#/experiments/{info.experiment_id}/runs/{info.run_id}" if server else None,
+    )
 
 
 def history_series(

@@ -26,7 +26,8 @@ from tracker_health.stores.mlflow.failures import translated
 from tracker_health.stores.mlflow.health_folder import HealthFolder
 from tracker_health.stores.mlflow.note_block import has_broken_markers, has_markers, with_note
 from tracker_health.stores.mlflow.panel import IMAGES_TAG, Panel
-from tracker_health.stores.mlflow.record import (
+from tracker_health.stores.own import HEALTH_FOLDER, OUR_FILES, in_the_way, is_file_name, overtaken
+from tracker_health.stores.record import (
     DIGEST_TAG,
     MAX_TAG_VALUE,
     VERDICT_TAG,
@@ -36,7 +37,6 @@ from tracker_health.stores.mlflow.record import (
     is_annotated,
     owns_note,
 )
-from tracker_health.stores.own import HEALTH_FOLDER, OUR_FILES, in_the_way, is_file_name, overtaken
 from tracker_health.text import count, printable
 
 if TYPE_CHECKING:

@@ -1,0 +1,57 @@
+"""Hooks on the trackers' clients: a run is judged when it ends, in another process. Nothing here imports a tracker."""
+
+from __future__ import annotations
+
+from tracker_health.hooks.guard import is_disabled, is_on, safely
+
+
+def autolog(*, disable: bool = False) -> None:
+    """Judge every run of MLflow and W&B when this process ends it, and write the verdict onto it.
+
+    May be called before or after a tracker is imported, and any number of times. ``disable``: take the hooks off again.
+    With TRACKER_HEALTH_DISABLED=1 in the environment it does nothing.
+    """
+    if disable:
+        safely(_uninstall)
+    elif not is_disabled():
+        safely(_install)
+
+
+def autolog_if_wanted() -> None:
+    """``autolog``, where the environment (TRACKER_HEALTH_AUTO=1) or a configuration file (``auto = true``) wants it."""
+    if not is_disabled() and safely(_is_wanted):
+        safely(_install)
+
+
+def _is_wanted() -> bool:
+    import os
+    from pathlib import Path
+
+    said = os.environ.get("TRACKER_HEALTH_AUTO", "").strip()
+    if said:
+        return is_on(said)
+    from tracker_health.settings_file import documents
+
+    try:
+        folder, home = Path.cwd(), Path.home()
+    except (OSError, RuntimeError):  # the current folder was deleted, or the user has no home
+        return False
+    for document in documents(os.environ.get("TRACKER_HEALTH_CONFIG") or None, folder, home):
+        if "auto" in document.table:
+            return document.table["auto"] is True
+    return False
+
+
+def _install() -> None:
+    from tracker_health.hooks import finish, mlflow_runs, wandb_runs
+
+    finish.watch()
+    mlflow_runs.install()
+    wandb_runs.install()
+
+
+def _uninstall() -> None:
+    from tracker_health.hooks import mlflow_runs, wandb_runs
+
+    mlflow_runs.uninstall()
+    wandb_runs.uninstall()

@@ -1,0 +1,66 @@
+"""MLflow: a run has ended when its client has told the store so, which all ways of ending a run have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from tracker_health.hooks import finish
+from tracker_health.hooks.guard import safely, say
+from tracker_health.hooks.imports import forget, when_imported
+from tracker_health.hooks.ledger import RunToJudge
+from tracker_health.hooks.patches import argument, wrap
+
+_MODULE = "mlflow.tracking._tracking_service.client"
+_ENDED = frozenset({"FINISHED", "FAILED", "KILLED"})
+
+_undo: list[Callable[[], None]] = []
+# By tracking URI, where its relative path starts: MLflow keeps to the folder in which it first met it.
+_folders: dict[str, str] = {}
+
+
+def install() -> None:
+    """Hook onto MLflow's client, now or when it is imported. Idempotent."""
+    if not _undo:
+        when_imported(_MODULE, _patch_safely)
+
+
+def uninstall() -> None:
+    """Leave MLflow's client as it was."""
+    forget(_MODULE)
+    while _undo:
+        _undo.pop()()
+
+
+def _patch_safely(module: ModuleType) -> None:
+    safely(_patch, module)
+
+
+def _patch(module: ModuleType) -> None:
+    try:
+        client = module.TrackingServiceClient
+        for name, after in (("set_terminated", _terminated), ("update_run", _updated), ("create_run", _created)):
+            _undo.append(wrap(client, name, after))
+    except (AttributeError, TypeError) as error:  # all of it is MLflow's own business, and may change
+        uninstall()
+        say(f"runs are not judged when they end, this MLflow cannot be hooked onto ({error}); annotate and sweep can")
+
+
+def _created(result: Any, arguments: tuple[Any, ...], _options: dict[str, Any]) -> None:
+    safely(lambda: finish.begun(_run(arguments[0], result.info.run_id)))
+
+
+def _terminated(_result: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+    run_id = argument(arguments, options, 1, "run_id")
+    safely(lambda: finish.ended(_run(arguments[0], run_id)))
+
+
+def _updated(_result: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+    if argument(arguments, options, 2, "status") in _ENDED:
+        _terminated(None, arguments, options)
+
+
+def _run(client: Any, run_id: str) -> RunToJudge:
+    uri = str(client.tracking_uri)
+    return RunToJudge(run=f"mlflow:{run_id}", tracking_uri=uri, folder=_folders.setdefault(uri, finish.here()))

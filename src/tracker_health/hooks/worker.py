@@ -1,0 +1,216 @@
+"""The judge: the process that judges the runs of a training process, one after the other, and outlives it if need be.
+
+For each run that ends it answers with one line to show: the verdict by the metrics, which is on the run by then. The
+rest (checkpoints, pictures) follows when nothing is waiting. While a run goes on it waits, with all imported that it
+needs, unless memory gets short.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections import deque
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tracker_health.hooks.ledger import RunToJudge, event_of
+from tracker_health.hooks.memory import memory_left
+from tracker_health.text import printable
+
+if TYPE_CHECKING:
+    from tracker_health.api import Outcome
+    from tracker_health.settings import Effective
+
+IDLE_SECONDS = 60
+"""How long it waits for another run where none goes on."""
+
+LOOK_SECONDS = 5
+"""How often it looks, while a run goes on, whether somebody needs its memory."""
+
+ROOM_TO_WAIT = 2**30
+"""Bytes that must be left for it to wait on."""
+
+HARD_LIMIT_SECONDS = 3600
+"""For one run: what takes longer hangs."""
+
+FLUSH_SECONDS = 60
+"""How long W&B may take to complete a log. It takes milliseconds, if nobody has killed it."""
+
+_SETTLED_SECONDS = 2
+
+
+def main() -> None:
+    """Become a process of one's own, and serve."""
+    connection = socket.socket(fileno=os.dup(0))
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    if os.fork():
+        os._exit(0)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    with suppress(OSError):
+        os.nice(5)
+    with suppress(OSError):  # where memory runs out, it is this process that goes, and not the training
+        Path("/proc/self/oom_score_adj").write_text("1000")
+    _Session(connection).serve()
+
+
+class _Session:
+    """What there is to do for a training process."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._going_on: set[str] = set()
+        self._prepared: set[tuple[str, str | None]] = set()
+        self._rest: deque[RunToJudge] = deque()
+
+    def serve(self) -> None:
+        """Until the training process is gone, or has had nothing to do for a while."""
+        buffer = b""
+        while True:
+            if self._is_readable():
+                chunk = _received(self._connection)
+                if not chunk:
+                    break
+                *lines, buffer = (buffer + chunk).split(b"\n")
+                for line in lines:
+                    self._take(line)
+            elif self._rest:
+                _judged(self._rest.popleft(), quick=False)
+            elif not self._going_on or not _has_room():
+                break
+        for run in self._rest:
+            _judged(run, quick=False)
+
+    def _is_readable(self) -> bool:
+        seconds = 0 if self._rest else LOOK_SECONDS if self._going_on else IDLE_SECONDS
+        return bool(select.select([self._connection], [], [], seconds)[0])
+
+    def _take(self, line: bytes) -> None:
+        event, _, run = event_of(line)
+        if run is None:
+            return
+        if event == "end":
+            self._going_on.discard(run.key)
+            self._rest += _first(self._connection, run)
+            return
+        self._going_on.add(run.key)
+        tracker, colon, _ = run.run.partition(":")
+        place = (tracker if colon else "", run.tracking_uri)
+        if place not in self._prepared:
+            self._prepared.add(place)
+            _prepare(run)
+
+
+def _has_room() -> bool:
+    left = memory_left()
+    return left is None or left >= ROOM_TO_WAIT
+
+
+def _prepare(run: RunToJudge) -> None:
+    """Import and connect to what judging a run will need. Nothing is written."""
+    signal.alarm(HARD_LIMIT_SECONDS)
+    with suppress(Exception):  # what is wrong will still be wrong when there is something to judge
+        from tracker_health.api import annotate
+        from tracker_health.settings import effective
+
+        _enter(run.folder)
+        settings = effective({})
+        uri = run.tracking_uri or settings.tracking_uri
+        annotate(run.run, config=settings.config, tracking_uri=uri, quick=True, dry_run=True)
+    signal.alarm(0)
+
+
+def _received(connection: socket.socket) -> bytes:
+    try:
+        return connection.recv(2**16)
+    except OSError:  # the training process is gone
+        return b""
+
+
+def _first(connection: socket.socket, run: RunToJudge) -> list[RunToJudge]:
+    """Judge a run by its metrics and answer; the run again where more is to be done."""
+    text, complete = _judged(run, quick=True)
+    if not text:
+        text, complete = _judged(run, quick=False)
+    with suppress(OSError):
+        connection.sendall(json.dumps(text).encode() + b"\n")
+    return [] if complete else [run]
+
+
+def _judged(run: RunToJudge, *, quick: bool) -> tuple[str, bool]:
+    """What to say of a run, nothing where a quick look tells nothing; and whether nothing more is to be done."""
+    signal.alarm(HARD_LIMIT_SECONDS)
+    try:
+        _enter(run.folder)
+        if run.log:
+            _wait_for_log(Path(run.log), killed=bool(run.ended_by))
+        return _told(run, quick=quick)
+    except Exception as error:  # noqa: BLE001  told, and the other runs are still judged
+        from tracker_health.errors import described
+
+        return f"{printable(run.run)} was not judged: {described(error)}", True
+    finally:
+        signal.alarm(0)
+
+
+def _enter(folder: str) -> None:
+    """Work where the training did; at the root where that is gone, as addresses of stores are seldom relative."""
+    try:
+        os.chdir(folder)
+    except OSError:
+        os.chdir("/")
+
+
+def _told(run: RunToJudge, *, quick: bool) -> tuple[str, bool]:
+    from tracker_health.api import annotate
+    from tracker_health.settings import effective
+
+    settings: Effective = effective({})
+    outcome = annotate(
+        run.run,
+        config=settings.config,
+        tracking_uri=run.tracking_uri or settings.tracking_uri,
+        quick=quick,
+        ended_by=run.ended_by,
+    )
+    if quick and outcome.status == "checked":
+        return "", False
+    return _line(outcome), not quick or outcome.status == "unchanged"
+
+
+def _line(outcome: Outcome) -> str:
+    ref = outcome.report.run
+    place = ref.url or ref.id
+    return printable(f"{outcome.report.verdict.upper()} {ref.name}: {outcome.report.summary} ({place})", 1000)
+
+
+def _wait_for_log(log: Path, *, killed: bool) -> None:
+    """Wait until W&B has written the end of a log and has let go of it; for one that will have no end, until nobody
+    writes any more.
+    """
+    from tracker_health.errors import ReadError
+    from tracker_health.stores.wandb.alive import Writer, writer_of
+    from tracker_health.stores.wandb.transaction_log import read_log
+
+    begin = time.monotonic()
+    while (waited := time.monotonic() - begin) < FLUSH_SECONDS:
+        with suppress(OSError, ReadError):
+            if writer_of(log, "") is not Writer.AT_WORK and (
+                read_log(log).exit_code is not None or (killed and waited > _SETTLED_SECONDS)
+            ):
+                return
+        if not log.exists():  # an online run may keep none
+            return
+        time.sleep(min(0.02 + waited / 10, 1.0))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        sys.exit("this is started by the hooks")
+    main()

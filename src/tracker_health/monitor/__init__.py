@@ -1,0 +1,124 @@
+"""Live statistics of gradients, activations and parameters, for any torch model. Needs torch, which is imported when
+something is watched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tracker_health.errors import ConfigError, optional_packages
+from tracker_health.gap_names import KINDS
+from tracker_health.monitor.dumps import GradientDumps
+from tracker_health.monitor.live_judge import LiveJudge
+from tracker_health.monitor.sinks import Files, Log, Metrics, Runs, Several, Sink, TrainerLog, detail_file, log_to
+from tracker_health.monitor.trackers import TrackedRun, active_runs
+from tracker_health.verdict import Verdict
+
+if TYPE_CHECKING:
+    import torch
+
+    from tracker_health.monitor.gap_monitor import GapMonitor
+
+
+def watch(
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    *,
+    interval: int = 100,
+    kinds: Iterable[str] = KINDS,
+    include: Iterable[str] = ("*",),
+    exclude: Iterable[str] = (),
+    detail: str | Callable[[int, Mapping[str, float]], object] = "file",
+    folder: str | Path | None = None,
+    log: Log | None = None,
+    scaler: Any = None,
+    steps_done: int = 0,
+    dumps: GradientDumps | None = None,
+    alert: bool = False,
+    stop_on: str | None = None,
+) -> GapMonitor:
+    """Measure gradients, activations and parameters in the first and in every ``interval``-th optimizer step.
+
+    A context manager; ``close()`` ends it as well. Metrics are called ``gap/KIND/NAME/max``, ``mean`` and ``var``.
+
+    ``kinds``: some of ``grads``, ``activations``, ``activation_grads``, ``params``. ``include``, ``exclude``: patterns
+    (``*``, ``?``, ``[...]``) of the names of modules and parameters. ``detail``: ``"file"`` writes all statistics into
+    ``gap.jsonl`` and a summary of each layer to the active W&B or MLflow run; ``"metrics"`` sends all to the run; a
+    function is called with the step and all metrics. ``folder``: where the file goes instead of among the run's own.
+    ``log``: takes step and metrics in place of the active run.
+    ``scaler``: the ``torch.amp.GradScaler``, whose scale is then taken out of the gradients. ``steps_done``: optimizer
+    steps before this start, where training goes on from a checkpoint.
+    ``alert``: while the run goes on, rules that can already tell mark it: the tag ``health.live`` of an MLflow run is
+    then ``warn`` or ``fail``, and a W&B run has the tag ``health:live-warn`` or ``health:live-fail``. ``stop_on``
+    (``"warn"`` or ``"fail"``) does that too, and sets ``should_stop``, which the training loop may ask for.
+
+    Raises:
+        ConfigError: an argument makes no sense, the file is there already, or there is no run for ``"metrics"``.
+        MissingExtra: torch is not installed.
+    """
+    chosen = tuple(kinds)
+    unknown = sorted(set(chosen) - set(KINDS))
+    if unknown or not (chosen or dumps):
+        raise ConfigError(f"kinds={list(chosen)!r}: there is nothing to measure", f"known: {', '.join(KINDS)}")
+    if interval < 1:
+        raise ConfigError(f"interval={interval}: it must be at least 1")
+    if stop_on not in (None, "warn", "fail"):
+        raise ConfigError(f'stop_on={stop_on!r}: it must be "warn", "fail" or None')
+    if (alert or stop_on) and not chosen:
+        raise ConfigError("alert and stop_on: there is nothing to judge without kinds")
+    if steps_done < 0:
+        raise ConfigError(f"steps_done={steps_done}: it must be at least 0")
+    if dumps is not None and not steps_done:
+        dumps.refuse_old_steps()
+    with optional_packages("torch"):
+        from tracker_health.monitor.gap_monitor import GapMonitor
+    runs = list(log.runs) if isinstance(log, TrainerLog) else active_runs()
+    sinks: list[Sink] = []
+    if chosen:
+        sinks.append(_sink(detail, folder, log, runs, continued=steps_done > 0))
+    judge = None
+    if alert or stop_on:
+        judge = LiveJudge(partial(_mark, runs), Verdict(stop_on) if stop_on else None)
+        sinks.append(judge)
+    if dumps is not None and dumps.log:
+        sinks.append(Files(dumps.root, runs))
+    return GapMonitor(
+        model,
+        optimizer,
+        Several([*sinks, Runs(runs)]),
+        interval=interval,
+        kinds=chosen,
+        include=tuple(include),
+        exclude=tuple(exclude),
+        scaler=scaler,
+        steps_done=steps_done,
+        dumps=dumps,
+        judge=judge,
+    )
+
+
+def _mark(runs: Sequence[TrackedRun], word: str) -> None:
+    for run in runs:
+        run.mark(word)
+
+
+def _sink(
+    detail: str | Log, folder: str | Path | None, log: Log | None, runs: Sequence[TrackedRun], *, continued: bool
+) -> Sink:
+    to = log or log_to(runs)
+    if callable(detail):
+        return Metrics(detail, layers=False)
+    if detail == "metrics":
+        if to is None:
+            raise ConfigError('detail="metrics": no W&B or MLflow run is active', "start one, or give a function")
+        return Metrics(to, layers=False)
+    if detail != "file":
+        raise ConfigError(f'detail={detail!r}: it must be "file", "metrics" or a function')
+    file = detail_file(folder, runs, continued=continued, keep=isinstance(log, TrainerLog))
+    return Several([file, *([Metrics(to, layers=True)] if to is not None else [])])
+
+
+__all__ = ["GradientDumps", "watch"]

@@ -1,0 +1,134 @@
+"""The W&B and MLflow runs that are active: metrics, files and the mark of a run that goes wrong. Imports neither."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Protocol
+
+from tracker_health.gap_names import LIVE_TAG, LIVE_WANDB_TAGS, LIVE_WORDS
+from tracker_health.monitor.background import Background
+
+_METRICS_A_REQUEST = 1000
+
+
+class TrackedRun(Protocol):
+    """A run of a tracker. What takes long happens behind; what raises is caught by whoever calls."""
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Log metrics at a step."""
+
+    def mark(self, word: str) -> None:
+        """Mark the run while it goes on: ``warn`` or ``fail``."""
+
+    def keep(self, path: Path, done: Callable[[], object] | None = None) -> None:
+        """Keep a file, or all files of a folder, with the run. ``done`` is called when they are there."""
+
+    def close(self) -> None:
+        """Nothing more comes: wait for what is under way, for a while."""
+
+
+class WandbRun:
+    """A run of this process. The SDK itself waits for nothing."""
+
+    def __init__(self, run: Any) -> None:
+        self._run = run
+
+    def log(self, _: int, metrics: Mapping[str, float]) -> None:
+        # They join the row that the training itself logs next: W&B's own step counter stays the training's.
+        self._run.log(dict(metrics), commit=False)
+
+    def mark(self, word: str) -> None:
+        theirs = [tag for tag in (self._run.tags or ()) if tag not in LIVE_WANDB_TAGS]
+        self._run.tags = (*theirs, f"health:live-{word}")
+
+    def keep(self, path: Path, done: Callable[[], object] | None = None) -> None:
+        folder = Path(self._run.dir)
+        target = folder / path.name
+        if path.resolve() != target.resolve():
+            shutil.copytree(path, target, dirs_exist_ok=True) if path.is_dir() else shutil.copy2(path, target)
+        if done is not None:
+            done()
+
+    def close(self) -> None:
+        pass
+
+
+class MlflowRun:
+    """A run of any tracking server, by its id. Nothing waits for the server."""
+
+    def __init__(self, client: Any, run_id: str) -> None:
+        self._client, self._run_id = client, run_id
+        self._calls = Background(f"MLflow run {run_id}")
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        from mlflow.entities import Metric
+
+        now = int(time.time() * 1000)
+        points = [Metric(name, float(value), now, step) for name, value in metrics.items()]
+        for start in range(0, len(points), _METRICS_A_REQUEST):
+            part = points[start : start + _METRICS_A_REQUEST]
+            self._calls.put(lambda part=part: self._client.log_batch(self._run_id, metrics=part))  # type: ignore[misc]
+
+    def mark(self, word: str) -> None:
+        self._calls.put(lambda: self._mark(word))
+
+    def _mark(self, word: str) -> None:
+        run = self._client.get_run(self._run_id)
+        there = run.data.tags.get(LIVE_TAG)
+        if run.info.status == "RUNNING" and (there is None or there in LIVE_WORDS):  # else it is the user's own
+            self._client.set_tag(self._run_id, LIVE_TAG, word)
+
+    def keep(self, path: Path, done: Callable[[], object] | None = None) -> None:
+        def log() -> None:
+            if path.is_dir():
+                self._client.log_artifacts(self._run_id, str(path), artifact_path=path.name)
+            else:
+                self._client.log_artifact(self._run_id, str(path))
+            if done is not None:
+                done()
+
+        self._calls.put(log)
+
+    def close(self) -> None:
+        self._calls.close()
+
+
+def active_runs() -> list[TrackedRun]:
+    """The W&B run and the MLflow run that are active."""
+    return [*_wandb_runs(), *_mlflow_runs()]
+
+
+def _wandb_runs() -> list[TrackedRun]:
+    run = getattr(sys.modules.get("wandb"), "run", None)
+    return [] if run is None else [WandbRun(run)]
+
+
+def _mlflow_runs() -> list[TrackedRun]:
+    mlflow: Any = sys.modules.get("mlflow")
+    active = mlflow.active_run() if mlflow is not None and hasattr(mlflow, "active_run") else None
+    if active is None:
+        return []
+    return [MlflowRun(mlflow.MlflowClient(mlflow.get_tracking_uri()), active.info.run_id)]
+
+
+def runs_of_loggers(loggers: Iterable[Any]) -> list[TrackedRun]:
+    """The runs behind Lightning's loggers."""
+    runs: list[TrackedRun] = []
+    for logger in loggers:
+        kinds = {one.__name__ for one in type(logger).__mro__}
+        with suppress(Exception):  # a logger that cannot reach its tracker is its trainer's trouble
+            if "MLFlowLogger" in kinds:
+                runs.append(MlflowRun(logger.experiment, logger.run_id))
+            elif "WandbLogger" in kinds:
+                runs.append(WandbRun(logger.experiment))
+    return runs
+
+
+def wandb_folder(runs: Sequence[TrackedRun]) -> Path | None:
+    """Where the files of the W&B run lie, if there is one."""
+    return next((Path(one._run.dir) for one in runs if isinstance(one, WandbRun)), None)  # noqa: SLF001

@@ -1,0 +1,133 @@
+"""The health of many runs, from what their tags say of it; no history is read and nothing is judged."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from tracker_health.registry import probe_classes
+from tracker_health.stores.base import TaggedRun
+from tracker_health.text import count, printable
+from tracker_health.verdict import Verdict
+
+MOST_WORST = 10
+_MOST_REASONS = 10
+_MOST_GROUPS = 30
+_NONE = "none"
+_WORDS = (*sorted(Verdict, key=lambda verdict: -verdict.rank), _NONE)
+
+
+def _week(run: TaggedRun) -> str:
+    if run.started is None:
+        return ""
+    year, week, _ = datetime.fromtimestamp(run.started, UTC).isocalendar()
+    return f"{year}-W{week:02}"
+
+
+GROUPS: dict[str, Callable[[TaggedRun], Sequence[str]]] = {
+    "user": lambda run: [run.user],
+    "week": lambda run: [_week(run)],
+    "code": lambda run: run.codes,
+}
+"""What runs can be grouped by; a run is in as many groups as it has codes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overview:
+    """``verdicts``: how many runs have each, ``none`` for no verdict of ours. ``reasons``: in how many runs each rule's
+    code stands. ``worst``: the runs with the most severe verdicts, of equal ones the newest. ``groups``: the verdicts
+    of each group, by what runs are grouped by.
+    """
+
+    verdicts: Counter[str]
+    reasons: Counter[str]
+    worst: tuple[TaggedRun, ...]
+    groups: dict[str, dict[str, Counter[str]]]
+
+    @property
+    def runs(self) -> int:
+        """How many there are."""
+        return self.verdicts.total()
+
+    def to_json(self) -> dict[str, Any]:
+        """A document of strict JSON values."""
+        names = _names()
+        return {
+            "schema": "tracker-health/summary/1",
+            "runs": self.runs,
+            "verdicts": {word: self.verdicts[word] for word in _WORDS},
+            "reasons": [
+                {"code": code, "name": names.get(code), "runs": runs} for code, runs in self.reasons.most_common()
+            ],
+            "worst": [_as_json(run) for run in self.worst],
+            "by": {
+                what: {name: {word: counted[word] for word in _WORDS} for name, counted in sorted(groups.items())}
+                for what, groups in self.groups.items()
+            },
+        }
+
+
+def overview(runs: Iterable[TaggedRun], by: Sequence[str] = ()) -> Overview:
+    """Counts of the runs, which are not kept. ``by``: of ``GROUPS``."""
+    verdicts: Counter[str] = Counter()
+    reasons: Counter[str] = Counter()
+    groups: dict[str, dict[str, Counter[str]]] = {what: {} for what in by}
+    worst: list[tuple[int, float, int, TaggedRun]] = []
+    for number, run in enumerate(runs):
+        word = str(run.verdict or _NONE)
+        verdicts[word] += 1
+        reasons.update(set(run.codes))
+        for what, counted in groups.items():
+            for name in set(GROUPS[what](run)):
+                counted.setdefault(name, Counter())[word] += 1
+        if run.verdict is not None and (run.verdict.severity or 0) > 0:
+            entry = (run.verdict.rank, run.started or 0.0, -number, run)
+            (heapq.heappush if len(worst) < MOST_WORST else heapq.heappushpop)(worst, entry)
+    ordered = tuple(run for *_, run in sorted(worst, key=lambda one: one[:3], reverse=True))
+    return Overview(verdicts=verdicts, reasons=reasons, worst=ordered, groups=groups)
+
+
+def overview_lines(found: Overview) -> Iterator[str]:
+    """The same as a table for the terminal."""
+    names = _names()
+    yield f"{count(found.runs, 'run')}: " + ", ".join(f"{found.verdicts[word]} {word}" for word in _WORDS)
+    if found.reasons:
+        yield ""
+        yield "most frequent reasons"
+        for code, runs in found.reasons.most_common(_MOST_REASONS):
+            yield f"  {runs:>6}  {printable(code, 20)} {names.get(code, '')}".rstrip()
+    if found.worst:
+        yield ""
+        yield "worst runs"
+        for run in found.worst:
+            name, where = printable(run.ref.name, 40), printable(run.ref.url or run.ref.id)
+            yield f"  {run.verdict!s:<5}  {name}  {printable(run.summary, 100)}  {where}"
+    for what, groups in found.groups.items():
+        yield ""
+        yield from _group_lines(what, groups)
+
+
+def _group_lines(what: str, groups: dict[str, Counter[str]]) -> Iterator[str]:
+    """Most runs first, but weeks in their order."""
+    ordered = sorted(groups) if what == "week" else sorted(groups, key=lambda name: (-groups[name].total(), name))
+    shown = ordered[-_MOST_GROUPS:] if what == "week" else ordered[:_MOST_GROUPS]
+    yield f"{what:<20} {'runs':>7} " + " ".join(f"{word:>6}" for word in _WORDS)
+    for name in shown:
+        counts = " ".join(f"{groups[name][word]:>6}" for word in _WORDS)
+        yield f"{printable(name, 20) or '(unknown)':<20} {groups[name].total():>7} {counts}"
+    if len(groups) > len(shown):
+        yield f"and {len(groups) - len(shown)} more"
+
+
+def _as_json(run: TaggedRun) -> dict[str, Any]:
+    ref = run.ref
+    place = {"store": ref.store, "id": ref.id, "name": ref.name, "url": ref.url}
+    return {"run": place, "verdict": str(run.verdict), "codes": list(run.codes), "summary": run.summary}
+
+
+def _names() -> dict[str, str]:
+    return {probe.code: probe.name for probe in probe_classes()}

@@ -1,0 +1,107 @@
+"""LOS010."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Annotated
+
+import numpy as np
+
+from tracker_health.evidence import Evidence, FloatArray, Need
+from tracker_health.probe import Probe, Symptom, Threshold
+from tracker_health.probes._stats import median
+from tracker_health.result import Finding
+from tracker_health.text import number
+from tracker_health.verdict import Verdict
+
+_FEWEST_EPOCHS = 4
+_FEWEST_POINTS = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochSawtooth(Probe):
+    """The loss repeats one pattern in every epoch.
+
+    What it finds:
+        A training loss whose ups and downs come back at the same places of each epoch.
+
+    Why it matters:
+        The data are in the same order in every epoch, or sorted: the model forgets what it saw first, and gradients of
+        neighbouring batches agree too much.
+
+    How it decides:
+        The loss is cut into epochs by the logged epoch. What is left of it after taking away each epoch's mean, and
+        after taking away a line through those means, is compared from each epoch to the next at the same places: warn
+        when both autocorrelations at a lag of one epoch are above `correlation`. A staircase that falls at the ends of
+        epochs has nothing left of the first, a smooth descent nothing of the second.
+
+    Known limits:
+        Needs the epoch of each point, four whole epochs, and eight points in each. A loss that is averaged from the
+        beginning of each epoch on repeats itself too.
+
+    What to do:
+        Shuffle the training data anew in each epoch.
+
+    References:
+        Autocorrelation at a seasonal lag.
+    """
+
+    code = "LOS010"
+    name = "epoch-sawtooth"
+    symptom = Symptom.DATA_ORDER
+    status = "preview"
+
+    correlation: Annotated[float, Threshold("autocorrelation at the epoch's length", "", "design", gt=0, le=1)] = 0.45
+    min_points: Annotated[int, Threshold("finite points needed", "points", "design", ge=32)] = 32
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        return (Need(role="train_loss", min_points=self.min_points), Need(role="epoch", min_points=_FEWEST_EPOCHS))
+
+    def judge(self, evidence: Evidence) -> Finding:
+        epochs = _epochs(evidence)
+        if epochs is None:
+            few = f"fewer than {_FEWEST_EPOCHS} whole epochs with {_FEWEST_POINTS} points of the loss each"
+            return Finding(verdict=Verdict.SKIP, message=few)
+        means = epochs.mean(axis=1)
+        length = epochs.shape[1]
+        places = np.arange(epochs.size)
+        centres = (np.arange(len(epochs)) + 0.5) * length - 0.5
+        smooth = np.interp(places, centres, means).reshape(epochs.shape)
+        found = min(_correlation(epochs - means[:, None]), _correlation(epochs - smooth))
+        measured = {"correlation": found, "epochs": len(epochs), "points_an_epoch": length}
+        said = f"epochs correlate by {number(found)} with the next ({len(epochs)} epochs of {length} points)"
+        if not found > self.correlation:  # nor where numbers near 1e308 make it NaN
+            return Finding(verdict=Verdict.PASS, message=said, measured=measured)
+        return Finding(
+            verdict=Verdict.WARN,
+            message=f"the loss repeats one pattern in every epoch: {said}",
+            remedy="shuffle the training data anew in each epoch",
+            measured=measured,
+        )
+
+
+def _epochs(evidence: Evidence) -> FloatArray | None:
+    """The loss, a row for each whole epoch; the first and the last may not be whole, and are left out."""
+    loss, counter = evidence.first("train_loss").finite(), evidence.first("epoch").finite()
+    if not len(counter) or not len(loss):
+        return None
+    place = np.searchsorted(counter.steps, loss.steps, side="left").clip(0, len(counter) - 1)
+    number_of = np.floor(counter.values[place])
+    starts = np.flatnonzero(np.diff(number_of, prepend=np.nan) != 0)
+    if len(starts) < _FEWEST_EPOCHS + 2:
+        return None
+    inner = [loss.values[a:b] for a, b in pairwise(starts[1:])]
+    usual = int(median([len(one) for one in inner]))
+    whole = [one for one in inner if usual <= len(one) <= usual + 1]
+    if usual < _FEWEST_POINTS or len(whole) < max(_FEWEST_EPOCHS, 0.8 * len(inner)):
+        return None
+    return np.array([one[:usual] for one in whole])
+
+
+def _correlation(rows: FloatArray) -> float:
+    """Of each row with the next, over all of them."""
+    before, after = rows[:-1].ravel(), rows[1:].ravel()
+    size = float(np.sqrt((before**2).sum() * (after**2).sum()))
+    return float((before * after).sum() / size) if size > 0 else 0.0

@@ -1,0 +1,88 @@
+"""CMP001."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+
+from tracker_health.evidence import Evidence, Need, Part
+from tracker_health.probe import Probe, Symptom, Threshold
+from tracker_health.probes._stats import median
+from tracker_health.result import Finding
+from tracker_health.text import number
+from tracker_health.verdict import Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class OddOneOut(Probe):
+    """The loss ended clearly higher than in the other runs of the same experiment.
+
+    What it finds:
+        A run whose curve looks ordinary by itself, and that ended worse than its siblings: a learning rate that is
+        somewhat too high or too low, data that was mixed up, an augmentation that was left on.
+
+    Why it matters:
+        Such a fault cannot be told from one run. Beside the others it is plain.
+
+    How it decides:
+        Runs are compared that log the same loss and are about as long (a quarter more steps at most). The end is the
+        median of the last tenth of the points. Warn when it lies above the median of at least `min_runs` others by more
+        than `deviations` of their median absolute deviations, by more than `worse` of that median's size, *and* by more
+        than `worse` of what the others descended, as a rule.
+
+    Known limits:
+        Only where runs are read together: `tracker-health report` of several runs or of an experiment. Runs of an
+        experiment that differ on purpose (in size, data, regularisation) end differently: it is a preview rule, and
+        does not vote unless a configuration says so. Where most runs have the same fault, they are the rule.
+
+    What to do:
+        Look at what this run has that the others have not: its parameters stand side by side in the tracker.
+
+    References:
+        Hampel, The influence curve and its role in robust estimation, 1974.
+    """
+
+    code = "CMP001"
+    name = "odd-one-out"
+    symptom = Symptom.ODD_ONE_OUT
+    status = "preview"
+    headline = ("deviations",)
+
+    deviations: Annotated[
+        float, Threshold("distance from the others that counts", "median absolute deviations", "calibration", ge=0)
+    ] = 5.0
+    worse: Annotated[
+        float,
+        Threshold("distance that counts, of the others' end and of their descent", "fraction", "calibration", ge=0),
+    ] = 0.15
+    min_runs: Annotated[int, Threshold("other runs needed", "runs", "design", ge=3)] = 5
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        return (Need(role=Part.SIBLINGS, min_points=self.min_runs, unit="runs"),)
+
+    def judge(self, evidence: Evidence) -> Finding:
+        siblings = evidence.siblings
+        if siblings is None:
+            raise LookupError("the rule's needs name the siblings")
+        ends = np.array([one.end for one in siblings.others])
+        own, usual = siblings.own.end, median(ends)
+        descent = median([one.start - one.end for one in siblings.others])
+        spread = median(np.abs(ends - usual))
+        above = own - usual
+        least = max(self.deviations * spread, self.worse * abs(usual), self.worse * descent)
+        measured = {
+            "end": own, "usual_end": usual, "spread": spread, "runs": len(ends),
+            "deviations": above / spread if spread > 0 else 0.0,
+        }  # fmt: skip
+        beside = f"{len(ends)} comparable runs ended around {number(usual)}"
+        if not above > least:
+            return Finding(verdict=Verdict.PASS, message=f"it ended at {number(own)}; {beside}", measured=measured)
+        return Finding(
+            verdict=Verdict.WARN,
+            message=f"the loss ended at {number(own)}, where {beside}, give or take {number(spread)}",
+            remedy="compare its parameters with those of the other runs",
+            measured=measured,
+        )

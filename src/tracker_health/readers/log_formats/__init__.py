@@ -1,0 +1,74 @@
+"""Formats of logs: one file each, told by what a file holds and not by its name."""
+
+from __future__ import annotations
+
+import re
+from io import BufferedReader
+from pathlib import Path, PurePosixPath
+
+from tracker_health.errors import ReadError
+from tracker_health.readers.log_formats.base import HEAD_BYTES, Log, LogFormat, SelectNames
+from tracker_health.readers.log_formats.csv_table import CsvTable
+from tracker_health.readers.log_formats.event_file import EventFile
+from tracker_health.readers.log_formats.gap_log import GapLog
+from tracker_health.readers.log_formats.json_history import JsonHistory
+from tracker_health.readers.log_formats.step_log import StepLog
+from tracker_health.readers.log_formats.text_lines import TextLines
+from tracker_health.readers.regular_file import open_regular
+
+FORMATS: tuple[LogFormat, ...] = (EventFile(), GapLog(), StepLog(), JsonHistory(), CsvTable(), TextLines())
+"""Of two that recognise a file the first is tried first, and the other where that finds nothing."""
+
+
+_NAMES: tuple[tuple[re.Pattern[str], LogFormat], ...] = (
+    (re.compile(r".*\.(?:jsonl|ndjson)", re.IGNORECASE), FORMATS[2]),
+    (re.compile(r"(?:.*\.)?events\.out\.tfevents\..*", re.IGNORECASE), FORMATS[0]),
+)
+
+
+def promised_by(name: str) -> LogFormat | None:
+    """The format that a file of this name has to have; None where there may be anything in it."""
+    return next((form for pattern, form in _NAMES if pattern.fullmatch(name)), None)
+
+
+def formats_of(path: Path) -> list[LogFormat]:
+    """The formats that a file may have, the likeliest first.
+
+    Raises:
+        ReadError: it is no regular file.
+        OSError: it cannot be read.
+    """
+    with BufferedReader(open_regular(path)) as file:
+        head = file.read(HEAD_BYTES)
+    return [one for one in FORMATS if one.recognises(head)]
+
+
+def read_log(path: Path, source: str, select_names: SelectNames, prefix: str = "") -> tuple[Log, LogFormat | None]:
+    """What a log holds, and its format: the first that finds a metric in it, else the one that its name promises, or
+    the first that may be it.
+
+    Raises:
+        ReadError: it is no regular file, or cannot be read as what it is.
+        OSError: it cannot be read.
+    """
+    promised = promised_by(PurePosixPath(source).name)
+    formats = formats_of(path)
+    if promised is not None and promised not in formats:
+        formats.insert(0, promised)
+    first: tuple[Log, LogFormat] | None = None
+    failure: ReadError | None = None
+    for one in formats:
+        try:
+            log = one.read(path, source, select_names, prefix)
+        except ReadError as error:
+            failure = failure or error
+            continue
+        if log.names:
+            return log, one
+        first = first or (log, one)
+    if failure is not None:
+        raise failure
+    return first or (Log(), None)
+
+
+__all__ = ["FORMATS", "Log", "LogFormat", "SelectNames", "formats_of", "promised_by", "read_log"]

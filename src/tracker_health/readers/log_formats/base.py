@@ -1,0 +1,49 @@
+"""What a format of logs is, and what reading one gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from tracker_health.evidence import Series, TextLog
+
+SelectNames = Callable[[Iterable[str]], Mapping[str, str]]
+"""All of a log's names to the needed ones with their roles."""
+
+HEAD_BYTES = 2**16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Log:
+    """What one log holds.
+
+    ``names``: every metric in it, needed or not. ``problem`` says what of it could not be read, ``note`` what a reader
+    of the verdict should know besides; empty where there is nothing to say. ``text``: what a
+    console log says besides its numbers.
+    """
+
+    series: tuple[Series, ...] = ()
+    params: Mapping[str, str] = field(default_factory=dict)
+    names: tuple[str, ...] = ()
+    problem: str = ""
+    note: str = ""
+    text: TextLog | None = None
+
+
+class LogFormat(Protocol):
+    """One format of logs. ``precise``: numbers are written with all their digits, and not for people to read."""
+
+    precise: bool
+
+    def recognises(self, head: bytes) -> bool:
+        """Whether a file that begins like this (its first ``HEAD_BYTES`` bytes) has this format."""
+
+    def read(self, path: Path, source: str, select_names: SelectNames, prefix: str = "") -> Log:
+        """The metric series of a file. ``prefix`` is put before every name.
+
+        Raises:
+            ReadError: it is no regular file, has too many fields, or is far too long.
+            OSError: it cannot be read.
+        """

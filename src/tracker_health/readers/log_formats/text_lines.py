@@ -1,0 +1,260 @@
+"""Console logs: the numbers that trainers print for people, and what else they say when they die."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from tracker_health.readers.log_formats.base import Log, SelectNames
+from tracker_health.readers.log_formats.log_rows import HELD_OUT, name_on
+from tracker_health.readers.log_formats.numbers import as_written
+from tracker_health.readers.log_formats.table import LogTable
+from tracker_health.readers.log_formats.text_blocks import MAX_LINE_CHARACTERS, blocks, text_of
+from tracker_health.readers.log_formats.text_pairs import Number, Pairs, Printed, settings_in
+from tracker_health.readers.log_formats.text_patterns import Pattern
+from tracker_health.readers.log_formats.text_tables import Tables
+from tracker_health.readers.log_formats.text_troubles import Troubles
+
+_JSON = re.compile(r"\{\s*[\"}]|\[\s*[\[{\"]")
+_ENDS = re.compile(r"\n++")
+_RANK = re.compile(r"\[(?:rank|default)(\d+)\]")
+# "Test Error:", and on the lines below what was measured.
+_HEADING = re.compile(rf"[^\d=:]{{0,60}}?\b({'|'.join(HELD_OUT)})\b[^\d=:]{{0,60}}(?::|\*\*\*)\s*", re.IGNORECASE)
+_LONGEST_HEADING = 150
+_FAIRSEQ_EPOCH = re.compile(r"\| train \| epoch \d+ \|")
+_PATTERNS_KEPT = 12
+_PATTERNS_TRIED = 100
+_BARS_KEPT = 1000
+
+
+class TextLines:
+    """Lines that give names to numbers (``step 100 loss=0.52``, ``{'loss': 0.5}``, a progress bar), and tables of them.
+
+    A line counts where it says a step or an epoch, or names a metric that some rule asks for. Lines without either
+    belong to the last step before them; in a log without steps, they are counted.
+    """
+
+    precise = False
+
+    def recognises(self, head: bytes) -> bool:
+        text = text_of(head).lstrip()
+        return bool(text) and _JSON.match(text) is None
+
+    def read(self, path: Path, source: str, select_names: SelectNames, prefix: str = "") -> Log:
+        reading = _Reading(LogTable(select_names, prefix), select_names)
+        for block in blocks(path):
+            reading.take(block)
+        table = reading.table
+        return Log(
+            series=table.series(source) if table.points else (),
+            params=table.params,
+            names=table.names if table.points else (),
+            note=table.note,
+            text=reading.troubles.log(source),
+        )
+
+
+class _Reading:
+    """A log that is being read. The lines of a log are made by few calls of ``print``: once a line is understood, those
+    like it are read by a pattern of its own, without another look at what its words mean.
+    """
+
+    def __init__(self, table: LogTable, select_names: SelectNames) -> None:
+        self.table = table
+        self.troubles = Troubles()
+        self._pairs = Pairs(select_names)
+        self._tables = Tables()
+        self._patterns: list[Pattern] = []
+        self._epoch: int | None = None
+        self._bars: dict[int | None, tuple[int, int]] = {}
+        self._ordinal = 0
+        self._at_ordinal: set[str] = set()
+        self._whole_epoch: int | None = None
+        self._rank: str | None = None
+        self._repeats = False
+        self._unused = 0
+        self._heading: Number | None = None
+        self._heading_data = ""
+        self._fresh = False
+        self._full_bar: tuple[int | None, int] = (None, 0)
+        self._held_out: dict[str, float] = {}
+
+    def take(self, block: str) -> None:
+        """Read some lines."""
+        block += "\n"
+        suspicious = self.troubles.suspects(block)
+        position = 0
+        while position < len(block):
+            if block[position] == "\n":
+                position = _ENDS.match(block, position).end()  # type: ignore[union-attr]
+                continue
+            start = position
+            position, rows = (position, 0) if self._repeats else self._take_known(block, position)
+            if not rows:
+                position = block.find("\n", start) + 1
+                line = block[start : position - 1]
+                if not line or line.isspace():
+                    continue
+                rows = int(len(line) <= MAX_LINE_CHARACTERS and self._take_new(line))
+                self.troubles.lines += 1
+            else:
+                self.troubles.lines += rows
+            self.troubles.rows += rows
+            if suspicious:
+                for line in block[start : position - 1].split("\n"):
+                    self.troubles.look(line)
+
+    def _take_known(self, block: str, position: int) -> tuple[int, int]:
+        """Read lines like earlier ones; where they end, and how many there were."""
+        for place, pattern in enumerate(self._patterns):
+            end, rows = pattern.run(block, position, self.table)
+            if rows:
+                self._heading, self._unused = None, 0
+                if place:
+                    self._patterns.insert(0, self._patterns.pop(place))
+                return end, rows
+        return position, 0
+
+    def _take_new(self, line: str) -> bool:
+        if self._is_repeated(line):
+            return False
+        row = self._tables.row(line)
+        if row is not None:
+            self.table.take(row)
+            return True
+        printed = self._pairs.read(line)
+        self._place_below_heading(line, printed)
+        if printed is None or not printed.is_row:
+            self._tables.look_for_header(line)
+            self._look_at_the_rest(line, printed)
+            return False
+        record = self._placed(line, printed)
+        if record is None:
+            return False
+        self.table.take(record)
+        pattern = self._pattern(line, printed)
+        if pattern is not None:
+            self._patterns.insert(0, pattern)
+            del self._patterns[_PATTERNS_KEPT:]
+        return True
+
+    def _pattern(self, line: str, printed: Printed) -> Pattern | None:
+        """The pattern of lines like this one; where no pattern ever fits a second line, few are made."""
+        self._unused += 1
+        below = self._heading is not None or self._heading_data
+        if below or (self._unused > _PATTERNS_TRIED and self._unused % _PATTERNS_KEPT):
+            return None
+        return Pattern.of(line, printed, self.table)
+
+    def _is_repeated(self, line: str) -> bool:
+        """Whether a line says what others say: LightGBM its best round, another process the same step."""
+        if self._repeats:
+            self._repeats = False
+            return True
+        self._repeats = "est iteration is" in line[-100:]
+        match = _RANK.match(line)
+        if match is None:
+            return False
+        self._rank = self._rank or match.group(1)
+        return match.group(1) != self._rank
+
+    def _place_below_heading(self, line: str, printed: Printed | None) -> None:
+        """Lines that are indented belong to the line above them, which said the step or the held-out data."""
+        indented = line.startswith((" ", "\t", "│"))
+        placed = printed is not None and (printed.step is not None or printed.epoch is not None)
+        if not indented and (placed or not self._fresh):
+            self._heading, self._heading_data = None, ""
+        self._fresh = False
+        if printed is not None and printed.metrics:
+            printed.data = printed.data or self._heading_data
+            if self._heading is not None and printed.step is None and printed.epoch is None:
+                printed.step = self._heading
+        if printed is not None and printed.step is not None and not printed.of_epoch:
+            if not any(self._pairs.role(one.name) for one in printed.metrics):
+                self._heading = printed.step
+        elif printed is None and len(line) < _LONGEST_HEADING and (match := _HEADING.fullmatch(line)) is not None:
+            if "train" in line.lower():
+                return
+            self._heading_data, self._fresh = HELD_OUT[match.group(1).lower()], True
+
+    def _look_at_the_rest(self, line: str, printed: Printed | None) -> None:
+        """Keras and many others print the epoch on a line of its own; settings stand in a banner before the first
+        row.
+        """
+        if printed is not None and printed.epoch_number is not None and not printed.metrics:
+            self._epoch = printed.epoch_number
+        elif not self.table.points and (printed is None or printed.step is None):
+            for name, text in settings_in(line, printed).items():
+                self.table.keep_param(name, text)
+
+    def _placed(self, line: str, printed: Printed) -> dict[str, Any] | None:
+        """A line's numbers with the step that they belong to."""
+        record: dict[str, Any] = {
+            one.name: value for one in printed.metrics if (value := as_written(one.text)) is not None
+        }
+        if _FAIRSEQ_EPOCH.search(line):  # means of the epoch, by the names that its JSON has
+            record = {f"train_{name}": value for name, value in record.items()}
+        if printed.bar is not None and printed.of_epoch:
+            self._leave_out_the_old(record, done=printed.done)
+        if not record or self._is_evaluation_after_training(printed):
+            return None
+        if printed.data:
+            record["split"] = printed.data
+        if printed.epoch is not None:
+            record["epoch"] = as_written(printed.epoch.text)
+        if printed.of_epoch and printed.epoch_number is None:
+            record["epoch"] = self._epoch_of_bar(printed)
+        if printed.step is not None:
+            record[printed.step.name] = int(printed.step.text)
+        elif printed.epoch_number is None and (not printed.of_epoch or self._epoch is None):
+            self._place_by_order(record, printed)
+        if printed.step is None and printed.epoch_number is not None:
+            self._whole_epoch = printed.epoch_number
+        return record
+
+    def _is_evaluation_after_training(self, printed: Printed) -> bool:
+        """Keras ends an epoch with a full bar; one of another length behind it is of other data, which has no name."""
+        if printed.bar is None or printed.step is not None or self._epoch is None:
+            return False
+        done, total = self._full_bar
+        self._full_bar = (self._epoch, printed.bar if done != self._epoch else total)
+        return self._full_bar[1] != printed.bar
+
+    def _leave_out_the_old(self, record: dict[str, Any], *, done: bool) -> None:
+        """A bar goes on showing the last validation's result through the next epoch."""
+        for name, value in list(record.items()):
+            if self._pairs.role(name) == "val_loss":
+                if not done and self._held_out.get(name) == value:
+                    del record[name]
+                else:
+                    self._held_out[name] = value
+
+    def _epoch_of_bar(self, printed: Printed) -> int | None:
+        """The epoch that a bar belongs to, where its line does not say it: each begins with a new one."""
+        if printed.step is None or self._epoch is not None:
+            return self._epoch
+        done = int(printed.step.text)
+        passes, before = self._bars.get(printed.bar, (0, 0))
+        passes += done < before
+        if len(self._bars) < _BARS_KEPT or printed.bar in self._bars:
+            self._bars[printed.bar] = (passes, done)
+        return passes
+
+    def _place_by_order(self, record: dict[str, Any], printed: Printed) -> None:
+        if not self._ordinal:
+            clock = self.table.clock
+            if clock.now is not None:
+                # The clock counts on from the epoch's beginning, as for every row.
+                record["step"] = clock.now - (clock.offsets.get(clock.epoch, 0) if clock.epoch is not None else 0)
+                return
+            if self._whole_epoch is not None:
+                record["epoch"] = self._whole_epoch
+                return
+        of_training = not printed.data and any(self._pairs.role(one.name) != "val_loss" for one in printed.losses)
+        names = {name_on(printed.data, one.name) for one in printed.losses}
+        if of_training or not self._ordinal or not names.isdisjoint(self._at_ordinal):
+            self._ordinal += 1
+            self._at_ordinal.clear()
+        self._at_ordinal |= names
+        record["_step"] = self._ordinal

@@ -1,0 +1,125 @@
+"""What a console log says of the end of its process: exceptions, signals, memory and disks that ran out."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from dataclasses import dataclass
+
+from tracker_health.evidence import TextLog, Trouble
+
+_CAUSES = {
+    "out of memory": r"OutOfMemoryError|CUDA out of memory|CUDA error: out of memory|RESOURCE_EXHAUSTED|std::bad_alloc|"
+    r"\bMemoryError\b|CUBLAS_STATUS_ALLOC_FAILED|Cannot allocate memory|DefaultCPUAllocator: (?:can't|not enough)",
+    "no space left on the disk": r"No space left on device|Disk quota exceeded|\[Errno 28\]|\[Errno 122\]",
+    "a data loader worker died": r"DataLoader worker \(pid[^)]*\) (?:is killed|exited unexpectedly)",
+    "a collective operation timed out": r"Watchdog caught collective operation timeout|NCCL[^\n]{0,200}time[d ]*out|"
+    r"ncclSystemError|ncclRemoteError",
+    "too few samples kept": r"(?:\bneeds?\b|\bfewer\b|\bbelow\b|\bat least\b|[<>]=?)[^\n]{0,80}\bmin_train\b",
+    "a prompt that is no prefix of its completion": r"not a (?:token[- ])?prefix\b",
+    "interrupted": r"\bKeyboardInterrupt\b",
+}
+# What only the system says: the process is gone with it.
+_OF_THE_SYSTEM = {
+    "out of memory": r"[Oo]ut of memory: Killed process|oom[-_]kill(?:er)?\b|OOM Killed",
+    # A shell says it at once, and a progress bar leaves its line open.
+    "killed by a signal": r"(?:^|(?:^|\])[\w./-]+: line \d+:\s+\d+ )"
+    r"(?:Killed|Terminated|Segmentation fault|Bus error|Aborted)\b|\(core dumped\)|Signal 9 \(SIGKILL\)|"
+    r"exitcode: -(?:9|11|6|7)\b|Fatal Python error",
+    "its time was up": r"DUE TO TIME LIMIT|CANCELLED AT \d",
+}
+_BEGINNING = "Traceback (most recent call last)"
+_RAISED = re.compile(
+    r"(?:\[?[\w .:-]{0,40}\]?[:|]\s?)?"
+    r"(?P<said>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Timeout|Warning)\b.*)"
+)
+# A batch that was under way when its worker died: the queue's connection breaks before the loader looks at its workers.
+_LOADER_QUEUE = "_try_get_data"
+_BROKEN_QUEUE = re.compile(r"(?:ConnectionResetError|ConnectionRefusedError|BrokenPipeError|EOFError)\b")
+_DONE = re.compile(
+    r"training\s+(?:is\s+|has\s+)?(?:complete|finished|done)|'train_runtime'|\bdone training\b", re.IGNORECASE
+)
+_CAUSE = {cause: re.compile(pattern) for cause, pattern in _CAUSES.items()}
+_SYSTEM = {cause: re.compile(pattern) for cause, pattern in _OF_THE_SYSTEM.items()}
+# One of these is in every line that says something of the kind: plain words are found ten times as fast as a pattern.
+_SUSPICIOUS = (
+    _BEGINNING, "Killed", "oom", "OOM", "Terminated", "Segmentation fault", "Bus error", "Aborted", "core dumped",
+    "SIGKILL", "exitcode: -", "Fatal Python error", "TIME LIMIT", "CANCELLED AT", "train_runtime",
+    "omplete", "inished", "done",
+)  # fmt: skip
+_KEPT = 50
+_MAX_CHARACTERS = 300
+_TRACEBACK_LINES = 2000
+
+
+@dataclass(slots=True)
+class _Seen:
+    cause: str
+    text: str
+    line: int
+    rows: int
+
+
+class Troubles:
+    """Collects them while a log is read. ``lines``, ``rows``: how many there were, blank ones left out."""
+
+    def __init__(self) -> None:
+        self.lines = 0
+        self.rows = 0
+        self._seen: deque[_Seen] = deque(maxlen=_KEPT)
+        self._done: int | None = None
+        self._traceback = 0
+        self._of_loader = False
+
+    def suspects(self, block: str) -> bool:
+        """Whether the lines of this text must be looked at."""
+        return bool(self._traceback) or any(word in block for word in _SUSPICIOUS)
+
+    def look(self, line: str) -> None:
+        """Note what a line says; it has been counted."""
+        line = line[:_MAX_CHARACTERS]
+        if _DONE.search(line):
+            self._done = self.lines
+        if _BEGINNING in line:
+            self._traceback, self._of_loader = 1, False
+            return
+        if self._traceback:
+            self._go_on(line)
+            return
+        for cause, pattern in _SYSTEM.items():
+            if pattern.search(line):
+                self._note(cause, line)
+                return
+
+    def _go_on(self, line: str) -> None:
+        """The traceback ends with what was raised: the first line that is not indented and names an exception."""
+        self._traceback += 1
+        self._of_loader |= _LOADER_QUEUE in line
+        raised = _RAISED.match(line.strip()) if not line.startswith((" ", "\t")) else None
+        if raised is not None:
+            self._traceback = 0
+            said = raised["said"]
+            self._note(self._cause(said), said)
+        elif self._traceback > _TRACEBACK_LINES:
+            self._traceback = 0
+
+    def _cause(self, said: str) -> str:
+        if self._of_loader and _BROKEN_QUEUE.match(said):
+            return "a data loader worker died"
+        return next((cause for cause, pattern in _CAUSE.items() if pattern.search(said)), "an exception")
+
+    def _note(self, cause: str, text: str) -> None:
+        self._seen.append(_Seen(cause, text.strip(), self.lines, self.rows))
+
+    def log(self, source: str) -> TextLog:
+        """What was seen, each with how much came after it."""
+        return TextLog(
+            source=source,
+            lines=self.lines,
+            rows=self.rows,
+            done=self._done,
+            troubles=tuple(
+                Trouble(cause=one.cause, text=one.text, line=one.line, rows_after=self.rows - one.rows)
+                for one in self._seen
+            ),
+        )

@@ -1,0 +1,174 @@
+"""Histories of many runs at once, as far as a store gives them without leaving anything out.
+
+The calls that sample (``...-interval``) are none of these: a spike may be what they drop.
+"""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tracker_health.errors import RunError
+from tracker_health.readers.mlflow_folder import MetricPoints
+from tracker_health.stores.deadline import REQUEST_SECONDS, within
+from tracker_health.stores.mlflow.failures import translated
+from tracker_health.stores.mlflow.histories import PAGE_POINTS, read_history
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+MOST_RUNS = 100
+"""As many runs as a server takes in one question."""
+
+_ENDPOINT = "/ajax-api/2.0/mlflow/metrics/get-history-bulk"
+
+Row = tuple[str, int, float, int]
+"""Run, step, value, time in ms."""
+Ask = Callable[[Sequence[str], str], Iterable[Row]]
+
+
+class BulkHistories:
+    """The histories of runs that are read about one after the other, by one thread or several.
+
+    Who asks for a metric of one run is given it, and those of the runs that come next are fetched with it: of each
+    metric about one answer of the store is held, whatever the number of runs.
+    """
+
+    def __init__(self, client: MlflowClient, uri: str) -> None:
+        self._client = client
+        self._uri = uri
+        self._ask = _bulk_call(client, uri)
+        self._lock = threading.Lock()
+        self._waiting: dict[str, Mapping[str, int]] = {}
+        self._metrics: dict[str, _Metric] = {}
+        # Of runs that bear an annotation most have not changed, and are never asked for, or else nearly all are.
+        self._annotated: dict[str, Mapping[str, int]] = {}
+        self._asked = self._passed_over = 0
+
+    def expect(self, run_id: str, latest: Mapping[str, int], *, annotated: bool) -> None:
+        """Count on being asked for this run; ``latest``: the last step of each of its metrics."""
+        with self._lock:
+            (self._annotated if annotated else self._waiting)[run_id] = latest
+
+    def forget(self, run_id: str) -> None:
+        """Count on it no more, and keep nothing of it."""
+        with self._lock:
+            self._waiting.pop(run_id, None)
+            self._passed_over += self._annotated.pop(run_id, None) is not None
+            metrics = list(self._metrics.values())
+        for metric in metrics:
+            metric.points.pop(run_id, None)
+
+    def read(self, run_id: str, name: str) -> MetricPoints:
+        """As ``read_history``."""
+        with self._lock:
+            if run_id in self._annotated:
+                self._waiting[run_id] = self._annotated.pop(run_id)
+                self._asked += 1
+            known = run_id in self._waiting
+            metric = self._metrics.setdefault(name, _Metric())
+        if known:
+            # One thread asks; the others find what it brought for them.
+            with metric.lock:
+                if run_id not in metric.points:
+                    self._fetch(metric, run_id, name)
+                points = metric.points.pop(run_id, None)
+            if points is not None:
+                return points
+        return read_history(self._client, run_id, name)
+
+    def _fetch(self, metric: _Metric, run_id: str, name: str) -> None:
+        """Fetch a run's history and those of others that wait; nothing for those of which not all points came."""
+        while (ask := self._ask) and len(runs := self._chosen(metric, run_id, name)) > 1:
+            try:
+                with translated("the histories of several runs could not be read at once", self._uri):
+                    found, rows = _by_run(ask(list(runs), name))
+            except RunError:
+                self._ask = None  # an older server, or one that refuses one of these runs: each is read by itself
+                return
+            if rows < PAGE_POINTS:
+                metric.points |= {one: points for one, points in found.items() if _is_whole(points, runs.get(one))}
+                return
+            # Cut off somewhere, without a word. As many runs as were in it, less the last, may fit.
+            metric.at_once = max(1, min(len(found) - 1, len(runs) // 2))
+
+    def _chosen(self, metric: _Metric, run_id: str, name: str) -> dict[str, int]:
+        """The run, and those that wait the longest and have the metric, by its last step."""
+        with self._lock:
+            first = {run_id: self._waiting[run_id].get(name, 0)}
+            likely = [self._waiting, *([self._annotated] if self._asked > self._passed_over else [])]
+            having = (
+                (one, latest[name])
+                for runs in likely
+                for one, latest in runs.items()
+                if name in latest and one != run_id and one not in metric.points
+            )
+            return first | dict(islice(having, metric.at_once - 1))
+
+
+class _Metric:
+    """What was fetched of one metric, and of how many runs it can be fetched at once."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.points: dict[str, MetricPoints] = {}
+        self.at_once = MOST_RUNS
+
+
+def _is_whole(points: MetricPoints, last_step: int | None) -> bool:
+    """Whether the points reach as far as the run's record says."""
+    return last_step is not None and bool(points.steps.max() >= last_step)
+
+
+def _by_run(rows: Iterable[Row]) -> tuple[dict[str, MetricPoints], int]:
+    """The points of each run, and how many there are together."""
+    columns: dict[str, tuple[array[int], array[float], array[float]]] = {}
+    count = 0
+    for run_id, step, value, time in rows:
+        steps, values, times = columns.setdefault(run_id, (array("q"), array("d"), array("d")))
+        steps.append(step)
+        values.append(value)
+        times.append(time)
+        count += 1
+    found = {
+        run_id: MetricPoints(
+            steps=np.array(steps, dtype=np.int64),
+            values=np.array(values, dtype=np.float64),
+            times=np.array(times, dtype=np.float64) / 1000,
+        )
+        for run_id, (steps, values, times) in columns.items()
+    }
+    return found, count
+
+
+def _bulk_call(client: MlflowClient, uri: str) -> Ask | None:
+    """The store's own call for the histories of several runs; None where it has none."""
+    if uri.startswith(("http://", "https://")):
+        return partial(within, REQUEST_SECONDS, _rows_of_server, uri)
+    store: Any = client._tracking_client.store  # noqa: SLF001
+    return partial(_rows_of_store, store) if hasattr(store, "get_metric_history_bulk") else None
+
+
+def _rows_of_server(uri: str, runs: Sequence[str], name: str) -> list[Row]:
+    from mlflow.utils.credentials import get_default_host_creds
+    from mlflow.utils.rest_utils import http_request
+
+    # MLflow's own function: the same proxies, certificates and credentials as for all other requests.
+    credentials = get_default_host_creds(uri)  # type: ignore[no-untyped-call]
+    question = {"run_id": list(runs), "metric_key": name, "max_results": PAGE_POINTS}
+    once = {"max_retries": 0, "raise_on_status": False}
+    with http_request(credentials, _ENDPOINT, "GET", params=question, **once) as response:  # type: ignore[no-untyped-call]
+        response.raise_for_status()
+        points = response.json()["metrics"]
+    return [(point["run_id"], int(point["step"]), float(point["value"]), int(point["timestamp"])) for point in points]
+
+
+def _rows_of_store(store: Any, runs: Sequence[str], name: str) -> Iterator[Row]:
+    points = store.get_metric_history_bulk(run_ids=list(runs), metric_key=name, max_results=PAGE_POINTS)
+    return ((point.run_id, point.step, point.value, point.timestamp) for point in points)

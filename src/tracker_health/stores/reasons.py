@@ -1,0 +1,38 @@
+"""Why a server could not be asked, in words: what the libraries below a tracker's say at length."""
+
+from __future__ import annotations
+
+import re
+
+NO_ANSWER = "no answer in time"
+
+_REASONS = (
+    (r"connection refused", "connection refused"),
+    (r"timed out|ConnectTimeout|ReadTimeout|timeout exception|did not respond in time", NO_ANSWER),
+    (
+        r"failed to resolve|name or service not known|getaddrinfo failed|nodename nor servname|no such host",
+        "no such host",
+    ),
+    (r"SSLError|CERTIFICATE_VERIFY_FAILED|x509: ", "its TLS certificate is not accepted"),
+    (r"remote end closed|connection aborted|connection reset", "it closed the connection"),
+)
+
+
+def reason_in(text: str, more: tuple[tuple[str, str], ...] = ()) -> str:
+    """The reason that a message gives, the whole message where it is none of the known ones.
+
+    ``more``: further patterns, with what they mean.
+    """
+    for pattern, reason in (*_REASONS, *more):
+        if re.search(pattern, text, re.IGNORECASE):
+            return reason
+    return text
+
+
+def status_hint(status: int) -> str:
+    """What to try after an HTTP status that was no mistake of the client's."""
+    if status == 429:
+        return "too many requests: try later, or fewer runs at once"
+    if status in (502, 503, 504):
+        return "the server or a proxy before it is overloaded, starting or down: try later, or see its log"
+    return "see the server's log"

@@ -1,0 +1,188 @@
+"""What the tags of an MLflow run say that it bears of ours: digest, verdict, and the names of all we wrote."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tracker_health.annotations import ENDED_BY, ENDED_STATE, PENDING
+from tracker_health.evidence import RunRef
+from tracker_health.stores.base import Recorded, TaggedRun
+from tracker_health.stores.own import is_file_name
+from tracker_health.verdict import Verdict
+
+DIGEST_TAG, VERDICT_TAG, WRITTEN_TAG = "health.digest", "health.verdict", "health.written"
+MAX_TAG_VALUE = 5_000
+"""Characters of a tag that we write. MLflow cuts at 8,000 without a word, older servers earlier."""
+
+TOOL = "tracker-health"
+
+# The mark of an annotation under way names its annotator: of two at once, each sees whose it is.
+_MARK = re.compile(rf"{PENDING}(:[0-9a-f]{{8}})?")
+_DIGEST = re.compile(r"[0-9a-f]{16}")
+_RESERVED = frozenset({"verdict", "digest", "written"})
+_DIGEST_ROOM = 50
+
+
+def is_annotated(tags: Mapping[str, str]) -> bool:
+    """Whether a run bears a digest of ours, also one that says that it was never finished."""
+    return _is_digest(tags.get(DIGEST_TAG, ""))
+
+
+def _is_digest(text: str) -> bool:
+    return bool(_MARK.fullmatch(text) or _DIGEST.fullmatch(text))
+
+
+def bears_verdict(tags: Mapping[str, str]) -> bool:
+    """Whether the verdict on a run, if there is one, is ours: by its digest or, that taken off, its record."""
+    return is_annotated(tags) or bool(Written.of(tags).digest)
+
+
+def owns_note(tags: Mapping[str, str]) -> bool:
+    """Whether a block in the description of a run is ours: by its record or, that taken off, its verdict and digest.
+
+    A run with nothing to judge has none of ours, and before the record is written neither has any other.
+    """
+    if WRITTEN_TAG in tags:
+        return Written.of(tags).note
+    return bool(_DIGEST.fullmatch(tags.get(DIGEST_TAG, ""))) and tags.get(VERDICT_TAG) != Verdict.SKIP
+
+
+def recorded_on(tags: Mapping[str, str]) -> Recorded | None:
+    """The annotation that a run's tags say it bears; ``pending`` also where two annotators got in each other's way."""
+    if not is_annotated(tags):
+        return None
+    digest, verdict = tags[DIGEST_TAG], tags.get(VERDICT_TAG)
+    if _MARK.fullmatch(digest) or Written.of(tags).digest not in ("", digest):
+        digest = PENDING
+    return Recorded(
+        digest=digest,
+        verdict=Verdict(verdict) if verdict in set(Verdict) else None,
+        ended_by=tags.get(f"health.{ENDED_BY}", ""),
+        ended_state=tags.get(f"health.{ENDED_STATE}", ""),
+    )
+
+
+def is_finished(tags: Mapping[str, str]) -> bool:
+    """Whether a run bears a whole annotation, be it outdated."""
+    recorded = recorded_on(tags)
+    return recorded is not None and recorded.digest != PENDING and recorded.verdict is not None
+
+
+def tagged(ref: RunRef, tags: Mapping[str, str], *, user: str, started: float | None) -> TaggedRun:
+    """What the tags say of a run's annotation: nothing of one that is not ours or was never finished."""
+    if not is_finished(tags):
+        return TaggedRun(ref=ref, verdict=None, user=user, started=started)
+    codes = tuple(code for code in tags.get("health.codes", "").split(",") if code)
+    return TaggedRun(
+        ref=ref,
+        verdict=Verdict(tags[VERDICT_TAG]),
+        codes=codes,
+        summary=tags.get("health.summary", ""),
+        user=user,
+        started=started,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """The names of our files, metrics and tags (without prefix) that a run bears.
+
+    ``missing``: files that could not be uploaded, as far as anybody can tell. ``note``: the description has a block of
+    ours. ``digest``: of the annotation that they are, or the mark of the one under way.
+    """
+
+    files: frozenset[str] = frozenset()
+    metrics: frozenset[str] = frozenset()
+    tags: frozenset[str] = frozenset()
+    missing: frozenset[str] = frozenset()
+    note: bool = False
+    digest: str = ""
+
+    @classmethod
+    def of(cls, tags: Mapping[str, str]) -> Written:
+        """What a run's tags say, as far as it can be ours: anybody may have changed it."""
+        try:
+            document = json.loads(tags.get(WRITTEN_TAG, "{}"))
+        except (ValueError, RecursionError):
+            return cls()
+        if not isinstance(document, dict) or not (is_annotated(tags) or document.get("tool") == TOOL):
+            return cls()
+        digest = document.get("digest")
+        return cls(
+            files=frozenset(filter(is_file_name, _strings(document.get("files")))),
+            metrics=frozenset(_strings(document.get("metrics"))),
+            tags=frozenset(_strings(document.get("tags"))) - _RESERVED,
+            missing=frozenset(filter(is_file_name, _strings(document.get("missing")))),
+            note=document.get("note", bool(document)) is True,
+            digest=digest if isinstance(digest, str) and _is_digest(digest) else "",
+        )
+
+    @property
+    def all_files(self) -> frozenset[str]:
+        """The names of files that are ours, whether or not they arrived."""
+        return self.files | self.missing
+
+    def __bool__(self) -> bool:
+        return bool(self.files or self.metrics or self.tags or self.missing or self.note)
+
+    def __or__(self, other: Written) -> Written:
+        files = self.files | other.files
+        return Written(
+            files=files,
+            metrics=self.metrics | other.metrics,
+            tags=self.tags | other.tags,
+            missing=(self.missing | other.missing) - files,
+            note=self.note or other.note,
+            digest=self.digest,
+        )
+
+    def beside(self, earlier: Written) -> Written:
+        """As much of it as one tag takes together with all of ``earlier``.
+
+        A name that is not recorded would be taken for the user's later.
+        """
+        files, metrics, tags, missing = map(sorted, (self.files, self.metrics, self.tags, self.missing))
+        while True:
+            kept = Written(
+                files=frozenset(files),
+                metrics=frozenset(metrics),
+                tags=frozenset(tags),
+                missing=frozenset(missing),
+                note=self.note,
+                digest=self.digest,
+            )
+            if (
+                not (files or metrics or tags or missing)
+                or len(_document(earlier | kept)) <= MAX_TAG_VALUE - _DIGEST_ROOM
+            ):
+                return kept
+            (metrics or files or missing or tags).pop()
+
+    def without(self, files: frozenset[str]) -> Written:
+        """The same, of whose files these are only perhaps there."""
+        return replace(self, files=self.files - files, missing=self.missing | (self.files & files))
+
+    @property
+    def value(self) -> str:
+        """For the tag's value; empty when there is nothing to record."""
+        kept = self.beside(Written())
+        return _document(kept) if kept else ""
+
+
+def _document(written: Written) -> str:
+    document: dict[str, Any] = {"tool": TOOL}
+    if written.digest:
+        document["digest"] = written.digest
+    document |= {"files": sorted(written.files), "metrics": sorted(written.metrics), "tags": sorted(written.tags)}
+    document["note"] = written.note
+    if written.missing:
+        document["missing"] = sorted(written.missing)
+    return json.dumps(document)
+
+
+def _strings(value: Any) -> list[str]:
+    return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []

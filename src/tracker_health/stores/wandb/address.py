@@ -1,0 +1,84 @@
+"""Which run of which W&B server a text names; nothing is asked, and the SDK is not imported."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from tracker_health.errors import RunNotFound
+from tracker_health.text import printable, without_userinfo
+
+CLOUD_API = "https://api.wandb.ai"
+
+# What W&B permits in the names of entities and projects, and in ids of runs.
+_NAME = r"[^/\\#?%:\x00-\x1f]{1,128}"
+_SHORT = re.compile(rf"wandb:(?:/{{0,2}}({_NAME})/)?({_NAME})/(?:runs/)?({_NAME})/?", re.IGNORECASE)
+_PROJECT = re.compile(rf"(?:wandb:)?(?:({_NAME})/)?({_NAME})/?", re.IGNORECASE)
+_PAGE = re.compile(
+    r"((?i:https?)://[^/?#\s@]+(?:/[^/?#\s]+)*?)/([^/?#\s]+)/([^/?#]+)/runs/([^/?#\s]+)(?:/[^?#]*)?(?:[?#].*)?"
+)
+_CLOUD_HOST = re.compile(r"(\w[\w-]*\.)*(wandb\.(ai|io)|forge\.coreweave\.com)(:\d+)?", re.IGNORECASE)
+_HINT = "give wandb:ENTITY/PROJECT/RUN, or the address of the run's page"
+
+
+class Address(NamedTuple):
+    """A run of W&B. ``entity``: empty for the user's own. ``server``: what its page's address begins with, or empty."""
+
+    entity: str
+    project: str
+    run: str
+    server: str = ""
+
+
+class Project(NamedTuple):
+    """A project of W&B. ``entity``: empty for the user's own."""
+
+    entity: str
+    name: str
+
+
+def address_of(text: str) -> Address | None:
+    """The run that a text names; None where it names none of W&B's.
+
+    Raises:
+        RunNotFound: it is meant for W&B, and names no run.
+    """
+    if short := _SHORT.fullmatch(text):
+        return Address(short.group(1) or "", short.group(2), short.group(3))
+    page = _PAGE.fullmatch(text)
+    if page is not None:
+        server, *names = page.groups()
+        entity, project, run = (unquote(name) for name in names)
+        if all(re.fullmatch(_NAME, name) for name in (entity, project, run)):
+            return Address(entity, project, run, server)
+    if text.lower().startswith("wandb:") or _is_of_cloud(text):
+        raise RunNotFound(f"{printable(without_userinfo(text))} does not name a run of Weights & Biases", _HINT)
+    return None
+
+
+def project_of(text: str) -> Project:
+    """The project that ``ENTITY/PROJECT`` names, or ``PROJECT`` of the user's own.
+
+    Raises:
+        RunNotFound: it cannot be the name of one.
+    """
+    named = _PROJECT.fullmatch(text)
+    if named is None:
+        raise RunNotFound(f"{printable(without_userinfo(text))} names no project of Weights & Biases", "ENTITY/PROJECT")
+    return Project(named.group(1) or "", named.group(2))
+
+
+def is_of_wandb(text: str) -> bool:
+    """Whether a text is meant to name something of W&B's."""
+    return text.lower().startswith("wandb:") or bool(_PAGE.fullmatch(text)) or _is_of_cloud(text)
+
+
+def _is_of_cloud(url: str) -> bool:
+    """Whether an address is of W&B's own cloud."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    host = parts.netloc.rpartition("@")[2]
+    return parts.scheme.lower() in ("http", "https") and bool(_CLOUD_HOST.fullmatch(host))

@@ -1,0 +1,70 @@
+"""Whether the process that writes a run's log is still there. A log that goes on must not be replaced under it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from contextlib import suppress
+from enum import StrEnum
+from pathlib import Path
+
+_PROCESSES = Path("/proc")
+# A constant of the kernel's interface (PID_NS_INIT_INO in linux/nsfs.h).
+_FIRST_NAMESPACE = 0xEFFFFFFC
+_SILENCE_SECONDS = 7 * 24 * 3600
+
+
+class Writer(StrEnum):
+    """What is known of the writer of a log that has no exit in it."""
+
+    AT_WORK = "at work"
+    GONE = "gone"
+    UNKNOWN = "unknown"
+
+
+def writer_of(log: Path, host: str) -> Writer:
+    """Whether a process has the log open for writing; ``host``: the machine on which the run says that it runs.
+
+    Gone is only what cannot be elsewhere: the run was on this machine, and all processes that may have the file open
+    can be looked at (those of its owner; the superuser's too where we are it). From another machine, or in a container,
+    which sees its own processes alone and may bear the machine's name, a log has to have been silent for a week: W&B
+    notes down the machine's load four times a minute, and writes whenever 32 KiB have come together.
+    """
+    status = log.stat()
+    silent = Writer.GONE if time.time() - status.st_mtime > _SILENCE_SECONDS else Writer.UNKNOWN
+    if not (_PROCESSES / "self" / "fd").is_dir():
+        return silent
+    if _held_open(log, status):
+        return Writer.AT_WORK
+    here = bool(host) and host == socket.gethostname() and os.geteuid() in (0, status.st_uid)
+    return Writer.GONE if here and _sees_every_process() else silent
+
+
+def _sees_every_process() -> bool:
+    """Whether this process is in no container: in the machine's first namespace of process ids."""
+    try:
+        return (_PROCESSES / "self" / "ns" / "pid").stat().st_ino == _FIRST_NAMESPACE
+    except OSError:
+        return False
+
+
+def _held_open(log: Path, status: os.stat_result) -> bool:
+    name = str(log.resolve())
+    for process in _PROCESSES.iterdir():
+        if not process.name.isdecimal():
+            continue
+        with suppress(OSError):  # it has ended, or is somebody else's
+            for link in (process / "fd").iterdir():
+                if _is_writing(process, link, name, status):
+                    return True
+    return False
+
+
+def _is_writing(process: Path, link: Path, name: str, status: os.stat_result) -> bool:
+    with suppress(OSError):
+        if link.readlink().name != Path(name).name or not os.path.samestat(link.stat(), status):
+            return False
+        flags = (process / "fdinfo" / link.name).read_text().split("flags:")[1].split()[0]
+        return int(flags, 8) & os.O_ACCMODE != os.O_RDONLY
+    return False

@@ -1,0 +1,87 @@
+"""What W&B's SDK raises, as errors of one line with a hint. The API key never appears in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tracker_health.errors import (
+    RunError,
+    RunNotFound,
+    StoreRefused,
+    StoreUnavailable,
+    TrackerHealthError,
+    WriteError,
+)
+from tracker_health.readers.ranged_file import PartsRefused
+from tracker_health.stores.deadline import distrust
+from tracker_health.stores.reasons import NO_ANSWER, reason_in, status_hint
+from tracker_health.stores.wandb.server import last_word
+from tracker_health.text import printable, without_userinfo
+
+KEY_HINT = "wandb login, or set WANDB_API_KEY; WANDB_BASE_URL names the server"
+_READ_HINT = "ask its owner for access to the project, or use another API key"
+_EDIT_HINT = "you may read this run and not change it: ask for a seat that may write, or use another API key"
+_AGAIN_HINT = "part of it may be there: do it again when the server answers, which puts that right"
+_PAGE_HINT = "is WANDB_BASE_URL right, and is there no proxy or login page before the server?"
+# How core says that an answer is no JSON.
+_NO_JSON = "looking for beginning of value"
+# What older SDKs say of whatever kept them from asking whether the key is good; the cause is behind it.
+_UNCHECKED = "while verifying the API key"
+_NO_KEY = ("API key", "not logged in", "error 401")
+_NOT_THERE = ("could not find run", "run not found", "could not find project", "project not found")
+
+
+@contextmanager
+def translated(doing: str, server: str, otherwise: type[RunError] = StoreUnavailable) -> Iterator[None]:
+    """Turn whatever the SDK raises into a RunError of one line.
+
+    ``doing`` says what went wrong; ``otherwise`` is the error for all that is neither a refusal nor a run that is not
+    there.
+    """
+    try:
+        yield
+    except (TrackerHealthError, PartsRefused):
+        raise
+    except Exception as error:  # noqa: BLE001  the SDK raises anything, and core's errors are of no type of their own
+        raise _translation(error, doing, server, otherwise) from None
+
+
+def _translation(error: Exception, doing: str, server: str, otherwise: type[RunError]) -> RunError:
+    what = f"{doing} ({printable(without_userinfo(server))})"
+    cause = error.__cause__ if _UNCHECKED in str(error) else None
+    status, text = _status(error), str(cause or error)
+    if status == 401 or any(words in text for words in _NO_KEY):
+        return StoreRefused(f"{what}: the server does not accept the API key", KEY_HINT)
+    if status == 403 or "permission denied" in text.lower():
+        hint = _EDIT_HINT if issubclass(otherwise, WriteError) else _READ_HINT
+        return StoreRefused(f"{what}: no permission", hint)
+    if any(words in text.lower() for words in _NOT_THERE):
+        hint = "check entity, project and run id; a run that you may not see looks the same"
+        return RunNotFound(f"{what}: there is no such run", hint)
+    if status == 429 or status >= 500:
+        return otherwise(f"{what}: the server answered {status}", status_hint(status))
+    if _NO_JSON in text:
+        return otherwise(f"{what}: what answers there is no W&B server, or a page before it", _PAGE_HINT)
+    reason = reason_in(text)
+    if reason != NO_ANSWER:
+        return otherwise(f"{what}: {printable(reason, 300)}", "")
+    distrust(server)
+    # The SDK tries again and again, and does not say why.
+    status, reason = last_word(server)
+    if status == 429 or status >= 500:
+        return otherwise(f"{what}: the server answers {status}, again and again", status_hint(status))
+    hint = _AGAIN_HINT if issubclass(otherwise, WriteError) else "the server hangs or is very slow: try again later"
+    return otherwise(f"{what}: {reason or NO_ANSWER}", hint)
+
+
+def _status(error: BaseException | None) -> int:
+    """The HTTP status behind an error, 0 where none is known."""
+    for _ in range(5):
+        for response in (getattr(error, "response", None), error):
+            for name in ("http_status", "status_code", "code"):
+                status = getattr(response, name, None)
+                if isinstance(status, int) and status:
+                    return status
+        error = getattr(error, "exc", None) or getattr(error, "__cause__", None)
+    return 0

@@ -1,0 +1,377 @@
+"""A run of W&B in a folder of this machine: its transaction log, its files, and what of its artifacts is staged here.
+
+The verdict goes into ``files/health/`` and, as records before the exit, into the log, from where ``wandb sync`` takes
+it to a server.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from tracker_health.annotations import PENDING, Annotations
+from tracker_health.errors import ReadError, RunNotFound, StoreRefused, WriteError
+from tracker_health.evidence import Evidence, Problem, Request, RunRef, Series
+from tracker_health.gap_names import LIVE_WANDB_TAGS
+from tracker_health.stores.base import Cleared, Recorded
+from tracker_health.stores.checkpoints import CHECKPOINT_PARTS
+from tracker_health.stores.directory import DirectoryRun
+from tracker_health.stores.files import LOSSES, is_relevant, read_files
+from tracker_health.stores.locks import locked
+from tracker_health.stores.own import HEALTH_FOLDER, in_the_way
+from tracker_health.stores.tree import FileEvidence, RunFile, Tracked, is_plain
+from tracker_health.stores.wandb.alive import Writer, writer_of
+from tracker_health.stores.wandb.log_writer import (
+    backup_of,
+    our_records,
+    remove_leftovers,
+    replace_ours,
+    restore,
+    was_damaged_since,
+)
+from tracker_health.stores.wandb.media import MEDIA_PLACES
+from tracker_health.stores.wandb.transaction_log import LoggedFile, TransactionLog, read_log, rows_of
+from tracker_health.stores.wandb.values import OWN_KEY, OWN_TAGS, STEP, TIME, Histories, is_metric
+from tracker_health.text import count, listing, printable
+
+FILES_FOLDER = "files"
+SYNCED = ".synced"
+_HISTORIES = ("train_loss", "val_loss", "objective_loss")
+_STAGING = ("artifacts", "staging")
+_ONLINE = "run-"
+_NOT_ASKED = "only files were asked for"
+
+
+class LocalRun(DirectoryRun):
+    """A run whose log is ``path``. ``sidecar``: of a verdict only the files are to be written."""
+
+    def __init__(self, given: str | Path, path: Path, *, sidecar: bool = False) -> None:
+        if not path.is_file():
+            raise RunNotFound(f"there is no run of W&B at {printable(given)}", "give its folder, or its .wandb file")
+        self._given = str(given)
+        self._path = path
+        self._folder = path.parent / FILES_FOLDER
+        self._sidecar = sidecar
+        self._seen = 0
+        self._nothing = ""
+        self._unlisted: list[str] = []
+        self._left_out = ""
+        self._version: tuple[int, ...] = ()
+
+    @property
+    def ref(self) -> RunRef:
+        return RunRef(store="wandb", id=self._given, name=printable(self._log.name or self._log.run_id or self._given))
+
+    # Reading
+
+    @cached_property
+    def _read(self) -> tuple[TransactionLog, str]:
+        """What the log says; and why it cannot be read, empty where it can."""
+        self._version = _version_of(self._path)
+        try:
+            return read_log(self._path), ""
+        except ReadError as error:
+            return TransactionLog(), error.message
+        except PermissionError as error:
+            raise StoreRefused(f"{printable(self._path)}: no permission to read it") from error
+        except OSError as error:
+            return TransactionLog(), f"it cannot be read: {error.strerror}"
+
+    @property
+    def _log(self) -> TransactionLog:
+        return self._read[0]
+
+    @cached_property
+    def _status(self) -> str:
+        code = self._log.exit_code
+        if code is not None:
+            return "FAILED" if code else "FINISHED"
+        return "CRASHED" if self._writer is Writer.GONE else "RUNNING"
+
+    @cached_property
+    def _writer(self) -> Writer:
+        return writer_of(self._path, self._log.host)
+
+    @cached_property
+    def files(self) -> tuple[RunFile, ...]:
+        """The files beside the log, and those of logged artifacts that are still staged on this machine."""
+        beside = super().files if self._folder.is_dir() else ()
+        taken = {file.path for file in beside}
+        staged = (file for path in self._staged if path not in taken and (file := self._staged_file(path)))
+        return tuple(sorted([*beside, *staged], key=lambda file: file.path))
+
+    @cached_property
+    def _staged(self) -> dict[str, LoggedFile]:
+        """By path in the run, the files of logged artifacts: ``artifacts/model/v0/model.pt``."""
+        versions: dict[str, dict[str, int]] = {}
+        found = {}
+        for file in self._log.artifacts:
+            known = versions.setdefault(file.artifact, {})
+            version = known.setdefault(file.version, len(known))
+            path = f"artifacts/{file.artifact}/v{version}/{file.path}"
+            if is_plain(path) and is_relevant(PurePosixPath(path).name):
+                found[path] = file
+        return found
+
+    def _staged_file(self, path: str) -> RunFile | None:
+        """The file as it lies there: where W&B stages files, and of the size that was logged. None where it is gone."""
+        logged = self._staged[path]
+        place = Path(logged.staged)
+        staged = any(place.parts[at : at + 2] == _STAGING for at in range(len(place.parts)))
+        if ".." in place.parts or not staged:
+            return None
+        with suppress(OSError, ValueError):
+            status = place.stat()
+            if status.st_size == logged.size:
+                return RunFile(path=path, size=status.st_size, modified=status.st_mtime)
+        return None
+
+    def local(self, file: RunFile) -> Path:
+        logged = self._staged.get(file.path)
+        return super().local(file) if logged is None else Path(logged.staged)
+
+    def traits(self) -> Mapping[str, str]:
+        """The project, with and without the entity before it, and the tags, which have no values."""
+        log = self._log
+        project = f"{log.entity}/{log.project}" if log.entity else log.project
+        tags = {f"tag:{tag}": "" for tag in log.tags if tag not in OWN_TAGS | LIVE_WANDB_TAGS}
+        return {**({"project": project} if log.project else {}), **tags}
+
+    def remarks(self) -> tuple[str, ...]:
+        remarks = []
+        if self._log.torn:
+            remarks.append("the end of its log is cut off in the middle of a record: what came before was read")
+        if self._status == "CRASHED":
+            remarks.append("its log has no exit: the run was killed, or its machine went down")
+        elif self._status == "RUNNING":
+            remarks.append("its log has no exit: the run may still be going on")
+        return tuple(remarks)
+
+    def fingerprint(self, request: Request) -> str:
+        content = [super().fingerprint(request), self._log.contents, self._read[1], self._status]
+        return hashlib.sha256(json.dumps(content).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+    def read(self, request: Request) -> Evidence:
+        log = self._log
+        names = [name for name in log.names if is_metric(name)]
+        roles = request.select_names(names)
+        problems = self._problems()
+        series = self._histories(log.names, roles, problems)
+        logs = LOSSES.isdisjoint(roles.values())
+        found = read_files(self, request, logs=logs) if request.parts or logs else FileEvidence()
+        found.missing = {**self._why_no_history(), **self._why_no_checkpoint(), **found.missing}
+        tracked = Tracked(status=self._status, params=log.params, names=names, series=series)
+        return found.evidence(self.ref, tracked, problems=(*problems, *self._unseen()))
+
+    def _histories(self, names: tuple[str, ...], roles: Mapping[str, str], problems: list[Problem]) -> list[Series]:
+        if not roles:
+            return []
+        histories = Histories(names, roles, self._path.name)
+        try:
+            for row in rows_of(self._path, histories.needed | {STEP, TIME}):
+                histories.add(row)
+        except (ReadError, OSError) as error:
+            found = FileEvidence()
+            found.cannot_read(self._path.name, error, roles.values())
+            problems += found.problems
+            return []
+        return list(histories.series())
+
+    def _problems(self) -> list[Problem]:
+        source, (log, unreadable) = printable(self._path.name), self._read
+        if unreadable and not self._is_empty:
+            return [Problem(source=source, message=unreadable, roles=frozenset(_HISTORIES))]
+        if log.crowded:
+            message = "its history has more names than are read"
+            return [Problem(source=source, message=message, roles=frozenset(_HISTORIES))]
+        if log.damaged:
+            message = f"{count(log.damaged, 'place')} in it could not be read; the other records were read"
+            return [Problem(source=source, message=message)]
+        return []
+
+    @property
+    def _is_empty(self) -> bool:
+        return not self._path.stat().st_size
+
+    def _why_no_history(self) -> Mapping[str, str]:
+        log, unreadable = self._read
+        if log.rows:
+            return {}
+        return {"train_loss": unreadable or "the run logged no history: log() was never called, or nothing was kept"}
+
+    def _why_no_checkpoint(self) -> Mapping[str, str]:
+        there = {file.path for file in self.files}
+        gone = sorted({file.artifact for path, file in self._staged.items() if path not in there})
+        if not gone:
+            return {}
+        reason = f"the logged artifact {listing(gone)} is no longer on this machine: it was uploaded, moved or deleted"
+        return dict.fromkeys(CHECKPOINT_PARTS, reason)
+
+    # Writing
+
+    def recorded(self) -> Recorded | None:
+        """The annotation that folder and log agree on; ``pending`` where one has what the other has not, and where the
+        log was left out for a reason that no longer holds.
+        """
+        document, found = self._annotation(), super().recorded()
+        if document is None or found is None:
+            return Recorded(digest=PENDING, verdict=None) if self._log.bears_ours else None
+        in_the_log = self._log.own.get(f"{OWN_KEY}digest")
+        whole = in_the_log == found.digest or (not self._log.bears_ours and bool(self._why_not()))
+        return found if whole else replace(found, digest=PENDING)
+
+    def write(self, annotations: Annotations) -> tuple[str, ...]:
+        self._forget()
+        self._refuse_to_mix()
+        log = self._log
+        omitted = super().write(annotations)
+        return (*omitted, *self._not_reached(log))
+
+    def _not_reached(self, log: TransactionLog) -> list[str]:
+        """What the verdict was not written to, or will not get to, each with the reason."""
+        if self._left_out:
+            return [f"the log ({self._left_out})"]
+        if self._path.parent.name.startswith(_ONLINE):
+            return [f"the server (this is the log that an online run keeps; the run itself is wandb:{_address(log)})"]
+        if log.damaged:
+            return ["the server, later (wandb sync stops at the damage in the log, and the verdict is behind it)"]
+        return []
+
+    def clear(self) -> Cleared:
+        self._forget()
+        if self._annotation() is None and self._log.bears_ours:
+            with self._told("write"):
+                folder = self._folder / HEALTH_FOLDER
+                folder.mkdir(parents=True, exist_ok=True)
+                with locked(folder, printable(self._given)):
+                    if self._annotation() is None:
+                        self._begin((), self._claimed(None, None))
+        return super().clear()
+
+    def _refuse_to_mix(self) -> None:
+        """Raise where a verdict could only be written beside an earlier one, or beside that of another run."""
+        if self._log.bears_ours and (why_not := self._why_not()):
+            message = f"the log of {printable(self._given)} bears an earlier verdict, and is left as it is: {why_not}"
+            raise WriteError(message, "clear it first, or annotate the run on its server")
+        others = sorted(path.name for path in self._path.parent.glob("*.wandb") if path.name != self._path.name)
+        if others:
+            message = f"{listing(others)} beside {printable(self._path)}: whose the verdict is could not be told"
+            raise WriteError(message, "put the log into a folder of its own")
+
+    def _claimed(self, earlier: dict[str, Any] | None, annotations: Annotations | None) -> dict[str, Any]:
+        """The media: those of an earlier annotation, and those that the log is to name."""
+        self._forget()
+        listed = self._log.own_files if earlier is None else _media_in(earlier)
+        ours = {place for place in MEDIA_PLACES.values() if place in listed and not self._is_elsewhere(place)}
+        new = set(self._media_of(annotations)) if annotations is not None and not self._why_not() else set()
+        for place in sorted(new - ours):
+            if self._is_elsewhere(place) or os.path.lexists(self._folder / place):
+                raise in_the_way(printable(self._folder / place))
+        return {"media": sorted(ours | new)}
+
+    def _media_of(self, annotations: Annotations) -> dict[str, bytes]:
+        """The files that W&B's pages are to show, by where they have to lie for that."""
+        return {place: annotations.files[name] for name, place in MEDIA_PLACES.items() if name in annotations.files}
+
+    def _is_elsewhere(self, place: str) -> bool:
+        """Whether a file of that path would lie outside of the run's folder, or below a file."""
+        folders = [self._folder / folder for folder in PurePosixPath(place).parents][:-1]
+        return any(folder.is_symlink() or (folder.exists() and not folder.is_dir()) for folder in folders)
+
+    def _write_beyond(self, annotations: Annotations) -> dict[str, Any]:
+        self._forget()
+        remove_leftovers(self._path.parent)
+        self._left_out = self._why_not()
+        media = {} if self._left_out else self._media_of(annotations)
+        for place in sorted(_media_in(self._annotation()) - media.keys()):
+            self._take_away(self._folder / place)
+        for place, content in media.items():
+            self._put(self._folder / place, content)
+        if not self._left_out:
+            replace_ours(self._path, self._log, our_records(self._log, annotations))
+            self._forget()
+        return {"log": self._left_out or "written", "media": sorted(media)}
+
+    def _clear_beyond(self) -> None:
+        self._forget()
+        remove_leftovers(self._path.parent)
+        if self._log.bears_ours and self._writer is Writer.AT_WORK:
+            raise WriteError(f"{printable(self._given)} is still running: its log was left as it is")
+        restore(self._path, self._log)
+        for place in sorted(_media_in(self._annotation())):
+            self._take_away(self._folder / place)
+        self._forget()
+
+    def _forget(self) -> None:
+        """Look anew whether the run goes on, and into the log if that has changed, when they are next asked for."""
+        for name in ("_status", "_writer"):
+            self.__dict__.pop(name, None)
+        if self._version != _version_of(self._path):
+            self.__dict__.pop("_read", None)
+
+    def _why_not(self) -> str:
+        """Why the log is left alone, empty where it may be written."""
+        log, unreadable = self._read
+        if self._sidecar:
+            return _NOT_ASKED
+        if unreadable:
+            return unreadable
+        if not log.run:
+            return "it has no record of a run"
+        if theirs := sorted(OWN_TAGS.intersection(log.tags)):
+            return f"its run has the tag {theirs[0]} already, which is not ours"
+        if reason := self._why_not_replaced(log):
+            return reason
+        if self._writer is Writer.AT_WORK:  # also with an exit in it: more may come
+            return "the run is still going on"
+        if log.exit_code is None and self._writer is Writer.UNKNOWN:
+            return "it has no exit, and whether the run goes on cannot be seen from here until it was silent for a week"
+        return ""
+
+    def _why_not_replaced(self, log: TransactionLog) -> str:
+        """Why another file must not take the log's place, empty where it may."""
+        if self._path.is_symlink():
+            return "it is a symbolic link"
+        if self._is_linked():
+            return "it has another name as well: it is a hard link"
+        if self._path.with_name(self._path.name + SYNCED).exists():
+            return f"it is synced already: annotate the run on its server, wandb:{_address(log)}"
+        if was_damaged_since(self._path, log):
+            return f"it was damaged since: clear puts back {printable(backup_of(self._path).name)}, the log from before"
+        return "" if self._is_ours_to_write() else "it may not be written by this user"
+
+    def _is_linked(self) -> bool:
+        """Whether the log is a file under some name besides its own and our backup's."""
+        links, backup = self._path.stat().st_nlink, backup_of(self._path)
+        return links > 1 + (backup.exists() and backup.samefile(self._path))
+
+    def _is_ours_to_write(self) -> bool:
+        owner = self._path.stat().st_uid
+        may = os.access(self._path, os.W_OK) and os.access(self._path.parent, os.W_OK)
+        return may and (not hasattr(os, "geteuid") or os.geteuid() in (0, owner))
+
+
+def _version_of(path: Path) -> tuple[int, ...]:
+    """What differs once a file was written to, or another one is in its place."""
+    try:
+        status = path.stat()
+    except OSError:
+        return ()
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def _media_in(document: Mapping[str, Any] | None) -> set[str]:
+    """The media that are ours by an annotation's record."""
+    listed = document.get("media") if document else None
+    return {place for place in MEDIA_PLACES.values() if place in listed} if isinstance(listed, list) else set()
+
+
+def _address(log: TransactionLog) -> str:
+    return printable("/".join(part for part in (log.entity or "ENTITY", log.project or "PROJECT", log.run_id)))

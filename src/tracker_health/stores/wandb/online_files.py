@@ -1,0 +1,178 @@
+"""The files of an online run and of the artifacts that it logged, listed when asked for and fetched when read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+
+from tracker_health.errors import ReadError, RunError
+from tracker_health.evidence import Problem, Request
+from tracker_health.readers.random_access import RandomAccess
+from tracker_health.readers.ranged_file import PartsRefused
+from tracker_health.stores.deadline import BYTES_A_SECOND, REQUEST_SECONDS, within
+from tracker_health.stores.downloads import Downloads, Fetch
+from tracker_health.stores.files import is_relevant, read_files
+from tracker_health.stores.http_parts import HttpParts
+from tracker_health.stores.tree import FileEvidence, RunFile, is_plain
+from tracker_health.stores.url import asked
+from tracker_health.stores.wandb.connection import Connection, fetched, pages
+from tracker_health.stores.wandb.failures import translated
+from tracker_health.text import printable
+
+MAX_FILES = 5_000
+"""Files that reading may open, over the run and its artifacts."""
+MAX_SEEN = 100_000
+MAX_ARTIFACTS = 10
+_PAGE = 1000
+_OURS = ("health/", "media/")
+# What W&B itself writes among the files of a run, and as artifacts.
+_OF_WANDB = ("wandb-", "config.yaml", "requirements.txt", "diff.patch", "code/", "logs/")
+_NO_CHECKPOINTS = frozenset({"wandb-history", "run_table", "job", "code", "dataset"})
+
+
+@dataclass(frozen=True)
+class _Listing:
+    files: tuple[RunFile, ...]
+    origins: dict[str, Any]
+    versions: dict[str, str]
+    problem: str
+    truncated: bool
+
+
+class OnlineFiles:
+    """A ``FileTree`` of the files that reading may open, sorted by path; those of artifacts lie in ``NAME/vN/``."""
+
+    def __init__(self, connection: Connection, run: Any) -> None:
+        self._connection = connection
+        self._run = run
+        self._downloads = Downloads()
+
+    @property
+    def files(self) -> tuple[RunFile, ...]:
+        return self._listing.files
+
+    @property
+    def problem(self) -> str:
+        """Why the files could not be listed, empty when they could."""
+        return self._listing.problem
+
+    @property
+    def identity(self) -> list[list[Any]]:
+        """Path, size and checksum of each file."""
+        return [[file.path, file.size, self._listing.versions[file.path]] for file in self.files]
+
+    def local(self, file: RunFile) -> Path:
+        """Where the file can be read.
+
+        Raises:
+            ReadError: it cannot be fetched, or lies beyond the download limit.
+        """
+        with _as_read_error():
+            origin = self._listing.origins[file.path]
+            return self._downloads.whole(file, partial(fetched, self._connection, origin))
+
+    def open(self, file: RunFile) -> RandomAccess:
+        """The file, of which only the parts that are read are fetched where its store gives parts.
+
+        Raises:
+            ReadError: as for ``local``.
+        """
+        return self._downloads.opened(file, partial(self._parts, file), self.local)
+
+    def evidence(self, request: Request, *, logs: bool) -> FileEvidence:
+        """What the files give; a part whose files lie beyond the download limit is missing with that reason."""
+        self._downloads.limit = request.max_download
+        found = read_files(self, request, logs=logs)
+        self._downloads.explain_limit(found)
+        if self._listing.problem:
+            # Whether there was evidence cannot be said: a rule that needs it must not pass over that in silence.
+            roles = {*request.parts, *(("train_loss", "val_loss") if logs else ())}
+            found.problems.append(Problem(source="files", message=self._listing.problem, roles=frozenset(roles)))
+        if self._listing.truncated:
+            message = f"more than {MAX_FILES} logs and checkpoints, or {MAX_SEEN} files; not all were looked at"
+            found.problems.append(Problem(source="files", message=message))
+        return found
+
+    def close(self) -> None:
+        """Delete what was fetched."""
+        self._downloads.close()
+
+    @cached_property
+    def _listing(self) -> _Listing:
+        found: dict[str, tuple[RunFile, Any]] = {}
+        counts: Counter[bool] = Counter()
+        problem = ""
+        try:
+            for path, file in self._walk():
+                counts[True] += 1
+                if counts[True] > MAX_SEEN:
+                    break
+                name = path.rpartition("/")[2]
+                if is_plain(path) and is_relevant(name):
+                    counts[False] += 1
+                    found.setdefault(path, (RunFile(path=path, size=file.size), file))
+                if len(found) >= MAX_FILES:
+                    break
+        except RunError as error:
+            problem = str(error)
+        return _Listing(
+            files=tuple(found[path][0] for path in sorted(found)),
+            origins={path: file for path, (_, file) in found.items()},
+            versions={path: str(getattr(file, "md5", "") or "") for path, (_, file) in found.items()},
+            problem=problem,
+            truncated=counts[True] > MAX_SEEN or len(found) >= MAX_FILES,
+        )
+
+    def _walk(self) -> Iterator[tuple[str, Any]]:
+        doing = "its files could not be listed"
+        listed = self._connection.asked(doing, self._run.files, per_page=_PAGE)
+        for file in pages(self._connection, doing, listed, _PAGE):
+            if not file.name.startswith((*_OURS, *_OF_WANDB)):
+                yield file.name, file
+        for artifact in self._artifacts():
+            doing = f"the files of the artifact {printable(artifact.name)} could not be listed"
+            listed = self._connection.asked(doing, artifact.files, per_page=_PAGE)
+            folder = "/".join(artifact.source_name.rsplit(":", 1))
+            for file in pages(self._connection, doing, listed, _PAGE):
+                # A reference has nothing but the address of what it stands for, which anybody may have written.
+                if file.url and file.url != file.direct_url:
+                    yield f"{folder}/{file.name}", file
+
+    def _artifacts(self) -> list[Any]:
+        """The newest ones that the run logged and that may hold a checkpoint."""
+        doing = "its artifacts could not be listed"
+        listed = self._connection.asked(doing, self._run.logged_artifacts, per_page=100)
+        found = [one for one in pages(self._connection, doing, listed, 100) if one.type not in _NO_CHECKPOINTS]
+        return [one for one in found if (one.file_count or 0) <= MAX_FILES][-MAX_ARTIFACTS:]
+
+    def _parts(self, file: RunFile) -> Fetch | None:
+        origin = self._listing.origins[file.path]
+        url = str(origin.direct_url or "")
+        if not url.lower().startswith(("http://", "https://")):
+            return None
+        return partial(self._part, file, HttpParts(partial(asked, url), file.size))
+
+    def _part(self, file: RunFile, parts: HttpParts, start: int, length: int) -> bytearray:
+        doing = f"a part of {printable(file.path)} could not be fetched"
+        with translated(doing, self._connection.server, ReadError):
+            try:
+                part: bytearray = within(REQUEST_SECONDS + length / BYTES_A_SECOND, parts.fetch, start, length)
+            except HTTPError:
+                raise PartsRefused from None  # such an address ends after a while: the SDK gets another
+        return part
+
+
+@contextmanager
+def _as_read_error() -> Iterator[None]:
+    try:
+        yield
+    except ReadError:
+        raise
+    except RunError as error:
+        raise ReadError(error.message, error.hint) from None

@@ -1,0 +1,112 @@
+"""The runs of a W&B project."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tracker_health.errors import ConfigError, RunNotFound
+from tracker_health.stores.base import Period, TaggedRun
+from tracker_health.stores.record import tagged
+from tracker_health.stores.wandb.address import address_of, project_of
+from tracker_health.stores.wandb.connection import connect, pages
+from tracker_health.stores.wandb.online import OnlineRun, heard_of, is_live, open_online_run, ref_of, seconds_of
+from tracker_health.stores.wandb.online_writer import our_tags
+from tracker_health.stores.wandb.values import OWN_TAGS
+from tracker_health.text import printable
+
+_PAGE = 100
+
+
+def run_addresses(name: str, where: str = "") -> Iterator[str]:
+    """The runs of ``ENTITY/PROJECT``, or ``PROJECT`` of one's own, as ``wandb:ENTITY/PROJECT/RUN``, the newest first.
+
+    ``where``: a filter in W&B's own language, as JSON.
+
+    Raises:
+        ConfigError: the filter is no JSON object.
+        RunNotFound: there is no such project.
+        RunError: the server cannot be reached, or does not understand the filter.
+    """
+    for _, address in _runs(name, _filters(where)):
+        yield address
+
+
+@dataclass(frozen=True)
+class SweptOnlineRun:
+    """A ``SweptRun`` of W&B."""
+
+    name: str
+    state: str
+    annotated: bool
+    silent: bool
+
+    def __str__(self) -> str:
+        return self.name
+
+    def open(self) -> OnlineRun:
+        """The run as it is now."""
+        address = address_of(self.name)
+        if address is None:
+            raise RunNotFound(f"{printable(self.name)} is no run of W&B")
+        return open_online_run(address)
+
+
+def swept_runs(name: str, period: Period) -> Iterator[SweptOnlineRun]:
+    """The runs of a project that a sweep is about.
+
+    Raises:
+        RunError: as for ``run_addresses``.
+    """
+    for run, address in _runs(name, {}):
+        heard, live = heard_of(run), is_live(run)
+        if period.since <= heard and not (live and heard > period.silent_since):
+            annotated = bool(OWN_TAGS.intersection(run.tags))
+            yield SweptOnlineRun(address, json.dumps([run.state, heard, sorted(run.tags)]), annotated, live)
+
+
+def tagged_runs(name: str, where: str = "", since: float | None = None) -> Iterator[TaggedRun]:
+    """What the summaries of a project's runs say of their health. ``since``: of those that began at that time (seconds
+    since 1970) or later.
+
+    Raises:
+        RunError: as for ``run_addresses``.
+    """
+    for run, text in _runs(name, _filters(where), lazy=False):
+        address, started = address_of(text), seconds_of(run.created_at)
+        if address and not (since is not None and started is not None and started < since):
+            ref = ref_of(run, address, connect().app)
+            yield tagged(
+                ref, our_tags(run.summary_metrics), user=str(getattr(run.user, "username", "")), started=started
+            )
+
+
+def _runs(name: str, filters: dict[str, Any], *, lazy: bool = True) -> Iterator[tuple[Any, str]]:
+    """The SDK's runs of a project, with their addresses, the newest first; not ``lazy``: with their summaries."""
+    project = project_of(name)
+    connection = connect()
+    entity = project.entity or connection.own_entity()
+    path = f"{entity}/{project.name}"
+    doing = f"the runs of the W&B project {printable(path, 200)}"
+    options: dict[str, Any] = {"filters": filters, "order": "-created_at", "per_page": _PAGE, "lazy": lazy}
+    listed = connection.asked(doing, connection.api.runs, path, **options)
+    try:
+        for run in pages(connection, doing, listed, _PAGE):
+            yield run, f"wandb:{entity}/{project.name}/{run.id}"
+    except RunNotFound:
+        raise RunNotFound(f"there is no W&B project {printable(path, 200)}", "check entity and project") from None
+
+
+def _filters(where: str) -> dict[str, Any]:
+    if not where:
+        return {}
+    example = """for a project a filter is JSON, as in '{"tags": {"$in": ["health:fail"]}}'"""
+    try:
+        filters = json.loads(where)
+    except (ValueError, RecursionError):
+        raise ConfigError(f"{printable(where, 80)} is no JSON", example) from None
+    if not isinstance(filters, dict):
+        raise ConfigError(f"{printable(where, 80)} is no JSON object", example)
+    return filters

@@ -1,0 +1,62 @@
+"""Whether a W&B server is there, asked without its SDK, which takes long to say that it is not."""
+
+from __future__ import annotations
+
+import ssl
+from urllib.error import HTTPError, URLError
+from urllib.request import Request, urlopen
+
+from tracker_health.errors import StoreUnavailable
+from tracker_health.stores.deadline import distrust, is_silent, is_trusted, trust, within
+from tracker_health.stores.reasons import NO_ANSWER, reason_in
+from tracker_health.text import printable, without_userinfo
+
+ANSWER_SECONDS = 10
+"""How long a server may take to answer that it is there."""
+
+_QUESTION = b'{"query": "query Viewer { viewer { entity } }"}'
+
+
+def reach(server: str) -> None:
+    """Ask the server once whether it is there; any HTTP answer will do. One that has just left that unanswered is not
+    asked again: a list of runs would wait for each of them.
+
+    Raises:
+        StoreUnavailable: it does not answer.
+    """
+    if is_trusted(server):
+        return
+    shown = printable(without_userinfo(server))
+    if is_silent(server):
+        message = f"the W&B server ({shown}) did not answer in time a moment ago; it was not asked again"
+        raise StoreUnavailable(message, "try the run again in a minute, when the server answers")
+    status, reason = last_word(server)
+    if not status and reason:
+        distrust(server, silent=reason == NO_ANSWER)
+        hint = "is the network there, and is WANDB_BASE_URL right?"
+        raise StoreUnavailable(f"the W&B server does not answer ({shown}): {reason}", hint)
+    trust(server)
+
+
+def last_word(server: str) -> tuple[int, str]:
+    """The HTTP status with which a server answers a simple question, or 0 with the reason why it does not.
+
+    Both are empty where only the SDK may know the way: its certificates are its own.
+    """
+    request = Request(f"{server}/graphql", _QUESTION, {"Content-Type": "application/json"})  # noqa: S310  as configured
+    try:
+        return within(ANSWER_SECONDS + 1, _status_of, request), ""
+    except (URLError, OSError) as error:
+        reason = error.reason if isinstance(error, URLError) else error
+        if isinstance(reason, ssl.SSLError):
+            return 0, ""
+        return 0, printable(reason_in(f"{type(reason).__name__} {reason}"), 200)
+
+
+def _status_of(request: Request) -> int:
+    try:
+        with urlopen(request, timeout=ANSWER_SECONDS) as response:  # noqa: S310
+            return int(response.status)
+    except HTTPError as error:
+        error.close()
+        return error.code

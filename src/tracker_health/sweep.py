@@ -1,0 +1,150 @@
+"""What a team's server runs with an account of its own: runs that ended without a verdict get one, and so do those that
+died without a word.
+
+Several may do so at once. A run that another has just annotated, or is annotating, is left to it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Literal
+
+from tracker_health.api import Outcome, annotate_many, would_annotate
+from tracker_health.config import Config
+from tracker_health.errors import ConfigError
+from tracker_health.pipeline import in_threads
+from tracker_health.stores.base import Overtaken, Period, SweptRun
+
+AGAIN_SECONDS = 3600
+"""How long a run that could not be judged, and has not changed since, is left alone by a sweep that keeps on."""
+_MOST_REMEMBERED = 1_000_000
+
+Kind = Literal["annotated", "unchanged", "failed", "taken"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Swept:
+    """What a sweep did to a run. ``taken``: another annotator has it, or has had it since it was found."""
+
+    run: SweptRun
+    kind: Kind
+    outcome: Outcome
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """What a sweep would do: ``runs`` to write onto, ``silent`` of them that claim to go on, and ``size`` bytes of
+    files to read at most; ``failed``: what could not be looked at, with the reason.
+    """
+
+    runs: int
+    silent: int
+    size: int
+    failed: tuple[tuple[str, Exception], ...] = ()
+
+
+@dataclass(kw_only=True)
+class Sweep:
+    """Sweeps of the same runs, one after the other. Times are in seconds; without ``experiments`` all are swept.
+
+    ``since``: how long ago a run may have ended; ``stale_after``: how long a run that claims to go on must have been
+    silent.
+    """
+
+    config: Config
+    experiments: tuple[str, ...] = ()
+    project: str = ""
+    tracking_uri: str | None = None
+    since: float = 7 * 86_400.0
+    stale_after: float = 6 * 3_600.0
+    workers: int = 1
+    _settled: dict[str, tuple[str, float]] = field(default_factory=dict, repr=False)
+
+    def candidates(self) -> Iterator[SweptRun]:
+        """The runs to look at, but for those that an earlier pass of this sweep has settled.
+
+        Raises:
+            ConfigError: runs that must still go on would count as silent, or none as recent.
+            RunError: the store cannot be reached, or there is no such experiment or project.
+        """
+        now = time.time()
+        period = Period(since=now - self.since, silent_since=now - self.stale_after)
+        if self.stale_after >= self.since:
+            raise ConfigError("no run is silent for longer than it is looked at", "give a longer --since")
+        for run in self._found(period):
+            state, again = self._settled.get(run.name, ("", 0.0))
+            if state != run.state or again < now:
+                yield run
+
+    def _found(self, period: Period) -> Iterator[SweptRun]:
+        if self.project:
+            from tracker_health.stores.wandb.project import swept_runs as of_project
+
+            return of_project(self.project, period)
+        from tracker_health.stores.mlflow.experiment import swept_runs
+
+        return swept_runs(self.experiments, self.tracking_uri, period)
+
+    def once(self, runs: Iterable[SweptRun]) -> Iterator[Swept]:
+        """Judge runs and write the verdicts; a run that another annotator was at is looked at once more in the end."""
+        met: list[SweptRun] = []
+        for swept in self._annotated(runs):
+            if swept.kind == "taken" and isinstance(swept.outcome.error, Overtaken):
+                met.append(swept.run)
+            else:
+                yield swept
+        yield from self._annotated(met)
+
+    def estimate(self, runs: Iterable[SweptRun]) -> Estimate:
+        """What ``once`` would do; nothing of a run is read but its record and the list of its files."""
+        written = silent = size = 0
+        failed = []
+        for run, result in in_threads(self._looked_at, runs, self.workers):
+            if isinstance(result, Exception):
+                failed.append((run.name, result))
+            elif result is not None:
+                written, silent, size = written + 1, silent + run.silent, size + result
+        return Estimate(runs=written, silent=silent, size=size, failed=tuple(failed))
+
+    def _looked_at(self, run: SweptRun) -> tuple[SweptRun, int | Exception | None]:
+        try:
+            with closing(run.open()) as opened:
+                return run, would_annotate(opened, self.config, silent=run.silent)
+        except Exception as error:  # noqa: BLE001  one bad run never stops the others
+            return run, error
+
+    def _annotated(self, runs: Iterable[SweptRun]) -> Iterator[Swept]:
+        in_hand: dict[str, SweptRun] = {}
+
+        def noted() -> Iterator[SweptRun]:
+            for run in runs:
+                in_hand[run.name] = run
+                yield run
+
+        for outcome in annotate_many(noted(), config=self.config, workers=self.workers):
+            run = in_hand.pop(outcome.run)
+            kind = _kind(run, outcome)
+            self._settle(run, kind, complete=outcome.complete)
+            yield Swept(run=run, kind=kind, outcome=outcome)
+
+    def _settle(self, run: SweptRun, kind: Kind, *, complete: bool) -> None:
+        """Remember a run that needs no second look as long as its record stays as it is."""
+        if len(self._settled) > _MOST_REMEMBERED:
+            self._settled.clear()
+        if kind == "unchanged":
+            self._settled[run.name] = (run.state, float("inf"))
+        elif kind != "taken" and not complete:
+            self._settled[run.name] = (run.state, time.time() + AGAIN_SECONDS)
+
+
+def _kind(run: SweptRun, outcome: Outcome) -> Kind:
+    if isinstance(outcome.error, Overtaken):
+        return "taken"
+    if outcome.error is not None:
+        return "failed"
+    if outcome.status == "unchanged":
+        return "unchanged" if run.annotated else "taken"
+    return "annotated"

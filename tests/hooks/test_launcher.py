@@ -1,0 +1,131 @@
+"""``tracker-health exec``: the command runs as it would without it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tracker_health.hooks.startup_path import FOLDER, with_startup, without_startup
+
+pytestmark = pytest.mark.slow
+
+EXEC = (sys.executable, "-m", "tracker_health", "exec", "--")
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        (("true",), 0),
+        (("sh", "-c", "exit 41"), 41),
+        (("sh", "-c", "kill -KILL $$"), 128 + signal.SIGKILL),
+        (("no-such-command",), 127),
+        (("/",), 126),
+    ],
+)
+def test_exit_codes(workplace, command, code):
+    ended, out, err = workplace.ended(workplace.start(*EXEC, *command))
+    assert (ended, out) == (code, "")
+    assert err.startswith("tracker-health: ") if code in (126, 127) else err == ""
+
+
+def test_streams_environment_and_files_are_the_commands_own(workplace):
+    """Also a file that somebody opened for it; of the environment only what switches the hooks on is different."""
+    with Path(__file__).open("rb") as file:
+        number = file.fileno()
+        script = "import os, sys; print(input()); print(*os.environ, sep='\\n'); sys.stderr.write('problem\\n'); "
+        script += f"print(os.fdopen({number}).read(), end='')"
+        done = subprocess.run(
+            [*EXEC, sys.executable, "-c", script],
+            input="typed\n",
+            capture_output=True,
+            text=True,
+            pass_fds=(number,),
+            env=workplace.environment | {"PYTHONPATH": os.environ.get("PYTHONPATH", ""), "MINE": "1"},
+            check=True,
+            timeout=60,
+        )
+    assert done.stdout.startswith("typed\n")
+    assert done.stdout.endswith(Path(__file__).read_text())
+    assert done.stderr == "problem\n"
+    names = set(done.stdout.splitlines())
+    added = {"TRACKER_HEALTH_AUTO", "TRACKER_HEALTH_LEDGER", "PYTHONPATH", "MINE"}
+    assert added <= names
+    assert not names & {"MLFLOW_HTTP_REQUEST_MAX_RETRIES", "MLFLOW_HTTP_REQUEST_TIMEOUT"}
+
+
+def test_without_hooks(workplace):
+    script = "env | grep -c '^TRACKER_HEALTH_AUTO\\|^TRACKER_HEALTH_LEDGER'"
+    process = workplace.start(*EXEC, "sh", "-c", script, TRACKER_HEALTH_DISABLED="1")
+    assert workplace.ended(process) == (1, "0\n", "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+def test_signals_are_passed_on(workplace, number):
+    script = (
+        "import signal, sys, time\n"
+        f"signal.signal({int(number)}, lambda *_: (print('got it', flush=True), sys.exit(5)))\n"
+        "print('ready', flush=True)\ntime.sleep(60)\n"
+    )
+    before = signal.signal(
+        number, signal.SIG_DFL
+    )  # where it is ignored, as in a shell's background, the child ignores it
+    try:
+        process = workplace.start(*EXEC, sys.executable, "-c", script)
+    finally:
+        signal.signal(number, before)
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (5, "got it\n", "")
+
+
+def test_a_sitecustomize_of_the_users_own_still_runs(workplace, tmp_path):
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "sitecustomize.py").write_text("import sys\nsys.own = True\n")
+    script = (
+        "import sys\nprint(sys.own, 'tracker_health.hooks.finish' in sys.modules, sys.modules['sitecustomize'].__file__)\n"
+        "print([path for path in sys.path if path.endswith('startup')])\n"
+    )
+    path = os.pathsep.join(filter(None, [str(tmp_path / "own"), os.environ.get("PYTHONPATH", "")]))
+    code, out, err = workplace.ended(workplace.start(*EXEC, sys.executable, "-c", script, PYTHONPATH=path))
+    assert (code, err) == (0, "")
+    assert out == f"True True {tmp_path / 'own' / 'sitecustomize.py'}\n[]\n"
+
+
+def test_a_python_that_has_no_tracker_health(workplace, tmp_path):
+    """Its programs run as if we were not there, at every depth."""
+    script = "import sys; print('tracker_health' in sys.modules)"
+    inner = [sys.executable, "-S", "-c", script]
+    code, out, err = workplace.ended(workplace.start(*EXEC, "env", "-u", "PYTHONPATH", *inner))
+    assert (code, out, err) == (0, "False\n", "")
+
+
+def test_the_path_of_children():
+    assert without_startup(with_startup("/a")) == "/a"
+    assert with_startup(with_startup("/a")) == os.pathsep.join([FOLDER, "/a"])
+    assert with_startup("") == FOLDER
+
+
+def test_a_run_that_goes_on_elsewhere_is_left_alone(workplace):
+    """A process that a command leaves behind, and that still trains."""
+    script = (
+        "import os, subprocess, sys\nfrom tracker_health.hooks import finish\nfrom tracker_health.hooks.ledger import RunToJudge\n"
+        "finish.begun(RunToJudge(run='mlflow:x', folder='/'))\nprint(os.getpid(), flush=True)\n"
+        "os.close(1); os.close(2)\n"
+        "import time; time.sleep(60)\n"
+    )
+    shell = f'"{sys.executable}" -c "$TRAIN" & sleep 2'
+    process = workplace.start(*EXEC, "sh", "-c", shell, TRAIN=script)
+    trainer = int(process.stdout.readline())
+    try:
+        out, err = process.communicate(timeout=60)
+    finally:
+        os.kill(trainer, signal.SIGKILL)
+    assert process.returncode == 0
+    assert err == f"tracker-health: mlflow:x goes on in process {trainer}: not judged\n"
+    assert out == ""

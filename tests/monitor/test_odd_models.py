@@ -1,0 +1,377 @@
+"""What models may do that nobody thinks of: none of it is disturbed, and what can be measured is."""
+
+from __future__ import annotations
+
+import copy
+import io
+import math
+import os
+import pickle
+import subprocess
+import sys
+import warnings
+from typing import NamedTuple
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+
+from tracker_health.monitor import watch  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("error:tracker-health")
+
+
+def hooks_of(model):
+    return sum(len(one._forward_hooks) + len(one._forward_pre_hooks) for one in model.modules())
+
+
+def measured(model, *batches, step=None, **options):
+    """One watched step over these batches; all that was said."""
+    said = {}
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    before = hooks_of(model)
+    options = {"detail": lambda _, metrics: said.update(metrics), **options}
+    with watch(model, optimizer, interval=1, **options):
+        for batch in batches:
+            if step is not None:
+                step(model, batch)
+            else:
+                model(batch).float().square().mean().backward()
+        optimizer.step()
+    assert hooks_of(model) == before
+    return said
+
+
+def mlp():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 6), nn.ReLU(inplace=True), nn.Linear(6, 2))
+
+
+class Fields(NamedTuple):
+    count: int
+    hidden: torch.Tensor
+
+
+class Odd(nn.Module):
+    """Gives whatever its function makes of the input, and passes the input on."""
+
+    def __init__(self, made):
+        super().__init__()
+        self.made = made
+
+    def forward(self, x):
+        return self.made(x)
+
+
+class Beside(nn.Module):
+    """A module whose output nothing uses, between two that train."""
+
+    def __init__(self, made):
+        super().__init__()
+        self.first, self.odd, self.head = nn.Linear(4, 6), Odd(made), nn.Linear(6, 2)
+
+    def forward(self, x):
+        hidden = self.first(x)
+        self.odd(hidden)
+        return self.head(hidden)
+
+
+@pytest.mark.parametrize(
+    ("made", "seen"),
+    [
+        (lambda x: None, False),
+        (lambda x: 3, False),
+        (lambda x: (), False),
+        (lambda x: {"text": ["a"], "more": None}, False),
+        (lambda x: x.long(), False),
+        (lambda x: torch.view_as_complex(x.reshape(len(x), -1, 2).contiguous()), False),
+        (lambda x: x[:0], False),
+        (lambda x: x[:, :0], False),
+        (lambda x: x.sum(), False),
+        (lambda x: x.to("meta"), False),
+        (lambda x: x.to_sparse(), False),
+        (lambda x: torch.nested.as_nested_tensor([x[0], x[1, :2]], layout=torch.jagged), None),
+        (lambda x: (None, 1, x), True),
+        (lambda x: Fields(1, x), True),
+        (lambda x: {"a": {"b": [x]}}, True),
+        (lambda x: x.half(), True),
+        (lambda x: x.to(torch.float8_e4m3fn), None),
+        (lambda x: x.expand(3, *x.shape), True),
+        (lambda x: x.t(), True),
+        (lambda x: x * math.nan, True),
+        (lambda x: x * math.inf, True),
+        (torch.vmap(lambda row: row * 2), True),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:tracker-health", "ignore:The PyTorch API of nested")
+def test_outputs_of_any_kind(made, seen):
+    said = measured(Beside(made), torch.randn(3, 4))
+    assert {"gap/activations/head/max", "gap/grads/first.weight/var", "gap/params/head.bias/mean"} <= said.keys()
+    if seen is not None:
+        assert ("gap/activations/odd/max" in said) is seen
+
+
+def test_the_users_own_hooks_see_and_change_what_they_always_did():
+    model, order = mlp(), []
+    model[0].register_forward_hook(lambda *_: order.append("before"))
+    model[0].register_forward_hook(lambda _, __, output: 2 * output)
+    model[2].register_full_backward_hook(lambda *_: order.append("backward"))
+    with_monitor = measured(model, torch.ones(3, 4))
+    assert order == ["before", "backward"]
+    assert len(model[0]._forward_hooks) == 2
+    plain = mlp()
+    assert with_monitor["gap/activations/0/max"] == pytest.approx(2 * plain[0](torch.ones(3, 4)).abs().max().item())
+
+
+def test_modules_that_are_shared_called_often_or_never():
+    class Shared(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = nn.Linear(4, 4)
+            self.again, self.never = self.first, nn.Linear(4, 4)
+
+        def forward(self, x):
+            return self.first(torch.tanh(self.again(x)))
+
+    torch.manual_seed(0)
+    model, x = Shared(), torch.randn(5, 4)
+    said = measured(model, x)
+    assert "gap/activations/never/max" not in said
+    assert "gap/activations/again/max" not in said
+    assert said["gap/grads/never.weight/max"] == 0.0
+    assert "gap/activations/first/var" in said
+
+
+def test_both_calls_of_a_module_count():
+    torch.manual_seed(0)
+    layer, x = nn.Linear(4, 4), torch.randn(5, 4)
+    with torch.no_grad():
+        one = layer(x)
+        rows = torch.cat([one, layer(one)]).double()
+
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = layer
+
+        def forward(self, x):
+            return self.layer(self.layer(x))
+
+    said = measured(Twice(), x)
+    assert said["gap/activations/layer/mean"] == pytest.approx(float(rows.mean(1).mean()), rel=1e-5)
+    assert said["gap/activations/layer/var"] == pytest.approx(float(rows.var(1).mean()), rel=1e-5)
+    assert said["gap/activations/layer/max"] == pytest.approx(float(rows.abs().max()), rel=1e-6)
+
+
+def test_copies_and_saved_models_take_no_hook_along():
+    model = mlp()
+    optimizer = torch.optim.AdamW(model.parameters())
+    with watch(model, optimizer, interval=1, detail=lambda *_: None):
+        assert hooks_of(model)
+        file = io.BytesIO()
+        torch.save(model, file)
+        copies = [copy.deepcopy(model), pickle.loads(pickle.dumps(model)), copy.deepcopy(optimizer)]
+        model(torch.randn(3, 4)).sum().backward()
+        optimizer.step()
+    file.seek(0)
+    x = torch.randn(3, 4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for one in (*copies[:2], torch.load(file, weights_only=False)):
+            one(x).sum().backward()
+
+
+def test_a_saved_model_needs_nothing_of_ours(tmp_path):
+    model = mlp()
+    with watch(model, torch.optim.SGD(model.parameters(), lr=0.1), interval=1, detail=lambda *_: None):
+        torch.save(model, tmp_path / "model.pt")
+    script = (
+        "import sys, torch; sys.modules['tracker_health'] = None\n"
+        f"print(torch.load({str(tmp_path / 'model.pt')!r}, weights_only=False)(torch.ones(2, 4)).shape)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        check=False,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": ""},
+    )
+    assert "[2, 2]" in done.stdout, done.stderr
+
+
+def test_two_monitors_of_one_model_do_not_know_each_other():
+    model, first, second = mlp(), {}, {}
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    one = watch(model, optimizer, interval=1, detail=lambda _, metrics: first.update(metrics))
+    two = watch(model, optimizer, interval=1, detail=lambda _, metrics: second.update(metrics))
+    model(torch.randn(3, 4)).sum().backward()
+    optimizer.step()
+    one.close()
+    model(torch.randn(3, 4)).sum().backward()
+    optimizer.step()
+    two.close()
+    assert first.keys() == second.keys()
+    assert not hooks_of(model)
+    assert not optimizer._optimizer_step_post_hooks
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+def test_two_monitors_of_a_compiled_model_leave_it_compiled():
+    model = torch.compile(mlp(), backend="eager")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    one, two = (watch(model, optimizer, interval=1, detail=lambda *_: None) for _ in range(2))
+    assert torch._dynamo.eval_frame._stance.stance == "force_eager"
+    one.close()
+    assert torch._dynamo.eval_frame._stance.stance == "force_eager"
+    two.close()
+    assert torch._dynamo.eval_frame._stance.stance == "default"
+
+
+def test_an_optimizer_with_a_closure():
+    model, said = mlp(), {}
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=3)
+    x, calls = torch.randn(8, 4), []
+
+    def closure():
+        optimizer.zero_grad()
+        calls.append(1)
+        loss = model(x).square().mean()
+        loss.backward()
+        return loss
+
+    with watch(model, optimizer, interval=1, detail=lambda step, metrics: said.update({step: dict(metrics)})):
+        optimizer.step(closure)
+        optimizer.step(closure)
+    assert list(said) == [1, 2]
+    assert len(calls) > 2
+    assert said[1]["gap/grads/0.weight/max"] > 0
+    assert math.isfinite(said[1]["gap/activations/0/mean"])
+
+
+def test_a_step_that_was_given_up_does_not_count():
+    model, said = mlp(), {}
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with watch(model, optimizer, interval=1, detail=lambda step, metrics: said.update({step: dict(metrics)})):
+        (model(torch.full((3, 4), math.inf)).sum() * math.nan).backward()
+        optimizer.zero_grad()  # the loss was NaN: on with the next batch
+        x = torch.randn(3, 4)
+        with torch.no_grad():
+            expected = mlp()[0](x)
+        model(x).sum().backward()
+        optimizer.step()
+    assert list(said) == [1]
+    assert said[1]["gap/activations/0/max"] == pytest.approx(float(expected.abs().max()), rel=1e-6)
+    assert all(math.isfinite(value) for value in said[1].values())
+
+
+def test_steps_that_a_gradient_scaler_leaves_out_do_not_count():
+    model, said = mlp(), {}
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**120)
+    with watch(
+        model, optimizer, interval=1, scaler=scaler, detail=lambda step, metrics: said.update({step: dict(metrics)})
+    ):
+        for _ in range(40):
+            loss = (model(1e3 * torch.randn(3, 4)) * 1e3).square().mean()
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+    assert said
+    assert len(said) < 40
+    assert all(math.isfinite(value) for value in said[1].values())
+
+
+def test_half_precision_models():
+    for kind in (torch.float16, torch.bfloat16):
+        model = mlp().to(kind)
+        said = measured(model, torch.randn(3, 4, dtype=kind))
+        assert said["gap/activations/0/max"] > 0
+        assert all(math.isfinite(value) for value in said.values())
+
+
+def test_everything_nan():
+    model = mlp()
+    with torch.no_grad():
+        for one in model.parameters():
+            one.fill_(math.nan)
+    said = measured(model, torch.randn(3, 4))
+    assert {name.split("/")[1] for name in said} == {"activations", "activation_grads", "params", "grads"}
+    assert all(math.isnan(value) for name, value in said.items() if name.endswith(("max", "mean")))
+
+
+def test_data_parallel_is_looked_through():
+    model = nn.DataParallel(mlp())
+    assert "gap/activations/0/max" in measured(model, torch.randn(3, 4))
+
+
+def test_traced_and_transformed_models():
+    model = mlp()
+
+    def step(model, batch):
+        parameters = dict(model.named_parameters())
+
+        def loss(parameters, batch):
+            return torch.func.functional_call(model, parameters, (batch,)).square().mean()
+
+        torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))(parameters, batch.unsqueeze(1))
+        model(batch).square().mean().backward()
+
+    x = torch.randn(3, 4)
+    with torch.no_grad():
+        expected = float(model[0](x).abs().max())
+    said = measured(model, x, step=step)
+    assert said["gap/activations/0/max"] == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
+def test_a_model_is_traced_without_the_measuring():
+    model = mlp()
+    with watch(model, torch.optim.SGD(model.parameters(), lr=0.1), interval=1, detail=lambda *_: None):
+        traced = torch.jit.trace(model, torch.randn(3, 4))
+    assert not {"aten::amax", "aten::linalg_vector_norm"} & {node.kind() for node in traced.inlined_graph.nodes()}
+
+
+def test_two_thousand_layers(tmp_path):
+    torch.manual_seed(0)
+    model = nn.Sequential(*(nn.Linear(3, 3) for _ in range(2000)))
+    measured(model, torch.randn(2, 3), detail="file", folder=tmp_path)
+    assert (tmp_path / "gap.jsonl").read_text().count('"grads/1999.weight"') == 1
+
+
+def test_parameters_that_come_and_go_during_the_training():
+    model, said = mlp(), {}
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with watch(model, optimizer, interval=1, detail=lambda step, metrics: said.update({step: dict(metrics)})):
+        for step in range(3):
+            if step == 1:
+                model[0].requires_grad_(False)
+            if step == 2:
+                model[2] = nn.Linear(6, 2)
+            model(torch.randn(3, 4)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    assert list(said) == [1, 2, 3]
+    assert "gap/grads/0.weight/max" not in said[2]
+
+
+@pytest.mark.parametrize("where", ["forward", "backward"])
+def test_an_exception_in_the_models_own_code_stays_what_it_is(where):
+    class Breaks(torch.autograd.Function):
+        @staticmethod
+        def forward(context, x):
+            if where == "forward":
+                raise ZeroDivisionError
+            return x.clone()
+
+        @staticmethod
+        def backward(context, gradient):
+            raise ZeroDivisionError
+
+    model = mlp()
+    model[1] = Odd(Breaks.apply)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(ZeroDivisionError), watch(model, optimizer, interval=1, detail=lambda *_: None):
+        model(torch.randn(3, 4)).sum().backward()
+    assert not hooks_of(model)

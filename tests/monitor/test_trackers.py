@@ -1,0 +1,108 @@
+"""Watched runs in real trackers: summaries as metrics, everything as a file, and the rules on what comes back."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+mlflow = pytest.importorskip("mlflow")
+from torch import nn  # noqa: E402
+
+import tracker_health  # noqa: E402
+from tracker_health import watch  # noqa: E402
+from tracker_health.monitor.trackers import WandbRun  # noqa: E402
+from tracker_health.stores.wandb.transaction_log import read_log  # noqa: E402
+
+
+class Cut(nn.Module):
+    """Its first layer gets no gradient."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.head(self.layers[1](self.layers[0](x).detach()))
+
+
+def train(model, log, **options):
+    torch.manual_seed(0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with watch(model, optimizer, interval=1, **options):
+        for step in range(1, 13):
+            loss = model(torch.randn(8, 4)).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            log(step, loss.item())
+
+
+@pytest.mark.parametrize("detail", ["file", "metrics"])
+def test_an_mlflow_run(detail, tmp_path, monkeypatch):
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    monkeypatch.setattr(mlflow.tracking._tracking_service.utils, "_tracking_uri", None)
+    mlflow.set_tracking_uri(uri)
+    client = mlflow.MlflowClient(uri)
+    experiment = client.create_experiment("watched", artifact_location=(tmp_path / "artifacts").as_uri())
+    with mlflow.start_run(experiment_id=experiment) as run:
+        train(Cut(), lambda step, loss: mlflow.log_metric("loss", loss, step=step), detail=detail)
+    metrics = client.get_run(run.info.run_id).data.metrics
+    files = [one.path for one in client.list_artifacts(run.info.run_id)]
+    if detail == "file":
+        assert "gap/grads/layers.0/max" in metrics
+        assert "gap/grads/layers.0.weight/max" not in metrics
+        assert files == ["gap.jsonl"]
+    else:
+        assert "gap/grads/layers.0.weight/max" in metrics
+        assert not files
+    report = tracker_health.check(f"mlflow:{run.info.run_id}", tracking_uri=uri)
+    found = {one.code: one for one in report.results}["GAP006"]
+    assert found.verdict == "fail"
+    assert not found.votes  # in preview
+    silent = {"layers.0.weight", "layers.0.bias"} | ({"layers.0"} if detail == "file" else set())
+    assert set(found.details["silent"]) == silent
+
+
+def finished(run):
+    """The folder of a run of W&B. Its process may still be writing the end when ``finish`` comes back."""
+    folder = Path(run.dir).parent  # not below tmp_path where an earlier test of this process has begun a run
+    run.finish()
+    deadline = time.monotonic() + 60
+    while not any(read_log(log).exit_code is not None for log in folder.glob("*.wandb")):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return folder
+
+
+def test_an_offline_wandb_run(tmp_path, monkeypatch):
+    wandb = pytest.importorskip("wandb")
+    for name, value in (("WANDB_MODE", "offline"), ("WANDB_SILENT", "true"), ("WANDB_DIR", str(tmp_path))):
+        monkeypatch.setenv(name, value)
+    run = wandb.init(project="watched")
+    train(Cut(), lambda _, loss: run.log({"loss": loss}))
+    report = tracker_health.check(finished(run))
+    found = {one.code: one for one in report.results}["GAP006"]
+    assert found.verdict == "fail"
+    assert "layers.0.weight" in found.details["silent"]
+
+
+def test_the_mark_on_an_offline_wandb_run_goes_with_the_verdict(tmp_path, monkeypatch):
+    wandb = pytest.importorskip("wandb")
+    for name, value in (("WANDB_MODE", "offline"), ("WANDB_SILENT", "true"), ("WANDB_DIR", str(tmp_path))):
+        monkeypatch.setenv(name, value)
+    run = wandb.init(project="watched", tags=["mine"])
+    mark = WandbRun(run)
+    mark.mark("warn")
+    mark.mark("fail")
+    assert set(run.tags) == {"mine", "health:live-fail"}
+    for step in range(60):
+        run.log({"loss": 2.0 / (step + 1)})
+    folder = finished(run)
+    (log,) = folder.glob("*.wandb")
+    assert set(read_log(log).tags) == {"mine", "health:live-fail"}
+    tracker_health.annotate(str(folder))
+    assert set(read_log(log).own_tags) == {"mine", "health:pass"}

@@ -1,0 +1,143 @@
+"""SYS001, SYS002 and SYS003."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+FEW = settings(max_examples=40, deadline=None)
+N = 200
+
+
+def noisy(level, size=0.02, seed=0):
+    return np.asarray(level) * (1 + size * np.random.default_rng(seed).standard_normal(N))
+
+
+@pytest.fixture(scope="session")
+def verdict(make, judge):
+    """The result of a rule on series given by their roles."""
+
+    def of(code, **series):
+        return judge(code, make.evidence(None, *(make.series(values, role=role) for role, values in series.items())))
+
+    return of
+
+
+FIRST_EPOCH = np.arange(N) < 40
+
+
+# An idle accelerator
+
+
+def test_an_idle_device(verdict):
+    assert verdict("SYS001", accelerator_utilisation=noisy(np.full(N, 12.0))).verdict == "warn"
+    assert "12" in verdict("SYS001", accelerator_utilisation=np.full(N, 12.0)).message
+
+
+def test_waiting_for_data(verdict):
+    result = verdict("SYS001", data_time=noisy(np.full(N, 0.7)), step_time=noisy(np.full(N, 1.0)))
+    assert result.verdict == "warn"
+    assert result.measured["data_share"] == pytest.approx(0.7, rel=0.02)
+
+
+def test_near_misses_of_an_idle_device(verdict):
+    assert verdict("SYS001", accelerator_utilisation=np.where(FIRST_EPOCH, 5.0, 80.0)).verdict == "pass"
+    slow_first = np.where(FIRST_EPOCH, 2.0, 0.1)
+    assert verdict("SYS001", data_time=slow_first, step_time=slow_first + 0.5).verdict == "pass"
+    assert verdict("SYS001", data_time=np.ones(N)).verdict == "SkippedProbe"
+
+
+def test_one_busy_device_of_several_is_enough(make, judge):
+    series = [
+        make.series(np.full(N, level), role="accelerator_utilisation", name=f"gpu.{level}") for level in (1.0, 60.0)
+    ]
+    assert judge("SYS001", make.evidence(None, *series)).verdict == "pass"
+
+
+# Growing memory
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_leak(seed, verdict):
+    result = verdict("SYS002", memory=noisy(np.linspace(1000, 1600, N), seed=seed))
+    assert (result.verdict, "rose steadily" in result.message) == ("warn", True)
+
+
+def test_near_misses_of_a_leak(verdict):
+    fills = 1000 + 600 * (1 - np.exp(-np.arange(N) / 25))
+    for memory in (np.full(N, 1000.0), noisy(np.full(N, 1000.0), 0.2), fills, np.where(FIRST_EPOCH, 300.0, 1000.0)):
+        assert verdict("SYS002", memory=memory).verdict == "pass"
+    assert verdict("SYS002", memory=noisy(np.linspace(1000, 1100, N))).verdict == "pass"
+    saw = 1000 + 300 * (np.arange(N) % 20) / 20  # a collector that runs now and then
+    assert verdict("SYS002", memory=saw).verdict == "pass"
+
+
+# Slower and slower
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_slowdown(seed, verdict):
+    times = noisy(np.linspace(1.0, 3.0, N), seed=seed)
+    assert verdict("SYS003", step_time=times).verdict == "warn"
+    assert verdict("SYS003", throughput=100 / times).verdict == "warn"
+
+
+def test_stalls(verdict):
+    times = np.ones(N)
+    times[::20] = 15.0
+    result = verdict("SYS003", step_time=times)
+    assert result.verdict == "warn"
+    assert "5 stalls took 41%" in result.message
+
+
+def test_near_misses_of_a_slowdown(verdict):
+    rare = np.ones(N)
+    rare[[120, 180]] = 60.0
+    gentle = np.where(np.arange(N) % 20 == 0, 3.0, 1.0)
+    for times in (np.where(FIRST_EPOCH, 4.0, 1.0), noisy(np.ones(N), 0.2), rare, gentle, np.linspace(1.0, 1.2, N)):
+        assert verdict("SYS003", step_time=times).verdict == "pass"
+    assert verdict("SYS003", throughput=np.where(FIRST_EPOCH, 20.0, 100.0)).verdict == "pass"
+
+
+# Against plain Python
+
+
+def levels(values, plain):
+    return [plain.median(block) for block in plain.blocks(values, max(1, len(values) // 16))]
+
+
+VALUES = st.lists(st.floats(0.01, 100), min_size=32, max_size=80)
+
+
+@FEW
+@given(values=VALUES)
+def test_memory_against_plain_python(values, plain, verdict):
+    found = levels(values, plain)[2:]
+    growth = (found[-1] - found[0]) / found[0]
+    rise = found[-1] - found[0]
+    late = (found[-1] - found[len(found) // 2]) / rise if rise > 0 else 0.0
+    result = verdict("SYS002", memory=values)
+    assert result.measured["growth"] == pytest.approx(growth, rel=1e-9, abs=1e-12)
+    assert result.verdict == ("warn" if growth >= 0.2 and late >= 0.35 and plain.trend(found) > 3 else "pass")
+
+
+@FEW
+@given(values=VALUES)
+def test_speed_against_plain_python(values, plain, verdict):
+    found = levels(values, plain)
+    ratio = plain.median(found[-(len(found) // 4) :]) / plain.median(found[: len(found) // 2])
+    falls = plain.trend([-one for one in found]) > 3
+    result = verdict("SYS003", throughput=values)
+    assert result.measured["late_speed"] == pytest.approx(ratio, rel=1e-9)
+    assert result.verdict == ("warn" if ratio < 0.7 and falls else "pass")
+
+
+@FEW
+@given(values=VALUES)
+def test_stalls_against_plain_python(values, plain, verdict):
+    late = values[len(values) // 2 :]
+    usual = plain.median(late)
+    slow = [one for one in late if one > 5 * usual]
+    result = verdict("SYS003", step_time=values)
+    assert result.measured["stalls"] == len(slow)
+    assert result.measured["stalled_share"] == pytest.approx(sum(one - usual for one in slow) / sum(late), rel=1e-9)

@@ -1,0 +1,625 @@
+"""Logs of every format: what is read of them, and that what is no log costs nothing."""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tracker_health.evidence import StepUnit
+from tracker_health.readers.log_formats import read_log
+from tracker_health.readers.log_formats.csv_table import CsvTable
+from tracker_health.readers.log_formats.event_file import EventFile
+from tracker_health.readers.log_formats.json_history import JsonHistory
+from tracker_health.readers.log_formats.numbers import as_written
+from tracker_health.readers.log_formats.step_log import StepLog
+from tracker_health.readers.log_formats.table import RowKind
+from tracker_health.readers.log_formats.text_lines import TextLines
+from tracker_health.roles import assign
+
+LAW = settings(derandomize=True, deadline=None, database=None, max_examples=100)
+E = StepUnit.EPOCH
+
+
+def names_and_roles(names):
+    return {name: assign([name]).get(name, "") for name in names}
+
+
+def read(path, content):
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return read_log(path, path.name, names_and_roles)
+
+
+def points(log):
+    return {one.name: list(zip(one.steps.tolist(), one.values.tolist(), strict=True)) for one in log.series}
+
+
+@pytest.fixture
+def text(tmp_path):
+    """The points of a console log."""
+
+    def of(content):
+        log, form = read(tmp_path / "console.log", content)
+        assert isinstance(form, TextLines)
+        return points(log)
+
+    return of
+
+
+# Console logs
+
+
+def test_nanogpt(text):
+    found = text(
+        "step 0: train loss 4.2, val loss 4.3\n"
+        "iter 0: loss 4.2, time 45.12ms, mfu -100.00%\n"
+        "iter 10: loss 3.2, time 5.12ms, mfu 31.00%\n"
+        "step 250: train loss 1.9, val loss 2.0\n"
+        "iter 250: loss nan, time 5.12ms, mfu 31.00%\n"
+    )
+    assert found["val loss"] == [(0, 4.3), (250, 2.0)]
+    assert found["train loss"] == [(0, 4.2), (250, 1.9)]
+    assert found["loss"][:2] == [(0, 4.2), (10, 3.2)]
+    assert math.isnan(found["loss"][2][1])
+
+
+HF = (
+    "{'loss': 0.5, 'grad_norm': 1.2, 'learning_rate': 5e-05, 'epoch': 0.1}\n"
+    "{'loss': 0.4, 'grad_norm': nan, 'learning_rate': 4e-05, 'epoch': 1.0}\n"
+    "{'eval_loss': 0.45, 'eval_runtime': 3.2, 'epoch': 1.0}\n"
+    "{'loss': '0.3', 'grad_norm': '1.0', 'learning_rate': '3e-05', 'epoch': '1.1'}\n"
+    "{'train_runtime': 33.0, 'train_loss': 0.4, 'epoch': 2.0}\n"
+)
+
+
+def test_dictionaries_of_the_trainer(text):
+    found = text(HF)
+    assert found["loss"] == [(1, 0.5), (2, 0.4), (3, 0.3)]
+    assert found["eval_loss"] == [(2, 0.45)]
+    assert found["learning_rate"] == [(1, 5e-05), (2, 4e-05), (3, 3e-05)]
+    assert [value for _, value in found["epoch"]] == [0.1, 1.0, 1.0, 1.1, 2.0]
+
+
+# ruff: noqa: ISC004
+LINES = {
+    "a logger's prefix": (
+        "2024-05-01 12:00:00,123 INFO train.py:12 step 100 loss=0.52\n2024-05-01 12:00:01,124 INFO train.py:12 step 110 loss=0.51\n",
+        {"loss": [(100, 0.52), (110, 0.51)]},
+    ),
+    "no step at all": (
+        "loss: 0.52 | lr: 1e-4\nloss: 0.50 | lr: 1e-4\nval_loss: 0.7\nloss: 0.4 | lr: 1e-5\n",
+        {"loss": [(1, 0.52), (2, 0.5), (3, 0.4)], "lr": [(1, 1e-4), (2, 1e-4), (3, 1e-5)], "val_loss": [(2, 0.7)]},
+    ),
+    "Lightning's bar": (
+        "\rEpoch 0:  50%|█████     | 50/100 [00:01<00:01, 45.1it/s, v_num=0, train_loss=0.5]"
+        "\rEpoch 0: 100%|██████████| 100/100 [00:02<00:00, 45.1it/s, v_num=0, train_loss=0.4]"
+        "\rEpoch 1:  50%|█████     | 50/100 [00:01<00:01, 45.1it/s, v_num=0, train_loss=0.3]\n",
+        {"train_loss": [(50, 0.5), (100, 0.4), (150, 0.3)]},
+    ),
+    "tqdm, a bar for each epoch": (
+        "\r 50%|█████     | 50/100 [00:01<00:01, 45.1it/s, loss=0.5]\r100%|██████████| 100/100 [00:02<00:00, 45.1it/s, loss=0.4]\n"
+        "\r 50%|█████     | 50/100 [00:01<00:01, 45.1it/s, loss=0.3]\n",
+        {"loss": [(50, 0.5), (100, 0.4), (150, 0.3)]},
+    ),
+    "tqdm where there is no room for a bar": (
+        "\r 50/100 [00:01<00:01, 45.1it/s, loss=0.5]\r 100/100 [00:02<00:00, 45.1it/s, loss=0.4]\n",
+        {"loss": [(50, 0.5), (100, 0.4)]},
+    ),
+    "Keras": (
+        "Epoch 1/3\n\r 10/469 [>....] - ETA: 5s - loss: 0.9\r469/469 [=====] - 5s 10ms/step - loss: 0.5 - val_loss: 0.6\n"
+        "Epoch 2/3\n469/469 ━━━━━━━━━━━━ 5s 10ms/step - loss: 0.4 - val_loss: 0.55\n",
+        {"loss": [(1, 0.5), (2, 0.4)], "val_loss": [(1, 0.6), (2, 0.55)]},
+    ),
+    "PyTorch's example": (
+        "Train Epoch: 1 [640/60000 (1%)]\tLoss: 2.300000\nTrain Epoch: 1 [1280/60000 (2%)]\tLoss: 2.200000\n\n"
+        "Test set: Average loss: 0.3100, Accuracy: 9000/10000 (90%)\n\nTrain Epoch: 2 [640/60000 (1%)]\tLoss: 2.00000\n",
+        {"Loss": [(640, 2.3), (1280, 2.2), (1920, 2.0)], "test/loss": [(1280, 0.31)]},
+    ),
+    "steps in epochs": (
+        "Epoch [1/10], Step [100/600], Loss: 0.5\nEpoch [1/10], Step [200/600], Loss: 0.4\nEpoch [2/10], Step [100/600], Loss: 0.3\n",
+        {"Loss": [(100, 0.5), (200, 0.4), (300, 0.3)]},
+    ),
+    "a line an epoch": (
+        "Epoch 1/3 - train_loss: 0.5 - val_loss: 0.6\nEpoch 2/3 - train_loss: 0.4 - val_loss: 0.55\n",
+        {"train_loss": [(1, 0.5), (2, 0.4)], "val_loss": [(1, 0.6), (2, 0.55)]},
+    ),
+    "colours": (
+        "\x1b[32m[Step 10]\x1b[0m loss: \x1b[1m0.5\x1b[0m lr=1e-4\n\x1b[32m[Step 20]\x1b[0m loss: \x1b[1m0.4\x1b[0m lr=1e-4\n",
+        {"loss": [(10, 0.5), (20, 0.4)], "lr": [(10, 1e-4), (20, 1e-4)]},
+    ),
+    "Megatron": (
+        " iteration      100/  500000 | learning rate: 1.5E-04 | lm loss: 6.5E+00 | loss scale: 1.0 | grad norm: 1.2 |\n"
+        " iteration      200/  500000 | learning rate: 1.5E-04 | lm loss: 6.1E+00 | loss scale: 1.0 | grad norm: 1.1 |\n",
+        {"lm loss": [(100, 6.5), (200, 6.1)], "grad norm": [(100, 1.2), (200, 1.1)]},
+    ),
+    "held-out data": (
+        "step 5 loss: 1.0\n[eval] step 5 loss: 2.0\nstep 10 loss: 0.5\nValidation: step 10, loss: 1.5\n",
+        {"loss": [(5, 1.0), (10, 0.5)], "eval/loss": [(5, 2.0)], "validation/loss": [(10, 1.5)]},
+    ),
+    "a table": (
+        "INFO step nll↓ kl loss↓ gnorm\nINFO   0  2.10 0.00 2.10 1.5\nINFO   6  1.90 0.01 1.90 nan\nINFO  12  1.80 0.02 1,234.5 1.2k\n",
+        {"nll": [(0, 2.1), (6, 1.9), (12, 1.8)], "loss": [(0, 2.1), (6, 1.9), (12, 1234.5)]},
+    ),
+    "large numbers": (
+        "step 1 loss=1,234.5 lr=1e-3\nstep 2 loss=1.2k lr=1e-3\nstep 3 loss=-inf lr=.5\n",
+        {"loss": [(1, 1234.5), (2, 1200.0), (3, -math.inf)], "lr": [(1, 1e-3), (2, 1e-3), (3, 0.5)]},
+    ),
+    "dictionaries in the line of a bar": (
+        "\r 10%|█         | 20/200 [00:20<03:00,  1.00s/it]{'loss': 2.5, 'epoch': 0.1}\n{'loss': 2.3, 'epoch': 0.2}\n"
+        "\r 20%|██        | 41/200 [00:40<03:00,  1.00s/it]\n{'loss': 2.0, 'epoch': 0.3}\n",
+        {"loss": [(1, 2.5), (2, 2.3), (3, 2.0)], "epoch": [(1, 0.1), (2, 0.2), (3, 0.3)]},
+    ),
+    "a bar that is called steps": (
+        "\rSteps:   0%|          | 1/1000 [00:02<40:00,  2.40s/it, lr=1e-5, step_loss=0.12]"
+        "\rSteps:   0%|          | 2/1000 [00:04<40:00,  2.40s/it, lr=1e-5, step_loss=0.11]\n",
+        {"step_loss": [(1, 0.12), (2, 0.11)]},
+    ),
+    "a bar of an evaluation": (
+        "\rTraining: 100%|██| 100/100 [00:10<00:00, 10it/s, loss=0.4]\n\rValidating: 100%|██| 10/10 [00:01<00:00, 10it/s, loss=0.6]\n"
+        "\rTraining:  10%|█ | 10/100 [00:01<00:09, 10it/s, loss=0.35]\n\rValidating: 100%|██| 10/10 [00:01<00:00, 10it/s, loss=0.5]\n",
+        {"loss": [(100, 0.4), (110, 0.35)], "validation/loss": [(100, 0.6), (110, 0.5)]},
+    ),
+    "a bar that repeats the last validation": (
+        "\rEpoch 0: 100%|██| 100/100 [00:02<00:00, 45it/s, loss=0.4, val_loss=0.6]\rEpoch 1: 50%|█ | 50/100 [00:01<00:01, 45it/s, loss=0.3, val_loss=0.6]"
+        "\rEpoch 1: 100%|██| 100/100 [00:02<00:00, 45it/s, loss=0.2, val_loss=0.6]\n",
+        {"loss": [(100, 0.4), (150, 0.3), (200, 0.2)], "val_loss": [(100, 0.6), (200, 0.6)]},
+    ),
+    "Keras going back over its bar": (
+        "Epoch 1/2\n" + "\b" * 40 + "10/469 [>....] - ETA: 5s - loss: 0.9" + "\b" * 40 + "469/469 [=====] - 5s 10ms/step - loss: 0.5\n"
+        "Epoch 2/2\n" + "\b" * 40 + "469/469 [=====] - 5s 10ms/step - loss: 0.4\n",
+        {"loss": [(1, 0.5), (2, 0.4)], "ETA": None},
+    ),
+    "Keras without a bar, resumed, and what evaluate prints": (
+        "Epoch 5/6\n100/100 - 2s - 5ms/step - loss: 0.5 - val_loss: 0.6\nEpoch 6/6\n100/100 - 2s - loss: 0.4 - val_loss: 0.5\n10/10 - 0s - loss: 0.7\n",
+        {"loss": [(5, 0.5), (6, 0.4)], "val_loss": [(5, 0.6), (6, 0.5)]},
+    ),
+    "Megatron's validation": (
+        " iteration      100/  500000 | lm loss: 6.5E+00 |\n validation loss at iteration 100 | lm loss value: 6.0E+00 | lm loss PPL: 4.03E+02 |\n",
+        {"lm loss": [(100, 6.5)], "validation/lm loss value": [(100, 6.0)]},
+    ),
+    "torchtitan's validation": (
+        "step: 20  loss:  9.8  memory: 14.97GiB(15.76%)\nvalidate step: 20  loss:  9.9  memory: 14.97GiB(15.76%)\n",
+        {"loss": [(20, 9.8)], "validation/loss": [(20, 9.9)]},
+    ),
+    "fairseq's means of an epoch": (
+        "INFO | train_inner | epoch 001:    100 / 500 loss=9.5, num_updates=100\nINFO | train | epoch 001 | loss 8.9 | num_updates 500\n"
+        "INFO | train_inner | epoch 002:    100 / 500 loss=7.5, num_updates=600\n",
+        {"loss": [(100, 9.5), (600, 7.5)], "train_loss": [(500, 8.9)]},
+    ),
+    "OLMo's blocks": (
+        "INFO [step=10/5000,epoch=1]\n    optim/total_grad_norm=4.5\n    train/CrossEntropyLoss=9.8\n"
+        "INFO [step=20/5000,epoch=1]\n    optim/total_grad_norm=3.5\n    train/CrossEntropyLoss=8.8\n",
+        {"optim/total_grad_norm": [(10, 4.5), (20, 3.5)], "train/CrossEntropyLoss": [(10, 9.8), (20, 8.8)]},
+    ),
+    "OpenMMLab": (
+        "Epoch(train)  [1][  50/7330]  lr: 1e-3  eta: 10:00:00  loss: 2.3\nEpoch(train)  [1][ 100/7330]  lr: 1e-3  eta: 1 day, 10:00:00  loss: 2.1\n"
+        "Epoch(val) [1][625/625]  loss: 2.2\nEpoch(train)  [2][  50/7330]  lr: 1e-3  eta: 9:00:00  loss: 1.3\n",
+        {"loss": [(50, 2.3), (100, 2.1), (150, 1.3)], "val/loss": [(100, 2.2)]},
+    ),
+    "OpenMMLab by iterations": (
+        "Iter(train) [   50/80000]  lr: 1e-3  loss: 2.3\nIter(train) [  100/80000]  lr: 1e-3  loss: 2.1\n", {"loss": [(50, 2.3), (100, 2.1)]},
+    ),
+    "timm": (
+        "Train: 0 [   0/1251 (  0%)]  Loss: 6.95 (6.95)  LR: 1e-06\nTrain: 0 [  50/1251 (  4%)]  Loss: 6.90 (6.93)  LR: 1e-06\n"
+        "Test: [   0/195]  Time: 1.0 (1.0)  Loss:   6.8 (6.8)\nTrain: 1 [   0/1251 (  0%)]  Loss: 6.80 (6.80)  LR: 2e-04\n",
+        {"Loss": [(0, 6.95), (50, 6.9), (100, 6.8)], "test/Loss": None},
+    ),
+    "torchvision": (
+        "Epoch: [0]  [   0/5004]  eta: 3:12:00  lr: 0.1  loss: 6.91 (6.91)\nEpoch: [0]  [  20/5004]  eta: 1:12:00  lr: 0.1  loss: 6.81 (6.85)\n"
+        "Averaged stats: lr: 0.1  loss: 6.7 (6.7)\nTest:  [ 0/196]  eta: 0:05:00  loss: 6.1 (6.1)\nEpoch: [1]  [   0/5004]  eta: 3:12:00  lr: 0.1  loss: 6.01 (6.01)\n",
+        {"loss": [(0, 6.91), (20, 6.81), (40, 6.01)]},
+    ),
+    "XGBoost": (
+        "[0]\ttrain-rmse:0.6\tvalid-rmse:0.65\n[10]\ttrain-rmse:0.5\tvalid-rmse:0.6\n", {"train-rmse": [(0, 0.6), (10, 0.5)], "valid-rmse": [(0, 0.65), (10, 0.6)]},
+    ),
+    "LightGBM": (
+        "[10]\ttraining's binary_logloss: 0.5\tvalid_1's binary_logloss: 0.6\n[20]\ttraining's binary_logloss: 0.4\tvalid_1's binary_logloss: 0.55\n"
+        "Early stopping, best iteration is:\n[15]\ttraining's binary_logloss: 0.45\tvalid_1's binary_logloss: 0.54\n",
+        {"training binary_logloss": [(10, 0.5), (20, 0.4)], "valid_1 binary_logloss": [(10, 0.6), (20, 0.55)]},
+    ),
+    "fastai": (
+        "epoch     train_loss  valid_loss  time    \n0         0.8         0.4         00:21   \n1         0.5         #na#        1:01:20 \n",
+        {"train_loss": [(0, 0.8), (1, 0.5)], "valid_loss": [(0, 0.4)]},
+    ),
+    "a banner of settings": (
+        "    Num examples = 1,000 | Num Epochs = 1\n    Batch size per device = 2 | Gradient Accumulation steps = 4\n{'loss': 1.8, 'epoch': 0.1}\n{'loss': 1.7, 'epoch': 0.2}\n",
+        {"loss": [(1, 1.8), (2, 1.7)]},
+    ),
+    "settings that are called like axes": (
+        "Namespace(epochs=10, batch=64, lr=0.001)\nepochs=10 batch=64 lr=0.001\nmax epoch: 100\nEpoch 1: loss=0.5\nEpoch 2: loss=0.4\n",
+        {"loss": [(1, 0.5), (2, 0.4)], "lr": None},
+    ),
+    "the parts of a loss": (
+        "step 1 recon loss: 0.5 kl loss: 0.1 loss: 0.6\nstep 2 loss: 0.5 kl loss: 0.1 recon loss: 0.4\nstep 3 loss: 0.4 mse loss: 0.3\n",
+        {"loss": [(1, 0.6), (2, 0.5), (3, 0.4)], "kl loss": [(1, 0.1), (2, 0.1)], "mse loss": [(3, 0.3)]},
+    ),
+    "the parts of a model": (
+        "step 1 loss=0.5\nstep 1 head 1 loss=0.6\nstep 1 task2 loss=0.7\nstep 1 task3 loss=0.8\nstep 2 loss=0.4\n",
+        {"loss": [(1, 0.5), (2, 0.4)], "task2 loss": [(1, 0.7)], "task3 loss": [(1, 0.8)]},
+    ),
+    "training and held-out data in one line": (
+        "Epoch 1: train: loss=0.5 acc=0.9; val: loss=0.6 acc=0.8\nEpoch 2: train: loss=0.4 acc=0.9; val: loss=0.5 acc=0.8\n",
+        {"loss": [(1, 0.5), (2, 0.4)], "val/loss": [(1, 0.6), (2, 0.5)]},
+    ),
+    "held-out data named above": (
+        "loss: 2.30  [   64/60000]\nloss: 2.20  [ 6464/60000]\nTest Error: \n Accuracy: 40.1%, Avg loss: 2.15 \n\nloss: 2.10  [   64/60000]\n",
+        {"loss": [(1, 2.3), (2, 2.2), (3, 2.1)], "test/Avg loss": [(2, 2.15)], "Avg loss": None},
+    ),
+    "a sentence on held-out data": (
+        "Now with evaluation:\nstep 5 loss: 0.5\nstep 6 loss: 0.4\nTraining and evaluation:\nloss: 0.3\nTest:\n  loss: 0.7\nstep 7 loss: 0.3\n",
+        {"loss": [(5, 0.5), (6, 0.4), (6, 0.3), (7, 0.3)], "test/loss": [(6, 0.7)]},
+    ),
+    "held-out data named by the function": (
+        "12:00 | INFO | __main__:train:45 - step=100 loss=0.5\n12:00 | INFO | __main__:evaluate:80 - step=100 loss=0.6\n",
+        {"loss": [(100, 0.5)], "eval/loss": [(100, 0.6)]},
+    ),
+    "a validation in the second epoch": (
+        "Epoch [1/9], Step [10/20], Loss: 0.5\nEpoch [1/9], Step [20/20], Loss: 0.4\nEpoch [2/9], Step [10/20], Loss: 0.3\nval_loss: 0.6\n",
+        {"Loss": [(10, 0.5), (20, 0.4), (30, 0.3)], "val_loss": [(30, 0.6)]},
+    ),
+    "held-out data alone": ("val_loss: 0.9\nval_loss: 0.8\n", {"val_loss": [(1, 0.9), (2, 0.8)]}),
+    "the best so far": (
+        "epoch 1 val_loss: 0.6\nepoch 2 val_loss: 0.7\nBest epoch 1 with val_loss: 0.6\nEpoch 2, best val_loss: 0.6\n", {"val_loss": [(1, 0.6), (2, 0.7)]},
+    ),
+    "other ranks": ("[rank0] step 1 loss: 2.0\n[rank1] step 1 loss: 2.2\n[rank0] step 2 loss: 1.0\n[rank1] step 2 loss: 1.2\n", {"loss": [(1, 2.0), (2, 1.0)]}),
+    "units and shares": (
+        "step 10 loss: 12ms\nstep 20 loss: 45%\nstep 30 loss: 2.1s\nstep 40 loss: 5/10\nstep 50 loss: 0.5f0\n", {"loss": [(50, 0.5)]},
+    ),
+    "arrays of one number": (
+        "step 1 loss: tensor(2.5, device='cuda:0', grad_fn=<X>)\nstep 2 loss: np.float64(2.25)\nstep 3 loss: Array(nan, dtype=float32)\nstep 4 loss: tensor([1.5])\n",
+        {"loss": [(1, 2.5), (2, 2.25), (4, 1.5)]},
+    ),
+    "steps with thousands": ("step 1,000 | loss 2.5\nstep 12,000 | loss 2.3\n", {"loss": [(1000, 2.5), (12000, 2.3)]}),
+    "epochs and batches of a language model": (
+        "| epoch   1 |   200/ 2983 batches | lr 20.00 | loss  7.60\n| epoch   1 |   400/ 2983 batches | lr 20.00 | loss  6.60\n"
+        "| end of epoch   1 | time: 40.1s | valid loss  5.80\n| epoch   2 |   200/ 2983 batches | lr 20.00 | loss  5.60\n",
+        {"loss": [(200, 7.6), (400, 6.6), (600, 5.6)], "valid loss": [(400, 5.8)]},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", list(LINES))
+def test_lines_that_people_print(name, text):
+    content, expected = LINES[name]
+    found = text(content)
+    finite = {metric: [one for one in found[metric] if one[1] == one[1]] for metric in found}
+    assert {metric: finite.get(metric) for metric in expected} == expected
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "latin-1"])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_encodings_and_line_ends(encoding, end, tmp_path):
+    content = "".join(f"Modèle: step {step} loss={step / 4}{end}" for step in range(3000))
+    log, _ = read(tmp_path / "a.log", content.encode(encoding))
+    assert points(log)["loss"] == [(step, step / 4) for step in range(3000)]
+
+
+def test_a_banner_gives_the_plan(tmp_path):
+    text = (
+        "heal[kl_rev] 40 completions x 3 ep = 120 steps; lora r=8\nSHOULD: tau=0.5\n  Num Epochs = 3\nstep 1 loss=2\n"
+    )
+    log, _ = read(tmp_path / "a.log", text)
+    assert {"max_steps": "120", "tau": "0.5", "num_train_epochs": "3"}.items() <= log.params.items()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "", "\n\n", "A chapter about loss.\n", "the error was 0.5 at 12:30\n" * 100, "Saved at step 500 in 3 seconds\n", "step 100\nstep 200\n",
+        "2024-05-01 12:00:00 10.0.0.1 GET /a?loss 200\n" * 50, "version 1.2.3\nport=8080\n",
+    ],
+)  # fmt: skip
+def test_other_texts_hold_no_history(content, tmp_path):
+    log, _ = read(tmp_path / "a.log", content)
+    assert (log.series, log.names, log.problem) == ((), (), "")
+
+
+@LAW
+@given(
+    rows=st.lists(st.tuples(st.integers(0, 10**9), st.floats(allow_nan=False), st.floats(1e-9, 1e9)), min_size=1, max_size=30),
+    form=st.sampled_from(["step {} loss={} lr={}", "[{}] ignore\nStep {}: loss {}, lr {}", "iter={} | loss: {} | lr: {}", "{{'step': {}, 'loss': {}, 'lr': {}}}"]),
+)  # fmt: skip
+def test_whatever_numbers_are_printed_are_read(rows, form, tmp_path_factory):
+    lines = [form.format(*((7, *row) if form.count("{}") == 4 else row)) for row in rows]
+    log, _ = read(tmp_path_factory.getbasetemp() / "law.log", "\n".join(lines) + "\n")
+    assert points(log) == {"loss": [row[:2] for row in rows], "lr": [(row[0], row[2]) for row in rows]}
+
+
+@LAW
+@given(
+    names=st.lists(st.from_regex(r"[a-z][a-z_]{1,8}", fullmatch=True).filter(lambda name: name not in ("inf", "nan", "epoch", "step", "iter")), min_size=1, max_size=4, unique=True),
+    rows=st.lists(st.integers(0, 10**6), min_size=2, max_size=20),
+    prefix=st.sampled_from(["", "INFO:root: ", "[rank 0] "]),
+    data=st.data(),
+)  # fmt: skip
+def test_whatever_table_is_printed_is_read(names, rows, prefix, data, tmp_path_factory):
+    cells = [[data.draw(st.floats(-1e6, 1e6).map(lambda one: round(one, 4))) for _ in names] for _ in rows]
+    lines = [
+        "  ".join(["step", *names]),
+        *("  ".join(map(str, [step, *line])) for step, line in zip(rows, cells, strict=True)),
+    ]
+    log, _ = read(tmp_path_factory.getbasetemp() / "table.log", "".join(f"{prefix}{line}\n" for line in lines))
+    assert points(log) == {
+        name: [(step, line[at]) for step, line in zip(rows, cells, strict=True)] for at, name in enumerate(names)
+    }
+
+
+@LAW
+@given(st.text(max_size=300) | st.lists(st.sampled_from(["step", "loss", "=", ":", " ", "1", "nan", "[", "/", "\r", "\n", "epoch", "%|", "it/s", "e", "-", "{", "'", "|"]), max_size=60).map("".join))  # fmt: skip
+def test_no_text_breaks_the_reader(tmp_path_factory, content):
+    log, _ = read(tmp_path_factory.getbasetemp() / "any.log", content.encode("utf-8", "surrogatepass"))
+    for one in log.series:
+        assert len(one.steps) == len(one.values) > 0
+
+
+# Numbers
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        ("1,234", 1234.0), ("1,234.5", 1234.5), ("12,345,678", 12345678.0), ("0,52", 0.52), ("0,523", 0.523), ("1,23", 1.23), ("1.2k", 1200.0),
+        ("3M", 3e6), ("2.5B", 2.5e9), ("3e-4", 3e-4), ("-.5", -0.5), ("5.", 5.0), ("45%", 45.0), ("inf", math.inf), ("-Infinity", -math.inf),
+        ("+7", 7.0), (" 8 ", 8.0), ("1e400", math.inf),
+    ],
+)  # fmt: skip
+def test_numbers_as_written(written, value):
+    assert as_written(written) == value
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", "1.2.3", "1,23,4", "12:30", "k", "--1", "1e", "nano", "9" * 100, "1,234,5", "0x10", "1_000"]
+)
+def test_what_is_no_number(text):
+    assert as_written(text) is None
+
+
+@LAW
+@given(st.floats(allow_nan=False))
+def test_every_float_is_read_as_python_writes_it(value):
+    assert as_written(repr(value)) == value
+
+
+@LAW
+@given(st.integers(-(10**15), 10**15))
+def test_thousands(value):
+    assert as_written(f"{value:,}") == value
+
+
+# CSV
+
+
+def test_lightnings_metrics(tmp_path):
+    log, form = read(
+        tmp_path / "metrics.csv",
+        "epoch,step,train_loss_step,val_loss\n0,49,2.5,\n0,99,2.0,\n0,99,,2.2\n1,149,nan,\n",
+    )
+    found = points(log)
+    assert isinstance(form, CsvTable)
+    assert found["val_loss"] == [(99, 2.2)]
+    assert found["train_loss_step"][:2] == [(49, 2.5), (99, 2.0)]
+    assert math.isnan(found["train_loss_step"][2][1])
+    assert found["epoch"] == [(49, 0), (99, 0), (99, 0), (149, 1)]
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+def test_keras_logger(delimiter, tmp_path):
+    lines = [["epoch", "accuracy", "loss", "val_loss"], ["0", "0.5", "2.0", "2.1"], ["1", "0.6", "1.5", "1.7"]]
+    log, _ = read(tmp_path / "a.csv", "\r\n".join(map(delimiter.join, lines)))
+    assert points(log)["loss"] == [(0, 2.0), (1, 1.5)]
+    assert {one.step_unit for one in log.series} == {E}
+
+
+def test_a_header_again_after_a_restart(tmp_path):
+    log, _ = read(tmp_path / "a.csv", "step,loss\n1,3\n2,2\nstep,loss\n2,2.5\n3,1\n")
+    assert points(log)["loss"] == [(1, 3), (2, 2), (2, 2.5), (3, 1)]
+
+
+def test_odd_tables(tmp_path):
+    assert points(read(tmp_path / "a.csv", '# made by us\n,Step,"train, loss"\n0,1,"2.5"\n1,2,"2"\n')[0]) == {
+        "train, loss": [(1, 2.5), (2, 2)]
+    }
+    assert points(read(tmp_path / "run-a-tag-train_loss.csv", "Wall time,Step,Value\n1.0,1,2.5\n2.0,2,2\n")[0]) == {
+        "train_loss": [(1, 2.5), (2, 2)]
+    }
+    log, _ = read(tmp_path / "b.csv", "step,loss\n1,3\n2,2\n3")
+    assert (points(log)["loss"], log.problem[:6]) == ([(1, 3), (2, 2)], "line 4")
+    assert "1 line of 4" in read(tmp_path / "c.csv", "step,loss\n1,3\n2,2,9\n3,1\n")[0].problem
+
+
+@pytest.mark.parametrize("content", ["name,age\nx,3\n", "a,b\n1,2\n", "step,note\na,b\n", "text\n1\n"])
+def test_other_tables_hold_no_history(content, tmp_path):
+    assert read(tmp_path / "a.csv", content)[0].names == ()
+
+
+TABLES = {
+    "decimal commas": ("epoch;loss;n\n1;0,5;1.000\n2;0,4;2.000\n", {"loss": [(1, 0.5), (2, 0.4)]}),
+    "a header with more columns after a restart": (
+        "epoch,loss\n1,3\n2,2\nepoch,loss,val_loss\n3,1,2\n", {"loss": [(1, 3), (2, 2), (3, 1)], "val_loss": [(3, 2)]},
+    ),
+    "an index without a name": (",loss,val_loss\n0,3,4\n1,2,3\n", {"loss": [(0, 3), (1, 2)], "val_loss": [(0, 4), (1, 3)]}),
+    "everything quoted": ('"Step","loss"\n"1","3"\n"2","2"\n', {"loss": [(1, 3), (2, 2)]}),
+    "shares of an epoch": ("epoch,loss\n0.5,3\n1.0,2\n1.5,1\n", {"loss": [(2, 3), (3, 2), (4, 1)]}),
+    "a mark of the byte order": ("\ufeffstep,loss\n1,3\n2,2\n", {"loss": [(1, 3), (2, 2)]}),
+    "words in cells": ("step,loss\n1,3\n2,tensor(2.0)\n3,45%\n4,1\n", {"loss": [(1, 3), (4, 1)]}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", list(TABLES))
+def test_tables_that_tools_write(name, tmp_path):
+    content, expected = TABLES[name]
+    log, form = read(tmp_path / "metrics.csv", content)
+    assert isinstance(form, CsvTable)
+    assert {metric: points(log).get(metric) for metric in expected} == expected
+
+
+@LAW
+@given(st.lists(st.tuples(st.integers(0, 10**6), st.none() | st.floats(), st.floats()), min_size=3, max_size=40))
+def test_a_table_is_what_was_written(tmp_path_factory, rows):
+    text = "step,a,b\n" + "".join(f"{step},{'' if a is None else a},{b}\n" for step, a, b in rows)
+    log, form = read(tmp_path_factory.getbasetemp() / "law.csv", text)
+    assert isinstance(form, CsvTable)
+    found = points(log)
+    assert repr(found["b"]) == repr([(step, b) for step, _, b in rows])
+    written = [(step, a) for step, a, _ in rows if a is not None]
+    assert repr(found.get("a", [])[: len(written)]) == repr(written)
+
+
+# JSON
+
+
+def test_keras_history(tmp_path):
+    for text in (
+        json.dumps({"loss": [3.0, 2.0], "val_loss": [3.1, None]}),
+        json.dumps({"history": {"loss": [3.0, 2.0], "val_loss": [3.1, math.nan]}}, indent=1),
+    ):
+        log, form = read(tmp_path / "history.json", text)
+        assert isinstance(form, JsonHistory)
+        assert points(log)["loss"] == [(1, 3.0), (2, 2.0)]
+        assert math.isnan(points(log)["val_loss"][1][1])
+        assert {one.step_unit for one in log.series} == {E}
+
+
+def test_columns_with_their_steps(tmp_path):
+    text = json.dumps({"train": {"steps": [10, 20, 30], "loss": [3, 2, 1]}, "val": {"loss": [4, 3]}})
+    assert points(read(tmp_path / "a.json", text)[0]) == {
+        "train/loss": [(10, 3), (20, 2), (30, 1)],
+        "val/loss": [(1, 4), (2, 3)],
+    }
+
+
+def test_a_validation_every_few_epochs(tmp_path):
+    text = json.dumps({"loss": [4, 3, 2, 1], "val_loss": [3, 2]})
+    assert points(read(tmp_path / "a.json", text)[0])["val_loss"] == [(2, 3), (4, 2)]
+
+
+def test_the_batches_of_an_evaluation_are_no_steps(tmp_path):
+    text = (
+        '{"mode": "train", "epoch": 1, "iter": 50, "loss": 2}\n{"mode": "train", "epoch": 1, "iter": 100, "loss": 1}\n'
+        '{"mode": "val", "epoch": 1, "iter": 625, "loss": 3}\n'
+    )
+    assert points(read(tmp_path / "a.log.json", text)[0])["val/loss"] == [(100, 3)]
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+def test_lists_of_records(indent, tmp_path):
+    rows = [{"epoch": 1, "loss": 3.0}, {"epoch": 2, "loss": 2.0}]
+    for value in (rows, {"config": {"lr": 1}, "log": rows}):
+        assert points(read(tmp_path / "a.json", json.dumps(value, indent=indent))[0])["loss"] == [(1, 3.0), (2, 2.0)]
+    bare = [{"loss": 3.0}, {"loss": 2.0}]
+    assert points(read(tmp_path / "a.json", json.dumps(bare, indent=indent))[0])["loss"] == [(1, 3.0), (2, 2.0)]
+
+
+def test_a_history_cut_short_is_told_and_other_json_is_not(tmp_path):
+    from tracker_health.errors import ReadError
+
+    with pytest.raises(ReadError, match="cut short"):
+        read(tmp_path / "history.json", '{"loss": [3.0, 2.0')
+    assert read(tmp_path / "a.json", '{"accuracy": 0.5}')[0].names == ()
+
+
+# TensorBoard
+
+
+def write_events(path, scalars, start=1000.0):
+    """An event file of (tag, step, value), as TensorBoard's own writer frames it."""
+    event_pb2 = pytest.importorskip("tensorboard.compat.proto.event_pb2")
+    from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
+
+    events = [event_pb2.Event(wall_time=start, file_version="brain.Event:2")]
+    for index, (tag, step, value) in enumerate(scalars):
+        summary = Summary(value=[Summary.Value(tag=tag, simple_value=value)])
+        events.append(event_pb2.Event(wall_time=start + index, step=step, summary=summary))
+    with path.open("wb") as file:
+        for event in events:
+            content = event.SerializeToString()
+            head = struct.pack("<Q", len(content))
+            file.write(
+                head + struct.pack("<I", masked_crc32c(head)) + content + struct.pack("<I", masked_crc32c(content))
+            )
+    return path
+
+
+def test_event_files(tmp_path):
+    path = write_events(
+        tmp_path / "events.out.tfevents.1.host", [("train/loss", 1, 2.0), ("lr", 1, 0.5), ("train/loss", 2, math.nan)]
+    )
+    log, form = read_log(path, path.name, names_and_roles)
+    assert isinstance(form, EventFile)
+    assert repr(points(log)) == repr({"train/loss": [(1, 2.0), (2, math.nan)], "lr": [(1, 0.5)]})
+    assert [one.times.tolist() for one in log.series] == [[1000.0, 1002.0], [1001.0]]
+
+
+def test_an_event_file_by_tensorboards_own_loader(tmp_path):
+    loader = pytest.importorskip("tensorboard.backend.event_processing.event_file_loader")
+    path = write_events(tmp_path / "events.out.tfevents.1.host", [("loss", step, 1 / (step + 1)) for step in range(50)])
+    theirs = [
+        (event.step, event.summary.value[0].tensor.float_val[0])
+        for event in loader.EventFileLoader(str(path)).Load()
+        if event.summary.value
+    ]
+    assert points(read_log(path, path.name, names_and_roles)[0])["loss"] == theirs
+
+
+def test_damaged_event_files(tmp_path):
+    path = write_events(tmp_path / "events.out.tfevents.1.host", [("loss", step, 1.0) for step in range(9)])
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-3])
+    log, _ = read_log(path, path.name, names_and_roles)
+    assert (len(points(log)["loss"]), log.problem) == (8, "its last record is cut off; those before it were read")
+    size = len(whole) // 10
+    path.write_bytes(whole[: 6 * size] + b"\xff" * 40 + whole[6 * size + 40 :])
+    log, _ = read_log(path, path.name, names_and_roles)
+    assert 0 < len(points(log)["loss"]) < 9
+    path.write_bytes(b"junk" * 100)
+    assert "damaged" in read_log(path, path.name, names_and_roles)[0].problem
+
+
+def test_without_the_package_the_way_out_is_told(tmp_path, monkeypatch):
+    from tracker_health.errors import MissingExtra
+
+    path = write_events(tmp_path / "events.out.tfevents.1.host", [("loss", 1, 1.0)])
+    monkeypatch.setitem(__import__("sys").modules, "tensorboard.compat.proto.event_pb2", None)
+    with pytest.raises(MissingExtra) as raised:
+        read_log(path, path.name, names_and_roles)
+    assert "pip install 'tracker-health[tensorboard]'" in str(raised.value)
+
+
+def test_json_lines_come_first(tmp_path):
+    assert isinstance(read(tmp_path / "a.txt", '{"step": 1, "loss": 2}\n{"step": 2, "loss": 1}\n')[1], StepLog)
+
+
+@LAW
+@given(
+    values=st.lists(st.lists(st.sampled_from([1.0, 2.5, math.nan, math.inf]), min_size=2, max_size=2), max_size=60),
+    sizes=st.lists(st.integers(0, 9), min_size=1, max_size=12),
+    stride=st.sampled_from([1, 2, 4, 8]),
+    forgotten=st.booleans(),
+)
+def test_rows_at_once_are_rows_one_by_one(values, sizes, stride, forgotten):
+    """Of a long log as of a short one: the same rows stay, and the last counts."""
+    kinds = [RowKind(("loss", "lr"), StepUnit.UNKNOWN) for _ in range(2)]
+    for kind in kinds:
+        if forgotten:
+            kind.forget(frozenset({"lr"}))
+        for _ in range(stride.bit_length() - 1):
+            kind.halve()
+    start = 0
+    for size in sizes:
+        rows = values[start : start + size]
+        if rows:
+            kinds[0].add_all(start, np.arange(start, start + len(rows)) * 3, np.array(rows))
+        for place, row in enumerate(rows, start):
+            kinds[1].add(place, place * 3, row)
+        start += len(rows)
+    bulk, single = kinds
+    for kind in kinds:
+        kind.end()
+    assert (bulk.rows, bulk.steps, bulk.seen, bulk.odd) == (single.rows, single.steps, single.seen, single.odd)
+    assert bulk.data.tobytes() == single.data.tobytes()

@@ -1,0 +1,240 @@
+"""Experiments of many runs: read together without losing a point, each run written once, whatever comes between."""
+
+import itertools
+import json
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import tracker_health as th
+from tracker_health.api import runs_of_experiment
+from tracker_health.cli import cli
+from tracker_health.render.attachments import Attachments
+from tracker_health.stores.mlflow import bulk, experiment
+from tracker_health.stores.mlflow.histories import read_history
+from tracker_health.stores.mlflow.run import MlflowRun
+from tracker_health.stores.mlflow.writer import MlflowWriter
+
+from .many_runs import make_runs
+
+
+@pytest.fixture(params=["sqlite_uri", "server_uri"])
+def uri(request):
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture(autouse=True)
+def _no_pictures(monkeypatch):
+    """What is drawn is no matter here, and takes most of the time."""
+    monkeypatch.setattr("tracker_health.api._attached", lambda *_, **__: Attachments())
+
+
+@pytest.fixture
+def writes(monkeypatch):
+    """How often each run is written onto, by id."""
+    counted = Counter()
+    write = MlflowWriter.write
+
+    def counting(self, annotations):
+        counted[self._id] += 1
+        return write(self, annotations)
+
+    monkeypatch.setattr(MlflowWriter, "write", counting)
+    return counted
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """The questions for histories: of how many runs at once each was."""
+    sizes = []
+    original = bulk._bulk_call
+
+    def spying(client, uri):
+        ask = original(client, uri)
+        return lambda runs, name: sizes.append(len(runs)) or ask(runs, name)
+
+    monkeypatch.setattr(bulk, "_bulk_call", spying)
+    return sizes
+
+
+def client_of(uri):
+    import mlflow
+
+    return mlflow.MlflowClient(tracking_uri=uri)
+
+
+def verdicts(uri, ids):
+    client = client_of(uri)
+    return Counter(client.get_run(one).data.tags.get("health.verdict") for one in ids)
+
+
+def same(one, other):
+    return all(np.array_equal(a, b, equal_nan=True) for a, b in zip(one[:3], other[:3], strict=True))
+
+
+def columns(points):
+    return points.steps, points.values, points.times
+
+
+def shared_histories(uri, name):
+    client = client_of(uri)
+    histories = bulk.BulkHistories(client, uri)
+    found = client.search_runs([client.get_experiment_by_name(name).experiment_id])
+    for run in found:
+        latest = {point.key: point.step for point in run.data.to_proto().metrics}
+        histories.expect(run.info.run_id, latest, annotated=False)
+    return histories, client
+
+
+def test_histories_read_together_are_those_read_one_by_one(uri, asked):
+    name, ids = make_runs(uri, 12, sick={3}, metrics=("train/loss", "eval/loss"))
+    client = client_of(uri)
+    for step, value in enumerate([math.inf, -math.inf, math.nan, 1.0], start=30):
+        client.log_metric(ids[5], "train/loss", value, step=step)
+    histories, client = shared_histories(uri, name)
+    for run, metric in itertools.product(ids, ("train/loss", "eval/loss")):
+        assert same(columns(histories.read(run, metric)), columns(read_history(client, run, metric)))
+        if metric == "eval/loss":
+            histories.forget(run)
+    assert asked == [12, 12]
+
+
+@pytest.mark.parametrize("cap", [29, 30, 31, 61, 100, 359, 360, 361])
+def test_an_answer_that_was_cut_off_loses_no_point(sqlite_uri, monkeypatch, cap):
+    name, ids = make_runs(sqlite_uri, 12)
+    monkeypatch.setattr(bulk, "PAGE_POINTS", cap)
+    histories, client = shared_histories(sqlite_uri, name)
+    for run in ids:
+        assert same(columns(histories.read(run, "train/loss")), columns(read_history(client, run, "train/loss")))
+        histories.forget(run)
+
+
+def test_the_cap_of_a_real_server(server_uri, asked):
+    name, ids = make_runs(server_uri, 3, points=8_400)
+    histories, client = shared_histories(server_uri, name)
+    for run in ids:
+        points = histories.read(run, "train/loss")
+        assert len(points.steps) == 8_400
+        assert same(columns(points), columns(read_history(client, run, "train/loss")))
+        histories.forget(run)
+    assert asked == [3]
+
+
+@pytest.mark.parametrize("fault", ["refused", "lacks a run", "lacks the end"])
+def test_a_server_without_the_call_is_asked_run_by_run(sqlite_uri, monkeypatch, fault):
+    name, ids = make_runs(sqlite_uri, 4)
+
+    def broken(client, uri):
+        ask = partial_of(client)
+
+        def answer(runs, metric):
+            if fault == "refused":
+                raise OSError("404")
+            rows = list(ask(runs, metric))
+            lost = [row for row in rows if row[0] == ids[0] and (fault == "lacks a run" or row[1] > 20)]
+            return [row for row in rows if row not in lost]
+
+        return answer
+
+    monkeypatch.setattr(bulk, "_bulk_call", broken)
+    histories, client = shared_histories(sqlite_uri, name)
+    for run in ids:
+        assert same(columns(histories.read(run, "train/loss")), columns(read_history(client, run, "train/loss")))
+
+
+def partial_of(client):
+    return lambda runs, name: bulk._rows_of_store(client._tracking_client.store, runs, name)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_batch_says_of_each_run_what_it_says_of_one(uri, workers, asked):
+    name, ids = make_runs(uri, 12, sick={3, 7})
+    listed = runs_of_experiment(name, tracking_uri=uri)
+    together = {one.run: one.report for one in th.check_many(listed, tracking_uri=uri, workers=workers)}
+    assert together == {one: th.check(one, tracking_uri=uri) for one in ids}
+    assert asked == [12]
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_an_interrupted_batch_goes_on_where_it_stood(uri, workers, writes):
+    name, ids = make_runs(uri, 12)
+    first = th.annotate_many(runs_of_experiment(name, tracking_uri=uri), tracking_uri=uri, workers=workers)
+    assert [outcome.status for outcome in itertools.islice(first, 4)] == ["written"] * 4
+    first.close()
+    assert 4 <= sum(writes.values()) < 12
+    rest = list(th.annotate_many(runs_of_experiment(name, tracking_uri=uri), tracking_uri=uri, workers=workers))
+    assert {outcome.run for outcome in rest} == set(ids)
+    assert writes == Counter(dict.fromkeys(ids, 1))
+    assert verdicts(uri, ids) == {"pass": 12}
+
+
+def test_what_is_annotated_costs_no_question_about_the_run(uri, monkeypatch, asked):
+    name, _ = make_runs(uri, 8)
+    list(th.annotate_many(runs_of_experiment(name, tracking_uri=uri), tracking_uri=uri))
+    asked.clear()
+    monkeypatch.setattr("tracker_health.stores.mlflow.run._fetched", None)
+    monkeypatch.setattr(MlflowRun, "read", None)
+    again = list(th.annotate_many(runs_of_experiment(name, tracking_uri=uri), tracking_uri=uri))
+    assert [one.status for one in again] == ["unchanged"] * 8
+    assert asked == []
+
+
+def test_runs_that_are_annotated_already_are_read_together_where_many_have_to_be(sqlite_uri, asked, monkeypatch):
+    monkeypatch.setattr(experiment, "_PAGE", 4)
+    name, ids = make_runs(sqlite_uri, 8)
+    listed = runs_of_experiment(name, tracking_uri=sqlite_uri)
+    list(th.annotate_many(listed, tracking_uri=sqlite_uri, config="dlm"))
+    asked.clear()
+    list(th.annotate_many(runs_of_experiment(name, tracking_uri=sqlite_uri), tracking_uri=sqlite_uri))
+    assert asked == [4, 3]  # a page begins with the last run of the one before
+    asked.clear()
+    client_of(sqlite_uri).log_metric(ids[0], "train/loss", 0.05, step=30)  # in the last place
+    again = th.annotate_many(runs_of_experiment(name, tracking_uri=sqlite_uri), tracking_uri=sqlite_uri)
+    assert Counter(one.status for one in again) == {"unchanged": 7, "written": 1}
+    assert asked == []  # the others have not changed
+
+
+def test_a_filter_for_what_we_write_loses_no_run(uri, monkeypatch, writes):
+    monkeypatch.setattr(experiment, "_PAGE", 5)
+    name, ids = make_runs(uri, 13)
+    where = "tags.`health.verdict` IS NULL"
+    list(th.annotate_many(runs_of_experiment(name, tracking_uri=uri, where=where), tracking_uri=uri))
+    assert writes == Counter(dict.fromkeys(ids, 1))
+
+
+def test_runs_that_began_at_the_same_moment_are_all_found(sqlite_uri, monkeypatch):
+    monkeypatch.setattr(experiment, "_PAGE", 3)
+    client = client_of(sqlite_uri)
+    one = client.create_experiment("same moment")
+    times = [5, 5, 5, 5, 5, 5, 5, 4, 4, 3, 3, 3, 3, 2]
+    ids = [client.create_run(one, start_time=time).info.run_id for time in times]
+    found = [str(run) for run in runs_of_experiment("same moment", tracking_uri=sqlite_uri)]
+    assert sorted(found) == sorted(ids)
+
+
+def test_a_broken_run_in_the_middle(sqlite_uri, tmp_path, writes):
+    name, ids = make_runs(sqlite_uri, 7)
+    (tmp_path / "optimizer.pt").write_bytes(b"no checkpoint at all")
+    client_of(sqlite_uri).log_artifact(ids[3], tmp_path / "optimizer.pt")
+    result = CliRunner().invoke(
+        cli, ["annotate", "--experiment", name, "--tracking-uri", sqlite_uri, "--json", "--workers", "2"]
+    )
+    assert result.exit_code == 3
+    found = {one["run"]["id"]: one["verdict"] for one in map(json.loads, result.stdout.splitlines())}
+    assert found == {**dict.fromkeys(ids, "pass"), ids[3]: "error"}
+    assert sum(writes.values()) == 7
+
+
+def test_the_table_at_the_end(server_uri):
+    name, _ = make_runs(server_uri, 8, sick={1, 2})
+    result = CliRunner().invoke(cli, ["check", "--experiment", name, "--tracking-uri", server_uri])
+    assert result.exit_code == 1
+    assert len(result.stdout.splitlines()) == 8
+    fail, passed, last = result.stderr.splitlines()
+    assert fail.split()[:2] == ["fail", "2"]
+    assert "LOS001 nonfinite-loss (2)" in fail
+    assert passed.split() == ["pass", "6"]
+    assert last.startswith("8 runs: 8 checked; ")

@@ -1,0 +1,311 @@
+"""Sweeps of a real server: what is judged and what is left alone, alone and two at a time."""
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+
+import pytest
+from click.testing import CliRunner
+
+from tracker_health import annotate, preset
+from tracker_health.cli import cli
+from tracker_health.render.attachments import Attachments
+from tracker_health.stores.mlflow.writer import MlflowWriter
+from tracker_health.sweep import Sweep
+
+from .many_runs import make_runs
+
+DAY = 86_400.0
+
+
+@pytest.fixture(autouse=True)
+def _no_pictures(monkeypatch):
+    monkeypatch.setattr("tracker_health.api._attached", lambda *_, **__: Attachments())
+
+
+@pytest.fixture
+def writes(monkeypatch):
+    counted = Counter()
+    write = MlflowWriter.write
+
+    def counting(self, annotations):
+        counted[self._id] += 1
+        return write(self, annotations)
+
+    monkeypatch.setattr(MlflowWriter, "write", counting)
+    return counted
+
+
+def client_of(uri):
+    import mlflow
+
+    return mlflow.MlflowClient(tracking_uri=uri)
+
+
+def tags_of(uri, run):
+    return client_of(uri).get_run(run).data.tags
+
+
+def sweep_of(uri, name, **more):
+    return Sweep(config=preset("default"), experiments=(name,), tracking_uri=uri, **more)
+
+
+def swept(sweep):
+    return Counter(one.kind for one in sweep.once(sweep.candidates()))
+
+
+def sweeping(uri, name, *options):
+    return CliRunner().invoke(cli, ["sweep", "--experiment", name, "--tracking-uri", uri, *options])
+
+
+def running(uri, name, *, silent_for, metrics_of_ours=False):
+    """A run that claims to go on and logged its last metric that many seconds ago."""
+    from mlflow.entities import Metric
+
+    client = client_of(uri)
+    experiment = client.get_experiment_by_name(name).experiment_id
+    last = int((time.time() - silent_for) * 1000)
+    run = client.create_run(experiment, start_time=last - 100_000).info.run_id
+    logged = [Metric("train/loss", 2.0 * 0.9**step, last - 30 + step, step) for step in range(31)]
+    if metrics_of_ours:
+        logged.append(Metric("health/severity", 0.0, int(time.time() * 1000), 0))
+    client.log_batch(run, metrics=logged)
+    return run
+
+
+def test_a_sweep_annotates_what_has_no_verdict_once(server_uri, writes):
+    name, ids = make_runs(server_uri, 6, sick={2})
+    first, second = sweeping(server_uri, name), sweeping(server_uri, name)
+    assert (first.exit_code, second.exit_code) == (0, 0)
+    assert len(first.stdout.splitlines()) == 6
+    assert "swept 6 runs: 6 annotated, 0 unchanged, 0 taken, 0 failed" in first.stderr
+    assert second.stdout == ""
+    assert "0 annotated, 6 unchanged" in second.stderr
+    assert writes == Counter(dict.fromkeys(ids, 1))
+    assert tags_of(server_uri, ids[2])["health.verdict"] == "fail"
+
+
+def test_a_sweep_judges_again_under_another_configuration(sqlite_uri, writes):
+    name, ids = make_runs(sqlite_uri, 3)
+    assert swept(sweep_of(sqlite_uri, name)) == {"annotated": 3}
+    assert swept(Sweep(config=preset("strict"), experiments=(name,), tracking_uri=sqlite_uri)) == {"annotated": 3}
+    assert writes == Counter(dict.fromkeys(ids, 2))
+
+
+def test_a_sweep_repairs_an_annotation_that_was_interrupted(sqlite_uri):
+    name, ids = make_runs(sqlite_uri, 1)
+    client_of(sqlite_uri).set_tag(ids[0], "health.digest", "pending:0123abcd")
+    assert swept(sweep_of(sqlite_uri, name)) == {"annotated": 1}
+    assert tags_of(sqlite_uri, ids[0])["health.verdict"] == "pass"
+
+
+def test_only_runs_that_are_silent_for_long_enough_are_judged_while_they_claim_to_go_on(sqlite_uri):
+    name, _ = make_runs(sqlite_uri, 0)
+    alive = running(sqlite_uri, name, silent_for=3600)
+    dead = running(sqlite_uri, name, silent_for=7 * 3600)
+    ancient = running(sqlite_uri, name, silent_for=8 * DAY)
+    # Our own metrics are no sign of life.
+    cleared = running(sqlite_uri, name, silent_for=7 * 3600, metrics_of_ours=True)
+    assert swept(sweep_of(sqlite_uri, name)) == {"annotated": 2}
+    assert ["health.verdict" in tags_of(sqlite_uri, one) for one in (alive, dead, ancient, cleared)] == [0, 1, 0, 1]
+    assert client_of(sqlite_uri).get_run(dead).info.status == "RUNNING"
+    assert [tags_of(sqlite_uri, one)["health.codes"].split(",")[0] for one in (dead, cleared)] == ["RUN003"] * 2
+    assert tags_of(sqlite_uri, dead)["health.verdict"] == "fail"
+    assert swept(sweep_of(sqlite_uri, name, stale_after=1800.0)) == {"annotated": 1, "unchanged": 2}
+
+
+def test_what_a_launcher_saw_is_not_replaced_by_what_a_sweep_presumes(sqlite_uri):
+    """And a dry run knows that the annotation still holds."""
+    name, _ = make_runs(sqlite_uri, 0)
+    run = running(sqlite_uri, name, silent_for=7 * 3600)
+    annotate(run, tracking_uri=sqlite_uri, ended_by="SIGKILL")
+    sweep = sweep_of(sqlite_uri, name)
+    assert sweep.estimate(sweep.candidates()).runs == 0
+    assert swept(sweep) == {"unchanged": 1}
+    assert tags_of(sqlite_uri, run)["health.ended_by"] == "SIGKILL"
+
+
+def test_a_run_that_was_only_silent_is_not_called_dead_any_more(sqlite_uri):
+    name, _ = make_runs(sqlite_uri, 0)
+    run = running(sqlite_uri, name, silent_for=7 * 3600)
+    assert swept(sweep_of(sqlite_uri, name)) == {"annotated": 1}
+    sweep = sweep_of(sqlite_uri, name)
+    assert sweep.estimate(sweep.candidates()).runs == 0
+    client_of(sqlite_uri).log_metric(run, "train/loss", 0.05, step=31)
+    client_of(sqlite_uri).set_terminated(run)
+    assert swept(sweep_of(sqlite_uri, name)) == {"annotated": 1}
+    tags = tags_of(sqlite_uri, run)
+    assert (tags["health.verdict"], "health.ended_by" in tags) == ("pass", False)
+
+
+def test_runs_that_ended_long_ago_are_left_alone(sqlite_uri):
+    name, _ = make_runs(sqlite_uri, 2, end=None)
+    client = client_of(sqlite_uri)
+    runs = client.search_runs([client.get_experiment_by_name(name).experiment_id])
+    for run, days in zip(runs, (2, 9), strict=True):
+        client.set_terminated(run.info.run_id, end_time=int((time.time() - days * DAY) * 1000))
+    assert swept(sweep_of(sqlite_uri, name)) == {"annotated": 1}
+    assert swept(sweep_of(sqlite_uri, name, since=10 * DAY)) == {"annotated": 1, "unchanged": 1}
+
+
+def test_a_dry_run_says_how_much_and_writes_nothing(sqlite_uri, tmp_path, writes):
+    name, ids = make_runs(sqlite_uri, 3)
+    (tmp_path / "optimizer.pt").write_bytes(bytes(3_000_000))
+    client_of(sqlite_uri).log_artifact(ids[0], tmp_path / "optimizer.pt")
+    running(sqlite_uri, name, silent_for=DAY)
+    result = sweeping(sqlite_uri, name, "--dry-run")
+    assert result.stdout == "would read at most 3.0 MB of files, write 4 runs, 1 silent run among them\n"
+    assert not writes
+
+
+def test_two_sweeps_at_once_leave_each_run_with_one_whole_verdict(server_uri):
+    name, ids = make_runs(server_uri, 10, sick={4})
+    kinds = Counter()
+
+    def work():
+        kinds.update(swept(sweep_of(server_uri, name)))
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not kinds["failed"]
+    # What both gave up is for the next one.
+    assert set(swept(sweep_of(server_uri, name))) <= {"annotated", "unchanged"}
+    found = Counter(tags_of(server_uri, one)["health.verdict"] for one in ids)
+    assert found == {"pass": 9, "fail": 1}
+    assert swept(sweep_of(server_uri, name)) == {"unchanged": 10}
+
+
+def test_a_run_that_another_annotates_is_skipped_with_a_line(sqlite_uri, monkeypatch):
+    name, ids = make_runs(sqlite_uri, 1)
+    begin = MlflowWriter._begin
+
+    def overtaken(self):
+        begin(self)
+        client_of(sqlite_uri).set_tag(self._id, "health.digest", "pending:ffffffff")
+
+    monkeypatch.setattr(MlflowWriter, "_begin", overtaken)
+    result = sweeping(sqlite_uri, name)
+    assert result.exit_code == 0
+    assert f"{ids[0]}: skipped, another annotator has it" in result.stderr
+    assert "1 taken" in result.stderr
+
+
+def test_a_sweep_that_keeps_on_looks_at_a_run_again_only_when_it_has_changed(sqlite_uri, tmp_path, monkeypatch):
+    name, ids = make_runs(sqlite_uri, 3)
+    (tmp_path / "optimizer.pt").write_bytes(b"no checkpoint at all")
+    client_of(sqlite_uri).log_artifact(ids[0], tmp_path / "optimizer.pt")
+    sweep = sweep_of(sqlite_uri, name)
+    assert swept(sweep) == {"annotated": 3}
+    assert swept(sweep) == {"annotated": 1, "unchanged": 2}  # what could not be read is tried again
+    assert swept(sweep) == {}
+    client_of(sqlite_uri).log_metric(ids[1], "train/loss", 0.01, step=30, timestamp=int(time.time() * 1000))
+    assert swept(sweep) == {"annotated": 1}
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
+def test_a_watching_sweep_ends_cleanly(sqlite_uri, sent):
+    name, ids = make_runs(sqlite_uri, 1)
+    command = [sys.executable, "-m", "tracker_health", "sweep", "--watch", "1", "--experiment", name]
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # where it is ignored, the child would ignore it
+    try:
+        child = subprocess.Popen(
+            [*command, "--tracking-uri", sqlite_uri], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
+    with child:
+        said = []
+        for line in child.stderr:
+            said.append(line)
+            if "unchanged" in line:
+                child.send_signal(sent)
+                break
+        said += child.stderr.readlines()
+        assert "PASS" in child.stdout.read()
+    assert child.returncode == 0
+    assert not any("Traceback" in line for line in said)
+    assert tags_of(sqlite_uri, ids[0])["health.verdict"] == "pass"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--since", "soon"], "'soon' is no duration"),
+        (["--since", "1h"], "no run is silent for longer than it is looked at"),
+        (["--project", "x"], "an experiment is of MLflow and a project of W&B"),
+    ],
+)
+def test_what_makes_no_sense_is_told(sqlite_uri, options, said):
+    name, _ = make_runs(sqlite_uri, 0)
+    result = sweeping(sqlite_uri, name, *options)
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
+def test_no_more_requests_a_second_than_allowed(server_uri):
+    from tracker_health.stores import deadline
+
+    name, _ = make_runs(server_uri, 2)
+    waits = []
+    pace = deadline._Pace()
+    pace.rate = 50
+    began = time.monotonic()
+    for _ in range(11):
+        pace.wait()
+        waits.append(time.monotonic() - began)
+    assert waits[-1] >= 0.19  # the eleventh request is ten fiftieths of a second after the first
+    try:
+        assert sweeping(server_uri, name, "--rate", "1000").exit_code == 0
+        assert deadline._pace.rate == 1000
+    finally:
+        deadline.at_most(None)
+
+
+def test_the_summary_is_made_from_tags_alone(server_uri, monkeypatch):
+    name, ids = make_runs(server_uri, 7, sick={1, 2})
+    sweeping(server_uri, name)
+    client_of(server_uri).set_tag(ids[1], "mlflow.user", "ann")
+    client_of(server_uri).set_tag(ids[3], "mlflow.user", "ann")
+    client_of(server_uri).delete_tag(ids[6], "health.digest")  # no whole annotation of ours any more
+    monkeypatch.setattr("tracker_health.stores.mlflow.run.read_history", None)
+    arguments = ["summary", "--experiment", name, "--tracking-uri", server_uri, "--by", "user, code,week"]
+    text = CliRunner().invoke(cli, arguments)
+    assert text.exit_code == 0
+    assert text.stdout.splitlines()[0] == "7 runs: 2 fail, 0 error, 0 warn, 4 pass, 0 skip, 1 none"
+    assert "2  LOS001 nonfinite-loss" in text.stdout
+    document = json.loads(CliRunner().invoke(cli, [*arguments, "--json"]).stdout)
+    assert document["verdicts"] == {"fail": 2, "error": 0, "warn": 0, "pass": 4, "skip": 0, "none": 1}
+    assert document["reasons"][0] == {"code": "LOS001", "name": "nonfinite-loss", "runs": 2}
+    assert [one["run"]["id"] for one in document["worst"]] == [ids[2], ids[1]]
+    assert document["worst"][0]["run"]["url"].startswith(server_uri)
+    assert document["by"]["user"]["ann"]["fail"] == 1
+    assert document["by"]["code"]["LOS001"]["fail"] == 2
+    assert list(document["by"]["week"]) == ["2023-W46"]
+    recent = CliRunner().invoke(cli, [*arguments, "--since", "30d", "--json"])
+    assert json.loads(recent.stdout)["runs"] == 0
+
+
+@pytest.mark.parametrize("project", [False, True])
+def test_a_summary_by_nothing_known(project):
+    result = CliRunner().invoke(cli, ["summary", "--by", "users"])
+    assert result.exit_code == 2
+    assert "try: did you mean 'user'" in result.stderr or "user" in result.stderr
+
+
+def test_without_names_all_experiments_are_swept(tmp_path):
+    import mlflow
+
+    uri = f"sqlite:///{tmp_path / 'own.db'}"
+    mlflow.MlflowClient(tracking_uri=uri)
+    places = [make_runs(uri, 2, artifacts=str(tmp_path / f"a{index}")) for index in range(2)]
+    result = CliRunner().invoke(cli, ["sweep", "--tracking-uri", uri, "--json"])
+    assert result.exit_code == 0, result.stderr
+    found = {json.loads(line)["run"]["id"] for line in result.stdout.splitlines()}
+    assert found == {run for _, ids in places for run in ids}
