@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Executor
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,6 +28,8 @@ from tracker_health.text import printable, without_userinfo
 from tracker_health.verdict import Verdict
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from tracker_health.overview import Overview
     from tracker_health.render.attachments import Attachments
     from tracker_health.render.series import SeriesTable

@@ -9,7 +9,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -44,6 +43,8 @@ from tracker_health.text import count, listing, printable, size_of, without_user
 from tracker_health.verdict import Verdict
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from tracker_health.api import Outcome
     from tracker_health.result import Report
     from tracker_health.settings import Effective, Setting

@@ -261,7 +261,8 @@ class OptimizerState:
     top-level values of the file (epoch, best_val_loss, ...). ``stubs`` are the names of objects in the file that were
     not rebuilt. ``stateless`` are the labels of the parameters that a group lists and for which nothing is kept.
     ``attribution`` says where the tensors' names come from. ``listed``: per group the ids of its parameters in order,
-    those without state included; empty where that is not known.
+    those without state included; empty where that is not known. ``beside_weights``: whether its file holds the weights
+    as well; None where nobody looked.
     """
 
     source: str
@@ -273,6 +274,7 @@ class OptimizerState:
     stateless: tuple[str, ...] = ()
     attribution: Attribution = Attribution.UNATTRIBUTED
     listed: tuple[tuple[int | str, ...], ...] = ()
+    beside_weights: bool | None = None
 
     @property
     def steps(self) -> int | None:

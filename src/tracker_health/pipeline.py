@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor, Future
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -15,6 +17,8 @@ def in_threads(work: Callable[[Item], Result], items: Iterable[Item], workers: i
     if workers <= 1:
         yield from map(work, items)
         return
+    from concurrent.futures import ThreadPoolExecutor  # with logging, more than one run needs to be judged
+
     with ThreadPoolExecutor(workers, thread_name_prefix="tracker-health worker") as executor:
         for _, future in _finished(work, items, executor, workers):
             yield future.result()
@@ -47,6 +51,8 @@ def _finished(
 
     Where it is left, what has not begun is not begun. What is in hand when the items fail is still given.
     """
+    from concurrent.futures import FIRST_COMPLETED, wait
+
     pending: dict[Future[Result], Item] = {}
     rest, failure, more = iter(items), None, True
     try:

@@ -16,6 +16,7 @@ from tracker_health.readers.safe_pickle import Opaque
 from tracker_health.readers.tensor_values import TensorStatistics, Values
 from tracker_health.readers.torch_archive import open_torch_archive
 from tracker_health.readers.torch_pickle import TensorRef
+from tracker_health.readers.torch_weights import torch_weights
 from tracker_health.text import printable
 
 MAX_PARAMETERS = 40_000
@@ -84,7 +85,12 @@ def read_optimizer_state(path: Path | RandomAccess, source: str) -> OptimizerSta
         states = [optimizer_state(one, "" if alone else name, statistics) for name, one in found.items()]
         extras = {} if alone and archive.root is next(iter(found.values())) else plain_values(archive.root, statistics)
         return replace(
-            joined(states), source=source, global_step=global_step_of(extras), extras=extras, stubs=archive.stubs
+            joined(states),
+            source=source,
+            global_step=global_step_of(extras),
+            extras=extras,
+            stubs=archive.stubs,
+            beside_weights=bool(torch_weights(archive.root)),
         )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,11 +16,13 @@ from tracker_health.errors import MissingExtra, RunError
 from tracker_health.evidence import Part, Problem, Request, Series, TextLog
 from tracker_health.gap_names import GAP_FILE, KINDS, metric
 from tracker_health.readers.dlm_log import read_dlm_step_log
-from tracker_health.readers.log_formats import Log, LogFormat, promised_by, read_log
 from tracker_health.readers.trainer_state import TrainerState, read_trainer_state
 from tracker_health.stores.agreement import agree, canonical, comparable, difference
 from tracker_health.stores.tree import FileEvidence, FileTree, RunFile, masked_name, numbers, series_of
 from tracker_health.text import listing, printable
+
+if TYPE_CHECKING:
+    from tracker_health.readers.log_formats import Log, LogFormat, SelectNames
 
 _SAYS_LOG = (
     r"(?:.*[-_.])?(?:log|logs|metrics?|history|scalars|progress|results?|loss|losses|curves?|training|train_loss)"
@@ -132,7 +135,6 @@ def read_logs(tree: FileTree, request: Request, found: FileEvidence) -> None:
     unread: list[tuple[RunFile, Log]] = []
     lacking: list[tuple[RunFile, MissingExtra]] = []
     for file in files:
-        sure = promised_by(file.name) is not None
         try:
             log, form = _read_one(tree, file, request, alone=len(files) == 1)
         except MissingExtra as error:
@@ -143,7 +145,7 @@ def read_logs(tree: FileTree, request: Request, found: FileEvidence) -> None:
             continue
         _take_text(found, log)
         if not log.names:
-            unread += [(file, log)] * sure
+            unread += [(file, log)] * _is_sure(file)
             continue
         _take_names(found, log)
         _report(found, file, log, ())
@@ -173,6 +175,12 @@ def read_logs(tree: FileTree, request: Request, found: FileEvidence) -> None:
     found.series[:] = _judged(logs, found.notes)
 
 
+def _is_sure(file: RunFile) -> bool:
+    from tracker_health.readers.log_formats import promised_by
+
+    return promised_by(file.name) is not None
+
+
 def _report_lacking(lacking: list[tuple[RunFile, MissingExtra]], found: FileEvidence, *, judged: bool) -> None:
     """Tell of logs that need a package that is not there: a problem only where nothing else has the run's history."""
     if not lacking:
@@ -193,7 +201,7 @@ def read_console(tree: FileTree, request: Request, found: FileEvidence) -> None:
     for file in tree.files:
         if _CONSOLE.fullmatch(file.name):
             try:
-                log = read_log(tree.local(file), file.path, request.select_names)[0]
+                log = _read(tree, file, request.select_names)[0]
                 _take_text(found, log)
                 found.printed += log.series
             except (RunError, OSError) as error:
@@ -244,9 +252,16 @@ def _read_one(tree: FileTree, file: RunFile, request: Request, *, alone: bool) -
         roles = request.select_names([renamed[name] for name in known])
         return {name: roles[renamed[name]] for name in known if renamed[name] in roles}
 
-    log, form = read_log(tree.local(file), file.path, select)
+    log, form = _read(tree, file, select)
     series = tuple(replace(series, name=renamed[series.name]) for series in log.series)
     return replace(log, series=series, names=tuple(renamed.get(name, prefix + name) for name in log.names)), form
+
+
+def _read(tree: FileTree, file: RunFile, select: SelectNames) -> tuple[Log, LogFormat | None]:
+    # Here: a folder with nothing but a checkpoint is judged without the formats of logs.
+    from tracker_health.readers.log_formats import read_log
+
+    return read_log(tree.local(file), file.path, select)
 
 
 def _held_out_prefix(file: RunFile, *, alone: bool) -> str:

@@ -96,7 +96,7 @@ def read_weights(
     ``earlier``: the checkpoint before, of the same run, to which the weights are compared where some rule needs that.
     """
     with _Archives(tree) as archives:
-        files = _of(archives, checkpoint)
+        files = _of(archives, checkpoint, found.optimizer)
         if files is None:
             return
         _tell_missing(files, found)
@@ -135,13 +135,13 @@ def _tell_missing(files: _Files, found: FileEvidence) -> None:
         found.problems.append(Problem(source=printable(files.source), message=f"{which}; the rest is used"))
 
 
-def _of(archives: _Archives, checkpoint: RunFile) -> _Files | None:
+def _of(archives: _Archives, checkpoint: RunFile, state: OptimizerState | None) -> _Files | None:
     """The files of a checkpoint's weights, or None. Adapter weights first, then those in the same file, then others."""
     tree = archives.tree
     beside = {file.name: file for file in tree.files if file.folder == checkpoint.folder}
     if _ADAPTER in beside:
         return _Files(files=(beside[_ADAPTER],))
-    if not _ONLY_STATE.fullmatch(checkpoint.name) and _holds_weights(archives, checkpoint):
+    if not _ONLY_STATE.fullmatch(checkpoint.name) and _holds_weights(archives, checkpoint, state):
         return _Files(files=(checkpoint,))
     names = sorted(name for name in beside if name.endswith(".safetensors"))
     names = names or sorted(name for name in beside if _TORCH_WEIGHTS.fullmatch(name))
@@ -152,7 +152,9 @@ def _of(archives: _Archives, checkpoint: RunFile) -> _Files | None:
     return _Files(files=(beside[names[0]],)) if names else None
 
 
-def _holds_weights(archives: _Archives, checkpoint: RunFile) -> bool:
+def _holds_weights(archives: _Archives, checkpoint: RunFile, state: OptimizerState | None) -> bool:
+    if state is not None and state.beside_weights is not None:
+        return state.beside_weights
     try:
         return bool(torch_weights(archives.of(checkpoint).root))
     except (RunError, OSError):
@@ -264,7 +266,7 @@ def _contents_agree(archives: _Archives, checkpoint: RunFile, state: OptimizerSt
 
 def _compare(archives: _Archives, earlier: RunFile, opened: _Opened, found: FileEvidence) -> None:
     """Compare the open weights to those of the checkpoint before."""
-    files = _of(archives, earlier)
+    files = _of(archives, earlier, None)
     if files is None or found.weights is None:
         return
     try:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tracker_health.errors import ReadError, RunNotFound
 from tracker_health.readers.record_log import is_log
 from tracker_health.stores.directory import DirectoryRun
 from tracker_health.stores.files import relevant_files
-from tracker_health.stores.wandb.local import LocalRun
 from tracker_health.text import listing, printable
+
+if TYPE_CHECKING:
+    from tracker_health.stores.wandb.local import LocalRun
 
 _SUFFIX = ".wandb"
 _ROOTS = ("wandb", ".wandb")
@@ -25,7 +28,7 @@ def open_local_run(run: str | Path, *, sidecar: bool = False) -> LocalRun | None
     """
     place = Path(run)
     if not place.is_dir():
-        return LocalRun(run, place, sidecar=sidecar) if place.suffix == _SUFFIX or _begins_as_log(place) else None
+        return _local(run, place, sidecar=sidecar) if place.suffix == _SUFFIX or _begins_as_log(place) else None
     logs = _logs_in(place) or _logs_below(place)
     if len(logs) > 1:
         names = [log.name if log.parent == place else log.parent.name for log in logs]
@@ -33,7 +36,13 @@ def open_local_run(run: str | Path, *, sidecar: bool = False) -> LocalRun | None
         root = place if logs[0].parent == place else logs[0].parent.parent
         hint = f"name one of them, or all: {printable(root)}/{every}"
         raise RunNotFound(f"{printable(run)} holds {len(logs)} W&B runs: {listing(names, _MANY)}", hint)
-    return LocalRun(run, logs[0], sidecar=sidecar) if logs else None
+    return _local(run, logs[0], sidecar=sidecar) if logs else None
+
+
+def _local(run: str | Path, log: Path, *, sidecar: bool) -> LocalRun:
+    from tracker_health.stores.wandb.local import LocalRun  # not loaded for a folder that is no run of W&B
+
+    return LocalRun(run, log, sidecar=sidecar)
 
 
 def _begins_as_log(place: Path) -> bool:
