@@ -129,6 +129,8 @@ def main() -> None:
     parser.add_argument("--folder", help="where the files are made; cold reads need a disk below it")
     given = parser.parse_args()
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package is compiled, as torch is here
+    if given.folder is not None:
+        Path(given.folder).mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=given.folder) as name:
         for size in given.size or (50, 500):
             _local(Path(name), size, given.rounds)
