@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
@@ -106,6 +107,7 @@ def every(interval: int) -> Callable[[nn.Module, torch.optim.Optimizer], Abstrac
 def main() -> None:
     steps = int(sys.argv[1]) if len(sys.argv) > 1 else _STEPS
     torch.set_num_threads(1)
+    warnings.filterwarnings("ignore", "Full backward hook is firing")  # the hooks by hand, at the embedding
     trainings = {
         "not watched": Training(lambda *_: nullcontext()),
         "every step": Training(every(1)),
