@@ -109,8 +109,11 @@ class Config:
 
     def role_names(self, names: Iterable[str]) -> dict[str, str]:
         """The role of every metric name that has one under this configuration."""
-        patterns = {role: tuple(normal_form(one) for one in forms) for role, forms in self.roles.items()}
-        return assign(names, patterns)
+        return assign(names, self._normal_forms)
+
+    @cached_property
+    def _normal_forms(self) -> Mapping[str, tuple[str, ...]]:
+        return {role: tuple(normal_form(one) for one in forms) for role, forms in self.roles.items()}
 
     def unmatched_roles(self, names: Iterable[str]) -> tuple[str, ...]:
         """The roles that were given patterns of their own which match none of these metric names."""

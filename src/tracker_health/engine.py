@@ -100,7 +100,15 @@ def known_roles() -> frozenset[str]:
 
 def needs_of(config: Config) -> Request:
     """What a source has to read for this configuration, and nothing more."""
-    return request_for(configured_probes(config), config)
+    global _request_last  # noqa: PLW0603
+    probes = configured_probes(config)
+    if _request_last is None or _request_last[0] is not config or _request_last[1] is not probes:
+        _request_last = (config, probes, request_for(probes, config))
+    return _request_last[2]
+
+
+_request_last: tuple[Config, tuple[Probe, ...], Request] | None = None
+"""As above."""
 
 
 def request_for(probes: Iterable[Probe], config: Config) -> Request:

@@ -112,6 +112,30 @@ def test_an_answer_that_was_cut_off_loses_no_point(sqlite_uri, monkeypatch, cap)
         histories.forget(run)
 
 
+def wait_for(histories):
+    if (coming := histories._metrics["train/loss"].coming) is not None:
+        coming.join()
+
+
+def test_a_server_is_asked_for_the_next_runs_while_these_are_judged(server_uri, asked, monkeypatch):
+    monkeypatch.setattr(bulk, "_FIRST_RUNS", 4)
+    monkeypatch.setattr(bulk, "MOST_RUNS", 8)
+    name, ids = make_runs(server_uri, 40, sick={7, 33})
+    histories, client = shared_histories(server_uri, name)
+    for place, run in enumerate(ids):
+        if place == 1:
+            wait_for(histories)
+            assert asked == [4, 8], "and nobody has waited for the second"
+        if place % 7 != 3:  # the others are forgotten unread, as runs are that have not changed
+            points = histories.read(run, "train/loss")
+            assert same(columns(points), columns(read_history(client, run, "train/loss")))
+        histories.forget(run)
+    wait_for(histories)
+    metric = histories._metrics["train/loss"]
+    assert (metric.points, metric.given) == ({}, set())
+    assert max(asked) == 8
+
+
 def test_the_cap_of_a_real_server(server_uri, asked):
     name, ids = make_runs(server_uri, 3, points=8_400)
     histories, client = shared_histories(server_uri, name)
@@ -189,7 +213,7 @@ def test_runs_that_are_annotated_already_are_read_together_where_many_have_to_be
     list(th.annotate_many(listed, tracking_uri=sqlite_uri, config="dlm"))
     asked.clear()
     list(th.annotate_many(runs_of_experiment(name, tracking_uri=sqlite_uri), tracking_uri=sqlite_uri))
-    assert asked == [4, 3]  # a page begins with the last run of the one before
+    assert asked == [7]  # the next page is there before this one is done
     asked.clear()
     client_of(sqlite_uri).log_metric(ids[0], "train/loss", 0.05, step=30)  # in the last place
     again = th.annotate_many(runs_of_experiment(name, tracking_uri=sqlite_uri), tracking_uri=sqlite_uri)

@@ -5,9 +5,11 @@ The calls that sample (``...-interval``) are none of these: a spike may be what 
 
 from __future__ import annotations
 
+import contextvars
 import threading
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 MOST_RUNS = 100
 """As many runs as a server takes in one question."""
 
+_FIRST_RUNS = 25
+"""At first fewer, so that judging begins soon."""
 _ENDPOINT = "/ajax-api/2.0/mlflow/metrics/get-history-bulk"
 
 Row = tuple[str, int, float, int]
@@ -36,14 +40,16 @@ Ask = Callable[[Sequence[str], str], Iterable[Row]]
 class BulkHistories:
     """The histories of runs that are read about one after the other, by one thread or several.
 
-    Who asks for a metric of one run is given it, and those of the runs that come next are fetched with it: of each
-    metric about one answer of the store is held, whatever the number of runs.
+    Who asks for a metric of one run is given it, and those of the runs that come next are fetched with it; while they
+    are judged, a server is asked for those after them. Of each metric about two answers of the store are held, whatever
+    the number of runs.
     """
 
     def __init__(self, client: MlflowClient, uri: str) -> None:
         self._client = client
         self._uri = uri
         self._ask = _bulk_call(client, uri)
+        self._ahead = uri.startswith(("http://", "https://"))  # a database is read by this process: nothing to wait for
         self._lock = threading.Lock()
         self._waiting: dict[str, Mapping[str, int]] = {}
         self._metrics: dict[str, _Metric] = {}
@@ -64,6 +70,7 @@ class BulkHistories:
             metrics = list(self._metrics.values())
         for metric in metrics:
             metric.points.pop(run_id, None)
+            metric.given.discard(run_id)
 
     def read(self, run_id: str, name: str) -> MetricPoints:
         """As ``read_history``."""
@@ -76,16 +83,37 @@ class BulkHistories:
         if known:
             # One thread asks; the others find what it brought for them.
             with metric.lock:
+                if run_id not in metric.points and (coming := metric.coming) is not None:
+                    coming.join()
                 if run_id not in metric.points:
-                    self._fetch(metric, run_id, name)
+                    self._fetch(metric, name, run_id)
                 points = metric.points.pop(run_id, None)
+                metric.given.add(run_id)
+                self._fetch_ahead(metric, name)
             if points is not None:
                 return points
         return read_history(self._client, run_id, name)
 
-    def _fetch(self, metric: _Metric, run_id: str, name: str) -> None:
-        """Fetch a run's history and those of others that wait; nothing for those of which not all points came."""
-        while (ask := self._ask) and len(runs := self._chosen(metric, run_id, name)) > 1:
+    def _fetch_ahead(self, metric: _Metric, name: str) -> None:
+        """Have the histories of the runs after those that are held fetched, where nobody does so yet."""
+        if not self._ahead or metric.coming is not None or not 0 < len(metric.points) <= metric.at_once:
+            return
+        if len(self._chosen(metric, name)) > max(1, metric.at_once // 2):
+            context = contextvars.copy_context()
+            work = partial(context.run, self._bring, metric, name)
+            metric.coming = threading.Thread(target=work, daemon=True, name="tracker-health histories")
+            metric.coming.start()
+
+    def _bring(self, metric: _Metric, name: str) -> None:
+        try:
+            with suppress(Exception):  # who needs them asks again, and is told
+                self._fetch(metric, name)
+        finally:
+            metric.coming = None
+
+    def _fetch(self, metric: _Metric, name: str, run_id: str | None = None) -> None:
+        """Fetch the histories of runs that wait, of this one first; nothing of those of which not all points came."""
+        while (ask := self._ask) and len(runs := self._chosen(metric, name, run_id)) > 1:
             try:
                 with translated("the histories of several runs could not be read at once", self._uri):
                     found, rows = _by_run(ask(list(runs), name))
@@ -93,32 +121,39 @@ class BulkHistories:
                 self._ask = None  # an older server, or one that refuses one of these runs: each is read by itself
                 return
             if rows < PAGE_POINTS:
-                metric.points |= {one: points for one, points in found.items() if _is_whole(points, runs.get(one))}
+                whole = {one: points for one, points in found.items() if _is_whole(points, runs.get(one))}
+                with self._lock:  # none of a run that was forgotten meanwhile
+                    metric.points |= {
+                        one: whole[one] for one in whole if one in self._waiting or one in self._annotated
+                    }
+                metric.at_once = min(2 * metric.at_once, metric.most)
                 return
             # Cut off somewhere, without a word. As many runs as were in it, less the last, may fit.
-            metric.at_once = max(1, min(len(found) - 1, len(runs) // 2))
+            metric.at_once = metric.most = max(1, min(len(found) - 1, len(runs) // 2))
 
-    def _chosen(self, metric: _Metric, run_id: str, name: str) -> dict[str, int]:
-        """The run, and those that wait the longest and have the metric, by its last step."""
+    def _chosen(self, metric: _Metric, name: str, run_id: str | None = None) -> dict[str, int]:
+        """The run, if any, and those that wait the longest and have the metric, by its last step."""
         with self._lock:
-            first = {run_id: self._waiting[run_id].get(name, 0)}
+            first = {} if run_id is None else {run_id: self._waiting[run_id].get(name, 0)}
             likely = [self._waiting, *([self._annotated] if self._asked > self._passed_over else [])]
             having = (
                 (one, latest[name])
                 for runs in likely
                 for one, latest in runs.items()
-                if name in latest and one != run_id and one not in metric.points
+                if name in latest and one != run_id and one not in metric.points and one not in metric.given
             )
-            return first | dict(islice(having, metric.at_once - 1))
+            return first | dict(islice(having, metric.at_once - len(first)))
 
 
 class _Metric:
-    """What was fetched of one metric, and of how many runs it can be fetched at once."""
+    """What was fetched of one metric, of which runs that was asked for, and of how many it can be fetched at once."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.points: dict[str, MetricPoints] = {}
-        self.at_once = MOST_RUNS
+        self.given: set[str] = set()
+        self.coming: threading.Thread | None = None
+        self.at_once, self.most = _FIRST_RUNS, MOST_RUNS
 
 
 def _is_whole(points: MetricPoints, last_step: int | None) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -76,8 +77,13 @@ def listed_runs(
     """
     client, uri = connect(tracking_uri)
     histories = BulkHistories(client, uri)
+    # The next page before this one is done: its histories can be fetched while the last of this one are judged.
+    ahead: deque[ListedMlflowRun] = deque()
     for page in _pages(client, uri, names, where):
-        yield from _expected(page, client, uri, histories)
+        ahead.extend(_expected(page, client, uri, histories))
+        while len(ahead) > _PAGE:
+            yield ahead.popleft()
+    yield from ahead
 
 
 def swept_runs(names: Sequence[str], tracking_uri: str | None, period: Period) -> Iterator[SweptMlflowRun]:
@@ -119,14 +125,11 @@ def tagged_runs(
             yield tagged(ref_of(record, uri), tags, user=tags.get("mlflow.user", info.user_id or ""), started=started)
 
 
-def _expected(
-    page: Sequence[Any], client: MlflowClient, uri: str, histories: BulkHistories
-) -> Iterator[ListedMlflowRun]:
+def _expected(page: Sequence[Any], client: MlflowClient, uri: str, histories: BulkHistories) -> list[ListedMlflowRun]:
     for record in page:
         latest = {name: point.step for name, point in latest_points(record).items()}
         histories.expect(record.info.run_id, latest, annotated=is_finished(record.data.tags))
-    for record in page:
-        yield ListedMlflowRun(record, client, uri, histories)
+    return [ListedMlflowRun(record, client, uri, histories) for record in page]
 
 
 def _is_silent(record: Any, period: Period) -> bool:
