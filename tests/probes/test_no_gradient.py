@@ -27,6 +27,8 @@ def test_all_dead(make, judge):
     result = judge(CODE, make.evidence(optimizer=make.state(*tensors)))
     assert result.verdict == "fail"
     assert "any of the 2 parameters" in result.message
+    result = judge(CODE, make.evidence(optimizer=make.state(make.tensor(0, 0.0))))
+    assert "reached the only parameter: " in result.message
 
 
 @pytest.mark.parametrize(

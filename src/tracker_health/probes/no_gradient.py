@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -83,15 +84,16 @@ class NoGradient(Probe):
         }
         if not dead:
             exempt = f" ({len(silent)} exempt)" if silent else ""
-            message = f"gradients reached all {len(trained)} parameters{exempt}"
+            message = f"gradients reached {_all(trained)}{exempt}"
             return Finding(verdict=Verdict.PASS, message=message, measured=measured, details=details)
         experts = _experts(dead, evidence.weights)
         if len(experts) == len(dead) and not everything:
             return self._idle_experts(experts, measured, details)
-        which = f"any of the {len(dead)}" if everything else f"{len(dead)} of {len(trained)}"
+        any_of_all = f"any of the {len(dead)} parameters" if len(dead) > 1 else "the only parameter"
+        which = any_of_all if everything else f"{len(dead)} of {len(trained)} parameters"
         return Finding(
             verdict=Verdict.FAIL,
-            message=f"no gradient ever reached {which} parameters: {listing([one.label for one in dead])}",
+            message=f"no gradient ever reached {which}: {listing([one.label for one in dead])}",
             remedy="look for .detach(), no_grad, a dead activation or an unused branch between them and the loss",
             measured=measured,
             details=details,
@@ -139,3 +141,7 @@ def _may_be_silent(tensor: TensorState) -> bool:
         and tensor.second_moment is not None
         and tensor.second_moment.zeros < tensor.second_moment.count
     )
+
+
+def _all(parameters: Sequence[TensorState]) -> str:
+    return f"all {len(parameters)} parameters" if len(parameters) > 1 else "the only parameter"
