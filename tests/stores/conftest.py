@@ -12,11 +12,13 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from tracker_health.render.attachments import Attachments
 from tracker_health.stores.wandb import connection
 
 from ..wandb_server import WandbServer  # noqa: TID252  tests are no package of a name
@@ -30,6 +32,28 @@ def _no_telemetry():
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
         yield
+
+
+@pytest.fixture
+def no_pictures(monkeypatch):
+    """What is drawn is no matter to these tests, and takes most of the time."""
+    monkeypatch.setattr("tracker_health.api._attached", lambda *_, **__: Attachments())
+
+
+@pytest.fixture
+def writes(monkeypatch):
+    """How often each MLflow run is written onto, by id."""
+    from tracker_health.stores.mlflow.writer import MlflowWriter
+
+    counted = Counter()
+    write = MlflowWriter.write
+
+    def counting(self, annotations):
+        counted[self._id] += 1
+        return write(self, annotations)
+
+    monkeypatch.setattr(MlflowWriter, "write", counting)
+    return counted
 
 
 @pytest.fixture(scope="session")

@@ -12,38 +12,18 @@ from click.testing import CliRunner
 import tracker_health as th
 from tracker_health.api import runs_of_experiment
 from tracker_health.cli import cli
-from tracker_health.render.attachments import Attachments
-from tracker_health.stores.mlflow import bulk, experiment
+from tracker_health.stores.mlflow import artifacts, bulk, empty_runs, experiment
 from tracker_health.stores.mlflow.histories import read_history
 from tracker_health.stores.mlflow.run import MlflowRun
-from tracker_health.stores.mlflow.writer import MlflowWriter
 
 from .many_runs import make_runs
+
+pytestmark = pytest.mark.usefixtures("no_pictures")
 
 
 @pytest.fixture(params=["sqlite_uri", "server_uri"])
 def uri(request):
     return request.getfixturevalue(request.param)
-
-
-@pytest.fixture(autouse=True)
-def _no_pictures(monkeypatch):
-    """What is drawn is no matter here, and takes most of the time."""
-    monkeypatch.setattr("tracker_health.api._attached", lambda *_, **__: Attachments())
-
-
-@pytest.fixture
-def writes(monkeypatch):
-    """How often each run is written onto, by id."""
-    counted = Counter()
-    write = MlflowWriter.write
-
-    def counting(self, annotations):
-        counted[self._id] += 1
-        return write(self, annotations)
-
-    monkeypatch.setattr(MlflowWriter, "write", counting)
-    return counted
 
 
 @pytest.fixture
@@ -134,6 +114,46 @@ def test_a_server_is_asked_for_the_next_runs_while_these_are_judged(server_uri, 
     metric = histories._metrics["train/loss"]
     assert (metric.points, metric.given) == ({}, set())
     assert max(asked) == 8
+
+
+@pytest.fixture
+def listings(monkeypatch):
+    """The places whose artifacts were listed."""
+    places = []
+    walk, listed = artifacts._walk, empty_runs.EmptyRuns._folders
+    monkeypatch.setattr(artifacts, "_walk", lambda *given: places.append("one run") or walk(*given))
+    monkeypatch.setattr(empty_runs.EmptyRuns, "_folders", lambda *given: places.append("all runs") or listed(*given))
+    return places
+
+
+@pytest.mark.parametrize("ended", ["before", "just now"])
+def test_runs_without_artifacts_are_told_by_one_list(server_uri, listings, monkeypatch, tmp_path, ended):
+    monkeypatch.setattr(empty_runs, "EMPTY_BEFORE", 4)
+    monkeypatch.setattr(empty_runs, "_SKEW_SECONDS", -60 if ended == "before" else 60)
+    name, ids = make_runs(server_uri, 12)
+    (tmp_path / "console.log").write_text(
+        'Traceback (most recent call last):\n  File "a.py", line 1, in f\nValueError: no\n'
+    )
+    for one in ids[:2]:  # the last of the list
+        client_of(server_uri).log_artifact(one, str(tmp_path / "console.log"))
+    listed = runs_of_experiment(name, tracking_uri=server_uri)
+    together = {one.run: one.report for one in th.check_many(listed, tracking_uri=server_uri, workers=1)}
+    assert Counter(listings) == {"one run": 6 if ended == "before" else 12, "all runs": 1}
+    assert together == {one: th.check(one, tracking_uri=server_uri) for one in ids}
+    assert [one for one in ids if together[one].findings] == ids[:2]
+
+
+def test_a_list_of_folders_that_is_refused_hides_nothing(server_uri, monkeypatch):
+    monkeypatch.setattr(empty_runs, "EMPTY_BEFORE", 1)
+    monkeypatch.setattr(empty_runs, "_SKEW_SECONDS", -60)
+    monkeypatch.setattr(empty_runs, "repository_of", refused)
+    name, _ = make_runs(server_uri, 3)
+    listed = runs_of_experiment(name, tracking_uri=server_uri)
+    assert all(one.complete for one in th.check_many(listed, tracking_uri=server_uri, workers=1))
+
+
+def refused(*_):
+    raise OSError("403")
 
 
 def test_the_cap_of_a_real_server(server_uri, asked):

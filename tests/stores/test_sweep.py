@@ -13,31 +13,14 @@ from click.testing import CliRunner
 
 from tracker_health import annotate, preset
 from tracker_health.cli import cli
-from tracker_health.render.attachments import Attachments
 from tracker_health.stores.mlflow.writer import MlflowWriter
 from tracker_health.sweep import Sweep
 
 from .many_runs import make_runs
 
+pytestmark = pytest.mark.usefixtures("no_pictures")
+
 DAY = 86_400.0
-
-
-@pytest.fixture(autouse=True)
-def _no_pictures(monkeypatch):
-    monkeypatch.setattr("tracker_health.api._attached", lambda *_, **__: Attachments())
-
-
-@pytest.fixture
-def writes(monkeypatch):
-    counted = Counter()
-    write = MlflowWriter.write
-
-    def counting(self, annotations):
-        counted[self._id] += 1
-        return write(self, annotations)
-
-    monkeypatch.setattr(MlflowWriter, "write", counting)
-    return counted
 
 
 def client_of(uri):

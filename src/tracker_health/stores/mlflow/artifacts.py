@@ -11,27 +11,25 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from tracker_health.errors import ReadError, RunError, RunNotFound
-from tracker_health.evidence import Problem, Request
-from tracker_health.readers.random_access import RandomAccess
 from tracker_health.readers.regular_file import require_regular
 from tracker_health.stores.deadline import BYTES_A_SECOND, REQUEST_SECONDS, Bounded, within
-from tracker_health.stores.downloads import Downloads, Fetch
-from tracker_health.stores.files import is_relevant, read_files
+from tracker_health.stores.downloads import Fetch
+from tracker_health.stores.fetched_files import MAX_FILES, MAX_SEEN, FetchedFiles, Listing
+from tracker_health.stores.files import is_relevant
 from tracker_health.stores.http_parts import HttpParts
 from tracker_health.stores.mlflow.failures import translated
 from tracker_health.stores.mlflow.parts import parts_of
 from tracker_health.stores.own import HEALTH_FOLDER
-from tracker_health.stores.tree import FileEvidence, RunFile, is_plain
+from tracker_health.stores.tree import RunFile, is_plain
 from tracker_health.text import printable
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-MAX_FILES = 5_000
-"""Files that reading may open, and as many others again that it will not."""
-MAX_SEEN = 100_000
+    from tracker_health.stores.mlflow.empty_runs import EmptyRuns
+
 MAX_FOLDERS = 5_000
-"""Entries looked at and folders listed, over all places together. Each folder is a request."""
+"""Folders listed, over all places together. Each is a request."""
 MAX_DEPTH = 8
 MAX_MODELS = 10
 _DELETED = frozenset({"RESOURCE_DOES_NOT_EXIST"})
@@ -66,40 +64,23 @@ class _Budget:
 
 
 @dataclass(frozen=True)
-class _Listing:
-    files: tuple[RunFile, ...] = ()
+class _Listing(Listing):
     origins: dict[str, tuple[_Root, str]] = field(default_factory=dict)
-    problem: str = ""
-    truncated: bool = False
 
 
-class ArtifactTree:
-    """The files of a run's artifacts, all but our own, sorted by path.
+class ArtifactTree(FetchedFiles):
+    """The files of a run's artifacts, all but our own. What is on this machine is read in place."""
 
-    A ``FileTree``. Only what is elsewhere is fetched; what is on this machine is read in place.
-    """
+    what = "artifacts"
 
-    def __init__(self, client: MlflowClient, run: Any, uri: str) -> None:
+    def __init__(self, client: MlflowClient, run: Any, uri: str, empty_runs: EmptyRuns | None = None) -> None:
+        super().__init__()
         self._client = client
         self._run = run
         self._uri = uri
-        self._downloads = Downloads()
-
-    @property
-    def files(self) -> tuple[RunFile, ...]:
-        return self._listing.files
-
-    @property
-    def problem(self) -> str:
-        """Why the artifacts could not be listed, empty when they could."""
-        return self._listing.problem
+        self._empty_runs = empty_runs
 
     def local(self, file: RunFile) -> Path:
-        """Where the file can be read.
-
-        Raises:
-            ReadError: it cannot be fetched, lies beyond the download limit, or is a pipe, socket or device.
-        """
         root, path = self._listing.origins[file.path]
         doing = f"the artifact {printable(file.path)} could not be fetched"
         with translated(doing, self._uri, otherwise=ReadError, at=root.location):
@@ -108,26 +89,6 @@ class ArtifactTree:
             # Not download_artifacts: it draws a progress bar wherever it is, and first asks whether this is a folder.
             fetch = partial(_download, root.repository, path, file.size)
             return self._downloads.whole(file, fetch)
-
-    def open(self, file: RunFile) -> RandomAccess:
-        """The file, of which only the parts that are read are fetched where the server gives parts.
-
-        Raises:
-            ReadError: as for ``local``.
-        """
-        return self._downloads.opened(file, partial(self._parts, file), self.local)
-
-    def evidence(self, request: Request, *, logs: bool) -> FileEvidence:
-        """What the artifacts give; a part whose files lie beyond the download limit is missing with that reason."""
-        self._downloads.limit = request.max_download
-        found = read_files(self, request, logs=logs)
-        self._downloads.explain_limit(found)
-        self._report_listing(request, found, logs=logs)
-        return found
-
-    def close(self) -> None:
-        """Delete what was downloaded."""
-        self._downloads.close()
 
     @cached_property
     def _listing(self) -> _Listing:
@@ -153,16 +114,21 @@ class ArtifactTree:
 
     def _walk_roots(self, budget: _Budget) -> Iterator[tuple[RunFile, _Root, str]]:
         for root in self._roots():
+            empty = True
             with self._listing_of(root.location):
                 for entry in _walk(root.repository, budget):
+                    empty = False
                     path = str(PurePosixPath(root.prefix, entry.path))
                     yield RunFile(path=path, size=entry.file_size or 0), root, entry.path
+            if self._empty_runs and root.location == self._run.info.artifact_uri:
+                self._empty_runs.note(self._run, empty=empty)
 
     def _listing_of(self, location: str) -> AbstractContextManager[None]:
         return translated("the artifacts could not be listed", self._uri, at=location)
 
     def _roots(self) -> Iterator[_Root]:
-        yield self._root("", self._run.info.artifact_uri)
+        if not (self._empty_runs and self._empty_runs.has_none(self._run)):
+            yield self._root("", self._run.info.artifact_uri)
         models = list(self._models())
         names = Counter(model.name for model, _ in models)
         for model, step in models:
@@ -193,15 +159,6 @@ class ArtifactTree:
         with translated(doing, self._uri, otherwise=ReadError, at=root.location):
             part: bytearray = within(REQUEST_SECONDS + length / BYTES_A_SECOND, parts.fetch, start, length)
         return part
-
-    def _report_listing(self, request: Request, found: FileEvidence, *, logs: bool) -> None:
-        if self._listing.problem:
-            # Whether there was evidence cannot be said: a rule that needs it must not pass over that in silence.
-            roles = {*request.parts, *(("train_loss", "val_loss") if logs else ())}
-            found.problems.append(Problem(source="artifacts", message=self._listing.problem, roles=frozenset(roles)))
-        if self._listing.truncated:
-            message = f"more than {MAX_FILES} logs and checkpoints, or {MAX_SEEN} files; not all were looked at"
-            found.problems.append(Problem(source="artifacts", message=message))
 
 
 def repository_of(artifact_uri: str, tracking_uri: str) -> Any:

@@ -13,8 +13,10 @@ from tracker_health.config import did_you_mean
 from tracker_health.errors import RunNotFound
 from tracker_health.roles import OWN_PREFIXES
 from tracker_health.stores.base import Period, TaggedRun
+from tracker_health.stores.mlflow.batch import Batch
 from tracker_health.stores.mlflow.bulk import BulkHistories
 from tracker_health.stores.mlflow.connection import connect, moved
+from tracker_health.stores.mlflow.empty_runs import EmptyRuns
 from tracker_health.stores.mlflow.failures import translated
 from tracker_health.stores.mlflow.run import MlflowRun, ref_of
 from tracker_health.stores.mlflow.writer import latest_points
@@ -36,14 +38,14 @@ class ListedMlflowRun:
     record: Any = field(repr=False)
     _client: MlflowClient = field(repr=False)
     _uri: str = field(repr=False)
-    _histories: BulkHistories = field(repr=False)
+    _batch: Batch = field(repr=False)
 
     def __str__(self) -> str:
         return str(self.record.info.run_id)
 
     def open(self) -> MlflowRun:
         """The run, with the record that the search gave."""
-        return MlflowRun(self._client, self._uri, moved(self.record, self._uri), histories=self._histories)
+        return MlflowRun(self._client, self._uri, moved(self.record, self._uri), batch=self._batch)
 
 
 @dataclass(frozen=True)
@@ -76,11 +78,11 @@ def listed_runs(
         RunError: the store cannot be reached, or does not understand the filter.
     """
     client, uri = connect(tracking_uri)
-    histories = BulkHistories(client, uri)
+    batch = Batch(BulkHistories(client, uri), EmptyRuns(uri))
     # The next page before this one is done: its histories can be fetched while the last of this one are judged.
     ahead: deque[ListedMlflowRun] = deque()
     for page in _pages(client, uri, names, where):
-        ahead.extend(_expected(page, client, uri, histories))
+        ahead.extend(_expected(page, client, uri, batch))
         while len(ahead) > _PAGE:
             yield ahead.popleft()
     yield from ahead
@@ -94,13 +96,13 @@ def swept_runs(names: Sequence[str], tracking_uri: str | None, period: Period) -
         RunError: as for ``listed_runs``.
     """
     client, uri = connect(tracking_uri)
-    histories = BulkHistories(client, uri)
+    batch = Batch(BulkHistories(client, uri), EmptyRuns(uri))
     ended = f"attributes.end_time >= {int(period.since * 1000)}"
     for where in (ended, "attributes.status = 'RUNNING'"):
         for page in _pages(client, uri, names, where):
             chosen = [record for record in page if record.info.status != "RUNNING" or _is_silent(record, period)]
             random.shuffle(chosen)
-            for listed in _expected(chosen, client, uri, histories):
+            for listed in _expected(chosen, client, uri, batch):
                 info, tags = listed.record.info, listed.record.data.tags
                 silent = info.status == "RUNNING"
                 state = json.dumps([info.status, info.end_time, _last_heard(listed.record), tags.get(DIGEST_TAG)])
@@ -125,11 +127,11 @@ def tagged_runs(
             yield tagged(ref_of(record, uri), tags, user=tags.get("mlflow.user", info.user_id or ""), started=started)
 
 
-def _expected(page: Sequence[Any], client: MlflowClient, uri: str, histories: BulkHistories) -> list[ListedMlflowRun]:
+def _expected(page: Sequence[Any], client: MlflowClient, uri: str, batch: Batch) -> list[ListedMlflowRun]:
     for record in page:
         latest = {name: point.step for name, point in latest_points(record).items()}
-        histories.expect(record.info.run_id, latest, annotated=is_finished(record.data.tags))
-    return [ListedMlflowRun(record, client, uri, histories) for record in page]
+        batch.histories.expect(record.info.run_id, latest, annotated=is_finished(record.data.tags))
+    return [ListedMlflowRun(record, client, uri, batch) for record in page]
 
 
 def _is_silent(record: Any, period: Period) -> bool:

@@ -22,7 +22,7 @@ from tracker_health.roles import OWN_PREFIXES
 from tracker_health.stores.base import Cleared, Recorded, WrittenInPart
 from tracker_health.stores.files import LOSSES, relevant_files
 from tracker_health.stores.mlflow.artifacts import ArtifactTree
-from tracker_health.stores.mlflow.bulk import BulkHistories
+from tracker_health.stores.mlflow.batch import Batch
 from tracker_health.stores.mlflow.connection import command_on, connect, moved
 from tracker_health.stores.mlflow.failures import shown, translated
 from tracker_health.stores.mlflow.histories import read_history
@@ -81,14 +81,19 @@ class MlflowRun:
     """A run that is tracked in MLflow, as it was when opened."""
 
     def __init__(
-        self, client: MlflowClient, uri: str, run: Any, addressed: str = "", histories: BulkHistories | None = None
+        self,
+        client: MlflowClient,
+        uri: str,
+        run: Any,
+        addressed: str = "",
+        batch: Batch | None = None,
     ) -> None:
         self._client = client
-        self._histories = histories
+        self._batch = batch
         self._uri = uri
         self._run = run
         self._addressed = addressed
-        self._artifacts = ArtifactTree(client, run, uri)
+        self._artifacts = ArtifactTree(client, run, uri, None if batch is None else batch.empty_runs)
 
     @cached_property
     def ref(self) -> RunRef:
@@ -139,8 +144,8 @@ class MlflowRun:
     def close(self) -> None:
         """Delete what was downloaded."""
         self._artifacts.close()
-        if self._histories:
-            self._histories.forget(self._run.info.run_id)
+        if self._batch:
+            self._batch.histories.forget(self._run.info.run_id)
 
     def recorded(self) -> Recorded | None:
         return recorded_on(self._run.data.tags)
@@ -229,8 +234,8 @@ class MlflowRun:
         """A metric's history; none, and a problem, where it is too long to be read."""
         try:
             with translated(f"the history of the metric {printable(name)} could not be read", self._uri):
-                run_id, shared = self._run.info.run_id, self._histories
-                points = shared.read(run_id, name) if shared else read_history(self._client, run_id, name)
+                run_id, batch = self._run.info.run_id, self._batch
+                points = batch.histories.read(run_id, name) if batch else read_history(self._client, run_id, name)
         except ReadError as error:
             found.cannot_read(f"metric {name}", error, [role])
             return []

@@ -5,29 +5,25 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 
 from tracker_health.errors import ReadError, RunError
-from tracker_health.evidence import Problem, Request
-from tracker_health.readers.random_access import RandomAccess
 from tracker_health.readers.ranged_file import PartsRefused
 from tracker_health.stores.deadline import BYTES_A_SECOND, REQUEST_SECONDS, within
-from tracker_health.stores.downloads import Downloads, Fetch
-from tracker_health.stores.files import is_relevant, read_files
+from tracker_health.stores.downloads import Fetch
+from tracker_health.stores.fetched_files import MAX_FILES, MAX_SEEN, FetchedFiles, Listing
+from tracker_health.stores.files import is_relevant
 from tracker_health.stores.http_parts import HttpParts
-from tracker_health.stores.tree import FileEvidence, RunFile, is_plain
+from tracker_health.stores.tree import RunFile, is_plain
 from tracker_health.stores.url import asked
 from tracker_health.stores.wandb.connection import Connection, fetched, pages
 from tracker_health.stores.wandb.failures import translated
 from tracker_health.text import printable
 
-MAX_FILES = 5_000
-"""Files that reading may open, over the run and its artifacts."""
-MAX_SEEN = 100_000
 MAX_ARTIFACTS = 10
 _PAGE = 1000
 _OURS = ("health/", "media/")
@@ -37,30 +33,20 @@ _NO_CHECKPOINTS = frozenset({"wandb-history", "run_table", "job", "code", "datas
 
 
 @dataclass(frozen=True)
-class _Listing:
-    files: tuple[RunFile, ...]
-    origins: dict[str, Any]
-    versions: dict[str, str]
-    problem: str
-    truncated: bool
+class _Listing(Listing):
+    origins: dict[str, Any] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
 
 
-class OnlineFiles:
-    """A ``FileTree`` of the files that reading may open, sorted by path; those of artifacts lie in ``NAME/vN/``."""
+class OnlineFiles(FetchedFiles):
+    """The files of the run, and of its artifacts, which lie in ``NAME/vN/``; the limits are over both."""
+
+    what = "files"
 
     def __init__(self, connection: Connection, run: Any) -> None:
+        super().__init__()
         self._connection = connection
         self._run = run
-        self._downloads = Downloads()
-
-    @property
-    def files(self) -> tuple[RunFile, ...]:
-        return self._listing.files
-
-    @property
-    def problem(self) -> str:
-        """Why the files could not be listed, empty when they could."""
-        return self._listing.problem
 
     @property
     def identity(self) -> list[list[Any]]:
@@ -68,40 +54,9 @@ class OnlineFiles:
         return [[file.path, file.size, self._listing.versions[file.path]] for file in self.files]
 
     def local(self, file: RunFile) -> Path:
-        """Where the file can be read.
-
-        Raises:
-            ReadError: it cannot be fetched, or lies beyond the download limit.
-        """
         with _as_read_error():
             origin = self._listing.origins[file.path]
             return self._downloads.whole(file, partial(fetched, self._connection, origin))
-
-    def open(self, file: RunFile) -> RandomAccess:
-        """The file, of which only the parts that are read are fetched where its store gives parts.
-
-        Raises:
-            ReadError: as for ``local``.
-        """
-        return self._downloads.opened(file, partial(self._parts, file), self.local)
-
-    def evidence(self, request: Request, *, logs: bool) -> FileEvidence:
-        """What the files give; a part whose files lie beyond the download limit is missing with that reason."""
-        self._downloads.limit = request.max_download
-        found = read_files(self, request, logs=logs)
-        self._downloads.explain_limit(found)
-        if self._listing.problem:
-            # Whether there was evidence cannot be said: a rule that needs it must not pass over that in silence.
-            roles = {*request.parts, *(("train_loss", "val_loss") if logs else ())}
-            found.problems.append(Problem(source="files", message=self._listing.problem, roles=frozenset(roles)))
-        if self._listing.truncated:
-            message = f"more than {MAX_FILES} logs and checkpoints, or {MAX_SEEN} files; not all were looked at"
-            found.problems.append(Problem(source="files", message=message))
-        return found
-
-    def close(self) -> None:
-        """Delete what was fetched."""
-        self._downloads.close()
 
     @cached_property
     def _listing(self) -> _Listing:
