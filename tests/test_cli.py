@@ -772,3 +772,20 @@ def test_downloads_are_shown_on_a_terminal_only(is_terminal, monkeypatch):
     context = contextvars.copy_context()
     context.run(terminal.show_downloads)
     assert (context.get(display) is not None) is is_terminal
+
+
+WAITED = """
+import signal
+from tracker_health import terminal
+terminal._LOOK_SECONDS = 0.0
+for trial in range(10_000):
+    with terminal.stopping(also=[signal.SIGALRM]) as stop:
+        signal.setitimer(signal.ITIMER_REAL, 1e-6 * (1 + trial % 60))
+        assert stop.wait(60)
+"""
+
+
+def test_a_signal_ends_a_wait_at_whatever_moment_it_comes():
+    """Also while the wait is just about to begin, or to end."""
+    done = subprocess.run([sys.executable, "-c", WAITED], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

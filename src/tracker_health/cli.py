@@ -333,9 +333,9 @@ def sweep(rate: float | None, dry_run: bool, watch: int | None, **choices: Any) 
         sys.exit(_estimated(swept))
     with stopping(also=[signal.SIGTERM]) as stop:
         code = _swept(swept, stop, choices)
-        while watch and not stop.wanted.wait(watch):
+        while watch and not stop.wait(watch):
             _swept(swept, stop, choices)
-    interrupted = stop.wanted.is_set() and not watch
+    interrupted = stop.wanted and not watch
     sys.exit(EXIT_INTERRUPTED if interrupted else EXIT_DONE if watch else code)
 
 
@@ -363,7 +363,7 @@ def _swept(swept: Sweep, stop: Stop, choices: dict[str, Any]) -> int:
     except (RunError, KeyboardInterrupt) as error:  # a service goes on when the server is back
         code = told(error, verbose=choices["verbose"])
         if not isinstance(error, RunError):
-            stop.wanted.set()
+            stop.wanted = True
     if not choices["quiet"]:
         parts = ", ".join(f"{kinds[kind]} {kind}" for kind in ("annotated", "unchanged", "taken", "failed"))
         click.echo(f"swept {count(kinds.total(), 'run')}: {parts}", err=True)
@@ -696,7 +696,7 @@ def _finish(
                 links.update(_links(outcome, many=runs.many))
                 if output.lost and not writes:
                     break
-        interrupted = stop.wanted.is_set()
+        interrupted = stop.wanted
     except KeyboardInterrupt:
         interrupted = True
     tally.clear()

@@ -32,6 +32,8 @@ EXIT_DONE, EXIT_VERDICT, EXIT_USAGE, EXIT_RUN, EXIT_INTERRUPTED = 0, 1, 2, 3, 13
 _MAX_LISTED = 1_000_000
 _MAX_LINE = 10_000
 _REDRAWN_SECONDS = 0.2
+_LOOK_SECONDS = 0.1  # between two looks at whether an end is wanted
+_FINISHING = b"\ntracker-health: finishing the runs in hand; Ctrl-C again stops at once\n"
 _REASONS = 4
 Item = TypeVar("Item")
 
@@ -203,17 +205,27 @@ class Tally:
 
 
 class Stop:
-    """Whether the work is to end after what is in hand."""
+    """Whether the work is to end after what is in hand.
 
-    def __init__(self) -> None:
-        self.wanted = threading.Event()
+    A plain flag: whoever sets a ``threading.Event`` in a signal handler may wait for ever for the lock that the
+    interrupted ``wait`` holds.
+    """
+
+    wanted = False
 
     def until(self, items: Iterable[Item]) -> Iterator[Item]:
         """The items, as long as no end is wanted."""
         for item in items:
-            if self.wanted.is_set():
+            if self.wanted:
                 return
             yield item
+
+    def wait(self, seconds: float) -> bool:
+        """Sleep so long, or until an end is wanted; whether one is."""
+        end = time.monotonic() + seconds
+        while not self.wanted and (left := end - time.monotonic()) > 0:
+            time.sleep(min(left, _LOOK_SECONDS))
+        return self.wanted
 
 
 @contextmanager
@@ -223,10 +235,11 @@ def stopping(*, also: Iterable[signal.Signals] = ()) -> Iterator[Stop]:
     before: dict[int, Any] = {}
 
     def wanted(number: int, _: object) -> None:
-        stop.wanted.set()
+        stop.wanted = True
         signal.signal(number, before[number] or signal.SIG_DFL)
-        if sys.stderr.isatty():
-            _say("\ntracker-health: finishing the runs in hand; Ctrl-C again stops at once")
+        with suppress(OSError, ValueError):
+            if sys.stderr.isatty():  # not through its buffer, which may be in the middle of a line
+                os.write(sys.stderr.fileno(), _FINISHING)
 
     if threading.current_thread() is threading.main_thread():
         for one in (signal.SIGINT, *also):
