@@ -10,6 +10,7 @@ import pickle
 import subprocess
 import sys
 import warnings
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import pytest
@@ -375,3 +376,81 @@ def test_an_exception_in_the_models_own_code_stays_what_it_is(where):
     with pytest.raises(ZeroDivisionError), watch(model, optimizer, interval=1, detail=lambda *_: None):
         model(torch.randn(3, 4)).sum().backward()
     assert not hooks_of(model)
+
+
+def test_code_compiled_whole_around_a_watched_model():
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    said = {}
+    with watch(model, optimizer, interval=1, detail=lambda step, metrics: said.update({step: metrics})):
+        loss_of = torch.compile(lambda x: model(x).square().mean(), fullgraph=True, backend="eager")
+        for _ in range(3):
+            loss_of(torch.randn(3, 4)).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    assert said[3]["gap/grads/0.weight/max"] > 0
+    assert not hooks_of(model)
+
+
+class Refuses(Mapping):
+    """What some models give: values are worked out when they are asked for, or an error says why not."""
+
+    def __init__(self, hidden):
+        self.hidden = hidden
+
+    def __getitem__(self, key):
+        if key == "attentions":
+            raise ValueError("ask for them first")
+        return self.hidden
+
+    def __iter__(self):
+        return iter(["attentions", "hidden"])
+
+    def __len__(self):
+        return 2
+
+
+def endless(hidden):
+    output = {"hidden": hidden}
+    output["self"] = output
+    return output
+
+
+@pytest.mark.filterwarnings("default:tracker-health")
+@pytest.mark.parametrize("wrap", [Refuses, endless])
+@pytest.mark.parametrize("inside", [False, True])
+def test_an_output_that_cannot_be_walked_through_stops_no_training(wrap, inside):
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.wrapped = nn.Linear(4, 4), Odd(wrap)
+
+        def forward(self, x):
+            output = self.wrapped(self.first(x))
+            return output["hidden"] if inside else output
+
+    model = Model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with watch(model, optimizer, interval=1, detail=lambda *_: None):
+        for _ in range(2):
+            output = model(torch.randn(3, 4))
+            (output if inside else output["hidden"]).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    assert not hooks_of(model)
+
+
+@pytest.mark.filterwarnings("default:tracker-health")
+def test_gradients_that_are_put_in_by_hand():
+    """As ``torch.autograd.grad`` has them: its pass leaves none behind."""
+    model, said = mlp(), {}
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with watch(model, optimizer, interval=1, detail=lambda _, metrics: said.update(metrics)):
+        loss = model(torch.randn(3, 4)).square().mean()
+        for parameter, gradient in zip(
+            model.parameters(), torch.autograd.grad(loss, list(model.parameters())), strict=True
+        ):
+            parameter.grad = gradient
+        highest = model[0].weight.grad.abs().max().item()
+        optimizer.step()
+    assert said["gap/grads/0.weight/max"] == pytest.approx(highest, rel=1e-6)

@@ -315,22 +315,26 @@ class GapMonitor:
         if call is None or _in_backward():
             return
         self._call = None
-        if call.counts:
-            for tensor in _tensors_in(output):
-                self._hook_tensor(tensor, partial(self._arrived, call))
+        if call.counts and not self._failed:
+            try:
+                for tensor in _tensors_in(output):
+                    self._hook_tensor(tensor, partial(self._arrived, call))
+            except Exception as error:  # noqa: BLE001  an output that cannot be walked through
+                self._fail(error)
 
     def _after_module(self, name: str, module: nn.Module, _: Any, output: Any) -> None:
         again = _in_backward()  # a checkpointed module runs its forward pass a second time
         call = self._call or self._elsewhere
         if self._failed or _is_traced() or not (module.training and (again or self._call is None or call.counts)):
             return
-        tensor = next(_tensors_in(output), None)
-        if tensor is None or not _is_measurable(tensor) or (self._call is None and not torch.is_grad_enabled()):
-            return
         try:
+            tensor = next(_tensors_in(output), None)
+            if tensor is None or not _is_measurable(tensor) or (self._call is None and not torch.is_grad_enabled()):
+                return
             self._hook_tensor(tensor, partial(self._arrived_at, call, name))
         except Exception as error:  # noqa: BLE001
             self._fail(error)
+            return
         if "activations" in self._kinds and not again:
             self._record("activations", name, tensor, call)
 
@@ -384,9 +388,10 @@ class GapMonitor:
     @torch.no_grad()
     def _take_gradients(self) -> None:
         """All gradients as they are now; of several micro-batches the last has the sum."""
-        self._went_back = True
         self._kept_scale = self._scale_now()
         gradients = [(name, one.grad) for name, one in self._parameters if one.grad is not None]
+        # A pass of ``torch.autograd.grad`` leaves none: they are looked for again before the step.
+        self._went_back = bool(gradients)
         self._with_gradient = {name for name, _ in gradients}
         if self._measured and "grads" in self._kinds:
             self._gradients = self._tensors("grads", gradients)
@@ -484,7 +489,8 @@ def _statistics(key: tuple[str, str], sums: Sums, factor: float) -> Statistics:
 
 
 def _in_backward() -> bool:
-    return torch._C._current_graph_task_id() != -1  # noqa: SLF001  what torch's own checkpointing asks
+    # What torch's own checkpointing asks. Compiled code cannot ask, and is compiled in the forward pass.
+    return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1  # noqa: SLF001
 
 
 def _is_traced() -> bool:
