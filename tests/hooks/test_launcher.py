@@ -33,6 +33,15 @@ def test_exit_codes(workplace, command, code):
     assert err.startswith("tracker-health: ") if code in (126, 127) else err == ""
 
 
+def test_an_exit_code_where_children_are_ignored():
+    """As some supervisors leave SIGCHLD: the system then keeps no exit codes for whoever has inherited that."""
+    script = (
+        "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    command = [sys.executable, "-c", script, *EXEC, sys.executable, "-c", "import sys; sys.exit(3)"]
+    assert subprocess.run(command, capture_output=True, timeout=120, check=False).returncode == 3
+
+
 def test_streams_environment_and_files_are_the_commands_own(workplace):
     """Also a file that somebody opened for it; of the environment only what switches the hooks on is different."""
     with Path(__file__).open("rb") as file:

@@ -215,6 +215,8 @@ def _start(folder: str) -> int:
     """
     if not sys.executable:
         raise RuntimeError("Python does not know its own program (sys.executable): nothing can be judged")
+    if getattr(sys, "frozen", False):  # the program is the application itself: it would train once more
+        raise RuntimeError("the program is frozen and has no Python beside it: nothing can be judged")
     ours, theirs = socket.socketpair()
     try:
         with theirs:

@@ -79,6 +79,9 @@ def _supervised(command: Sequence[str], environment: Mapping[str, str]) -> int:
         elif not (number in _OF_TERMINALS and _is_in_foreground()):
             started[0].send_signal(number)
 
+    if hasattr(signal, "SIGCHLD") and signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
+        # Inherited so, the system forgets what the command returned, and it would count as 0.
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     with _caught(pass_on):
         # The files that we were given for it stay open; ours are not inherited anyway.
         process = subprocess.Popen(command, env=environment, close_fds=False)  # noqa: S603  what we are asked to run
