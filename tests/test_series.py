@@ -92,6 +92,22 @@ def test_nothing_found_and_what_cannot_be_read(tmp_path):
     assert validated(CliRunner().invoke(cli, ["series", str(tmp_path), "--json"]).stdout)["problems"]
 
 
+def test_a_folder_with_nothing_but_a_checkpoint(tmp_path):
+    """It has no series, and is not said to have no checkpoint either, which nobody asked for."""
+    (tmp_path / "optimizer.pt").write_bytes(b"x")
+    done = CliRunner().invoke(cli, ["series", str(tmp_path)])
+    assert (done.exit_code, done.stderr) == (0, "")
+    done = CliRunner().invoke(cli, ["check", str(tmp_path), "--select", "LOS001"])
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.stdout.startswith("SKIP")
+
+
+def test_an_empty_folder(tmp_path):
+    done = CliRunner().invoke(cli, ["series", str(tmp_path)])
+    assert done.exit_code == 3
+    assert done.stderr.startswith(f"tracker-health: {tmp_path}: nothing to judge in it: it is empty")
+
+
 def test_the_schema_refuses_what_is_no_such_document():
     schema = json.loads(SCHEMA.read_text())
     with pytest.raises(jsonschema.ValidationError):

@@ -430,16 +430,12 @@ def tensors(run: str, as_json: bool, everything: bool, **choices: Any) -> None:
     from tracker_health.render.tensors import tensor_lines
 
     settings = _settings(choices)
-    listed = _listed([run])
-    if len(listed) > 1:
-        raise ConfigError("tensors shows one run at a time", "name one run")
     output = Output()
-    table = table_of(listed[0], config=settings.config, tracking_uri=settings.tracking_uri)
+    table = table_of(_only(run, "tensors"), config=settings.config, tracking_uri=settings.tracking_uri)
     lines = [json.dumps(table.to_json(), allow_nan=False)] if as_json else tensor_lines(table, everything=everything)
     for line in lines:
         output.print(line)
-    for source, message in table.problems:
-        say_error(f"{table.run.id}: {source}: {message}")
+    _say_problems(table.run.id, table.problems)
     if table.missing and not table.problems:
         say_error(f"{table.run.id}: {table.missing}")
     sys.exit(EXIT_RUN if table.problems else output.exit_code)
@@ -464,16 +460,24 @@ def series(run: str, as_json: bool, **choices: Any) -> None:
     from tracker_health.render.series import series_lines
 
     settings = _settings(choices)
-    listed = _listed([run])
-    if len(listed) > 1:
-        raise ConfigError("series shows one run at a time", "name one run")
     output = Output()
-    table = table_of(listed[0], config=settings.config, tracking_uri=settings.tracking_uri)
+    table = table_of(_only(run, "series"), config=settings.config, tracking_uri=settings.tracking_uri)
     for line in [json.dumps(table.to_json(), allow_nan=False)] if as_json else series_lines(table):
         output.print(line)
-    for problem in table.problems:
-        say_error(f"{table.run.id}: {problem.source}: {problem.message}")
+    _say_problems(table.run.id, [(problem.source, problem.message) for problem in table.problems])
     sys.exit(EXIT_RUN if table.problems else output.exit_code)
+
+
+def _only(run: str, command: str) -> str:
+    listed = _listed([run])
+    if len(listed) > 1:
+        raise ConfigError(f"{command} shows one run at a time", "name one run")
+    return listed[0]
+
+
+def _say_problems(run: str, problems: Iterable[tuple[str, str]]) -> None:
+    for source, message in problems:
+        say_error(": ".join(dict.fromkeys((run, source, message))))  # a run may be its own only source
 
 
 @cli.command()

@@ -18,6 +18,7 @@ from tracker_health.errors import RunNotFound, StoreRefused, WriteError
 from tracker_health.evidence import Evidence, Problem, Request, RunRef
 from tracker_health.readers.random_access import LocalFile, RandomAccess
 from tracker_health.stores.base import Cleared, Recorded
+from tracker_health.stores.checkpoints import CHECKPOINT_PARTS, is_checkpoint_file
 from tracker_health.stores.files import is_relevant, read_files, relevant_files
 from tracker_health.stores.locks import locked
 from tracker_health.stores.own import HEALTH_FOLDER, in_the_way, is_file_name
@@ -90,10 +91,13 @@ class DirectoryRun:
         found = read_files(self, request, folder_name=self._folder.resolve().name)
         found.problems += self._unseen()
         known = found.names or found.params or found.optimizer or found.dlm_step_log or found.missing
-        if not (known or found.problems):
+        if not (known or found.problems or self._has_checkpoint_unasked(request)):
             self._nothing = self._nothing_found()
             found.problems.append(Problem(source=self._given, message=self._nothing))
         return found.evidence(self.ref)
+
+    def _has_checkpoint_unasked(self, request: Request) -> bool:
+        return not request.needs(*CHECKPOINT_PARTS) and any(is_checkpoint_file(file.name) for file in self.files)
 
     def close(self) -> None:
         """Nothing was downloaded."""
