@@ -4,6 +4,7 @@ import json
 import math
 import shutil
 import tempfile
+import threading
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,9 +20,31 @@ from tracker_health.stores.mlflow.artifacts import ArtifactTree
 from tracker_health.stores.mlflow.connection import _folders_allowed
 from tracker_health.stores.mlflow.folder import open_run_folder
 from tracker_health.stores.mlflow.run import open_mlflow_run
-from tracker_health.testing.stores import StoreContract, View, calls_counted
+from tracker_health.testing.stores import (
+    FAIL,
+    LOSS,
+    PASS,
+    SKIP,
+    StoreContract,
+    View,
+    assert_bears,
+    calls_counted,
+    write,
+)
 
 BLOCK = "<!-- tracker-health:begin -->"
+
+
+@contextmanager
+def no_new_folders():
+    """As for somebody who may read a folder and write nothing into it."""
+
+    def refuse(_path, *_arguments, **_options):
+        raise PermissionError(13, "Permission denied")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "mkdir", refuse)
+        yield
 
 
 class DirectoryHarness:
@@ -91,11 +114,7 @@ class DirectoryHarness:
 
     @contextmanager
     def forbid_writing(self, run):
-        def refuse(_path, *_arguments, **_options):
-            raise PermissionError(13, "Permission denied")
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Path, "mkdir", refuse)
+        with no_new_folders():
             yield DirectoryRun(run)
 
     def supports(self, ability):
@@ -261,6 +280,17 @@ class TestFileStore(StoreContract):
     @pytest.fixture
     def harness(self, tmp_path):
         return FolderHarness(tmp_path / "mlruns")
+
+    def test_a_record_that_another_writes_this_moment_is_not_taken_for_none(self, harness, run, tmp_path):
+        write(harness, run, PASS)
+        (record,) = tmp_path.glob(f"mlruns/*/{run}/tags/health.written")
+        content = record.read_text()
+        record.write_text("")  # as MLflow leaves it between opening the file and writing into it
+        other = threading.Timer(0.05, record.write_text, [content])
+        other.start()
+        write(harness, run, FAIL)
+        other.join()
+        assert_bears(harness, run, FAIL)
 
 
 class LoneHarness(DirectoryHarness):

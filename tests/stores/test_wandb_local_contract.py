@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +18,7 @@ from tracker_health.stores.wandb.media import MEDIA_PLACES
 from tracker_health.testing.stores import FAIL, StoreContract, View, calls_counted, write
 
 from . import wandb_logs
-from .test_contract import counted
+from .test_contract import counted, no_new_folders
 
 pytest.importorskip("wandb")
 
@@ -104,7 +105,7 @@ class LocalHarness:
         path.write_bytes(wandb_logs.log_of([*contents[:-1], row, contents[-1]]))
 
     def delete(self, run):
-        raise NotImplementedError
+        shutil.rmtree(run)
 
     @contextmanager
     def before_write(self, action):
@@ -131,11 +132,7 @@ class LocalHarness:
 
     @contextmanager
     def forbid_writing(self, run):
-        def refuse(_path, *_arguments, **_options):
-            raise PermissionError(13, "Permission denied")
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Path, "mkdir", refuse)
+        with no_new_folders():
             yield self.open(run)
 
     def supports(self, ability):

@@ -41,6 +41,19 @@ def bears_verdict(tags: Mapping[str, str]) -> bool:
     return is_annotated(tags) or bool(Written.of(tags).digest)
 
 
+def is_legible(tags: Mapping[str, str]) -> bool:
+    """Whether a run has no record of ours, or one that can be read."""
+    return _document_of(tags) is not None
+
+
+def _document_of(tags: Mapping[str, str]) -> Mapping[str, Any] | None:
+    try:
+        document = json.loads(tags.get(WRITTEN_TAG, "{}"))
+    except (ValueError, RecursionError):
+        return None
+    return document if isinstance(document, dict) else None
+
+
 def owns_note(tags: Mapping[str, str]) -> bool:
     """Whether a block in the description of a run is ours: by its record or, that taken off, its verdict and digest.
 
@@ -105,11 +118,8 @@ class Written:
     @classmethod
     def of(cls, tags: Mapping[str, str]) -> Written:
         """What a run's tags say, as far as it can be ours: anybody may have changed it."""
-        try:
-            document = json.loads(tags.get(WRITTEN_TAG, "{}"))
-        except (ValueError, RecursionError):
-            return cls()
-        if not isinstance(document, dict) or not (is_annotated(tags) or document.get("tool") == TOOL):
+        document = _document_of(tags)
+        if document is None or not (is_annotated(tags) or document.get("tool") == TOOL):
             return cls()
         digest = document.get("digest")
         return cls(

@@ -35,6 +35,7 @@ from tracker_health.stores.record import (
     Written,
     bears_verdict,
     is_annotated,
+    is_legible,
     owns_note,
 )
 from tracker_health.text import count, printable
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 NOTE_TAG = "mlflow.note.content"
 
 _MAX_REPORT_BYTES = 32 * 2**20
+_RECORD_PAUSES = (0.01, 0.05, 0.2)  # seconds
 
 
 def latest_points(run: Any) -> dict[str, Any]:
@@ -67,6 +69,7 @@ class MlflowWriter:
         self._problems: list[str] = []
         self._omitted: list[str] = []
         self._adopted: frozenset[str] = frozenset()
+        run = self._settled(run)
         self._owns_note = owns_note(run.data.tags)
         self._take(run)
 
@@ -219,9 +222,23 @@ class MlflowWriter:
         self._set_tags({DIGEST_TAG: self._mark})
         self._take(self._require_mark())
 
+    def _now(self) -> Any:
+        return self._settled(self._client.get_run(self._id))
+
+    def _settled(self, run: Any) -> Any:
+        """The run once its record can be read: in a store of files a tag is empty while somebody writes it, and a
+        record taken for empty would leave all that it names to the user for ever.
+        """
+        for pause in _RECORD_PAUSES:
+            if is_legible(run.data.tags):
+                break
+            time.sleep(pause)
+            run = self._client.get_run(self._id)
+        return run
+
     def _require_mark(self) -> Any:
         """The run as it is now, which nobody else has begun to write."""
-        run = self._client.get_run(self._id)
+        run = self._now()
         if run.data.tags.get(DIGEST_TAG) != self._mark:
             raise self._overtaken(run)
         return run
@@ -230,7 +247,7 @@ class MlflowWriter:
         """That nobody else wrote a whole annotation before our digest: its record would be there, not ours. And that
         nobody who began with us and died left a file that our record does not name.
         """
-        run = self._client.get_run(self._id)
+        run = self._now()
         if run.data.tags.get(DIGEST_TAG) != record.digest:
             return
         strays = (self._appeared(run).files & OUR_FILES) - record.all_files
@@ -239,7 +256,7 @@ class MlflowWriter:
 
     def _require_nothing_but(self, record: Written, verdict: list[str]) -> None:
         """That nobody else wrote a whole annotation before we took the digest off."""
-        run = self._client.get_run(self._id)
+        run = self._now()
         tags = run.data.tags
         if DIGEST_TAG not in tags and (Written.of(tags).value != record.value or any(tag in tags for tag in verdict)):
             raise self._overtaken(run)
@@ -251,7 +268,9 @@ class MlflowWriter:
         """
         if self._touched is not None:
             names = Written.of(run.data.tags) | self._earlier | self._touched | self._appeared(run)
-            self._set_tags({DIGEST_TAG: self._mark} | _if_any(WRITTEN_TAG, self._marked(names).value))
+            # The mark last, for stores that write one tag after the other: whoever began before the names were there
+            # sees that they have been overtaken.
+            self._set_tags(_if_any(WRITTEN_TAG, self._marked(names).value) | {DIGEST_TAG: self._mark})
         return overtaken(f"MLflow run {self._id}")
 
     def _marked(self, names: Written) -> Written:
