@@ -22,9 +22,7 @@ from tracker_health.stores.mlflow.folder import open_run_folder
 from tracker_health.stores.mlflow.run import open_mlflow_run
 from tracker_health.testing.stores import (
     FAIL,
-    LOSS,
     PASS,
-    SKIP,
     StoreContract,
     View,
     assert_bears,
