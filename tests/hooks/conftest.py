@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -89,6 +92,39 @@ class Workplace:
 
         logs = [read_log(path) for path in sorted((self.folder / "wandb").glob("*run-*/*.wandb"))]
         return {log.name: log for log in logs}
+
+
+class MortalServer:
+    """A real server behind a door that shuts for good at the first request after it has answered one with this in it."""
+
+    def __init__(self, uri, last):
+        host, port = uri.removeprefix("http://").split(":")
+        self._address, self._last = (host, int(port)), last
+        self._has_answered = False
+        self._door = socket.create_server(("127.0.0.1", 0))
+        self.uri = f"http://127.0.0.1:{self._door.getsockname()[1]}"
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self):
+        with self._door:
+            while True:
+                client = self._door.accept()[0]
+                if self._has_answered:
+                    client.close()
+                    return
+                threading.Thread(target=self._pass_on, args=(client,), daemon=True).start()
+
+    def _pass_on(self, client):
+        is_last = False
+        with suppress(OSError), client, socket.create_connection(self._address) as server:
+            while True:
+                for side in select.select([client, server], [], [])[0]:
+                    chunk = side.recv(2**16)
+                    if not chunk or (side is client and self._has_answered):
+                        return
+                    (server if side is client else client).sendall(chunk)
+                    is_last |= side is client and self._last in chunk
+                    self._has_answered |= is_last and side is server
 
 
 @pytest.fixture

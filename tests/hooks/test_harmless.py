@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -81,7 +83,7 @@ def silent(monkeypatch):
     ours, theirs = socket.socketpair()
     descriptor = ours.detach()
 
-    def start(_):
+    def start(*_):
         return os.dup(descriptor)
 
     monkeypatch.setattr(judge, "_start", start)
@@ -99,6 +101,7 @@ def silent(monkeypatch):
 
 
 RUN = RunToJudge(run="mlflow:x", folder="/")
+START = judge._start
 
 
 def asked(connection, event="end"):
@@ -149,7 +152,7 @@ def test_what_changes_in_the_environment_while_a_run_goes_on(silent, monkeypatch
     monkeypatch.setenv(judge.BUDGET, "0.1")
     starts = []
     start = judge._start
-    monkeypatch.setattr(judge, "_start", lambda folder: starts.append(folder) or start(folder))
+    monkeypatch.setattr(judge, "_start", lambda *given: starts.append(given) or start(*given))
     finish.begun(RUN)
     monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")
     safely(finish.ended, RUN)
@@ -165,7 +168,7 @@ def test_a_fork_lets_go_of_its_parents_judge(silent, monkeypatch):
     """Or a worker that lives on would keep the judge waiting for a training that is gone."""
     monkeypatch.setenv(judge.BUDGET, "1")
     finish.begun(RUN)
-    held = judge.of_this_process()._descriptor
+    held = judge.of_this_process()._line.descriptor
     child = os.fork()
     if not child:
         try:
@@ -212,7 +215,7 @@ from tracker_health.hooks import finish, judge
 from tracker_health.hooks.ledger import RunToJudge
 finish.watch()
 finish.begun(RunToJudge(run="mlflow:" + "a" * 32, tracking_uri="sqlite:///none.db", folder=os.getcwd()))
-print(judge.of_this_process()._descriptor >= 0, flush=True)
+print(judge.of_this_process()._line is not None, flush=True)
 if sys.argv[1] == "killed":
     if not os.fork():
         time.sleep(60)  # a worker that its parent's death does not end
@@ -260,6 +263,106 @@ def test_what_a_signal_handler_raises_reaches_the_training(silent, monkeypatch, 
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("waiting", ["for another thread", "for another thread at the end", "for a judge to start"])
+def test_what_a_signal_handler_raises_reaches_the_training_from_every_wait(silent, monkeypatch, waiting, tmp_path):
+    monkeypatch.setenv(judge.BUDGET, "30")
+    ours = judge.of_this_process()
+    held, done = threading.Event(), threading.Event()
+
+    def hold():
+        with ours._lock:
+            held.set()
+            done.wait(60)
+
+    def handler(*_):
+        raise TimeoutError("mine")
+
+    if waiting == "for a judge to start":
+        monkeypatch.setattr(judge, "_start", START)
+        monkeypatch.setattr(sys, "executable", hanging_program(tmp_path))
+    else:
+        threading.Thread(target=hold, daemon=True).start()
+        held.wait(60)
+    before = signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        with pytest.raises(TimeoutError, match="mine"):
+            safely(*([ours.rest] if waiting.endswith("end") else [finish.ended, RUN]))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        done.set()
+
+
+def hanging_program(folder):
+    """An interpreter on a file system that hangs."""
+    program = folder / "python"
+    program.write_text("#!/bin/sh\nexec sleep 60\n")
+    program.chmod(0o755)
+    return str(program)
+
+
+def test_an_interpreter_that_hangs_is_waited_for_once(silent, monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv(judge.BUDGET, "0.5")
+    monkeypatch.setattr(judge, "_start", START)
+    monkeypatch.setattr(sys, "executable", hanging_program(tmp_path))
+    started = []
+    popen = subprocess.Popen
+    monkeypatch.setattr(
+        subprocess, "Popen", lambda *given, **options: started.append(given) or popen(*given, **options)
+    )
+    finish.begun(RUN)
+    for _ in range(2):
+        safely(finish.ended, RUN)
+    assert len(started) == 1
+    assert capsys.readouterr().err.count("the judge took too long to start before") == 2
+
+
+def test_a_program_that_closes_our_socket_and_opens_files_of_its_own(silent, monkeypatch):
+    """As a daemon does: the number is then another file's, into which nothing of ours is written, and which stays."""
+    monkeypatch.setenv(judge.BUDGET, "0.1")
+    finish.begun(RUN)
+    number = judge.of_this_process()._line.descriptor
+    mine, theirs = socket.socketpair()
+    with mine, theirs:
+        os.dup2(theirs.fileno(), number)
+        mine.setblocking(False)
+        assert asked(silent, "start") == 1
+        safely(finish.ended, RUN)
+        assert asked(silent) == 1
+        assert asked(mine) == 0
+        judge.of_this_process().leave()
+        os.fstat(number)
+        os.close(number)
+
+
+def test_where_standard_output_is_closed_the_judge_does_not_take_its_number(workplace):
+    script = """
+import os, sys
+from tracker_health.hooks import finish, judge
+from tracker_health.hooks.ledger import RunToJudge
+os.close(1)
+finish.begun(RunToJudge(run="mlflow:" + "a" * 32, tracking_uri="sqlite:///none.db", folder=os.getcwd()))
+try:
+    os.write(1, b"of the training's own")
+except OSError:
+    print(judge.of_this_process()._line.descriptor > 2, file=sys.stderr)
+"""
+    code, out, err = workplace.train(script)
+    assert (code, out, err) == (0, "", "True\n")
+
+
+def test_a_judge_survives_what_is_none_of_ours(monkeypatch):
+    ours, theirs = socket.socketpair()
+    prepared = []
+    monkeypatch.setattr(worker, "_prepare", prepared.append)
+    with ours, theirs:
+        ours.sendall(b"NCCL INFO hello\n[]\n{}\n" + ledger.line_of("start", RUN))
+        ours.shutdown(socket.SHUT_WR)
+        worker._Session(theirs).serve()
+    assert prepared == [RUN]
 
 
 def test_a_signal_handler_that_ends_a_run_does_not_wait_for_the_hook_that_it_interrupts(silent, monkeypatch):
@@ -399,6 +502,27 @@ def test_wrapping_is_undone_even_below_somebody_elses_wrapper():
     undo = patches.wrap(Client, "end", lambda *given: seen.append(given))
     undo()
     assert Client.end is original
+
+
+def test_hooks_that_were_off_come_on_again_above_somebody_elses_wrapper():
+    class Client:
+        def end(self):
+            return "x"
+
+    seen = []
+    undo = patches.wrap(Client, "end", lambda *_: seen.append("first"))
+    ours = Client.end
+
+    @functools.wraps(ours)
+    def theirs(self):
+        return ours(self)
+
+    Client.end = theirs
+    patches.wrap(Client, "end", lambda *_: pytest.fail("wrapped twice"))
+    undo()
+    patches.wrap(Client, "end", lambda *_: seen.append("second"))
+    assert Client().end() == "x"
+    assert seen == ["second"]
 
 
 def test_autolog_is_idempotent_and_undone():

@@ -6,10 +6,13 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from tracker_health.hooks import launcher
 from tracker_health.hooks.startup_path import FOLDER, with_startup, without_startup
 
 pytestmark = pytest.mark.slow
@@ -91,6 +94,70 @@ def test_signals_are_passed_on(workplace, number):
     process.send_signal(number)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (5, "got it\n", "")
+
+
+COUNTS = """
+import signal, sys, time
+got = []
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+    signal.signal(number, lambda number, _: got.append(number))
+print("ready", flush=True)
+end = time.monotonic() + float(sys.argv[1])
+while time.monotonic() < end:
+    time.sleep(0.05)
+print(*got)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_for_the_whole_group_comes_once(number):
+    """As ``timeout``, schedulers and terminals send it; one for us alone is passed on, before and after it."""
+    command = [*EXEC, sys.executable, "-c", COUNTS, "6"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGTERM if number != signal.SIGTERM else signal.SIGUSR1)
+    time.sleep(0.5)
+    process.send_signal(number)  # as `timeout` does: first its child, then all
+    os.killpg(process.pid, number)
+    time.sleep(2)
+    process.send_signal(number)
+    out, _ = process.communicate(timeout=60)
+    first = signal.SIGTERM if number != signal.SIGTERM else signal.SIGUSR1
+    assert out.split() == [str(int(one)) for one in (first, number, number)]
+
+
+def test_nothing_is_left_of_a_launcher_that_is_killed():
+    process = subprocess.Popen([*EXEC, "sleep", "60"], start_new_session=True)
+    group = process.pid
+    wait_until(lambda: len(members(group)) == 3)
+    process.kill()
+    process.wait()
+    wait_until(lambda: len(members(group)) == 1)
+    os.killpg(group, signal.SIGKILL)
+
+
+def members(group):
+    """The command lines of the processes in a process group."""
+    found = []
+    for process in Path("/proc").iterdir():
+        with suppress(OSError):
+            if process.name.isdecimal() and os.getpgid(int(process.name)) == group:
+                found.append((process / "cmdline").read_bytes())
+    return found
+
+
+def wait_until(condition):
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_a_process_that_has_ended_and_that_nobody_waits_for_is_dead():
+    process = subprocess.Popen(["true"])
+    wait_until(lambda: not launcher._is_alive(process.pid))
+    assert launcher._is_alive(os.getpid())
+    process.wait()
 
 
 def test_a_sitecustomize_of_the_users_own_still_runs(workplace, tmp_path):

@@ -8,6 +8,8 @@ import pytest
 
 from tracker_health import annotate
 
+from .conftest import MortalServer
+
 pytestmark = pytest.mark.slow
 
 pytest.importorskip("mlflow")
@@ -109,6 +111,31 @@ def test_the_server_and_a_run_that_is_left_open(workplace, mlflow_server):
     assert f"({mlflow_server}/#/experiments/0/runs/" in err
 
 
+ENDS_WELL = (
+    "import mlflow\n"
+    + LOG
+    + """
+with mlflow.start_run(run_name="the last"):
+    log()
+    print("trained")
+"""
+)
+
+
+def test_a_server_that_dies_when_the_run_has_ended(workplace, mlflow_server, plugin_path):
+    """Between the end of the run and its verdict: the training ends as it would without the hook."""
+    ends = []
+    for auto in ("0", "1"):
+        server = MortalServer(mlflow_server, b"/runs/update")
+        environment = {"MLFLOW_TRACKING_URI": server.uri, "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1"}
+        hooked = {"TRACKER_HEALTH_AUTO": auto, "PYTHONPATH": plugin_path}
+        code, out, err = workplace.train(ENDS_WELL, **environment, **hooked)
+        ends.append((code, out.splitlines()[0], len(out.splitlines())))
+    assert ends[0] == ends[1]
+    assert ends[0][:2] == (0, "trained")
+    assert err.count("tracker-health: ") == err.count("was not judged: ") == 1
+
+
 def _of_mlflow(out):
     """What MLflow itself prints of a run on a server."""
     return "".join(line for line in out.splitlines(keepends=True) if "View run" in line or "View experiment" in line)
@@ -177,3 +204,28 @@ def test_a_killed_run_is_judged_by_the_launcher(workplace):
     client.set_terminated(run_id)
     assert annotate(run_id, tracking_uri=uri).report.verdict == "pass"
     assert "health.ended_by" not in client.get_run(run_id).data.tags
+
+
+RESUMED = """
+import mlflow, os, signal, sys
+client = mlflow.MlflowClient()
+(run,) = client.search_runs(["0"])
+with mlflow.start_run(run_id=run.info.run_id):
+    mlflow.log_metric("loss", 0.1, step=60)
+with mlflow.start_run(run_id=run.info.run_id):
+    mlflow.log_metric("loss", 0.1, step=61)
+    print(client.get_run(run.info.run_id).data.tags["health.verdict"], flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_run_that_is_resumed_and_killed_does_not_keep_its_verdict(workplace):
+    code, _, err = workplace.execute(
+        "import mlflow\n" + LOG + "with mlflow.start_run(run_name='resumed'):\n    log()\n"
+    )
+    assert (code, err.count("tracker-health: PASS resumed: ")) == (0, 1)
+    code, out, err = workplace.execute(RESUMED)
+    assert (code, out) == (128 + signal.SIGKILL, "pass\n")
+    assert err.count("tracker-health: FAIL resumed: ") == 1
+    tags, status = workplace.mlflow_runs()["resumed"]
+    assert (tags["health.verdict"], tags["health.codes"], status) == ("fail", "RUN003", "RUNNING")

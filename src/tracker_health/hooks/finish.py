@@ -12,6 +12,7 @@ from tracker_health.hooks.ledger import RunToJudge, note
 _RANKS = ("RANK", "LOCAL_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
 
 _owners: dict[str, int] = {}
+_going_on: set[str] = set()
 _home = 0
 
 
@@ -39,9 +40,18 @@ def begun(run: RunToJudge) -> None:
     from tracker_health.hooks import judge
 
     _owners[run.key] = os.getpid()
+    _going_on.add(run.key)
     note("start", run)
     with suppress(OSError, RuntimeError):  # told when there is something to judge
         judge.of_this_process().prepare(run)
+
+
+def resumed(run: RunToJudge) -> None:
+    """Note that this process goes on with a run, unless that is known or another process's business."""
+    owner = _owners.get(run.key)
+    known = owner == os.getpid() and run.key in _going_on
+    if not known and (_is_first_rank() if owner is None else owner == os.getpid()):
+        begun(run)
 
 
 def ended(run: RunToJudge, *, wait: bool = True) -> None:
@@ -53,6 +63,7 @@ def ended(run: RunToJudge, *, wait: bool = True) -> None:
         return
     from tracker_health.hooks import judge
 
+    _going_on.discard(run.key)
     note("end", run)
     for line in judge.of_this_process().verdict(run, wait=wait):
         say(line)
@@ -67,8 +78,12 @@ def _is_ours(run: RunToJudge) -> bool:
     owner = _owners.get(run.key)
     if owner is not None:
         return owner == os.getpid()
+    return _home == os.getpid() and _is_first_rank()
+
+
+def _is_first_rank() -> bool:
     ranks = [os.environ[name] for name in _RANKS if os.environ.get(name, "").isdecimal()]
-    return _home == os.getpid() and all(int(rank) == 0 for rank in ranks)
+    return all(int(rank) == 0 for rank in ranks)
 
 
 def _leave() -> None:

@@ -18,7 +18,6 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from tracker_health.hooks.guard import from_outside
 from tracker_health.hooks.ledger import VARIABLE, RunToJudge, line_of
@@ -37,6 +36,17 @@ MOST_OUTGOING = 2**22
 """Bytes that wait for a busy judge: the names of some ten thousand runs."""
 
 _MAX_LINE = 2**16
+_STANDARD_ERROR = 2
+# By name: an alarm's TimeoutError is an OSError too, and the program's own.
+_OF_STARTING = (
+    OSError,
+    FileNotFoundError,
+    NotADirectoryError,
+    PermissionError,
+    BlockingIOError,
+    subprocess.SubprocessError,
+    subprocess.TimeoutExpired,
+)
 # What would make the judge another program than Python as it is installed, or part of the training.
 _NOT_INHERITED = ("PYTHONWARNINGS", "PYTHONINSPECT", "PYTHONSTARTUP", "PYTHONSAFEPATH", "WANDB_SERVICE", VARIABLE)
 # What makes a store another one, or its user; the rest of a training's environment changes while it runs.
@@ -55,11 +65,11 @@ class Judge:
         self.pid = os.getpid()
         self._lock = threading.RLock()
         self._waiting = False
-        self._descriptor = -1  # no socket object, which would warn of itself when Python exits
+        self._line: _Line | None = None
         self._state: tuple[str, frozenset[tuple[str, str]]] | None = None
         self._buffer = self._outgoing = b""
         self._unanswered = 0
-        self._told_of_crowd = False
+        self._told_of_crowd = self._hangs = False
 
     def prepare(self, run: RunToJudge) -> None:
         """Tell of a run that has begun: the judge then imports and connects to what it needs while the training runs.
@@ -71,8 +81,8 @@ class Judge:
         if not budget() or (left is not None and left < ROOM_TO_PREPARE) or not self._lock.acquire(blocking=False):
             return
         try:
-            if self._descriptor < 0 or self._state == _state(run):
-                self._send("start", run)
+            if self._line is None or self._state == _state(run):
+                self._send("start", run, time.monotonic() + budget())
         finally:
             self._lock.release()
 
@@ -82,15 +92,17 @@ class Judge:
         Waits for one as long as ``BUDGET_SECONDS``, unless the judge was too slow for the run before, or this is called
         by a signal handler in the middle of another call. Without ``wait`` nothing comes back, then or later.
         """
-        if not self._lock.acquire(timeout=budget()):  # another thread waits for the verdict on a run of its own
+        begin = time.monotonic()
+        end = begin + budget()
+        if not self._acquired(budget()):  # another thread waits for the verdict on a run of its own
             return Judge().verdict(run, wait=False)
         try:
             idle = not self._unanswered and not self._waiting
             if len(self._outgoing) > MOST_OUTGOING:
                 return self._overwhelmed()
-            self._send("end", run)
+            self._send("end", run, end if wait and budget() else begin + BUDGET_SECONDS)
             self._unanswered += 1
-            lines = self._answers(budget() if wait and idle else 0.0)
+            lines = self._answers(end if wait and idle else begin)
             if not wait:
                 self.leave()
         finally:
@@ -101,26 +113,35 @@ class Judge:
 
     def rest(self) -> list[str]:
         """What came back of the runs that nobody waited for, at the end of the process."""
-        with self._lock:
-            try:
-                lines = self._answers(budget()) if self._unanswered else []
-                return [*lines, *(self._overwhelmed() if self._outgoing else [])]
-            finally:
-                self.leave()
+        end = time.monotonic() + budget()
+        if not self._acquired(budget()):  # by a thread that Python's end has not waited for
+            return []
+        try:
+            lines = self._answers(end) if self._unanswered else []
+            return [*lines, *(self._overwhelmed() if self._outgoing else [])]
+        finally:
+            self.leave()
+            self._lock.release()
 
     def leave(self) -> None:
         """Let go of the judge, which does what it has to do and leaves."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-        self._descriptor, self._buffer, self._outgoing, self._unanswered = -1, b"", b"", 0
+        line, self._line = self._line, None
+        self._buffer, self._outgoing, self._unanswered = b"", b"", 0
+        if line is not None and line.is_open():
+            os.close(line.descriptor)
+
+    def _acquired(self, seconds: float) -> bool:
+        """Whether no other thread is in a call any more, within this time."""
+        with from_outside():
+            return self._lock.acquire(timeout=seconds)
 
     def _overwhelmed(self) -> list[str]:
         """What to say, once, of runs that the judge does not take."""
         told, self._told_of_crowd = self._told_of_crowd, True
         return [] if told else ["too many runs wait for the judge; those that end now are left to sweep"]
 
-    def _send(self, event: str, run: RunToJudge) -> None:
-        """Tell the judge of an event, now or, where it is busy, with the next.
+    def _send(self, event: str, run: RunToJudge, end: float) -> None:
+        """Tell the judge of an event, now or, where it is busy, with the next. ``end``: how long it may take to start.
 
         Raises:
             RuntimeError: it cannot be started, or does not stay.
@@ -130,8 +151,8 @@ class Judge:
             self.leave()
         line = line_of(event, run)
         for _ in range(2):
-            if self._descriptor < 0:
-                self._descriptor, self._state = _start(run.folder), state
+            if self._line is None:
+                self._line, self._state = self._start(run.folder, end), state
             self._outgoing += line
             try:
                 self._flush()
@@ -141,17 +162,35 @@ class Judge:
                 return
         raise RuntimeError("the judge does not stay")
 
+    def _start(self, folder: str, end: float) -> _Line:
+        """Start a judge; only one that hangs is waited for in vain."""
+        if self._hangs:
+            raise RuntimeError("the judge took too long to start before: left to sweep, or annotate by hand")
+        try:
+            return _Line(_start(folder, max(0.0, end - time.monotonic())))
+        except subprocess.TimeoutExpired:
+            self._hangs = True
+            raise RuntimeError("the judge took too long to start") from None
+
     def _flush(self) -> None:
-        """Send what the socket takes."""
+        """Send what the socket takes.
+
+        Raises:
+            OSError: there is nobody at the other end, or the program has closed ours.
+        """
         with suppress(BlockingIOError):
             while self._outgoing:
-                self._outgoing = self._outgoing[_send(self._descriptor, self._outgoing) :]
+                self._outgoing = self._outgoing[_send(self._open_descriptor(), self._outgoing) :]
 
-    def _answers(self, seconds: float) -> list[str]:
+    def _open_descriptor(self) -> int:
+        if self._line is None or not self._line.is_open():
+            raise OSError("the program has closed the judge's socket")
+        return self._line.descriptor
+
+    def _answers(self, end: float) -> list[str]:
         """The lines that come until there is one for every run that was handed over, or the time is up."""
         lines: list[str] = []
-        end = time.monotonic() + seconds
-        while self._unanswered and self._descriptor >= 0:
+        while self._unanswered and self._line is not None:
             # While something waits to be sent, there may be room for it long before there is an answer.
             left = max(0.0, end - time.monotonic())
             if not self._is_ready(min(left, 0.05) if self._outgoing else left):
@@ -160,7 +199,7 @@ class Judge:
                 with suppress(OSError):  # told below, once all that it has said is read
                     self._flush()
                 continue
-            chunk = _received(self._descriptor)
+            chunk = _received(self._line.descriptor) if self._line.is_open() else b""
             if not chunk:
                 self.leave()
                 lines.append("the judge is gone, and has given no verdict: annotate can be run by hand")
@@ -172,17 +211,41 @@ class Judge:
 
     def _is_ready(self, seconds: float) -> bool:
         """Whether the socket can be read, or is closed, within this time."""
-        poll: Any = getattr(select, "poll", None)
         before, self._waiting = self._waiting, True
         try:
             with from_outside(OSError):
-                if poll is None:
-                    return bool(select.select([self._descriptor], [], [], seconds)[0])
-                poller = poll()  # select has no numbers above 1023, and a training may have many files open
-                poller.register(self._descriptor, select.POLLIN)
+                descriptor = self._open_descriptor()
+                if not hasattr(select, "poll"):
+                    return bool(select.select([descriptor], [], [], seconds)[0])
+                poller = select.poll()  # select has no numbers above 1023, and a training may have many files open
+                poller.register(descriptor, select.POLLIN)
                 return bool(poller.poll(seconds * 1000))
+        except OSError:  # closed by the program
+            return True
         finally:
             self._waiting = before
+
+
+class _Line:
+    """Our end of a socket: no socket object, which would warn of itself when Python exits.
+
+    A program that closes all its files closes this one as well, and its number is then another file's.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self._file = _identity(descriptor)
+
+    def is_open(self) -> bool:
+        """Whether the number is still that of our socket."""
+        return _identity(self.descriptor) == self._file
+
+
+def _identity(descriptor: int) -> tuple[int, int] | None:
+    with suppress(OSError):
+        status = os.fstat(descriptor)
+        return status.st_dev, status.st_ino
+    return None
 
 
 def budget() -> float:
@@ -207,44 +270,54 @@ def _received(descriptor: int) -> bytes:
     return b""
 
 
-def _start(folder: str) -> int:
+def _start(folder: str, seconds: float) -> int:
     """Start a judge that works in this folder; the descriptor of the socket to it.
 
     Raises:
         RuntimeError: there is no interpreter to start it with, or it did not start.
+        subprocess.TimeoutExpired: it took longer than these seconds.
     """
     if not sys.executable:
         raise RuntimeError("Python does not know its own program (sys.executable): nothing can be judged")
     if getattr(sys, "frozen", False):  # the program is the application itself: it would train once more
         raise RuntimeError("the program is frozen and has no Python beside it: nothing can be judged")
     ours, theirs = socket.socketpair()
-    try:
+    with ours:
         with theirs:
-            command = [sys.executable, "-P", "-m", "tracker_health.hooks.worker"]
-            starter = subprocess.Popen(  # noqa: S603  this interpreter, and a module of ours
-                command,
-                stdin=theirs.fileno(),
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                cwd=folder if Path(folder).is_dir() else "/",
-                env=_environment(),
-                start_new_session=True,
-            )
+            _start_worker(theirs, folder, seconds)
+        return _above_standard_streams(ours)
+
+
+def _start_worker(connection: socket.socket, folder: str, seconds: float) -> None:
+    command = [sys.executable, "-P", "-m", "tracker_health.hooks.worker"]
+    with from_outside(*_OF_STARTING):
+        starter = subprocess.Popen(  # noqa: S603  this interpreter, and a module of ours
+            command,
+            stdin=connection.fileno(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd=folder if Path(folder).is_dir() else "/",
+            env=_environment(),
+            start_new_session=True,
+        )
         try:
             # It forks the judge and leaves: so the judge is nobody's child, and no zombie.
-            with from_outside(OSError, subprocess.TimeoutExpired):
-                code = starter.wait(budget() or BUDGET_SECONDS)
-        except subprocess.TimeoutExpired:
+            code = starter.wait(seconds)
+        except BaseException:  # it hangs, or the program has something better to do
             starter.kill()
             starter.wait()
-            raise RuntimeError("the judge took too long to start") from None
-    except BaseException:
-        ours.close()
-        raise
+            raise
     if code:
-        ours.close()
         raise RuntimeError(f"the judge did not start ({' '.join(command)} ended with {code})")
-    return ours.detach()
+
+
+def _above_standard_streams(connection: socket.socket) -> int:
+    """Its descriptor. Where standard output is closed it would get its number, and what somebody prints."""
+    if connection.fileno() > _STANDARD_ERROR:
+        return connection.detach()
+    import fcntl
+
+    return fcntl.fcntl(connection.fileno(), fcntl.F_DUPFD_CLOEXEC, _STANDARD_ERROR + 1)
 
 
 def _environment() -> dict[str, str]:

@@ -16,12 +16,11 @@ from tracker_health.hooks import judge
 from tracker_health.hooks.guard import is_disabled, safely, say
 from tracker_health.hooks.ledger import VARIABLE, left_runs
 from tracker_health.hooks.startup_path import with_startup
+from tracker_health.hooks.witness import Witness
 
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
 _SIGNALLED = 128
 _PASSED_ON = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
-# Those that a terminal sends to the command as well as to us.
-_OF_TERMINALS = frozenset({signal.SIGINT, signal.SIGQUIT})
 
 
 def run(command: Sequence[str]) -> int:
@@ -76,13 +75,13 @@ def _supervised(command: Sequence[str], environment: Mapping[str, str]) -> int:
     def pass_on(number: int, _frame: FrameType | None = None) -> None:
         if not started:
             early.append(number)
-        elif not (number in _OF_TERMINALS and _is_in_foreground()):
+        elif witness is None or not witness.saw(number):
             started[0].send_signal(number)
 
     if hasattr(signal, "SIGCHLD") and signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
         # Inherited so, the system forgets what the command returned, and it would count as 0.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    with _caught(pass_on):
+    with _caught(pass_on) as caught, _witness(caught) as witness:
         # The files that we were given for it stay open; ours are not inherited anyway.
         process = subprocess.Popen(command, env=environment, close_fds=False)  # noqa: S603  what we are asked to run
         started.append(process)
@@ -92,8 +91,22 @@ def _supervised(command: Sequence[str], environment: Mapping[str, str]) -> int:
 
 
 @contextmanager
-def _caught(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Have the signals that are passed on call a handler."""
+def _witness(caught: list[int]) -> Iterator[Witness | None]:
+    """Somebody who sees which of the signals reach the command anyway; nobody where there is no room for it."""
+    try:
+        witness = Witness(caught)
+    except OSError:
+        yield None
+        return
+    try:
+        yield witness
+    finally:
+        witness.leave()
+
+
+@contextmanager
+def _caught(handler: Callable[[int, FrameType | None], None]) -> Iterator[list[int]]:
+    """Have the signals that are passed on call a handler; which these are."""
     known = [getattr(signal, name) for name in _PASSED_ON if hasattr(signal, name)]
     before = {number: signal.getsignal(number) for number in known}
     # What the command inherits as ignored stays ignored, as under nohup.
@@ -101,18 +114,10 @@ def _caught(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
     for number in caught:
         signal.signal(number, handler)
     try:
-        yield
+        yield caught
     finally:
         for number in caught:
             signal.signal(number, before[number])
-
-
-def _is_in_foreground() -> bool:
-    """Whether we are what a terminal talks to: it has sent its signal to the command already."""
-    for descriptor in (0, 1, 2):
-        with suppress(OSError):
-            return os.tcgetpgrp(descriptor) == os.getpgrp()
-    return False
 
 
 def _exit_code(code: int) -> int:
@@ -141,8 +146,15 @@ def _is_alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except OSError:
-        return True
-    return True
+        pass
+    return not _is_zombie(pid)
+
+
+def _is_zombie(pid: int) -> bool:
+    """Whether a process has ended and nobody has asked how: in a container without an init that is us."""
+    with suppress(OSError, IndexError):  # gone meanwhile, or anywhere but on Linux
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] in "ZX"
+    return False
 
 
 def _death(code: int) -> str:

@@ -12,7 +12,8 @@ from tracker_health.hooks.imports import forget, when_imported
 from tracker_health.hooks.ledger import RunToJudge
 from tracker_health.hooks.patches import argument, wrap
 
-_MODULE = "mlflow.tracking._tracking_service.client"
+_CLIENT = "mlflow.tracking._tracking_service.client"
+_FLUENT = "mlflow.tracking.fluent"
 _ENDED = frozenset({"FINISHED", "FAILED", "KILLED"})
 
 _undo: list[Callable[[], None]] = []
@@ -23,21 +24,19 @@ _folders: dict[str, str] = {}
 def install() -> None:
     """Hook onto MLflow's client, now or when it is imported. Idempotent."""
     if not _undo:
-        when_imported(_MODULE, _patch_safely)
+        when_imported(_CLIENT, lambda module: safely(_patch_client, module))
+        when_imported(_FLUENT, lambda module: safely(_patch_fluent, module))
 
 
 def uninstall() -> None:
     """Leave MLflow's client as it was."""
-    forget(_MODULE)
+    forget(_CLIENT)
+    forget(_FLUENT)
     while _undo:
         _undo.pop()()
 
 
-def _patch_safely(module: ModuleType) -> None:
-    safely(_patch, module)
-
-
-def _patch(module: ModuleType) -> None:
+def _patch_client(module: ModuleType) -> None:
     try:
         client = module.TrackingServiceClient
         for name, after in (("set_terminated", _terminated), ("update_run", _updated), ("create_run", _created)):
@@ -47,8 +46,23 @@ def _patch(module: ModuleType) -> None:
         say(f"runs are not judged when they end, this MLflow cannot be hooked onto ({error}); annotate and sweep can")
 
 
+def _patch_fluent(module: ModuleType) -> None:
+    try:
+        # For a run that is resumed ``start_run`` writes past the client.
+        _undo.append(wrap(module.ActiveRun, "__init__", _active))
+    except (AttributeError, TypeError) as error:
+        say(f"of resumed runs nobody is told when they begin, this MLflow cannot be hooked onto ({error})")
+
+
 def _created(result: Any, arguments: tuple[Any, ...], _options: dict[str, Any]) -> None:
     safely(lambda: finish.begun(_run(arguments[0], result.info.run_id)))
+
+
+def _active(_result: Any, arguments: tuple[Any, ...], _options: dict[str, Any]) -> None:
+    import mlflow
+
+    run = arguments[0]
+    safely(lambda: finish.resumed(_run_at(mlflow.get_tracking_uri(), run.info.run_id)))
 
 
 def _terminated(_result: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
@@ -62,5 +76,9 @@ def _updated(_result: Any, arguments: tuple[Any, ...], options: dict[str, Any]) 
 
 
 def _run(client: Any, run_id: str) -> RunToJudge:
-    uri = str(client.tracking_uri)
+    return _run_at(client.tracking_uri, run_id)
+
+
+def _run_at(tracking_uri: Any, run_id: str) -> RunToJudge:
+    uri = str(tracking_uri)
     return RunToJudge(run=f"mlflow:{run_id}", tracking_uri=uri, folder=_folders.setdefault(uri, finish.here()))

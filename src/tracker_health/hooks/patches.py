@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from types import FunctionType
 from typing import Any
 
 After = Callable[[Any, tuple[Any, ...], dict[str, Any]], None]
 """Called with what the method gave, its positional arguments (``self`` included) and its keyword arguments."""
 
-_MARK = "_tracker_health_original"
+_MOST_LAYERS = 100
+# Ours that do something. No mark on the function itself, which `functools.wraps` would copy to somebody else's.
+_active: set[Callable[..., Any]] = set()
 
 
 def wrap(owner: type, name: str, after: After) -> Callable[[], None]:
@@ -19,28 +22,36 @@ def wrap(owner: type, name: str, after: After) -> Callable[[], None]:
         AttributeError, TypeError: there is no such method.
     """
     original = getattr(owner, name)
-    if hasattr(original, _MARK):
-        return lambda: None
     if not callable(original):
         raise TypeError(f"{owner.__name__}.{name} is no method")
+    if any(isinstance(layer, FunctionType) and layer in _active for layer in _layers(original)):
+        return lambda: None
 
     @functools.wraps(original)
     def wrapper(*arguments: Any, **options: Any) -> Any:
         result = original(*arguments, **options)
-        if getattr(wrapper, _MARK, None) is not None:
+        if wrapper in _active:
             after(result, arguments, options)
         return result
 
-    setattr(wrapper, _MARK, original)
+    _active.add(wrapper)
     setattr(owner, name, wrapper)
 
     def undo() -> None:
-        if owner.__dict__.get(name) is wrapper:
+        _active.discard(wrapper)
+        if owner.__dict__.get(name) is wrapper:  # else somebody else has wrapped ours: it stays, and does nothing
             setattr(owner, name, original)
-        else:  # somebody else has wrapped ours: it stays, and does nothing
-            setattr(wrapper, _MARK, None)
 
     return undo
+
+
+def _layers(method: Any) -> Iterator[Any]:
+    """A method and those that it says to be wrapped around."""
+    for _ in range(_MOST_LAYERS):
+        if method is None:
+            return
+        yield method
+        method = getattr(method, "__wrapped__", None)
 
 
 def argument(arguments: tuple[Any, ...], options: dict[str, Any], index: int, name: str) -> Any:

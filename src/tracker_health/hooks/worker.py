@@ -43,6 +43,7 @@ FLUSH_SECONDS = 60
 """How long W&B may take to complete a log. It takes milliseconds, if nobody has killed it."""
 
 _SETTLED_SECONDS = 2
+_MAX_LINE = 2**20
 
 
 def main() -> None:
@@ -78,6 +79,7 @@ class _Session:
                 if not chunk:
                     break
                 *lines, buffer = (buffer + chunk).split(b"\n")
+                buffer = buffer[:_MAX_LINE]
                 for line in lines:
                     self._take(line)
             elif self._rest:
@@ -92,7 +94,10 @@ class _Session:
         return bool(select.select([self._connection], [], [], seconds)[0])
 
     def _take(self, line: bytes) -> None:
-        event, _, run = event_of(line)
+        try:
+            event, _, run = event_of(line)
+        except (ValueError, TypeError, KeyError):  # something in the training has written into our socket
+            return
         if run is None:
             return
         if event == "end":
