@@ -267,6 +267,24 @@ LINES = {
         "epoch 1 val_loss: 0.6\nepoch 2 val_loss: 0.7\nBest epoch 1 with val_loss: 0.6\nEpoch 2, best val_loss: 0.6\n", {"val_loss": [(1, 0.6), (2, 0.7)]},
     ),
     "other ranks": ("[rank0] step 1 loss: 2.0\n[rank1] step 1 loss: 2.2\n[rank0] step 2 loss: 1.0\n[rank1] step 2 loss: 1.2\n", {"loss": [(1, 2.0), (2, 1.0)]}),
+    "the last rank prints the loss": (
+        "[default0]: step 1 lr: 0.1\n[default1]: step 1 lr: 0.1\n[default7]: step 1 loss: 2.0\n[default0]: step 2 lr: 0.2\n[default7]: step 2 loss: 1.0\n",
+        {"lr": [(1, 0.1), (2, 0.2)], "loss": [(1, 2.0), (2, 1.0)]},
+    ),
+    "what another rank has beside what is known": (
+        "[rank0]: step 1 loss: 2.0\n[rank1]: step 1 loss: 2.5 grad_norm: 7.0\n[rank0]: step 2 loss: 1.0\n[rank1]: step 2 loss: 1.5 grad_norm: 8.0\n",
+        {"loss": [(1, 2.0), (2, 1.0)], "grad_norm": [(1, 7.0), (2, 8.0)]},
+    ),
+    "labels of tasks": (
+        "".join(f"{task}: step {step} loss: {task + 1 / step}\n" for step in (1, 2, 4) for task in (0, 1, 10)), {"loss": [(1, 1.0), (2, 0.5), (4, 0.25)]},
+    ),
+    "labels that are padded, and a line of a task's own": (
+        " 0: using cpu\n" + "".join(f" {task}: step {step} loss: {task + 1 / step}\n" for step in (1, 2, 4) for task in (0, 1)),
+        {"loss": [(1, 1.0), (2, 0.5), (4, 0.25)]},
+    ),
+    "epochs at the beginning of lines are no labels": (
+        "".join(f"{epoch}: loss: {1 / epoch}\n{epoch}: val_loss: {2 / epoch}\n" for epoch in (1, 2, 4)), {"loss": [(1, 1.0), (2, 0.5), (3, 0.25)]},
+    ),
     "units and shares": (
         "step 10 loss: 12ms\nstep 20 loss: 45%\nstep 30 loss: 2.1s\nstep 40 loss: 5/10\nstep 50 loss: 0.5f0\n", {"loss": [(50, 0.5)]},
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,12 @@ from tracker_health.readers.log_formats.table import LogTable
 from tracker_health.readers.log_formats.text_blocks import MAX_LINE_CHARACTERS, blocks, text_of
 from tracker_health.readers.log_formats.text_pairs import Number, Pairs, Printed, settings_in
 from tracker_health.readers.log_formats.text_patterns import Pattern
+from tracker_health.readers.log_formats.text_ranks import Ranks, without_labels
 from tracker_health.readers.log_formats.text_tables import Tables
 from tracker_health.readers.log_formats.text_troubles import Troubles
 
 _JSON = re.compile(r"\{\s*[\"}]|\[\s*[\[{\"]")
 _ENDS = re.compile(r"\n++")
-_RANK = re.compile(r"\[(?:rank|default)(\d+)\]")
 # "Test Error:", and on the lines below what was measured.
 _HEADING = re.compile(rf"[^\d=:]{{0,60}}?\b({'|'.join(HELD_OUT)})\b[^\d=:]{{0,60}}(?::|\*\*\*)\s*", re.IGNORECASE)
 _LONGEST_HEADING = 150
@@ -43,7 +44,7 @@ class TextLines:
 
     def read(self, path: Path, source: str, select_names: SelectNames, prefix: str = "") -> Log:
         reading = _Reading(LogTable(select_names, prefix), select_names)
-        for block in blocks(path):
+        for block in without_labels(blocks(path)):
             reading.take(block)
         table = reading.table
         return Log(
@@ -71,7 +72,7 @@ class _Reading:
         self._ordinal = 0
         self._at_ordinal: set[str] = set()
         self._whole_epoch: int | None = None
-        self._rank: str | None = None
+        self._ranks = Ranks()
         self._repeats = False
         self._unused = 0
         self._heading: Number | None = None
@@ -90,40 +91,45 @@ class _Reading:
                 position = _ENDS.match(block, position).end()  # type: ignore[union-attr]
                 continue
             start = position
-            position, rows = (position, 0) if self._repeats else self._take_known(block, position)
-            if not rows:
+            position, lines, rows = (position, 0, 0) if self._repeats else self._take_known(block, position)
+            if not lines:
                 position = block.find("\n", start) + 1
                 line = block[start : position - 1]
                 if not line or line.isspace():
                     continue
-                rows = int(len(line) <= MAX_LINE_CHARACTERS and self._take_new(line))
-                self.troubles.lines += 1
-            else:
-                self.troubles.lines += rows
+                lines, rows = 1, int(len(line) <= MAX_LINE_CHARACTERS and self._take_new(line))
+            self.troubles.lines += lines
             self.troubles.rows += rows
             if suspicious:
                 for line in block[start : position - 1].split("\n"):
                     self.troubles.look(line)
 
-    def _take_known(self, block: str, position: int) -> tuple[int, int]:
-        """Read lines like earlier ones; where they end, and how many there were."""
+    def _take_known(self, block: str, position: int) -> tuple[int, int, int]:
+        """Read lines like earlier ones; where they end, how many there were, and how many of them are rows."""
         for place, pattern in enumerate(self._patterns):
-            end, rows = pattern.run(block, position, self.table)
-            if rows:
-                self._heading, self._unused = None, 0
+            end, lines = pattern.run(block, position, self.table)
+            if lines:
+                self._unused = 0
+                if not pattern.repeats:
+                    self._heading = None
                 if place:
                     self._patterns.insert(0, self._patterns.pop(place))
-                return end, rows
-        return position, 0
+                return end, lines, 0 if pattern.repeats else lines
+        return position, 0, 0
 
     def _take_new(self, line: str) -> bool:
         if self._is_repeated(line):
             return False
+        rank = self._ranks.of(line)
         row = self._tables.row(line)
         if row is not None:
+            if rank is not None and not self._ranks.owned(rank, row):
+                return False
             self.table.take(row)
             return True
         printed = self._pairs.read(line)
+        if rank is not None and not self._is_taken_from(rank, line, printed):
+            return False
         self._place_below_heading(line, printed)
         if printed is None or not printed.is_row:
             self._tables.look_for_header(line)
@@ -133,31 +139,41 @@ class _Reading:
         if record is None:
             return False
         self.table.take(record)
-        pattern = self._pattern(line, printed)
+        self._learn(line, printed)
+        return True
+
+    def _learn(self, line: str, printed: Printed, owners: Collection[str] = ()) -> None:
+        """Make a pattern of lines like this one; where no pattern ever fits a second line, few are made."""
+        self._unused += 1
+        below = self._heading is not None or self._heading_data
+        if (below and not owners) or (self._unused > _PATTERNS_TRIED and self._unused % _PATTERNS_KEPT):
+            return
+        pattern = Pattern.of(line, printed, self.table, owners)
         if pattern is not None:
             self._patterns.insert(0, pattern)
             del self._patterns[_PATTERNS_KEPT:]
+
+    def _is_taken_from(self, rank: str, line: str, printed: Printed | None) -> bool:
+        """Whether a line says anything that another rank does not say; of a row that part is left."""
+        if printed is None or not printed.is_row:
+            return self._ranks.is_heard(rank)
+        names = [name_on(printed.data, one.name) if printed.data else one.name for one in printed.metrics]
+        owned = self._ranks.owned(rank, names)
+        if not owned:
+            self._learn(line, printed, self._ranks.owners(names))
+            return False
+        if len(owned) < len(set(names)):
+            printed.metrics = [one for one, name in zip(printed.metrics, names, strict=True) if name in owned]
+            printed.losses = [one for one in printed.losses if one in printed.metrics]
         return True
 
-    def _pattern(self, line: str, printed: Printed) -> Pattern | None:
-        """The pattern of lines like this one; where no pattern ever fits a second line, few are made."""
-        self._unused += 1
-        below = self._heading is not None or self._heading_data
-        if below or (self._unused > _PATTERNS_TRIED and self._unused % _PATTERNS_KEPT):
-            return None
-        return Pattern.of(line, printed, self.table)
-
     def _is_repeated(self, line: str) -> bool:
-        """Whether a line says what others say: LightGBM its best round, another process the same step."""
+        """Whether a line says what others say: LightGBM its best round."""
         if self._repeats:
             self._repeats = False
             return True
         self._repeats = "est iteration is" in line[-100:]
-        match = _RANK.match(line)
-        if match is None:
-            return False
-        self._rank = self._rank or match.group(1)
-        return match.group(1) != self._rank
+        return False
 
     def _place_below_heading(self, line: str, printed: Printed | None) -> None:
         """Lines that are indented belong to the line above them, which said the step or the held-out data."""

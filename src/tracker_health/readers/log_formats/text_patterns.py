@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import chain
 
@@ -26,7 +27,10 @@ _LARGEST = 2**53
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """How lines of one kind are read: the place of the step among their numbers, and the metrics of the others."""
+    """How lines of one kind are read: the place of the step among their numbers, and the metrics of the others.
+
+    ``repeats``: they say, each of its rank, what another rank says, and are passed over.
+    """
 
     expression: re.Pattern[str]
     kind: RowKind
@@ -34,20 +38,24 @@ class Pattern:
     epoch: int | None
     unit: StepUnit
     data: str
+    repeats: bool = False
 
     @classmethod
-    def of(cls, line: str, printed: Printed, table: LogTable) -> Pattern | None:
-        """The pattern of a line that says its own step; None where it does not, or where each must be looked at."""
+    def of(cls, line: str, printed: Printed, table: LogTable, owners: Collection[str] = ()) -> Pattern | None:
+        """The pattern of a line that says its own step; None where it does not, or where each must be looked at.
+
+        ``owners``: the ranks whose numbers the line repeats; so do lines like it of any other rank.
+        """
         numbers = printed.numbers
         if printed.step is None or printed.of_epoch or printed.step not in numbers or len(numbers) > _MOST_NUMBERS:
             return None
-        written, position = [], 0
+        written, position = [rf"(?!\[(?:rank|default)(?:{'|'.join(owners)})\])" if owners else ""], 0
         for one in numbers:
             if one.start < position:
                 return None
             # Of a name with digits these are a part: `loss_1` and `loss_2` are two metrics.
             named = one.start - len(one.name) - _AROUND_A_NAME if any(map(str.isdigit, one.name)) else one.start
-            written += [_generalised(line[position : one.start], named - position), _NUMBER]
+            written += [_generalised(line[position : one.start], named - position, any_rank=bool(owners)), _NUMBER]
             position = one.end
         try:
             expression = re.compile("".join([*written, _generalised(line[position:], len(line)), r"\n"]))
@@ -63,7 +71,7 @@ class Pattern:
         unit = StepUnit.OPTIMIZER_STEP if printed.step.name == "global_step" else StepUnit.UNKNOWN
         epoch = numbers.index(printed.epoch) if printed.epoch is not None else None
         kind = table.kind(tuple(names), unit)
-        return cls(expression, kind, numbers.index(printed.step), epoch, unit, printed.data)
+        return cls(expression, kind, numbers.index(printed.step), epoch, unit, printed.data, bool(owners))
 
     def run(self, block: str, position: int, table: LogTable) -> tuple[int, int]:
         """Add the rows of this kind that stand one after the other from a position on; where they end, and how many
@@ -73,7 +81,7 @@ class Pattern:
         while (line := match(block, position)) is not None:
             found.append(line.groups())
             position = line.end()
-        if found and not self._add_all(found, table):
+        if found and not self.repeats and not self._add_all(found, table):
             for groups in found:
                 self._add(groups, table)
         return position, len(found)
@@ -103,7 +111,7 @@ class Pattern:
             table.add(table.kind(tuple(named), self.unit), step, named.values())
 
 
-def _generalised(literal: str, named: int) -> str:
+def _generalised(literal: str, named: int, *, any_rank: bool = False) -> str:
     """An expression for what stands between numbers: other digits, bars and blanks may be there. From ``named`` on the
     digits have to be these.
     """
@@ -111,7 +119,9 @@ def _generalised(literal: str, named: int) -> str:
     for match in _VARIES.finditer(literal):
         written.append(re.escape(literal[position : match.start()]))
         found = match.group()
-        if match["word"] or (found[0].isdecimal() and match.start() >= named):
+        if match["word"] and any_rank:
+            written.append(r"\[(?:rank|default)\d++\]")
+        elif match["word"] or (found[0].isdecimal() and match.start() >= named):
             written.append(re.escape(found))
         elif found[0].isdecimal():
             written.append(r"\d++")
