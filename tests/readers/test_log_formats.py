@@ -301,6 +301,29 @@ LINES = {
 }  # fmt: skip
 
 
+def test_a_table_whose_names_have_blanks_in_them(text):
+    """As spaCy prints it: the columns are those of the ruler below the names."""
+    header = "E    #       LOSS TOK2VEC  LOSS NER  SCORE \n---  ------  ------------  --------  ------\n"
+    rows = "".join(
+        f"{step // 400:3d}  {step:6d}  {300 / step:12.2f}  {900 / step:8.2f}    0.50\n" for step in (200, 400, 600)
+    )
+    found = text("Pipeline: ['tok2vec', 'ner']\n" + header + rows)
+    assert found["LOSS NER"] == [(200, 4.5), (400, 2.25), (600, 1.5)]
+    assert [step for step, _ in found["LOSS TOK2VEC"]] == [200, 400, 600]
+
+
+def test_a_table_whose_rows_are_progress_bars(text):
+    """As Ultralytics prints it: a header before each epoch, and a row that counts once its bar is full."""
+    content = ""
+    for epoch in (1, 2):
+        content += "      Epoch    GPU_mem   box_loss   Instances       Size\n"
+        for done in (50, 100):
+            content += f"        {epoch}/3      2.1G     {100 / done / epoch:.3f}   11        640: {done}%|█████| {done}/100 [00:01]\r"
+        content += "\n                 Class     Images  Instances      Box(P          R: 100%|█████| 1/1\n"
+        content += "                   all          4         17      0.6      0.8\n"
+    assert text(content)["box_loss"] == [(1, 1.0), (2, 0.5)]
+
+
 @pytest.mark.parametrize("name", list(LINES))
 def test_lines_that_people_print(name, text):
     content, expected = LINES[name]
