@@ -44,6 +44,11 @@ def measured(model, *batches, step=None, **options):
     return said
 
 
+def told(capsys):
+    """The lines that were told: here they go to standard error, since warnings are errors."""
+    return [line for line in capsys.readouterr().err.splitlines() if line.startswith("tracker-health: ")]
+
+
 def mlp():
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(4, 6), nn.ReLU(inplace=True), nn.Linear(6, 2))
@@ -454,3 +459,83 @@ def test_gradients_that_are_put_in_by_hand():
         highest = model[0].weight.grad.abs().max().item()
         optimizer.step()
     assert said["gap/grads/0.weight/max"] == pytest.approx(highest, rel=1e-6)
+
+
+class Broken(nn.Module):
+    """A parameter that nothing uses, beside two layers that train."""
+
+    def __init__(self, made):
+        super().__init__()
+        self.first, self.head = nn.Linear(4, 6), nn.Linear(6, 2)
+        self.odd = made()
+
+    def forward(self, x):
+        return self.head(self.first(x))
+
+
+def frozen(*values):
+    return nn.ParameterList([nn.Parameter(one, requires_grad=False) for one in values])
+
+
+@pytest.mark.parametrize(
+    ("made", "why"),
+    [
+        (lambda: nn.LazyLinear(3), "no values yet"),
+        (lambda: frozen(*[torch.zeros(9, dtype=torch.uint8).view(torch.float4_e2m1fn_x2)] * 2), "Float4"),
+    ],
+)
+def test_a_parameter_that_cannot_be_measured_costs_no_other(made, why, capsys):
+    said = {}
+    model = Broken(made)
+    optimizer = torch.optim.SGD([*model.first.parameters(), *model.head.parameters()], lr=0.1)
+    with watch(model, optimizer, interval=1, detail=lambda step, metrics: said.update({step: metrics})):
+        for _ in range(2):
+            model(torch.randn(3, 4)).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    assert list(said) == [1, 2]
+    for kind in ("params", "grads", "activations", "activation_grads"):
+        name = "first.weight" if kind in {"params", "grads"} else "first"
+        assert f"gap/{kind}/{name}/max" in said[2]
+    (warning,) = told(capsys)
+    assert "params of odd." in warning
+    assert why in warning
+
+
+@pytest.mark.parametrize("kind", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_a_large_frozen_parameter_of_eight_bits(kind):
+    torch.manual_seed(0)
+    values = torch.randn(300, 300).to(kind)
+    said = measured(Broken(lambda: frozen(values)), torch.randn(3, 4))
+    assert said["gap/params/odd.0/var"] == pytest.approx(float(values.double().var()), rel=1e-5)
+
+
+def test_a_lazy_model_is_measured_from_its_first_step_on():
+    model, said = nn.Sequential(nn.LazyLinear(6), nn.Linear(6, 2)), {}
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with watch(model, optimizer, interval=1, detail=lambda step, metrics: said.update({step: dict(metrics)})):
+        for _ in range(2):
+            model(torch.randn(3, 4)).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    assert said[1].keys() == said[2].keys()
+    assert {"gap/grads/0.weight/max", "gap/params/0.weight/max", "gap/activations/0/max"} <= said[1].keys()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("whole", [True, False])
+def test_of_what_torch_jit_has_compiled_the_gradients_and_parameters_are_measured(whole, capsys):
+    torch.manual_seed(0)
+    model, x = mlp(), torch.randn(3, 4)
+    expected = measured(model, x)
+    model = mlp()
+    if whole:
+        model = torch.jit.script(model)
+    else:
+        model[0] = torch.jit.script(model[0])
+    said = measured(model, x)
+    seen = {name: value for name, value in expected.items() if name.split("/")[1] in {"grads", "params"} or not whole}
+    seen = {name: value for name, value in seen.items() if name.split("/")[2] != "0"}
+    assert said == pytest.approx(seen)
+    (warning,) = told(capsys)
+    assert ("activations of the model" if whole else "activations of 0 ") in warning

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.nn.parameter import is_lazy
 
 from tracker_health.errors import ConfigError, named
 from tracker_health.gap_names import unwrapped
@@ -23,7 +24,7 @@ from tracker_health.monitor.dumps import GradientDumps
 from tracker_health.monitor.live_judge import LiveJudge
 from tracker_health.monitor.notices import tell
 from tracker_health.monitor.sinks import Sink
-from tracker_health.monitor.statistics import Rows, Statistics, Sums, fetched, rows_of
+from tracker_health.monitor.statistics import Rows, Statistics, Sums, fetched, is_sparse, rows_of
 
 
 class _Call:
@@ -74,7 +75,6 @@ class GapMonitor:
         self._kinds = frozenset(kinds)
         self._judge, self._agreed_to_stop = judge, False
         self._warned: set[str] = set()
-        self._left_out: set[tuple[str, str]] = set()
         self._pid, self._writes = os.getpid(), is_first()
 
         def chosen(name: str) -> bool:
@@ -87,6 +87,7 @@ class GapMonitor:
         if not self._modules and not self._parameters:
             raise ConfigError(f"nothing in the model matches {list(include)} without {list(exclude)}")
         self._sees_inside = bool(self._kinds & {"activations", "activation_grads"})
+        self._tell_of_scripted([name for name, one in every if chosen(name) and not _can_be_hooked(one)])
         self._compiled = any(map(_is_compiled, model.modules()))
         self._activations: list[_Seen] = []
         self._parameter_rows: list[_Seen] = []
@@ -167,7 +168,7 @@ class GapMonitor:
                 self._take_gradients()
                 self._warn_once("gradients were measured at the optimizer's step: they may be clipped already")
             if self._measured and "params" in self._kinds:
-                self._parameter_rows = self._tensors("params", [(name, one.detach()) for name, one in self._parameters])
+                self._parameter_rows = self._tensors("params", self._parameters)
         except Exception as error:  # noqa: BLE001
             self._fail(error)
 
@@ -248,7 +249,7 @@ class GapMonitor:
 
     def _without_gradient(self) -> list[tuple[str, Tensor]]:
         every = [(name, one) for name, one in self._parameters if one.requires_grad and id(one) in self._optimized]
-        return [(name, one) for name, one in every if name not in self._with_gradient]
+        return [(name, one) for name, one in every if name not in self._with_gradient and not is_lazy(one)]
 
     def _all_seen(self) -> list[_Seen]:
         activations = [one for one in self._activations if one.call is None or (one.call.counts and one.call.trained)]
@@ -273,14 +274,14 @@ class GapMonitor:
             # Hooks inside compiled code would be traced, or not seen: this one step runs without it.
             _Eager.begin()
             self._eager = True
-        if inside or not self._compiled:
+        if (inside or not self._compiled) and _can_be_hooked(self._root):
             add(self._root.register_forward_pre_hook(_Hook(self._before_forward)))
             add(self._root.register_forward_hook(_Hook(self._after_forward), always_call=True))
         if inside:
             for name, module in self._modules:
                 add(module.register_forward_hook(_Hook(partial(self._after_module, name))))
         for _, parameter in self._parameters:
-            if parameter.requires_grad and parameter.is_leaf:
+            if parameter.requires_grad and parameter.is_leaf and not is_lazy(parameter):
                 add(parameter.register_post_accumulate_grad_hook(self._in_backward))  # type: ignore[no-untyped-call]
 
     def _unhook(self) -> None:
@@ -345,14 +346,10 @@ class GapMonitor:
 
     @torch.no_grad()
     def _record(self, kind: str, name: str, tensor: Tensor, call: _Call) -> None:
-        if (kind, name) in self._left_out:
-            return
         try:
-            local = local_part(tensor.detach())[0]
-            rows = rows_of(local) if local.dim() > 1 and tensor.numel() > 1 else None
+            rows = _rows_of_instances(tensor.detach())
         except Exception as error:  # noqa: BLE001  a kind of tensor that has no such sums: the others go on
-            self._left_out.add((kind, name))
-            self._warn_once(f"{kind} of {name} (and maybe of others) cannot be measured: {named(error)}")
+            self._leave_out(kind, name, named(error))
             return
         if rows is not None:
             self._activations.append(_Seen(kind, name, rows, call))
@@ -403,15 +400,25 @@ class GapMonitor:
     def _tensors(self, kind: str, tensors: Sequence[tuple[str, Tensor]]) -> list[_Seen]:
         seen = []
         for name, tensor in tensors:
-            if tensor.numel() <= 1 or not _is_measurable(tensor):
+            if is_lazy(tensor):
+                self._leave_out(kind, name, "it has no values yet")
                 continue
-            local, sharded = local_part(tensor)
-            if sharded:
-                self._shared.add((kind, name))
-            rows = rows_of(local)
+            try:
+                rows = self._rows_of_all(kind, name, tensor.detach())
+            except Exception as error:  # noqa: BLE001  a kind of tensor that has no such sums: the others go on
+                self._leave_out(kind, name, named(error))
+                continue
             if rows is not None:
                 seen.append(_Seen(kind, name, rows))
         return seen
+
+    def _rows_of_all(self, kind: str, name: str, tensor: Tensor) -> Rows | None:
+        if tensor.numel() <= 1 or not _is_measurable(tensor):
+            return None
+        local, sharded = local_part(tensor)
+        if sharded:
+            self._shared.add((kind, name))
+        return rows_of(local)
 
     # Troubles
 
@@ -422,9 +429,20 @@ class GapMonitor:
         if world_size() == 1:
             self.close()  # in several processes the others wait for this one's part at each measured step
 
-    def _warn_once(self, message: str) -> None:
-        if message not in self._warned:
-            self._warned.add(message)
+    def _tell_of_scripted(self, names: Sequence[str]) -> None:
+        if names and self._sees_inside:
+            self._leave_out("activations", names[0] or "the model", "torch.jit takes no hooks")
+
+    def _leave_out(self, kind: str, name: str, reason: str) -> None:
+        """Tell of the first tensor that cannot be measured for a reason. It is tried again at each measured step: in
+        several processes all of them have to do the same.
+        """
+        message = f"{kind} of {name} (and maybe of others) cannot be measured: {reason}"
+        self._warn_once(message, about=f"{kind}: {reason}")
+
+    def _warn_once(self, message: str, *, about: str = "") -> None:
+        if (about or message) not in self._warned:
+            self._warned.add(about or message)
             tell(message)
 
 
@@ -486,6 +504,13 @@ def _statistics(key: tuple[str, str], sums: Sums, factor: float) -> Statistics:
         case "activation_grads":
             return sums.of_instances(factor)
     return sums.of_instances()
+
+
+def _rows_of_instances(tensor: Tensor) -> Rows | None:
+    if is_sparse(tensor):
+        raise TypeError("it is sparse")
+    local = local_part(tensor)[0]
+    return rows_of(local) if local.dim() > 1 and tensor.numel() > 1 else None
 
 
 def _in_backward() -> bool:
