@@ -186,6 +186,7 @@ def test_copies_and_saved_models_take_no_hook_along():
         warnings.simplefilter("error")
         for one in (*copies[:2], torch.load(file, weights_only=False)):
             one(x).sum().backward()
+    assert not hooks_of(copies[0])
 
 
 def test_a_saved_model_needs_nothing_of_ours(tmp_path):
@@ -539,3 +540,81 @@ def test_of_what_torch_jit_has_compiled_the_gradients_and_parameters_are_measure
     assert said == pytest.approx(seen)
     (warning,) = told(capsys)
     assert ("activations of the model" if whole else "activations of 0 ") in warning
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_torch_jit_compiles_a_copy_of_a_watched_model():
+    model, x = mlp(), torch.randn(3, 4)
+    with watch(model, torch.optim.SGD(model.parameters(), lr=0.1), interval=1, detail=lambda *_: None):
+        users = model[0].register_forward_pre_hook(shift)
+        scripted = torch.jit.script(copy.deepcopy(model))
+        assert torch.equal(scripted(x), model(x))
+        with pytest.raises(AttributeError, match="a copy of it can"):
+            torch.jit.script(model)
+        users.remove()
+    assert torch.equal(torch.jit.script(model)(x), model(x))
+
+
+def shift(self, input: tuple[torch.Tensor]) -> tuple[torch.Tensor]:  # noqa: A002  torch.jit asks for these names
+    return (input[0] + 1.0,)
+
+
+@pytest.mark.parametrize("interval", [1, 3])
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.AdamW])
+def test_a_step_that_only_gives_the_optimizer_a_state_does_not_count(kind, interval, capsys):
+    from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
+
+    model, said = mlp(), {}
+    optimizer = kind(model.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=1e-9)
+    record = {"detail": lambda step, metrics: said.update({step: dict(metrics)})}
+    with watch(model, optimizer, interval=interval, **record) as monitor:
+        for step in range(4):
+            get_optimizer_state_dict(model, optimizer)
+            assert monitor.steps == step
+            model(torch.randn(3, 4)).square().mean().backward()
+            highest = float(model[0].weight.grad.abs().max())
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1e-4)
+            optimizer.step()
+            scheduler.step()
+            optimizer.zero_grad()
+            assert monitor.steps == step + 1
+            if step + 1 in said:
+                assert said[step + 1]["gap/grads/0.weight/max"] == pytest.approx(highest)
+    assert list(said) == [step for step in range(1, 5) if step == 1 or step % interval == 0]
+    assert not told(capsys)
+
+
+def test_a_rate_of_zero_is_a_step_like_others():
+    model, said = mlp(), {}
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.0)
+    with watch(model, optimizer, interval=1, detail=lambda step, metrics: said.update({step: metrics})) as monitor:
+        (0.0 * model(torch.randn(3, 4)).sum()).backward()
+        optimizer.step()
+        assert monitor.steps == 1
+    assert list(said) == [1]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:.*Profiler record function")
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.AdamW])
+def test_a_compiled_step_of_the_optimizer_leaves_the_measuring_out(kind):
+    torch._dynamo.reset()
+    model, said = mlp(), {}
+    optimizer = kind(model.parameters(), lr=0.1)
+    step = torch.compile(optimizer.step, backend="eager")
+    x = torch.randn(3, 4)
+    with watch(model, optimizer, interval=2, detail=lambda step, metrics: said.update({step: dict(metrics)})):
+        for _ in range(4):
+            model(x).square().mean().backward()
+            step()
+            optimizer.zero_grad()
+    plain, expected = mlp(), {}
+    optimizer = kind(plain.parameters(), lr=0.1)
+    with watch(plain, optimizer, interval=2, detail=lambda step, metrics: expected.update({step: dict(metrics)})):
+        for _ in range(4):
+            plain(x).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    assert list(said) == [1, 2, 4]
+    for measured_step, metrics in expected.items():
+        assert said[measured_step] == pytest.approx(metrics, rel=1e-4, abs=1e-5)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import nullcontext, suppress
 from fnmatch import fnmatchcase
 from functools import partial
@@ -99,8 +100,8 @@ class GapMonitor:
         inner = unwrapped_optimizer(optimizer)
         self._optimized = {id(one) for group in inner.param_groups for one in group["params"]}
         self._counters = [
-            inner.register_step_pre_hook(self._before_step),
-            inner.register_step_post_hook(self._after_step),
+            inner.register_step_pre_hook(_untraced(self._before_step)),
+            inner.register_step_post_hook(_untraced(self._after_step)),
         ]
         self._prepare()
         atexit.register(self.close)  # so that a training without it loses nothing
@@ -159,7 +160,7 @@ class GapMonitor:
             self._fail(error)
 
     def _before_step(self, _: Any, arguments: Sequence[Any] = (), options: Mapping[str, Any] | None = None) -> None:
-        if self._failed or not self._handles or os.getpid() != self._pid:
+        if self._failed or not self._handles or os.getpid() != self._pid or _only_makes_state():
             return
         # With a closure, as L-BFGS has it, the backward passes are still to come.
         closure = any(map(callable, [*arguments[1:], *(options or {}).values()]))
@@ -175,6 +176,8 @@ class GapMonitor:
     def _after_step(self, *_: Any) -> None:
         if os.getpid() != self._pid:
             self.close()
+            return
+        if _only_makes_state():
             return
         self.steps += 1
         measured = self._measured
@@ -275,11 +278,14 @@ class GapMonitor:
             _Eager.begin()
             self._eager = True
         if (inside or not self._compiled) and _can_be_hooked(self._root):
-            add(self._root.register_forward_pre_hook(_Hook(self._before_forward)))
-            add(self._root.register_forward_hook(_Hook(self._after_forward), always_call=True))
+            before = _Hook(self._before_forward, self._root._forward_pre_hooks)  # noqa: SLF001
+            add(self._root.register_forward_pre_hook(before))
+            after = _Hook(self._after_forward, self._root._forward_hooks)  # noqa: SLF001
+            add(self._root.register_forward_hook(after, always_call=True))
         if inside:
             for name, module in self._modules:
-                add(module.register_forward_hook(_Hook(partial(self._after_module, name))))
+                hook = _Hook(partial(self._after_module, name), module._forward_hooks)  # noqa: SLF001
+                add(module.register_forward_hook(hook))
         for _, parameter in self._parameters:
             if parameter.requires_grad and parameter.is_leaf and not is_lazy(parameter):
                 add(parameter.register_post_accumulate_grad_hook(self._in_backward))  # type: ignore[no-untyped-call]
@@ -462,17 +468,44 @@ class suppress_and_warn(suppress):  # noqa: N801  reads like the one it extends
 
 
 class _Hook:
-    """A hook that a copy of its module does not take along: models are copied and saved while they are watched."""
+    """A hook that a copy of its module does not take along: models are copied and saved while they are watched.
 
-    def __init__(self, call: Callable[..., None]) -> None:
-        self._call = call
+    ``hooks``: those of the module, where this one will be.
+    """
+
+    def __init__(self, call: Callable[..., None], hooks: MutableMapping[int, Any]) -> None:
+        self._call, self._hooks = call, hooks
 
     def __call__(self, *arguments: Any) -> None:
         self._call(*arguments)
 
+    def __getattr__(self, name: str) -> Any:
+        if name == "__name__":  # what torch.jit.script asks for first
+            raise AttributeError("a watched model cannot be compiled by torch.jit.script, but a copy of it can")
+        raise AttributeError(name)
+
     def __reduce__(self) -> tuple[Any, ...]:
         # Takes anything and does nothing, and whoever loads the model needs nothing of ours.
         return getattr, (nullcontext(), "__exit__")
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        nothing = nullcontext().__exit__
+        hooks = memo.get(id(self._hooks))
+        if hooks is not None:
+            # It has no hook yet, and gets this one when it is returned. The memo ends with the copying.
+            ends = _Ends()
+            memo[id(ends)] = ends
+            weakref.finalize(ends, _take_out, nothing, hooks)
+        return nothing
+
+
+class _Ends:
+    """Something whose end is noticed."""
+
+
+def _take_out(hook: Any, hooks: MutableMapping[int, Any]) -> None:
+    for key in [key for key, one in hooks.items() if one is hook]:
+        del hooks[key]
 
 
 class _Eager:
@@ -511,6 +544,36 @@ def _rows_of_instances(tensor: Tensor) -> Rows | None:
         raise TypeError("it is sparse")
     local = local_part(tensor)[0]
     return rows_of(local) if local.dim() > 1 and tensor.numel() > 1 else None
+
+
+def _untraced(hook: Callable[..., None]) -> Callable[..., None]:
+    """A hook on the optimizer that torch.compile leaves as it is, where somebody compiles ``optimizer.step``."""
+    # It imports what every optimizer has imported already.
+    untraced: Callable[..., None] = torch.compiler.disable(hook, reason="live statistics are not compiled")  # type: ignore[no-untyped-call]
+    return untraced
+
+
+_STATE_MAKERS = frozenset(
+    {
+        ("torch.distributed.checkpoint.state_dict", "_init_optim_state"),
+        ("torch.distributed.optim.named_optimizer", "init_state"),
+    }
+)
+_NEAR = 16  # frames between a call of an optimizer's step and its hooks, with wrappers of schedulers and compilers
+
+
+def _only_makes_state() -> bool:
+    """Whether a step is none of the training: distributed checkpoints call it with gradients and rates of 0, so that
+    the optimizer has a state. Neither can tell it from a first step of a warm-up, but who calls it can.
+    """
+    frame = sys._getframe(1)  # noqa: SLF001
+    for _ in range(_NEAR):
+        if (frame.f_globals.get("__name__"), frame.f_code.co_name) in _STATE_MAKERS:
+            return True
+        if frame.f_back is None:
+            return False
+        frame = frame.f_back
+    return False
 
 
 def _in_backward() -> bool:
