@@ -11,12 +11,14 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import pytest
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
+from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from tracker_health.monitor import watch  # noqa: E402
 
@@ -57,6 +59,12 @@ def mlp():
 class Fields(NamedTuple):
     count: int
     hidden: torch.Tensor
+
+
+@dataclass
+class Record:
+    count: int
+    hidden: object
 
 
 class Odd(nn.Module):
@@ -101,6 +109,9 @@ class Beside(nn.Module):
         (lambda x: (None, 1, x), True),
         (lambda x: Fields(1, x), True),
         (lambda x: {"a": {"b": [x]}}, True),
+        (lambda x: Record(1, x), True),
+        (lambda x: (Record(1, Record(2, [None, x])),), True),
+        (lambda x: Record, False),
         (lambda x: x.half(), True),
         (lambda x: x.to(torch.float8_e4m3fn), None),
         (lambda x: x.expand(3, *x.shape), True),
@@ -384,7 +395,7 @@ def test_an_exception_in_the_models_own_code_stays_what_it_is(where):
     assert not hooks_of(model)
 
 
-def test_code_compiled_whole_around_a_watched_model():
+def test_code_compiled_whole_around_a_watched_model(capsys):
     model = mlp()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     said = {}
@@ -396,6 +407,9 @@ def test_code_compiled_whole_around_a_watched_model():
             optimizer.zero_grad()
     assert said[3]["gap/grads/0.weight/max"] > 0
     assert not hooks_of(model)
+    (line,) = told(capsys)
+    assert "no activations were seen in step 1" in line
+    assert "code compiled around it" in line
 
 
 class Refuses(Mapping):
@@ -425,7 +439,7 @@ def endless(hidden):
 @pytest.mark.filterwarnings("default:tracker-health")
 @pytest.mark.parametrize("wrap", [Refuses, endless])
 @pytest.mark.parametrize("inside", [False, True])
-def test_an_output_that_cannot_be_walked_through_stops_no_training(wrap, inside):
+def test_an_output_that_cannot_be_walked_through_costs_nothing_else(wrap, inside):
     class Model(nn.Module):
         def __init__(self):
             super().__init__()
@@ -435,15 +449,16 @@ def test_an_output_that_cannot_be_walked_through_stops_no_training(wrap, inside)
             output = self.wrapped(self.first(x))
             return output["hidden"] if inside else output
 
-    model = Model()
+    model, said = Model(), {}
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with watch(model, optimizer, interval=1, detail=lambda *_: None):
+    with watch(model, optimizer, interval=1, detail=lambda step, metrics: said.update({step: metrics})):
         for _ in range(2):
             output = model(torch.randn(3, 4))
             (output if inside else output["hidden"]).mean().backward()
             optimizer.step()
             optimizer.zero_grad()
     assert not hooks_of(model)
+    assert {"gap/activations/first/max", "gap/grads/first.weight/max"} <= said[2].keys()
 
 
 @pytest.mark.filterwarnings("default:tracker-health")
@@ -618,3 +633,65 @@ def test_a_compiled_step_of_the_optimizer_leaves_the_measuring_out(kind):
     assert list(said) == [1, 2, 4]
     for measured_step, metrics in expected.items():
         assert said[measured_step] == pytest.approx(metrics, rel=1e-4, abs=1e-5)
+
+
+@pytest.mark.parametrize("batches", [1, 2])
+def test_a_whole_model_in_a_reentrant_checkpoint_is_told_of_once(batches, capsys):
+    def step(model, batch):
+        for _ in range(batches):
+            checkpoint(model, batch.requires_grad_(), use_reentrant=True).square().mean().backward()
+
+    model, x = mlp(), torch.randn(3, 4)
+    expected = measured(mlp(), x)
+    said = measured(model, x, step=step)
+    assert not any(name.startswith("gap/activations/") for name in said)
+    if batches == 1:
+        for name in ("gap/grads/0.weight/max", "gap/activation_grads/0/var"):
+            assert said[name] == pytest.approx(expected[name], rel=1e-5)
+    (line,) = told(capsys)
+    assert "use_reentrant=True" in line
+
+
+def test_a_model_in_eval_mode_is_told_of_once(capsys):
+    model = mlp().eval()
+    assert measured(model, torch.randn(3, 4))["gap/grads/0.weight/max"] > 0
+    (line,) = told(capsys)
+    assert "eval mode" in line
+
+
+def test_nothing_is_told_where_nothing_is_missing(capsys):
+    model, x = mlp(), torch.randn(3, 4)
+    measured(model, x)
+    measured(model, x, kinds=("grads", "params"))
+    measured(model.eval(), x, kinds=("grads",))
+    measured(mlp(), x, step=lambda model, batch: model[2](model[0](batch)).sum().backward())
+    assert not told(capsys)
+
+
+class Interrupted(torch.autograd.Function):
+    @staticmethod
+    def forward(context, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(context, gradient):
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("through", [True, False])
+def test_behind_a_backward_pass_that_raised_gradients_are_measured_before_clipping(through, capsys):
+    model, said = mlp(), {}
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with watch(model, optimizer, interval=1, detail=lambda step, metrics: said.update({step: dict(metrics)})):
+        for step in (1, 2):
+            with pytest.raises(KeyboardInterrupt):
+                model(Interrupted.apply(torch.randn(3, 4, requires_grad=True))).sum().backward()
+            optimizer.zero_grad()
+            x = torch.randn(3, 4)
+            (model(x) if through else nn.functional.linear(x, model[0].weight)).square().sum().backward()
+            highest = float(model[0].weight.grad.abs().max())
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1e-4)
+            optimizer.step()
+            assert said[step]["gap/grads/0.weight/max"] == pytest.approx(highest)
+            optimizer.zero_grad()
+    assert not told(capsys)

@@ -8,6 +8,7 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import nullcontext, suppress
+from dataclasses import fields, is_dataclass
 from fnmatch import fnmatchcase
 from functools import partial
 from types import TracebackType
@@ -26,6 +27,10 @@ from tracker_health.monitor.live_judge import LiveJudge
 from tracker_health.monitor.notices import tell
 from tracker_health.monitor.sinks import Sink
 from tracker_health.monitor.statistics import Rows, Statistics, Sums, fetched, is_sparse, rows_of
+
+_NOT_CALLED = "the model was not called, or by code compiled around it, which measured steps have compiled once more"
+_CHECKPOINTED = "the whole model runs in a checkpoint with use_reentrant=True"
+_EVALUATED = "the model is in eval mode"
 
 
 class _Call:
@@ -201,6 +206,7 @@ class GapMonitor:
         try:
             if not empty:
                 own, factor = self._sums()
+                self._tell_of_unseen()
         except Exception as error:  # noqa: BLE001
             self._fail(error)
         if self._closed:
@@ -305,17 +311,25 @@ class GapMonitor:
         self._with_gradient: set[str] = set()
         self._call: _Call | None = None
         self._elsewhere = _Call(counts=True)
-        self._backward_runs = self._went_back = False
+        self._went_back = self._saw_inside = False
+        self._why_unseen = _NOT_CALLED
+        self._pass: weakref.ref[Callable[[], None]] | None = None
         self._kept: dict[str, Tensor] = {}
         self._kept_scale: Tensor | None = None
 
     def _before_forward(self, module: nn.Module, _: Any) -> None:
-        if not _in_backward() and not _is_traced():
-            if self._went_back and all(one.grad is None for _, one in self._parameters):
-                # The step was given up: its scaled gradients overflowed, or its loss was NaN.
-                self._forget()
-            self._call = _Call(counts=module.training and torch.is_grad_enabled())
-            self._backward_runs = False
+        if _is_traced():
+            return
+        if _in_backward():
+            self._why_unseen = _CHECKPOINTED
+            return
+        if self._went_back and all(one.grad is None for _, one in self._parameters):
+            # The step was given up: its scaled gradients overflowed, or its loss was NaN.
+            self._forget()
+        self._call = _Call(counts=module.training and torch.is_grad_enabled())
+        if not module.training:
+            self._why_unseen = _EVALUATED
+        self._pass = None
 
     def _after_forward(self, _: nn.Module, __: Any, output: Any) -> None:
         call = self._call
@@ -327,20 +341,23 @@ class GapMonitor:
                 for tensor in _tensors_in(output):
                     self._hook_tensor(tensor, partial(self._arrived, call))
             except Exception as error:  # noqa: BLE001  an output that cannot be walked through
-                self._fail(error)
+                self._leave_out("the output", "the model", named(error))
 
     def _after_module(self, name: str, module: nn.Module, _: Any, output: Any) -> None:
         again = _in_backward()  # a checkpointed module runs its forward pass a second time
         call = self._call or self._elsewhere
         if self._failed or _is_traced() or not (module.training and (again or self._call is None or call.counts)):
             return
+        if self._call is None and not torch.is_grad_enabled():
+            return
+        self._saw_inside |= not again or "activations" not in self._kinds
         try:
             tensor = next(_tensors_in(output), None)
-            if tensor is None or not _is_measurable(tensor) or (self._call is None and not torch.is_grad_enabled()):
+            if tensor is None or not _is_measurable(tensor):
                 return
             self._hook_tensor(tensor, partial(self._arrived_at, call, name))
-        except Exception as error:  # noqa: BLE001
-            self._fail(error)
+        except Exception as error:  # noqa: BLE001  an output that cannot be walked through
+            self._leave_out("activations", name, named(error))
             return
         if "activations" in self._kinds and not again:
             self._record("activations", name, tensor, call)
@@ -373,15 +390,20 @@ class GapMonitor:
 
     def _in_backward(self, *_: Any) -> None:
         """Have the gradients measured when the backward pass is over: before anybody clips them."""
-        if self._backward_runs or self._failed or not _in_backward():
+        if self._failed or not _in_backward() or (self._pass is not None and self._pass() is not None):
             return
-        self._backward_runs = True
+
+        def end() -> None:
+            self._after_backward()
+
+        # A pass that raises lets go of what was queued: the next one is not taken for it.
+        self._pass = weakref.ref(end)
         engine = torch.autograd.Variable._execution_engine  # noqa: SLF001
         # Behind what DDP and FSDP still have to do at its end: they queue that during the pass.
-        engine.queue_callback(lambda: engine.queue_callback(self._after_backward))
+        engine.queue_callback(lambda: engine.queue_callback(end))
 
     def _after_backward(self) -> None:
-        self._backward_runs = False
+        self._pass = None
         if not self._failed and not self._closed:
             try:
                 self._take_gradients()
@@ -434,6 +456,11 @@ class GapMonitor:
         self._warn_once(f"the measuring of gradients and activations has ended: {named(error)}")
         if world_size() == 1:
             self.close()  # in several processes the others wait for this one's part at each measured step
+
+    def _tell_of_unseen(self) -> None:
+        if self._sees_inside and self._modules and self._with_gradient and not self._saw_inside:
+            message = f"no activations were seen in step {self.steps}: {self._why_unseen}"
+            self._warn_once(message, about=self._why_unseen)
 
     def _tell_of_scripted(self, names: Sequence[str]) -> None:
         if names and self._sees_inside:
@@ -596,7 +623,7 @@ def _is_measurable(tensor: Tensor) -> bool:
 
 
 def _tensors_in(output: Any) -> Iterator[Tensor]:
-    """The tensors of an output in order: of a tuple, a dictionary, or what holds them as fields."""
+    """The tensors of an output in order: of a tuple, a dictionary or a dataclass."""
     if isinstance(output, Tensor):
         yield output
     elif isinstance(output, Mapping):
@@ -605,6 +632,22 @@ def _tensors_in(output: Any) -> Iterator[Tensor]:
     elif isinstance(output, (tuple, list)):
         for one in output:
             yield from _tensors_in(one)
+    elif is_dataclass(output) and not isinstance(output, type):
+        for field in fields(output):
+            yield from _tensors_in(getattr(output, field.name))
+
+
+def refuse_others(model: Any, optimizer: Any) -> None:
+    """Refuse what is no model of torch, or no optimizer.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    if not isinstance(model, nn.Module):
+        raise ConfigError(f"model is {type(model).__name__}: it must be a torch.nn.Module")
+    needed = ("param_groups", "register_step_pre_hook", "register_step_post_hook")
+    if not all(hasattr(unwrapped_optimizer(optimizer), name) for name in needed):
+        raise ConfigError(f"optimizer is {type(optimizer).__name__}: it must be a torch.optim.Optimizer")
 
 
 def unwrapped_root(model: nn.Module) -> nn.Module:
