@@ -51,7 +51,7 @@ def test_tiny_and_huge_values(kind, size, shape):
 def test_a_device_that_nothing_is_asked_of_scales_always_and_in_blocks(kind, shape, size):
     torch.manual_seed(0)
     tensor = (torch.randn(shape, dtype=torch.float64).clamp(-3, 3) * size).to(kind)
-    with patch.multiple(statistics, _SMALL=0, _BLOCK=60, _SQUARED_WELL=(math.inf, 0.0)):
+    with patch.multiple(statistics, _SMALL=0, _BLOCK=60, _LEAST_NORM=math.inf):
         if tensor[0].numel() > 1:
             assert_naive(tensor)
         else:
@@ -66,8 +66,8 @@ def test_a_device_that_nothing_is_asked_of_scales_always_and_in_blocks(kind, sha
 def test_any_values_at_any_scale(values, exponent, always):
     tensor = torch.tensor([values], dtype=torch.float64) * 2.0**exponent
     tensor = tensor.float()
-    well = (math.inf, 0.0) if always else statistics._SQUARED_WELL
-    with patch.multiple(statistics, _SMALL=0, _SQUARED_WELL=well):
+    least = math.inf if always else statistics._LEAST_NORM
+    with patch.multiple(statistics, _SMALL=0, _LEAST_NORM=least):
         found = sums(tensor).of_all()
     exact = tensor.double()
     largest = float(exact.abs().max())
@@ -82,8 +82,8 @@ def test_what_is_not_finite_stays_so():
         for always in (False, True):
             tensor = torch.ones(2, 3)
             tensor[0, 0] = odd
-            well = (math.inf, 0.0) if always else statistics._SQUARED_WELL
-            with patch.multiple(statistics, _SMALL=0, _SQUARED_WELL=well):
+            least = math.inf if always else statistics._LEAST_NORM
+            with patch.multiple(statistics, _SMALL=0, _LEAST_NORM=least):
                 found = sums(tensor).of_all()
             assert not math.isfinite(found.maximum)
             assert not math.isfinite(found.mean)

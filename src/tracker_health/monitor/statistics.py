@@ -16,7 +16,7 @@ from torch import Tensor
 
 _SMALL = 2**16
 _BLOCK = 2**24  # values that are copied at once where a tensor has to be scaled
-_SQUARED_WELL = (1e-12, 1e12)  # largest values whose squares single precision adds up
+_LEAST_NORM = 1e-12  # below it squares may be lost in single precision
 _MOST_EXPONENT = 100  # 2**-100 and 2**100 are normal numbers of single precision
 
 
@@ -110,10 +110,7 @@ def rows_of(tensor: Tensor) -> Rows | None:
         tensor = tensor.to(torch.bfloat16)  # it has all values of eight bits, and reductions
     inner = tuple(range(1, tensor.dim()))
     highest, lowest = tensor.amax(inner), tensor.amin(inner)
-    scale = _scale(highest, lowest)
-    totals, norms = _totals_and_norms(tensor, scale)
-    if scale is not None:
-        totals, norms = (one.to(_precise(one)) / scale for one in (totals, norms))
+    totals, norms = _sums_of_rows(tensor, highest, lowest)
     return Rows(totals=totals, norms=norms, highest=highest, lowest=lowest, width=tensor[0].numel())
 
 
@@ -131,18 +128,24 @@ def _rows_of_sparse(tensor: Tensor) -> Rows | None:
     return replace(rows, highest=rows.highest.clamp_min(0), lowest=rows.lowest.clamp_max(0), unstored=unstored)
 
 
-def _scale(highest: Tensor, lowest: Tensor) -> Tensor | None:
-    """A power of two by which values are multiplied before they are squared, so that single precision neither
-    overflows nor loses them; None where that is not needed.
-    """
-    if highest.dtype not in (torch.float32, torch.bfloat16):
-        return None  # half precision has no such values; of double precision the variance itself would overflow
-    largest = torch.maximum(highest.amax(), -lowest.amin()).float()
-    if largest.is_cpu:
+def _sums_of_rows(tensor: Tensor, highest: Tensor, lowest: Tensor) -> tuple[Tensor, Tensor]:
+    """The sum and the norm of each row, also of values whose squares single precision cannot hold."""
+    if tensor.dtype not in (torch.float32, torch.bfloat16):
+        # Half precision has no such values; of double precision the variance itself would overflow.
+        return _totals_and_norms(tensor, None)
+    if tensor.is_cpu:
         # There it costs no waiting to look: nearly always nothing has to be scaled, which would be a copy.
-        least, most = _SQUARED_WELL
-        if not (0 < largest < least or most < largest < math.inf):
-            return None
+        totals, norms = _totals_and_norms(tensor, None)
+        if _LEAST_NORM < norms.max().item() < math.inf:
+            return totals, norms
+    scale = _scale(highest, lowest)
+    totals, norms = _totals_and_norms(tensor, scale)
+    return totals.to(_precise(totals)) / scale, norms.to(_precise(norms)) / scale
+
+
+def _scale(highest: Tensor, lowest: Tensor) -> Tensor:
+    """The power of two that brings the largest value near 1."""
+    largest = torch.maximum(highest.amax(), -lowest.amin()).float()
     exponent = largest.log2().floor().clamp(-_MOST_EXPONENT, _MOST_EXPONENT)
     # In the tensor's own type: what it is divided by in the end is exactly what it was multiplied by.
     return (-exponent).exp2().to(highest.dtype)
