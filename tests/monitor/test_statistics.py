@@ -45,6 +45,18 @@ def test_tiny_and_huge_values(kind, size, shape):
     assert_naive(tensor, 1e-4 if kind is torch.bfloat16 else 1e-5)
 
 
+@pytest.mark.parametrize("shape", [(1, 6_000_000), (2, 3, 1000, 1001), (6_000_000,)])
+@pytest.mark.parametrize("size", [1.0, 1e30])
+def test_rows_of_millions_of_values(shape, size):
+    torch.manual_seed(0)
+    tensor = torch.randn(shape).clamp(-4, 4) * size
+    found, exact = sums(tensor), tensor.double()
+    assert found.of_all().variance == pytest.approx(float(exact.var()), rel=1e-5)
+    assert found.of_instances().variance == pytest.approx(
+        float(exact.reshape(1 if len(shape) < 2 else len(tensor), -1).var(1).mean()), rel=1e-5
+    )
+
+
 @pytest.mark.parametrize("size", [1e-37, 1.0, 1e37])
 @pytest.mark.parametrize("shape", [(40, 7), (1, 3, 50, 2), (2, 5, 50), (3, 1, 1), (1, 400)])
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])

@@ -16,6 +16,7 @@ from torch import Tensor
 
 _SMALL = 2**16
 _BLOCK = 2**24  # values that are copied at once where a tensor has to be scaled
+_WIDE = 2**18  # values that a processor squares and adds up one after the other without losing digits
 _LEAST_NORM = 1e-12  # below it squares may be lost in single precision
 _MOST_EXPONENT = 100  # 2**-100 and 2**100 are normal numbers of single precision
 
@@ -154,7 +155,10 @@ def _scale(highest: Tensor, lowest: Tensor) -> Tensor:
 def _totals_and_norms(tensor: Tensor, scale: Tensor | None) -> tuple[Tensor, Tensor]:
     """The sum and the norm of each row, times ``scale``."""
     if scale is not None and tensor.numel() > _BLOCK:
-        return _in_blocks(tensor, scale)
+        # Only a block is copied at once: activations may fill the memory.
+        return _in_blocks(tensor, scale, _BLOCK)
+    if tensor.is_cpu and tensor.numel() > _WIDE * len(tensor):
+        return _in_blocks(tensor, scale, _WIDE)
     inner = tuple(range(1, tensor.dim()))
     summed = torch.float32 if tensor.element_size() < 4 else tensor.dtype
     if scale is not None:
@@ -162,13 +166,10 @@ def _totals_and_norms(tensor: Tensor, scale: Tensor | None) -> tuple[Tensor, Ten
     return tensor.sum(inner, dtype=summed), torch.linalg.vector_norm(tensor, dim=inner, dtype=summed)
 
 
-def _in_blocks(tensor: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
-    """The same of a large tensor, of which only a block is copied at once: activations may fill the memory."""
-    if len(tensor) > 1:
-        size, dimension = max(1, _BLOCK * len(tensor) // tensor.numel()), 0
-    else:
-        dimension = max(range(1, tensor.dim()), key=tensor.size)
-        size = max(1, _BLOCK * tensor.size(dimension) // tensor.numel())
+def _in_blocks(tensor: Tensor, scale: Tensor | None, most: int) -> tuple[Tensor, Tensor]:
+    """The same of a large tensor, put together from those of parts with about ``most`` values."""
+    dimension = next(place for place, size in enumerate(tensor.shape) if size > 1)
+    size = max(1, most * tensor.size(dimension) // tensor.numel())
     parts = [_totals_and_norms(part, scale) for part in tensor.split(size, dimension)]  # type: ignore[no-untyped-call]
     totals, norms = (torch.stack(one) if dimension else torch.cat(one) for one in zip(*parts, strict=True))
     return (totals.sum(0), torch.linalg.vector_norm(norms, dim=0)) if dimension else (totals, norms)
