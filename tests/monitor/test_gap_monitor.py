@@ -324,6 +324,23 @@ def test_refused(wrong, tmp_path):
         watch(model, torch.optim.SGD(model.parameters(), lr=0.1), **{"folder": tmp_path, **wrong})
 
 
+@pytest.mark.parametrize(("model", "optimizer"), [(Model(), None), (None, None), (Model(), Model()), (3, "sgd")])
+def test_what_is_no_model_or_no_optimizer_is_refused(model, optimizer):
+    with pytest.raises(ConfigError, match="it must be a torch"):
+        watch(model, optimizer)
+
+
+def test_a_warning_points_at_the_training():
+    model = Model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model.layers[2].register_parameter("lazy", nn.UninitializedParameter())
+    with watch(model, optimizer, interval=1, detail=lambda *_: None):
+        model(batches(1)[0])["logits"].sum().backward()
+        with pytest.warns(RuntimeWarning, match="tracker-health") as told:
+            optimizer.step()
+    assert [one.filename for one in told] == [__file__]
+
+
 def test_an_earlier_file_is_never_written_over(tmp_path):
     model = Model()
     (tmp_path / "gap.jsonl").write_text("mine")

@@ -11,12 +11,14 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import pytest
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
+from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from tracker_health.monitor import watch  # noqa: E402
 
@@ -44,6 +46,11 @@ def measured(model, *batches, step=None, **options):
     return said
 
 
+def told(capsys):
+    """The lines that were told: here they go to standard error, since warnings are errors."""
+    return [line for line in capsys.readouterr().err.splitlines() if line.startswith("tracker-health: ")]
+
+
 def mlp():
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(4, 6), nn.ReLU(inplace=True), nn.Linear(6, 2))
@@ -52,6 +59,12 @@ def mlp():
 class Fields(NamedTuple):
     count: int
     hidden: torch.Tensor
+
+
+@dataclass
+class Record:
+    count: int
+    hidden: object
 
 
 class Odd(nn.Module):
@@ -96,6 +109,9 @@ class Beside(nn.Module):
         (lambda x: (None, 1, x), True),
         (lambda x: Fields(1, x), True),
         (lambda x: {"a": {"b": [x]}}, True),
+        (lambda x: Record(1, x), True),
+        (lambda x: (Record(1, Record(2, [None, x])),), True),
+        (lambda x: Record, False),
         (lambda x: x.half(), True),
         (lambda x: x.to(torch.float8_e4m3fn), None),
         (lambda x: x.expand(3, *x.shape), True),
@@ -181,6 +197,7 @@ def test_copies_and_saved_models_take_no_hook_along():
         warnings.simplefilter("error")
         for one in (*copies[:2], torch.load(file, weights_only=False)):
             one(x).sum().backward()
+    assert not hooks_of(copies[0])
 
 
 def test_a_saved_model_needs_nothing_of_ours(tmp_path):
@@ -378,7 +395,7 @@ def test_an_exception_in_the_models_own_code_stays_what_it_is(where):
     assert not hooks_of(model)
 
 
-def test_code_compiled_whole_around_a_watched_model():
+def test_code_compiled_whole_around_a_watched_model(capsys):
     model = mlp()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     said = {}
@@ -390,6 +407,9 @@ def test_code_compiled_whole_around_a_watched_model():
             optimizer.zero_grad()
     assert said[3]["gap/grads/0.weight/max"] > 0
     assert not hooks_of(model)
+    (line,) = told(capsys)
+    assert "no activations were seen in step 1" in line
+    assert "code compiled around it" in line
 
 
 class Refuses(Mapping):
@@ -419,7 +439,7 @@ def endless(hidden):
 @pytest.mark.filterwarnings("default:tracker-health")
 @pytest.mark.parametrize("wrap", [Refuses, endless])
 @pytest.mark.parametrize("inside", [False, True])
-def test_an_output_that_cannot_be_walked_through_stops_no_training(wrap, inside):
+def test_an_output_that_cannot_be_walked_through_costs_nothing_else(wrap, inside):
     class Model(nn.Module):
         def __init__(self):
             super().__init__()
@@ -429,15 +449,16 @@ def test_an_output_that_cannot_be_walked_through_stops_no_training(wrap, inside)
             output = self.wrapped(self.first(x))
             return output["hidden"] if inside else output
 
-    model = Model()
+    model, said = Model(), {}
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with watch(model, optimizer, interval=1, detail=lambda *_: None):
+    with watch(model, optimizer, interval=1, detail=lambda step, metrics: said.update({step: metrics})):
         for _ in range(2):
             output = model(torch.randn(3, 4))
             (output if inside else output["hidden"]).mean().backward()
             optimizer.step()
             optimizer.zero_grad()
     assert not hooks_of(model)
+    assert {"gap/activations/first/max", "gap/grads/first.weight/max"} <= said[2].keys()
 
 
 @pytest.mark.filterwarnings("default:tracker-health")
@@ -454,3 +475,223 @@ def test_gradients_that_are_put_in_by_hand():
         highest = model[0].weight.grad.abs().max().item()
         optimizer.step()
     assert said["gap/grads/0.weight/max"] == pytest.approx(highest, rel=1e-6)
+
+
+class Broken(nn.Module):
+    """A parameter that nothing uses, beside two layers that train."""
+
+    def __init__(self, made):
+        super().__init__()
+        self.first, self.head = nn.Linear(4, 6), nn.Linear(6, 2)
+        self.odd = made()
+
+    def forward(self, x):
+        return self.head(self.first(x))
+
+
+def frozen(*values):
+    return nn.ParameterList([nn.Parameter(one, requires_grad=False) for one in values])
+
+
+@pytest.mark.parametrize(
+    ("made", "why"),
+    [
+        (lambda: nn.LazyLinear(3), "no values yet"),
+        (lambda: frozen(*[torch.zeros(9, dtype=torch.uint8).view(torch.float4_e2m1fn_x2)] * 2), "Float4"),
+    ],
+)
+def test_a_parameter_that_cannot_be_measured_costs_no_other(made, why, capsys):
+    said = {}
+    model = Broken(made)
+    optimizer = torch.optim.SGD([*model.first.parameters(), *model.head.parameters()], lr=0.1)
+    with watch(model, optimizer, interval=1, detail=lambda step, metrics: said.update({step: metrics})):
+        for _ in range(2):
+            model(torch.randn(3, 4)).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    assert list(said) == [1, 2]
+    for kind in ("params", "grads", "activations", "activation_grads"):
+        name = "first.weight" if kind in {"params", "grads"} else "first"
+        assert f"gap/{kind}/{name}/max" in said[2]
+    (warning,) = told(capsys)
+    assert "params of odd." in warning
+    assert why in warning
+
+
+@pytest.mark.parametrize("kind", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_a_large_frozen_parameter_of_eight_bits(kind):
+    torch.manual_seed(0)
+    values = torch.randn(300, 300).to(kind)
+    said = measured(Broken(lambda: frozen(values)), torch.randn(3, 4))
+    assert said["gap/params/odd.0/var"] == pytest.approx(float(values.double().var()), rel=1e-5)
+
+
+def test_a_lazy_model_is_measured_from_its_first_step_on():
+    model, said = nn.Sequential(nn.LazyLinear(6), nn.Linear(6, 2)), {}
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with watch(model, optimizer, interval=1, detail=lambda step, metrics: said.update({step: dict(metrics)})):
+        for _ in range(2):
+            model(torch.randn(3, 4)).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    assert said[1].keys() == said[2].keys()
+    assert {"gap/grads/0.weight/max", "gap/params/0.weight/max", "gap/activations/0/max"} <= said[1].keys()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("whole", [True, False])
+def test_of_what_torch_jit_has_compiled_the_gradients_and_parameters_are_measured(whole, capsys):
+    torch.manual_seed(0)
+    model, x = mlp(), torch.randn(3, 4)
+    expected = measured(model, x)
+    model = mlp()
+    if whole:
+        model = torch.jit.script(model)
+    else:
+        model[0] = torch.jit.script(model[0])
+    said = measured(model, x)
+    seen = {name: value for name, value in expected.items() if name.split("/")[1] in {"grads", "params"} or not whole}
+    seen = {name: value for name, value in seen.items() if name.split("/")[2] != "0"}
+    assert said == pytest.approx(seen)
+    (warning,) = told(capsys)
+    assert ("activations of the model" if whole else "activations of 0 ") in warning
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_torch_jit_compiles_a_copy_of_a_watched_model():
+    model, x = mlp(), torch.randn(3, 4)
+    with watch(model, torch.optim.SGD(model.parameters(), lr=0.1), interval=1, detail=lambda *_: None):
+        users = model[0].register_forward_pre_hook(shift)
+        scripted = torch.jit.script(copy.deepcopy(model))
+        assert torch.equal(scripted(x), model(x))
+        with pytest.raises(AttributeError, match="a copy of it can"):
+            torch.jit.script(model)
+        users.remove()
+    assert torch.equal(torch.jit.script(model)(x), model(x))
+
+
+def shift(self, input: tuple[torch.Tensor]) -> tuple[torch.Tensor]:  # noqa: A002  torch.jit asks for these names
+    return (input[0] + 1.0,)
+
+
+@pytest.mark.parametrize("interval", [1, 3])
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.AdamW])
+def test_a_step_that_only_gives_the_optimizer_a_state_does_not_count(kind, interval, capsys):
+    from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
+
+    model, said = mlp(), {}
+    optimizer = kind(model.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=1e-9)
+    record = {"detail": lambda step, metrics: said.update({step: dict(metrics)})}
+    with watch(model, optimizer, interval=interval, **record) as monitor:
+        for step in range(4):
+            get_optimizer_state_dict(model, optimizer)
+            assert monitor.steps == step
+            model(torch.randn(3, 4)).square().mean().backward()
+            highest = float(model[0].weight.grad.abs().max())
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1e-4)
+            optimizer.step()
+            scheduler.step()
+            optimizer.zero_grad()
+            assert monitor.steps == step + 1
+            if step + 1 in said:
+                assert said[step + 1]["gap/grads/0.weight/max"] == pytest.approx(highest)
+    assert list(said) == [step for step in range(1, 5) if step == 1 or step % interval == 0]
+    assert not told(capsys)
+
+
+def test_a_rate_of_zero_is_a_step_like_others():
+    model, said = mlp(), {}
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.0)
+    with watch(model, optimizer, interval=1, detail=lambda step, metrics: said.update({step: metrics})) as monitor:
+        (0.0 * model(torch.randn(3, 4)).sum()).backward()
+        optimizer.step()
+        assert monitor.steps == 1
+    assert list(said) == [1]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:.*Profiler record function")
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.AdamW])
+def test_a_compiled_step_of_the_optimizer_leaves_the_measuring_out(kind):
+    torch._dynamo.reset()
+    model, said = mlp(), {}
+    optimizer = kind(model.parameters(), lr=0.1)
+    step = torch.compile(optimizer.step, backend="eager")
+    x = torch.randn(3, 4)
+    with watch(model, optimizer, interval=2, detail=lambda step, metrics: said.update({step: dict(metrics)})):
+        for _ in range(4):
+            model(x).square().mean().backward()
+            step()
+            optimizer.zero_grad()
+    plain, expected = mlp(), {}
+    optimizer = kind(plain.parameters(), lr=0.1)
+    with watch(plain, optimizer, interval=2, detail=lambda step, metrics: expected.update({step: dict(metrics)})):
+        for _ in range(4):
+            plain(x).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    assert list(said) == [1, 2, 4]
+    for measured_step, metrics in expected.items():
+        assert said[measured_step] == pytest.approx(metrics, rel=1e-4, abs=1e-5)
+
+
+@pytest.mark.parametrize("batches", [1, 2])
+def test_a_whole_model_in_a_reentrant_checkpoint_is_told_of_once(batches, capsys):
+    def step(model, batch):
+        for _ in range(batches):
+            checkpoint(model, batch.requires_grad_(), use_reentrant=True).square().mean().backward()
+
+    model, x = mlp(), torch.randn(3, 4)
+    expected = measured(mlp(), x)
+    said = measured(model, x, step=step)
+    assert not any(name.startswith("gap/activations/") for name in said)
+    if batches == 1:
+        for name in ("gap/grads/0.weight/max", "gap/activation_grads/0/var"):
+            assert said[name] == pytest.approx(expected[name], rel=1e-5)
+    (line,) = told(capsys)
+    assert "use_reentrant=True" in line
+
+
+def test_a_model_in_eval_mode_is_told_of_once(capsys):
+    model = mlp().eval()
+    assert measured(model, torch.randn(3, 4))["gap/grads/0.weight/max"] > 0
+    (line,) = told(capsys)
+    assert "eval mode" in line
+
+
+def test_nothing_is_told_where_nothing_is_missing(capsys):
+    model, x = mlp(), torch.randn(3, 4)
+    measured(model, x)
+    measured(model, x, kinds=("grads", "params"))
+    measured(model.eval(), x, kinds=("grads",))
+    measured(mlp(), x, step=lambda model, batch: model[2](model[0](batch)).sum().backward())
+    assert not told(capsys)
+
+
+class Interrupted(torch.autograd.Function):
+    @staticmethod
+    def forward(context, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(context, gradient):
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("through", [True, False])
+def test_behind_a_backward_pass_that_raised_gradients_are_measured_before_clipping(through, capsys):
+    model, said = mlp(), {}
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with watch(model, optimizer, interval=1, detail=lambda step, metrics: said.update({step: dict(metrics)})):
+        for step in (1, 2):
+            with pytest.raises(KeyboardInterrupt):
+                model(Interrupted.apply(torch.randn(3, 4, requires_grad=True))).sum().backward()
+            optimizer.zero_grad()
+            x = torch.randn(3, 4)
+            (model(x) if through else nn.functional.linear(x, model[0].weight)).square().sum().backward()
+            highest = float(model[0].weight.grad.abs().max())
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1e-4)
+            optimizer.step()
+            assert said[step]["gap/grads/0.weight/max"] == pytest.approx(highest)
+            optimizer.zero_grad()
+    assert not told(capsys)

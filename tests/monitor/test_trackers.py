@@ -13,7 +13,7 @@ from torch import nn  # noqa: E402
 
 import tracker_health  # noqa: E402
 from tracker_health import watch  # noqa: E402
-from tracker_health.monitor.trackers import WandbRun  # noqa: E402
+from tracker_health.monitor.trackers import WandbRun, mlflow_name  # noqa: E402
 from tracker_health.stores.wandb.transaction_log import read_log  # noqa: E402
 
 
@@ -65,6 +65,73 @@ def test_an_mlflow_run(detail, tmp_path, monkeypatch):
     assert not found.votes  # in preview
     silent = {"layers.0.weight", "layers.0.bias"} | ({"layers.0"} if detail == "file" else set())
     assert set(found.details["silent"]) == silent
+
+
+REFUSED = ("a<b,c", "a//b", "long" * 100)
+
+
+class Named(nn.Module):
+    """Layers of names that MLflow refuses; the first ones get no gradient."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([nn.ModuleDict({name: nn.Linear(4, 4) for name in REFUSED}) for _ in range(2)])
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = sum(layer[name](x.detach()) for name in REFUSED)
+        return self.head(x)
+
+
+@pytest.mark.parametrize("detail", ["file", "metrics"])
+def test_a_name_that_mlflow_refuses_costs_no_metric(detail, tmp_path, monkeypatch, recwarn):
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    monkeypatch.setattr(mlflow.tracking._tracking_service.utils, "_tracking_uri", None)
+    mlflow.set_tracking_uri(uri)
+    client = mlflow.MlflowClient(uri)
+    experiment = client.create_experiment("watched", artifact_location=(tmp_path / "artifacts").as_uri())
+    with mlflow.start_run(experiment_id=experiment) as run:
+        train(Named(), lambda step, loss: mlflow.log_metric("loss", loss, step=step), detail=detail)
+    assert not [str(one.message) for one in recwarn if "tracker-health" in str(one.message)]
+    metrics = client.get_run(run.info.run_id).data.metrics
+    layers = [one for one in metrics if one.startswith("gap/grads/layers.") and one.endswith("/max")]
+    assert len(layers) == (2 if detail == "file" else 2 * len(REFUSED) * 2)
+    report = tracker_health.check(f"mlflow:{run.info.run_id}", tracking_uri=uri)
+    found = {one.code: one for one in report.results}["GAP006"]
+    assert found.verdict == "fail"
+    assert all(one.startswith("layers.0") for one in found.details["silent"])
+    if detail == "file":
+        assert {f"layers.0.{name}.weight" for name in REFUSED} <= set(found.details["silent"])
+
+
+def test_names_in_mlflow_are_accepted_and_stay_distinct():
+    validation = mlflow.utils.validation
+    long = "x" * 120 + "{}" + "y" * 120
+    inner = ["a", "a b", "a:b", "a,b", "a<b", "a_b", "a_x2c_b", "a_x3c_b", "a,b_x2c_", "é", "a/b", "a//b", "a/./b"]
+    inner += [
+        "a/../b",
+        "/a",
+        "a/",
+        "a\n",
+        "\ud800",
+        "z" * 229,
+        "z" * 230,
+        "," * 100,
+        *map(long.format, ("0", "1", ",")),
+    ]
+    every = [f"gap/grads/{one}/{statistic}" for one in inner for statistic in ("max", "mean", "var")]
+    taken = [mlflow_name(one) for one in every]
+    assert len(set(taken)) == len(every)
+    for before, after in zip(every, taken, strict=True):
+        validation._validate_metric_name(after)
+        assert len(after) <= validation.MAX_ENTITY_KEY_LENGTH
+        if before.split("/", 2)[2].rsplit("/", 1)[0] in {"a", "a b", "a_b", "a/b", "z" * 229, "é"}:
+            assert after == before
+        assert after.startswith("gap/grads/")
+        assert after.rpartition("/")[2] == before.rpartition("/")[2]
+    assert mlflow_name("gap/params/layers.3.a,b/max") == "gap/params/layers.3.a_x2c_b/max"
+    assert mlflow_name("my,own") == "my_x2c_own"
 
 
 def finished(run):

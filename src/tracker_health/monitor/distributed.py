@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
-import torch
 from torch import Tensor, distributed
 
 from tracker_health.monitor.statistics import Sums
@@ -26,11 +25,8 @@ def is_first() -> bool:
 def local_part(tensor: Tensor) -> tuple[Tensor, bool]:
     """What of a tensor lies in this process, and whether others hold the rest of it.
 
-    Of a part that several processes have, one counts: the others give an empty tensor. A sparse tensor is what it has
-    stored.
+    Of a part that several processes have, one counts: the others give an empty tensor.
     """
-    if tensor.layout is not torch.strided:
-        return (tensor.coalesce().values() if tensor.is_sparse else tensor.to_dense()), False
     if not hasattr(tensor, "placements"):
         return tensor, False
     placements, mesh = tensor.placements, tensor.device_mesh  # type: ignore[attr-defined]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import nullcontext, suppress
+from dataclasses import fields, is_dataclass
 from fnmatch import fnmatchcase
 from functools import partial
 from types import TracebackType
@@ -15,6 +17,7 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.nn.parameter import is_lazy
 
 from tracker_health.errors import ConfigError, named
 from tracker_health.gap_names import unwrapped
@@ -23,7 +26,11 @@ from tracker_health.monitor.dumps import GradientDumps
 from tracker_health.monitor.live_judge import LiveJudge
 from tracker_health.monitor.notices import tell
 from tracker_health.monitor.sinks import Sink
-from tracker_health.monitor.statistics import Rows, Statistics, Sums, fetched, rows_of
+from tracker_health.monitor.statistics import Rows, Statistics, Sums, fetched, is_sparse, rows_of
+
+_NOT_CALLED = "the model was not called, or by code compiled around it, which measured steps have compiled once more"
+_CHECKPOINTED = "the whole model runs in a checkpoint with use_reentrant=True"
+_EVALUATED = "the model is in eval mode"
 
 
 class _Call:
@@ -74,7 +81,6 @@ class GapMonitor:
         self._kinds = frozenset(kinds)
         self._judge, self._agreed_to_stop = judge, False
         self._warned: set[str] = set()
-        self._left_out: set[tuple[str, str]] = set()
         self._pid, self._writes = os.getpid(), is_first()
 
         def chosen(name: str) -> bool:
@@ -87,6 +93,7 @@ class GapMonitor:
         if not self._modules and not self._parameters:
             raise ConfigError(f"nothing in the model matches {list(include)} without {list(exclude)}")
         self._sees_inside = bool(self._kinds & {"activations", "activation_grads"})
+        self._tell_of_scripted([name for name, one in every if chosen(name) and not _can_be_hooked(one)])
         self._compiled = any(map(_is_compiled, model.modules()))
         self._activations: list[_Seen] = []
         self._parameter_rows: list[_Seen] = []
@@ -98,8 +105,8 @@ class GapMonitor:
         inner = unwrapped_optimizer(optimizer)
         self._optimized = {id(one) for group in inner.param_groups for one in group["params"]}
         self._counters = [
-            inner.register_step_pre_hook(self._before_step),
-            inner.register_step_post_hook(self._after_step),
+            inner.register_step_pre_hook(_untraced(self._before_step)),
+            inner.register_step_post_hook(_untraced(self._after_step)),
         ]
         self._prepare()
         atexit.register(self.close)  # so that a training without it loses nothing
@@ -158,7 +165,7 @@ class GapMonitor:
             self._fail(error)
 
     def _before_step(self, _: Any, arguments: Sequence[Any] = (), options: Mapping[str, Any] | None = None) -> None:
-        if self._failed or not self._handles or os.getpid() != self._pid:
+        if self._failed or not self._handles or os.getpid() != self._pid or _only_makes_state():
             return
         # With a closure, as L-BFGS has it, the backward passes are still to come.
         closure = any(map(callable, [*arguments[1:], *(options or {}).values()]))
@@ -167,13 +174,15 @@ class GapMonitor:
                 self._take_gradients()
                 self._warn_once("gradients were measured at the optimizer's step: they may be clipped already")
             if self._measured and "params" in self._kinds:
-                self._parameter_rows = self._tensors("params", [(name, one.detach()) for name, one in self._parameters])
+                self._parameter_rows = self._tensors("params", self._parameters)
         except Exception as error:  # noqa: BLE001
             self._fail(error)
 
     def _after_step(self, *_: Any) -> None:
         if os.getpid() != self._pid:
             self.close()
+            return
+        if _only_makes_state():
             return
         self.steps += 1
         measured = self._measured
@@ -197,6 +206,7 @@ class GapMonitor:
         try:
             if not empty:
                 own, factor = self._sums()
+                self._tell_of_unseen()
         except Exception as error:  # noqa: BLE001
             self._fail(error)
         if self._closed:
@@ -248,7 +258,7 @@ class GapMonitor:
 
     def _without_gradient(self) -> list[tuple[str, Tensor]]:
         every = [(name, one) for name, one in self._parameters if one.requires_grad and id(one) in self._optimized]
-        return [(name, one) for name, one in every if name not in self._with_gradient]
+        return [(name, one) for name, one in every if name not in self._with_gradient and not is_lazy(one)]
 
     def _all_seen(self) -> list[_Seen]:
         activations = [one for one in self._activations if one.call is None or (one.call.counts and one.call.trained)]
@@ -273,14 +283,17 @@ class GapMonitor:
             # Hooks inside compiled code would be traced, or not seen: this one step runs without it.
             _Eager.begin()
             self._eager = True
-        if inside or not self._compiled:
-            add(self._root.register_forward_pre_hook(_Hook(self._before_forward)))
-            add(self._root.register_forward_hook(_Hook(self._after_forward), always_call=True))
+        if (inside or not self._compiled) and _can_be_hooked(self._root):
+            before = _Hook(self._before_forward, self._root._forward_pre_hooks)  # noqa: SLF001
+            add(self._root.register_forward_pre_hook(before))
+            after = _Hook(self._after_forward, self._root._forward_hooks)  # noqa: SLF001
+            add(self._root.register_forward_hook(after, always_call=True))
         if inside:
             for name, module in self._modules:
-                add(module.register_forward_hook(_Hook(partial(self._after_module, name))))
+                hook = _Hook(partial(self._after_module, name), module._forward_hooks)  # noqa: SLF001
+                add(module.register_forward_hook(hook))
         for _, parameter in self._parameters:
-            if parameter.requires_grad and parameter.is_leaf:
+            if parameter.requires_grad and parameter.is_leaf and not is_lazy(parameter):
                 add(parameter.register_post_accumulate_grad_hook(self._in_backward))  # type: ignore[no-untyped-call]
 
     def _unhook(self) -> None:
@@ -298,17 +311,25 @@ class GapMonitor:
         self._with_gradient: set[str] = set()
         self._call: _Call | None = None
         self._elsewhere = _Call(counts=True)
-        self._backward_runs = self._went_back = False
+        self._went_back = self._saw_inside = False
+        self._why_unseen = _NOT_CALLED
+        self._pass: weakref.ref[Callable[[], None]] | None = None
         self._kept: dict[str, Tensor] = {}
         self._kept_scale: Tensor | None = None
 
     def _before_forward(self, module: nn.Module, _: Any) -> None:
-        if not _in_backward() and not _is_traced():
-            if self._went_back and all(one.grad is None for _, one in self._parameters):
-                # The step was given up: its scaled gradients overflowed, or its loss was NaN.
-                self._forget()
-            self._call = _Call(counts=module.training and torch.is_grad_enabled())
-            self._backward_runs = False
+        if _is_traced():
+            return
+        if _in_backward():
+            self._why_unseen = _CHECKPOINTED
+            return
+        if self._went_back and all(one.grad is None for _, one in self._parameters):
+            # The step was given up: its scaled gradients overflowed, or its loss was NaN.
+            self._forget()
+        self._call = _Call(counts=module.training and torch.is_grad_enabled())
+        if not module.training:
+            self._why_unseen = _EVALUATED
+        self._pass = None
 
     def _after_forward(self, _: nn.Module, __: Any, output: Any) -> None:
         call = self._call
@@ -320,20 +341,23 @@ class GapMonitor:
                 for tensor in _tensors_in(output):
                     self._hook_tensor(tensor, partial(self._arrived, call))
             except Exception as error:  # noqa: BLE001  an output that cannot be walked through
-                self._fail(error)
+                self._leave_out("the output", "the model", named(error))
 
     def _after_module(self, name: str, module: nn.Module, _: Any, output: Any) -> None:
         again = _in_backward()  # a checkpointed module runs its forward pass a second time
         call = self._call or self._elsewhere
         if self._failed or _is_traced() or not (module.training and (again or self._call is None or call.counts)):
             return
+        if self._call is None and not torch.is_grad_enabled():
+            return
+        self._saw_inside |= not again or "activations" not in self._kinds
         try:
             tensor = next(_tensors_in(output), None)
-            if tensor is None or not _is_measurable(tensor) or (self._call is None and not torch.is_grad_enabled()):
+            if tensor is None or not _is_measurable(tensor):
                 return
             self._hook_tensor(tensor, partial(self._arrived_at, call, name))
-        except Exception as error:  # noqa: BLE001
-            self._fail(error)
+        except Exception as error:  # noqa: BLE001  an output that cannot be walked through
+            self._leave_out("activations", name, named(error))
             return
         if "activations" in self._kinds and not again:
             self._record("activations", name, tensor, call)
@@ -345,14 +369,10 @@ class GapMonitor:
 
     @torch.no_grad()
     def _record(self, kind: str, name: str, tensor: Tensor, call: _Call) -> None:
-        if (kind, name) in self._left_out:
-            return
         try:
-            local = local_part(tensor.detach())[0]
-            rows = rows_of(local) if local.dim() > 1 and tensor.numel() > 1 else None
+            rows = _rows_of_instances(tensor.detach())
         except Exception as error:  # noqa: BLE001  a kind of tensor that has no such sums: the others go on
-            self._left_out.add((kind, name))
-            self._warn_once(f"{kind} of {name} (and maybe of others) cannot be measured: {named(error)}")
+            self._leave_out(kind, name, named(error))
             return
         if rows is not None:
             self._activations.append(_Seen(kind, name, rows, call))
@@ -370,15 +390,20 @@ class GapMonitor:
 
     def _in_backward(self, *_: Any) -> None:
         """Have the gradients measured when the backward pass is over: before anybody clips them."""
-        if self._backward_runs or self._failed or not _in_backward():
+        if self._failed or not _in_backward() or (self._pass is not None and self._pass() is not None):
             return
-        self._backward_runs = True
+
+        def end() -> None:
+            self._after_backward()
+
+        # A pass that raises lets go of what was queued: the next one is not taken for it.
+        self._pass = weakref.ref(end)
         engine = torch.autograd.Variable._execution_engine  # noqa: SLF001
         # Behind what DDP and FSDP still have to do at its end: they queue that during the pass.
-        engine.queue_callback(lambda: engine.queue_callback(self._after_backward))
+        engine.queue_callback(lambda: engine.queue_callback(end))
 
     def _after_backward(self) -> None:
-        self._backward_runs = False
+        self._pass = None
         if not self._failed and not self._closed:
             try:
                 self._take_gradients()
@@ -403,15 +428,25 @@ class GapMonitor:
     def _tensors(self, kind: str, tensors: Sequence[tuple[str, Tensor]]) -> list[_Seen]:
         seen = []
         for name, tensor in tensors:
-            if tensor.numel() <= 1 or not _is_measurable(tensor):
+            if is_lazy(tensor):
+                self._leave_out(kind, name, "it has no values yet")
                 continue
-            local, sharded = local_part(tensor)
-            if sharded:
-                self._shared.add((kind, name))
-            rows = rows_of(local)
+            try:
+                rows = self._rows_of_all(kind, name, tensor.detach())
+            except Exception as error:  # noqa: BLE001  a kind of tensor that has no such sums: the others go on
+                self._leave_out(kind, name, named(error))
+                continue
             if rows is not None:
                 seen.append(_Seen(kind, name, rows))
         return seen
+
+    def _rows_of_all(self, kind: str, name: str, tensor: Tensor) -> Rows | None:
+        if tensor.numel() <= 1 or not _is_measurable(tensor):
+            return None
+        local, sharded = local_part(tensor)
+        if sharded:
+            self._shared.add((kind, name))
+        return rows_of(local)
 
     # Troubles
 
@@ -422,9 +457,25 @@ class GapMonitor:
         if world_size() == 1:
             self.close()  # in several processes the others wait for this one's part at each measured step
 
-    def _warn_once(self, message: str) -> None:
-        if message not in self._warned:
-            self._warned.add(message)
+    def _tell_of_unseen(self) -> None:
+        if self._sees_inside and self._modules and self._with_gradient and not self._saw_inside:
+            message = f"no activations were seen in step {self.steps}: {self._why_unseen}"
+            self._warn_once(message, about=self._why_unseen)
+
+    def _tell_of_scripted(self, names: Sequence[str]) -> None:
+        if names and self._sees_inside:
+            self._leave_out("activations", names[0] or "the model", "torch.jit takes no hooks")
+
+    def _leave_out(self, kind: str, name: str, reason: str) -> None:
+        """Tell of the first tensor that cannot be measured for a reason. It is tried again at each measured step: in
+        several processes all of them have to do the same.
+        """
+        message = f"{kind} of {name} (and maybe of others) cannot be measured: {reason}"
+        self._warn_once(message, about=f"{kind}: {reason}")
+
+    def _warn_once(self, message: str, *, about: str = "") -> None:
+        if (about or message) not in self._warned:
+            self._warned.add(about or message)
             tell(message)
 
 
@@ -444,17 +495,44 @@ class suppress_and_warn(suppress):  # noqa: N801  reads like the one it extends
 
 
 class _Hook:
-    """A hook that a copy of its module does not take along: models are copied and saved while they are watched."""
+    """A hook that a copy of its module does not take along: models are copied and saved while they are watched.
 
-    def __init__(self, call: Callable[..., None]) -> None:
-        self._call = call
+    ``hooks``: those of the module, where this one will be.
+    """
+
+    def __init__(self, call: Callable[..., None], hooks: MutableMapping[int, Any]) -> None:
+        self._call, self._hooks = call, hooks
 
     def __call__(self, *arguments: Any) -> None:
         self._call(*arguments)
 
+    def __getattr__(self, name: str) -> Any:
+        if name == "__name__":  # what torch.jit.script asks for first
+            raise AttributeError("a watched model cannot be compiled by torch.jit.script, but a copy of it can")
+        raise AttributeError(name)
+
     def __reduce__(self) -> tuple[Any, ...]:
         # Takes anything and does nothing, and whoever loads the model needs nothing of ours.
         return getattr, (nullcontext(), "__exit__")
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        nothing = nullcontext().__exit__
+        hooks = memo.get(id(self._hooks))
+        if hooks is not None:
+            # It has no hook yet, and gets this one when it is returned. The memo ends with the copying.
+            ends = _Ends()
+            memo[id(ends)] = ends
+            weakref.finalize(ends, _take_out, nothing, hooks)
+        return nothing
+
+
+class _Ends:
+    """Something whose end is noticed."""
+
+
+def _take_out(hook: Any, hooks: MutableMapping[int, Any]) -> None:
+    for key in [key for key, one in hooks.items() if one is hook]:
+        del hooks[key]
 
 
 class _Eager:
@@ -488,6 +566,43 @@ def _statistics(key: tuple[str, str], sums: Sums, factor: float) -> Statistics:
     return sums.of_instances()
 
 
+def _rows_of_instances(tensor: Tensor) -> Rows | None:
+    if is_sparse(tensor):
+        raise TypeError("it is sparse")
+    local = local_part(tensor)[0]
+    return rows_of(local) if local.dim() > 1 and tensor.numel() > 1 else None
+
+
+def _untraced(hook: Callable[..., None]) -> Callable[..., None]:
+    """A hook on the optimizer that torch.compile leaves as it is, where somebody compiles ``optimizer.step``."""
+    # It imports what every optimizer has imported already.
+    untraced: Callable[..., None] = torch.compiler.disable(hook, reason="live statistics are not compiled")  # type: ignore[no-untyped-call]
+    return untraced
+
+
+_STATE_MAKERS = frozenset(
+    {
+        ("torch.distributed.checkpoint.state_dict", "_init_optim_state"),
+        ("torch.distributed.optim.named_optimizer", "init_state"),
+    }
+)
+_NEAR = 16  # frames between a call of an optimizer's step and its hooks, with wrappers of schedulers and compilers
+
+
+def _only_makes_state() -> bool:
+    """Whether a step is none of the training: distributed checkpoints call it with gradients and rates of 0, so that
+    the optimizer has a state. Neither can tell it from a first step of a warm-up, but who calls it can.
+    """
+    frame = sys._getframe(1)  # noqa: SLF001
+    for _ in range(_NEAR):
+        if (frame.f_globals.get("__name__"), frame.f_code.co_name) in _STATE_MAKERS:
+            return True
+        if frame.f_back is None:
+            return False
+        frame = frame.f_back
+    return False
+
+
 def _in_backward() -> bool:
     # What torch's own checkpointing asks. Compiled code cannot ask, and is compiled in the forward pass.
     return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1  # noqa: SLF001
@@ -508,7 +623,7 @@ def _is_measurable(tensor: Tensor) -> bool:
 
 
 def _tensors_in(output: Any) -> Iterator[Tensor]:
-    """The tensors of an output in order: of a tuple, a dictionary, or what holds them as fields."""
+    """The tensors of an output in order: of a tuple, a dictionary or a dataclass."""
     if isinstance(output, Tensor):
         yield output
     elif isinstance(output, Mapping):
@@ -517,6 +632,22 @@ def _tensors_in(output: Any) -> Iterator[Tensor]:
     elif isinstance(output, (tuple, list)):
         for one in output:
             yield from _tensors_in(one)
+    elif is_dataclass(output) and not isinstance(output, type):
+        for field in fields(output):
+            yield from _tensors_in(getattr(output, field.name))
+
+
+def refuse_others(model: Any, optimizer: Any) -> None:
+    """Refuse what is no model of torch, or no optimizer.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    if not isinstance(model, nn.Module):
+        raise ConfigError(f"model is {type(model).__name__}: it must be a torch.nn.Module")
+    needed = ("param_groups", "register_step_pre_hook", "register_step_post_hook")
+    if not all(hasattr(unwrapped_optimizer(optimizer), name) for name in needed):
+        raise ConfigError(f"optimizer is {type(optimizer).__name__}: it must be a torch.optim.Optimizer")
 
 
 def unwrapped_root(model: nn.Module) -> nn.Module:

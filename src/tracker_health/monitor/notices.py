@@ -8,12 +8,29 @@ from contextlib import suppress
 
 from tracker_health.text import printable
 
+_BETWEEN = frozenset(
+    {"tracker_health", "torch", "contextlib", "pytorch_lightning", "lightning", "transformers", "accelerate"}
+)
+"""Packages that call each other between the line of a training and a warning."""
+
 
 def tell(message: str) -> None:
-    """Warn in one line. Where warnings are errors, or this thread may not warn, the line goes to standard error."""
+    """Warn in one line, at the line of the training that led to it. Where warnings are errors, or this thread may not
+    warn, the line goes to standard error.
+    """
     line = f"tracker-health: {printable(message, 1000)}"
     try:
-        warnings.warn(line, RuntimeWarning, stacklevel=3)
+        warnings.warn(line, RuntimeWarning, stacklevel=_level())
     except Exception:  # noqa: BLE001  python -W error
         with suppress(Exception):  # closed, full, or somebody's own object
             sys.stderr.write(f"{line}\n")
+
+
+def _level() -> int:
+    """How far up the training's own line is; in a thread of ours there is none."""
+    frame, level = sys._getframe(1), 1  # noqa: SLF001
+    while str(frame.f_globals.get("__name__")).partition(".")[0] in _BETWEEN:
+        if frame.f_back is None:
+            return 2
+        frame, level = frame.f_back, level + 1
+    return level

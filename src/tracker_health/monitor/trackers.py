@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+import posixpath
+import re
 import shutil
 import sys
 import time
@@ -10,10 +14,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from tracker_health.gap_names import LIVE_TAG, LIVE_WANDB_TAGS, LIVE_WORDS
+from tracker_health.gap_names import LIVE_TAG, LIVE_WANDB_TAGS, LIVE_WORDS, STATISTICS, metric, parsed
 from tracker_health.monitor.background import Background
 
 _METRICS_A_REQUEST = 1000
+_MOST_CHARACTERS = 250  # of a metric's name in MLflow
+_CUT_CHARACTERS = 8  # of the digest in the place of what was cut out
+# An underscore that would read as one of our replacements is replaced as well: distinct names stay distinct.
+_REFUSED = re.compile(r"[^/\w.\- ]|_(?=x[0-9a-f]+_)" if os.name == "nt" else r"[^/\w.\- :]|_(?=x[0-9a-f]+_)")
 
 
 class TrackedRun(Protocol):
@@ -69,7 +77,7 @@ class MlflowRun:
         from mlflow.entities import Metric
 
         now = int(time.time() * 1000)
-        points = [Metric(name, float(value), now, step) for name, value in metrics.items()]
+        points = [Metric(mlflow_name(name), float(value), now, step) for name, value in metrics.items()]
         for start in range(0, len(points), _METRICS_A_REQUEST):
             part = points[start : start + _METRICS_A_REQUEST]
             self._calls.put(lambda part=part: self._client.log_batch(self._run_id, metrics=part))  # type: ignore[misc]
@@ -96,6 +104,40 @@ class MlflowRun:
 
     def close(self) -> None:
         self._calls.close()
+
+
+def mlflow_name(name: str) -> str:
+    """A metric's name as MLflow takes it; one name that it refuses costs all metrics of a request.
+
+    A character that it refuses becomes its code (``,`` is ``_x2c_``), and what is too long loses its middle. Layers
+    that differ in their number alone still do, which is how the rules know them to be of one stack.
+    """
+    kind, inner, statistic = parsed(name) or ("", name, "")
+    inner = _REFUSED.sub(_code, inner)
+    if posixpath.normpath(f"gap/{inner}/max") != f"gap/{inner}/max":
+        inner = inner.replace("/", _code_of("/"))
+    if not kind:
+        return _cut(inner, _MOST_CHARACTERS)
+    room = _MOST_CHARACTERS - max(len(metric(kind, "", one)) for one in STATISTICS)
+    return metric(kind, _cut(inner, room), statistic)
+
+
+def _code(found: re.Match[str]) -> str:
+    return _code_of(found.group())
+
+
+def _code_of(character: str) -> str:
+    return f"_x{ord(character):x}_"
+
+
+def _cut(name: str, room: int) -> str:
+    """A name of at most ``room`` characters: a digest in the place of its middle."""
+    if len(name) <= room:
+        return name
+    tail = room // 4
+    head = room - tail - _CUT_CHARACTERS - 2
+    digest = hashlib.sha256(name[head:-tail].encode(errors="surrogatepass")).hexdigest()[:_CUT_CHARACTERS]
+    return f"{name[:head]}-{digest}-{name[-tail:]}"
 
 
 def active_runs() -> list[TrackedRun]:

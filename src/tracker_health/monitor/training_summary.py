@@ -8,6 +8,7 @@ from math import prod
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from tracker_health.evidence import FloatArray, OptimizerState, TensorHeader, Weights
 from tracker_health.gap_names import unwrapped
@@ -30,7 +31,7 @@ def summary_of(
     """The summary of a training that has ended. Without optimizer and weights where they are spread over processes, or
     too large.
     """
-    known = {unwrapped(name): one for name, one in model.named_parameters()}
+    known = {unwrapped(name): one for name, one in model.named_parameters() if not is_lazy(one)}
     kept = [one for entry in optimizer.state.values() for one in entry.values() if isinstance(one, Tensor)]
     every = [*kept, *known.values()]
     here = not any(hasattr(one, "placements") or one.is_meta for one in every)
