@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import re
 import threading
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -22,7 +24,7 @@ from tracker_health.registry import plugins
 from tracker_health.result import ErrorEntry, Report, ToolInfo
 from tracker_health.roles import OWN_PREFIXES
 from tracker_health.siblings import end_of, siblings_among
-from tracker_health.stores.base import Cleared, Listed, OnServer, Recorded, TrackedRun, WrittenInPart
+from tracker_health.stores.base import Cleared, Listed, OnServer, Overtaken, Recorded, TrackedRun, WrittenInPart
 from tracker_health.stores.wandb.address import address_of, is_of_wandb
 from tracker_health.text import printable, without_userinfo
 from tracker_health.verdict import Verdict
@@ -57,6 +59,8 @@ _IN_HAND = 64
 # matplotlib keeps its settings, which a drawing sets for a while, for all threads together.
 _drawing = threading.Lock()
 _RETRIES = 2
+# Seconds at most, by chance, before an annotator that another has stopped begins anew: both would meet again at once.
+_PAUSES = (1.0, 2.0, 4.0)
 Status = Literal["checked", "written", "unchanged", "dry-run", "failed"]
 
 
@@ -367,7 +371,31 @@ def _annotated(
     quick: bool = False,
     ended_by: str = "",
 ) -> Outcome:
-    """As ``annotate``, but a verdict that could not be written is an outcome with the error."""
+    """As ``annotate``, but a verdict that could not be written is an outcome with the error.
+
+    Of two annotators at work on a run each may stop the other, and leave it unfinished: whoever was stopped begins
+    anew a little later.
+    """
+    options = {"dry_run": dry_run, "force": force, "sidecar": sidecar, "quick": quick}
+    for pause in _PAUSES:
+        outcome = _annotated_once(run, base, tracking_uri, ended_by=ended_by, **options)
+        if not isinstance(outcome.error, Overtaken):
+            return outcome
+        time.sleep(pause * random.uniform(0.2, 1.0))  # noqa: S311  no secret
+    return _annotated_once(run, base, tracking_uri, ended_by=ended_by, **options)
+
+
+def _annotated_once(
+    run: str | Path | Listed,
+    base: Config,
+    tracking_uri: str | None,
+    *,
+    dry_run: bool,
+    force: bool,
+    sidecar: bool,
+    quick: bool,
+    ended_by: str,
+) -> Outcome:
     with closing(open_run(run, tracking_uri=tracking_uri, sidecar=sidecar, over=bool(ended_by))) as opened:
         settings = _for_run(base, opened)
         recorded = opened.recorded()

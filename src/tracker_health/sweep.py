@@ -16,7 +16,7 @@ from tracker_health.api import Outcome, annotate_many, would_annotate
 from tracker_health.config import Config
 from tracker_health.errors import ConfigError
 from tracker_health.pipeline import in_threads
-from tracker_health.stores.base import Overtaken, Period, SweptRun
+from tracker_health.stores.base import Period, SweptRun
 
 AGAIN_SECONDS = 3600
 """How long a run that could not be judged, and has not changed since, is left alone by a sweep that keeps on."""
@@ -27,7 +27,7 @@ Kind = Literal["annotated", "unchanged", "failed", "taken"]
 
 @dataclass(frozen=True, kw_only=True)
 class Swept:
-    """What a sweep did to a run. ``taken``: another annotator has it, or has had it since it was found."""
+    """What a sweep did to a run. ``taken``: another annotator has had it since it was found."""
 
     run: SweptRun
     kind: Kind
@@ -89,14 +89,19 @@ class Sweep:
         return swept_runs(self.experiments, self.tracking_uri, period)
 
     def once(self, runs: Iterable[SweptRun]) -> Iterator[Swept]:
-        """Judge runs and write the verdicts; a run that another annotator was at is looked at once more in the end."""
-        met: list[SweptRun] = []
-        for swept in self._annotated(runs):
-            if swept.kind == "taken" and isinstance(swept.outcome.error, Overtaken):
-                met.append(swept.run)
-            else:
-                yield swept
-        yield from self._annotated(met)
+        """Judge runs and write the verdicts."""
+        in_hand: dict[str, SweptRun] = {}
+
+        def noted() -> Iterator[SweptRun]:
+            for run in runs:
+                in_hand[run.name] = run
+                yield run
+
+        for outcome in annotate_many(noted(), config=self.config, workers=self.workers):
+            run = in_hand.pop(outcome.run)
+            kind = _kind(run, outcome)
+            self._settle(run, kind, complete=outcome.complete)
+            yield Swept(run=run, kind=kind, outcome=outcome)
 
     def estimate(self, runs: Iterable[SweptRun]) -> Estimate:
         """What ``once`` would do; nothing of a run is read but its record and the list of its files."""
@@ -116,20 +121,6 @@ class Sweep:
         except Exception as error:  # noqa: BLE001  one bad run never stops the others
             return run, error
 
-    def _annotated(self, runs: Iterable[SweptRun]) -> Iterator[Swept]:
-        in_hand: dict[str, SweptRun] = {}
-
-        def noted() -> Iterator[SweptRun]:
-            for run in runs:
-                in_hand[run.name] = run
-                yield run
-
-        for outcome in annotate_many(noted(), config=self.config, workers=self.workers):
-            run = in_hand.pop(outcome.run)
-            kind = _kind(run, outcome)
-            self._settle(run, kind, complete=outcome.complete)
-            yield Swept(run=run, kind=kind, outcome=outcome)
-
     def _settle(self, run: SweptRun, kind: Kind, *, complete: bool) -> None:
         """Remember a run that needs no second look as long as its record stays as it is."""
         if len(self._settled) > _MOST_REMEMBERED:
@@ -141,8 +132,6 @@ class Sweep:
 
 
 def _kind(run: SweptRun, outcome: Outcome) -> Kind:
-    if isinstance(outcome.error, Overtaken):
-        return "taken"
     if outcome.error is not None:
         return "failed"
     if outcome.status == "unchanged":

@@ -61,13 +61,13 @@ def test_no_interpreter_no_room_no_standard_error(monkeypatch, tmp_path, capsys)
     run = RunToJudge(run=str(tmp_path), folder=str(tmp_path))
     monkeypatch.setattr(finish, "_home", os.getpid())
     for broken in ("", "/no/such/python", sys.executable):
-        monkeypatch.setattr(judge, "_judge", None)
+        monkeypatch.setattr(judge, "_judges", {})
         monkeypatch.setattr(sys, "executable", broken)
         if broken == sys.executable:
             monkeypatch.setattr(judge, "_environment", lambda: {"PYTHONPATH": "", "PYTHONHOME": "/nowhere"})
         assert safely(finish.ended, run) is None
     monkeypatch.setattr(sys, "frozen", True, raising=False)
-    monkeypatch.setattr(judge, "_judge", None)
+    monkeypatch.setattr(judge, "_judges", {})
     assert safely(finish.ended, run) is None
     told = capsys.readouterr()
     assert told.out == ""
@@ -87,7 +87,7 @@ def silent(monkeypatch):
         return os.dup(descriptor)
 
     monkeypatch.setattr(judge, "_start", start)
-    monkeypatch.setattr(judge, "_judge", None)
+    monkeypatch.setattr(judge, "_judges", {})
     monkeypatch.setattr(finish, "_home", os.getpid())
     monkeypatch.setattr(finish, "_owners", {})
     monkeypatch.delenv("TRACKER_HEALTH_DISABLED", raising=False)
@@ -420,6 +420,34 @@ def test_the_process_that_began_a_run_or_the_first_rank_has_it_judged(
     assert asked(silent) == expected
 
 
+def test_a_run_that_has_ended_and_that_a_fork_goes_on_with_is_the_forks(silent, monkeypatch):
+    monkeypatch.setenv(judge.BUDGET, "0")
+    finish.begun(RUN)
+    if not os.fork():
+        finish.resumed(RUN)  # its parent goes on with it as well
+        safely(finish.ended, RUN)
+        os._exit(0)
+    os.wait()
+    assert asked(silent) == 0
+    safely(finish.ended, RUN)
+    if not os.fork():
+        finish.resumed(RUN)
+        safely(finish.ended, RUN)
+        os._exit(0)
+    os.wait()
+    assert asked(silent) == 2
+
+
+def test_a_verdict_is_not_waited_for_twice(silent, monkeypatch):
+    monkeypatch.setenv(judge.BUDGET, "0.5")
+    safely(finish.ended, RUN)
+    ours, waits = judge.of_this_process(), []
+    answers = ours._answers
+    monkeypatch.setattr(ours, "_answers", lambda end: waits.append(end - time.monotonic()) or answers(end))
+    ours.rest()
+    assert max(waits) < 0.1
+
+
 def test_a_fork_has_only_its_own_runs_judged(silent, monkeypatch):
     monkeypatch.setenv(judge.BUDGET, "0")
     finish.begun(RUN)
@@ -574,6 +602,26 @@ def test_a_ledger_that_was_cut_off(tmp_path, monkeypatch):
         file.write(b"\n")
     ledger.note("exit")
     assert [one.in_order for one in ledger.left_runs(path)] == [True]
+
+
+@pytest.mark.parametrize(
+    ("events", "left"),
+    [
+        ("start 1, start 2, end 2", [1]),
+        ("start 1, start 2, end 1", []),
+        ("start 1, start 2, end 2, end 1", []),
+        ("start 1, end 3", []),
+        ("start 1, end 1, start 2", [2]),
+    ],
+)
+def test_who_has_ended_a_run_that_several_processes_go_on_with(tmp_path, monkeypatch, events, left):
+    path = tmp_path / "ledger"
+    for one in events.split(", "):
+        event, pid = one.split()
+        monkeypatch.setattr(ledger.os, "getpid", lambda pid=pid: int(pid))
+        with path.open("ab") as file:
+            file.write(ledger.line_of(event, RUN))
+    assert [one.pid for one in ledger.left_runs(path)] == left
 
 
 def test_no_secret_is_seen_in_the_list_of_processes(silent, monkeypatch):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -124,6 +126,63 @@ def test_a_signal_for_the_whole_group_comes_once(number):
     out, _ = process.communicate(timeout=60)
     first = signal.SIGTERM if number != signal.SIGTERM else signal.SIGUSR1
     assert out.split() == [str(int(one)) for one in (first, number, number)]
+
+
+def test_a_signal_for_a_group_that_the_command_has_left_is_passed_on():
+    process = subprocess.Popen(
+        [*EXEC, "setsid", sys.executable, "-c", COUNTS, "3"], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert process.stdout.readline() == "ready\n"
+    os.killpg(process.pid, signal.SIGTERM)
+    assert process.communicate(timeout=60)[0].split() == [str(int(signal.SIGTERM))]
+
+
+def test_a_signal_beside_many_open_files():
+    """The numbers of ours are then above those that ``select`` knows."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(limits[0], min(4096, limits[1])), limits[1]))
+    files = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    for number in files:
+        os.set_inheritable(number, True)
+    try:
+        process = subprocess.Popen(
+            [*EXEC, sys.executable, "-c", COUNTS, "3"], stdout=subprocess.PIPE, text=True, close_fds=False
+        )
+    finally:
+        for number in files:
+            os.close(number)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGTERM)
+    assert process.communicate(timeout=60)[0].split() == [str(int(signal.SIGTERM))]
+    assert process.returncode == 0
+
+
+def test_a_group_that_ends_before_the_command_has_started():
+    """The signal that came before the command was there reaches it all the same."""
+    for _ in range(5):
+        process = subprocess.Popen([*EXEC, "sleep", "5"], start_new_session=True)
+        wait_until(lambda group=process.pid: len(members(group)) > 1)
+        os.killpg(process.pid, signal.SIGTERM)
+        assert process.wait(60) == 128 + signal.SIGTERM
+
+
+def test_a_signal_while_what_is_left_is_judged_does_not_change_the_exit_code(workplace):
+    script = (
+        "import os\nfrom tracker_health.hooks import finish\nfrom tracker_health.hooks.ledger import RunToJudge\n"
+        "finish.begun(RunToJudge(run='mlflow:' + 'a' * 32, tracking_uri=os.environ['HANGS'], folder=os.getcwd()))\n"
+        "os.write(1, b'left')\nos._exit(7)\n"
+    )
+    with socket.create_server(("127.0.0.1", 0)) as hangs:
+        uri = f"http://127.0.0.1:{hangs.getsockname()[1]}"
+        process = workplace.start(*EXEC, sys.executable, "-c", script, HANGS=uri)
+        assert process.stdout.read(4) == "left"
+        time.sleep(1.5)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 7
+        process.communicate()
+        for judge in workplace.judges():
+            os.kill(judge, signal.SIGKILL)
 
 
 def test_nothing_is_left_of_a_launcher_that_is_killed():

@@ -158,26 +158,32 @@ def test_two_sweeps_at_once_leave_each_run_with_one_whole_verdict(server_uri):
     for thread in threads:
         thread.join()
     assert not kinds["failed"]
-    # What both gave up is for the next one.
-    assert set(swept(sweep_of(server_uri, name))) <= {"annotated", "unchanged"}
     found = Counter(tags_of(server_uri, one)["health.verdict"] for one in ids)
     assert found == {"pass": 9, "fail": 1}
     assert swept(sweep_of(server_uri, name)) == {"unchanged": 10}
 
 
-def test_a_run_that_another_annotates_is_skipped_with_a_line(sqlite_uri, monkeypatch):
+@pytest.mark.parametrize("times", [1, 100])
+def test_a_run_that_another_is_annotating_is_tried_again_a_few_times(sqlite_uri, monkeypatch, times):
     name, ids = make_runs(sqlite_uri, 1)
-    begin = MlflowWriter._begin
+    begin, met = MlflowWriter._begin, []
 
     def overtaken(self):
         begin(self)
-        client_of(sqlite_uri).set_tag(self._id, "health.digest", "pending:ffffffff")
+        met.append(self._id)
+        if len(met) <= times:
+            client_of(sqlite_uri).set_tag(self._id, "health.digest", "pending:ffffffff")
 
     monkeypatch.setattr(MlflowWriter, "_begin", overtaken)
+    monkeypatch.setattr("tracker_health.api._PAUSES", (0.01, 0.01, 0.01))
     result = sweeping(sqlite_uri, name)
-    assert result.exit_code == 0
-    assert f"{ids[0]}: skipped, another annotator has it" in result.stderr
-    assert "1 taken" in result.stderr
+    if times == 1:
+        assert (result.exit_code, len(met)) == (0, 2)
+        assert "1 annotated" in result.stderr
+    else:
+        assert (result.exit_code, len(met)) == (3, 4)
+        assert f"another annotator is at work on MLflow run {ids[0]}" in result.stderr
+        assert "1 failed" in result.stderr
 
 
 def test_a_sweep_that_keeps_on_looks_at_a_run_again_only_when_it_has_changed(sqlite_uri, tmp_path, monkeypatch):

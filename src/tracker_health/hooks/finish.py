@@ -48,9 +48,7 @@ def begun(run: RunToJudge) -> None:
 
 def resumed(run: RunToJudge) -> None:
     """Note that this process goes on with a run, unless that is known or another process's business."""
-    owner = _owners.get(run.key)
-    known = owner == os.getpid() and run.key in _going_on
-    if not known and (_is_first_rank() if owner is None else owner == os.getpid()):
+    if run.key not in _going_on and (_owners.get(run.key) == os.getpid() or _is_first_rank()):
         begun(run)
 
 

@@ -70,6 +70,7 @@ class Judge:
         self._buffer = self._outgoing = b""
         self._unanswered = 0
         self._told_of_crowd = self._hangs = False
+        self._waited_in_vain = 0.0
 
     def prepare(self, run: RunToJudge) -> None:
         """Tell of a run that has begun: the judge then imports and connects to what it needs while the training runs.
@@ -105,6 +106,8 @@ class Judge:
             lines = self._answers(end if wait and idle else begin)
             if not wait:
                 self.leave()
+            elif idle and not lines:
+                self._waited_in_vain = max(self._waited_in_vain, time.monotonic() - begin)
         finally:
             self._lock.release()
         if wait and idle and not lines:
@@ -113,8 +116,9 @@ class Judge:
 
     def rest(self) -> list[str]:
         """What came back of the runs that nobody waited for, at the end of the process."""
-        end = time.monotonic() + budget()
-        if not self._acquired(budget()):  # by a thread that Python's end has not waited for
+        left = max(0.0, budget() - self._waited_in_vain)
+        end = time.monotonic() + left
+        if not self._acquired(left):  # by a thread that Python's end has not waited for
             return []
         try:
             lines = self._answers(end) if self._unanswered else []
@@ -340,21 +344,23 @@ def _state(run: RunToJudge) -> tuple[str, frozenset[tuple[str, str]]]:
     return run.folder, frozenset((name, value) for name, value in _environment().items() if _OF_STORES.match(name))
 
 
-_judge: Judge | None = None
+_judges: dict[int, Judge] = {}
+"""By process: a fork inherits its parent's, and has one of its own."""
 
 
 def of_this_process() -> Judge:
-    """The judge of this process; a fork has one of its own."""
-    global _judge  # noqa: PLW0603  one per process
-    if _judge is None:
-        os.register_at_fork(after_in_child=_leave_to_parent)
-    if _judge is None or _judge.pid != os.getpid():
-        _judge = Judge()
-    return _judge
+    """The judge of this process, one also for threads that ask for it at the same moment."""
+    pid = os.getpid()
+    return _judges.get(pid) or _judges.setdefault(pid, Judge())
 
 
 def _leave_to_parent() -> None:
     """Let go of the parent's judge, which would otherwise wait for this fork to end as well."""
-    if _judge is not None and _judge.pid != os.getpid():
-        with suppress(OSError):
-            _judge.leave()
+    for pid in list(_judges):
+        if pid != os.getpid():
+            with suppress(OSError):
+                _judges.pop(pid).leave()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_to_parent)

@@ -41,12 +41,16 @@ def _hooked(command: Sequence[str]) -> int:
         return _supervised(command, _environment({}))
     try:
         code = _supervised(command, _environment({VARIABLE: str(ledger)}))
-        with suppress(KeyboardInterrupt):  # nobody wants to wait: the judge goes on without us
+        with suppress(KeyboardInterrupt), _caught(_wait_no_longer):  # the judge goes on without us
             safely(_judge_left, ledger, code)
         return code
     finally:
         with suppress(OSError):
             ledger.unlink()
+
+
+def _wait_no_longer(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
 
 
 def _new_ledger() -> Path:
@@ -75,7 +79,7 @@ def _supervised(command: Sequence[str], environment: Mapping[str, str]) -> int:
     def pass_on(number: int, _frame: FrameType | None = None) -> None:
         if not started:
             early.append(number)
-        elif witness is None or not witness.saw(number):
+        elif witness is None or not _has_reached(started[0], number, witness):
             started[0].send_signal(number)
 
     if hasattr(signal, "SIGCHLD") and signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
@@ -85,9 +89,16 @@ def _supervised(command: Sequence[str], environment: Mapping[str, str]) -> int:
         # The files that we were given for it stay open; ours are not inherited anyway.
         process = subprocess.Popen(command, env=environment, close_fds=False)  # noqa: S603  what we are asked to run
         started.append(process)
-        for number in early:
-            pass_on(number)
+        for number in early:  # whoever else got it, the command was not there yet
+            process.send_signal(number)
         return process.wait()
+
+
+def _has_reached(process: subprocess.Popen[bytes], number: int, witness: Witness) -> bool:
+    """Whether a signal that has come to us has come to the command as well; where that cannot be told it has not."""
+    with suppress(OSError):
+        return os.getpgid(process.pid) == os.getpgrp() and witness.saw(number)
+    return False
 
 
 @contextmanager

@@ -66,17 +66,25 @@ class LeftRun:
 
 
 def left_runs(path: Path) -> list[LeftRun]:
-    """The runs of a ledger that were begun and not ended, in the order in which they were begun."""
-    begun: dict[str, tuple[RunToJudge, int]] = {}
+    """The runs of a ledger that were begun and not ended, in the order in which they were begun.
+
+    A process that goes on with the run of another and ends it has not ended it for the other.
+    """
+    begun: dict[str, dict[int, RunToJudge]] = {}
     left: set[int] = set()
     for event, pid, run in _events(path):
         if event == "start" and run is not None:
-            begun[run.key] = (run, pid)
+            begun.setdefault(run.key, {})[pid] = run
         elif event == "end" and run is not None:
-            begun.pop(run.key, None)
+            by_process = begun.get(run.key, {pid: run})
+            if pid in by_process and pid != next(iter(by_process)):
+                del by_process[pid]
+            else:
+                begun.pop(run.key, None)
         elif event == "exit":
             left.add(pid)
-    return [LeftRun(run=run, pid=pid, in_order=pid in left) for run, pid in begun.values()]
+    found = (next(iter(by_process.items())) for by_process in begun.values())
+    return [LeftRun(run=run, pid=pid, in_order=pid in left) for pid, run in found]
 
 
 def _events(path: Path) -> Iterator[tuple[str, int, RunToJudge | None]]:

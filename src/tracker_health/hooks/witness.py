@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 
-_WAIT_SECONDS = 0.1
+_WAIT_SECONDS = 0.25
 """How long a signal takes at most to all of a group: systemd sends it to one process after the other."""
 
 _ONE_EVENT_SECONDS = 1.0
@@ -50,10 +50,10 @@ class Witness:
         numbers = [int(number) for number in signals]
         command = [sys.executable, "-I", "-S", "-c", _PROGRAM, *map(str, numbers)]
         self._seen: dict[int, float] = {}
-        # Until it is ready they wait for it.
-        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
         self._told, told = os.pipe()
         os.set_blocking(self._told, False)
+        # Until it is ready they wait for it.
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
         try:
             self._process = subprocess.Popen(  # noqa: S603  this interpreter
                 command, stdin=subprocess.PIPE, stdout=told, stderr=subprocess.DEVNULL, cwd="/"
@@ -65,8 +65,10 @@ class Witness:
     def saw(self, number: int) -> bool:
         """Whether a signal that has just come to us came to it as well."""
         now = time.monotonic()
+        poller = select.poll()  # select has no numbers above 1023, and we may be given many open files
+        poller.register(self._told, select.POLLIN)
         while not self._is_recent(number, now) and (left := now + _WAIT_SECONDS - time.monotonic()) > 0:
-            if select.select([self._told], [], [], left)[0]:
+            if poller.poll(left * 1000):
                 with suppress(BlockingIOError):  # read by another call, for a signal that came in the midst of this one
                     lines = os.read(self._told, 2**16).splitlines()  # each is written in one piece
                     if not lines:  # it is gone
