@@ -6,9 +6,10 @@ import random
 import re
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import quote
@@ -345,7 +346,8 @@ def annotate(
         ConfigError: the configuration names something that does not exist.
         RunError: the run cannot be found, read at all, or written.
     """
-    outcome = _annotated(
+    work = partial(
+        _annotated,
         run,
         _resolved(config),
         tracking_uri,
@@ -355,9 +357,22 @@ def annotate(
         quick=quick,
         ended_by=ended_by,
     )
+    outcome = _until_not_overtaken(work)
     if outcome.error is not None:
         raise outcome.error
     return outcome
+
+
+def _until_not_overtaken(work: Callable[[], Outcome]) -> Outcome:
+    """Do the work again, a little later and a few times, where another annotator has stopped it: of two at once each
+    may stop the other, and leave the run unfinished.
+    """
+    for pause in _PAUSES:
+        outcome = work()
+        if not isinstance(outcome.error, Overtaken):
+            return outcome
+        time.sleep(pause * random.uniform(0.2, 1.0))  # noqa: S311  no secret
+    return work()
 
 
 def _annotated(
@@ -371,31 +386,7 @@ def _annotated(
     quick: bool = False,
     ended_by: str = "",
 ) -> Outcome:
-    """As ``annotate``, but a verdict that could not be written is an outcome with the error.
-
-    Of two annotators at work on a run each may stop the other, and leave it unfinished: whoever was stopped begins
-    anew a little later.
-    """
-    options = {"dry_run": dry_run, "force": force, "sidecar": sidecar, "quick": quick}
-    for pause in _PAUSES:
-        outcome = _annotated_once(run, base, tracking_uri, ended_by=ended_by, **options)
-        if not isinstance(outcome.error, Overtaken):
-            return outcome
-        time.sleep(pause * random.uniform(0.2, 1.0))  # noqa: S311  no secret
-    return _annotated_once(run, base, tracking_uri, ended_by=ended_by, **options)
-
-
-def _annotated_once(
-    run: str | Path | Listed,
-    base: Config,
-    tracking_uri: str | None,
-    *,
-    dry_run: bool,
-    force: bool,
-    sidecar: bool,
-    quick: bool,
-    ended_by: str,
-) -> Outcome:
+    """As ``annotate``, but a verdict that could not be written is an outcome with the error."""
     with closing(open_run(run, tracking_uri=tracking_uri, sidecar=sidecar, over=bool(ended_by))) as opened:
         settings = _for_run(base, opened)
         recorded = opened.recorded()
@@ -562,9 +553,8 @@ class _Task:
                 with closing(open_run(run, tracking_uri=self.tracking_uri)) as opened:
                     report, evidence = _judged(opened, _for_run(self.config, opened))
                 return Outcome(run=_shown(run), status="checked", report=report, sketch=_sketch(evidence))
-            return _annotated(
-                run, self.config, self.tracking_uri, dry_run=self.dry_run, force=self.force, sidecar=self.sidecar
-            )
+            work = partial(_annotated, run, self.config, self.tracking_uri)
+            return _until_not_overtaken(partial(work, dry_run=self.dry_run, force=self.force, sidecar=self.sidecar))
         except Exception as error:  # noqa: BLE001  one bad run never stops the others
             return _failed(run, error, self.config)
 
