@@ -521,8 +521,10 @@ def annotate_many(
 
     ``workers``: so many threads; outcomes then come as they are ready. Runs are taken from ``runs`` when there is a
     hand free for them. ``executor``: does the runs instead, one a task, perhaps in other processes or on other
-    machines, which open them by name with the credentials of their own environment; what a worker that died had in
-    hand is given to another. The outcomes then have no contents of files in them.
+    machines, which open them by name in the store of ``tracking_uri`` with the credentials of their own environment;
+    what a worker that died had in hand is given to another, where the executor goes on without it (Dask's does, the
+    standard library's pool of processes does not: all runs that are left then fail). The outcomes then have no
+    contents of files in them.
 
     Raises:
         ConfigError: the configuration names something that does not exist.

@@ -28,6 +28,7 @@ from tracker_health.terminal import (
     Stop,
     Tally,
     draws_blocks,
+    leave_threads,
     lines_of_input,
     ready_streams,
     say_error,
@@ -701,12 +702,15 @@ def _finish(
                 if output.lost and not writes:
                     break
         interrupted = stop.wanted
+        at_once = False
     except KeyboardInterrupt:
-        interrupted = True
+        interrupted = at_once = True
     tally.clear()
     if interrupted:
         hint = "run the same command again: what is done is not done again" if writes and runs.many else ""
         say_error(f"interrupted after {count(tally.done, 'run')}", hint)
+        if at_once:
+            leave_threads(EXIT_INTERRUPTED)
         sys.exit(EXIT_INTERRUPTED)
     if choices["form"] == "text" and not (choices["quiet"] or choices["as_json"]):
         for line in tally.table() if runs.many else ():

@@ -24,7 +24,10 @@ _WORDS = (*sorted(Verdict, key=lambda verdict: -verdict.rank), _NONE)
 def _week(run: TaggedRun) -> str:
     if run.started is None:
         return ""
-    year, week, _ = datetime.fromtimestamp(run.started, UTC).isocalendar()
+    try:
+        year, week, _ = datetime.fromtimestamp(run.started, UTC).isocalendar()
+    except (ValueError, OverflowError, OSError):  # anybody may give a run any time
+        return ""
     return f"{year}-W{week:02}"
 
 

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from concurrent.futures import Executor, Future
 
+WORKER = "tracker-health worker"
+"""How the names of its threads begin."""
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -19,9 +22,15 @@ def in_threads(work: Callable[[Item], Result], items: Iterable[Item], workers: i
         return
     from concurrent.futures import ThreadPoolExecutor  # with logging, more than one run needs to be judged
 
-    with ThreadPoolExecutor(workers, thread_name_prefix="tracker-health worker") as executor:
+    executor, patient = ThreadPoolExecutor(workers, thread_name_prefix=WORKER), True
+    try:
         for _, future in _finished(work, items, executor, workers):
             yield future.result()
+    except KeyboardInterrupt:  # what is in hand may take long
+        patient = False
+        raise
+    finally:
+        executor.shutdown(wait=patient, cancel_futures=True)
 
 
 def in_executor(
@@ -65,7 +74,7 @@ def _finished(
                 except Exception as error:  # noqa: BLE001  raised below, after what is in hand
                     more, failure = False, error
                 else:
-                    pending[executor.submit(work, item)] = item
+                    pending[_submitted(executor, work, item)] = item
             for future in wait(pending, return_when=FIRST_COMPLETED).done:
                 yield pending.pop(future), future
     finally:
@@ -73,3 +82,15 @@ def _finished(
             future.cancel()
     if failure is not None:
         raise failure
+
+
+def _submitted(executor: Executor, work: Callable[[Item], Result], item: Item) -> Future[Result]:
+    """The future of an item; one with the error where the executor takes no more, as a pool whose worker has died."""
+    from concurrent.futures import Future
+
+    try:
+        return executor.submit(work, item)
+    except RuntimeError as error:
+        future: Future[Result] = Future()
+        future.set_exception(error)
+        return future

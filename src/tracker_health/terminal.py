@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 import click
 
 from tracker_health.errors import ConfigError, TrackerHealthError, described
+from tracker_health.pipeline import WORKER
 from tracker_health.stores.progress import display
 from tracker_health.text import count, printable, size_of
 from tracker_health.verdict import Verdict
@@ -226,6 +227,15 @@ class Stop:
         while not self.wanted and (left := end - time.monotonic()) > 0:
             time.sleep(min(left, _LOOK_SECONDS))
         return self.wanted
+
+
+def leave_threads(code: int) -> None:
+    """End the process, if threads still work on runs, whose end Python would wait for."""
+    if any(thread.name.startswith(WORKER) for thread in threading.enumerate()):
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(Exception):  # closed, or nobody reads it
+                stream.flush()
+        os._exit(code)
 
 
 @contextmanager

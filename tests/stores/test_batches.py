@@ -92,6 +92,21 @@ def test_an_answer_that_was_cut_off_loses_no_point(sqlite_uri, monkeypatch, cap)
         histories.forget(run)
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_one_long_run_is_read_by_itself_and_the_others_together(sqlite_uri, asked, monkeypatch, first):
+    name, ids = make_runs(sqlite_uri, 12)
+    monkeypatch.setattr(bulk, "PAGE_POINTS", 400)
+    client = client_of(sqlite_uri)
+    for step in range(30, 500):
+        client.log_metric(ids[6], "train/loss", 0.1, step=step)
+    histories, client = shared_histories(sqlite_uri, name)
+    asked.clear()
+    for run in sorted(ids, key=lambda one: (one == ids[6]) is not first):
+        assert same(columns(histories.read(run, "train/loss")), columns(read_history(client, run, "train/loss")))
+        histories.forget(run)
+    assert asked == [12, 11]
+
+
 def wait_for(histories):
     if (coming := histories._metrics["train/loss"].coming) is not None:
         coming.join()

@@ -113,6 +113,9 @@ class BulkHistories:
 
     def _fetch(self, metric: _Metric, name: str, run_id: str | None = None) -> None:
         """Fetch the histories of runs that wait, of this one first; nothing of those of which not all points came."""
+        if run_id in metric.given:  # set aside
+            return
+        may_set_aside = True
         while (ask := self._ask) and len(runs := self._chosen(metric, name, run_id)) > 1:
             try:
                 with translated("the histories of several runs could not be read at once", self._uri):
@@ -128,7 +131,15 @@ class BulkHistories:
                     }
                 metric.at_once = min(2 * metric.at_once, metric.most)
                 return
-            # Cut off somewhere, without a word. As many runs as were in it, less the last, may fit.
+            # Cut off somewhere, without a word. A run that fills half of an answer is read by itself.
+            longest = max(runs, key=lambda one: runs[one])
+            if may_set_aside and runs[longest] >= PAGE_POINTS // 2:
+                may_set_aside = False
+                metric.given.add(longest)
+                if longest == run_id:
+                    return
+                continue
+            # As many runs as were in it, less the last, may fit.
             metric.at_once = metric.most = max(1, min(len(found) - 1, len(runs) // 2))
 
     def _chosen(self, metric: _Metric, name: str, run_id: str | None = None) -> dict[str, int]:
