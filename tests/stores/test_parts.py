@@ -292,7 +292,7 @@ def test_an_object_that_is_not_there(bucket):
 def test_a_package_that_is_not_installed():
     pytest.importorskip("fsspec")
     with pytest.raises(StoreUnavailable, match="not installed"):
-        open_url("hf://models/a/b/last.ckpt")
+        open_url("dvc://models/a/b/last.ckpt")
 
 
 # A real MLflow server that keeps the artifacts
