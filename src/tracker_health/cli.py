@@ -712,6 +712,8 @@ def _finish(
         if at_once:
             leave_threads(EXIT_INTERRUPTED)
         sys.exit(EXIT_INTERRUPTED)
+    if not tally.done:
+        say_error("there is no such run: nothing was judged")
     if choices["form"] == "text" and not (choices["quiet"] or choices["as_json"]):
         for line in tally.table() if runs.many else ():
             click.echo(line, err=True)

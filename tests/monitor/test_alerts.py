@@ -143,16 +143,6 @@ def test_refused(wrong, tmp_path):
 # Trackers
 
 
-@pytest.fixture
-def store(tmp_path, monkeypatch):
-    uri = f"sqlite:///{tmp_path}/mlflow.db"
-    monkeypatch.setattr(mlflow.tracking._tracking_service.utils, "_tracking_uri", None)
-    mlflow.set_tracking_uri(uri)
-    client = mlflow.MlflowClient(uri)
-    experiment = client.create_experiment("watched", artifact_location=(tmp_path / "artifacts").as_uri())
-    return client, uri, experiment
-
-
 def tag_of(client, run):
     return client.get_run(run.info.run_id).data.tags.get("health.live")
 

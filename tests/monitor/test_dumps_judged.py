@@ -120,13 +120,8 @@ def test_a_broken_dump_is_an_error_of_the_rules_that_need_it(tmp_path):
     assert any("w.safetensors" in one.source or "sampled_gradients" in one.source for one in report.errors)
 
 
-def test_an_mlflow_run_keeps_them_as_artifacts(tmp_path, monkeypatch):
-    mlflow = pytest.importorskip("mlflow")
-    uri = f"sqlite:///{tmp_path}/mlflow.db"
-    monkeypatch.setattr(mlflow.tracking._tracking_service.utils, "_tracking_uri", None)
-    mlflow.set_tracking_uri(uri)
-    client = mlflow.MlflowClient(uri)
-    experiment = client.create_experiment("dumped", artifact_location=(tmp_path / "artifacts").as_uri())
+def test_an_mlflow_run_keeps_them_as_artifacts(tmp_path, mlflow, store):
+    _, uri, experiment = store
     torch.manual_seed(0)
     model = Model(cut=True)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -95,18 +95,6 @@ def test_a_training_that_cannot_succeed_is_ended(tmp_path):
     assert 8 <= training.global_step < 24_000
 
 
-@pytest.fixture
-def mlflow(monkeypatch):
-    """MLflow, whose store Lightning's logger sets for the whole process."""
-    package = pytest.importorskip("mlflow")
-    from mlflow.tracking._tracking_service import utils
-
-    monkeypatch.setattr(utils, "_tracking_uri", utils._tracking_uri)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "")
-    monkeypatch.delenv("MLFLOW_TRACKING_URI")
-    return package
-
-
 @pytest.mark.filterwarnings("ignore")
 def test_the_loggers_get_summaries_and_the_mlflow_run_the_files(tmp_path, mlflow):
     from pytorch_lightning.loggers import CSVLogger, MLFlowLogger

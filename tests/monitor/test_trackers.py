@@ -42,12 +42,8 @@ def train(model, log, **options):
 
 
 @pytest.mark.parametrize("detail", ["file", "metrics"])
-def test_an_mlflow_run(detail, tmp_path, monkeypatch):
-    uri = f"sqlite:///{tmp_path}/mlflow.db"
-    monkeypatch.setattr(mlflow.tracking._tracking_service.utils, "_tracking_uri", None)
-    mlflow.set_tracking_uri(uri)
-    client = mlflow.MlflowClient(uri)
-    experiment = client.create_experiment("watched", artifact_location=(tmp_path / "artifacts").as_uri())
+def test_an_mlflow_run(detail, store):
+    client, uri, experiment = store
     with mlflow.start_run(experiment_id=experiment) as run:
         train(Cut(), lambda step, loss: mlflow.log_metric("loss", loss, step=step), detail=detail)
     metrics = client.get_run(run.info.run_id).data.metrics
@@ -85,12 +81,8 @@ class Named(nn.Module):
 
 
 @pytest.mark.parametrize("detail", ["file", "metrics"])
-def test_a_name_that_mlflow_refuses_costs_no_metric(detail, tmp_path, monkeypatch, recwarn):
-    uri = f"sqlite:///{tmp_path}/mlflow.db"
-    monkeypatch.setattr(mlflow.tracking._tracking_service.utils, "_tracking_uri", None)
-    mlflow.set_tracking_uri(uri)
-    client = mlflow.MlflowClient(uri)
-    experiment = client.create_experiment("watched", artifact_location=(tmp_path / "artifacts").as_uri())
+def test_a_name_that_mlflow_refuses_costs_no_metric(detail, store, recwarn):
+    client, uri, experiment = store
     with mlflow.start_run(experiment_id=experiment) as run:
         train(Named(), lambda step, loss: mlflow.log_metric("loss", loss, step=step), detail=detail)
     assert not [str(one.message) for one in recwarn if "tracker-health" in str(one.message)]

@@ -73,13 +73,8 @@ def test_the_summary_stands_for_a_checkpoint(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_an_mlflow_run_has_all_that_is_needed_when_it_ends(tmp_path, monkeypatch):
-    mlflow = pytest.importorskip("mlflow")
-    uri = f"sqlite:///{tmp_path}/mlflow.db"
-    monkeypatch.setattr(mlflow.tracking._tracking_service.utils, "_tracking_uri", None)
-    mlflow.set_tracking_uri(uri)
-    client = mlflow.MlflowClient(uri)
-    experiment = client.create_experiment("watched", artifact_location=(tmp_path / "artifacts").as_uri())
+def test_an_mlflow_run_has_all_that_is_needed_when_it_ends(tmp_path, monkeypatch, store):
+    client, uri, experiment = store
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "watched")
     trainer(tmp_path / "run", transformers_callback(interval=5), report_to=["mlflow"], max_steps=60).train()
     (run,) = client.search_runs([experiment])

@@ -297,3 +297,13 @@ def test_the_table_at_the_end(server_uri):
     assert "LOS001 nonfinite-loss (2)" in fail
     assert passed.split() == ["pass", "6"]
     assert last.startswith("8 runs: 8 checked; ")
+
+
+def test_an_experiment_without_runs_is_told(sqlite_uri):
+    """A gate whose filter has a slip in it would else be green without a word."""
+    name, _ = make_runs(sqlite_uri, 1)
+    where = ["--where", "attributes.status = 'FAILED'"]
+    for command in ("check", "annotate"):
+        result = CliRunner().invoke(cli, [command, "--experiment", name, "--tracking-uri", sqlite_uri, *where])
+        assert (result.exit_code, result.stdout) == (0, "")
+        assert result.stderr == "tracker-health: there is no such run: nothing was judged\n"

@@ -105,8 +105,10 @@ def _has_reached(process: subprocess.Popen[bytes], number: int, witness: Witness
 def _witness(caught: list[int]) -> Iterator[Witness | None]:
     """Somebody who sees which of the signals reach the command anyway; nobody where there is no room for it."""
     try:
-        witness = Witness(caught)
+        witness = Witness(caught) if hasattr(signal, "pthread_sigmask") else None
     except OSError:
+        witness = None
+    if witness is None:
         yield None
         return
     try:
