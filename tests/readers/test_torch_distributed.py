@@ -161,7 +161,7 @@ def test_the_sample_is_read_as_torch_reads_it(samples, tmp_path):
 # Several processes
 
 SHARDED = """
-import sys, torch
+import os, sys, torch
 import torch.distributed as dist, torch.distributed.checkpoint as dcp
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
@@ -201,6 +201,7 @@ if rank == 0:
     torch.save({"state": whole, "param_groups": [{"lr": 0.1, "params": list(whole)}]}, folder + "/whole.pt")
 dist.barrier()
 dist.destroy_process_group()
+os._exit(0)  # a thread of gloo that still lets go of a tensor while Python ends would abort the process
 """
 
 
