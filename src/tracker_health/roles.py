@@ -16,7 +16,7 @@ OWN_PREFIXES = ("health/", "health.")
 
 _OF_MODULES = ("gap/", "train/gap/")
 
-_BOOSTING = ("logloss", "mlogloss", "binary/logloss", "multi/logloss", "rmse", "l2")
+_BOOSTING = ("logloss", "mlogloss", "binary/logloss", "multi/logloss", "multiclass", "crossentropy", "rmse", "l2")
 
 DEFAULT_PATTERNS: Mapping[str, tuple[str, ...]] = {
     "train_loss": (
@@ -28,7 +28,7 @@ DEFAULT_PATTERNS: Mapping[str, tuple[str, ...]] = {
         "ce/loss", "nll", "nll/loss", "lm/loss", "train/lm/loss", "loss/step", "loss/epoch",
         "metrics/train/loss", "global/avg/loss", "loss/metrics/global/avg/loss", "loss/train/total", "train/crossentropyloss",
         "reduced/train/loss", "train/samples/train/loss", "lm/loss/training/lm/loss",
-        *(f"{word}/{kind}" for word in ("train", "training") for kind in _BOOSTING),
+        *(f"{word}/{kind}" for word in ("train", "training", "learn") for kind in _BOOSTING),
     ),
     "val_loss": tuple(
         form.replace("val", word)

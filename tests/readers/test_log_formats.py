@@ -222,6 +222,12 @@ LINES = {
         "Early stopping, best iteration is:\n[15]\ttraining's binary_logloss: 0.45\tvalid_1's binary_logloss: 0.54\n",
         {"training binary_logloss": [(10, 0.5), (20, 0.4)], "valid_1 binary_logloss": [(10, 0.6), (20, 0.55)]},
     ),
+    "CatBoost": (
+        "Learning rate set to 0.1\n0:\tlearn: 0.65\ttest: 0.64\tbest: 0.64 (0)\ttotal: 47.8ms\tremaining: 2.82s\n"
+        "10:\tlearn: 0.55\ttest: 0.56\tbest: 0.56 (10)\ttotal: 50ms\tremaining: 1m 2s\n\nbestTest = 0.56\nbestIteration = 10\n",
+        {"learn": [(0, 0.65), (10, 0.55)], "test": [(0, 0.64), (10, 0.56)], "best": None, "total": None},
+    ),
+    "CatBoost with a metric of the held-out data alone": ("0:\ttest: 0.93\tbest: 0.93 (0)\ttotal: 48ms\n5:\ttest: 0.98\tbest: 0.98 (5)\ttotal: 9s\n", {"test": [(0, 0.93), (5, 0.98)]}),
     "fastai": (
         "epoch     train_loss  valid_loss  time    \n0         0.8         0.4         00:21   \n1         0.5         #na#        1:01:20 \n",
         {"train_loss": [(0, 0.8), (1, 0.5)], "valid_loss": [(0, 0.4)]},
@@ -554,6 +560,40 @@ def test_lists_of_records(indent, tmp_path):
         assert points(read(tmp_path / "a.json", json.dumps(value, indent=indent))[0])["loss"] == [(1, 3.0), (2, 2.0)]
     bare = [{"loss": 3.0}, {"loss": 2.0}]
     assert points(read(tmp_path / "a.json", json.dumps(bare, indent=indent))[0])["loss"] == [(1, 3.0), (2, 2.0)]
+
+
+def test_a_list_with_a_record_on_each_line(tmp_path):
+    """Which is no file of JSON lines: all but the last end with a comma."""
+    rows = [{"step": step, "loss": 3 / step} for step in range(1, 40)]
+    log, form = read(tmp_path / "metrics.json", "[\n" + ",\n".join(map(json.dumps, rows)) + "\n]\n")
+    assert isinstance(form, JsonHistory)
+    assert points(log)["loss"] == [(step, 3 / step) for step in range(1, 40)]
+    assert not log.problem
+
+
+def test_the_rounds_of_catboost(tmp_path):
+    meta = {
+        "test_sets": ["test"],
+        "test_metrics": [{"best_value": "Max", "name": "AUC"}, {"best_value": "Min", "name": "Logloss"}],
+        "learn_sets": ["learn"],
+        "learn_metrics": [{"best_value": "Min", "name": "Logloss"}],
+    }
+    rounds = [
+        {"learn": [1 / place], "iteration": place - 1, "passed_time": 0.1, "test": [0.9, 2 / place]}
+        for place in (1, 2, 4)
+    ]
+    lines = ",\n".join(map(json.dumps, rounds))
+    text = f'{{\n"meta":{json.dumps(meta)},\n"iterations":[\n{lines}\n]}}'
+    found = points(read(tmp_path / "catboost_training.json", text)[0])
+    assert found["learn/Logloss"] == [(0, 1.0), (1, 0.5), (3, 0.25)]
+    assert found["test/Logloss"] == [(0, 2.0), (1, 1.0), (3, 0.5)]
+    assert found["test/AUC"] == [(0, 0.9), (1, 0.9), (3, 0.9)]
+    assert names_and_roles(found) == {"learn/Logloss": "train_loss", "test/Logloss": "val_loss", "test/AUC": ""}
+    for wrong in (
+        {"meta": meta, "iterations": [3, {"learn": 5, "iteration": 0}]},
+        {"meta": {"learn_sets": 1}, "iterations": [{}]},
+    ):
+        assert not points(read(tmp_path / "catboost_training.json", json.dumps(wrong))[0])
 
 
 def test_a_history_cut_short_is_told_and_other_json_is_not(tmp_path):

@@ -29,12 +29,12 @@ _SAYS_LOG = (
 )
 _SAYS_CONSOLE = r"(?:.*[-_.])?(?:log|logs|stdout|stderr|console|output|nohup|slurm)(?:[-_.].*)?"
 LOG = re.compile(
-    rf".*\.(?:jsonl|ndjson)|(?:.*\.)?events\.out\.tfevents\..*|{_SAYS_LOG}(?:[-_.].*)?\.(?:csv|tsv|json)|"
+    rf".*\.(?:jsonl|ndjson)|(?:.*\.)?events\.out\.tfevents(?:\..*)?|{_SAYS_LOG}(?:[-_.].*)?\.(?:csv|tsv|json)|"
     rf".*\.(?:log|out|err|stdout|stderr)(?:\.\d+)?|{_SAYS_CONSOLE}\.txt|stdout|stderr",
     re.IGNORECASE,
 )
 """The names of files that may be logs; what they are is told by their content."""
-_EVENTS = re.compile(r"(?:.*\.)?events\.out\.tfevents\..*", re.IGNORECASE)
+_EVENTS = re.compile(r"(?:.*\.)?events\.out\.tfevents(?:\..*)?", re.IGNORECASE)
 _CONSOLE = re.compile(rf".*\.(?:log|out|err|stdout|stderr)(?:\.\d+)?|{_SAYS_CONSOLE}\.txt|stdout|stderr", re.IGNORECASE)
 TRAINER_STATE = re.compile(r"trainer_state.*\.json", re.IGNORECASE)
 

@@ -1,4 +1,4 @@
-"""Histories as one JSON value: Keras's dictionary of lists, or a list of records."""
+"""Histories as one JSON value: Keras's dictionary of lists, a list of records, or CatBoost's list of rounds."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class JsonHistory:
         value = _load(path)
         if value is None:
             return Log()
-        records = _records(value)
+        records = _rounds(value) or _records(value)
         if records is not None:
             _take_records(table, records)
         elif isinstance(value, dict):
@@ -66,6 +66,37 @@ def _records(value: Any) -> list[Any] | None:
     candidates = [value, *value.values()] if isinstance(value, dict) else [value]
     found = [one for one in candidates if isinstance(one, list) and one and all(isinstance(row, dict) for row in one)]
     return max(found, key=len, default=None)
+
+
+def _rounds(value: Any) -> list[dict[str, Any]]:
+    """CatBoost's rounds, whose numbers have their names in a head of their own; empty for anything else."""
+    meta, rounds = (value.get(key) for key in ("meta", "iterations")) if isinstance(value, dict) else (None, None)
+    if not isinstance(meta, dict) or not isinstance(rounds, list):
+        return []
+    names = {
+        data: [f"{data}/{name}" for name in _metric_names(meta.get(f"{kind}_metrics"))]
+        for kind in ("learn", "test")
+        for data in _texts(meta.get(f"{kind}_sets"))
+    }
+    return [_round(one, names) for one in rounds if isinstance(one, dict)]
+
+
+def _round(record: Mapping[str, Any], names: Mapping[str, list[str]]) -> dict[str, Any]:
+    row = {"iteration": record.get("iteration")}
+    for data, every in names.items():
+        numbers = record.get(data)
+        if isinstance(numbers, list):
+            row |= zip(every, numbers, strict=False)
+    return row
+
+
+def _metric_names(metrics: Any) -> list[str]:
+    every = metrics if isinstance(metrics, list) else []
+    return [str(one.get("name", "")) if isinstance(one, dict) else "" for one in every]
+
+
+def _texts(values: Any) -> list[str]:
+    return [one for one in values if isinstance(one, str)] if isinstance(values, list) else []
 
 
 def _take_records(table: LogTable, records: list[Any]) -> None:

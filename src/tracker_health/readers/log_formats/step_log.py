@@ -19,7 +19,8 @@ class StepLog:
 
     def recognises(self, head: bytes) -> bool:
         lines = [line.strip() for line in head.split(b"\n")]
-        objects = [line for line in lines if line.startswith(b"{")]
+        # Those that end with a comma are of one JSON value that goes over many lines.
+        objects = [line for line in lines if line.startswith(b"{") and not line.endswith(b",")]
         return bool(objects) and any(b'"' in line for line in objects) and 2 * len(objects) >= sum(map(bool, lines))
 
     def read(self, path: Path, source: str, select_names: SelectNames, prefix: str = "") -> Log:

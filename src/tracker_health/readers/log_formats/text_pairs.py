@@ -34,6 +34,9 @@ _EPOCH_OF_A_SPLIT = re.compile(r"\bEpoch\((?!train)\w+\)[ ]*\[(?P<epoch>\d{1,15}
 _ITERATION = re.compile(
     r"(?:\bIter\(train\)[ ]*\[[ ]*|^\[(?=\d+\]\t)|\.py:\d{1,6}\] \[(?=\d+\] \w+=))(?P<step>\d{1,15})(?:/\d+)?\]"
 )
+# CatBoost's rounds; what else is on the line is the best round so far and the time.
+_ROUND = re.compile(r"(?P<step>\d{1,15}):\t(?=(?:learn|test): )")
+_OF_A_ROUND = re.compile(r"learn|test\d{0,3}")
 # The Trainer prints its dictionary into the line of a bar that may be any bar, and late.
 _DICTIONARY = re.compile(r"\d/\d+ \[[^\]\n]{0,300}\][ ]*(?=\{['\"])")
 _AXES = {
@@ -293,6 +296,9 @@ def _look_at_place(line: str, start: int, printed: Printed) -> None:
         return
     if "/" in line:
         _look_at_bar(line, start, printed)
+    if "\t" in line and (match := _ROUND.match(line, start)) is not None:
+        printed.step = Number("step", match["step"], match.start("step"), match.end("step"))
+        printed.metrics[:] = [one for one in printed.metrics if _OF_A_ROUND.fullmatch(one.name)]
     if "[" not in line:
         return
     if printed.step is None and (match := _ITERATION.search(line, start)) is not None:
