@@ -84,8 +84,9 @@ def wait_until_up(port: int) -> None:
 
 def annotated(address: str) -> tuple[str, str]:
     """The page of a failing run, and the list of all failing ones."""
-    from tracker_health.api import annotate, filter_link, runs_of_experiment
+    from tracker_health.api import annotate, runs_of_experiment
     from tracker_health.demo import EXPERIMENT
+    from tracker_health.opening import filter_link
     from tracker_health.verdict import Verdict
 
     runs = runs_of_experiment(EXPERIMENT, tracking_uri=address)

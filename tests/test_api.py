@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 import tracker_health as th
-from tracker_health.api import open_run
 from tracker_health.errors import RunNotFound
+from tracker_health.opening import open_run
 
 
 def test_check_gives_a_report(write_log, healthy_losses):

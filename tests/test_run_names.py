@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import tracker_health as th
-from tracker_health.api import open_run
 from tracker_health.errors import RunNotFound
+from tracker_health.opening import open_run
 
 RUN_ID = "0123456789abcdef" * 2
 PAGE = f"#/experiments/7/runs/{RUN_ID}"

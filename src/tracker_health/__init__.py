@@ -12,25 +12,28 @@ from typing import TYPE_CHECKING, Any
 from tracker_health._version import __version__
 
 if TYPE_CHECKING:
-    from tracker_health.api import Outcome, annotate, annotate_many, check, check_many, clear, open_run, series, tensors
+    from tracker_health.annotating import Outcome
+    from tracker_health.api import annotate, annotate_many, check, check_many, clear, series, tensors
     from tracker_health.config import Config, preset
     from tracker_health.errors import ConfigError, RunError, TrackerHealthError
     from tracker_health.evidence import Evidence, Need, Part, Series
     from tracker_health.hooks import autolog
     from tracker_health.monitor import GradientDumps, watch
+    from tracker_health.opening import open_run
     from tracker_health.probe import Probe, Symptom, Threshold
     from tracker_health.result import Finding, ProbeResult, Report
     from tracker_health.verdict import Verdict, worst
 
 _HOMES = {
-    "Outcome": "api", "annotate": "api", "clear": "api",
-    "annotate_many": "api", "check": "api", "check_many": "api", "open_run": "api",
+    "Outcome": "annotating",
+    "annotate": "api", "annotate_many": "api", "check": "api", "check_many": "api", "clear": "api",
     "series": "api", "tensors": "api",
     "autolog": "hooks",
     "Config": "config", "preset": "config",
     "ConfigError": "errors", "RunError": "errors", "TrackerHealthError": "errors",
     "Evidence": "evidence", "Need": "evidence", "Part": "evidence", "Series": "evidence",
     "GradientDumps": "monitor", "watch": "monitor",
+    "open_run": "opening",
     "Probe": "probe", "Symptom": "probe", "Threshold": "probe",
     "Finding": "result", "ProbeResult": "result", "Report": "result",
     "Verdict": "verdict", "worst": "verdict",

@@ -46,7 +46,7 @@ from tracker_health.verdict import Verdict
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from tracker_health.api import Outcome
+    from tracker_health.annotating import Outcome
     from tracker_health.result import Report
     from tracker_health.settings import Effective, Setting
     from tracker_health.stores.base import Cleared, Listed
@@ -724,7 +724,7 @@ def _finish(
 
 def _links(outcome: Outcome, *, many: bool) -> dict[str, str]:
     """Where to see, in the tracker, what was written."""
-    from tracker_health.api import filter_link
+    from tracker_health.opening import filter_link
 
     ref, verdict = outcome.report.run, outcome.report.verdict
     if outcome.status != "written":

@@ -18,7 +18,8 @@ from urllib.parse import quote
 
 import click
 
-from tracker_health.api import Outcome, annotate_many
+from tracker_health.annotating import Outcome
+from tracker_health.api import annotate_many
 from tracker_health.errors import WriteError, optional_packages
 from tracker_health.text import printable
 

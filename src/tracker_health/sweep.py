@@ -12,7 +12,8 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Literal
 
-from tracker_health.api import Outcome, annotate_many, would_annotate
+from tracker_health.annotating import Outcome, would_annotate
+from tracker_health.api import annotate_many
 from tracker_health.config import Config
 from tracker_health.errors import ConfigError
 from tracker_health.pipeline import in_threads

@@ -27,7 +27,7 @@ from tracker_health.text import count, printable, size_of
 from tracker_health.verdict import Verdict
 
 if TYPE_CHECKING:
-    from tracker_health.api import Outcome
+    from tracker_health.annotating import Outcome
 
 EXIT_DONE, EXIT_VERDICT, EXIT_USAGE, EXIT_RUN, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
 _MAX_LISTED = 1_000_000

@@ -37,7 +37,7 @@ def _no_telemetry():
 @pytest.fixture
 def no_pictures(monkeypatch):
     """What is drawn is no matter to these tests, and takes most of the time."""
-    monkeypatch.setattr("tracker_health.api._attached", lambda *_, **__: Attachments())
+    monkeypatch.setattr("tracker_health.annotating._attached", lambda *_, **__: Attachments())
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from .test_contract import DirectoryHarness, MlflowHarness
 ANNOTATOR = """
 import sys
 from contextlib import closing
-from tracker_health.api import open_run
+from tracker_health.opening import open_run
 from tracker_health.testing.stores import FAIL, PASS
 
 print("ready", flush=True)

@@ -14,7 +14,8 @@ import pytest
 
 mlflow = pytest.importorskip("mlflow")
 
-from tracker_health.api import annotate, filter_link  # noqa: E402
+from tracker_health.api import annotate  # noqa: E402
+from tracker_health.opening import filter_link  # noqa: E402
 from tracker_health.verdict import Verdict  # noqa: E402
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")

@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 import tracker_health as th
-from tracker_health.api import open_run
 from tracker_health.errors import ReadError, RunNotFound, StoreRefused
 from tracker_health.evidence import Part, Request, StepUnit
+from tracker_health.opening import open_run
 from tracker_health.readers import mlflow_folder
 from tracker_health.roles import assign
 from tracker_health.stores.mlflow.connection import _folder_of, _folders_allowed

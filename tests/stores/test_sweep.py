@@ -175,7 +175,7 @@ def test_a_run_that_another_is_annotating_is_tried_again_a_few_times(sqlite_uri,
             client_of(sqlite_uri).set_tag(self._id, "health.digest", "pending:ffffffff")
 
     monkeypatch.setattr(MlflowWriter, "_begin", overtaken)
-    monkeypatch.setattr("tracker_health.api._PAUSES", (0.01, 0.01, 0.01))
+    monkeypatch.setattr("tracker_health.annotating._PAUSES", (0.01, 0.01, 0.01))
     result = sweeping(sqlite_uri, name)
     if times == 1:
         assert (result.exit_code, len(met)) == (0, 2)

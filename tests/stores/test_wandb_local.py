@@ -18,9 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tracker_health.annotations import PENDING
-from tracker_health.api import annotate, annotate_many, check, clear, open_run
+from tracker_health.api import annotate, annotate_many, check, clear
 from tracker_health.errors import RunNotFound, StoreRefused, WriteError
 from tracker_health.evidence import Part, Request, StepUnit
+from tracker_health.opening import open_run
 from tracker_health.readers import record_log
 from tracker_health.stores.directory import DirectoryRun
 from tracker_health.stores.wandb import alive, local, log_writer

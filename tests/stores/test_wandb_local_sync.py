@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tracker_health.api import annotate, clear, open_run
+from tracker_health.api import annotate, clear
+from tracker_health.opening import open_run
 from tracker_health.stores.wandb import alive
 from tracker_health.stores.wandb.media import media_of, place_of
 from tracker_health.testing.stores import PASS

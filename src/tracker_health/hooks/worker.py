@@ -24,7 +24,7 @@ from tracker_health.hooks.memory import memory_left
 from tracker_health.text import printable
 
 if TYPE_CHECKING:
-    from tracker_health.api import Outcome
+    from tracker_health.annotating import Outcome
     from tracker_health.settings import Effective
 
 IDLE_SECONDS = 60

@@ -1,0 +1,153 @@
+"""From what a user gives to the run: ids, addresses and folders."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from urllib.parse import quote
+
+from tracker_health.errors import RunNotFound, StoreRefused
+from tracker_health.evidence import RunRef
+from tracker_health.stores.base import Listed, TrackedRun
+from tracker_health.stores.wandb.address import address_of, is_of_wandb
+from tracker_health.text import printable, without_userinfo
+from tracker_health.verdict import Verdict
+
+_MLFLOW_RUN = re.compile(r"(?:mlflow:|runs:/)?([A-Za-z0-9_-]{1,250})/?|runs:/([A-Za-z0-9_-]{1,250})/.*", re.DOTALL)
+# The run's page, or one of its tabs. What stands before the fragment is the server, a query aside.
+_MLFLOW_PAGE = re.compile(
+    r"((?i:https?)://[^#?\s]+?)/(?:\?[^#\s]*)?#/experiments/([^/?#\s]+)/runs/([A-Za-z0-9_-]{1,250})(?:[/?].*)?"
+)
+_EXPERIMENT_PAGE = re.compile(r"(?i:https?)://[^#\s]+#/experiments/[^/?#\s]+(?:/(?:runs/?)?)?(?:\?.*)?")
+_NO_RUNS = {
+    "models": ("a registered model, not a run", "give the id of the run that logged the model"),
+    "mlflow-artifacts": (
+        "a place where artifacts lie, not a run",
+        "give the run's id: in the path it comes before /artifacts",
+    ),
+}
+
+
+def open_run(
+    run: str | Path | Listed, *, tracking_uri: str | None = None, sidecar: bool = False, over: bool = False
+) -> TrackedRun:
+    """The run of a path that exists, of an MLflow run id (``ID``, ``mlflow:ID``, ``runs:/ID``, of which a path of
+    artifacts behind it is ignored), of the address of a run's page in MLflow, which names the server as well, or of
+    Weights & Biases (``wandb:ENTITY/PROJECT/RUN``, ``wandb:PROJECT/RUN`` of one's own, or the address of the run's
+    page). Spaces around it do not count. The address of one checkpoint (``https://host/last.ckpt``,
+    ``s3://bucket/last.ckpt``) is a run that can be judged, and not be written onto. A path may be that of a W&B run on
+    this machine: its folder, its ``.wandb`` file, or a folder with nothing else in it than one run below ``wandb/``.
+    ``sidecar``: see ``annotate``. ``over``: the run has ended, whatever its server says.
+
+    Raises:
+        RunNotFound: there is no such folder, run or file, or there are several.
+        RunError: the store cannot be reached or refuses; a folder on the way may not be looked into.
+    """
+    if not isinstance(run, (str, Path)):
+        return run.open()
+    run = _trimmed(run)
+    text = str(run)
+    if _is_there(text):
+        from tracker_health.stores.directory import DirectoryRun
+        from tracker_health.stores.mlflow.folder import open_run_folder, refuse_store
+        from tracker_health.stores.wandb.folders import open_local_run
+
+        refuse_store(run)
+        found = open_run_folder(run)
+        if found is None or not sidecar:
+            return found or open_local_run(run, sidecar=sidecar) or DirectoryRun(run)
+    if sidecar:
+        what = printable(shown_name(run))
+        raise RunNotFound(f"{what} is no run of which only files can be written", "leave out --sidecar")
+    _refuse_what_is_no_run(text)
+    if isinstance(run, str) and (page := _MLFLOW_PAGE.fullmatch(text)):
+        from tracker_health.stores.mlflow.run import open_mlflow_run
+
+        return open_mlflow_run(page.group(3), page.group(1), page.group(2))
+    if isinstance(run, str) and "://" in text:
+        from tracker_health.stores.url import is_checkpoint_url, open_url
+
+        if is_checkpoint_url(text):
+            return open_url(text)
+    if isinstance(run, str) and (address := address_of(text)):
+        from tracker_health.stores.wandb.online import open_online_run
+
+        return open_online_run(address, over=over)
+    if (shown := without_userinfo(text)) != text or "://" in text:
+        hint = "give the run id, and the server as --tracking-uri"
+        raise RunNotFound(f"{printable(shown)} is not the address of an MLflow run page", hint)
+    return _named_run(run, tracking_uri)
+
+
+def _refuse_what_is_no_run(text: str) -> None:
+    """Say of what is known to be something else what it is."""
+    if not text:
+        raise RunNotFound("an empty name is no folder and no run id", "give a folder, or an MLflow run id")
+    shown, kind = printable(without_userinfo(text)), text.partition(":/")[0]
+    if kind in _NO_RUNS and kind != text:
+        what, hint = _NO_RUNS[kind]
+        raise RunNotFound(f"{shown} is {what}", hint)
+    if _EXPERIMENT_PAGE.fullmatch(text):
+        hint = "open one of its runs and give that page's address, or the run's id"
+        raise RunNotFound(f"{shown} is not the address of an MLflow run page but of an experiment's", hint)
+
+
+def _named_run(run: str | Path, tracking_uri: str | None) -> TrackedRun:
+    text = str(run)
+    match = _MLFLOW_RUN.fullmatch(text)
+    if isinstance(run, Path) or match is None:
+        raise RunNotFound(f"there is no folder {printable(text)}", "give a folder, or an MLflow run id")
+    if match.group(1) == text and not re.fullmatch(r"[0-9a-f]{32}", text):
+        from tracker_health.stores.mlflow.run import hint_on_id
+
+        hint = hint_on_id(text) or f"a run with such an id is written mlflow:{printable(text)}"
+        raise RunNotFound(f"{printable(text)} is neither a folder here nor an MLflow run id", hint)
+    from tracker_health.stores.mlflow.run import open_mlflow_run
+
+    return open_mlflow_run(match.group(1) or match.group(2), tracking_uri)
+
+
+def filter_link(ref: RunRef, verdict: Verdict) -> str:
+    """The address of the list of all runs with this verdict beside a run in MLflow; empty where it has no address.
+
+    A link, since the box for filters in MLflow's page takes the first Enter for the choice of a suggestion.
+    """
+    page = _MLFLOW_PAGE.fullmatch(ref.url or "")
+    if page is None:
+        return ""
+    server, experiment, _ = page.groups()
+    condition = quote(f"tags.`health.verdict` = '{verdict}'", safe="")
+    return f"{server}/#/experiments/{experiment}/runs?searchFilter={condition}"
+
+
+def _trimmed(run: str | Path) -> str | Path:
+    """The run without the spaces that copying left around it, unless there is something of exactly that name."""
+    return run.strip() if isinstance(run, str) and not _is_there(run) else run
+
+
+def shown_name(run: str | Path | Listed) -> str:
+    """The run as it was given, a URL without its secrets."""
+    return without_userinfo(str(run))
+
+
+def _is_there(text: str) -> bool:
+    """Whether there is something at that path.
+
+    Raises:
+        StoreRefused: a folder on the way to it may not be looked into.
+    """
+    try:
+        return bool(text) and bool(Path(text).stat())
+    except PermissionError as error:
+        if _MLFLOW_RUN.fullmatch(text):  # what the current folder forbids says nothing about a run in MLflow
+            return False
+        raise StoreRefused(f"{printable(shown_name(text))}: no permission to look there") from error
+    except (OSError, ValueError):  # also a name too long, or with a null byte: no path of anything
+        return False
+
+
+def store_of(text: str) -> str:
+    """The kind of store that a run is looked for in."""
+    named = _MLFLOW_RUN.fullmatch(text) or _MLFLOW_PAGE.fullmatch(text)
+    store = "mlflow" if named else "wandb" if is_of_wandb(text) else "url" if "://" in text else "directory"
+    return "directory" if store != "directory" and _is_there(text) else store
