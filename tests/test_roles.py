@@ -15,6 +15,7 @@ from tracker_health.roles import DEFAULT_PATTERNS, assign, normal_form, words_of
         ("validation/loss", "val_loss"), ("test_loss", "val_loss"), ("grad_norm", "grad_norm"), ("train/grad_norm", "grad_norm"),
         ("optim/total_grad_norm", "grad_norm"), ("gnorm", "grad_norm"), ("grad_2.0_norm_total", "grad_norm"), ("lr", "learning_rate"),
         ("lr-AdamW/pg1", "learning_rate"), ("optim/lr (group 0)", "learning_rate"), ("learning_rate", "learning_rate"),
+        ("validation/lm loss value", "val_loss"), ("test/lm loss value", "val_loss"), ("learn/RMSE", "train_loss"),
         ("epoch", "epoch"), ("train/global_step", "global_step"), ("kl", "kl"),
         ("accuracy", None), ("loss_weight", None), ("train_runtime", None), ("system/gpu_0_utilization_percentage", "accelerator_utilisation"),
     ],

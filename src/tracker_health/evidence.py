@@ -396,7 +396,7 @@ class Trouble:
     """What a console log says that ends a process, or would have: the cause in a few words, and the line itself.
 
     ``line``: its place among the lines that are not blank, from 1; ``rows_after``: how many rows of the history came
-    after it.
+    after it, none where they are few and come no further than those before.
     """
 
     cause: str
@@ -408,7 +408,8 @@ class Trouble:
 @dataclass(frozen=True, kw_only=True)
 class TextLog:
     """A run's console log: how many lines that are not blank it has, how many of them are rows of the history, what
-    troubles it tells of, and after which line it said that training was done.
+    troubles it tells of, and after which line it said that training was done. ``span``: the first step of the history
+    and the furthest one.
     """
 
     source: str
@@ -416,6 +417,7 @@ class TextLog:
     rows: int
     done: int | None = None
     troubles: tuple[Trouble, ...] = ()
+    span: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

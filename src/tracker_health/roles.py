@@ -31,7 +31,7 @@ DEFAULT_PATTERNS: Mapping[str, tuple[str, ...]] = {
         *(f"{word}/{kind}" for word in ("train", "training", "learn") for kind in _BOOSTING),
     ),
     "val_loss": tuple(
-        form.replace("val", word)
+        re.sub(r"\bval\b", word, form)
         for word in ("val", "valid", "validation", "eval", "dev", "test")
         for form in ("val/loss", "loss/val", "losses/val", "val/loss/epoch", "val/loss/step", "val/avg/loss", "avg/val/loss", "val/mean/loss",
                      "val/total/loss", "val/ce/loss", "val/ce", "val/nll", "val/lm/loss", "val/lm/loss/value", "metrics/val/loss", "loss/val/total",

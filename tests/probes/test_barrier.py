@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tracker_health.evidence import StepUnit
 from tracker_health.probes._barrier import resolution, usual_divergence
 from tracker_health.readers.log_formats.text_lines import TextLines
 from tracker_health.roles import assign
@@ -112,6 +113,17 @@ def test_a_kl_where_none_was_asked_for(reg, top, expected, run, judge):
     assert judge("REG001", run(kl, nll, loss=nll, reg=reg)).verdict == expected
 
 
+@pytest.mark.parametrize("reg", ["none", "weight_decay"])
+def test_words_of_others_name_no_barrier(reg, run, make, judge):
+    """A variational autoencoder logs a KL as well, and says of its regularisation that there is none."""
+    kl, nll = curve(9.0)
+    assert judge("REG001", run(kl, nll, loss=nll, reg=reg)).verdict == "fail", "beside lam and tau they do"
+    series = (make.series(nll, name="loss"), make.series(kl, name="kl", role="kl"))
+    evidence = make.evidence(None, *series, params={"regularization": reg, "n_samples": "600", "epochs": "3"})
+    for code in ("REG001", "REG002", "REG003"):
+        assert judge(code, evidence).verdict == "SkippedProbe"
+
+
 def test_lam_zero_asks_for_no_barrier(run, judge):
     kl, nll = curve(0.1)
     assert judge("REG001", run(kl, nll, lam=0)).verdict == "SkippedProbe"
@@ -207,6 +219,13 @@ def test_fewer_samples_than_the_run_asks_for(kept, expected, run, printed, judge
 def test_fewer_steps_than_samples_times_epochs(steps, more, expected, run, judge):
     kl, nll = curve(0.8, n=steps)
     assert judge("REG003", run(kl, nll, kept_samples=40, epochs=3, **more)).verdict == expected
+
+
+@pytest.mark.parametrize("unit", [StepUnit.EPOCH, StepUnit.LOG_CALL])
+def test_epochs_and_printed_rows_are_no_steps(unit, make, judge):
+    losses = make.series(curve(0.8, n=20)[1], name="loss", step_unit=unit)
+    evidence = make.evidence(None, losses, params=PARAMS | {"kept_samples": "600", "epochs": "20"})
+    assert judge("REG003", evidence).verdict == "SkippedProbe"
 
 
 def test_skipped_samples_as_a_series(run, make, judge):

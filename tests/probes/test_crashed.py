@@ -27,6 +27,7 @@ def verdict(tmp_path, make, judge):
     return of
 
 
+TERMINATE = "terminate called after throwing an instance of "
 SICK = {
     "out of memory": traceback("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB."),
     "a data loader worker died": traceback("RuntimeError: DataLoader worker (pid 41, 42) exited unexpectedly"),
@@ -35,6 +36,8 @@ SICK = {
         "torch.distributed.DistBackendError: Watchdog caught collective operation timeout"
     ),
     "killed by a signal": "./run.sh: line 3:  4242 Killed                  python train.py\n",
+    "a preemption": "slurmstepd: error: *** JOB 7 ON node CANCELLED AT 2024-05-01T10:00:00 DUE TO PREEMPTION ***\n",
+    "a cancelled job": "slurmstepd: error: *** JOB 7 ON node CANCELLED AT 2024-05-01T10:00:00 ***\n",
     "its time was up": "slurmstepd: error: *** JOB 7 ON node CANCELLED AT 2024-05-01T10:00:00 DUE TO TIME LIMIT ***\n",
 }
 
@@ -45,6 +48,46 @@ def test_sick(cause, verdict):
     assert result.verdict == "fail"
     assert f"ends with {cause}" in result.message
     assert result.details["cause"] == cause
+
+
+ALSO_SICK = {
+    "a worker, in torch's own words": ("a data loader worker died", traceback("RuntimeError: DataLoader worker (pid(s) 41, 42) exited unexpectedly")),
+    "a bar drawn again": ("out of memory", traceback("torch.OutOfMemoryError: CUDA out of memory.") + "\rSteps:  99%|#########9| 99/120 [00:02<00:00, 30.2it/s, loss=1.01]\n"),
+    "a last line of another process": ("out of memory", traceback("MemoryError: no room") + "[rank1] step 100 loss=1.00\n"),
+    "a last save": ("out of memory", traceback("MemoryError: no room") + "Emergency checkpoint saved at step 98 loss=1.02\n"),
+    "a bare word": ("killed by a signal", "Killed\n"),
+    "a core": ("killed by a signal", "Segmentation fault (core dumped)\n"),
+    "another shell": ("killed by a signal", "zsh: killed     python train.py\n"),
+    "the kernel": ("out of memory", "[12.3] python invoked oom-killer: gfp_mask=0x140cca\n"),
+    "the batch system": ("out of memory", "slurmstepd: error: Detected 1 oom_kill event in StepId=7.batch.\n"),
+    "the control group": ("out of memory", "oom_kill 1\n"),
+    "no room in another language": ("out of memory", f"{TERMINATE}'std::bad_alloc'\n  what():  std::bad_alloc\n"),
+    "a watchdog": ("a collective operation timed out", f"[rank3]:[E501 10:00:00 ProcessGroupNCCL.cpp:607] [Rank 3] Watchdog caught collective operation timeout: Work\n{TERMINATE}'c10::DistBackendError'\n"),
+    "an abort": ("killed by a signal", f"{TERMINATE}'c10::CUDAError'\n  what():  CUDA error: an illegal memory access was encountered\n"),
+    "killed in the middle of a traceback": ("killed by a signal", traceback("\n") + "Killed\n"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", list(ALSO_SICK))
+def test_other_words_for_it(name, verdict):
+    cause, text = ALSO_SICK[name]
+    result = verdict(ROWS + text)
+    assert (result.verdict, result.details["cause"]) == ("fail", cause)
+
+
+@pytest.mark.parametrize(
+    "raised",
+    ["StopIteration", "torch._dynamo.exc.Unsupported: a call", "Empty", "ExceptionGroup: two (2 sub-exceptions)"],
+)
+def test_exceptions_of_any_name(raised, verdict):
+    result = verdict(ROWS + traceback(raised))
+    assert (result.verdict, result.details["text"]) == ("warn", raised)
+
+
+def test_training_that_was_done_all_the_same_only_warns(verdict):
+    result = verdict(ROWS + traceback("torch.OutOfMemoryError: CUDA out of memory.") + "Training complete.\n")
+    assert result.verdict == "warn"
+    assert "and then that training was done" in result.message
 
 
 def test_a_worker_that_died_while_its_batch_was_on_its_way(verdict):
@@ -72,7 +115,13 @@ def test_the_last_step_is_told(tmp_path, make, judge):
     assert result.steps == (30,)
 
 
-@pytest.mark.parametrize("prefix", ["[rank0]: ", "2024-05-01 10:00:00 | ", ""])
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        "[rank0]: ", "2024-05-01 10:00:00 | ", "", "2024-05-01T10:00:00.123456789Z ", "2024-05-01 10:00:00,123 ERROR ",
+        "[2024-05-01 10:00:00,123][__main__][ERROR] - ", "2024-05-01T10:00:00+02:00 stderr F ", "ERROR: ",
+    ],
+)  # fmt: skip
 def test_a_prefix_before_what_was_raised(prefix, verdict):
     text = "".join(f"{prefix}{line}\n" for line in traceback("MemoryError: no room").splitlines())
     assert verdict(ROWS + text).details["cause"] == "out of memory"
@@ -101,7 +150,17 @@ def test_a_log_of_one_stream_only_warns(verdict):
     assert verdict(SICK["out of memory"]).verdict == "warn"
 
 
+RESUMED = "".join(f"step {step} loss={2 - step / 100}\n" for step in range(90, 97))
 NEAR_MISSES = {
+    "a training that goes on from an earlier checkpoint": ROWS + traceback("MemoryError: no room") + RESUMED,
+    "stopped early": ROWS + "Terminated early: no improvement for 5 epochs\n",
+    "aborted trials": ROWS + "Aborted trials: 0\n",
+    "stale workers": ROWS + "Killed 3 stale worker processes from a previous run\n",
+    "the events of a control group": ROWS + "oom 0\noom_kill 0\n",
+    "a setting of the kernel": ROWS + "oom_killer=off oom-killer: off\n",
+    "what comes of nothing": ROWS
+    + "Training complete\nException ignored in: <function _Iter.__del__ at 0x7f>\n"
+    + traceback("AssertionError: can only test a child process"),
     "a healthy log": ROWS,
     "a caught exception": ROWS
     + traceback("torch.OutOfMemoryError: CUDA out of memory.")

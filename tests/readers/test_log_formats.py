@@ -188,8 +188,8 @@ LINES = {
     ),
     "fairseq's means of an epoch": (
         "INFO | train_inner | epoch 001:    100 / 500 loss=9.5, num_updates=100\nINFO | train | epoch 001 | loss 8.9 | num_updates 500\n"
-        "INFO | train_inner | epoch 002:    100 / 500 loss=7.5, num_updates=600\n",
-        {"loss": [(100, 9.5), (600, 7.5)], "train_loss": [(500, 8.9)]},
+        "INFO | train_inner | epoch 002:    100 / 500 loss=7.5, num_updates=600\nINFO | train | epoch 002 | loss 7.1 | num_updates 1000\n",
+        {"loss": [(100, 9.5), (600, 7.5)], "train_loss": [(500, 8.9), (1000, 7.1)]},
     ),
     "OLMo's blocks": (
         "INFO [step=10/5000,epoch=1]\n    optim/total_grad_norm=4.5\n    train/CrossEntropyLoss=9.8\n"
@@ -228,6 +228,15 @@ LINES = {
         {"learn": [(0, 0.65), (10, 0.55)], "test": [(0, 0.64), (10, 0.56)], "best": None, "total": None},
     ),
     "CatBoost with a metric of the held-out data alone": ("0:\ttest: 0.93\tbest: 0.93 (0)\ttotal: 48ms\n5:\ttest: 0.98\tbest: 0.98 (5)\ttotal: 9s\n", {"test": [(0, 0.93), (5, 0.98)]}),
+    "nnU-Net": (
+        "".join(
+            f"2024-05-01 10:00:00.123456: Epoch {epoch}\n2024-05-01 10:00:00.1: Current learning rate: 0.01\n"
+            f"2024-05-01 10:01:00.1: train_loss {-0.1 * epoch}\n2024-05-01 10:01:00.2: val_loss {0.5 - 0.1 * epoch}\nEpoch time: 61.0 s\n"
+            for epoch in range(3)
+        ),
+        {"train_loss": [(1, 0.0), (2, -0.1), (3, -0.2)], "val_loss": [(1, 0.5), (2, 0.4), (3, 0.3)]},
+    ),
+    "a loss in a sentence": ("Epoch 1: loss=0.5\nwe stop, since the best_loss 0.2\nEpoch 2: loss=0.4\n", {"loss": [(1, 0.5), (2, 0.4)], "best_loss": None}),
     "fastai": (
         "epoch     train_loss  valid_loss  time    \n0         0.8         0.4         00:21   \n1         0.5         #na#        1:01:20 \n",
         {"train_loss": [(0, 0.8), (1, 0.5)], "valid_loss": [(0, 0.4)]},

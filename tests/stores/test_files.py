@@ -336,6 +336,13 @@ def test_the_names_under_which_tools_leave_json_lines(name, tmp_path):
     assert not found.problems
 
 
+def test_the_table_of_a_trainer_that_calls_it_a_summary(tmp_path):
+    (tmp_path / "summary.csv").write_text(
+        "epoch,train_loss,eval_loss\n" + "".join(f"{at},{9 - at},{9 - at}\n" for at in range(9))
+    )
+    assert {one.name: len(one) for one in read(tmp_path).series} == {"epoch": 9, "train_loss": 9, "eval_loss": 9}
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [

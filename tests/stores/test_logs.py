@@ -183,6 +183,24 @@ def test_a_console_log_is_read_where_the_histories_come_from_elsewhere(tmp_path)
     assert [one.cause for one in found.text_log.troubles] == ["out of memory"]
 
 
+def _rows(first, last):
+    return "".join(f"step {step} loss={3 - step / 100}\n" for step in range(first, last))
+
+
+def test_the_log_of_the_last_attempt_counts(tmp_path):
+    died = "Traceback (most recent call last):\nMemoryError: no room\n"
+    (tmp_path / "slurm-100.out").write_text(_rows(0, 60) + died)
+    (tmp_path / "slurm-101.out").write_text(_rows(50, 100) + "Training complete\n")
+    assert tracker_health.check(tmp_path).verdict == "pass"
+
+
+def test_a_process_that_died_is_not_hidden_by_those_beside_it(tmp_path):
+    died = "Traceback (most recent call last):\nMemoryError: no room\n"
+    (tmp_path / "rank0.log").write_text(_rows(0, 62))
+    (tmp_path / "rank1.log").write_text(_rows(0, 60) + died)
+    assert tracker_health.check(tmp_path).verdict == "fail"
+
+
 def test_a_missing_package_is_told(tmp_path, monkeypatch):
     as_events(tmp_path, losses("healthy"))
     monkeypatch.setitem(__import__("sys").modules, "tensorboard.compat.proto.event_pb2", None)

@@ -19,6 +19,8 @@ _REGULARISERS = {
     "nll": "nll", "none": "nll", "wd": "wd", "weight_decay": "wd", "kl": "kl", "kl_fwd": "kl_fwd",
     "kl_forward": "kl_fwd", "kl_rev": "kl_rev", "kl_reverse": "kl_rev",
 }  # fmt: skip
+# Words that many others use for what they penalise: here they name an arm of such an experiment only beside its tau.
+_OF_OTHERS = frozenset({"none", "weight_decay"})
 _REG = ("reg", "regulariser", "regularizer", "regularisation", "regularization")
 _LAM = ("lam", "lambda", "reg_lam", "reg_lambda", "kl_lam", "kl_lambda")
 _TAU = ("tau", "reg_tau", "kl_tau")
@@ -43,7 +45,10 @@ def barrier_of(evidence: Evidence) -> Barrier | None:
     named = text_of(evidence, *_REG).strip().lower().replace("-", "_")
     if named not in _REGULARISERS:
         return None
-    return Barrier(reg=_REGULARISERS[named], lam=number_of(evidence, *_LAM), tau=number_of(evidence, *_TAU))
+    lam, tau = number_of(evidence, *_LAM), number_of(evidence, *_TAU)
+    if named in _OF_OTHERS and tau is None:
+        return None
+    return Barrier(reg=_REGULARISERS[named], lam=lam, tau=tau)
 
 
 def text_of(evidence: Evidence, *names: str) -> str:

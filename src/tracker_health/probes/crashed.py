@@ -26,6 +26,8 @@ _REMEDIES = {
     "a prompt that is no prefix of its completion": "tokenize prompt and completion as one text, and cut at "
     "the offsets of characters: else the mask of the loss is off by a token",
     "its time was up": "ask for more time, or resume from the last checkpoint",
+    "a preemption": "resume from the last checkpoint; save one more often where jobs are preempted",
+    "a cancelled job": "resume from the last checkpoint",
 }
 
 
@@ -42,11 +44,13 @@ class Crashed(Probe):
         finished.
 
     How it decides:
-        A trouble counts when it is the end of a traceback or the system's own word (`Killed`, `oom_kill`), no row of
-        the history came after it, and at most `lines_after` other lines did. Fail when the cause is a specific one, or
-        the run's plan was not reached. Warn when it is some exception in a run without a known plan, when the log holds
-        no history (what is caught in one stream may go on in another), or when training was done by then. What was
-        raised before more rows came was caught, and an interruption by hand is no fault.
+        A trouble counts when it is the end of a traceback or the system's own word (`Killed`, `oom-kill`), the history
+        does not go on after it (a few rows that come no further are a bar drawn again, or a last save), and at most
+        `lines_after` other lines follow. Fail when the cause is a specific one, or the run's plan was not reached. Warn
+        when it is some exception in a run without a known plan, when the log holds no history (what is caught in one
+        stream may go on in another), or when the log says, before or after it, that training was done. What was raised
+        before training went on was caught, and an interruption by hand is no fault. Of several logs the one counts that
+        goes on where the others end.
 
     Known limits:
         Reads what was printed: a machine that lost its power prints nothing. Lines that only mention such a word (a
@@ -95,14 +99,15 @@ class Crashed(Probe):
             steps if steps is not None else int(loss.clean().steps[-1]) if loss is not None and len(loss) else None
         )
         after = f" after step {reached}" if reached is not None else ""
-        done = (log.done is not None and log.done < trouble.line) or (
-            progress is not None and progress.fraction >= _WHOLE
-        )
+        done = log.done is not None or (progress is not None and progress.fraction >= _WHOLE)
         unreached = progress is not None and not done
         begun = log.rows > 0 or trouble.cause in _BEFORE_THE_FIRST_STEP
         sure = not done and begun and (trouble.cause != _ANY_EXCEPTION or unreached)
         message = f"the console log ends{after} with {trouble.cause}: {printable(trouble.text, 160)}"
-        if done:
+        if log.done is not None and log.done > trouble.line:
+            message = f"the console log tells of {trouble.cause}, and then that training was done: "
+            message += printable(trouble.text, 160)
+        elif done:
             message = f"training was done, but then the console log ends with {trouble.cause}: "
             message += printable(trouble.text, 160)
         if progress is not None and not done:

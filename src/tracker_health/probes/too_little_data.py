@@ -8,7 +8,7 @@ from typing import Annotated
 
 import numpy as np
 
-from tracker_health.evidence import Evidence, Need, Series
+from tracker_health.evidence import Evidence, Need, Series, StepUnit
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._barrier import barrier_of, losses_of, number_of
 from tracker_health.probes._stats import median
@@ -25,6 +25,7 @@ _SKIPPED = ("skipped", "n_skipped", "num_skipped", "skipped_samples", "truncated
 _BATCH = ("batch_size", "train_batch_size", "per_device_train_batch_size", "bs")
 _ACCUMULATED = ("gradient_accumulation_steps", "grad_accum", "accumulate_grad_batches", "accumulation_steps")
 _LAST = 5
+_OF_STEPS = frozenset({StepUnit.OPTIMIZER_STEP, StepUnit.UNKNOWN})  # rows that were counted, and epochs, are none
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +117,11 @@ def _done(evidence: Evidence, planned: float) -> float | None:
     """
     if evidence.optimizer is not None and evidence.optimizer.steps is not None:
         return float(evidence.optimizer.steps)
-    logged = [one.clean().steps.astype(np.float64) for one in evidence.series if one.role == "train_loss" and len(one)]
+    logged = [
+        one.clean().steps.astype(np.float64)
+        for one in evidence.series
+        if one.role == "train_loss" and len(one) and one.step_unit in _OF_STEPS
+    ]
     if not logged:
         return None
     steps = max(logged, key=lambda one: float(one[-1]))

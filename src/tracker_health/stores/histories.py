@@ -29,7 +29,7 @@ _SAYS_LOG = (
 )
 _SAYS_CONSOLE = r"(?:.*[-_.])?(?:log|logs|stdout|stderr|console|output|nohup|slurm)(?:[-_.].*)?"
 LOG = re.compile(
-    rf".*\.(?:jsonl|ndjson)|(?:.*\.)?events\.out\.tfevents(?:\..*)?|{_SAYS_LOG}(?:[-_.].*)?\.(?:csv|tsv|json)|"
+    rf".*\.(?:jsonl|ndjson)|(?:.*\.)?events\.out\.tfevents(?:\..*)?|{_SAYS_LOG}(?:[-_.].*)?\.(?:csv|tsv|json)|summary\.csv|"
     rf".*\.(?:log|out|err|stdout|stderr)(?:\.\d+)?|{_SAYS_CONSOLE}\.txt|stdout|stderr",
     re.IGNORECASE,
 )
@@ -230,13 +230,24 @@ def _key_of(file: RunFile) -> str:
 
 
 def _take_text(found: FileEvidence, log: Log) -> None:
-    """Of several console logs the one counts that tells of a trouble, and of those the one with the history."""
+    """Of several console logs the one counts that goes on where the others end; else the one that tells of a trouble,
+    and of those the one with the history.
+    """
     if log.text is not None and (found.text_log is None or _tells_more(log.text, found.text_log)):
         found.text_log = log.text
 
 
 def _tells_more(one: TextLog, other: TextLog) -> bool:
+    if _goes_on_after(one, other) or _goes_on_after(other, one):
+        return _goes_on_after(one, other)
     return (bool(one.troubles), one.rows, one.lines) > (bool(other.troubles), other.rows, other.lines)
+
+
+def _goes_on_after(one: TextLog, other: TextLog) -> bool:
+    """Whether a log is that of a later attempt: it begins in the last half of the other, and comes further."""
+    if one.span is None or other.span is None:
+        return False
+    return one.span[1] > other.span[1] and 2 * one.span[0] > sum(other.span)
 
 
 def _read_one(tree: FileTree, file: RunFile, request: Request, *, alone: bool) -> tuple[Log, LogFormat | None]:

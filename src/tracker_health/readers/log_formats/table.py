@@ -208,12 +208,15 @@ class LogTable:
 
     Of more points than memory should hold, those of metrics that nobody asked for go first; then of every two rows one,
     again and again. What is not finite stays.
+
+    ``span``: the first step and the furthest one so far, None before the first point.
     """
 
     def __init__(self, select_names: SelectNames, prefix: str = "") -> None:
         self.clock = Clock()
         self.params: dict[str, str] = {}
         self.points = 0
+        self.span: tuple[int, int] | None = None
         self._select, self._prefix = select_names, prefix
         self._kinds: dict[tuple[tuple[str, ...], StepUnit], RowKind] = {}
         self._of: dict[str, list[RowKind]] = {}
@@ -323,6 +326,8 @@ class LogTable:
     def add(self, kind: RowKind, step: int, values: Iterable[float]) -> None:
         """Add a row of that kind."""
         kind.add(self._rows, step, values)
+        if self.span is None or step > self.span[1]:
+            self.span = (step if self.span is None else self.span[0], step)
         self._rows += 1
         self.points += len(kind.names)
         self._kept += kind.width
@@ -334,6 +339,8 @@ class LogTable:
         if not len(steps):
             return
         kind.add_all(self._rows, steps, values)
+        first, furthest = self.span or (int(steps[0]), int(steps[0]))
+        self.span = (first, max(furthest, int(steps.max())))
         self._rows += len(steps)
         self.points += values.size
         self._kept += kind.width * len(steps)

@@ -52,7 +52,7 @@ class TextLines:
             params=table.params,
             names=table.names if table.points else (),
             note=table.note,
-            text=reading.troubles.log(source),
+            text=reading.troubles.log(source, table.span),
         )
 
 
@@ -100,6 +100,8 @@ class _Reading:
                 lines, rows = 1, int(len(line) <= MAX_LINE_CHARACTERS and self._take_new(line))
             self.troubles.lines += lines
             self.troubles.rows += rows
+            if self.table.span is not None:
+                self.troubles.furthest = self.table.span[1]
             if suspicious:
                 for line in block[start : position - 1].split("\n"):
                     self.troubles.look(line)
@@ -145,8 +147,8 @@ class _Reading:
     def _learn(self, line: str, printed: Printed, owners: Collection[str] = ()) -> None:
         """Make a pattern of lines like this one; where no pattern ever fits a second line, few are made."""
         self._unused += 1
-        below = self._heading is not None or self._heading_data
-        if (below and not owners) or (self._unused > _PATTERNS_TRIED and self._unused % _PATTERNS_KEPT):
+        apart = self._heading is not None or self._heading_data or _FAIRSEQ_EPOCH.search(line)
+        if (apart and not owners) or (self._unused > _PATTERNS_TRIED and self._unused % _PATTERNS_KEPT):
             return
         pattern = Pattern.of(line, printed, self.table, owners)
         if pattern is not None:

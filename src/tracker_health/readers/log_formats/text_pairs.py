@@ -181,7 +181,7 @@ class Pairs:
     def _read_pair(self, printed: Printed, match: re.Match[str], place: _Place) -> bool:
         """Take a number with its name; false where the whole line says nothing of the history."""
         line = match.string
-        said = "=" in match["mark"] or ":" in match["mark"]
+        said = "=" in match["mark"] or ":" in match["mark"] or _stands_alone(match)
         name, rest = self._name(match["name"], said=said)
         between = line[place.end : match.start()]
         before, place.end = f"{between} {rest}", match.end()
@@ -284,6 +284,13 @@ class Pairs:
             printed.step = replace(number, name=name, text=text)
         printed.of_a_plan |= form in _PLURALS or (axis == "batch" and printed.epoch is None)
         return True
+
+
+def _stands_alone(match: re.Match[str]) -> bool:
+    """Whether a line is nothing but ``val_loss 0.5``, behind a logger's prefix or not."""
+    line, name = match.string, match["name"]
+    before = line[: match.start()].rstrip()
+    return "_" in name and " " not in name and not line[match.end() :].strip() and (not before or before[-1] == ":")
 
 
 def _may_stand_before(word: str) -> bool:

@@ -12,7 +12,7 @@ _CAUSES = {
     "out of memory": r"OutOfMemoryError|CUDA out of memory|CUDA error: out of memory|RESOURCE_EXHAUSTED|std::bad_alloc|"
     r"\bMemoryError\b|CUBLAS_STATUS_ALLOC_FAILED|Cannot allocate memory|DefaultCPUAllocator: (?:can't|not enough)",
     "no space left on the disk": r"No space left on device|Disk quota exceeded|\[Errno 28\]|\[Errno 122\]",
-    "a data loader worker died": r"DataLoader worker \(pid[^)]*\) (?:is killed|exited unexpectedly)",
+    "a data loader worker died": r"DataLoader worker \(pid(?:\(s\))?[^)]*\) (?:is killed|exited unexpectedly)",
     "a collective operation timed out": r"Watchdog caught collective operation timeout|NCCL[^\n]{0,200}time[d ]*out|"
     r"ncclSystemError|ncclRemoteError",
     "too few samples kept": r"(?:\bneeds?\b|\bfewer\b|\bbelow\b|\bat least\b|[<>]=?)[^\n]{0,80}\bmin_train\b",
@@ -21,18 +21,31 @@ _CAUSES = {
 }
 # What only the system says: the process is gone with it.
 _OF_THE_SYSTEM = {
-    "out of memory": r"[Oo]ut of memory: Killed process|oom[-_]kill(?:er)?\b|OOM Killed",
+    "out of memory": r"[Oo]ut of memory: Killed process|\boom[-_]kill(?:er)? event|\boom-kill:|invoked oom-killer|"
+    r"\boom_kill [1-9]|\bOOM ?Killed\b|terminate called [^\n]{0,80}(?:bad_alloc|OutOfMemory)",
+    "a collective operation timed out": r"Watchdog caught collective operation timeout",
     # A shell says it at once, and a progress bar leaves its line open.
-    "killed by a signal": r"(?:^|(?:^|\])[\w./-]+: line \d+:\s+\d+ )"
-    r"(?:Killed|Terminated|Segmentation fault|Bus error|Aborted)\b|\(core dumped\)|Signal 9 \(SIGKILL\)|"
-    r"exitcode: -(?:9|11|6|7)\b|Fatal Python error",
-    "its time was up": r"DUE TO TIME LIMIT|CANCELLED AT \d",
+    "killed by a signal": r"(?:^|\])[\w./-]+: line \d+:\s+\d+ "
+    r"(?:Killed|Terminated|Segmentation fault|Bus error|Aborted)\b|"
+    r"^(?:Killed|Terminated|Segmentation fault|Bus error|Aborted|Abort trap)(?:: \d{1,2})?(?: \(core dumped\))?\s*$|"
+    r"^zsh: (?:killed|terminated|segmentation fault|bus error|abort)\b|\(core dumped\)|Signal 9 \(SIGKILL\)|"
+    r"exitcode: -(?:9|11|6|7)\b|Fatal Python error|^terminate called (?:after|without)\b",
+    "its time was up": r"DUE TO TIME LIMIT",
+    "a preemption": r"DUE TO PREEMPTION",
+    "a cancelled job": r"CANCELLED AT \d",
 }
 _BEGINNING = "Traceback (most recent call last)"
 _RAISED = re.compile(
     r"(?:\[?[\w .:-]{0,40}\]?[:|]\s?)?"
-    r"(?P<said>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Timeout|Warning)\b.*)"
+    r"(?P<said>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Timeout|Warning|Iteration|Group)\b.*|"
+    r"(?:[A-Za-z_]\w*\.)+[A-Z]\w*(?:: .*)?|[A-Z]\w*\s*)$"
 )
+# A time, a level and the like, which a logger or a container writes before each line; what is indented stays so.
+_PREFIX = re.compile(
+    r"(?:(?:\[[^\]\n]{1,60}\]|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?|"
+    r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL|FATAL|stdout|stderr)(?: F(?= ))?)(?:[ ]?[-:|](?=[ ]))?[ ]?){1,8}"
+)
+_IGNORED = "Exception ignored"  # while Python ends, or in a destructor: it is printed, and nothing comes of it
 # A batch that was under way when its worker died: the queue's connection breaks before the loader looks at its workers.
 _LOADER_QUEUE = "_try_get_data"
 _BROKEN_QUEUE = re.compile(r"(?:ConnectionResetError|ConnectionRefusedError|BrokenPipeError|EOFError)\b")
@@ -43,13 +56,15 @@ _CAUSE = {cause: re.compile(pattern) for cause, pattern in _CAUSES.items()}
 _SYSTEM = {cause: re.compile(pattern) for cause, pattern in _OF_THE_SYSTEM.items()}
 # One of these is in every line that says something of the kind: plain words are found ten times as fast as a pattern.
 _SUSPICIOUS = (
-    _BEGINNING, "Killed", "oom", "OOM", "Terminated", "Segmentation fault", "Bus error", "Aborted", "core dumped",
+    _BEGINNING, _IGNORED, "Watchdog", "terminate called", "zsh: ", "Abort trap", "PREEMPTION", "Killed",
+    "oom", "OOM", "Terminated", "Segmentation fault", "Bus error", "Aborted", "core dumped",
     "SIGKILL", "exitcode: -", "Fatal Python error", "TIME LIMIT", "CANCELLED AT", "train_runtime",
     "omplete", "inished", "done",
 )  # fmt: skip
 _KEPT = 50
 _MAX_CHARACTERS = 300
 _TRACEBACK_LINES = 2000
+_GOES_ON = 5  # rows after a trouble: also of a training that goes on from an earlier checkpoint
 
 
 @dataclass(slots=True)
@@ -58,18 +73,22 @@ class _Seen:
     text: str
     line: int
     rows: int
+    furthest: int | None
 
 
 class Troubles:
-    """Collects them while a log is read. ``lines``, ``rows``: how many there were, blank ones left out."""
+    """Collects them while a log is read. ``lines``, ``rows``: how many there were, blank ones left out; ``furthest``:
+    the furthest step of the history.
+    """
 
     def __init__(self) -> None:
         self.lines = 0
         self.rows = 0
+        self.furthest: int | None = None
         self._seen: deque[_Seen] = deque(maxlen=_KEPT)
         self._done: int | None = None
         self._traceback = 0
-        self._of_loader = False
+        self._of_loader = self._ignored = False
 
     def suspects(self, block: str) -> bool:
         """Whether the lines of this text must be looked at."""
@@ -80,28 +99,38 @@ class Troubles:
         line = line[:_MAX_CHARACTERS]
         if _DONE.search(line):
             self._done = self.lines
+        prefix = _PREFIX.match(line)
+        bare = line[prefix.end() :] if prefix is not None else line
         if _BEGINNING in line:
             self._traceback, self._of_loader = 1, False
-            return
-        if self._traceback:
-            self._go_on(line)
-            return
+        elif _IGNORED in line:
+            self._ignored = True
+        elif self._traceback and bare.startswith((" ", "\t")):
+            self._of_loader |= _LOADER_QUEUE in bare
+            self._go_on()
+        elif not self._is_of_the_system(bare) and self._traceback:
+            self._look_for_the_end(bare)
+
+    def _is_of_the_system(self, line: str) -> bool:
         for cause, pattern in _SYSTEM.items():
             if pattern.search(line):
+                self._traceback, self._ignored = 0, False
                 self._note(cause, line)
-                return
+                return True
+        return False
 
-    def _go_on(self, line: str) -> None:
-        """The traceback ends with what was raised: the first line that is not indented and names an exception."""
-        self._traceback += 1
-        self._of_loader |= _LOADER_QUEUE in line
-        raised = _RAISED.match(line.strip()) if not line.startswith((" ", "\t")) else None
-        if raised is not None:
-            self._traceback = 0
-            said = raised["said"]
-            self._note(self._cause(said), said)
-        elif self._traceback > _TRACEBACK_LINES:
-            self._traceback = 0
+    def _go_on(self) -> None:
+        self._traceback = self._traceback + 1 if self._traceback < _TRACEBACK_LINES else 0
+
+    def _look_for_the_end(self, line: str) -> None:
+        """A traceback ends with what was raised: the first line that is not indented and names an exception."""
+        raised = _RAISED.match(line.strip())
+        if raised is None:
+            self._go_on()
+            return
+        if not self._ignored:
+            self._note(self._cause(raised["said"]), raised["said"])
+        self._traceback, self._ignored = 0, False
 
     def _cause(self, said: str) -> str:
         if self._of_loader and _BROKEN_QUEUE.match(said):
@@ -109,17 +138,24 @@ class Troubles:
         return next((cause for cause, pattern in _CAUSE.items() if pattern.search(said)), "an exception")
 
     def _note(self, cause: str, text: str) -> None:
-        self._seen.append(_Seen(cause, text.strip(), self.lines, self.rows))
+        self._seen.append(_Seen(cause, text.lstrip(":| ").rstrip(), self.lines, self.rows, self.furthest))
 
-    def log(self, source: str) -> TextLog:
-        """What was seen, each with how much came after it."""
+    def _rows_after(self, seen: _Seen) -> int:
+        """A bar drawn once more, a state that is saved, a last line of another process: training does not go on."""
+        rows = self.rows - seen.rows
+        goes_on = rows >= _GOES_ON or (rows > 1 and self.furthest != seen.furthest)
+        return rows if goes_on else 0
+
+    def log(self, source: str, span: tuple[int, int] | None) -> TextLog:
+        """What was seen, each with how much came after it; ``span``: the first step and the furthest one."""
         return TextLog(
             source=source,
             lines=self.lines,
             rows=self.rows,
             done=self._done,
             troubles=tuple(
-                Trouble(cause=one.cause, text=one.text, line=one.line, rows_after=self.rows - one.rows)
+                Trouble(cause=one.cause, text=one.text, line=one.line, rows_after=self._rows_after(one))
                 for one in self._seen
             ),
+            span=span,
         )
