@@ -20,6 +20,7 @@ from tracker_health.readers.log_formats.numbers import as_written
 from tracker_health.readers.log_formats.step_log import StepLog
 from tracker_health.readers.log_formats.table import RowKind
 from tracker_health.readers.log_formats.text_lines import TextLines
+from tracker_health.readers.log_formats.text_pairs import Pairs
 from tracker_health.roles import assign
 
 LAW = settings(derandomize=True, deadline=None, database=None, max_examples=100)
@@ -345,6 +346,15 @@ def test_lines_that_people_print(name, text):
     found = text(content)
     finite = {metric: [one for one in found[metric] if one[1] == one[1]] for metric in found}
     assert {metric: finite.get(metric) for metric in expected} == expected
+
+
+def test_what_a_line_says_depends_on_no_other_line():
+    """Lines that say nothing are known again by their shape: none that says something may be taken for one of them."""
+    shared = Pairs(names_and_roles)
+    lines = [line for content, _ in LINES.values() for line in content.split("\n")]
+    lines += [f"{line} {digits}" for line in lines for digits in ("7", "12", "1.5", "12:30")]
+    for line in [*lines, *lines]:
+        assert shared.read(line) == Pairs(names_and_roles).read(line), line
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "latin-1"])

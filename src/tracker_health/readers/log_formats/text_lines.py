@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -84,30 +85,37 @@ class _Reading:
     def take(self, block: str) -> None:
         """Read some lines."""
         block += "\n"
-        suspicious = self.troubles.suspects(block)
         position = 0
         while position < len(block):
             if block[position] == "\n":
                 position = _ENDS.match(block, position).end()  # type: ignore[union-attr]
                 continue
             start = position
-            position, lines, rows = (position, 0, 0) if self._repeats else self._take_known(block, position)
+            position, lines, rows, suspicious = (
+                (position, 0, 0, False) if self._repeats else self._take_known(block, position)
+            )
             if not lines:
                 position = block.find("\n", start) + 1
                 line = block[start : position - 1]
                 if not line or line.isspace():
                     continue
                 lines, rows = 1, int(len(line) <= MAX_LINE_CHARACTERS and self._take_new(line))
-            self.troubles.lines += lines
-            self.troubles.rows += rows
-            if self.table.span is not None:
-                self.troubles.furthest = self.table.span[1]
+                suspicious = self.troubles.suspects(line)
+            self._count(lines, rows)
             if suspicious:
                 for line in block[start : position - 1].split("\n"):
                     self.troubles.look(line)
 
-    def _take_known(self, block: str, position: int) -> tuple[int, int, int]:
-        """Read lines like earlier ones; where they end, how many there were, and how many of them are rows."""
+    def _count(self, lines: int, rows: int) -> None:
+        self.troubles.lines += lines
+        self.troubles.rows += rows
+        if self.table.span is not None:
+            self.troubles.furthest = self.table.span[1]
+
+    def _take_known(self, block: str, position: int) -> tuple[int, int, int, bool]:
+        """Read lines like earlier ones; where they end, how many there were, how many of them are rows, and whether
+        they may tell of a trouble: their words are always the same.
+        """
         for place, pattern in enumerate(self._patterns):
             end, lines = pattern.run(block, position, self.table)
             if lines:
@@ -116,8 +124,8 @@ class _Reading:
                     self._heading = None
                 if place:
                     self._patterns.insert(0, self._patterns.pop(place))
-                return end, lines, 0 if pattern.repeats else lines
-        return position, 0, 0
+                return end, lines, 0 if pattern.repeats else lines, pattern.suspicious
+        return position, 0, 0, False
 
     def _take_new(self, line: str) -> bool:
         if self._is_repeated(line):
@@ -152,7 +160,7 @@ class _Reading:
             return
         pattern = Pattern.of(line, printed, self.table, owners)
         if pattern is not None:
-            self._patterns.insert(0, pattern)
+            self._patterns.insert(0, replace(pattern, suspicious=self.troubles.suspects(line)))
             del self._patterns[_PATTERNS_KEPT:]
 
     def _is_taken_from(self, rank: str, line: str, printed: Printed | None) -> bool:

@@ -89,6 +89,8 @@ _DEVICES = frozenset({"cuda", "gpu", "rank", "mps"})
 _OF_A_FILE = re.compile(r".*\.(py|cc|cpp|c|h|cu|rs|go|js|ts)", re.IGNORECASE)
 _MAX_NAME = 100
 _MAX_PHRASES = 4096
+_MAX_SHAPE = 300
+_ZEROS = str.maketrans("123456789", "000000000")
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,9 +161,22 @@ class Pairs:
         self._select = select_names
         self._known: dict[tuple[str, bool], tuple[str, str]] = {}
         self._roles: dict[str, str | None] = {}
+        self._silent: set[str] = set()
 
     def read(self, line: str) -> Printed | None:
         """The numbers of a line; None where it has none with a name. A line may have an axis and no metrics."""
+        # Most lines of a long log are chatter that comes again and again with other digits.
+        shape = line.translate(_ZEROS) if len(line) <= _MAX_SHAPE else ""
+        if shape in self._silent:
+            return None
+        printed = self._read(line)
+        if printed is None and shape:
+            if len(self._silent) >= _MAX_PHRASES:
+                self._silent.clear()
+            self._silent.add(shape)
+        return printed
+
+    def _read(self, line: str) -> Printed | None:
         if _A_NUMBER.search(line) is None or _MEANS_OF_AN_EPOCH.match(line):
             return None
         printed = Printed(data=_held_out_function(line))

@@ -29,7 +29,8 @@ _LARGEST = 2**53
 class Pattern:
     """How lines of one kind are read: the place of the step among their numbers, and the metrics of the others.
 
-    ``repeats``: they say, each of its rank, what another rank says, and are passed over.
+    ``repeats``: they say, each of its rank, what another rank says, and are passed over. ``suspicious``: they have
+    words that may tell of a trouble.
     """
 
     expression: re.Pattern[str]
@@ -39,6 +40,7 @@ class Pattern:
     unit: StepUnit
     data: str
     repeats: bool = False
+    suspicious: bool = False
 
     @classmethod
     def of(cls, line: str, printed: Printed, table: LogTable, owners: Collection[str] = ()) -> Pattern | None:

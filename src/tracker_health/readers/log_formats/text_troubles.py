@@ -90,9 +90,9 @@ class Troubles:
         self._traceback = 0
         self._of_loader = self._ignored = False
 
-    def suspects(self, block: str) -> bool:
-        """Whether the lines of this text must be looked at."""
-        return bool(self._traceback) or any(word in block for word in _SUSPICIOUS)
+    def suspects(self, line: str) -> bool:
+        """Whether a line must be looked at."""
+        return bool(self._traceback) or any(map(line.__contains__, _SUSPICIOUS))
 
     def look(self, line: str) -> None:
         """Note what a line says; it has been counted."""
