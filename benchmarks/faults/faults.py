@@ -440,6 +440,24 @@ class SameBatch(Fault):
         return training.data.x[:size], training.data.y[:size]
 
 
+class SortedData(Fault):
+    """The samples come in the same order in every epoch, and sorted: of a list of files, folder by folder."""
+
+    name, symptoms = "sorted-data", frozenset({"data_order", "unstable", "spikes", "not_learning", "overfit"})
+
+    def suits(self, task: Task, recipe: Recipe) -> bool:
+        return task.data().y.dim() == 1
+
+    def recipe(self, recipe: Recipe, task: Task, rng: np.random.Generator) -> Recipe:
+        # Whole epochs, and enough of them.
+        batch = min(recipe.batch, 16)
+        most = batch * recipe.accumulate * max(8, recipe.planned // 8)
+        return replace(recipe, batch=batch, samples=min(len(task.data().x), most), resumed_at=None)
+
+    def order(self, permutation: np.ndarray, data: Data) -> np.ndarray:
+        return np.argsort(data.y.numpy(), kind="stable")
+
+
 # The objective
 
 
@@ -601,7 +619,8 @@ FAULTS: dict[str, type[Fault]] = {
         RateTooHigh, RateTooLow, RateZero, RateJump, EndlessWarmUp, EarlyDecay, ClippedToNothing, DecayTooStrong,
         NanMidway, MaskedNan, ScaleCollapse, StaleGradient, Detached, ZeroedBranch, DeadUnits, Forgotten, Vanishing,
         ExplodingInit, RandomLabels, ShuffledLabels, BlindInputs, RawInputs, BadBatches, Memorised, SameBatch,
-        WrongSign, TooShort, StoppedEarly, FrozenLayer, NanWeights, DeadRows, UpdateTooSmall, UpdateTooLarge,
+        SortedData, WrongSign, TooShort, StoppedEarly, FrozenLayer, NanWeights, DeadRows, UpdateTooSmall,
+        UpdateTooLarge,
     )
 }  # fmt: skip
 
@@ -613,7 +632,7 @@ PRIMARY = {
     "zeroed-branch": "dead", "dead-units": "dead", "missing-from-optimizer": "frozen", "vanishing-init": "vanishing",
     "exploding-init": "exploding", "random-targets": "not_learning", "shuffled-targets": "overfit",
     "blind-inputs": "not_learning", "raw-inputs": "diverged", "bad-batches": "spikes", "overfit": "overfit",
-    "same-batch": "overfit", "wrong-sign": "diverged", "too-few-steps": "undertrained",
+    "same-batch": "overfit", "sorted-data": "data_order", "wrong-sign": "diverged", "too-few-steps": "undertrained",
     "stopped-early": "undertrained", "frozen-layer": "frozen", "nan-weights": "nonfinite", "dead-rows": "dead",
     "update-too-small": "update_size", "update-too-large": "update_size",
 }  # fmt: skip

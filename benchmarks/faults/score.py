@@ -32,8 +32,8 @@ _RUNMEDIC = {
 class Answer:
     """What a tool says of a run: whether it objects, the symptoms it names (the worst first), and in what words.
 
-    ``codes``: our rules that object; ``judged``: those that had something to judge. ``absent``: the tool said nothing
-    of the run.
+    ``codes``: our rules that object, with a vote or without; ``judged``: those that had something to judge.
+    ``absent``: the tool said nothing of the run.
     """
 
     flagged: bool
@@ -88,7 +88,7 @@ def _answer(report: Any) -> Answer:
         flagged=str(report.verdict) in ("warn", "fail", "error"),
         symptoms=tuple(one.symptom for one in findings),
         words=words if findings else f"{report.verdict}: {report.summary}",
-        codes=tuple(one.code for one in findings),
+        codes=tuple(one.code for one in report.findings),
         judged=tuple(one.code for one in report.results),
     )
 
@@ -286,16 +286,16 @@ def disagreements(scores: Scores) -> Iterator[str]:
 
 
 def by_rule(scores: Scores) -> dict[str, Any]:
-    """For each of our rules: on how many healthy runs it had something to judge, its false alarms among them, and what
-    it finds by itself, with the checkpoint at hand. ``missed``: sick runs of faults that its symptom would name, where
-    it found none of any.
+    """For each of our rules, previews too: on how many healthy runs it had something to judge, its false alarms among
+    them, and what it finds by itself, with the checkpoint at hand. ``missed``: sick runs of faults that its symptom
+    would name, where it found none of any.
     """
     answers = scores.answers["default", "checkpoint"]
     groups = _by_fault(scores.sick)
     return {
         probe.code: _of_rule(probe.code, probe.symptom, scores.healthy, groups, answers)
         for probe in BUILT_IN
-        if preset("default").counts(probe.code, probe.status)
+        if probe.status == "preview" or preset("default").counts(probe.code, probe.status)
     }
 
 

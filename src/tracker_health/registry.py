@@ -60,7 +60,7 @@ from tracker_health.probes.validation_flat import ValidationFlat
 from tracker_health.probes.vanishing_gradient import VanishingGradient
 from tracker_health.probes.weight_scale import WeightScale
 
-RULES_VERSION = 5
+RULES_VERSION = 6
 """Raised whenever a rule may judge the same evidence differently, so that annotated runs are judged again."""
 
 BUILT_IN: tuple[type[Probe], ...] = (

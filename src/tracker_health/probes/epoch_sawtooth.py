@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated
@@ -17,6 +18,7 @@ from tracker_health.verdict import Verdict
 
 _FEWEST_EPOCHS = 4
 _FEWEST_POINTS = 8
+_DIES_AWAY = 0.6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,12 +35,15 @@ class EpochSawtooth(Probe):
     How it decides:
         The loss is cut into epochs by the logged epoch. What is left of it after taking away each epoch's mean, and
         after taking away a line through those means, is compared from each epoch to the next at the same places: warn
-        when both autocorrelations at a lag of one epoch are above `correlation`. A staircase that falls at the ends of
-        epochs has nothing left of the first, a smooth descent nothing of the second.
+        when both autocorrelations at a lag of one epoch are above `correlation`, and above zero by `sure` standard
+        errors of points that have nothing to do with each other. A staircase that falls at the ends of epochs has
+        nothing left of the first, a smooth descent nothing of the second. A loss that is averaged from the beginning of
+        each epoch on repeats itself too: where the jitter dies away within the epochs, what such means were made of
+        must correlate as well.
 
     Known limits:
-        Needs the epoch of each point, four whole epochs, and eight points in each. A loss that is averaged from the
-        beginning of each epoch on repeats itself too.
+        Needs the epoch of each point, four whole epochs, and eight points in each: not of a log by epochs. Models that
+        carry their state from one batch to the next are trained in one order on purpose: it is a preview rule.
 
     What to do:
         Shuffle the training data anew in each epoch.
@@ -51,8 +56,12 @@ class EpochSawtooth(Probe):
     name = "epoch-sawtooth"
     symptom = Symptom.DATA_ORDER
     status = "preview"
+    headline = ("correlation",)
 
-    correlation: Annotated[float, Threshold("autocorrelation at the epoch's length", "", "design", gt=0, le=1)] = 0.45
+    correlation: Annotated[float, Threshold("autocorrelation at the epoch's length", "", "calibration", gt=0, le=1)] = (
+        0.5
+    )
+    sure: Annotated[float, Threshold("its distance from zero", "standard errors", "calibration", ge=0)] = 4.0
     min_points: Annotated[int, Threshold("finite points needed", "points", "design", ge=32)] = 32
 
     @property
@@ -64,15 +73,15 @@ class EpochSawtooth(Probe):
         if epochs is None:
             few = f"fewer than {_FEWEST_EPOCHS} whole epochs with {_FEWEST_POINTS} points of the loss each"
             return Finding(verdict=Verdict.SKIP, message=few)
-        means = epochs.mean(axis=1)
         length = epochs.shape[1]
-        places = np.arange(epochs.size)
-        centres = (np.arange(len(epochs)) + 0.5) * length - 0.5
-        smooth = np.interp(places, centres, means).reshape(epochs.shape)
-        found = min(_correlation(epochs - means[:, None]), _correlation(epochs - smooth))
+        found = _repetition(epochs)
+        if _may_be_running_mean(epochs):
+            # The first point of an epoch is the last of the one before where trainers count its end to the next.
+            found = min(found, *(_repetition(_single_values(epochs[:, first:])) for first in (0, 1)))
         measured = {"correlation": found, "epochs": len(epochs), "points_an_epoch": length}
         said = f"epochs correlate by {number(found)} with the next ({len(epochs)} epochs of {length} points)"
-        if not found > self.correlation:  # nor where numbers near 1e308 make it NaN
+        least = max(self.correlation, self.sure / math.sqrt(epochs.size - length))
+        if not found > least:  # nor where numbers near 1e308 make it NaN
             return Finding(verdict=Verdict.PASS, message=said, measured=measured)
         return Finding(
             verdict=Verdict.WARN,
@@ -98,6 +107,27 @@ def _epochs(evidence: Evidence) -> FloatArray | None:
     if usual < _FEWEST_POINTS or len(whole) < max(_FEWEST_EPOCHS, 0.8 * len(inner)):
         return None
     return np.array([one[:usual] for one in whole])
+
+
+def _repetition(epochs: FloatArray) -> float:
+    """How much each epoch is like the next, beside what its level and the descent from one to the next make alike."""
+    means = epochs.mean(axis=1)
+    centres = (np.arange(len(epochs)) + 0.5) * epochs.shape[1] - 0.5
+    smooth = np.interp(np.arange(epochs.size), centres, means).reshape(epochs.shape)
+    return min(_correlation(epochs - means[:, None]), _correlation(epochs - smooth))
+
+
+def _may_be_running_mean(rows: FloatArray) -> bool:
+    """Whether the jitter dies away within each epoch, as one over the number of points so far."""
+    jitter = np.abs(np.diff(rows, axis=1))
+    size = max(1, jitter.shape[1] // 4)
+    first, last = median(jitter[:, :size].ravel()), median(jitter[:, -size:].ravel())
+    return last < _DIES_AWAY * first
+
+
+def _single_values(means: FloatArray) -> FloatArray:
+    """The values whose means from the beginning of the row on these are."""
+    return np.diff(means * np.arange(1, means.shape[1] + 1), axis=1, prepend=0.0)
 
 
 def _correlation(rows: FloatArray) -> float:
