@@ -22,7 +22,12 @@ def naive(losses, gradients=None, min_zeros=3, near_zero=0.01):
     before = [loss for loss in losses[:best_start] if 0 < loss < float("inf")]
     if best_length < min_zeros or not before:
         return "pass"
-    return "warn" if before[-1] <= near_zero * before[0] else "fail"
+    last = max(index for index in range(best_start) if losses[index] > 0)
+    amid = [loss for loss in losses[:last] if loss == 0]
+    if len(amid) >= 3 and min(before) < 0.1 * before[0]:
+        return "pass"
+    later = [loss for loss in losses[best_start + best_length :] if 0 < loss < float("inf")]
+    return "warn" if before[-1] <= near_zero * before[0] or len(later) >= best_length else "fail"
 
 
 @given(losses=LOSSES)
@@ -36,6 +41,29 @@ def test_with_gradients_against_plain_python(losses, data, make, judge):
     gradients = data.draw(st.lists(some, min_size=len(losses), max_size=len(losses)))
     result = judge(CODE, make.evidence(losses, make.series(gradients, role="grad_norm")))
     assert result.verdict == naive(losses, gradients)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_loss_that_is_truly_zero_for_easy_batches(seed, make, judge):
+    """A hinge loss on data that can be separated: first now and then, then for longer and longer."""
+    rng = np.random.default_rng(seed)
+    losses = np.maximum(0.0, 0.5 * np.exp(-np.arange(600) / 80) + 0.01 * rng.standard_normal(600))
+    losses[560:] = 0.0
+    assert judge(CODE, make.evidence(losses)).verdict == "pass"
+
+
+def test_skipped_batches_among_large_losses_are_no_such_zeros(make, judge):
+    """Where a trainer writes 0.0 for NaN, now and then and then for good, the losses between are as large as ever."""
+    losses = np.full(300, 2.0)
+    losses[20:200:30] = 0.0
+    losses[200:] = 0.0
+    assert judge(CODE, make.evidence(losses)).verdict == "fail"
+
+
+def test_zeros_after_which_the_loss_goes_on_are_unsure(make, judge):
+    result = judge(CODE, make.evidence([2.0, 1.9, 1.8, *[0.0] * 4, *[1.7] * 20]))
+    assert (result.verdict, result.confidence) == ("warn", "low")
+    assert "positive again" in result.message
 
 
 def test_healthy(healthy_name, healthy, make, judge):

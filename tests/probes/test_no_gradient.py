@@ -149,3 +149,26 @@ def test_a_higher_share_never_finds_more(zeros, one, other, make, judge):
     lower, higher = sorted([one, other])
     if judge(CODE, make.evidence(optimizer=state), zero_share=lower).verdict == "pass":
         assert judge(CODE, make.evidence(optimizer=state), zero_share=higher).verdict == "pass"
+
+
+def sgd(make, *zeros, steps=200):
+    """The state of SGD with momentum, which counts no steps; ``zeros``: whose buffers are 0."""
+    tensors = [make.tensor(key, None, step=None, first=make.moment(0.0 if key in zeros else 1e-4)) for key in range(6)]
+    losses = make.series([1.0] * 20, steps=range(0, steps, steps // 20))
+    return make.evidence(losses, optimizer=make.state(*tensors, global_step=None))
+
+
+def test_a_momentum_of_zero_says_the_same(make, judge):
+    assert judge(CODE, sgd(make)).verdict == "pass"
+    result = judge(CODE, sgd(make, 3))
+    assert (result.verdict, result.measured["dead_tensors"]) == ("fail", 1)
+    assert judge(CODE, sgd(make, 3, steps=40)).verdict == "SkippedProbe", "too few steps"
+
+
+@pytest.mark.parametrize(("group", "verdict"), [({"betas": (0.9, 0.999)}, "warn"), ({"momentum": 0}, "SkippedProbe")])
+def test_an_empty_state(group, verdict, make, judge):
+    losses = make.series([1.0] * 100)
+    state = make.state(global_step=None, groups=({"lr": 0.1, **group},))
+    assert judge(CODE, make.evidence(losses, optimizer=state)).verdict == verdict
+    early = make.evidence(make.series([1.0] * 10), optimizer=state)
+    assert judge(CODE, early).verdict == "SkippedProbe"

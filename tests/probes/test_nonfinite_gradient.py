@@ -33,8 +33,10 @@ def evidence_of(make, values, steps=None):
     max_share=st.floats(0.01, 1),
     max_run=st.integers(2, 12),
 )
-def test_against_plain_python(flags, max_share, max_run, make, judge):
+def test_against_plain_python(flags, max_share, max_run, plain, make, judge):
     values = [math.nan if flag else 1.0 for flag in flags]
+    absent = plain.not_taken(values)
+    flags = [flag for place, flag in enumerate(flags) if place not in absent]
     first = flags.index(False) if False in flags else len(flags)
     if first <= 20 and first < len(flags) / 4:
         flags = [False] * first + flags[first:]
@@ -47,6 +49,12 @@ def test_against_plain_python(flags, max_share, max_run, make, judge):
     assert result.verdict == ("fail" if fails else "pass")
     assert result.measured["nonfinite"] == bad
     assert result.measured["longest_run"] == max(runs, default=0)
+
+
+def test_a_norm_that_is_taken_every_tenth_step(make, judge):
+    values = np.full(400, np.nan)
+    values[9::10] = norms(n=40)
+    assert judge(CODE, evidence_of(make, values)).verdict == "pass"
 
 
 @pytest.mark.parametrize("seed", range(3))

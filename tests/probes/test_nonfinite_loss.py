@@ -11,7 +11,9 @@ CODE = "LOS001"
 LOSSES = st.lists(st.sampled_from([1.0, 2.0, -3.0, math.nan, math.inf, -math.inf]), min_size=1, max_size=300)
 
 
-def naive(losses, max_share=0.01, tail_share=0.1):
+def naive(losses, plain, max_share=0.01, tail_share=0.1):
+    absent = plain.not_taken(losses)
+    losses = [loss for place, loss in enumerate(losses) if place not in absent]
     bad = [index for index, loss in enumerate(losses) if math.isnan(loss) or math.isinf(loss)]
     tail = max(1, round(len(losses) * tail_share))
     if not bad:
@@ -21,15 +23,15 @@ def naive(losses, max_share=0.01, tail_share=0.1):
 
 
 @given(losses=LOSSES)
-def test_against_plain_python(losses, make, judge):
+def test_against_plain_python(losses, plain, make, judge):
     result = judge(CODE, make.evidence(losses))
-    assert (result.verdict, result.measured["nonfinite"]) == naive(losses)
+    assert (result.verdict, result.measured["nonfinite"]) == naive(losses, plain)
 
 
 @given(losses=LOSSES, max_share=st.floats(0.001, 1.0), tail_share=st.floats(0.001, 1.0))
-def test_other_thresholds_against_plain_python(losses, max_share, tail_share, make, judge):
+def test_other_thresholds_against_plain_python(losses, max_share, tail_share, plain, make, judge):
     result = judge(CODE, make.evidence(losses), max_share=max_share, tail_share=tail_share)
-    assert result.verdict == naive(losses, max_share, tail_share)[0]
+    assert result.verdict == naive(losses, plain, max_share, tail_share)[0]
 
 
 def test_healthy(healthy_name, healthy, make, judge):
@@ -109,3 +111,37 @@ def test_one_point(make, judge):
     assert result.verdict == "fail"
     assert "1 of 1 point " in result.message
     assert "very first value" in result.remedy
+
+
+def with_validation(make, losses, held_out, steps=None):
+    return make.evidence(losses, make.series(held_out, steps, role="val_loss"))
+
+
+@pytest.mark.parametrize("first", [0, 4, 9])
+def test_nan_stands_for_what_was_not_measured(first, healthy, make, judge):
+    """As where every row has every column, and the validation loss is measured every tenth step."""
+    held_out = np.full(400, np.nan)
+    held_out[first::10] = 1.0
+    assert judge(CODE, with_validation(make, healthy.descent(n=400), held_out)).verdict == "pass"
+    held_out[300:] = np.nan
+    assert judge(CODE, with_validation(make, healthy.descent(n=400), held_out)).verdict == "fail", "it came to an end"
+
+
+def test_nan_in_the_rows_of_the_validation(healthy, make, judge):
+    losses, steps = healthy.descent(n=400), [17, 90, 150, 260, 399]
+    losses[steps] = np.nan
+    assert judge(CODE, with_validation(make, losses, np.ones(5), steps)).verdict == "pass"
+    losses[200] = np.nan
+    assert judge(CODE, with_validation(make, losses, np.ones(5), steps)).verdict == "fail", "there was no validation"
+
+
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+def test_what_stands_before_the_first_validation(value, healthy, make, judge):
+    held_out = np.ones(21)
+    held_out[:3] = value
+    assert judge(CODE, with_validation(make, healthy.descent(n=21), held_out)).verdict == "pass"
+    losses = healthy.descent(n=21)
+    losses[0] = value
+    assert judge(CODE, with_validation(make, losses, np.ones(21))).verdict == "fail", (
+        "the training's own is no placeholder"
+    )

@@ -77,7 +77,10 @@ def naive(losses, held_out, plain, rule=RULE):
         return measured, "pass", margins
     last = held_out[-max(3, n // 3) :]
     val_end = plain.median(last) - 2 * plain.median_error(noise, len(last))
-    share = (val_end - train_end) / (start - train_end)
+    first = 0.0
+    if evaluation_steps(losses, held_out)[0] <= max(1.0, 0.02 * (len(losses) - 1)):
+        first = max(0.0, held_out[0] - plain.median(losses[: max(1, min(5, len(losses) // 20))]))
+    share = (val_end - train_end - first) / (start - train_end)
     margins += [share - rule.gap_share, train_end - rule.memorised_share * val_end, val_end - 0.15 * start]
     near = max(0.05 * abs(low), (math.sqrt(2 * math.log(n)) + 0.75) * noise)
     learnt = rise <= near and end < 0.5 * start
@@ -111,6 +114,25 @@ def overfit(seed=0, *, n=400, evaluations=20, rise=0.4, turn=0.4, floor=0.05, no
     progress = np.linspace(1 / evaluations, 1, evaluations)
     held_out = 0.9 + 1.4 * np.exp(-15 * progress) + 0.9 * rise * np.clip((progress - turn) / (1 - turn), 0, 1)
     return losses, held_out * (1 + noise * rng.standard_normal(evaluations))
+
+
+def test_the_gap_that_a_training_goes_on_from_does_not_count(make, judge):
+    losses = 0.31 - 0.14 * np.linspace(0, 1, 200)
+    held_out, steps = 0.5 - 0.11 * np.linspace(0, 1, 20), np.linspace(0, 199, 20)
+    evidence = make.evidence(losses, make.series(held_out, steps, role="val_loss"))
+    assert judge(CODE, evidence).verdict == "pass"
+    later = make.evidence(losses, make.series(held_out, steps + 40, role="val_loss"))
+    assert judge(CODE, later).verdict == "warn", "of a first evaluation that comes later nothing is known of the start"
+
+
+def test_what_comes_after_the_objective_was_made_harder_is_judged(make, judge):
+    losses, held_out = overfit(rise=0.6)
+    series = make.series(held_out, evaluation_steps(losses, held_out), role="val_loss")
+    assert judge(CODE, make.evidence(losses, series)).verdict == "warn"
+    rising = make.series(np.linspace(0, 1, 400), role="objective_weight", name="beta")
+    assert judge(CODE, make.evidence(losses, series, rising)).verdict == "SkippedProbe"
+    early = make.series(np.minimum(1.0, np.arange(400) / 40), role="objective_weight", name="beta")
+    assert judge(CODE, make.evidence(losses, series, early)).verdict == "warn"
 
 
 @FEW

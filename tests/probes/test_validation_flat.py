@@ -1,6 +1,7 @@
 """GEN002."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -42,7 +43,13 @@ def naive(losses, held_out, plain, rule=RULE):
     gain, fall = (start - level) / start, (start - end) / start
     margins += [gain - rule.min_gain, fall - rule.train_descent]
     measured = {"start": start, "train_end": end, "val_best": best, "gain_share": gain, "train_share": fall}
-    return measured, "warn" if gain < rule.min_gain and fall >= rule.train_descent else "pass", margins
+    if not (gain < rule.min_gain and fall >= rule.train_descent):
+        return measured, "pass", margins
+    before, after = held_out[0], plain.median(held_out[-max(1, len(held_out) // 4) :])
+    blocks = plain.blocks(held_out, max(1, len(held_out) // 60))
+    margins += [before - start, before - after - rule.min_gain * before, plain.trend(blocks) + 3]
+    own = before > start and before - after > rule.min_gain * before and len(blocks) >= 6 and plain.trend(blocks) < -3
+    return measured, "pass" if own else "warn", margins
 
 
 def assert_as_naive(losses, held_out, plain, make, judge):
@@ -77,6 +84,21 @@ def test_curves_against_plain_python(seed, n, fall, gain, unit, noise, plain, ma
     losses = 3 - fall * np.sqrt(np.arange(n) / n) + noise * rng.standard_normal(n)
     held_out = unit * (3 - gain * np.linspace(0.1, 1, 8) + 0.3 * noise * rng.standard_normal(8))
     assert_as_naive(losses.tolist(), held_out.tolist(), plain, make, judge)
+
+
+def test_a_training_that_goes_on_from_another_one_begins_with_a_gap(make, judge):
+    losses = 0.3 - 0.13 * np.linspace(0, 1, 200) + 0.005 * np.random.default_rng(0).standard_normal(200)
+    held_out = 0.5 - 0.11 * np.linspace(0, 1, 20)
+    assert judge(CODE, pair(make, losses, held_out)).verdict == "pass"
+    assert judge(CODE, pair(make, losses, held_out[::-1] + 0.11)).verdict == "warn", "it rises"
+
+
+def test_an_objective_that_is_made_harder_is_not_judged(make, judge):
+    losses, held_out = shuffled_labels()
+    weight = make.series(np.linspace(0, 1, 400), role="objective_weight", name="beta")
+    evidence = pair(make, losses, held_out)
+    evidence = replace(evidence, series=(*evidence.series, weight))
+    assert judge(CODE, evidence).verdict == "SkippedProbe"
 
 
 @pytest.mark.parametrize("gap", [0.8, 1.0, 1.1])

@@ -164,7 +164,6 @@ def test_scalars(tmp_path):
 def test_tensors_of_other_kinds_are_stand_ins_and_the_rest_is_read(tmp_path):
     values = {
         "sparse": torch.eye(3).to_sparse(),
-        "complex": torch.ones(2, dtype=torch.complex64),
         "meta": torch.empty(3, device="meta"),
         "plain": torch.ones(2),
     }

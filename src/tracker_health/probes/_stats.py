@@ -113,6 +113,22 @@ def longest_run(mask: npt.NDArray[np.bool_]) -> tuple[int, int]:
     return int(edges[2 * longest]), int(lengths[longest])
 
 
+def placeholders(values: FloatArray) -> npt.NDArray[np.bool_]:
+    """Which values are NaN because nothing was measured there: where finite ones come back at a regular distance, to
+    the very end, with NaN between all of them. Nothing else of a broken training looks like that.
+    """
+    bad = ~np.isfinite(values)
+    good = np.flatnonzero(~bad)
+    none = np.zeros(len(values), dtype=np.bool_)
+    if len(good) < _REGULAR or not np.isnan(values[bad]).all():
+        return none
+    distances = np.diff(good)
+    usual = median(distances)
+    regular = distances.min() > 1 and distances.min() >= 0.5 * usual and distances.max() <= 1.5 * usual
+    ends = good[0] <= usual and len(values) - 1 - good[-1] < usual
+    return bad if regular and ends else none
+
+
 def evaluation_noise(values: FloatArray) -> float:
     """Evaluations are few, and a steep descent must not pass for noise: second differences do not see it, and the root
     mean square of those after the first third wastes none of them.
@@ -128,6 +144,7 @@ def depth_of_minimum(count: int) -> float:
     return float(np.sqrt(2.0 * np.log(count)))
 
 
+_REGULAR = 5
 _WINDOW = 128
 
 

@@ -35,13 +35,14 @@ class MaskedNan(Probe):
     How it decides:
         On cleaned points. A zero loss beside a non-finite gradient norm fails. So does a run of at least `min_zeros`
         exact zeros that follows a positive loss; where the loss had come down to less than `near_zero` of its start
-        before, the zeros may be rounding of a memorised data set, and the rule is unsure (a warning). It passes where
-        the log has no more than three decimals and the loss had come down to two units of the last of them, and below
-        a tenth of its start.
+        before, the zeros may be rounding of a memorised data set, and the rule is unsure (a warning), as where at least
+        as many positive losses follow. It passes where the log has no more than three decimals and the loss had come
+        down to two units of the last of them, and below a tenth of its start; and where three zeros or more lie among
+        positive losses before, which had come down below a tenth of the first: hinge, ranking and triplet losses are
+        truly 0 for a batch without an error.
 
     Known limits:
-        Losses that are truly 0 (hinge and triplet losses on separable data) look the same if they arrive there
-        suddenly.
+        Losses that are truly 0 look the same if they arrive there suddenly.
 
     What to do:
         Set `logging_nan_inf_filter=False` to see the truth, and restart from the last checkpoint before the first
@@ -91,14 +92,21 @@ class MaskedNan(Probe):
         if _rounded_away(before):
             message = f"the loss rounds to 0.0 from step {first} on, after {number(float(before[-1]))}"
             return Finding(verdict=Verdict.PASS, message=message, measured=measured, confidence="low")
+        if _comes_and_goes(loss.values[:start], before):
+            message = "the loss is exactly 0.0 now and then, on its way down: for batches without an error, as it seems"
+            return Finding(verdict=Verdict.PASS, message=message, measured=measured, confidence="low")
         gradual = bool(before[-1] <= self.near_zero * before[0])
+        later = loss.values[start + length :]
+        recovers = int(np.count_nonzero(np.isfinite(later) & (later > 0))) >= max(length, self.min_zeros)
         message = f"the loss is exactly 0.0 for {length} points from step {first}, after {number(float(before[-1]))}"
         if gradual:
             message += "; it had come close to 0 before, so this may be rounding"
-        return self._finding(Verdict.FAIL, message, measured, first, gradual=gradual)
+        elif recovers:
+            message += "; it is positive again later"
+        return self._finding(Verdict.FAIL, message, measured, first, unsure=gradual or recovers)
 
     def _finding(
-        self, verdict: Verdict, message: str, measured: dict[str, int], step: int, *, gradual: bool = False
+        self, verdict: Verdict, message: str, measured: dict[str, int], step: int, *, unsure: bool = False
     ) -> Finding:
         return Finding(
             verdict=verdict,
@@ -106,8 +114,14 @@ class MaskedNan(Probe):
             remedy=f"set logging_nan_inf_filter=False to see whether it is NaN; if so restart from before step {step}",
             measured=measured | {"first_step": step},
             steps=(step,),
-            confidence="low" if gradual else "high",
+            confidence="low" if unsure else "high",
         )
+
+
+def _comes_and_goes(values: FloatArray, positive: FloatArray) -> bool:
+    """Whether zeros lie among positive losses that had come down; ``positive``: these, in order."""
+    up_to = int(np.flatnonzero(values > 0)[-1])
+    return int(np.count_nonzero(values[:up_to] == 0.0)) >= _LAST and positive.min() < _DESCENDED * positive[0]
 
 
 def _rounded_away(before: FloatArray) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from tracker_health.evidence import Evidence, Need, Part, TensorState, Weights
+from tracker_health.evidence import Evidence, MomentStats, Need, OptimizerState, Part, StepUnit, TensorState, Weights
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._model import expert_of
 from tracker_health.result import Finding
@@ -24,18 +24,22 @@ class NoGradient(Probe):
     """Parameters that no gradient ever reached.
 
     What it finds:
-        Parameters whose second moment is exactly 0 (almost) everywhere after many optimizer steps.
+        Parameters whose second moment is exactly 0 (almost) everywhere after many optimizer steps; of an optimizer that
+        keeps none (SGD with momentum, Lion) the first moment.
 
     Why it matters:
         Adam's second moment is a running mean of squared gradients: exactly 0 means that every gradient was exactly
-        0. The layer is detached, dead, or masked out, and keeps the values it began with.
+        0. The layer is detached, dead, or masked out, and keeps the values it began with. A momentum is 0 where every
+        gradient of the last thousand steps or so was.
 
     How it decides:
-        Per parameter with at least `min_steps` steps: fail when at least `zero_share` of its second moment is exactly
-        0. Exempt, because a zero gradient is right there: embeddings and tied output layers (rows never seen), and
-        vectors that may be biases before a normalisation layer unless all parameters are affected. Experts of a mixture
-        (`experts.3.`) are a warning: nothing is cut off, the router sent them no token. Where the optimizer has no
-        names, a parameter counts as an expert's when the weights beside it have an expert's tensor of its shape.
+        Per parameter with at least `min_steps` steps: fail when at least `zero_share` of its second moment (or of its
+        momentum) is exactly 0. Exempt, because a zero gradient is right there: embeddings and tied output layers (rows
+        never seen), and vectors that may be biases before a normalisation layer unless all parameters are affected.
+        Experts of a mixture (`experts.3.`) are a warning: nothing is cut off, the router sent them no token. Where the
+        optimizer has no names, a parameter counts as an expert's when the weights beside it have an expert's tensor of
+        its shape. Warn where the state of an optimizer that has moments after its first step (its groups have betas) is
+        empty although the log goes that far.
 
     Known limits:
         Checkpoints without parameter names cannot tell a bias from a gain: vectors are then left out. Squares of
@@ -63,14 +67,18 @@ class NoGradient(Probe):
     @property
     def needs(self) -> tuple[Need, ...]:
         return (
-            Need(role=Part.SECOND_MOMENTS),
-            Need(role=Part.OPTIMIZER_STATE, min_points=self.min_steps, unit="optimizer_steps"),
+            Need(role=Part.OPTIMIZER_STATE, unit="optimizer_steps"),
+            Need(role="train_loss", optional=True),
             Need(role=Part.WEIGHTS, optional=True),
         )
 
     def judge(self, evidence: Evidence) -> Finding:
         state = evidence.optimizer
-        trained = [one for one in (state.with_second_moment if state else ()) if self._trained_enough(one)]
+        kept = [one for one in (state.tensors if state else ()) if _moment(one) is not None]
+        steps = _steps_done(evidence)
+        if not kept:
+            return self._without_any(state, steps)
+        trained = [one for one in kept if self._trained_enough(one, steps)]
         if not trained:
             return Finding(verdict=Verdict.SKIP, message=f"no parameter has {self.min_steps} optimizer steps")
         silent = [one for one in trained if self._is_silent(one)]
@@ -99,6 +107,18 @@ class NoGradient(Probe):
             details=details,
         )
 
+    def _without_any(self, state: OptimizerState | None, steps: int) -> Finding:
+        """What to say of an optimizer without moments: plain SGD has none, one with betas has after its first step."""
+        has_betas = state is not None and not state.tensors and any("betas" in group for group in state.groups)
+        if not has_betas or steps < self.min_steps:
+            return Finding(verdict=Verdict.SKIP, message="the optimizer keeps no moments (plain SGD)")
+        return Finding(
+            verdict=Verdict.WARN,
+            message=f"the saved optimizer has no state at all, after {steps} steps: it never made one",
+            remedy="call optimizer.step() after backward(), on the optimizer that is saved",
+            measured={"tensors": 0},
+        )
+
     @staticmethod
     def _idle_experts(experts: list[TensorState], measured: dict[str, int], details: dict[str, list[str]]) -> Finding:
         owners = sorted({owner for owner in (expert_of(one.name) for one in experts) if owner is not None})
@@ -111,12 +131,28 @@ class NoGradient(Probe):
             details=details,
         )
 
-    def _trained_enough(self, tensor: TensorState) -> bool:
-        return tensor.numel > 0 and (tensor.step is None or tensor.step >= self.min_steps)
+    def _trained_enough(self, tensor: TensorState, steps: int) -> bool:
+        return tensor.numel > 0 and (steps if tensor.step is None else tensor.step) >= self.min_steps
 
     def _is_silent(self, tensor: TensorState) -> bool:
-        moment = tensor.second_moment
+        moment = _moment(tensor)
         return moment is not None and moment.nonfinite == 0 and moment.zeros >= self.zero_share * moment.count
+
+
+def _steps_done(evidence: Evidence) -> int:
+    """Optimizer steps, for an optimizer that does not count them itself: as far as the log goes, at least."""
+    known = evidence.optimizer.steps if evidence.optimizer is not None else None
+    known = evidence.optimizer_steps if known is None else known
+    if known is not None:
+        return known
+    loss = evidence.find("train_loss")
+    if loss is None or not len(loss):
+        return 0
+    return len(loss) if loss.step_unit in (StepUnit.EPOCH, StepUnit.LOG_CALL) else int(loss.steps.max())
+
+
+def _moment(tensor: TensorState) -> MomentStats | None:
+    return tensor.second_moment if tensor.second_moment is not None else tensor.first_moment
 
 
 def _experts(tensors: list[TensorState], weights: Weights | None) -> list[TensorState]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from tracker_health.evidence import Evidence, Need
 from tracker_health.probe import Probe, Symptom, Threshold
-from tracker_health.probes._stats import longest_run, stretch_ends
+from tracker_health.probes._stats import longest_run, placeholders, stretch_ends
 from tracker_health.result import Finding
 from tracker_health.text import count
 from tracker_health.verdict import Verdict
@@ -35,7 +35,8 @@ class NonfiniteGradient(Probe):
         On the newest value of every step, without a stretch of up to 20 points, and less than a quarter of all, at the
         very beginning, in which a scaler finds its level. Fail at a share of `max_share` that is ten points or more, at
         four times that share for three points or more, at `max_run` in a row, or when the last three points are all
-        non-finite. Fewer are what a scaler does, and pass.
+        non-finite. Fewer are what a scaler does, and pass. NaN between norms that come at a regular distance stands for
+        steps at which none was taken, and does not count.
 
     Known limits:
         Needs the gradient norm. In sparse logs a single point stands for many steps that nobody saw.
@@ -61,6 +62,7 @@ class NonfiniteGradient(Probe):
 
     def judge(self, evidence: Evidence) -> Finding:
         norm = evidence.first("grad_norm").clean()
+        norm = norm.at(np.flatnonzero(~placeholders(norm.values)))
         bad = ~np.isfinite(norm.values)
         # A half-precision scaler begins too high, and finds its level by skipping the first few steps.
         first_good = int(np.argmin(bad)) if not bad.all() else len(bad)

@@ -8,9 +8,9 @@ from typing import Annotated
 import numpy as np
 import numpy.typing as npt
 
-from tracker_health.evidence import Evidence, Need, Series
+from tracker_health.evidence import Evidence, IntArray, Need, Series
 from tracker_health.probe import Probe, Symptom, Threshold
-from tracker_health.probes._stats import stretch_ends
+from tracker_health.probes._stats import placeholders, stretch_ends
 from tracker_health.result import Finding
 from tracker_health.roles import OBJECTIVE_LOSS
 from tracker_health.text import count, number, printable
@@ -33,7 +33,9 @@ class NonfiniteLoss(Probe):
     How it decides:
         On the newest value of every step. Fail when at least `max_share` of the points are non-finite, or one lies in
         the last `tail_share` of them. Otherwise warn, naming the steps. A NaN that a resumed run wrote over is not
-        counted.
+        counted; nor is what stands for a value that was not taken: NaN between values at a regular distance, or at
+        exactly the steps at which the validation loss was measured, and what a validation loss says before its first
+        value.
 
     Known limits:
         A trainer that writes 0.0 in place of NaN hides it from this rule; LOS002 looks for that.
@@ -64,7 +66,7 @@ class NonfiniteLoss(Probe):
     def judge(self, evidence: Evidence) -> Finding:
         # Not only the longest history of a role: a NaN in any of them is one.
         losses = sorted((one for one in evidence.series if one.role in _LOSSES and len(one)), key=lambda one: -len(one))
-        judged = [self._judge_one(series) for series in losses]
+        judged = [self._judge_one(_measured(series, evidence)) for series in losses]
         verdict = worst(finding.verdict for finding in judged)
         return next(finding for finding in judged if finding.verdict is verdict)
 
@@ -88,6 +90,31 @@ class NonfiniteLoss(Probe):
             measured=measured | {"first_step": int(steps[0]), "last_step": int(steps[-1])},
             steps=tuple(int(step) for step in clean.steps[stretch_ends(bad)]),
         )
+
+
+def _measured(series: Series, evidence: Evidence) -> Series:
+    """The newest value of every step, without those that only say that none was taken."""
+    clean = series.clean()
+    bad = ~np.isfinite(clean.values)
+    if not bad.any() or bad.all():
+        return clean
+    if series.role == "val_loss":
+        first = int(np.argmin(bad))
+        not_taken = not bad[first:].any() and 2 * first < len(bad)
+    else:
+        not_taken = _are_those_of_validation(clean.steps[bad], evidence)
+    absent = bad if not_taken else placeholders(clean.values)
+    return clean.at(np.flatnonzero(~absent))
+
+
+def _are_those_of_validation(steps: IntArray, evidence: Evidence) -> bool:
+    """Whether these are the very steps of the validation loss, which is finite at all of them."""
+    held_out = evidence.find("val_loss")
+    if held_out is None:
+        return False
+    clean = held_out.clean()
+    every = clean.steps[~np.isnan(clean.values)]
+    return len(steps) > 1 and bool(np.isfinite(clean.values).any()) and np.array_equal(steps, every)
 
 
 def _remedy(clean: Series, bad: npt.NDArray[np.bool_]) -> str:

@@ -7,8 +7,9 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from tracker_health.evidence import Evidence, FloatArray, IntArray, Need
+from tracker_health.evidence import Evidence, FloatArray, IntArray, Need, Series
 from tracker_health.probe import Probe, Symptom, Threshold
+from tracker_health.probes._comparable import settled
 from tracker_health.probes._stats import (
     block_medians,
     depth_of_minimum,
@@ -18,7 +19,7 @@ from tracker_health.probes._stats import (
     median_error,
 )
 from tracker_health.result import Finding
-from tracker_health.text import count, number
+from tracker_health.text import count, number, printable
 from tracker_health.verdict import Verdict
 
 _SIGNIFICANT = 3.0
@@ -30,6 +31,7 @@ _HALF = 0.5
 _NEAR = 0.05
 _ANOTHER_UNIT = 10.0
 _TRAIN_LOST = 0.1
+_AT_ONCE = 0.02  # of all steps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,10 +51,12 @@ class Overfit(Probe):
         steadily (Mann-Kendall), by `steady_rise_share` and `steady_descent_share`. In either case also by what the
         lowest of that many noisy values lies below the others and three standard errors, with at least `min_after`
         evaluations after the minimum, and while the training loss, where there is one, ended no more than a tenth
-        higher than it was then. Warn also when the two losses end further apart than `gap_share` of the training loss's
-        descent, or when the training loss ends below `memorised_share` of the validation loss and that is still above
-        15 % of where training began; unless the validation loss, too, lost more than half of that, and ends no more
-        than 5 % or its noise above its minimum: that is how a training usually ends that fits its samples.
+        higher than it was then. Warn also when the two losses end further apart, beyond what they were apart when both
+        began, than `gap_share` of the training loss's descent, or when the training loss ends below `memorised_share`
+        of the validation loss and that is still above 15 % of where training began; unless the validation loss, too,
+        lost more than half of that, and ends no more than 5 % or its noise above its minimum: that is how a training
+        usually ends that fits its samples. Where a weight of the objective rises (`kl_weight`), what comes after that
+        is judged.
 
     Known limits:
         Needs 4 evaluations. Accuracy may still rise while the loss does: overconfidence is overfitting of the loss.
@@ -99,7 +103,13 @@ class Overfit(Probe):
 
     def judge(self, evidence: Evidence) -> Finding:
         held_out = evidence.first("val_loss").finite()
+        rise = settled(evidence)
+        if rise is not None:
+            held_out = held_out.at(np.flatnonzero(held_out.steps >= rise[1]))
         values, n = held_out.values, len(held_out)
+        if n < self.min_points and rise is not None:
+            said = f"only {n} finite evaluations from step {rise[1]} on, when {printable(rise[0], 60)} had risen"
+            return Finding(verdict=Verdict.SKIP, message=said)
         if n < self.min_points:
             return Finding(verdict=Verdict.SKIP, message=f"only {n} finite evaluations")
         course = _course(values, held_out.steps, _first_loss(evidence))
@@ -181,15 +191,18 @@ def _course(values: FloatArray, steps: IntArray, first_loss: float) -> _Course:
 
 
 class _Gap(NamedTuple):
-    """Where the two losses end, where they began, and their distance as a share of the training's descent."""
+    """Where the two losses end, where they began, and their distance as a share of the training's descent, without the
+    distance that was there from the ``first``.
+    """
 
     start: float
     train_end: float
     val_end: float
+    first: float
 
     @property
     def share(self) -> float:
-        return (self.val_end - self.train_end) / (self.start - self.train_end)
+        return (self.val_end - self.train_end - self.first) / (self.start - self.train_end)
 
 
 def _gap(evidence: Evidence, held_out: FloatArray, noise: float) -> _Gap | None:
@@ -206,7 +219,15 @@ def _gap(evidence: Evidence, held_out: FloatArray, noise: float) -> _Gap | None:
     if another_unit or start - end <= 0.2 * abs(start) or start <= 0:
         return None
     last = held_out[-max(3, len(held_out) // 3) :]
-    return _Gap(start, end, median(last) - 2.0 * median_error(noise, len(last)))
+    first = _gap_at_first(loss.finite(), evidence.first("val_loss").finite())
+    return _Gap(start, end, median(last) - 2.0 * median_error(noise, len(last)), first)
+
+
+def _gap_at_first(loss: Series, held_out: Series) -> float:
+    """How far apart the two losses already were when training began to be logged: what it goes on from."""
+    together = abs(int(held_out.steps[0]) - int(loss.steps[0])) <= max(1.0, _AT_ONCE * float(loss.steps[-1]))
+    size = max(1, min(5, len(loss) // 20))
+    return max(0.0, float(held_out.values[0]) - median(loss.values[:size])) if together else 0.0
 
 
 def _climbs(since_best: FloatArray) -> bool:

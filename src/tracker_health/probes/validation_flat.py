@@ -7,6 +7,7 @@ from typing import Annotated
 
 from tracker_health.evidence import Evidence, FloatArray, Need
 from tracker_health.probe import Probe, Symptom, Threshold
+from tracker_health.probes._comparable import settled
 from tracker_health.probes._stats import (
     block_medians,
     depth_of_minimum,
@@ -17,12 +18,13 @@ from tracker_health.probes._stats import (
     start_level,
 )
 from tracker_health.result import Finding
-from tracker_health.text import number
+from tracker_health.text import number, printable
 from tracker_health.verdict import Verdict
 
 _ANOTHER_UNIT = 10.0
 _BLOCKS = 60
 _FALLING = -1.0
+_SEVERAL, _SURE = 6, -3.0
 _USUAL = 0.75  # of the furthest
 
 
@@ -46,7 +48,9 @@ class ValidationFlat(Probe):
 
     Known limits:
         Needs a training history that begins with the training, and both losses in the same unit. Where the
-        validation loss begins at more than twice the training loss and falls, the rule is skipped.
+        validation loss begins higher than the training loss and falls for sure (Mann-Kendall below minus three over at
+        least six evaluations, by `min_gain`), it passes: a training that goes on from another one begins with a gap.
+        Where it begins at more than twice of it and falls by a fifth, the rule is skipped.
 
     What to do:
         Check that labels belong to their inputs, that the loader shuffles, and that both sets are prepared alike.
@@ -74,6 +78,9 @@ class ValidationFlat(Probe):
         return (Need(role="val_loss", min_points=self.min_points), Need(role="train_loss", min_points=6))
 
     def judge(self, evidence: Evidence) -> Finding:
+        rise = settled(evidence)
+        if rise is not None:
+            return Finding(verdict=Verdict.SKIP, message=f"the objective changes: {printable(rise[0], 60)} rises")
         held_out, loss = evidence.first("val_loss").finite().values, evidence.first("train_loss").finite()
         if len(held_out) < self.min_points or len(loss) < 6:
             return Finding(verdict=Verdict.SKIP, message="too few finite points of the two losses")
@@ -92,6 +99,9 @@ class ValidationFlat(Probe):
                 message=f"the best validation loss is {number(best)}, training began at {number(start)}",
                 measured=measured,
             )
+        if _falls_from_its_own_start(held_out, start, self.min_gain):
+            said = f"the validation loss began above the training loss, at {number(float(held_out[0]))}, and came down"
+            return Finding(verdict=Verdict.PASS, message=said, measured=measured, confidence="low")
         return Finding(
             verdict=Verdict.WARN,
             message=f"the training loss fell from {number(start)} to {number(end)}, but the validation loss never came "
@@ -100,6 +110,16 @@ class ValidationFlat(Probe):
             "prepared like training data",
             measured=measured,
         )
+
+
+def _falls_from_its_own_start(held_out: FloatArray, start: float, least: float) -> bool:
+    """Whether the validation loss began above the training loss, and came down by more than chance to its end."""
+    size = max(1, len(held_out) // 4)
+    before, after = float(held_out[0]), median(held_out[-size:])
+    blocks = block_medians(held_out, max(1, len(held_out) // _BLOCKS))
+    return (
+        before > start and before - after > least * before and len(blocks) >= _SEVERAL and mann_kendall(blocks) < _SURE
+    )
 
 
 def _best_level(held_out: FloatArray) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from math import prod, sqrt
 from typing import Annotated
@@ -20,6 +21,7 @@ from tracker_health.verdict import Verdict
 _EMBEDDING = re.compile(
     r"(^|[._])(emb|embed|embedding|embeddings|tok|token|tokens|wte|wpe|pos|position|positions|relative_attention_bias)([._]|$)"
 )
+_TABLE = 4  # times as many rows as columns
 _BACK_UP = 0.1  # of the way down
 
 
@@ -38,9 +40,10 @@ class WeightScale(Probe):
     How it decides:
         A layer keeps the size of its inputs when its values have a root mean square of about 1 / sqrt(fan-in), so the
         product of the two is near 1 in every trained model; PyTorch's default begins at 0.58. Of the matrices that are
-        no embeddings (at least `min_matrices`) the median product is taken. Warn above `max_scale`, with the smaller of
-        fan-in and fan-out, and below `min_scale`, with the fan-in, unless the loss shows that small weights are enough:
-        it came down by `healthy_descent` of its start or more, and ended at its best level.
+        no embeddings, by name or for having four times as many rows as columns and no bias, the median product is taken
+        (of at least `min_matrices`). Warn above `max_scale`, with the smaller of fan-in and fan-out, and below
+        `min_scale`, with the fan-in, unless the loss shows that small weights are enough: it came down by
+        `healthy_descent` of its start or more, and ended at its best level.
 
     Known limits:
         Needs matrices in a file of weights, and no adapter. Models that scale their layers otherwise (sine networks,
@@ -72,7 +75,8 @@ class WeightScale(Probe):
 
     def judge(self, evidence: Evidence) -> Finding:
         weights = evidence.weights
-        known = [one for one in weights.tensors if _is_matrix(one)] if weights is not None else []
+        names = {one.name for one in weights.tensors} if weights is not None else set()
+        known = [one for one in weights.tensors if _is_matrix(one, names)] if weights is not None else []
         if weights is None or weights.is_adapter or len(known) < self.min_matrices:
             return Finding(verdict=Verdict.SKIP, message="no two matrices of a whole model are read")
         scales = [_rms(one) * sqrt(prod(one.shape[1:])) for one in known]
@@ -101,9 +105,17 @@ class WeightScale(Probe):
         )
 
 
-def _is_matrix(tensor: TensorHeader) -> bool:
+def _is_matrix(tensor: TensorHeader, names: AbstractSet[str]) -> bool:
     read = tensor.rms is not None and np.isfinite(tensor.rms) and tensor.numel > 1
-    return bool(read) and len(tensor.shape) >= 2 and not _EMBEDDING.search(tensor.name)
+    return bool(read) and len(tensor.shape) >= 2 and not _is_embedding(tensor, names)
+
+
+def _is_embedding(tensor: TensorHeader, names: AbstractSet[str]) -> bool:
+    """By its name, or by many rows and no bias beside them: a table of vectors, which begin normal."""
+    if _EMBEDDING.search(tensor.name):
+        return True
+    has_bias = f"{tensor.name.rpartition('.')[0]}.bias" in names
+    return len(tensor.shape) == 2 and not has_bias and tensor.shape[0] >= _TABLE * tensor.shape[1]
 
 
 def _rms(tensor: TensorHeader) -> float:

@@ -19,6 +19,8 @@ _STORAGE_TYPES = {
     "LongStorage": "i8", "IntStorage": "i4", "ShortStorage": "i2", "CharStorage": "i1", "ByteStorage": "u1",
     "BoolStorage": "u1",
 }  # fmt: skip
+# A complex number is two real ones, side by side.
+_COMPLEX = {"unknown ComplexFloatStorage": "f4", "unknown ComplexDoubleStorage": "f8"}
 _DTYPE_NAMES = {
     "float64": "f8", "float32": "f4", "float16": "f2", "bfloat16": "bf16",
     "int64": "i8", "int32": "i4", "int16": "i2", "int8": "i1", "uint8": "u1", "bool": "u1",
@@ -131,6 +133,10 @@ def _tensor_with_dtype(arguments: tuple[Any, ...]) -> Any:
 
 
 def _checked_tensor(storage: Any, dtype: str | None, offset: Any, shape: Any, strides: Any) -> Any:
+    if dtype in _COMPLEX and isinstance(storage, StorageRef) and isinstance(offset, int):
+        halves = StorageRef(storage.file, storage.key, _COMPLEX[dtype], 2 * storage.count)
+        shape, strides = (*sizes(shape), 2), (*(2 * one for one in sizes(strides)), 1)
+        return TensorRef(halves, _COMPLEX[dtype], 2 * offset, shape, strides)
     if dtype is None or dtype.startswith("unknown"):
         told = "" if dtype is None else f" ({dtype.removeprefix('unknown ')})"
         return UnreadTensor(f"tensors of an unknown dtype{told}")
