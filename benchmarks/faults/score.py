@@ -88,7 +88,7 @@ def _answer(report: Any) -> Answer:
         flagged=str(report.verdict) in ("warn", "fail", "error"),
         symptoms=tuple(one.symptom for one in findings),
         words=words if findings else f"{report.verdict}: {report.summary}",
-        codes=tuple(one.code for one in report.findings),
+        codes=tuple(one.code for one in report.results if str(one.verdict) in ("warn", "fail")),
         judged=tuple(one.code for one in report.results),
     )
 

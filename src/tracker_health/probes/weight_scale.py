@@ -10,7 +10,7 @@ from typing import Annotated
 
 import numpy as np
 
-from tracker_health.evidence import Evidence, Need, Part, TensorHeader
+from tracker_health.evidence import Evidence, Need, Part, TensorHeader, Weights
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._run import descent
 from tracker_health.probes._stats import median
@@ -75,8 +75,7 @@ class WeightScale(Probe):
 
     def judge(self, evidence: Evidence) -> Finding:
         weights = evidence.weights
-        names = {one.name for one in weights.tensors} if weights is not None else set()
-        known = [one for one in weights.tensors if _is_matrix(one, names)] if weights is not None else []
+        known = _matrices(weights) if weights is not None else []
         if weights is None or weights.is_adapter or len(known) < self.min_matrices:
             return Finding(verdict=Verdict.SKIP, message="no two matrices of a whole model are read")
         scales = [_rms(one) * sqrt(prod(one.shape[1:])) for one in known]
@@ -105,17 +104,22 @@ class WeightScale(Probe):
         )
 
 
-def _is_matrix(tensor: TensorHeader, names: AbstractSet[str]) -> bool:
-    read = tensor.rms is not None and np.isfinite(tensor.rms) and tensor.numel > 1
-    return bool(read) and len(tensor.shape) >= 2 and not _is_embedding(tensor, names)
+def _matrices(weights: Weights) -> list[TensorHeader]:
+    """Those that are read, without embeddings."""
+    with_bias = {one.name.rpartition(".")[0] for one in weights.tensors if "bias" in one.name.rpartition(".")[2]}
+    read = [one for one in weights.tensors if one.rms is not None and np.isfinite(one.rms) and one.numel > 1]
+    return [one for one in read if len(one.shape) >= 2 and not _is_embedding(one, with_bias)]
 
 
-def _is_embedding(tensor: TensorHeader, names: AbstractSet[str]) -> bool:
-    """By its name, or by many rows and no bias beside them: a table of vectors, which begin normal."""
+def _is_embedding(tensor: TensorHeader, with_bias: AbstractSet[str]) -> bool:
+    """By its name, or by many rows and no bias beside them: a table of vectors, which begin normal.
+
+    ``with_bias``: the modules that have one.
+    """
     if _EMBEDDING.search(tensor.name):
         return True
-    has_bias = f"{tensor.name.rpartition('.')[0]}.bias" in names
-    return len(tensor.shape) == 2 and not has_bias and tensor.shape[0] >= _TABLE * tensor.shape[1]
+    owner = tensor.name.rpartition(".")[0]
+    return len(tensor.shape) == 2 and owner not in with_bias and tensor.shape[0] >= _TABLE * tensor.shape[1]
 
 
 def _rms(tensor: TensorHeader) -> float:
