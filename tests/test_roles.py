@@ -153,6 +153,7 @@ TOOLS = {
     "XGBoost, sklearn": {"validation_0-logloss": None, "validation_1-logloss": "val_loss"},
     "LightGBM": {"training-binary_logloss": "train_loss", "valid_1-binary_logloss": "val_loss", "training-auc": None},
     "a VAE": {"loss": "train_loss", "kl_weight": "objective_weight", "beta": "objective_weight", "recon_loss": None},
+    "a curriculum": {"loss": "train_loss", "difficulty": "objective_weight", "aug_strength": "objective_weight", "noise_scale": None},
     "accuracies alone": {"accuracy": None, "val_accuracy": None, "train/top1": None},
 }  # fmt: skip
 

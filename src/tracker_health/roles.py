@@ -86,7 +86,11 @@ DEFAULT_PATTERNS: Mapping[str, tuple[str, ...]] = {
             "beta", "kl/weight", "kl/beta", "kl/coef", "kl/coeff", "kl/coefficient", "kl/scale", "kl/factor", "kl/lambda", "kld/weight",
             "beta/kl", "weight/kl", "w/kl", "lambda/kl", "beta/vae", "kl/anneal", "kl/annealing", "kl/loss/weight", "loss/weight/kl",
             "anneal", "anneal/factor", "anneal/weight", "annealing/factor", "annealing/weight", "consistency/weight", "rampup",
-            "rampup/weight", "aux/weight", "adv/weight", "sparsity",
+            "rampup/weight", "aux/weight", "adv/weight", "sparsity", "lambda", "lambda/reg", "reg/weight", "reg/coef", "reg/coeff", "reg/lambda",
+            "reg/strength", "regularization/weight", "l1/weight", "l2/weight",
+            # The task is made harder.
+            "curriculum", "curriculum/level", "curriculum/stage", "curriculum/step", "curriculum/difficulty", "difficulty", "stage", "training/stage",
+            "aug/strength", "augment/strength", "augmentation/strength", "noise", "noise/level", "noise/std", "mask/ratio", "masking/ratio",
         )
     ),
 }  # fmt: skip

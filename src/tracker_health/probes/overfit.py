@@ -118,7 +118,7 @@ class Overfit(Probe):
             return self._rose(course, n, evidence)
         gap = _gap(evidence, values, course.noise)
         if gap is not None and (gap.share > self.gap_share or self._memorised(gap, course, n)):
-            return self._apart(course, n, gap)
+            return self._apart(course, n, gap, by_heart=gap.share <= self.gap_share)
         message = f"the validation loss ends at {number(course.end)}, its minimum is {number(course.low)}"
         return Finding(verdict=Verdict.PASS, message=message, measured=course.measured(n))
 
@@ -144,11 +144,16 @@ class Overfit(Probe):
         )
 
     @staticmethod
-    def _apart(course: _Course, evaluations: int, gap: _Gap) -> Finding:
+    def _apart(course: _Course, evaluations: int, gap: _Gap, *, by_heart: bool) -> Finding:
+        consequence = (
+            "its samples are learnt by heart"
+            if by_heart
+            else f"{gap.share:.0%} of the training's descent holds for its own samples only"
+        )
         return Finding(
             verdict=Verdict.WARN,
             message=f"the validation loss ends at {number(course.end)}, the training loss at {number(gap.train_end)}: "
-            f"{gap.share:.0%} of the training's descent holds for its own samples only",
+            f"{consequence}",
             remedy="check that the loader shuffles and both sets are prepared alike; else add data or regularise",
             measured=course.measured(evaluations) | {"gap_share": gap.share, "train_end": gap.train_end},
         )
