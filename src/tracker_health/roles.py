@@ -89,7 +89,7 @@ DEFAULT_PATTERNS: Mapping[str, tuple[str, ...]] = {
             "rampup/weight", "aux/weight", "adv/weight", "sparsity", "lambda", "lambda/reg", "reg/weight", "reg/coef", "reg/coeff", "reg/lambda",
             "reg/strength", "regularization/weight", "l1/weight", "l2/weight",
             # The task is made harder.
-            "curriculum", "curriculum/level", "curriculum/stage", "curriculum/step", "curriculum/difficulty", "difficulty", "stage", "training/stage",
+            "curriculum", "curriculum/level", "curriculum/stage", "curriculum/difficulty", "difficulty", "stage", "training/stage",
             "aug/strength", "augment/strength", "augmentation/strength", "noise", "noise/level", "noise/std", "mask/ratio", "masking/ratio",
         )
     ),

@@ -162,6 +162,7 @@ def test_a_momentum_of_zero_says_the_same(make, judge):
     assert judge(CODE, sgd(make)).verdict == "pass"
     result = judge(CODE, sgd(make, 3))
     assert (result.verdict, result.measured["dead_tensors"]) == ("fail", 1)
+    assert "for a thousand steps or ever since the start" in result.message
     assert judge(CODE, sgd(make, 3, steps=40)).verdict == "SkippedProbe", "too few steps"
 
 

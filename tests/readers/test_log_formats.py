@@ -608,7 +608,9 @@ def test_the_rounds_of_catboost(tmp_path):
     assert found["test/Logloss"] == [(0, 2.0), (1, 1.0), (3, 0.5)]
     assert found["test/AUC"] == [(0, 0.9), (1, 0.9), (3, 0.9)]
     assert names_and_roles(found) == {"learn/Logloss": "train_loss", "test/Logloss": "val_loss", "test/AUC": ""}
+    many = {"learn_sets": [f"set {place}" for place in range(9000)], "learn_metrics": [{"name": "a"}] * 9000}
     for wrong in (
+        {"meta": many, "iterations": [{"set 1": [1.0], "iteration": 0}]},
         {"meta": meta, "iterations": [3, {"learn": 5, "iteration": 0}]},
         {"meta": {"learn_sets": 1}, "iterations": [{}]},
     ):

@@ -101,7 +101,7 @@ class NoGradient(Probe):
         which = any_of_all if everything else f"{len(dead)} of {len(trained)} parameters"
         return Finding(
             verdict=Verdict.FAIL,
-            message=f"no gradient ever reached {which}: {listing([one.label for one in dead])}",
+            message=f"{_silence(dead)} {which}: {listing([one.label for one in dead])}",
             remedy="look for .detach(), no_grad, a dead activation or an unused branch between them and the loss",
             measured=measured,
             details=details,
@@ -137,6 +137,12 @@ class NoGradient(Probe):
     def _is_silent(self, tensor: TensorState) -> bool:
         moment = _moment(tensor)
         return moment is not None and moment.nonfinite == 0 and moment.zeros >= self.zero_share * moment.count
+
+
+def _silence(dead: Sequence[TensorState]) -> str:
+    """A momentum forgets what was long ago, a second moment does not, or so little that nothing of it is 0."""
+    forgets = any(one.second_moment is None for one in dead)
+    return "for a thousand steps or ever since the start no gradient reached" if forgets else "no gradient ever reached"
 
 
 def _steps_done(evidence: Evidence) -> int:

@@ -73,26 +73,26 @@ def _rounds(value: Any) -> list[dict[str, Any]]:
     meta, rounds = (value.get(key) for key in ("meta", "iterations")) if isinstance(value, dict) else (None, None)
     if not isinstance(meta, dict) or not isinstance(rounds, list):
         return []
-    names = {
-        data: [f"{data}/{name}" for name in _metric_names(meta.get(f"{kind}_metrics"))]
-        for kind in ("learn", "test")
-        for data in _texts(meta.get(f"{kind}_sets"))
-    }
+    names: dict[str, list[str]] = {}
+    for kind in ("learn", "test"):
+        sets, metrics = _texts(meta.get(f"{kind}_sets")), _metric_names(meta.get(f"{kind}_metrics"))
+        if len(sets) * len(metrics) > MAX_FIELDS:
+            return []
+        names |= {data: [f"{data}/{name}" for name in metrics] for data in sets}
     return [_round(one, names) for one in rounds if isinstance(one, dict)]
 
 
 def _round(record: Mapping[str, Any], names: Mapping[str, list[str]]) -> dict[str, Any]:
     row = {"iteration": record.get("iteration")}
-    for data, every in names.items():
-        numbers = record.get(data)
-        if isinstance(numbers, list):
-            row |= zip(every, numbers, strict=False)
+    for data, numbers in record.items():
+        if data in names and isinstance(numbers, list):
+            row |= zip(names[data], numbers, strict=False)
     return row
 
 
 def _metric_names(metrics: Any) -> list[str]:
     every = metrics if isinstance(metrics, list) else []
-    return [str(one.get("name", "")) if isinstance(one, dict) else "" for one in every]
+    return [str(one.get("name", ""))[:MAX_NAME_CHARACTERS] if isinstance(one, dict) else "" for one in every]
 
 
 def _texts(values: Any) -> list[str]:

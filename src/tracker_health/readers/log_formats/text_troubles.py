@@ -40,7 +40,8 @@ _RAISED = re.compile(
     r"(?P<said>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Timeout|Warning|Iteration|Group)\b.*|"
     r"(?:[A-Za-z_]\w*\.)+[A-Z]\w*(?:: .*)?|[A-Z]\w*\s*)$"
 )
-# A time, a level and the like, which a logger or a container writes before each line; what is indented stays so.
+# A time, a level and the like, which a logger or a container writes before each line ("stderr F": a full one); what is
+# indented stays so.
 _PREFIX = re.compile(
     r"(?:(?:\[[^\]\n]{1,60}\]|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?|"
     r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL|FATAL|stdout|stderr)(?: F(?= ))?)(?:[ ]?[-:|](?=[ ]))?[ ]?){1,8}"
