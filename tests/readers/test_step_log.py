@@ -507,6 +507,61 @@ def test_line_numbers_count_blank_and_broken_lines(tmp_path):
     assert list(json_lines(path)) == [(2, BadLine()), (3, 1), (4, BadLine(undecodable=True))]
 
 
+def one_by_one(path):
+    """What ``json_lines`` says, the plain way."""
+    for number, line in enumerate(path.read_bytes().split(b"\n"), 1):
+        try:
+            if line.strip():
+                yield number, json.loads(line)
+        except UnicodeDecodeError:
+            yield number, BadLine(undecodable=True)
+        except ValueError:
+            yield number, BadLine()
+
+
+# Pieces that make other sense together than each in its own line.
+PIECES = [
+    '{"a": 1}',
+    '{"a": 1},{"b": 2',
+    '"c": 3}',
+    '{"a": [{}',
+    '{"c": 1}]}',
+    '{"a": {}',
+    "}",
+    '{"a": "x',
+    'y"}',
+    "{}",
+]
+PIECES += [
+    '{"a": 1}, {"b": 2}',
+    "",
+    " ",
+    ",",
+    "[",
+    "]",
+    '{"a": NaN}',
+    '{"a": "\u2028"}',
+    '{"a": 1}\r',
+    " {}",
+    "7",
+    '{"a":',
+]
+
+
+@settings(LAW, max_examples=1500)
+@given(st.lists(st.sampled_from(PIECES).map(str.encode) | st.just(b'{"a": "\xff"}'), max_size=6), st.booleans())
+def test_lines_are_read_together_as_they_are_one_by_one(tmp_path_factory, lines, ended):
+    path = tmp_path_factory.getbasetemp() / "pieces.jsonl"
+    path.write_bytes(b"\n".join(lines) + b"\n" * ended)
+    assert repr(list(json_lines(path))) == repr(list(one_by_one(path)))
+
+
+def test_lines_are_counted_through_the_blocks_that_are_read(tmp_path):
+    rows = [{"step": step, "text": "x" * (step * 7919 % 500)} for step in range(2000)]
+    path = write(tmp_path / "a", *rows[:900], b"{", *rows[900:])
+    assert list(json_lines(path)) == [*enumerate(rows[:900], 1), (901, BadLine()), *enumerate(rows[900:], 902)]
+
+
 def test_a_line_as_long_as_is_read(tmp_path):
     path = tmp_path / "a"
     for length, whole in ((MAX_LINE_BYTES - 1, True), (MAX_LINE_BYTES, True), (MAX_LINE_BYTES + 1, False)):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import math
 from codecs import BOM_UTF8
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from io import BufferedReader
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -24,6 +25,8 @@ MAX_PARAM_CHARACTERS = 500
 # Parsing makes up to 120 bytes of objects for each of the characters that begin or part values.
 MAX_JSON_PARTS = 1_500_000
 _MAX_SKIPPED = 2**30 // MAX_LINE_BYTES
+_BLOCK_BYTES = 2**16
+_BLANK = object()
 
 
 def parse_json(text: bytes, object_pairs_hook: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
@@ -52,19 +55,50 @@ def json_lines(path: Path, max_lines: int | None = None) -> Iterator[tuple[int, 
         ReadError: it is no regular file, or has more than ``max_lines``, or one that does not end.
         OSError: the file cannot be read.
     """
+    number = 0
     with BufferedReader(open_regular(path)) as file:
-        number = 0
-        while line := file.readline(MAX_LINE_BYTES):
-            number += 1
-            if max_lines is not None and number > max_lines:
-                raise ReadError(f"it has more than the {max_lines} lines that are read")
-            if number % 1000 == 0 and file.tell() > MAX_LOG_BYTES:
-                raise ReadError(f"it is larger than the {MAX_LOG_BYTES} bytes that are read")
-            if len(line) == MAX_LINE_BYTES and not line.endswith(b"\n"):
+        while block := file.read(_BLOCK_BYTES):
+            room = MAX_LINE_BYTES - (len(block) - 1 - block.rfind(b"\n"))
+            rest = b"" if block.endswith(b"\n") else file.readline(room)
+            endless = len(rest) == room and not rest.endswith(b"\n")
+            for value in _values(block + rest, cut=endless):
+                number += 1
+                if max_lines is not None and number > max_lines:
+                    raise ReadError(f"it has more than the {max_lines} lines that are read")
+                if value is not _BLANK:
+                    yield number, value
+            if endless:
                 _skip_line(file)
-                yield number, BadLine()
-            elif line.strip():
-                yield number, _parsed(line)
+            if file.tell() > MAX_LOG_BYTES:
+                raise ReadError(f"it is larger than the {MAX_LOG_BYTES} bytes that are read")
+
+
+def _values(block: bytes, cut: bool) -> Iterable[Any]:
+    """Of each line its value, a ``BadLine``, or ``_BLANK``. ``cut``: the last line is not whole."""
+    if not cut and (objects := _objects(block)) is not None:
+        return objects
+    lines = block.removesuffix(b"\n").split(b"\n")
+    values = (_parsed(line) if line.strip() else _BLANK for line in (lines[:-1] if cut else lines))
+    return chain(values, (BadLine(),)) if cut else values
+
+
+def _objects(block: bytes) -> list[Any] | None:
+    """The objects of lines that hold one each, parsed at once; None where each line must be looked at by itself.
+
+    Where nothing in a block opens a list, a brace at the beginning of a line can only open a value of its own (within
+    an object a name would have to come, and a text has no line's end in it): as many values as lines are one each.
+    """
+    if len(block) > 2 * _BLOCK_BYTES or b"[" in block or not block.startswith(b"{"):
+        return None
+    lines = block.removesuffix(b"\n")
+    ends = lines.count(b"\n")
+    if lines.count(b"\n{") != ends:
+        return None
+    try:
+        values = json.loads("[" + lines.decode().replace("\n", ",\n") + "]")
+    except (ValueError, RecursionError):
+        return None
+    return values if len(values) == ends + 1 else None
 
 
 def _skip_line(file: BinaryIO) -> None:

@@ -53,7 +53,7 @@ class RowKind:
     stride: int = 1
     odd: int = 0
     ordinals: array[int] | None = None
-    skipped: tuple[int, int, int, list[float]] | None = None
+    skipped: tuple[int, int, int, tuple[float, ...]] | None = None
 
     @property
     def kept_names(self) -> tuple[str, ...]:
@@ -70,7 +70,7 @@ class RowKind:
             TypeError, ValueError: a value is no number; nothing was added.
         """
         if self.keep is not None or self.stride > 1:
-            self._add_some(row, step, list(values))
+            self._add_some(row, step, values if values.__class__ is tuple else tuple(values))
             return
         before = len(self.data)
         try:
@@ -82,25 +82,24 @@ class RowKind:
         self.steps.append(step)
         self.seen += 1
 
-    def _add_some(self, row: int, step: int, values: list[float]) -> None:
+    def _add_some(self, row: int, step: int, values: tuple[float, ...]) -> None:
         if self.keep is not None:
-            values = [values[index] for index in self.keep]
+            values = tuple([values[index] for index in self.keep])
             if not values:
                 self.seen += 1
                 return
-        values = array("d", values).tolist()
-        odd = self.odd < _NONFINITE_KEPT and not all(map(math.isfinite, values))
         self.skipped = None
+        total = sum(values, 0.0)  # the errors of what is no number, before anything is added
         if self.seen % self.stride == 0:
             self._append(self.seen, row, step, values)
-        elif odd:
+        elif self.odd < _NONFINITE_KEPT and not math.isfinite(total) and not all(map(math.isfinite, values)):
             self.odd += 1
             self._append(self.seen, row, step, values)
         else:
             self.skipped = (self.seen, row, step, values)
         self.seen += 1
 
-    def _append(self, ordinal: int, row: int, step: int, values: list[float]) -> None:
+    def _append(self, ordinal: int, row: int, step: int, values: tuple[float, ...]) -> None:
         if self.ordinals is not None:
             self.ordinals.append(ordinal)
         self.rows.append(row)
@@ -122,7 +121,7 @@ class RowKind:
             odd &= np.cumsum(odd) <= _NONFINITE_KEPT - self.odd
             self.odd += int(np.count_nonzero(odd))
             chosen |= odd
-            last = (int(ordinals[-1]), int(rows[-1]), int(steps[-1]), values[-1].tolist())
+            last = (int(ordinals[-1]), int(rows[-1]), int(steps[-1]), tuple(values[-1].tolist()))
             self.skipped = None if chosen[-1] else last
             ordinals, rows, steps, values = ordinals[chosen], rows[chosen], steps[chosen], values[chosen]
         if self.ordinals is not None:
