@@ -328,6 +328,20 @@ def test_a_table_whose_names_have_blanks_in_them(text):
     assert [step for step, _ in found["LOSS TOK2VEC"]] == [200, 400, 600]
 
 
+@pytest.mark.parametrize("bars", ["│┃", "||", "║║"])
+def test_a_table_in_a_box(bars, text):
+    """As rich and its like draw it."""
+    cell, head = bars
+    rows = "".join(
+        f"{cell} {epoch}     {cell} {2 / epoch:.2f} {cell} {3 / epoch:.2f}     {cell}\n" for epoch in (1, 2, 4)
+    )
+    found = text(
+        f"┏━━━━━━━┳━━━━━━┳━━━━━━━━━━┓\n{head} Epoch {head} loss {head} val_loss {head}\n┡━━━━━━━╇━━━━━━╇━━━━━━━━━━┩\n{rows}└──┘\n"
+    )
+    assert found["loss"] == [(1, 2.0), (2, 1.0), (4, 0.5)]
+    assert found["val_loss"] == [(1, 3.0), (2, 1.5), (4, 0.75)]
+
+
 def test_a_table_whose_rows_are_progress_bars(text):
     """As Ultralytics prints it: a header before each epoch, and a row that counts once its bar is full."""
     content = ""

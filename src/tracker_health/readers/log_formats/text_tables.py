@@ -7,8 +7,10 @@ import re
 from tracker_health.readers.log_formats.numbers import as_written
 
 _AXES = frozenset({"step", "steps", "iter", "iteration", "epoch", "global_step", "update"})
-_AXIS = re.compile(rf"(?<![\w/])({'|'.join(sorted(_AXES))})(?=[\s|,;])", re.IGNORECASE)
-_BETWEEN = re.compile(r"[\s|,;]+")
+_AXIS = re.compile(rf"(?<![\w/])({'|'.join(sorted(_AXES))})(?=[\s|│┃║,;])", re.IGNORECASE)
+_BARS = "|│┃║"  # between cells; the last three as boxes are drawn
+_BETWEEN = re.compile(rf"[\s{_BARS},;]+")
+_BETWEEN_CELLS = re.compile(rf"[\s{_BARS};]+|,\s+")
 _EDGES = re.compile(r"^[^\w]+|[^\w)%]+$")
 _WITH_UNIT = r"\d+(?:\.\d+)?[KMGT]i?B?"
 _GAP = re.compile(rf"-|--|—|None|n/a|#na#|\d+(?::\d\d){{1,2}}|{_WITH_UNIT}")
@@ -43,7 +45,7 @@ class Tables:
         axis = _AXIS.search(line)
         if axis is None:
             return
-        cells = [_EDGES.sub("", cell) for cell in _BETWEEN.split(line[axis.start() :].strip(" \t|")) if cell]
+        cells = [_EDGES.sub("", cell) for cell in _BETWEEN.split(line[axis.start() :].strip(f" \t{_BARS}")) if cell]
         named = [cell for cell in cells if cell]
         if len(named) < 2 or len(named) > _MAX_COLUMNS or any(_is_no_name(cell) for cell in named):
             return
@@ -85,4 +87,4 @@ def _is_no_name(cell: str) -> bool:
 
 
 def _cells(line: str) -> list[str]:
-    return [cell for cell in re.split(r"[\s|;]+|,\s+", line.strip(" \t|")) if cell]
+    return [cell for cell in _BETWEEN_CELLS.split(line.strip(f" \t{_BARS}")) if cell]
