@@ -548,6 +548,24 @@ class NanWeights(Fault):
         return weights | {name: broken}
 
 
+class InitialSaved(Fault):
+    """The last checkpoint holds the weights that the model was made with: another copy was trained."""
+
+    name, symptoms, structural = "initial-saved", frozenset({"frozen", "not_learning"}), True
+
+    def suits(self, task: Task, recipe: Recipe) -> bool:
+        return not task.pretrained and recipe.frozen == 0
+
+    def shows(self, recipe: Recipe) -> bool:
+        return recipe.optimizer != "sgd"
+
+    def model(self, model: nn.Module, rng: np.random.Generator) -> None:
+        self.weights = {name: one.detach().clone() for name, one in model.state_dict().items()}
+
+    def saved(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {name: self.weights.get(name, one) for name, one in weights.items()}
+
+
 class DeadRows(Fault):
     """Half of the units of a hidden layer begin with a bias of -20 before their ReLU, and never fire."""
 
@@ -620,7 +638,7 @@ FAULTS: dict[str, type[Fault]] = {
         NanMidway, MaskedNan, ScaleCollapse, StaleGradient, Detached, ZeroedBranch, DeadUnits, Forgotten, Vanishing,
         ExplodingInit, RandomLabels, ShuffledLabels, BlindInputs, RawInputs, BadBatches, Memorised, SameBatch,
         SortedData, WrongSign, TooShort, StoppedEarly, FrozenLayer, NanWeights, DeadRows, UpdateTooSmall,
-        UpdateTooLarge,
+        UpdateTooLarge, InitialSaved,
     )
 }  # fmt: skip
 
@@ -634,6 +652,6 @@ PRIMARY = {
     "blind-inputs": "not_learning", "raw-inputs": "diverged", "bad-batches": "spikes", "overfit": "overfit",
     "same-batch": "overfit", "sorted-data": "data_order", "wrong-sign": "diverged", "too-few-steps": "undertrained",
     "stopped-early": "undertrained", "frozen-layer": "frozen", "nan-weights": "nonfinite", "dead-rows": "dead",
-    "update-too-small": "update_size", "update-too-large": "update_size",
+    "update-too-small": "update_size", "update-too-large": "update_size", "initial-saved": "frozen",
 }  # fmt: skip
 """The one symptom that names a fault best, where several are accepted."""

@@ -24,6 +24,7 @@ from tracker_health.probes.gradient_spike import GradientSpike
 from tracker_health.probes.idle_accelerator import IdleAccelerator
 from tracker_health.probes.idle_barrier import IdleBarrier
 from tracker_health.probes.initial_loss import InitialLoss
+from tracker_health.probes.initial_weights import InitialWeights
 from tracker_health.probes.killed import Killed
 from tracker_health.probes.layer_outlier import LayerOutlier
 from tracker_health.probes.loss_identity import LossIdentity
@@ -60,7 +61,7 @@ from tracker_health.probes.validation_flat import ValidationFlat
 from tracker_health.probes.vanishing_gradient import VanishingGradient
 from tracker_health.probes.weight_scale import WeightScale
 
-RULES_VERSION = 6
+RULES_VERSION = 7
 """Raised whenever a rule may judge the same evidence differently, so that annotated runs are judged again."""
 
 BUILT_IN: tuple[type[Probe], ...] = (
@@ -94,6 +95,7 @@ BUILT_IN: tuple[type[Probe], ...] = (
     UnchangedWeights,
     DeadUnits,
     WeightScale,
+    InitialWeights,
     GradientGhost,
     GapNonfinite,
     GapDeadActivation,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracker_health.evidence import Evidence, Series
+from tracker_health.evidence import Evidence, Series, StepUnit
 from tracker_health.probes._stats import local_noise, median, median_error, start_level
 
 _BASE_MODEL_PARAMS = (
@@ -68,3 +68,15 @@ def descent(evidence: Evidence) -> Descent | None:
         lost = float((end - best) / (start - best)) if start > best else 1.0
     error = float(np.hypot(median_error(noise, 1), median_error(noise, quarter)))
     return Descent(share=share, lost=lost, sure=start - end > _SURE * error)
+
+
+def steps_done(evidence: Evidence) -> int:
+    """Optimizer steps, for an optimizer that does not count them itself: as far as the log goes, at least."""
+    known = evidence.optimizer.steps if evidence.optimizer is not None else None
+    known = evidence.optimizer_steps if known is None else known
+    if known is not None:
+        return known
+    loss = evidence.find("train_loss")
+    if loss is None or not len(loss):
+        return 0
+    return len(loss) if loss.step_unit in (StepUnit.EPOCH, StepUnit.LOG_CALL) else int(loss.steps.max())

@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from tracker_health.evidence import Evidence, Need, OptimizerState, Part, Series
 from tracker_health.probes._run import learning_rates
 
 _DEFAULT_BETAS = (0.9, 0.999)
+_DEFAULT_EPS = 1e-8
 _FEWEST_STEPS = 10
 _LEAST_BETA = 0.5
 _ZERO_INITIALISED = re.compile(r"lora_(embedding_)?B(\.|$)")
@@ -120,6 +121,43 @@ def relative_updates(evidence: Evidence) -> list[tuple[TensorState, float]]:
             continue
         found.append((tensor, _step_size(state, tensor, rate[0]) / size))
     return [(tensor, ratio) for tensor, ratio in found if np.isfinite(ratio)]
+
+
+class Walk(NamedTuple):
+    """How far a parameter's values went, at least: in one step, and in all of them if their gradients are noise."""
+
+    step: float
+    whole: float
+
+
+def walks(evidence: Evidence, steps: int) -> dict[str, Walk]:
+    """Per parameter how far it went at the highest rate of its group, under gradients as the moments have them now.
+
+    ``steps``: those of an optimizer that does not count them. Parameters whose rate is not known, or 0, are left out.
+    """
+    state = evidence.optimizer
+    if state is None:
+        return {}
+    rates, found = _peak_rates(evidence, state), {}
+    for tensor in state.tensors:
+        rate = rates.get(_group_index(state, tensor))
+        size = None if rate is None else _step_of_noise(tensor, _group(state, tensor))
+        if rate is not None and size is not None and np.isfinite(rate[0] * size):
+            done = min(max(steps if tensor.step is None else tensor.step, 1.0), _MOST_STEPS)
+            found[tensor.label] = Walk(rate[0] * size, rate[0] * size * float(np.sqrt(done)))
+    return found
+
+
+def _step_of_noise(tensor: TensorState, group: Mapping[str, Any]) -> float | None:
+    """At a rate of 1. A momentum repeats each gradient 1 / (1 - momentum) times; Adam's mean of them does not."""
+    if tensor.second_moment is not None:
+        eps, root = group.get("eps"), float(np.sqrt(max(tensor.second_moment.mean, 0.0)))
+        return root / (root + (eps if isinstance(eps, float) and eps > 0 else _DEFAULT_EPS))
+    if tensor.first_moment is None:
+        return None
+    momentum = group.get("momentum")
+    known = momentum if isinstance(momentum, (int, float)) and 0 <= momentum < 1 else 0.0
+    return float(tensor.first_moment.rms * np.sqrt((1.0 + known) / (1.0 - known)))
 
 
 def _step_size(state: OptimizerState, tensor: TensorState, rate: float) -> float:

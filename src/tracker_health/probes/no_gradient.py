@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from tracker_health.evidence import Evidence, MomentStats, Need, OptimizerState, Part, StepUnit, TensorState, Weights
+from tracker_health.evidence import Evidence, MomentStats, Need, OptimizerState, Part, TensorState, Weights
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._model import expert_of
+from tracker_health.probes._run import steps_done
 from tracker_health.result import Finding
 from tracker_health.text import count, listing
 from tracker_health.verdict import Verdict
@@ -75,7 +76,7 @@ class NoGradient(Probe):
     def judge(self, evidence: Evidence) -> Finding:
         state = evidence.optimizer
         kept = [one for one in (state.tensors if state else ()) if _moment(one) is not None]
-        steps = _steps_done(evidence)
+        steps = steps_done(evidence)
         if not kept:
             return self._without_any(state, steps)
         trained = [one for one in kept if self._trained_enough(one, steps)]
@@ -143,18 +144,6 @@ def _silence(dead: Sequence[TensorState]) -> str:
     """A momentum forgets what was long ago, a second moment does not, or so little that nothing of it is 0."""
     forgets = any(one.second_moment is None for one in dead)
     return "for a thousand steps or ever since the start no gradient reached" if forgets else "no gradient ever reached"
-
-
-def _steps_done(evidence: Evidence) -> int:
-    """Optimizer steps, for an optimizer that does not count them itself: as far as the log goes, at least."""
-    known = evidence.optimizer.steps if evidence.optimizer is not None else None
-    known = evidence.optimizer_steps if known is None else known
-    if known is not None:
-        return known
-    loss = evidence.find("train_loss")
-    if loss is None or not len(loss):
-        return 0
-    return len(loss) if loss.step_unit in (StepUnit.EPOCH, StepUnit.LOG_CALL) else int(loss.steps.max())
 
 
 def _moment(tensor: TensorState) -> MomentStats | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -48,10 +48,11 @@ class UnchangedWeights(Probe):
     How it decides:
         Only where other tensors changed, so that steps were done. A tensor counts when the optimizer, which knows the
         parameters' names, keeps a gradient's moments for it and its group has a learning rate; or, without names, when
-        the optimizer has as many parameters as the weights, and the same tensor of at least `min_siblings` other layers
-        changed, of an earlier layer among them. Fail for those in full precision. In 16 bits and fewer it warns, of
-        matrices only: a normalisation's ones hardly ever change there, and full-precision copies may have moved.
-        Where not one tensor changed and the names of the checkpoints have different numbers, it warns.
+        the optimizer steps as many matrices of its shape as the weights have, or has as many parameters, and the same
+        tensor of at least `min_siblings` other layers changed, of an earlier layer among them. Fail for those in full
+        precision. In 16 bits and fewer it warns, of matrices only: a normalisation's ones hardly ever change there, and
+        full-precision copies may have moved. Where not one tensor changed and the names of the checkpoints have
+        different numbers, it warns.
 
     Known limits:
         Needs the weights of two checkpoints. Buffers, integers and experts without tokens do not count.
@@ -126,9 +127,10 @@ class UnchangedWeights(Probe):
         if state.attribution in _NAMED or all(tensor.name is not None for tensor in state.tensors):
             stepped = {tail_of(str(tensor.name)) for tensor in state.tensors if _is_stepped(state, tensor)}
             return [one for one in still if tail_of(one.name) in stepped]
-        if len(state.tensors) < len(compared):
-            return []
         gone = {one.name for one in still}
+        by_shape = _of_shapes_that_are_all_stepped(state, still, compared)
+        if len(state.tensors) < len(compared):
+            return [one for one in still if one.name in by_shape]
         layers: dict[tuple[str, str], list[int]] = defaultdict(list)
         for one in compared:
             place = place_of(one.name)
@@ -138,17 +140,29 @@ class UnchangedWeights(Probe):
         return [
             one
             for one, place in places
-            if place is not None
-            and len(layers[place.stack, place.role]) >= self.min_siblings
-            and min(layers[place.stack, place.role]) < place.layer
+            if one.name in by_shape
+            or (
+                place is not None
+                and len(layers[place.stack, place.role]) >= self.min_siblings
+                and min(layers[place.stack, place.role]) < place.layer
+            )
         ]
+
+
+def _of_shapes_that_are_all_stepped(
+    state: OptimizerState, still: list[TensorHeader], compared: list[TensorHeader]
+) -> set[str]:
+    """The unchanged matrices of shapes of which the optimizer steps as many as there are."""
+    there = Counter(one.shape for one in compared)
+    stepped = Counter(tensor.shape for tensor in state.tensors if _is_stepped(state, tensor))
+    return {one.name for one in still if len(one.shape) > 1 and stepped[one.shape] == there[one.shape]}
 
 
 def _is_stepped(state: OptimizerState, tensor: TensorState) -> bool:
     """Whether a parameter has had gradients and a learning rate."""
     second, first = tensor.second_moment, tensor.first_moment
     moment = second if second is not None else first
-    if moment is None or moment.zeros >= moment.count or tensor.name is None:
+    if moment is None or moment.zeros >= moment.count:
         return False
     group = state.groups[tensor.group] if tensor.group is not None and tensor.group < len(state.groups) else {}
     rates = [group.get(key) for key in ("lr", "initial_lr", "max_lr")]

@@ -1,0 +1,208 @@
+"""WGT005."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod, sqrt
+from typing import Annotated
+
+from tracker_health.evidence import Evidence, Need, OptimizerState, Part, TensorHeader, TensorState
+from tracker_health.probe import Probe, Symptom, Threshold
+from tracker_health.probes._model import parameters_of, tail_of
+from tracker_health.probes._run import steps_done
+from tracker_health.probes._updates import Walk, walks
+from tracker_health.result import Finding
+from tracker_health.text import count, listing
+from tracker_health.verdict import Verdict
+
+_PRECISE = frozenset({"F32", "F64"})
+_RECURRENT = re.compile(r"(^|[._])weight_(ih|hh)(_|$)")
+_GATES = (1, 3, 4)
+_FEWEST_OF_A_VECTOR = 4
+_FEWEST_OF_A_MATRIX = 500
+# Of n values that are uniform up to a bound, the largest lies within so many n-ths of it, but for one in 160,000.
+_EDGE = 12.0
+_ROUNDED = 1e-6
+_SPREAD = 4.0 * sqrt(0.8)  # four standard errors of a uniform draw's mean square, times sqrt(n)
+_VISIBLE = 1e-5  # of a one or a zero: far above float32's precision
+# Times that distance from the bound: a dozen values would lie beyond it. A matrix alone has to be surer.
+_MARGIN = 4.0
+_WIDE_MARGIN = 8.0
+_SMALLEST_SQUARE = 1e-30
+_REMEDY = (
+    "save the model that the optimizer steps: look for a copy, a model made anew, or a file that was written before "
+    "training"
+)
+_NO_RATE = "give their parameter group a learning rate, or leave them out of the optimizer"
+
+
+@dataclass(frozen=True, kw_only=True)
+class InitialWeights(Probe):
+    """Weights that are what training began with, though the optimizer steps them.
+
+    What it finds:
+        Tensors whose values are, to the last one, such as layers begin with, beside an optimizer that has done steps on
+        parameters of that name and shape.
+
+    Why it matters:
+        What was trained is not what was saved, or the steps went to a copy: the checkpoint is worth nothing, whatever
+        the loss says.
+
+    How it decides:
+        A vector begins as nothing but ones or zeros. A matrix begins uniform: its largest value lies as close below one
+        of the bounds 1 / sqrt(fan-in), sqrt(3 / fan-in), sqrt(6 / fan-in), sqrt(6 / (fan-in + fan-out)) as that of a
+        uniform draw does, and never beyond it, and its mean square is a third of the bound's. Training moves values
+        across that bound. Such a tensor of at least `min_steps` steps with gradients fails where steps of its learning
+        rate would show: two tensors, or a matrix with twice that margin. Where its group has no learning rate, while
+        others have one, it warns.
+
+    Known limits:
+        Normal initialisation leaves no trace in matrices; then normalisations and biases have to tell. Only for weights
+        in single or double precision that are read in full, and for optimizers with moments. Without names in the
+        optimizer, all tensors of a shape have to be as they began.
+
+    What to do:
+        Compare `id(parameter)` in the optimizer with the model's, and look at what is saved, and when.
+
+    References:
+        torch.nn.init; the largest of n uniform values is n / (n + 1) of the bound on average.
+    """
+
+    code = "WGT005"
+    name = "initial-weights"
+    symptom = Symptom.FROZEN
+    headline = ("initial",)
+
+    min_steps: Annotated[int, Threshold("optimizer steps needed", "steps", "design", ge=1)] = 10
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        return (
+            Need(role=Part.WEIGHTS),
+            Need(role=Part.OPTIMIZER_STATE, unit="optimizer_steps"),
+            Need(role="train_loss", optional=True),
+            Need(role="learning_rate", optional=True),
+        )
+
+    def judge(self, evidence: Evidence) -> Finding:
+        state, weights = evidence.optimizer, evidence.weights
+        if state is None or weights is None:
+            return Finding(verdict=Verdict.SKIP, message="there are no weights beside an optimizer's state")
+        of = _owners(state, [one for group in parameters_of(weights.tensors) for one in group])
+        done = steps_done(evidence)
+        walked = walks(evidence, done)
+        stepped = [one for one in state.tensors if of[one.label] and self._is_stepped(one, done)]
+        if not stepped:
+            return Finding(verdict=Verdict.SKIP, message="no parameter that is stepped has weights that would show it")
+        begun = [one for one in stepped if all(map(_as_begun, of[one.label]))]
+        stuck = [one for one in begun if one.label in walked and _would_show(one, walked[one.label], of[one.label])]
+        without = [one for one in begun if one.label not in walked and _has_no_rate(state, one)]
+        measured = {"initial": len(stuck) + len(without), "stepped": len(stepped)}
+        what = "what layers begin with, to the last value"
+        if stuck and self._is_sure(stuck, walked, of):
+            return Finding(
+                verdict=Verdict.FAIL,
+                message=f"{count(len(stuck), 'tensor')} that the optimizer stepped {_are(stuck)} {what}: "
+                f"{listing([one.label for one in stuck])}",
+                remedy=_REMEDY,
+                measured=measured,
+                details={"initial": [one.label for one in stuck[:200]]},
+            )
+        if without:
+            return Finding(
+                verdict=Verdict.WARN,
+                message=f"{count(len(without), 'tensor')} with gradients and a learning rate of 0 {_are(without)} "
+                f"{what}: {listing([one.label for one in without])}",
+                remedy=_NO_RATE,
+                measured=measured,
+                details={"initial": [one.label for one in without[:200]]},
+            )
+        message = f"{len(stepped) - measured['initial']} of {count(len(stepped), 'tensor')} left what layers begin with"
+        return Finding(verdict=Verdict.PASS, message=message, measured=measured)
+
+    @staticmethod
+    def _is_sure(
+        stuck: Sequence[TensorState], walked: Mapping[str, Walk], of: Mapping[str, Sequence[TensorHeader]]
+    ) -> bool:
+        if len(stuck) > 1:
+            return True
+        only = stuck[0]
+        return len(only.shape) > 1 and _would_show(only, walked[only.label], of[only.label], _WIDE_MARGIN)
+
+    def _is_stepped(self, tensor: TensorState, done: int) -> bool:
+        """Whether gradients came, to at least half of the values, in enough steps."""
+        moment = tensor.second_moment if tensor.second_moment is not None else tensor.first_moment
+        if moment is None or moment.nonfinite or 2 * moment.zeros > moment.count or moment.rms < _SMALLEST_SQUARE:
+            return False
+        return (done if tensor.step is None else tensor.step) >= self.min_steps
+
+
+def _owners(state: OptimizerState, known: Sequence[TensorHeader]) -> Mapping[str, Sequence[TensorHeader]]:
+    """Per parameter the weights that it is: by name, or else all of its shape. Empty where one of them cannot tell."""
+    by_shape: dict[tuple[int, ...], list[TensorHeader]] = defaultdict(list)
+    for one in known:
+        by_shape[one.shape].append(one)
+    by_tail = {tail_of(one.name): one for one in known}
+    found = {}
+    for tensor in state.tensors:
+        name = tensor.certain_name
+        own = by_tail.get(tail_of(name)) if name is not None else None
+        of = [own] if own is not None and own.shape == tensor.shape else by_shape.get(tensor.shape, [])
+        found[tensor.label] = of if all(map(_can_tell, of)) else []
+    return found
+
+
+def _can_tell(tensor: TensorHeader) -> bool:
+    fewest = _FEWEST_OF_A_VECTOR if len(tensor.shape) < 2 else _FEWEST_OF_A_MATRIX
+    return tensor.dtype in _PRECISE and tensor.numel >= fewest and tensor.stats is not None
+
+
+def _as_begun(tensor: TensorHeader) -> bool:
+    stats = tensor.stats
+    if stats is None or stats.nonfinite:
+        return False
+    if stats.minimum == stats.maximum:
+        return stats.minimum in (0.0, 1.0)
+    return len(tensor.shape) >= 2 and any(_is_uniform(tensor, bound) for bound in _bounds(tensor))
+
+
+def _bounds(tensor: TensorHeader) -> list[float]:
+    fan_in, fan_out = prod(tensor.shape[1:]), tensor.shape[0] * prod(tensor.shape[2:])
+    bounds = [1 / fan_in, 3 / fan_in, 6 / fan_in, 6 / (fan_in + fan_out)]
+    if _RECURRENT.search(tensor.name):
+        bounds += [gates / tensor.shape[0] for gates in _GATES]
+    return [sqrt(bound) for bound in bounds]
+
+
+def _is_uniform(tensor: TensorHeader, bound: float) -> bool:
+    """Whether the values are a uniform draw up to this bound."""
+    stats = tensor.stats
+    if stats is None:
+        return False
+    largest = max(stats.maximum, -stats.minimum)
+    at_edge = bound * (1.0 - _EDGE / tensor.numel) <= largest <= bound * (1.0 + _ROUNDED)
+    return at_edge and abs(3.0 * (stats.rms / bound) ** 2 - 1.0) <= _SPREAD / sqrt(tensor.numel)
+
+
+def _would_show(tensor: TensorState, walk: Walk, of: Sequence[TensorHeader], margin: float = _MARGIN) -> bool:
+    """Whether it went so far that values would lie beyond where they began."""
+    if all(one.stats is not None and one.stats.minimum == one.stats.maximum for one in of):
+        return walk.step > _VISIBLE
+    largest = max((max(one.stats.maximum, -one.stats.minimum) for one in of if one.stats is not None), default=0.0)
+    return walk.whole > margin * _EDGE * largest / tensor.numel
+
+
+def _has_no_rate(state: OptimizerState, tensor: TensorState) -> bool:
+    """Whether its group has a learning rate of 0, and always had, while another group has one."""
+    if tensor.group is None or tensor.group >= len(state.groups):
+        return False
+    rates = [[group.get(key) for key in ("lr", "initial_lr", "max_lr")] for group in state.groups]
+    has_rate = [any(isinstance(rate, (int, float)) and rate > 0 for rate in found) for found in rates]
+    return rates[tensor.group][0] == 0 and not has_rate[tensor.group] and any(has_rate)
+
+
+def _are(some: Sequence[TensorState]) -> str:
+    return "is" if len(some) == 1 else "are"

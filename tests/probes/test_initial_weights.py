@@ -1,0 +1,205 @@
+"""WGT005, on trainings of torch's own layers and optimizers."""
+
+import copy
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import save_file
+from torch import nn
+
+from tracker_health.api import check
+from tracker_health.evidence import MomentStats, TensorHeader, Weights
+
+CODE = "WGT005"
+
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lstm, self.head = nn.LSTM(16, 32, batch_first=True), nn.Linear(32, 3)
+
+    def forward(self, x):
+        return self.head(self.lstm(x.unflatten(1, (2, 16)))[0][:, -1])
+
+
+def network():
+    return nn.Sequential(nn.Linear(32, 64), nn.LayerNorm(64), nn.ReLU(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 3))
+
+
+def glorot():
+    model = network()
+    for one in model.modules():
+        if isinstance(one, nn.Linear):
+            nn.init.xavier_uniform_(one.weight)
+            nn.init.zeros_(one.bias)
+    return model
+
+
+def normal():
+    model = network()
+    for one in model.modules():
+        if isinstance(one, nn.Linear):
+            nn.init.normal_(one.weight, std=0.02)
+            nn.init.zeros_(one.bias)
+    return model
+
+
+def convolutional():
+    return nn.Sequential(
+        nn.Unflatten(1, (2, 4, 4)), nn.Conv2d(2, 32, 3), nn.ReLU(), nn.Conv2d(32, 32, 2), nn.Flatten(), nn.Linear(32, 3)
+    )
+
+
+MODELS = {"linear": network, "glorot": glorot, "normal": normal, "conv": convolutional, "lstm": Recurrent}
+
+
+def trained(model, optimizer, steps=60, closure=None):
+    x = torch.randn(256, 32, generator=torch.Generator().manual_seed(1))
+    y = (x[:, 0] > 0).long() + (x[:, 1] > 0).long()
+    for _ in range(steps):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+        if closure is not None:
+            closure()
+
+
+def saved(folder, weights, optimizer, steps=60):
+    save_file({name: one.contiguous() for name, one in weights.items()}, folder / "model.safetensors")
+    torch.save(optimizer.state_dict(), folder / "optimizer.pt")
+    (folder / "log.jsonl").write_text(
+        "".join(f'{{"step": {step}, "loss": {1 / (step + 1)}}}\n' for step in range(steps))
+    )
+    report = check(str(folder))
+    return next(one for one in (*report.results, *report.skipped) if one.code == CODE)
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(0)
+
+
+OPTIMIZERS = {
+    "adamw": lambda named: torch.optim.AdamW(named, lr=1e-3, weight_decay=0.0),
+    "momentum": lambda named: torch.optim.SGD(named, lr=0.05, momentum=0.9),
+}
+
+
+@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("named", [True, False])
+def test_weights_that_were_trained_and_those_that_were_not(kind, optimizer, named, tmp_path):
+    model = MODELS[kind]()
+    initial = copy.deepcopy(model.state_dict())
+    parameters = model.named_parameters() if named else model.parameters()
+    stepper = OPTIMIZERS[optimizer](list(parameters))
+    trained(model, stepper)
+    assert saved(tmp_path, model.state_dict(), stepper).verdict == "pass"
+    result = saved(tmp_path, initial, stepper)
+    assert result.verdict == "fail", result.message
+    assert "what layers begin with" in result.message
+
+
+def test_one_layer_that_another_copy_of_is_trained(tmp_path):
+    model = network()
+    still = model[3].weight.detach().clone()
+    optimizer = torch.optim.AdamW(model.named_parameters(), lr=1e-3, weight_decay=0.0)
+    trained(model, optimizer, closure=lambda: model[3].weight.data.copy_(still))
+    result = saved(tmp_path, model.state_dict(), optimizer)
+    assert (result.verdict, result.details["initial"]) == ("fail", ["3.weight"])
+
+
+def test_a_group_without_a_learning_rate(tmp_path):
+    model = network()
+    groups = [{"params": list(model[:2].named_parameters()), "lr": 0.0}, {"params": list(model[3:].named_parameters())}]
+    optimizer = torch.optim.AdamW(groups, lr=1e-3)
+    trained(model, optimizer)
+    result = saved(tmp_path, model.state_dict(), optimizer)
+    assert result.verdict == "warn"
+    assert "a learning rate of 0" in result.message
+
+
+def test_a_group_of_trained_weights_without_a_learning_rate_is_frozen_on_purpose(tmp_path):
+    model = network()
+    trained(model, torch.optim.AdamW(model.parameters(), lr=1e-3))
+    groups = [{"params": list(model[:2].named_parameters()), "lr": 0.0}, {"params": list(model[3:].named_parameters())}]
+    optimizer = torch.optim.AdamW(groups, lr=1e-3)
+    trained(model, optimizer)
+    assert saved(tmp_path, model.state_dict(), optimizer).verdict == "pass"
+
+
+def test_layers_that_are_frozen_are_not_stepped(tmp_path):
+    model = network()
+    model[:2].requires_grad_(False)
+    optimizer = torch.optim.AdamW(model.named_parameters(), lr=1e-3)
+    trained(model, optimizer)
+    assert saved(tmp_path, model.state_dict(), optimizer).verdict == "pass"
+
+
+def test_steps_that_are_too_small_to_show(tmp_path):
+    """A warm-up of a millionth: the values moved, and lie where they began all the same."""
+    model = network()
+    optimizer = torch.optim.AdamW(model.named_parameters(), lr=1e-9, weight_decay=0.0)
+    trained(model, optimizer, steps=15)
+    assert saved(tmp_path, model.state_dict(), optimizer, steps=15).verdict != "fail"
+
+
+@pytest.mark.parametrize("scheduled", [True, False])
+def test_a_rate_that_ended_at_zero(scheduled, tmp_path):
+    model = network()
+    initial = copy.deepcopy(model.state_dict())
+    optimizer = torch.optim.AdamW(model.named_parameters(), lr=1e-3)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 60) if scheduled else None
+    trained(model, optimizer, closure=schedule.step if schedule else None)
+    assert saved(tmp_path, model.state_dict(), optimizer).verdict == "pass"
+    assert saved(tmp_path, initial, optimizer).verdict == "fail"
+
+
+def test_half_precision_tells_nothing(tmp_path):
+    model = network()
+    optimizer = torch.optim.AdamW(model.named_parameters(), lr=1e-3)
+    trained(model, optimizer)
+    weights = {name: one.bfloat16() for name, one in network().state_dict().items()}
+    assert saved(tmp_path, weights, optimizer) in check(str(tmp_path)).skipped
+
+
+def header_of(values):
+    flat = values.ravel()
+    zeros, rms = int(np.count_nonzero(flat == 0)), float(np.sqrt(np.mean(flat**2)))
+    stats = MomentStats(
+        count=flat.size, mean=float(flat.mean()), rms=rms, minimum=float(flat.min()), maximum=float(flat.max()),
+        zeros=zeros, nonfinite=0,
+    )  # fmt: skip
+    return TensorHeader(name="a.weight", shape=values.shape, dtype="F32", rms=rms, stats=stats)
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    rows=st.integers(20, 200),
+    columns=st.integers(30, 100),
+    kind=st.sampled_from([1, 3, 6, "glorot"]),
+    moved=st.sampled_from([0.0, 0.05, 0.5]),
+)
+def test_a_uniform_draw_is_one_until_it_is_moved(seed, rows, columns, kind, moved, make, judge):
+    """The bounds written out again. A draw is taken for none of its kind in one of ten thousand cases."""
+    rng = np.random.default_rng(seed)
+    bound = math.sqrt(6 / (rows + columns)) if kind == "glorot" else math.sqrt(kind / columns)
+    values = rng.uniform(-bound, bound, (rows, columns)) + moved * bound * rng.choice([-1, 1], (rows, columns))
+    others = {"a.weight": header_of(values), "b.weight": header_of(rng.uniform(-bound, bound, (rows, columns)))}
+    headers = tuple(
+        TensorHeader(name=name, shape=one.shape, dtype="F32", rms=one.rms, stats=one.stats)
+        for name, one in others.items()
+    )
+    moment = make.moment(1e-3, count=rows * columns)
+    tensors = [
+        make.tensor(key, 1e-6, name=name, shape=(rows, columns), first=moment, group=0)
+        for key, name in enumerate(others)
+    ]
+    state = make.state(*tensors, groups=({"lr": 0.01},))
+    result = judge(CODE, make.evidence(optimizer=state, weights=Weights(source="m", tensors=headers)))
+    assert result.measured["initial"] == (1 if moved else 2)
+    assert result.verdict == "fail"
