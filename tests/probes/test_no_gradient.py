@@ -1,5 +1,6 @@
 """OPT003."""
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -173,3 +174,51 @@ def test_an_empty_state(group, verdict, make, judge):
     assert judge(CODE, make.evidence(losses, optimizer=state)).verdict == verdict
     early = make.evidence(make.series([1.0] * 10), optimizer=state)
     assert judge(CODE, early).verdict == "SkippedProbe"
+
+
+# Gradients that stopped
+
+
+def adam_after(silent_steps, *, b1=0.9, b2=0.999, steps=1000, seed=0):
+    """Mean of m squared over v of Adam under noise, and then under nothing, step by step."""
+    rng = np.random.default_rng(seed)
+    first, second = np.zeros(16), np.zeros(16)
+    for step in range(steps):
+        gradient = rng.standard_normal(16) if step < steps - silent_steps else np.zeros(16)
+        first, second = b1 * first + (1 - b1) * gradient, b2 * second + (1 - b2) * gradient**2
+    return float(np.mean(first**2 / second))
+
+
+def state_with(make, ratio, *, name="blocks.1.weight", shape=(4, 4), count=1, **more):
+    tensors = [
+        make.tensor(0, name="blocks.0.weight", first=make.moment(1e-4), moment_ratio=0.05),
+        *(
+            make.tensor(key + 1, name=name, shape=shape, first=make.moment(1e-9), moment_ratio=ratio)
+            for key in range(count)
+        ),
+    ]
+    return make.evidence(optimizer=make.state(*tensors, groups=({"betas": (0.9, 0.999)},), **more))
+
+
+@pytest.mark.parametrize(("silent", "verdict"), [(0, "pass"), (40, "pass"), (120, "warn"), (600, "warn")])
+def test_gradients_that_stopped(silent, verdict, make, judge):
+    result = judge(CODE, state_with(make, adam_after(silent)))
+    assert result.verdict == verdict
+    if verdict == "warn":
+        assert "no longer reach 1 of 2 parameters" in result.message
+        assert abs(result.measured["steps_without"] - silent) < 20
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"name": "embed.weight"}, {"name": "layers.0.experts.3.up.weight"}, {"name": "norm.weight", "shape": (16,)}],
+)
+def test_what_may_wait_for_its_gradients(more, make, judge):
+    assert judge(CODE, state_with(make, adam_after(300), **more)).verdict == "pass"
+
+
+def test_where_all_gradients_stopped_it_is_the_loss_that_tells(make, judge):
+    """A hinge loss that is 0 has no gradient left."""
+    tensor = make.tensor(0, name="a.weight", first=make.moment(1e-9), moment_ratio=adam_after(300))
+    state = make.state(tensor, groups=({"betas": (0.9, 0.999)},))
+    assert judge(CODE, make.evidence(optimizer=state)).verdict == "pass"

@@ -49,6 +49,11 @@ def corrected_second_moment(state: OptimizerState, tensor: TensorState) -> float
     return float(moment.mean / max(1.0 - _betas(_group(state, tensor))[1] ** step, 1e-300))
 
 
+def first_beta(state: OptimizerState, tensor: TensorState) -> float:
+    """Adam's b1 of a parameter."""
+    return _betas(_group(state, tensor))[0]
+
+
 def weighted_median(pairs: list[tuple[float, int]]) -> float | None:
     """The median of (value, weight) pairs by their weights; None where there are none."""
     known = sorted(pair for pair in pairs if pair[1] > 0)

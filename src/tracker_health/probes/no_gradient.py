@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import log
 from typing import Annotated
 
 from tracker_health.evidence import Evidence, MomentStats, Need, OptimizerState, Part, TensorState, Weights
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._model import expert_of
 from tracker_health.probes._run import steps_done
+from tracker_health.probes._updates import first_beta, signal_to_noise
 from tracker_health.result import Finding
 from tracker_health.text import count, listing
 from tracker_health.verdict import Verdict
+
+# Adam's mean of m squared over v: of gradients that are noise, and after some ninety steps without any.
+_USUAL = 0.05
+_FORGOTTEN = 1e-8
+_LEAST_RATIO = 1e-80
 
 _EMBEDDING = re.compile(
     r"(^|[._])(emb|embed|embedding|embeddings|wte|wpe|embed_tokens|lm_head|word_embeddings|position_embeddings)([._0-9]|$)"
@@ -39,8 +46,9 @@ class NoGradient(Probe):
         never seen), and vectors that may be biases before a normalisation layer unless all parameters are affected.
         Experts of a mixture (`experts.3.`) are a warning: nothing is cut off, the router sent them no token. Where the
         optimizer has no names, a parameter counts as an expert's when the weights beside it have an expert's tensor of
-        its shape. Warn where the state of an optimizer that has moments after its first step (its groups have betas) is
-        empty although the log goes that far.
+        its shape. Warn where gradients stopped coming to some of the matrices: Adam's first moment forgets in a hundred
+        steps, and is then next to nothing beside the second. Warn where the state of an optimizer that has moments
+        after its first step (its groups have betas) is empty although the log goes that far.
 
     Known limits:
         Checkpoints without parameter names cannot tell a bias from a gain: vectors are then left out. Squares of
@@ -91,6 +99,9 @@ class NoGradient(Probe):
             "dead": [one.label for one in dead[:100]],
             "exempt": [one.label for one in exempt_ones[:100]],
         }
+        stopped = {} if dead or state is None else _stopped(state, trained)
+        if stopped and len(stopped) < len(trained):
+            return _stopped_finding(stopped, len(trained), measured, details)
         if not dead:
             exempt = f" ({len(silent)} exempt)" if silent else ""
             message = f"gradients reached {_all(trained)}{exempt}"
@@ -138,6 +149,34 @@ class NoGradient(Probe):
     def _is_silent(self, tensor: TensorState) -> bool:
         moment = _moment(tensor)
         return moment is not None and moment.nonfinite == 0 and moment.zeros >= self.zero_share * moment.count
+
+
+def _stopped(state: OptimizerState, trained: Sequence[TensorState]) -> dict[str, float]:
+    """The matrices that had gradients once and none for long, and for how many steps: Adam's first moment, which
+    forgets, is next to nothing beside the second, which does not. Embeddings and experts wait for their words.
+    """
+    found = {}
+    for one in trained:
+        ratio = signal_to_noise(state, one)
+        sparse = one.certain_name is not None and (_EMBEDDING.search(one.certain_name.lower()) or expert_of(one.name))
+        if ratio is None or not 0.0 <= ratio < _FORGOTTEN or len(one.shape) < 2 or sparse:
+            continue
+        beta = first_beta(state, one)
+        found[one.label] = min(one.step or 0.0, log(max(ratio, _LEAST_RATIO) / _USUAL) / (2.0 * log(beta)))
+    return found
+
+
+def _stopped_finding(
+    stopped: Mapping[str, float], amount: int, measured: dict[str, int], details: dict[str, list[str]]
+) -> Finding:
+    which, since = f"{len(stopped)} of {amount} parameters", round(min(stopped.values()))
+    return Finding(
+        verdict=Verdict.WARN,
+        message=f"gradients no longer reach {which}, for at least {since} steps: {listing(list(stopped))}",
+        remedy="frozen on purpose? Then take them out of the optimizer; else look for units that died",
+        measured=measured | {"stopped_tensors": len(stopped), "steps_without": since},
+        details=details | {"stopped": list(stopped)[:100]},
+    )
 
 
 def _silence(dead: Sequence[TensorState]) -> str:
