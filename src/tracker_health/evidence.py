@@ -6,6 +6,7 @@ Readers and stores make these; nothing here does I/O. Arrays are float64 or int6
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
@@ -337,7 +338,23 @@ class Weights:
     @property
     def is_adapter(self) -> bool:
         """Whether the file holds adapter weights (LoRA and relatives) rather than a whole model."""
+        owners = {tensor.name.partition(".lora_")[0] for tensor in self.tensors if ".lora_" in tensor.name}
+        return bool(owners) and not any(_is_base(tensor, owners) for tensor in self.tensors)
+
+    @property
+    def has_adapter(self) -> bool:
+        """Whether there are adapter weights in the file, alone or beside those of the whole model."""
         return any(".lora_" in tensor.name for tensor in self.tensors)
+
+
+def _is_base(tensor: TensorHeader, owners: AbstractSet[str]) -> bool:
+    """Whether a tensor is the matrix that an adapter of one of these modules is added to."""
+    above = tensor.name.rpartition(".")[0]
+    return (
+        len(tensor.shape) > 1
+        and ".lora_" not in tensor.name
+        and (above in owners or above.rpartition(".")[0] in owners)
+    )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -64,7 +64,7 @@ def naive(losses):
         "by a third": start - best - 0.3 * scale,
         "apart": min(losses[:quarter]) - max(losses[-quarter:]),
         "hidden": 3 * 2 * 1.2533 * noise / math.sqrt(n) - 0.5 * 0.05 * scale,
-        "leaning": fall_of_thirds - (0.5 if n < 30 else 2.0) * noise * math.sqrt(2 / third) if noise > 0 else -1.0,
+        "leaning": fall_of_thirds - (0.5 if n < 50 else 2.0) * noise * math.sqrt(2 / third) if noise > 0 else -1.0,
     }
     margins |= {f"from start {index}": level - best - 3 * its for index, (level, its) in enumerate(starts)}
     margins |= {f"above {index}": level - usual - 4 * usual_error for index, (level, _) in enumerate(starts)}

@@ -11,6 +11,9 @@ from tracker_health.probes._stats import block_medians, in_range, local_noise, m
 _GRADUAL = 0.02  # of the points, on the way up
 _FAR = 0.5
 _LEVELS = 20
+_LEAST_CLIMB = 5
+_FORGETS = np.geomspace(1e-3, 0.5, 60)
+_LEVEL = 0.12
 
 
 def comparable(loss: Series, evidence: Evidence) -> Series:
@@ -48,10 +51,32 @@ def _rising(values: FloatArray) -> IntArray:
     return np.flatnonzero(values < highest_later - 0.01 * span)
 
 
+def after_warming(values: FloatArray) -> int:
+    """Where a running mean that began at 0 has come to the loss that it is the mean of; 0 for all others.
+
+    Such a mean climbs without a step back, ever more slowly, from less than half of where it gets to, and comes down
+    from there: divided by 1 - b^k, for some b, it is the loss itself, which hardly changes so early.
+    """
+    first = int(len(values) > 1 and values[0] < 0.5 * (values[1] - values[0]))  # logged before the first step
+    rises = np.diff(values[first:])
+    climb = int(np.argmax(rises <= 0)) if (rises <= 0).any() else len(rises)
+    if climb < _LEAST_CLIMB or climb > 0.5 * len(values):
+        return 0
+    head, rest = values[first : first + climb + 1], values[first + climb :]
+    if not 0 < head[0] < 0.5 * head[-1] or rises[0] > 1.1 * head[0] or rest.min() > 0.9 * head[-1]:
+        return 0
+    places = np.arange(1, len(head) + 1)
+    levels = [np.log(head / (1.0 - (1.0 - forgets) ** places)) for forgets in _FORGETS]
+    return first + climb if min(float(np.std(level)) for level in levels) < _LEVEL else 0
+
+
 def after_climb(values: FloatArray) -> int:
     """Where the descent begins, in a loss that first climbed by design to more than one and a half times its start: a
-    contrastive loss whose queue of negatives fills. 0 for all others.
+    contrastive loss whose queue of negatives fills, or a running mean that began at 0. 0 for all others.
     """
+    warmed = after_warming(values)
+    if warmed:
+        return warmed
     size = max(5, round(len(values) / _LEVELS))
     levels = block_medians(values, size)
     if len(levels) < _LEVELS // 2:

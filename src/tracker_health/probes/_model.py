@@ -137,13 +137,18 @@ def front_first(tensor: TensorHeader) -> tuple[int, int, str]:
 
 def looks_frozen(missing: Collection[Sized], trained: Collection[Sized]) -> bool:
     """Whether what is not trained looks frozen on purpose: nothing that lies before it is trained. So are many vectors
-    at once (all normalisation layers), an output layer that is tied to the embedding, and all else beside an adapter.
+    at once (all normalisation layers), all matrices but the head's, an output layer that is tied to the embedding, and
+    all else beside an adapter.
     """
+    adapted = _adapted(missing, trained)
+    missing = [one for one in missing if _module_of(one.name) not in adapted]
     if any(_ADAPTER.search(one.name) for one in trained):
         missing = [one for one in missing if _ADAPTER.search(one.name)]
     if len(missing) > _MANY_VECTORS and all(one.shape is not None and len(one.shape) == 1 for one in missing):
         return True
     places = [(one, _place(one.name)) for one in trained]
+    if _are_vectors_and_head(places) and all(one.shape is not None and len(one.shape) > 1 for one in missing):
+        return True
     front = {one.shape for one, place in places if place.part == 0}
     first_part = min((place.part for _, place in places), default=3)
     first_number: dict[tuple[int, str], int] = {}
@@ -157,6 +162,37 @@ def looks_frozen(missing: Collection[Sized], trained: Collection[Sized]) -> bool
         if place.part > first_part or place.number > first_number.get((place.part, place.list_name), place.number):
             return False
     return True
+
+
+def _module_of(name: str) -> str:
+    return name.rpartition(".")[0]
+
+
+def _adapted(missing: Collection[Sized], trained: Collection[Sized]) -> set[str]:
+    """The modules whose matrix has two thin trained factors beside it, whatever these are called."""
+    beside: dict[str, list[tuple[int, ...]]] = defaultdict(list)
+    for one in trained:
+        if one.shape is not None and len(one.shape) == 2:
+            for above in (_module_of(one.name), _module_of(_module_of(one.name))):
+                beside[above].append(one.shape)
+    found = set()
+    for one in missing:
+        if one.shape is None or len(one.shape) != 2:
+            continue
+        rows, columns = one.shape
+        owner = _module_of(one.name)
+        near = {shape for above in (owner, _module_of(owner)) for shape in beside.get(above, ())}
+        if any((rows, rank) in near for rank, width in near if width == columns and rank < min(rows, columns)):
+            found.add(owner)
+    return found
+
+
+def _are_vectors_and_head(trained: Collection[tuple[Sized, _Place]]) -> bool:
+    """Whether only vectors are trained, and the head: biases and normalisations of a model that was trained before."""
+    vectors = [one for one, _ in trained if one.shape is not None and len(one.shape) == 1]
+    return len(vectors) > _MANY_VECTORS and all(
+        place.part == 2 or (one.shape is not None and len(one.shape) == 1) for one, place in trained
+    )
 
 
 def look_like_adapters(shapes: Sequence[tuple[int, ...]]) -> bool:

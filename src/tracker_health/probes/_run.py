@@ -31,7 +31,7 @@ def learning_rates(evidence: Evidence) -> list[Series]:
 
 def is_fine_tuning(evidence: Evidence) -> bool:
     """Whether an adapter, or a param that names a base model, shows that the run began from a trained one."""
-    if evidence.weights is not None and evidence.weights.is_adapter:
+    if evidence.weights is not None and evidence.weights.has_adapter:
         return True
     params = evidence.info.params
     return any(str(params.get(name, "")).lower() not in ("", "none", "false", "0") for name in _BASE_MODEL_PARAMS)

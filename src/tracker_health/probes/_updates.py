@@ -16,7 +16,7 @@ from tracker_health.probes._run import learning_rates
 _DEFAULT_BETAS = (0.9, 0.999)
 _DEFAULT_EPS = 1e-8
 _FEWEST_STEPS = 10
-_LEAST_BETA = 0.5
+_LEAST_BETA = 0.7
 _ZERO_INITIALISED = re.compile(r"lora_(embedding_)?B(\.|$)")
 _MOST_STEPS = 1e15
 # Where schedules remember their peak: LambdaLR and its like, OneCycleLR (whose initial rate is a 25th of it).
@@ -25,15 +25,19 @@ _REMEMBERED = ("initial_lr", "max_lr")
 
 def signal_to_noise(state: OptimizerState, tensor: TensorState, *, fewest_steps: int = _FEWEST_STEPS) -> float | None:
     """Adam's mean of m_hat squared over v_hat, bias-corrected; None where it is not known or too few steps were done,
-    and where the first moment remembers so little (b1 below 0.5) that it is little else than the last gradient.
+    where the first moment remembers so little (b1 below 0.7) that it is little else than the last gradient, and of
+    SparseAdam.
 
     Its square root is the root mean square of a step at a learning rate of 1. Kingma and Ba (2015), section 2.1.
     """
     ratio, step = tensor.moment_ratio, tensor.step
     if ratio is None or not np.isfinite(ratio) or step is None or not fewest_steps <= step < _MOST_STEPS:
         return None
-    betas = _betas(_group(state, tensor))
-    if betas[0] < _LEAST_BETA:
+    group = _group(state, tensor)
+    betas = _betas(group)
+    # torch's SparseAdam counts a step for every row, though it touches a few of them.
+    is_sparse = "maximize" in group and "weight_decay" not in group
+    if betas[0] < _LEAST_BETA or is_sparse:
         return None
     first, second = 1.0 - betas[0] ** step, 1.0 - betas[1] ** step
     return float(ratio * second / first**2)

@@ -10,7 +10,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from tracker_health.evidence import Evidence, FloatArray, Need, Series
 from tracker_health.probe import Probe, Symptom, Threshold
-from tracker_health.probes._comparable import rose_by_design, settled
+from tracker_health.probes._comparable import after_warming, rose_by_design, settled
 from tracker_health.probes._stats import block_medians, in_range, local_noise, median, start_level
 from tracker_health.result import Finding
 from tracker_health.text import number, printable
@@ -144,6 +144,10 @@ def _history(evidence: Evidence) -> _History:
     whole = evidence.first("train_loss")
     loss = whole.finite()
     note = " (the steps went back: of two passes)" if whole.went_back else ""
+    warmed = after_warming(loss.values)
+    if warmed:
+        loss = loss.at(np.arange(warmed, len(loss)))
+        note += f" (a running mean, from step {loss.steps[0]} on)"
     rise = settled(evidence)
     if rise is not None:
         name, step = rise

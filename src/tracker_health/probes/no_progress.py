@@ -33,7 +33,7 @@ _LARGE = 0.3
 _TREND_BLOCKS = 60
 _LEANING = 2.0
 _LEANING_OF_FEW = 0.5
-_FEW = 30
+_FEW = 50
 _FEW_EVALUATIONS = 3
 _LITTLE = 0.01
 _DISTINCT = 10
@@ -70,7 +70,7 @@ class NoProgress(Probe):
 
         It passes with low confidence where the loss may have come down unseen: a descent that the trend confirms beside
         a validation loss that came down by 1 %; noise that could hide the descent that is asked for, beside a training
-        loss that leans down by two standard errors (by half a one, of fewer than 30 points) or a validation loss that
+        loss that leans down by two standard errors (by half a one, of fewer than 50 points) or a validation loss that
         came down by as much as is asked for, or in a fine-tune without a validation loss that would show it; and a loss
         whose objective was made harder meanwhile, by a logged weight of one of its parts. A gradual climb in the first
         quarter to more than one and a half times the start, from which the loss has come down ever since, is left out:

@@ -42,7 +42,7 @@ class StaleGradient(Probe):
     Known limits:
         Full-batch training and training on one batch have the same ratio, and so have gradients that all point one way
         because nothing moves. Gradients that are clipped before each step forget what piled up. Needs Adam's two
-        moments (b1 of 0.5 or more) and 50 steps: a smooth gradient norm alone may be a running average.
+        moments (b1 of 0.7 or more) and 50 steps: a smooth gradient norm alone may be a running average.
 
     What to do:
         Call `optimizer.zero_grad()` before each backward pass; with accumulation, after each optimizer step.

@@ -76,7 +76,7 @@ class WeightScale(Probe):
     def judge(self, evidence: Evidence) -> Finding:
         weights = evidence.weights
         known = _matrices(weights) if weights is not None else []
-        if weights is None or weights.is_adapter or len(known) < self.min_matrices:
+        if weights is None or weights.has_adapter or len(known) < self.min_matrices:
             return Finding(verdict=Verdict.SKIP, message="no two matrices of a whole model are read")
         scales = [_rms(one) * sqrt(prod(one.shape[1:])) for one in known]
         cautious = [_rms(one) * sqrt(min(one.shape[0], prod(one.shape[1:]))) for one in known]

@@ -15,7 +15,7 @@ from tracker_health.readers.optimizer_state import dangerous
 from tracker_health.readers.random_access import RandomAccess
 from tracker_health.readers.trainer_state import read_trainer_state
 from tracker_health.stores.tree import AboveLimit, FileEvidence, FileTree, RunFile, numbers, series_of
-from tracker_health.stores.weights import is_weights_file, read_weights
+from tracker_health.stores.weights import holds_model, is_weights_file, read_weights, weights_lead
 from tracker_health.text import listing, printable
 
 _STATE_PARTS = (Part.OPTIMIZER_STATE, Part.SECOND_MOMENTS, Part.OPTIMIZER_STEPS, Part.DLM_CHECKPOINT)
@@ -64,8 +64,11 @@ def read_checkpoint(tree: FileTree, request: Request, found: FileEvidence) -> No
         if request.checkpoint is not None:
             message = "the run has no such checkpoint; give a file, or a folder with training_state.pt or optimizer.pt"
             found.problems.append(Problem(source=printable(request.checkpoint), message=message, roles=_STATE_ROLES))
-        elif reason := _why_none(tree):
+            return
+        if reason := _why_none(tree):
             found.missing |= dict.fromkeys(CHECKPOINT_PARTS, reason)
+        elif request.needs(Part.WEIGHTS):
+            _read_weights_alone(tree, request, found)
         return
     patterns = {candidate.series: candidate.lead for candidate in candidates}
     if len(patterns) > 1:
@@ -89,6 +92,24 @@ def read_checkpoint(tree: FileTree, request: Request, found: FileEvidence) -> No
         _read_own_weights(newest, found)
     if chosen.name == "training_state.pt" and request.needs(Part.DLM_CHECKPOINT):
         _describe_dlm_checkpoint(tree, chosen, state, found)
+
+
+def _read_weights_alone(tree: FileTree, request: Request, found: FileEvidence) -> None:
+    """Take the newest weights that lie beside no optimizer state, where all there are belong together."""
+    leads = [lead for files in _by_folder(tree).values() if (lead := weights_lead(files)) is not None]
+    if not leads:
+        known = [one.lead for one in _all_candidates(tree) if isinstance(one.format, TorchFile)]
+        newest = {series_of(lead.path): lead for lead in sorted(known, key=lambda one: numbers(one.path))}
+        holding = {key for key, lead in list(newest.items())[:_MAX_CANDIDATES] if holds_model(tree, lead)}
+        leads = [lead for lead in known if series_of(lead.path) in holding]
+    patterns = {series_of(lead.path): lead for lead in leads}
+    if len(patterns) > 1:
+        several = listing(sorted(file.path for file in patterns.values()))
+        found.missing |= dict.fromkeys((Part.WEIGHTS, Part.WEIGHT_CHANGES), f"several unrelated weights: {several}")
+    elif leads:
+        steps = _steps_of_folders(tree, leads)
+        chosen = max(leads, key=lambda lead: _age_key(steps, lead))
+        read_weights(tree, chosen, _before(chosen, leads, steps), request, found)
 
 
 def _by_folder(tree: FileTree) -> dict[str, list[RunFile]]:

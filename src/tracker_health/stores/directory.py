@@ -90,7 +90,7 @@ class DirectoryRun:
     def read(self, request: Request) -> Evidence:
         found = read_files(self, request, folder_name=self._folder.resolve().name)
         found.problems += self._unseen()
-        known = found.names or found.params or found.optimizer or found.dlm_step_log or found.missing
+        known = found.names or found.params or found.optimizer or found.weights or found.dlm_step_log or found.missing
         if not (known or found.problems or self._has_checkpoint_unasked(request)):
             self._nothing = self._nothing_found()
             found.problems.append(Problem(source=self._given, message=self._nothing))

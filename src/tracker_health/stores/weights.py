@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -26,6 +26,7 @@ _ADAPTER = "adapter_model.safetensors"
 _TORCH_WEIGHTS = re.compile(r"(pytorch_model|adapter_model)(-\d{1,6}-of-\d{1,6})?\.bin", re.IGNORECASE)
 _INDEX = re.compile(r".*\.(safetensors|bin)\.index\.json", re.IGNORECASE)
 _SHARD = re.compile(r"(.*)-(\d{1,6})-of-(\d{1,6})(\.\w+)")
+_OF_A_LAYER = re.compile(r"(^|\.)weight$")
 _ONLY_STATE = re.compile(r"optimizer\.(pt|bin)", re.IGNORECASE)
 _MOST_INDEX_BYTES = 16 * 2**20
 _MOST_SHARDS = 1000
@@ -37,6 +38,25 @@ _OTHER_ORDER = re.compile(r"xglm", re.IGNORECASE)
 def is_weights_file(name: str) -> bool:
     """Whether a file of this name holds weights that are read, or tells where they are."""
     return name.endswith(".safetensors") or bool(_TORCH_WEIGHTS.fullmatch(name) or _INDEX.fullmatch(name))
+
+
+def weights_lead(files: Iterable[RunFile]) -> RunFile | None:
+    """The file of a folder that stands for the weights in it, by its name; None where no name says so."""
+    by_name = {file.name: file for file in files}
+    if _ADAPTER in by_name:
+        return by_name[_ADAPTER]
+    names = sorted(name for name in by_name if name.endswith(".safetensors"))
+    names = names or sorted(name for name in by_name if _TORCH_WEIGHTS.fullmatch(name))
+    return by_name[names[0]] if names else None
+
+
+def holds_model(tree: FileTree, file: RunFile) -> bool:
+    """Whether a torch file of any name holds a model's weights, and not some data in tensors."""
+    with _Archives(tree) as archives:
+        try:
+            return any(_OF_A_LAYER.search(tensor.name) for tensor in torch_weights(archives.of(file).root))
+        except (RunError, OSError):
+            return False  # told where it was looked into for an optimizer's state
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -221,6 +221,7 @@ class LogTable:
         self._of: dict[str, list[RowKind]] = {}
         self._nulls: dict[str, _Nulls] = {}
         self._shapes: dict[tuple[Any, ...], _Shape | None] = {}
+        self._alien: dict[tuple[tuple[str, ...], tuple[str, ...]], tuple[int, frozenset[str]]] = {}
         self._texts: set[str] = set()
         self._rows = 0
         self._kept = 0
@@ -303,7 +304,8 @@ class LogTable:
         if numbers:
             self.add(self.kind(tuple(numbers), row.unit), row.step, numbers.values())
         if nulls:
-            self._take_nulls(row, nulls, rarest)
+            alien = self._never_beside(tuple(numbers), tuple(nulls))
+            self._take_nulls(row, [name for name in nulls if name not in alien], rarest)
 
     def kind(self, names: tuple[str, ...], unit: StepUnit) -> RowKind:
         """The rows of these metrics.
@@ -362,6 +364,20 @@ class LogTable:
             if 9 * nulls.gaps <= numbers and len(nulls.rows) < MAX_POINTS:
                 nulls.rows.append(self._rows)
                 nulls.steps.append(row.step)
+
+    def _never_beside(self, numbers: tuple[str, ...], nulls: tuple[str, ...]) -> frozenset[str]:
+        """Which of the nulls were never a number beside each of these: the row is of another kind than theirs."""
+        key = numbers, nulls
+        if key not in self._alien or self._alien[key][0] != len(self._kinds):
+            if len(self._alien) > _MAX_SHAPES:
+                self._alien.clear()
+            found = frozenset(name for name in nulls if self._is_alien(name, numbers))
+            self._alien[key] = len(self._kinds), found
+        return self._alien[key][1]
+
+    def _is_alien(self, name: str, numbers: tuple[str, ...]) -> bool:
+        beside = set().union(*(kind.names for kind in self._of.get(name, ())))
+        return bool(beside) and not beside.issuperset(numbers)
 
     def _count(self, name: str) -> int:
         return sum(kind.seen for kind in self._of.get(name, ()))
