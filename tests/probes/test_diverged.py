@@ -291,3 +291,36 @@ def test_losses_near_the_largest_number_there_is(make, judge):
     assert (result.verdict, result.measured["best"]) == ("pass", pytest.approx(1.02e308, rel=0.05))
     assert result.measured["rise_share"] == 0.0
     assert "inf" not in result.message.lower()
+
+
+def running_mean(losses, forgets, every=1, before=False):
+    mean, logged = 0.0, []
+    for step, loss in enumerate(losses):
+        mean = (1 - forgets) * mean + forgets * loss
+        if step % every == (0 if before else every - 1):
+            logged.append(mean)
+    return np.array(logged)
+
+
+@pytest.mark.parametrize("forgets", [0.01, 0.02, 0.05])
+@pytest.mark.parametrize(("every", "before"), [(1, False), (5, False), (5, True)])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_running_mean_that_began_at_0(forgets, every, before, seed, make, judge):
+    """Its climb is no divergence; what comes after it is judged."""
+    noise = 0.1 * np.random.default_rng(seed).standard_normal(1000)
+    losses = 2.3 * np.exp(-np.arange(1000) / 400) + noise
+    result = judge(CODE, make.evidence(running_mean(losses, forgets, every, before)))
+    assert result.verdict == "pass"
+    rising = np.concatenate([losses, np.linspace(losses[-1], 3.0, 400)])
+    assert judge(CODE, make.evidence(running_mean(rising, forgets, every, before))).verdict == "fail"
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("steps", [3, 6, 12, 30])
+def test_an_explosion_of_a_fine_tune_is_no_running_mean(seed, steps, make, judge):
+    """It leaves its low level, with the noise of minibatches, to chance, and does not come back to it."""
+    rng = np.random.default_rng(seed)
+    rise = 0.3 + 2.0 * (1 - np.exp(-np.arange(steps) / (steps / 4)))
+    losses = np.concatenate([np.full(10, 0.3), rise, np.full(200, 2.3)])
+    losses = losses * (1 + 0.1 * rng.standard_normal(len(losses)))
+    assert judge(CODE, make.evidence(losses)).verdict == "fail"

@@ -311,6 +311,25 @@ def test_frozen_on_purpose(saved, gone, named, make, judge):
     assert "frozen or unused, as it seems on purpose" in result.message
 
 
+@pytest.mark.parametrize("names", [("A", "B"), ("down.weight", "up.weight"), ("lora_A.weight", "lora_B.weight")])
+@pytest.mark.parametrize("base", ["base.", "linear.", ""])
+def test_factors_beside_their_matrix_whatever_their_names(names, base, make, judge):
+    saved, trained = {}, {}
+    for layer in range(3):
+        own = {f"net.{layer}.{names[0]}": (4, 32), f"net.{layer}.{names[1]}": (64, 4)}
+        trained |= own
+        saved |= own | {f"net.{layer}.{base}weight": (64, 32), f"net.{layer}.{base}bias": (64,)}
+    assert judged(make, judge, trained, saved).verdict == "pass"
+
+
+def test_biases_normalisations_and_the_head_of_a_model(make, judge):
+    saved = {f"blocks.{index}.{role}": shape for index in range(4) for role, shape in
+             (("conv.weight", (8, 8, 3, 3)), ("conv.bias", (8,)), ("norm.weight", (8,)))} | {"fc.weight": (2, 8)}  # fmt: skip
+    trained = {name: shape for name, shape in saved.items() if len(shape) == 1 or name.startswith("fc")}
+    assert judged(make, judge, trained, saved).verdict == "pass"
+    assert judged(make, judge, trained | {"blocks.1.conv.weight": (8, 8, 3, 3)}, saved).verdict == "warn"
+
+
 def test_an_output_layer_that_is_not_tied(make, judge):
     result = judged(make, judge, without(vision(), "fc."), vision())
     assert (result.verdict, result.details["missing"]) == ("warn", ["fc.weight", "fc.bias"])

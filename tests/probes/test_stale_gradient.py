@@ -63,6 +63,13 @@ def test_gradients_of_noise(steps, betas, seed, make, judge):
     assert result.measured["signal_to_noise"] == pytest.approx((1 - betas[0]) / (1 + betas[0]), rel=0.15)
 
 
+def test_adam_of_sparse_gradients_counts_steps_that_a_row_had_not(make, judge):
+    """torch's SparseAdam, told by what its groups hold; and a discriminator's short memory."""
+    for group in ({"betas": (0.9, 0.999), "maximize": False}, {"betas": (0.5, 0.9)}):
+        state = state_of(make, 5.0, step=400.0, groups=(group,))
+        assert judge(CODE, make.evidence(optimizer=state)).verdict == "SkippedProbe"
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_forgotten_zero_grad(seed, make, judge):
     """What the optimizer sees is the sum of all gradients so far: a random walk that mostly goes on."""

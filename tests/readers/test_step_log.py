@@ -363,6 +363,11 @@ NOT_LOGGED = {
         for step in range(200)
         for row in [wide(step, loss=2.0, lr=0.1), *([wide(step, val_loss=3.0)] if step % 10 == 9 else [])]
     ],
+    "evaluations at half of the steps, and at the last": [
+        row
+        for step in range(24)
+        for row in [wide(step, loss=2.0), *([wide(step, val_loss=3.0, test_accuracy=0.9)] if step % 2 else [])]
+    ],
     "a test at the end": [*(wide(step, loss=2.0, lr=0.1) for step in range(50)), wide(50, test_accuracy=0.9)],
     "every step, then every tenth": [
         wide(step, lr=0.1, loss=2.0 if step < 50 or step % 10 == 0 else None) for step in range(399)

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tracker_health.evidence import Attribution, Part, Request
+from tracker_health.api import check
+from tracker_health.evidence import Attribution, Part, Request, TensorHeader, Weights
 from tracker_health.roles import assign
 from tracker_health.stores import weights
 from tracker_health.stores.directory import DirectoryRun
@@ -279,3 +280,87 @@ def test_an_id_that_was_made_a_text_is_no_name(tmp_path):
     moments = {"step": torch.tensor(3.0), "exp_avg": torch.ones(2), "exp_avg_sq": torch.ones(2)}
     torch.save({"state": {"0": moments}, "param_groups": [{"lr": 0.1, "params": ["0"]}]}, tmp_path / "optimizer.pt")
     assert read(tmp_path).optimizer.attribution is Attribution.UNATTRIBUTED
+
+
+# Weights without an optimizer's state
+
+
+def network(nan=False):
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 2))
+    if nan:
+        model[1].weight.data[0, 0] = float("nan")
+    return model.state_dict()
+
+
+ALONE = {
+    "model.safetensors": lambda path, weights: save_file(weights, path),
+    "checkpoint-300/model.safetensors": lambda path, weights: save_file(weights, path),
+    "pytorch_model.bin": lambda path, weights: torch.save(weights, path),
+    "best.pt": lambda path, weights: torch.save(weights, path),
+    "net_epoch_5.pth": lambda path, weights: torch.save({"model": weights, "epoch": 5}, path),
+    "final.ckpt": lambda path, weights: torch.save({"state_dict": weights}, path),
+}
+
+
+@pytest.mark.parametrize("name", ALONE)
+@pytest.mark.parametrize("nan", [False, True])
+def test_weights_alone_are_read_and_judged(name, nan, tmp_path):
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    ALONE[name](tmp_path / name, network(nan))
+    (tmp_path / "log.jsonl").write_text("".join(f'{{"step": {step}, "loss": {9 / (step + 1)}}}\n' for step in range(9)))
+    assert read(tmp_path).weights.source == name
+    report = check(tmp_path)
+    (result,) = [one for one in report.results if one.code == "WGT001"]
+    assert (result.verdict, report.verdict) == (("fail", "fail") if nan else ("pass", "pass"))
+
+
+def test_weights_alone_are_those_of_the_newest_checkpoint(tmp_path):
+    for step in (90, 100, 20):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+        save_file(network(), tmp_path / f"checkpoint-{step}" / "model.safetensors")
+    found = read(tmp_path).weights
+    assert (found.source, found.previous) == (
+        "checkpoint-100/model.safetensors",
+        "checkpoint-90/model.safetensors",
+    )
+
+
+def test_several_unrelated_weights_are_told(tmp_path):
+    for part in ("unet", "vae"):
+        (tmp_path / part).mkdir()
+        save_file(network(), tmp_path / part / "model.safetensors")
+    found = read(tmp_path)
+    assert found.weights is None
+    assert "unrelated weights: unet/model.safetensors, vae/model.safetensors" in found.missing[Part.WEIGHTS]
+
+
+def test_data_in_tensors_are_no_weights(tmp_path):
+    torch.save({"images": torch.full((4, 4), float("nan")), "labels": torch.zeros(4)}, tmp_path / "train.pt")
+    assert read(tmp_path).weights is None
+
+
+def test_weights_alone_are_not_opened_where_no_rule_needs_them(tmp_path):
+    save_file(network(), tmp_path / "model.safetensors")
+    assert read(tmp_path, parts={Part.OPTIMIZER_STATE}).weights is None
+
+
+# Adapters
+
+
+def header(name, *shape):
+    return TensorHeader(name=name, shape=shape, dtype="F32")
+
+
+@pytest.mark.parametrize(
+    ("more", "is_adapter"),
+    [
+        ([], True),
+        ([("base_model.model.q.bias", 8), ("base_model.model.classifier.weight", 2, 8)], True),
+        ([("base_model.model.q.base_layer.weight", 8, 8)], False),
+        ([("base_model.model.q.weight", 8, 8)], False),
+    ],
+)
+def test_a_model_with_its_adapter_is_no_adapter_file(more, is_adapter):
+    factors = [("base_model.model.q.lora_A.weight", 2, 8), ("base_model.model.q.lora_B.weight", 8, 2)]
+    found = Weights(source="a", tensors=tuple(header(*one) for one in (*factors, *more)))
+    assert (found.is_adapter, found.has_adapter) == (is_adapter, True)
