@@ -160,11 +160,18 @@ def test_a_chosen_checkpoint_that_is_not_there_is_told(tmp_path, checkpoint):
 
 
 def test_files_that_are_never_a_checkpoint_are_not_opened(tmp_path):
-    for name in ("rng_state.pth", "rng_state_0.pth", "random_states_0.pkl", "training_args.bin", "scheduler.pt", "scaler.pt",
-                 "pytorch_model.bin", "pytorch_model-00001-of-00002.bin", "adapter_model.bin", "consolidated.00.pth"):  # fmt: skip
+    for name in ("rng_state.pth", "rng_state_0.pth", "random_states_0.pkl", "training_args.bin", "scheduler.pt",
+                 "scaler.pt", "consolidated.00.pth"):  # fmt: skip
         (tmp_path / name).write_bytes(b"nothing that can be read")
     found = read(tmp_path)
     assert (found.optimizer, found.problems) == (None, [])
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "adapter_model.bin", "model.safetensors"])
+def test_weights_that_cannot_be_read_are_told(name, tmp_path):
+    (tmp_path / name).write_bytes(b"nothing that can be read")
+    (problem,) = read(tmp_path).problems
+    assert (problem.source, problem.roles) == (name, {Part.WEIGHTS, Part.WEIGHT_CHANGES})
 
 
 def test_files_of_other_names_count_if_they_hold_optimizer_state(tmp_path):
