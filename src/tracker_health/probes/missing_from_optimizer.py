@@ -56,13 +56,13 @@ class MissingFromOptimizer(Probe):
         unused branch explains it: most of them have trained neighbours in their own layer, and their like is trained in
         a later layer; or the optimizer lists nothing but an adapter. What may as well be unused (more than the two
         tensors of one layer), and experts that got no token, are a warning. It passes where nothing that lies before
-        them is trained, as in a frozen backbone, where more than `max_share` is missing, where only vectors or adapters
-        are trained, and for parts that many models carry along unused (a pooler); but it warns where such tensors still
-        are as large as layers begin, to within the error of a random draw. Of the weights beside the state, tensors are
-        found missing by name, or where the optimizer has no names by their shapes: fail for an adapter file, which
-        holds trained tensors only. In a whole model it warns, unless the same signs say that they are frozen on
-        purpose. Buffers and the copies that are made of a model (teacher, moving average, momentum encoder) do not
-        count.
+        them is trained, as in a frozen backbone, where more than `max_share` is missing, where only vectors (and the
+        head) or adapters are trained, and for parts that many models carry along unused (a pooler); but it warns where
+        such tensors still are as large as layers begin, to within the error of a random draw. Of the weights beside the
+        state, tensors are found missing by name, or where the optimizer has no names by their shapes: fail for an
+        adapter file, which holds trained tensors only. In a whole model it warns, unless the same signs say that they
+        are frozen on purpose. Buffers and the copies that are made of a model (teacher, moving average, momentum
+        encoder) do not count.
 
     Known limits:
         A forgotten or detached first layer looks like a frozen one, unless its values show that it was never trained. A
