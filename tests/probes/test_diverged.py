@@ -324,3 +324,10 @@ def test_an_explosion_of_a_fine_tune_is_no_running_mean(seed, steps, make, judge
     losses = np.concatenate([np.full(10, 0.3), rise, np.full(200, 2.3)])
     losses = losses * (1 + 0.1 * rng.standard_normal(len(losses)))
     assert judge(CODE, make.evidence(losses)).verdict == "fail"
+
+
+@pytest.mark.parametrize("after", [np.full(200, 2.05), np.linspace(2.0, 1.9, 200)])
+def test_a_smooth_climb_that_nothing_was_learnt_after_is_no_running_mean(after, make, judge):
+    climb = 2.4 * (1 - 0.8 ** np.arange(1, 17))
+    losses = np.concatenate([climb, after + 0.03 * np.random.default_rng(0).standard_normal(200)])
+    assert judge(CODE, make.evidence(losses)).verdict == "fail"

@@ -167,6 +167,33 @@ def test_half_precision_tells_nothing(tmp_path):
     assert saved(tmp_path, weights, optimizer) in check(str(tmp_path)).skipped
 
 
+def test_a_training_in_half_precision_that_was_saved_in_single_tells_nothing(tmp_path):
+    """At the edge steps are below half of the last place, and rounded away."""
+    model = network().bfloat16()
+    optimizer = torch.optim.AdamW(model.named_parameters(), lr=1e-4)
+    for _ in range(60):
+        optimizer.zero_grad()
+        model(torch.randn(64, 32).bfloat16()).square().mean().backward()
+        optimizer.step()
+    weights = {name: one.float() for name, one in model.state_dict().items()}
+    assert saved(tmp_path, weights, optimizer) in check(str(tmp_path)).skipped
+
+
+@pytest.mark.parametrize("logged", [True, False])
+def test_a_warm_up_that_has_hardly_begun_moves_nothing(logged, tmp_path):
+    """The schedule remembers a peak that it never came to."""
+    model = network()
+    optimizer = torch.optim.AdamW(model.named_parameters(), lr=1e-3, weight_decay=0.0)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: (step + 1) / 10**7)
+    rates = []
+    trained(model, optimizer, closure=lambda: (rates.append(schedule.get_last_lr()[0]), schedule.step()))
+    assert saved(tmp_path, model.state_dict(), optimizer).verdict != "fail"
+    if logged:
+        lines = (f'{{"step": {step}, "loss": 1.0, "lr": {rate}}}\n' for step, rate in enumerate(rates))
+        (tmp_path / "log.jsonl").write_text("".join(lines))
+        assert "fail" not in [one.verdict for one in check(str(tmp_path)).results if one.code == CODE]
+
+
 def header_of(values):
     flat = values.ravel()
     zeros, rms = int(np.count_nonzero(flat == 0)), float(np.sqrt(np.mean(flat**2)))

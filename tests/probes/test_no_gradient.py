@@ -222,3 +222,12 @@ def test_where_all_gradients_stopped_it_is_the_loss_that_tells(make, judge):
     tensor = make.tensor(0, name="a.weight", first=make.moment(1e-9), moment_ratio=adam_after(300))
     state = make.state(tensor, groups=({"betas": (0.9, 0.999)},))
     assert judge(CODE, make.evidence(optimizer=state)).verdict == "pass"
+
+
+def test_what_was_learnt_to_the_last_digit_has_hardly_a_gradient_left(make, judge):
+    """All matrices are alike then, whatever the vectors say."""
+    small = adam_after(120)
+    tensors = [make.tensor(key, name=f"{key}.weight", first=make.moment(1e-9), moment_ratio=small) for key in range(2)]
+    bias = make.tensor(2, name="0.bias", shape=(4,), first=make.moment(1e-4), moment_ratio=0.05)
+    state = make.state(*tensors, bias, groups=({"betas": (0.9, 0.999)},))
+    assert judge(CODE, make.evidence(optimizer=state)).verdict == "pass"

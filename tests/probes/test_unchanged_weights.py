@@ -126,3 +126,16 @@ def test_without_an_earlier_checkpoint(make, judge):
     skipped = judge(CODE, evidence)
     assert skipped.verdict == "SkippedProbe"
     assert "no earlier checkpoint" in skipped.reason["reason"]
+
+
+def test_by_their_shape_only_where_all_that_is_stepped_was_saved(make, judge):
+    """A projector that is trained and not saved is as large as the layer that is frozen."""
+    evidence = evidence_of(make, {"model.layers.0.q.weight"}, named=False)
+    assert judge(CODE, evidence).verdict == "fail"
+    others = (
+        *evidence.optimizer.tensors[1:],
+        make.tensor(99, shape=(8, 8), group=0),
+        make.tensor(98, shape=(3, 8), group=0),
+    )
+    state = make.state(*others, groups=({"lr": 1e-4},))
+    assert judge(CODE, make.evidence(optimizer=state, weights=evidence.weights)).verdict == "pass"

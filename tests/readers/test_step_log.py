@@ -394,6 +394,17 @@ def test_null_in_a_wide_log_can_still_be_nan(log):
     assert nan_steps(log(*rows)) == list(range(200, 300))
 
 
+def test_a_metric_that_comes_with_the_trouble_excuses_no_null(log):
+    rows = [
+        row
+        for step in range(12)
+        for row in ({"step": step, "loss": 2.0}, {"step": step, "val_loss": 2.0, "val_acc": 0.5})
+    ]
+    bad = [{"step": step, "val_loss": None, "val_acc": 0.1, "val_ece": 0.3} for step in range(12, 40)]
+    # Not from the first on: so long as the new one is rare, these may be rows of another kind.
+    assert nan_steps(log(*rows, *bad), "val_loss")[-20:] == list(range(20, 40))
+
+
 # Hostile lines
 
 GOOD = b'{"step": 1, "loss": 2.0}\n'

@@ -335,8 +335,27 @@ def test_several_unrelated_weights_are_told(tmp_path):
 
 
 def test_data_in_tensors_are_no_weights(tmp_path):
-    torch.save({"images": torch.full((4, 4), float("nan")), "labels": torch.zeros(4)}, tmp_path / "train.pt")
+    data = {"images": torch.full((4, 4), float("nan")), "weight": torch.ones(4)}
+    torch.save(data, tmp_path / "train.pt")
     assert read(tmp_path).weights is None
+    save_file(data, tmp_path / "train.safetensors")
+    found = read(tmp_path)
+    assert (found.weights, found.problems) == (None, [])
+    assert "holds no model's weights" in found.missing[Part.WEIGHTS]
+
+
+def test_one_shard_alone_is_no_error(tmp_path):
+    save_file(network(), tmp_path / "model-00001-of-00002.safetensors")
+    found = read(tmp_path)
+    assert (found.weights, found.problems) == (None, [])
+    assert "is missing" in found.missing[Part.WEIGHTS]
+
+
+def test_the_models_own_weights_come_before_others(tmp_path):
+    save_optimizer(tmp_path, (8, 8), (8,), (2, 8), (2,))
+    for name in ("init", "model"):
+        save_file(network(), tmp_path / f"{name}.safetensors")
+    assert read(tmp_path).weights.source == "model.safetensors"
 
 
 def test_weights_alone_are_not_opened_where_no_rule_needs_them(tmp_path):

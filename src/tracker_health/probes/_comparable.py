@@ -13,7 +13,8 @@ _FAR = 0.5
 _LEVELS = 20
 _LEAST_CLIMB = 5
 _FORGETS = np.geomspace(1e-3, 0.5, 60)
-_LEVEL = 0.12
+_LEVEL = 0.08
+_LEARNT = 0.75
 
 
 def comparable(loss: Series, evidence: Evidence) -> Series:
@@ -63,11 +64,16 @@ def after_warming(values: FloatArray) -> int:
     if climb < _LEAST_CLIMB or climb > 0.5 * len(values):
         return 0
     head, rest = values[first : first + climb + 1], values[first + climb :]
-    if not 0 < head[0] < 0.5 * head[-1] or rises[0] > 1.1 * head[0] or rest.min() > 0.9 * head[-1]:
+    if not 0 < head[0] < 0.5 * head[-1] or rises[0] > 1.1 * head[0] or not _comes_down(rest, float(head[-1])):
         return 0
     places = np.arange(1, len(head) + 1)
     levels = [np.log(head / (1.0 - (1.0 - forgets) ** places)) for forgets in _FORGETS]
     return first + climb if min(float(np.std(level)) for level in levels) < _LEVEL else 0
+
+
+def _comes_down(rest: FloatArray, level: float) -> bool:
+    """Whether the loss ends well below a level: it has learnt, and did not just recover."""
+    return float(np.median(rest[-max(1, len(rest) // 4) :])) < _LEARNT * level
 
 
 def after_climb(values: FloatArray) -> int:

@@ -140,7 +140,8 @@ class Walk(NamedTuple):
 
 
 def walks(evidence: Evidence, steps: int) -> dict[str, Walk]:
-    """Per parameter how far it went at the highest rate of its group, under gradients as the moments have them now.
+    """Per parameter how far it went at the highest rate that its group is known to have come to, under gradients as
+    the moments have them now.
 
     ``steps``: those of an optimizer that does not count them. Parameters whose rate is not known, or 0, are left out.
     """
@@ -148,9 +149,14 @@ def walks(evidence: Evidence, steps: int) -> dict[str, Walk]:
     if state is None:
         return {}
     rates, found = _peak_rates(evidence, state), {}
+    logged = max((float(one.values.max()) for one in learning_rates(evidence)), default=None)
     for tensor in state.tensors:
-        rate = rates.get(_group_index(state, tensor))
-        size = None if rate is None else _step_of_noise(tensor, _group(state, tensor))
+        group, rate = _group(state, tensor), rates.get(_group_index(state, tensor))
+        size = None if rate is None else _step_of_noise(tensor, group)
+        # A schedule remembers a peak that it may not have come to.
+        reached = logged if logged is not None else _rate(group, "lr")
+        if rate is not None and reached is not None:
+            rate = min(rate[0], reached), rate[1]
         if rate is not None and size is not None and np.isfinite(rate[0] * size):
             done = min(max(steps if tensor.step is None else tensor.step, 1.0), _MOST_STEPS)
             found[tensor.label] = Walk(rate[0] * size, rate[0] * size * float(np.sqrt(done)))

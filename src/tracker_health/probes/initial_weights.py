@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from math import prod, sqrt
 from typing import Annotated
 
+import numpy as np
+
 from tracker_health.evidence import Evidence, Need, OptimizerState, Part, TensorHeader, TensorState
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._model import parameters_of, tail_of
@@ -61,8 +63,8 @@ class InitialWeights(Probe):
 
     Known limits:
         Normal initialisation leaves no trace in matrices; then normalisations and biases have to tell. Only for weights
-        in single or double precision that are read in full, and for optimizers with moments. Without names in the
-        optimizer, all tensors of a shape have to be as they began.
+        in single or double precision that were never rounded to half of it and are read in full, and for optimizers
+        with moments. Without names in the optimizer, all tensors of a shape have to be as they began.
 
     What to do:
         Compare `id(parameter)` in the optimizer with the model's, and look at what is saved, and when.
@@ -91,7 +93,10 @@ class InitialWeights(Probe):
         state, weights = evidence.optimizer, evidence.weights
         if state is None or weights is None:
             return Finding(verdict=Verdict.SKIP, message="there are no weights beside an optimizer's state")
-        of = _owners(state, [one for group in parameters_of(weights.tensors) for one in group])
+        known = [one for group in parameters_of(weights.tensors) for one in group]
+        if _were_rounded(known):
+            return Finding(verdict=Verdict.SKIP, message="the weights are numbers of half precision")
+        of = _owners(state, known)
         done = steps_done(evidence)
         walked = walks(evidence, done)
         stepped = [one for one in state.tensors if of[one.label] and self._is_stepped(one, done)]
@@ -158,6 +163,20 @@ def _owners(state: OptimizerState, known: Sequence[TensorHeader]) -> Mapping[str
 def _can_tell(tensor: TensorHeader) -> bool:
     fewest = _FEWEST_OF_A_VECTOR if len(tensor.shape) < 2 else _FEWEST_OF_A_MATRIX
     return tensor.dtype in _PRECISE and tensor.numel >= fewest and tensor.stats is not None
+
+
+def _were_rounded(tensors: Sequence[TensorHeader]) -> bool:
+    """Whether the matrices hold numbers of half precision, in which small steps were rounded away."""
+    extremes = [
+        np.array([one.stats.minimum, one.stats.maximum], dtype=np.float32)
+        for one in tensors
+        if len(one.shape) > 1 and one.stats is not None and one.stats.minimum < one.stats.maximum
+    ]
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(extremes) and all(
+            bool((ends.view(np.uint32) & 0xFFFF == 0).all() or (ends.astype(np.float16) == ends).all())
+            for ends in extremes
+        )
 
 
 def _as_begun(tensor: TensorHeader) -> bool:

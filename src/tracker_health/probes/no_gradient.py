@@ -20,6 +20,7 @@ from tracker_health.verdict import Verdict
 # Adam's mean of m squared over v: of gradients that are noise, and after some ninety steps without any.
 _USUAL = 0.05
 _FORGOTTEN = 1e-8
+_STILL_COMING = 1e-4
 _LEAST_RATIO = 1e-80
 
 _EMBEDDING = re.compile(
@@ -155,11 +156,14 @@ def _stopped(state: OptimizerState, trained: Sequence[TensorState]) -> dict[str,
     """The matrices that had gradients once and none for long, and for how many steps: Adam's first moment, which
     forgets, is next to nothing beside the second, which does not. Embeddings and experts wait for their words.
     """
-    found = {}
+    found: dict[str, float] = {}
+    ratios = {one.label: signal_to_noise(state, one) for one in trained if len(one.shape) > 1}
+    if max((ratio for ratio in ratios.values() if ratio is not None), default=0.0) < _STILL_COMING:
+        return found  # a loss that is learnt to the last digit
     for one in trained:
-        ratio = signal_to_noise(state, one)
+        ratio = ratios.get(one.label)
         sparse = one.certain_name is not None and (_EMBEDDING.search(one.certain_name.lower()) or expert_of(one.name))
-        if ratio is None or not 0.0 <= ratio < _FORGOTTEN or len(one.shape) < 2 or sparse:
+        if ratio is None or not 0.0 <= ratio < _FORGOTTEN or sparse:
             continue
         beta = first_beta(state, one)
         found[one.label] = min(one.step or 0.0, log(max(ratio, _LEAST_RATIO) / _USUAL) / (2.0 * log(beta)))

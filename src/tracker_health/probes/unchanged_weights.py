@@ -154,6 +154,8 @@ def _of_shapes_that_are_all_stepped(
 ) -> set[str]:
     """The unchanged matrices of shapes of which the optimizer steps as many as there are."""
     there = Counter(one.shape for one in compared)
+    if not Counter(tensor.shape for tensor in state.tensors) <= there:
+        return set()  # it has some that are not among the weights: any of a shape may be one of them
     stepped = Counter(tensor.shape for tensor in state.tensors if _is_stepped(state, tensor))
     return {one.name for one in still if len(one.shape) > 1 and stepped[one.shape] == there[one.shape]}
 

@@ -27,6 +27,7 @@ class TorchZip(TorchArchive):
     def __init__(self, source: RandomAccess) -> None:
         super().__init__(source)
         self._entries = zip_directory(source)
+        self._extents: dict[str, tuple[int, int]] = {}
         self._prefix = self._find_prefix()
         self._order = self._byte_order()
         pickle = self._bytes("data.pkl", MAX_BYTES)
@@ -71,10 +72,12 @@ class TorchZip(TorchArchive):
         return ">" if self._bytes("byteorder", 16) == b"big" else "<"
 
     def _extent(self, name: str) -> tuple[int, int]:
-        entry = self._entries.get(self._prefix + name)
-        if entry is None:
-            raise ReadError(f"its entry {printable(name, 80)} is missing")
-        return entry_extent(self.source, name, entry)
+        if name not in self._extents:
+            entry = self._entries.get(self._prefix + name)
+            if entry is None:
+                raise ReadError(f"its entry {printable(name, 80)} is missing")
+            self._extents[name] = entry_extent(self.source, name, entry)
+        return self._extents[name]
 
     def _bytes(self, name: str, limit: int) -> bytes:
         start, length = self._extent(name)

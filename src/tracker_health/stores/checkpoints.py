@@ -12,10 +12,10 @@ from tracker_health.evidence import DlmCheckpoint, OptimizerState, Part, Problem
 from tracker_health.readers.checkpoint_formats import FORMATS, CheckpointFormat, Folder, Sign
 from tracker_health.readers.checkpoint_formats.torch_file import TorchFile
 from tracker_health.readers.optimizer_state import dangerous
-from tracker_health.readers.random_access import LocalFile, RandomAccess
+from tracker_health.readers.random_access import RandomAccess
 from tracker_health.readers.trainer_state import read_trainer_state
 from tracker_health.stores.tree import AboveLimit, FileEvidence, FileTree, RunFile, numbers, series_of
-from tracker_health.stores.weights import holds_model, is_weights_file, read_weights, weights_lead
+from tracker_health.stores.weights import holds_model, is_weights_file, read_weights, weights_lead, why_not_alone
 from tracker_health.text import listing, printable
 
 _STATE_PARTS = (Part.OPTIMIZER_STATE, Part.SECOND_MOMENTS, Part.OPTIMIZER_STEPS, Part.DLM_CHECKPOINT)
@@ -109,22 +109,10 @@ def _read_weights_alone(tree: FileTree, request: Request, found: FileEvidence) -
     elif leads:
         steps = _steps_of_folders(tree, leads)
         chosen = max(leads, key=lambda lead: _age_key(steps, lead))
-        if reason := _why_not_near(tree, chosen):
+        if reason := why_not_alone(tree, chosen):
             found.missing |= dict.fromkeys((Part.WEIGHTS, Part.WEIGHT_CHANGES), reason)
         else:
             read_weights(tree, chosen, _before(chosen, leads, steps), request, found)
-
-
-def _why_not_near(tree: FileTree, file: RunFile) -> str:
-    """Why weights are not read that would be read for themselves: of a file elsewhere, all of it would be fetched."""
-    try:
-        source = tree.open(file)
-    except (RunError, OSError) as error:
-        return f"{printable(file.path)} cannot be opened: {error}"
-    if isinstance(source, LocalFile):
-        source.close()
-        return ""
-    return f"{printable(file.path)} is not on this machine, and no optimizer state lies beside it"
 
 
 def _by_folder(tree: FileTree) -> dict[str, list[RunFile]]:

@@ -26,7 +26,7 @@ _ADAPTER = "adapter_model.safetensors"
 _TORCH_WEIGHTS = re.compile(r"(pytorch_model|adapter_model)(-\d{1,6}-of-\d{1,6})?\.bin", re.IGNORECASE)
 _INDEX = re.compile(r".*\.(safetensors|bin)\.index\.json", re.IGNORECASE)
 _SHARD = re.compile(r"(.*)-(\d{1,6})-of-(\d{1,6})(\.\w+)")
-_OF_A_LAYER = re.compile(r"(^|\.)weight$")
+_OF_A_LAYER = re.compile(r"\.(weight|lora_[AB])$")
 _ONLY_STATE = re.compile(r"optimizer\.(pt|bin)", re.IGNORECASE)
 _MOST_INDEX_BYTES = 16 * 2**20
 _MOST_SHARDS = 1000
@@ -45,18 +45,47 @@ def weights_lead(files: Iterable[RunFile]) -> RunFile | None:
     by_name = {file.name: file for file in files}
     if _ADAPTER in by_name:
         return by_name[_ADAPTER]
-    names = sorted(name for name in by_name if name.endswith(".safetensors"))
-    names = names or sorted(name for name in by_name if _TORCH_WEIGHTS.fullmatch(name))
+    names = _by_rank(name for name in by_name if name.endswith(".safetensors"))
+    names = names or _by_rank(name for name in by_name if _TORCH_WEIGHTS.fullmatch(name))
     return by_name[names[0]] if names else None
+
+
+def _by_rank(names: Iterable[str]) -> list[str]:
+    """By name, the model's own before others (``init.safetensors``)."""
+    return sorted(names, key=lambda name: (not name.startswith(("model", "pytorch_model")), name))
 
 
 def holds_model(tree: FileTree, file: RunFile) -> bool:
     """Whether a torch file of any name holds a model's weights, and not some data in tensors."""
     with _Archives(tree) as archives:
         try:
-            return any(_OF_A_LAYER.search(tensor.name) for tensor in torch_weights(archives.of(file).root))
+            return _is_model(torch_weights(archives.of(file).root))
         except (RunError, OSError):
             return False  # told where it was looked into for an optimizer's state
+
+
+def why_not_alone(tree: FileTree, lead: RunFile) -> str:
+    """Why weights are not read that lie beside no optimizer's state; empty where they are.
+
+    Nobody has said that the file is a model's: what cannot be read, or lies elsewhere, is no error.
+    """
+    with _Archives(tree) as archives:
+        files = _of(archives, lead, None)
+        if files is None:
+            return f"no weights are read from {printable(lead.path)}"
+        if files.missing:
+            return f"{listing(list(files.missing))} of the weights is missing"
+        try:
+            with _opened(archives, files) as opened:
+                if not opened.near:
+                    return f"{printable(lead.path)} is not on this machine, and no optimizer state lies beside it"
+                return "" if _is_model(opened.tensors) else f"{printable(lead.path)} holds no model's weights"
+        except (RunError, OSError) as error:
+            return f"{printable(lead.path)} cannot be read: {error}"
+
+
+def _is_model(tensors: Iterable[StoredTensor]) -> bool:
+    return any(len(tensor.shape) > 1 and _OF_A_LAYER.search(tensor.name) for tensor in tensors)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,8 +192,8 @@ def _of(archives: _Archives, checkpoint: RunFile, state: OptimizerState | None) 
         return _Files(files=(beside[_ADAPTER],))
     if not _ONLY_STATE.fullmatch(checkpoint.name) and _holds_weights(archives, checkpoint, state):
         return _Files(files=(checkpoint,))
-    names = sorted(name for name in beside if name.endswith(".safetensors"))
-    names = names or sorted(name for name in beside if _TORCH_WEIGHTS.fullmatch(name))
+    names = _by_rank(name for name in beside if name.endswith(".safetensors"))
+    names = names or _by_rank(name for name in beside if _TORCH_WEIGHTS.fullmatch(name))
     expected = _listed_shards(tree, beside) or (_series(names[0]) if names else ())
     there = tuple(beside[name] for name in expected if name in beside)
     if there:

@@ -221,7 +221,7 @@ class LogTable:
         self._of: dict[str, list[RowKind]] = {}
         self._nulls: dict[str, _Nulls] = {}
         self._shapes: dict[tuple[Any, ...], _Shape | None] = {}
-        self._alien: dict[tuple[tuple[str, ...], tuple[str, ...]], tuple[int, frozenset[str]]] = {}
+        self._alien: dict[tuple[tuple[str, ...], tuple[str, ...]], tuple[int, int, frozenset[str]]] = {}
         self._texts: set[str] = set()
         self._rows = 0
         self._kept = 0
@@ -368,16 +368,24 @@ class LogTable:
     def _never_beside(self, numbers: tuple[str, ...], nulls: tuple[str, ...]) -> frozenset[str]:
         """Which of the nulls were never a number beside each of these: the row is of another kind than theirs."""
         key = numbers, nulls
-        if key not in self._alien or self._alien[key][0] != len(self._kinds):
+        kinds, until, found = self._alien.get(key, (-1, 0, frozenset()))
+        if kinds != len(self._kinds) or self._rows >= until:
             if len(self._alien) > _MAX_SHAPES:
                 self._alien.clear()
             found = frozenset(name for name in nulls if self._is_alien(name, numbers))
-            self._alien[key] = len(self._kinds), found
-        return self._alien[key][1]
+            # What was first seen while the other was null already says nothing: looked at again, ever less often.
+            self._alien[key] = len(self._kinds), self._rows + self._rows // 4 + 1, found
+        return found
 
     def _is_alien(self, name: str, numbers: tuple[str, ...]) -> bool:
-        beside = set().union(*(kind.names for kind in self._of.get(name, ())))
-        return bool(beside) and not beside.issuperset(numbers)
+        kinds = [kind for kind in self._of.get(name, ()) if kind.rows]
+        if not kinds:
+            return False
+        beside, last = set().union(*(kind.names for kind in kinds)), max(kind.rows[-1] for kind in kinds)
+        return any(other not in beside and self._first_row(other) < last for other in numbers)
+
+    def _first_row(self, name: str) -> int:
+        return min((kind.rows[0] for kind in self._of[name] if kind.rows), default=self._rows)
 
     def _count(self, name: str) -> int:
         return sum(kind.seen for kind in self._of.get(name, ()))
