@@ -106,25 +106,10 @@ class InitialWeights(Probe):
         stuck = [one for one in begun if one.label in walked and _would_show(one, walked[one.label], of[one.label])]
         without = [one for one in begun if one.label not in walked and _has_no_rate(state, one)]
         measured = {"initial": len(stuck) + len(without), "stepped": len(stepped)}
-        what = "what layers begin with, to the last value"
         if stuck and self._is_sure(stuck, walked, of):
-            return Finding(
-                verdict=Verdict.FAIL,
-                message=f"{count(len(stuck), 'tensor')} that the optimizer stepped {_are(stuck)} {what}: "
-                f"{listing([one.label for one in stuck])}",
-                remedy=_REMEDY,
-                measured=measured,
-                details={"initial": [one.label for one in stuck[:200]]},
-            )
+            return _finding(Verdict.FAIL, stuck, "that the optimizer stepped", _REMEDY, measured)
         if without:
-            return Finding(
-                verdict=Verdict.WARN,
-                message=f"{count(len(without), 'tensor')} with gradients and a learning rate of 0 {_are(without)} "
-                f"{what}: {listing([one.label for one in without])}",
-                remedy=_NO_RATE,
-                measured=measured,
-                details={"initial": [one.label for one in without[:200]]},
-            )
+            return _finding(Verdict.WARN, without, "with gradients and a learning rate of 0", _NO_RATE, measured)
         message = f"{len(stepped) - measured['initial']} of {count(len(stepped), 'tensor')} left what layers begin with"
         return Finding(verdict=Verdict.PASS, message=message, measured=measured)
 
@@ -223,5 +208,9 @@ def _has_no_rate(state: OptimizerState, tensor: TensorState) -> bool:
     return rates[tensor.group][0] == 0 and not has_rate[tensor.group] and any(has_rate)
 
 
-def _are(some: Sequence[TensorState]) -> str:
-    return "is" if len(some) == 1 else "are"
+def _finding(
+    verdict: Verdict, some: Sequence[TensorState], which: str, remedy: str, measured: dict[str, int]
+) -> Finding:
+    labels, are = [one.label for one in some], "is" if len(some) == 1 else "are"
+    found = f"{count(len(some), 'tensor')} {which} {are} what layers begin with, to the last value: {listing(labels)}"
+    return Finding(verdict=verdict, message=found, remedy=remedy, measured=measured, details={"initial": labels[:200]})
