@@ -133,6 +133,46 @@ def test_unrelated_checkpoints_are_not_guessed_among(tmp_path):
     assert "--checkpoint" in reason
 
 
+# What one training leaves beside each other, the newest last.
+OF_ONE_TRAINING = {
+    "YOLO": ["weights/best.pt", "weights/last.pt"],
+    "ImageNet example": ["model_best.pth.tar", "checkpoint.pth.tar"],
+    "Lightning": [
+        "checkpoints/epoch=3-step=100.ckpt",
+        "checkpoints/epoch=7-val_loss=0.31.ckpt",
+        "checkpoints/last.ckpt",
+    ],
+    "detectron2": ["model_0004999.pth", "model_final.pth"],
+    "fairseq": ["checkpoint_best.pt", "checkpoint3.pt", "checkpoint_last.pt"],
+    "folders": ["checkpoint-best/optimizer.pt", "checkpoint-20/optimizer.pt", "checkpoint-last/optimizer.pt"],
+}
+OF_SEVERAL = {
+    "two networks": ["generator_last.pt", "discriminator_last.pt"],
+    "two folds": ["fold1/best.pt", "fold2/best.pt"],
+    "two runs": ["run-1.pt", "run-2.pt"],
+    "student and teacher": ["student/last.pt", "teacher/last.pt"],
+}
+
+
+@pytest.mark.parametrize("names", OF_ONE_TRAINING.values(), ids=OF_ONE_TRAINING)
+def test_the_best_and_the_last_checkpoint_belong_together(names, tmp_path):
+    for steps, name in enumerate(names, 1):
+        save(tmp_path / name, steps, epoch=1)
+    for name in names:  # whichever was copied last
+        os.utime(tmp_path / name, (1000 - len(name), 1000 - len(name)))
+    found = read(tmp_path)
+    assert (found.optimizer.source, found.optimizer.steps) == (names[-1], len(names))
+
+
+@pytest.mark.parametrize("names", OF_SEVERAL.values(), ids=OF_SEVERAL)
+def test_checkpoints_of_several_trainings_do_not(names, tmp_path):
+    for name in names:
+        save(tmp_path / name, 1, epoch=1)
+    found = read(tmp_path)
+    assert found.optimizer is None
+    assert "several unrelated checkpoints" in found.missing[Part.OPTIMIZER_STATE]
+
+
 @pytest.mark.parametrize("checkpoint", ["second/optimizer.pt", "second", "second/", "./second/optimizer.pt"])
 def test_the_chosen_checkpoint_is_taken(tmp_path, checkpoint):
     save(tmp_path / "first" / "optimizer.pt", 1)

@@ -334,6 +334,20 @@ def test_several_unrelated_weights_are_told(tmp_path):
     assert "unrelated weights: unet/model.safetensors, vae/model.safetensors" in found.missing[Part.WEIGHTS]
 
 
+def test_the_last_weights_are_taken_and_not_compared_with_the_best(tmp_path):
+    """They may well be the same: that is no model that stood still."""
+    for name in ("best.safetensors", "last.safetensors"):
+        save_file(network(), tmp_path / name)
+    found = read(tmp_path).weights
+    assert (found.source, found.previous) == ("last.safetensors", "")
+
+
+def test_torch_files_of_the_best_and_the_last_model_belong_together(tmp_path):
+    for name in ("best.pt", "last.pt"):
+        torch.save(network(), tmp_path / name)
+    assert read(tmp_path).weights.source == "last.pt"
+
+
 def test_data_in_tensors_are_no_weights(tmp_path):
     data = {"images": torch.full((4, 4), float("nan")), "weight": torch.ones(4)}
     torch.save(data, tmp_path / "train.pt")

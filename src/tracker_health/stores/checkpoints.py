@@ -14,7 +14,16 @@ from tracker_health.readers.checkpoint_formats.torch_file import TorchFile
 from tracker_health.readers.optimizer_state import dangerous
 from tracker_health.readers.random_access import RandomAccess
 from tracker_health.readers.trainer_state import read_trainer_state
-from tracker_health.stores.tree import AboveLimit, FileEvidence, FileTree, RunFile, numbers, series_of
+from tracker_health.stores.tree import (
+    AboveLimit,
+    FileEvidence,
+    FileTree,
+    RunFile,
+    checkpoints_of,
+    numbers,
+    recency,
+    series_of,
+)
 from tracker_health.stores.weights import holds_model, is_weights_file, read_weights, weights_lead, why_not_alone
 from tracker_health.text import listing, printable
 
@@ -70,7 +79,7 @@ def read_checkpoint(tree: FileTree, request: Request, found: FileEvidence) -> No
         elif request.needs(Part.WEIGHTS):
             _read_weights_alone(tree, request, found)
         return
-    patterns = {candidate.series: candidate.lead for candidate in candidates}
+    patterns = {checkpoints_of(candidate.lead.path): candidate.lead for candidate in candidates}
     if len(patterns) > 1:
         several = listing(sorted(file.path for file in patterns.values()))
         reason = f"several unrelated checkpoints: {several}; choose one with --checkpoint PATH"
@@ -102,7 +111,7 @@ def _read_weights_alone(tree: FileTree, request: Request, found: FileEvidence) -
         newest = {series_of(lead.path): lead for lead in sorted(known, key=lambda one: numbers(one.path))}
         holding = {key for key, lead in list(newest.items())[:_MAX_CANDIDATES] if holds_model(tree, lead)}
         leads = [lead for lead in known if series_of(lead.path) in holding]
-    patterns = {series_of(lead.path): lead for lead in leads}
+    patterns = {checkpoints_of(lead.path): lead for lead in leads}
     if len(patterns) > 1:
         several = listing(sorted(file.path for file in patterns.values()))
         found.missing |= dict.fromkeys((Part.WEIGHTS, Part.WEIGHT_CHANGES), f"several unrelated weights: {several}")
@@ -202,9 +211,9 @@ def _why_none(tree: FileTree) -> str:
     return ""
 
 
-def _age_key(steps: dict[str, int], file: RunFile) -> tuple[int, tuple[int, ...], float]:
+def _age_key(steps: dict[str, int], file: RunFile) -> tuple[int, int, tuple[int, ...], float]:
     step = _step_of(steps, file)
-    return (-1 if step is None else step, numbers(file.path), file.modified or 0.0)
+    return (-1 if step is None else step, recency(file.path), numbers(file.path), file.modified or 0.0)
 
 
 def _step_of(steps: dict[str, int], file: RunFile) -> int | None:
