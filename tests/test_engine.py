@@ -585,7 +585,7 @@ def test_roles_can_be_named():
 
 
 def test_the_series_read_are_listed():
-    report = judged({"loss": WITH_NAN, "grad_norm": np.ones(200), "accuracy": np.ones(200)})
+    report = judged({"loss": WITH_NAN, "grad_norm": np.ones(200), "mAP": np.ones(200)})
     assert [(one.name, one.role, one.source, one.points, one.nonfinite) for one in report.series] == [
         ("grad_norm", "grad_norm", "metrics", 200, 0),
         ("loss", "train_loss", "metrics", 200, 50),

@@ -17,7 +17,7 @@ from tracker_health.roles import DEFAULT_PATTERNS, assign, normal_form, words_of
         ("lr-AdamW/pg1", "learning_rate"), ("optim/lr (group 0)", "learning_rate"), ("learning_rate", "learning_rate"),
         ("validation/lm loss value", "val_loss"), ("test/lm loss value", "val_loss"), ("learn/RMSE", "train_loss"),
         ("epoch", "epoch"), ("train/global_step", "global_step"), ("kl", "kl"),
-        ("accuracy", None), ("loss_weight", None), ("train_runtime", None), ("system/gpu_0_utilization_percentage", "accelerator_utilisation"),
+        ("accuracy", "train_accuracy"), ("train/acc", "train_accuracy"), ("Accuracy/val", "val_accuracy"), ("test_auc", "val_auc"), ("loss_weight", None), ("train_runtime", None), ("system/gpu_0_utilization_percentage", "accelerator_utilisation"),
     ],
 )  # fmt: skip
 def test_names_of_common_trainers(name, role):
@@ -128,16 +128,16 @@ def test_a_name_is_taken_apart_where_capitals_say_so():
 
 # The metrics of tools that people use, by name, with the role each must have.
 TOOLS = {
-    "timm": {"train_loss": "train_loss", "eval_loss": "val_loss", "eval_top1": None},
-    "Keras": {"loss": "train_loss", "val_loss": "val_loss", "accuracy": None, "val_accuracy": None},
+    "timm": {"train_loss": "train_loss", "eval_loss": "val_loss", "eval_top1": "val_accuracy", "eval_top5": None},
+    "Keras": {"loss": "train_loss", "val_loss": "val_loss", "accuracy": "train_accuracy", "val_accuracy": "val_accuracy"},
     "fastai": {"train_loss": "train_loss", "valid_loss": "val_loss", "error_rate": None},
     "Ultralytics": {
         "train/box_loss": "objective_loss", "train/cls_loss": "objective_loss", "train/dfl_loss": "objective_loss",
         "val/box_loss": None, "metrics/mAP50(B)": None, "lr/pg0": "learning_rate",
     },
     "nanoGPT": {"train/loss": "train_loss", "val/loss": "val_loss", "lr": "learning_rate", "mfu": None},
-    "MMEngine": {"loss": "train_loss", "loss_cls": None, "loss_bbox": None, "coco/bbox_mAP": None, "lr": "learning_rate", "grad_norm": "grad_norm"},
-    "detectron2": {"total_loss": "train_loss", "loss_cls": None, "loss_box_reg": None, "validation_loss": "val_loss"},
+    "MMEngine": {"loss": "train_loss", "loss_cls": "loss_part", "loss_bbox": "loss_part", "coco/bbox_mAP": None, "lr": "learning_rate", "grad_norm": "grad_norm"},
+    "detectron2": {"total_loss": "train_loss", "loss_cls": "loss_part", "loss_box_reg": "loss_part", "validation_loss": "val_loss"},
     "DETR": {"train_loss": "train_loss", "test_loss": "val_loss", "train_lr": "learning_rate", "train_loss_ce": "train_loss"},
     "DeepSpeed": {
         "Train/Samples/train_loss": "train_loss", "Train/Samples/lr": "learning_rate", "Train/Samples/loss_scale": "loss_scale",
@@ -149,12 +149,13 @@ TOOLS = {
     "torchtune": {"loss": "train_loss", "val_loss": "val_loss", "tokens_per_second_per_gpu": None},
     "LLaMA-Factory": {"loss": "train_loss", "eval_loss": "val_loss", "lr": "learning_rate", "percentage": None},
     "fairseq": {"train_loss": "train_loss", "valid_loss": "val_loss", "gnorm": "grad_norm", "ppl": None},
-    "XGBoost": {"train-logloss": "train_loss", "eval-logloss": "val_loss", "train-auc": None, "train-error": None},
-    "XGBoost, sklearn": {"validation_0-logloss": None, "validation_1-logloss": "val_loss"},
-    "LightGBM": {"training-binary_logloss": "train_loss", "valid_1-binary_logloss": "val_loss", "training-auc": None},
-    "a VAE": {"loss": "train_loss", "kl_weight": "objective_weight", "beta": "objective_weight", "recon_loss": None},
+    "XGBoost": {"train-logloss": "train_loss", "eval-logloss": "val_loss", "train-auc": "train_auc", "eval-auc": "val_auc", "train-error": None},
+    "XGBoost, sklearn": {"validation_0-logloss": None, "validation_0-auc": None, "validation_1-logloss": "val_loss"},
+    "LightGBM": {"training-binary_logloss": "train_loss", "valid_1-binary_logloss": "val_loss", "training-auc": "train_auc"},
+    "a VAE": {"loss": "train_loss", "kl_weight": "objective_weight", "beta": "objective_weight", "recon_loss": "loss_part"},
     "a curriculum": {"loss": "train_loss", "difficulty": "objective_weight", "aug_strength": "objective_weight", "noise_scale": None},
-    "accuracies alone": {"accuracy": None, "val_accuracy": None, "train/top1": None},
+    "accuracies alone": {"accuracy": "train_accuracy", "val_accuracy": "val_accuracy", "train/top1": "train_accuracy", "top5": None},
+    "TRL SFT": {"loss": "train_loss", "mean_token_accuracy": "train_accuracy", "eval_mean_token_accuracy": "val_accuracy", "entropy": None},
 }  # fmt: skip
 
 
@@ -163,13 +164,34 @@ def test_roles_in_the_names_that_tools_log(tool):
     assert assign(TOOLS[tool]) == {name: role for name, role in TOOLS[tool].items() if role is not None}
 
 
+@pytest.mark.parametrize(
+    ("names", "roles"),
+    [
+        (["train_ppl", "val_ppl", "lr"], ["train_loss", "val_loss", "learning_rate"]),
+        (["perplexity"], ["train_loss"]),
+        (["train/mae", "test/mae"], ["train_loss", "val_loss"]),
+        (["mae", "rmse"], [None, None]),  # of a model that was only tried, say, a value for each horizon
+        (["loss", "ppl", "val_ppl"], ["train_loss", None, None]),
+        (["val_loss", "train_ppl"], ["val_loss", None]),
+        (["episode_reward", "perplexity"], [None, None]),
+    ],
+)
+def test_without_a_loss_perplexity_and_errors_stand_in_for_it(names, roles):
+    assert [assign(names).get(name) for name in names] == roles
+
+
+def test_of_very_many_parts_of_a_loss_a_few_are_read():
+    roles = assign(["loss", *(f"loss_of_class_{number}" for number in range(1000))])
+    assert list(roles.values()).count("loss_part") == 16
+
+
 def test_adversarial_losses_are_still_looked_at_for_nan():
     assert assign(["d_loss", "g_loss"]) == {"d_loss": "objective_loss", "g_loss": "objective_loss"}
 
 
 def test_configured_patterns_may_hold_stars():
     config = Config(roles={"train_loss": ("My/Own_*",)})
-    assert config.role_names(["my own thing", "loss"]) == {"my own thing": "train_loss"}
+    assert config.role_names(["my own thing", "loss"]) == {"my own thing": "train_loss", "loss": "loss_part"}
 
 
 @given(st.text(max_size=2000))

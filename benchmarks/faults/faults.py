@@ -566,6 +566,20 @@ class InitialSaved(Fault):
         return {name: self.weights.get(name, one) for name, one in weights.items()}
 
 
+class EvaluationMode(Fault):
+    """The model is trained in evaluation mode: its batch normalisation never sees a batch, and nothing is dropped."""
+
+    name, symptoms, structural = "evaluation-mode", frozenset({"frozen", "not_learning"}), True
+
+    def suits(self, task: Task, recipe: Recipe) -> bool:
+        kinds = nn.BatchNorm1d, nn.BatchNorm2d
+        return recipe.frozen == 0 and any(isinstance(one, kinds) for one in task.build(0.0).modules())
+
+    def batch(self, x: Tensor, y: Tensor, training: Training) -> tuple[Tensor, Tensor]:
+        training.model.eval()
+        return x, y
+
+
 class DeadRows(Fault):
     """Half of the units of a hidden layer begin with a bias of -20 before their ReLU, and never fire."""
 
@@ -638,7 +652,7 @@ FAULTS: dict[str, type[Fault]] = {
         NanMidway, MaskedNan, ScaleCollapse, StaleGradient, Detached, ZeroedBranch, DeadUnits, Forgotten, Vanishing,
         ExplodingInit, RandomLabels, ShuffledLabels, BlindInputs, RawInputs, BadBatches, Memorised, SameBatch,
         SortedData, WrongSign, TooShort, StoppedEarly, FrozenLayer, NanWeights, DeadRows, UpdateTooSmall,
-        UpdateTooLarge, InitialSaved,
+        UpdateTooLarge, InitialSaved, EvaluationMode,
     )
 }  # fmt: skip
 
@@ -653,5 +667,6 @@ PRIMARY = {
     "same-batch": "overfit", "sorted-data": "data_order", "wrong-sign": "diverged", "too-few-steps": "undertrained",
     "stopped-early": "undertrained", "frozen-layer": "frozen", "nan-weights": "nonfinite", "dead-rows": "dead",
     "update-too-small": "update_size", "update-too-large": "update_size", "initial-saved": "frozen",
+    "evaluation-mode": "frozen",
 }  # fmt: skip
 """The one symptom that names a fault best, where several are accepted."""

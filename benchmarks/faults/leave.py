@@ -17,11 +17,11 @@ from train import Checkpoint, Training
 
 _NAMES = (
     {"loss": "loss", "grad": "grad_norm", "rate": "lr", "val": "val_loss", "accuracy": "val_accuracy",
-     "scale": "loss_scale"},
+     "hits": "accuracy", "scale": "loss_scale"},
     {"loss": "train/loss", "grad": "train/grad_norm", "rate": "train/learning_rate", "val": "eval/loss",
-     "accuracy": "eval/accuracy", "scale": "train/loss_scale"},
+     "accuracy": "eval/accuracy", "hits": "train/accuracy", "scale": "train/loss_scale"},
     {"loss": "train_loss", "grad": "gradient_norm", "rate": "learning_rate", "val": "valid_loss",
-     "accuracy": "valid_acc", "scale": "grad_scale"},
+     "accuracy": "valid_acc", "hits": "train_acc", "scale": "grad_scale"},
 )  # fmt: skip
 
 
@@ -82,19 +82,25 @@ def rows_logged(training: Training) -> Iterator[dict[str, float]]:
     every = {"every step": 1, "every 10 steps": 10, "every epoch": training.epoch}[recipe.cadence]
     smooth = None
     interval: list[float] = []
+    hits: list[float] = []
     for index, (point, norm) in enumerate(zip(training.log, _norms(training), strict=True)):
         step = index + 1
         smooth = point["loss"] if smooth is None else 0.9 * smooth + 0.1 * point["loss"]
         interval.append(smooth if recipe.smoothed_log else point["loss"])
+        hits += [point["hits"]] if recipe.logs_accuracy and "hits" in point else []
         row: dict[str, float] = {}
         if step % every == 0:
             mean = recipe.mean_logged or recipe.cadence == "every epoch"
-            row["loss"] = float(np.mean(interval)) if mean else interval[-1]
-            interval = []
+            row |= {key: _one_of(values, mean=mean) for key, values in (("loss", interval), ("hits", hits)) if values}
+            interval, hits = [], []
             row |= _beside_the_loss(recipe, point, norm)
         row |= {key: point[key] for key in ("val", "accuracy") if key in point}
         if row:
             yield {"step": step, "epoch": step / training.epoch} | row
+
+
+def _one_of(interval: list[float], *, mean: bool) -> float:
+    return float(np.mean(interval)) if mean else interval[-1]
 
 
 def _beside_the_loss(recipe: Recipe, point: dict[str, float], norm: float) -> dict[str, float]:

@@ -11,6 +11,7 @@ from tasks import Task
 CADENCES = ("every step", "every 10 steps", "every epoch")
 SCHEDULES = ("constant", "cosine", "linear", "steps", "one-cycle", "restarts")
 GROUPS = ("one", "no decay", "layer rates")
+VALIDATION = ("both", "loss", "accuracy")
 NORMS = ("before clipping", "after clipping", "running average")
 
 
@@ -30,6 +31,8 @@ class Recipe:
     is logged. ``half``: trained with a loss scale, which ``logs_scale``. ``unused``: the model has a layer that its
     forward pass leaves out. ``averaged``: the training state holds an exponential moving average of the weights.
     ``checkpoints``: the state lies in two folders, of the end and of a fifth of the steps before it.
+
+    Of classifiers: ``logs_accuracy`` of the training batches; ``validation_logged``: its loss, its accuracy or both.
     """
 
     seed: int
@@ -67,6 +70,8 @@ class Recipe:
     unused: bool = False
     averaged: bool = False
     checkpoints: bool = False
+    logs_accuracy: bool = False
+    validation_logged: str = "both"
 
 
 def draw(task: Task, seed: int) -> Recipe:
@@ -113,6 +118,8 @@ def draw(task: Task, seed: int) -> Recipe:
         unused=bool(rng.random() < 0.06),
         averaged=bool(rng.random() < 0.08),
         checkpoints=bool(rng.random() < 0.5),
+        logs_accuracy=bool(rng.random() < 0.4),
+        validation_logged=str(rng.choice(VALIDATION, p=[0.55, 0.2, 0.25])),
     )
 
 

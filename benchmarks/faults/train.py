@@ -140,7 +140,7 @@ class Training:
         self._set_rates(rate)
         if not self.fault.keeps_gradients:
             self.optimizer.zero_grad(set_to_none=self.recipe.seed % 2 == 0)
-        losses = [self._backward() for _ in range(self.recipe.accumulate)]
+        losses, hits = zip(*(self._backward() for _ in range(self.recipe.accumulate)), strict=True)
         self.overflowed = self._overflows()
         norm = float(nn.utils.clip_grad_norm_(self.trainable.values(), self.recipe.clip or float("inf")))
         extra = self.fault.step(self)
@@ -148,7 +148,8 @@ class Training:
         if self.recipe.averaged:
             for name, one in self.trainable.items():
                 self.average[name].lerp_(one.detach(), 0.02)
-        return {"loss": float(np.mean(losses)), "grad": norm, "rate": rate * self.shares[0]} | extra
+        row = {"loss": float(np.mean(losses)), "grad": norm, "rate": rate * self.shares[0]}
+        return row | ({"hits": float(np.mean(hits))} if self.data.classes else {}) | extra
 
     def _set_rates(self, rate: float) -> None:
         momentum = momentum_at(self.recipe, self.done)
@@ -183,13 +184,15 @@ class Training:
         weights = {name: one.detach().clone() for name, one in self.model.state_dict().items()}
         return Checkpoint(self.done, deepcopy(self.optimizer.state_dict()), weights)
 
-    def _backward(self) -> float:
+    def _backward(self) -> tuple[float, float]:
+        """The loss of a batch, and its accuracy: 0 where the targets are no classes."""
         rows = self._next_rows()
         x, y = self.fault.batch(self.data.x[rows], self.data.y[rows], self)
-        loss = self.fault.loss(loss_of(self.model(x), y, self.recipe.smoothing))
+        output = self.model(x)
+        loss = self.fault.loss(loss_of(output, y, self.recipe.smoothing))
         if loss.requires_grad:
             (loss / self.recipe.accumulate).backward()
-        return float(loss.detach())
+        return float(loss.detach()), accuracy_of(output.detach(), y)
 
     def _next_rows(self) -> list[int]:
         if len(self.order) < self.recipe.batch:
@@ -200,8 +203,7 @@ class Training:
     @torch.no_grad()
     def _measure(self, x: Tensor, y: Tensor) -> tuple[float, float]:
         output = self.model(x)
-        hit = output.argmax(-1) == y if y.dtype == torch.int64 else torch.zeros(1)
-        return float(loss_of(output, y)), float(hit.float().mean())
+        return float(loss_of(output, y)), accuracy_of(output, y)
 
     def _evaluate(self, step: int) -> None:
         """The truth: the loss on fixed samples, in evaluation mode, of the sound data."""
@@ -219,8 +221,9 @@ class Training:
             self.model.eval()
             half = len(self.data.x_val) // 2
             loss, accuracy = self._measure(self.data.x_val[half:][:200], self.data.y_val[half:][:200])
-            self.log[step - 1]["val"] = loss
-            if self.data.y_val.dtype == torch.int64:
+            if not self.data.classes or self.recipe.validation_logged != "accuracy":
+                self.log[step - 1]["val"] = loss
+            if self.data.classes and self.recipe.validation_logged != "loss":
                 self.log[step - 1]["accuracy"] = accuracy
 
     def moved(self) -> dict[str, float]:
@@ -243,6 +246,11 @@ class Training:
         before = model(x)
         model.get_parameter(name).add_(1.0 + torch.rand_like(model.get_parameter(name)))
         return not float((model(x) - before).abs().max()) < IDLE * float(before.abs().max())
+
+
+def accuracy_of(output: Tensor, target: Tensor) -> float:
+    """The share of right answers; 0 where the targets are no classes."""
+    return float((output.argmax(-1) == target).float().mean()) if target.dtype == torch.int64 else 0.0
 
 
 def truth_of(training: Training) -> dict[str, Any]:

@@ -6,6 +6,8 @@ from functools import cache
 
 from tracker_health.plugins import Plugins, load_plugins
 from tracker_health.probe import Probe
+from tracker_health.probes.accuracy_at_chance import AccuracyAtChance
+from tracker_health.probes.accuracy_gap import AccuracyGap
 from tracker_health.probes.chance_level import ChanceLevel
 from tracker_health.probes.crashed import Crashed
 from tracker_health.probes.dead_units import DeadUnits
@@ -23,6 +25,7 @@ from tracker_health.probes.gradient_ghost import GradientGhost
 from tracker_health.probes.gradient_spike import GradientSpike
 from tracker_health.probes.idle_accelerator import IdleAccelerator
 from tracker_health.probes.idle_barrier import IdleBarrier
+from tracker_health.probes.idle_statistics import IdleStatistics
 from tracker_health.probes.initial_loss import InitialLoss
 from tracker_health.probes.initial_weights import InitialWeights
 from tracker_health.probes.killed import Killed
@@ -61,7 +64,7 @@ from tracker_health.probes.validation_flat import ValidationFlat
 from tracker_health.probes.vanishing_gradient import VanishingGradient
 from tracker_health.probes.weight_scale import WeightScale
 
-RULES_VERSION = 7
+RULES_VERSION = 8
 """Raised whenever a rule may judge the same evidence differently, so that annotated runs are judged again."""
 
 BUILT_IN: tuple[type[Probe], ...] = (
@@ -78,6 +81,8 @@ BUILT_IN: tuple[type[Probe], ...] = (
     TrainingDrift,
     Overfit,
     ValidationFlat,
+    AccuracyAtChance,
+    AccuracyGap,
     NonfiniteGradient,
     GradientSpike,
     VanishingGradient,
@@ -96,6 +101,7 @@ BUILT_IN: tuple[type[Probe], ...] = (
     DeadUnits,
     WeightScale,
     InitialWeights,
+    IdleStatistics,
     GradientGhost,
     GapNonfinite,
     GapDeadActivation,

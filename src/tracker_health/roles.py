@@ -18,6 +18,11 @@ _OF_MODULES = ("gap/", "train/gap/")
 
 _BOOSTING = ("logloss", "mlogloss", "binary/logloss", "multi/logloss", "multiclass", "crossentropy", "rmse", "l2")
 
+_ACCURACIES = ("accuracy", "acc", "acc1", "acc/1", "acc/top1", "top1", "top/1", "top1/acc", "top/1/acc", "top1/accuracy", "top/1/accuracy",
+               "accuracy/top1", "accuracy/top/1", "categorical/accuracy", "sparse/categorical/accuracy", "binary/accuracy",
+               "multiclassaccuracy", "binaryaccuracy", "mean/token/accuracy", "token/accuracy")  # fmt: skip
+_AUCS = ("auc", "auroc", "roc/auc", "rocauc", "auc/roc", "binaryauroc")
+
 DEFAULT_PATTERNS: Mapping[str, tuple[str, ...]] = {
     "train_loss": (
         "loss", "train/loss", "training/loss", "loss/train", "loss/training", "losses/train",
@@ -38,6 +43,26 @@ DEFAULT_PATTERNS: Mapping[str, tuple[str, ...]] = {
                      "val/mse", "val/mse/loss", "val/epoch/loss", "lm/loss/val", "val/crossentropyloss",
                      # Of boosted trees "validation_0" may be the training data: which set comes first is the caller's choice.
                      *(f"val/{place}{kind}" for place in ("", "1/") for kind in _BOOSTING))
+    ),
+    "train_accuracy": tuple(
+        form
+        for kind in _ACCURACIES
+        for form in (kind, f"train/{kind}", f"training/{kind}", f"{kind}/train", f"{kind}/training", f"train/{kind}/epoch",
+                     f"train/{kind}/step", f"train/avg/{kind}", f"train/mean/{kind}", f"metrics/train/{kind}", f"train/epoch/{kind}")
+    ),
+    "val_accuracy": tuple(
+        form
+        for word in ("val", "valid", "validation", "eval", "dev", "test")
+        for kind in _ACCURACIES
+        for form in (f"{word}/{kind}", f"{kind}/{word}", f"{word}/{kind}/epoch", f"{word}/{kind}/step", f"{word}/avg/{kind}",
+                     f"{word}/mean/{kind}", f"metrics/{word}/{kind}", f"{word}/epoch/{kind}")
+    ),
+    "train_auc": tuple(form for kind in _AUCS for form in (kind, f"train/{kind}", f"training/{kind}", f"{kind}/train", f"train/{kind}/epoch")),
+    "val_auc": tuple(
+        form
+        for word in ("val", "valid", "validation", "eval", "dev", "test")
+        for kind in _AUCS
+        for form in (f"{word}/{kind}", f"{kind}/{word}", f"{word}/{kind}/epoch", f"metrics/{word}/{kind}")
     ),
     "grad_norm": (
         "grad/norm", "gradient/norm", "gnorm", "train/grad/norm", "train/gradient/norm", "train/gnorm", "total/grad/norm",
@@ -95,6 +120,14 @@ DEFAULT_PATTERNS: Mapping[str, tuple[str, ...]] = {
     ),
 }  # fmt: skip
 
+_ERRORS = ("ppl", "perplexity", "bpb", "bpc", "mae", "rmse", "bce", "l1")
+_HELD_OUT = ("val", "valid", "validation", "eval", "dev", "test")
+_STAND_INS: Mapping[str, frozenset[str]] = {
+    "train_loss": frozenset(("ppl", "perplexity", "bpb", "bpc")).union(f"train/{kind}" for kind in _ERRORS),
+    "val_loss": frozenset(f"{word}/{kind}" for word in _HELD_OUT for kind in _ERRORS),
+}
+"""What falls as a loss does, and is taken for it where a run logged no loss: never both, their units differ."""
+
 # What else trainers log whose loss is no training loss: reinforcement learning and adversarial pairs. Each entry is a set of words
 # that a metric's name holds. `kl`, `entropy` and `epsilon` are left out on purpose: regularised fine-tunes log the first two,
 # training with differential privacy the third.
@@ -145,6 +178,9 @@ _NO_LOSS = frozenset({"scale", "weight", "weights", "coef", "coeff", "lambda", "
 OBJECTIVE_LOSS = "objective_loss"
 """Role of a loss that need not descend: only what is always sick (NaN, explosion) is judged on it."""
 
+LOSS_PART = "loss_part"
+"""Role of a loss beside the training loss: one of its terms, or of another model."""
+_MOST_PARTS = 16
 
 _BETWEEN_WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
@@ -166,14 +202,18 @@ def assign(names: Iterable[str], patterns: Mapping[str, tuple[str, ...]] = DEFAU
 
     A loss becomes ``objective_loss`` when the words of the run's other names show reinforcement learning or an
     adversarial pair, unless its role was given patterns of its own: then somebody has said what it is. So do, in such
-    a run, all other losses; and in a run without a training loss the parts of one (``train/box_loss``).
+    a run, all other losses; and in a run without a training loss the parts of one (``train/box_loss``). Beside a
+    training loss the first few other losses are ``loss_part``. Without any loss, perplexity and errors stand in for it.
     """
     known = [name for name in names if not name.startswith(OWN_PREFIXES)]
     # The names of modules say nothing about the objective: a value head is no value function.
     descends = _descends([frozenset(words_of(name)) for name in known if not name.startswith(_OF_MODULES)])
     found = {name: _role_of(normal_form(name), patterns) for name in known}
+    if descends and not any(role in _STAND_INS or _is_loss(name) for name, role in found.items()):
+        found |= {name: _stands_in(name) for name, role in found.items() if role is None}
     whole = "train_loss" in found.values()
-    roles = {}
+    parts = [name for name, role in found.items() if role is None and _is_loss(name)][:_MOST_PARTS] if whole else []
+    roles = dict.fromkeys(parts, LOSS_PART) if descends else {}
     for name, role in found.items():
         if role in ("train_loss", "val_loss") and not descends and patterns[role] == DEFAULT_PATTERNS[role]:
             roles[name] = OBJECTIVE_LOSS
@@ -182,6 +222,11 @@ def assign(names: Iterable[str], patterns: Mapping[str, tuple[str, ...]] = DEFAU
         elif _is_loss(name) if not descends else not whole and _is_part_of_a_loss(name):
             roles[name] = OBJECTIVE_LOSS
     return roles
+
+
+def _stands_in(name: str) -> str | None:
+    form = normal_form(name)
+    return next((role for role, forms in _STAND_INS.items() if form in forms), None)
 
 
 def _descends(names: list[frozenset[str]]) -> bool:

@@ -210,6 +210,15 @@ def test_at_a_small_chance_level_of_unknown_classes(n, seed, make, judge):
         assert f"guessing among {classes} classes" in result.message
 
 
+@pytest.mark.parametrize(("params", "verdict"), [({"num_classes": "10"}, "warn"), ({}, "pass")])
+def test_a_loss_that_comes_down_to_guessing_from_far_above(params, verdict, healthy, make, judge):
+    """The inputs were in thousands. Without the number of classes any floor might lie near some level of guessing."""
+    losses = healthy.descent(start=150.0, floor=math.log(10), rate=40.0, noise=0.001)
+    assert judge(CODE, make.evidence(losses, params=params)).verdict == verdict
+    below = healthy.descent(start=150.0, floor=0.97 * math.log(10), rate=40.0, noise=0.001)
+    assert judge(CODE, make.evidence(below, params=params)).verdict == "pass"
+
+
 def test_any_other_level_is_mostly_not_near_one_of_the_small_chance_levels(make, judge):
     """Of losses that level off between ln 2 and ln 20, one in nine at most lies so near by coincidence."""
     levels = np.random.default_rng(0).uniform(math.log(2), math.log(20), 200)

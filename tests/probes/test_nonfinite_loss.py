@@ -145,3 +145,35 @@ def test_what_stands_before_the_first_validation(value, healthy, make, judge):
     assert judge(CODE, with_validation(make, losses, np.ones(21))).verdict == "fail", (
         "the training's own is no placeholder"
     )
+
+
+def with_part(make, healthy, values):
+    return make.evidence(healthy.descent(n=len(values)), make.series(values, role="loss_part", name="loss_seg"))
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_part_of_the_loss_that_is_lost_for_good(bad, healthy, make, judge):
+    result = judge(CODE, with_part(make, healthy, [0.5] * 60 + [bad] * 40))
+    assert result.verdict == "warn"
+    assert "loss_seg" in result.message
+    assert result.steps == (60,)
+
+
+PARTS = {
+    "never measured": [math.nan] * 100,
+    "not yet lost": [0.5] * 91 + [math.nan] * 9,
+    "measured now and then": [0.5, math.nan, math.nan, math.nan] * 25 + [0.4],
+    "measured in the second half": [math.nan] * 50 + [0.5] * 50,
+    "finite": [0.5] * 100,
+}
+
+
+@pytest.mark.parametrize("values", PARTS.values(), ids=PARTS)
+def test_a_part_of_the_loss_may_have_nothing_to_measure(values, healthy, make, judge):
+    assert judge(CODE, with_part(make, healthy, values)).verdict == "pass"
+
+
+def test_a_lost_part_does_not_hide_a_lost_loss(make, judge):
+    lost = [0.5] * 60 + [math.nan] * 40
+    evidence = make.evidence(lost, make.series(lost, role="loss_part", name="loss_seg"))
+    assert judge(CODE, evidence).verdict == "fail"

@@ -58,6 +58,11 @@ def test_large_steps_that_did_no_harm(share, back, verdict, make, judge):
         assert "did no harm" in result.message
 
 
+def test_a_loss_that_the_first_steps_threw_up_speaks_for_nothing(make, judge):
+    losses = np.concatenate([[2538.0, 425.0, 3.2], 2.4 + 0.05 * np.random.default_rng(0).standard_normal(43)])
+    assert judge(LARGE, evidence_of(make, [0.018], rate=0.01, losses=losses)).verdict == "warn"
+
+
 @pytest.mark.parametrize(
     ("share", "params", "verdict"),
     [

@@ -621,7 +621,7 @@ def test_the_rounds_of_catboost(tmp_path):
     assert found["learn/Logloss"] == [(0, 1.0), (1, 0.5), (3, 0.25)]
     assert found["test/Logloss"] == [(0, 2.0), (1, 1.0), (3, 0.5)]
     assert found["test/AUC"] == [(0, 0.9), (1, 0.9), (3, 0.9)]
-    assert names_and_roles(found) == {"learn/Logloss": "train_loss", "test/Logloss": "val_loss", "test/AUC": ""}
+    assert names_and_roles(found) == {"learn/Logloss": "train_loss", "test/Logloss": "val_loss", "test/AUC": "val_auc"}
     many = {"learn_sets": [f"set {place}" for place in range(9000)], "learn_metrics": [{"name": "a"}] * 9000}
     for wrong in (
         {"meta": many, "iterations": [{"set 1": [1.0], "iteration": 0}]},

@@ -18,10 +18,13 @@ def counts(evidence: Evidence) -> tuple[int, ...]:
     """The number of classes and the size of the vocabulary: a classifier's settings may hold those of the language
     model that it was made of, and the other way round.
     """
+    return tuple(dict.fromkeys(count for count in (classes(evidence), vocabulary(evidence)) if count is not None))
+
+
+def classes(evidence: Evidence) -> int | None:
+    """The number of classes alone."""
     known = (evidence.info.params.get(name) for name in _CLASSES)
-    classes = [count for count in map(_count, known) if count is not None][:1]
-    words = vocabulary(evidence)
-    return tuple(dict.fromkeys([*classes, *([] if words is None else [words])]))
+    return next((count for count in map(_count, known) if count is not None), None)
 
 
 def vocabulary(evidence: Evidence) -> int | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracker_health.evidence import Evidence, Series, StepUnit
+from tracker_health.evidence import Evidence, FloatArray, Series, StepUnit
 from tracker_health.probes._stats import local_noise, median, median_error, start_level
 
 _BASE_MODEL_PARAMS = (
@@ -21,6 +21,8 @@ _BASE_MODEL_PARAMS = (
 )
 _FEWEST_POINTS = 8
 _SURE = 3.0  # standard errors
+_NEARLY = 0.05
+_LITTLE = 0.9
 
 
 def learning_rates(evidence: Evidence) -> list[Series]:
@@ -43,12 +45,14 @@ class Descent:
 
     ``share``: from its start to the median of the last quarter, over the size of the start. ``lost``: how much of the
     way down to its best level it has lost again, from 0 to 1 or more. ``sure``: the fall is beyond three standard
-    errors of those levels.
+    errors of those levels. ``at_once``: it was nearly whole with the third point, or within a hundredth of the run, and
+    of what was left then less than a tenth was learnt: what fell was a loss that the first steps had thrown up.
     """
 
     share: float
     lost: float
     sure: bool
+    at_once: bool
 
 
 def descent(evidence: Evidence) -> Descent | None:
@@ -67,7 +71,15 @@ def descent(evidence: Evidence) -> Descent | None:
         share = float(np.float64(start - end) / np.abs(start)) if start != 0 else 0.0
         lost = float((end - best) / (start - best)) if start > best else 1.0
     error = float(np.hypot(median_error(noise, 1), median_error(noise, quarter)))
-    return Descent(share=share, lost=lost, sure=start - end > _SURE * error)
+    return Descent(share=share, lost=lost, sure=start - end > _SURE * error, at_once=_at_once(values, end))
+
+
+def _at_once(values: FloatArray, end: float) -> bool:
+    """Whether the loss came down within its first points, and hardly any further."""
+    n = len(values)
+    first = max(3, n // 100)
+    early = median(values[first : first + max(3, n // 10)])
+    return bool(early <= end + _NEARLY * (values[0] - end) and end >= _LITTLE * early)
 
 
 def steps_done(evidence: Evidence) -> int:

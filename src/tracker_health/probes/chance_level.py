@@ -27,6 +27,7 @@ _LOWER = 0.98
 _NEAR = 0.1
 _HALF = 0.5
 _VANISHED = 1e-3
+_FAR = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +51,8 @@ class ChanceLevel(Probe):
 
         Warn when the loss has stood at that logarithm since its first tenth, within half a percent, wherever it began;
         or at ln 2, ln 3, ... ln 20 (ln 2 alone, in a fine-tune): then also within a seventeenth of the distance to the
-        next, lest any loss be near one of them.
+        next, lest any loss be near one of them. Where the params tell the level and it began at more than twice of
+        that, it may take a third of the run to come down to it.
 
         Warn as well when the loss is pinned to a level of at least a quarter of its first value, if the run is no
         fine-tune, of which no more may be asked: it came down to it (to within a tenth of the descent) by its
@@ -108,7 +110,7 @@ class ChanceLevel(Probe):
                 return self._finding(Verdict.FAIL, f"the loss ends at {number(end)}, {where}", measured)
         fine_tuning = is_fine_tuning(evidence)
         pinned = _small_chance_level(values, 2 if fine_tuning else _MOST_CLASSES)
-        pinned = pinned or next((count for count in counts(evidence) if _stands_at(values, count, 1.0)), None)
+        pinned = pinned or next((one for one in counts(evidence) if _stands_at(values, one, 1.0, settles=True)), None)
         if pinned is not None:
             where = f"the level of guessing among {pinned} classes ({number(log(pinned))})"
             return self._finding(Verdict.WARN, f"the loss has stood at {number(end)} all along, {where}", measured)
@@ -174,15 +176,19 @@ def _small_chance_level(values: FloatArray, most: int) -> int | None:
     return classes if found else None
 
 
-def _stands_at(values: FloatArray, classes: int, distance: float) -> bool:
+def _stands_at(values: FloatArray, classes: int, distance: float, *, settles: bool = False) -> bool:
     """Whether all thirds of what follows the first tenth lie so near to the level of guessing, and within half a
-    percent of it, and the loss did not begin below it.
+    percent of it, and the loss did not begin below it. A loss that ``settles`` may begin far above; then the first of
+    the thirds may still be higher.
     """
     rest, chance = _after_first_tenth(values), log(classes)
     if len(rest) < _FEW_POINTS or values[0] < chance * (1.0 - _EXACT):
         return False
-    thirds = [median(part) for part in np.array_split(rest, 3)]
-    return all(abs(third - chance) <= min(_EXACT * chance, distance) for third in thirds)
+    early, *late = (median(part) for part in np.array_split(rest, 3))
+    near = min(_EXACT * chance, distance)
+    if not settles or values[0] <= _FAR * chance or early < chance:
+        late.append(early)
+    return all(abs(third - chance) <= near for third in late)
 
 
 def _after_first_tenth(values: FloatArray) -> FloatArray:

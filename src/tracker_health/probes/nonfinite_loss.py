@@ -12,11 +12,12 @@ from tracker_health.evidence import Evidence, IntArray, Need, Series
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._stats import placeholders, stretch_ends
 from tracker_health.result import Finding
-from tracker_health.roles import OBJECTIVE_LOSS
+from tracker_health.roles import LOSS_PART, OBJECTIVE_LOSS
 from tracker_health.text import count, number, printable
 from tracker_health.verdict import Verdict, worst
 
 _LOSSES = ("train_loss", "val_loss", OBJECTIVE_LOSS)
+_FEWEST = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,10 +36,12 @@ class NonfiniteLoss(Probe):
         the last `tail_share` of them. Otherwise warn, naming the steps. A NaN that a resumed run wrote over is not
         counted; nor is what stands for a value that was not taken: NaN between values at a regular distance, or at
         exactly the steps at which the validation loss was measured, and what a validation loss says before its first
-        value.
+        value. A part of the loss (`loss_seg` beside `loss`) may have nothing to measure: warn where one that had been
+        finite three times is non-finite to the end, in at least `tail_share` of its points and three of them.
 
     Known limits:
-        A trainer that writes 0.0 in place of NaN hides it from this rule; LOS002 looks for that.
+        Of many parts the first 16 are read. A trainer that writes 0.0 in place of NaN hides it from this rule; LOS002
+        looks for that.
 
     What to do:
         Restart from the last checkpoint before the first non-finite step, with a lower learning rate, gradient
@@ -61,12 +64,14 @@ class NonfiniteLoss(Probe):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        return (Need(role=_LOSSES[0], any_of=_LOSSES[1:]),)
+        return (Need(role=_LOSSES[0], any_of=_LOSSES[1:]), Need(role=LOSS_PART, optional=True))
 
     def judge(self, evidence: Evidence) -> Finding:
         # Not only the longest history of a role: a NaN in any of them is one.
         losses = sorted((one for one in evidence.series if one.role in _LOSSES and len(one)), key=lambda one: -len(one))
         judged = [self._judge_one(_measured(series, evidence)) for series in losses]
+        parts = (series.clean() for series in evidence.series if series.role == LOSS_PART)
+        judged += [_of_part(series) for series in parts if self._was_lost(series)]
         verdict = worst(finding.verdict for finding in judged)
         return next(finding for finding in judged if finding.verdict is verdict)
 
@@ -90,6 +95,24 @@ class NonfiniteLoss(Probe):
             measured=measured | {"first_step": int(steps[0]), "last_step": int(steps[-1])},
             steps=tuple(int(step) for step in clean.steps[stretch_ends(bad)]),
         )
+
+    def _was_lost(self, part: Series) -> bool:
+        """Whether a part of the loss was finite, and is no more from some point on to the end."""
+        finite = np.flatnonzero(np.isfinite(part.values))
+        lost = len(part) - 1 - int(finite[-1]) if len(finite) else 0
+        return len(finite) >= _FEWEST and lost >= max(_FEWEST, self.tail_share * len(part))
+
+
+def _of_part(part: Series) -> Finding:
+    last = int(part.steps[np.isfinite(part.values)][-1])
+    first = int(part.steps[int(np.searchsorted(part.steps, last)) + 1])
+    return Finding(
+        verdict=Verdict.WARN,
+        message=f"{printable(part.name, 60)}, a part of the loss, is NaN or infinite from step {first} to the end",
+        remedy=f"look at what it measures from step {first} on; where it stands for nothing to measure, log nothing",
+        measured={"first_step": first},
+        steps=(first,),
+    )
 
 
 def _measured(series: Series, evidence: Evidence) -> Series:

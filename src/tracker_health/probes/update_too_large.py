@@ -30,10 +30,11 @@ class UpdateTooLarge(Probe):
         Adam's step is about lr * sqrt((1 - b1) / (1 + b1)) for each value, 0.23 lr for b1 = 0.9, whatever the gradient.
         Warn when the highest learning rate makes that more than `max_ratio` of the root mean square of the weights, in
         the median over the matrices by their number of values, unless the loss speaks against it: it came down by
-        `healthy_descent` of its start or more, and ended at its best level. Half of that ratio is enough where the
-        weights have grown to more than `grown` times a layer's usual size (1 over the root of the smaller of fan-in and
-        fan-out), since large weights make the steps that made them look small. The rate is that of a matrix's own
-        group, the highest of the log or of the scheduler's memory in the checkpoint, or else the last that was set.
+        `healthy_descent` of its start or more, not just within its first points, and ended at its best level. Half of
+        that ratio is enough where the weights have grown to more than `grown` times a layer's usual size (1 over the
+        root of the smaller of fan-in and fan-out), since large weights make the steps that made them look small. The
+        rate is that of a matrix's own group, the highest of the log or of the scheduler's memory in the checkpoint, or
+        else the last that was set.
 
     Known limits:
         Needs Adam's state and the weights beside it. Matrices in front of a normalisation bear large steps, as their
@@ -80,7 +81,13 @@ class UpdateTooLarge(Probe):
         if size.ratio <= limit:
             return Finding(verdict=Verdict.PASS, message=step, measured=measured)
         loss = descent(evidence)
-        if loss is not None and loss.sure and loss.share >= self.healthy_descent and loss.lost <= _BACK_UP:
+        if (
+            loss is not None
+            and loss.sure
+            and loss.share >= self.healthy_descent
+            and loss.lost <= _BACK_UP
+            and not loss.at_once
+        ):
             message = f"{step}, which did no harm: the loss came down by {loss.share:.0%}"
             return Finding(verdict=Verdict.PASS, message=message, measured=measured | {"descent": loss.share})
         return Finding(

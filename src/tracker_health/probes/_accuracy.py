@@ -1,0 +1,126 @@
+"""Accuracies and areas under the ROC curve, of the training and of the validation samples, beside each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import log, sqrt
+from typing import NamedTuple
+
+import numpy as np
+
+from tracker_health.evidence import Evidence, FloatArray, Need, Series
+from tracker_health.probes._classes import classes, vocabulary
+from tracker_health.text import number
+
+ROLES = (("accuracy", "train_accuracy", "val_accuracy"), ("AUC", "train_auc", "val_auc"))
+LOSSES = ("train_loss", "val_loss", "objective_loss")
+NEEDS = (
+    Need(role="val_accuracy", any_of=("train_accuracy", "val_auc", "train_auc")),
+    Need(role="train_loss", any_of=LOSSES[1:], optional=True),
+)
+_AUC_OF_GUESSING = 0.5
+_MOST_GUESSED = 20
+_NEAR = 0.3
+_FIRST = 3
+
+
+@dataclass(frozen=True)
+class Shares:
+    """One measure from 0 to 1 in both sets; None where it was not logged. ``name``: what it is called to people."""
+
+    name: str
+    train: Series | None
+    held_out: Series | None
+
+    @property
+    def judged(self) -> Series:
+        """Of the validation samples, or of the training samples where no others were looked at."""
+        found = self.held_out if self.held_out is not None else self.train
+        if found is None:
+            raise LookupError("neither was logged")
+        return found
+
+    @property
+    def end(self) -> float:
+        """Where what is judged ends."""
+        return mean_at_end(self.judged.values)
+
+
+def measures(evidence: Evidence, least: int) -> Iterator[Shares]:
+    """What was logged with at least so many finite values, as shares: percentages are divided by a hundred, and what is
+    neither is left out.
+    """
+    for name, train, held_out in ROLES:
+        found = [_finite(evidence, role, least) for role in (train, held_out)]
+        there = [one.values for one in found if one is not None]
+        if not there or min(values.min() for values in there) < 0:
+            continue
+        highest = max(values.max() for values in there)
+        if highest <= 100.0:
+            unit = 1.0 if highest <= 1.0 else 100.0
+            yield Shares(name, *(one and _in_unit(one, unit) for one in found))
+
+
+def _finite(evidence: Evidence, role: str, least: int) -> Series | None:
+    series = evidence.find(role)
+    finite = series.finite() if series is not None else None
+    return finite if finite is not None and len(finite) >= least else None
+
+
+def _in_unit(series: Series, unit: float) -> Series:
+    return Series(name=series.name, steps=series.steps, values=series.values / unit, role=series.role)
+
+
+class Chance(NamedTuple):
+    """The share that guessing has, and whether the measure itself or the run's params tell it."""
+
+    share: float
+    told: bool
+
+
+def chance_of(evidence: Evidence, shares: Shares) -> Chance | None:
+    """What guessing has of a measure; None where nothing tells.
+
+    Without a number of classes in the run's params it is the one, up to 20, whose share the accuracy has had on the
+    whole, if the first loss, or its median, lies within 30 % of its logarithm: two signs that know nothing of each
+    other.
+    """
+    if shares.name == "AUC":
+        return Chance(_AUC_OF_GUESSING, told=True)
+    known = classes(evidence)
+    if known is not None:
+        return Chance(1.0 / known, told=True)
+    if vocabulary(evidence) is not None:  # most tokens are right far more, or far less, often than one in so many
+        return None
+    level = float(np.mean(shares.judged.values))
+    loss = evidence.find("train_loss")
+    values = loss.finite().values if loss is not None else np.empty(0)
+    guessed = round(1.0 / level) if level * (_MOST_GUESSED + 1) > 1.0 else 0
+    if guessed < 2 or guessed > _MOST_GUESSED or not len(values):
+        return None
+    levels = float(np.median(values[:_FIRST])), float(np.median(values))
+    near = any(abs(level - log(guessed)) <= _NEAR * log(guessed) for level in levels)
+    return Chance(1.0 / guessed, told=False) if near else None
+
+
+def mean_at_end(values: FloatArray) -> float:
+    """The mean of the last three."""
+    return float(np.mean(values[-3:]))
+
+
+def scatter(values: FloatArray) -> float:
+    """The standard deviation of neighbours about each other. Shares of a few answers take few values, of which a median
+    would make nothing, or too much.
+    """
+    return float(np.std(np.diff(values))) / sqrt(2.0) if len(values) > 1 else 0.0
+
+
+def percent(share: float) -> str:
+    """A share for people."""
+    return f"{number(100.0 * share)}%"
+
+
+def without_a_loss(evidence: Evidence) -> bool:
+    """Whether nothing but accuracies was logged: they tell when something is wrong, but not that all is well."""
+    return not any(evidence.find(role) is not None for role in LOSSES)

@@ -1,0 +1,127 @@
+"""GEN003."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+from typing import Annotated
+
+import numpy as np
+
+from tracker_health.evidence import Evidence, FloatArray, Need
+from tracker_health.probe import Probe, Symptom, Threshold
+from tracker_health.probes._accuracy import (
+    NEEDS,
+    Chance,
+    Shares,
+    chance_of,
+    mean_at_end,
+    measures,
+    percent,
+    scatter,
+    without_a_loss,
+)
+from tracker_health.result import Finding
+from tracker_health.verdict import Verdict
+
+_SURE = 3.0
+_ENOUGH = 0.1  # of what lies above guessing: what must be told from the noise
+_SHARE = 0.2  # of the chance level
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccuracyAtChance(Probe):
+    """The accuracy is that of guessing, all along.
+
+    What it finds:
+        An accuracy, or an area under the ROC curve, that was at the level of guessing from the first tenth of the run
+        to its end: of the validation samples, or of the training samples where no others were looked at.
+
+    Why it matters:
+        A loss may fall all the same: because the model learns how frequent each answer is, forgets a bad beginning, or
+        learns its training samples by heart. It says nothing about new samples.
+
+    How it decides:
+        Guessing is one in the number of classes, from the run's params; of the area under the curve, one half. Where no
+        param tells, it is the nearest such share with up to 20 classes, if the first loss, or its median, lies within
+        30 % of the logarithm of that number. All thirds of the values after the first tenth have to lie at the level of
+        guessing: within `tolerance` (or a fifth of the level, if that is less), or within three standard errors of the
+        third's mean. That error must be small enough to show a tenth of what lies above guessing. Fail when neither
+        accuracy ever left it, and the level is known for sure; warn otherwise. Where accuracies are all that was
+        logged, the rule finds what is wrong, and is skipped where nothing is.
+
+    Known limits:
+        A classifier that gives one answer only is right as often as that is: found where the classes are about equally
+        frequent. Needs 5 values.
+
+    What to do:
+        Look whether inputs and labels belong together in each set, and whether both are prepared alike; then change
+        the learning rate tenfold.
+
+    References:
+        Zhang et al. (2017), networks fit random labels.
+    """
+
+    code = "GEN003"
+    name = "accuracy-at-chance"
+    symptom = Symptom.NOT_LEARNING
+    headline = ("tolerance",)
+
+    tolerance: Annotated[
+        float, Threshold("distance from guessing that counts as there", "share of answers", "design", gt=0, le=0.5)
+    ] = 0.02
+    min_points: Annotated[int, Threshold("finite values needed", "points", "design", ge=5)] = 5
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        return NEEDS
+
+    def judge(self, evidence: Evidence) -> Finding:
+        known = [
+            (shares, chance)
+            for shares in measures(evidence, self.min_points)
+            if (chance := chance_of(evidence, shares)) is not None
+        ]
+        if not known:
+            return Finding(verdict=Verdict.SKIP, message="no level of guessing is known, or too few values")
+        guessing = next((one for one in known if self._guesses(one[0].judged.values, one[1].share)), None)
+        if guessing is not None:
+            return self._finding(*guessing)
+        if without_a_loss(evidence):
+            return Finding(verdict=Verdict.SKIP, message="above guessing, but no loss was logged beside it")
+        shares, chance = known[0]
+        end = shares.end
+        message = f"the {shares.name} ends at {percent(end)}, guessing has {percent(chance.share)}"
+        return Finding(verdict=Verdict.PASS, message=message, measured={"end": end, "chance": chance.share})
+
+    def _guesses(self, values: FloatArray, chance: float) -> bool:
+        """Whether the values stay at the level of guessing from the first tenth on, for sure."""
+        rest = values[len(values) // 10 :]
+        if len(rest) < self.min_points:
+            return False
+        noise, near = scatter(rest), min(self.tolerance, _SHARE * chance)
+        thirds = [(float(np.mean(part)), noise / sqrt(len(part))) for part in np.array_split(rest, 3)]
+        return all(
+            _SURE * error <= _ENOUGH * (1.0 - chance) and abs(mean - chance) <= max(near, _SURE * error)
+            for mean, error in thirds
+        )
+
+    def _finding(self, shares: Shares, chance: Chance) -> Finding:
+        train = shares.train if shares.held_out is not None else None
+        learnt = train is not None and not self._guesses(train.values, chance.share)
+        whose = "training" if shares.held_out is None else "validation"
+        message = (
+            f"the {whose} {shares.name} is that of guessing all along: {percent(shares.end)} at the end, guessing has "
+            f"{percent(chance.share)}"
+        )
+        measured: dict[str, float | int] = {"end": shares.end, "chance": chance.share, "points": len(shares.judged)}
+        if train is not None:
+            measured["train_end"] = mean_at_end(train.values)
+            message += f"; of the training samples it is {percent(measured['train_end'])}"
+        return Finding(
+            verdict=Verdict.FAIL if chance.told and shares.train is not None and not learnt else Verdict.WARN,
+            message=message,
+            remedy="check that inputs and labels belong together in both sets and are prepared alike; then change the "
+            "learning rate tenfold",
+            measured=measured,
+        )

@@ -1,0 +1,164 @@
+"""GEN004."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+from typing import Annotated, NamedTuple
+
+import numpy as np
+
+from tracker_health.evidence import Evidence, FloatArray, Need, Series
+from tracker_health.probe import Probe, Symptom, Threshold
+from tracker_health.probes._accuracy import NEEDS, Shares, chance_of, measures, percent, scatter, without_a_loss
+from tracker_health.result import Finding
+from tracker_health.verdict import Verdict
+
+_SURE = 3.0
+_LAST = 3
+_FEWEST = 3
+_TRAIN_LOST = 0.05
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccuracyGap(Probe):
+    """The validation accuracy stays far behind that of the training samples, or falls again.
+
+    What it finds:
+        An accuracy (or area under the ROC curve) whose gain holds for the training samples only, or whose best
+        validation value was lost again while training went on.
+
+    Why it matters:
+        The model learns its training samples by heart, the labels of one set do not belong to its inputs, or the sets
+        are prepared differently. After a fall, the last checkpoint is not the best one.
+
+    How it decides:
+        What was gained is counted from the level of guessing where that is known (see GEN003), otherwise from the first
+        training value, and from what the two were apart at the first evaluation. Warn when the training accuracy gained
+        at least `least_gain`, and its last tenth lies further above the last third of the validation values than
+        `gap_share` of that gain and beyond three standard errors of the two. Warn also when the best three neighbouring
+        validation values lie above the last ones by `fall_share` of what had been gained and three standard errors,
+        with at least three evaluations after them, while the training accuracy lost no more than 5 %.
+
+    Known limits:
+        Needs 5 evaluations. What is lost with the training accuracy is a divergence, which the loss tells.
+
+    What to do:
+        Check that the labels belong to their inputs and that both sets are prepared alike. Otherwise take the best
+        checkpoint; more data, augmentation, dropout or weight decay.
+
+    References:
+        Prechelt (1998), Early stopping: but when?
+    """
+
+    code = "GEN004"
+    name = "accuracy-gap"
+    symptom = Symptom.OVERFIT
+    headline = ("gap_share",)
+
+    gap_share: Annotated[
+        float, Threshold("distance of the two accuracies, as a share of the training's gain", "fraction", "calibration",
+                         gt=0)
+    ] = 0.5  # fmt: skip
+    fall_share: Annotated[
+        float, Threshold("fall of the validation accuracy, as a share of what it had gained", "fraction", "calibration",
+                         gt=0)
+    ] = 0.2  # fmt: skip
+    least_gain: Annotated[
+        float, Threshold("gain of the training accuracy that is one", "share of answers", "design", gt=0)
+    ] = 0.2
+    min_points: Annotated[int, Threshold("finite values needed", "points", "design", ge=5)] = 5
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        return NEEDS
+
+    def judge(self, evidence: Evidence) -> Finding:
+        known = [shares for shares in measures(evidence, self.min_points) if shares.held_out is not None]
+        if not known:
+            return Finding(verdict=Verdict.SKIP, message="too few values of a validation accuracy")
+        for shares in known:
+            finding = self._apart(evidence, shares) or self._fell(evidence, shares)
+            if finding is not None:
+                return finding
+        if without_a_loss(evidence):
+            return Finding(verdict=Verdict.SKIP, message="no fall and no gap, but no loss was logged beside it")
+        message = f"the validation {known[0].name} ends at {percent(known[0].end)}"
+        return Finding(verdict=Verdict.PASS, message=message, measured={"end": known[0].end})
+
+    def _apart(self, evidence: Evidence, shares: Shares) -> Finding | None:
+        """The finding that the two lie too far apart."""
+        train, held_out = shares.train, shares.held_out
+        if train is None or held_out is None:
+            return None
+        chance = chance_of(evidence, shares)
+        begin = float(np.mean(train.values[: max(1, len(train) // 50)]))
+        begin = min(begin, chance.share) if chance else begin
+        reached = _level(train.values[-max(_FEWEST, len(train) // 10) :], scatter(train.values))
+        followed = _level(held_out.values[-max(_FEWEST, len(held_out) // 3) :], scatter(held_out.values))
+        gain, gap = (
+            reached.mean - begin,
+            reached.mean - followed.mean - (0.0 if chance else _gap_at_first(train, held_out)),
+        )
+        error = float(np.hypot(reached.error, followed.error))
+        if gain < self.least_gain or gap - _SURE * error <= self.gap_share * gain:
+            return None
+        return Finding(
+            verdict=Verdict.WARN,
+            message=f"the training {shares.name} rose from {percent(begin)} to {percent(reached.mean)}, that of the "
+            f"validation samples is {percent(followed.mean)}: most of the gain holds for the training samples only",
+            remedy="check that labels belong to their inputs and both sets are prepared alike; else add data or "
+            "regularise",
+            measured={"start": begin, "train_end": reached.mean, "val_end": followed.mean, "gap_share": gap / gain},
+        )
+
+    def _fell(self, evidence: Evidence, shares: Shares) -> Finding | None:
+        """The finding that the validation accuracy fell from its best level."""
+        held_out, train = shares.held_out, shares.train
+        if held_out is None or len(held_out) < 2 * _LAST:
+            return None
+        values = held_out.values
+        smooth = np.convolve(values, np.full(_LAST, 1.0 / _LAST), mode="valid")
+        best = int(np.argmax(smooth))
+        after = len(smooth) - 1 - best
+        high, end = float(smooth[best]), float(smooth[-1])
+        chance = chance_of(evidence, shares)
+        gained = high - (chance.share if chance else float(values.min()))
+        # The best of many noisy means lies above their level.
+        error = scatter(values) / sqrt(_LAST)
+        needed = max(self.fall_share * gained, (_SURE + sqrt(2.0 * np.log(len(smooth)))) * error)
+        if after < _LAST or high - end <= needed or not _went_on(train, int(held_out.steps[best + 1])):
+            return None
+        step = int(held_out.steps[best + 1])
+        return Finding(
+            verdict=Verdict.WARN,
+            message=f"the validation {shares.name} fell from {percent(high)} about step {step} to {percent(end)}",
+            remedy=f"take the checkpoint next to step {step}; stop there, add data or regularise",
+            measured={"best": high, "end": end, "best_step": step},
+            steps=(step,),
+        )
+
+
+class _Level(NamedTuple):
+    mean: float
+    error: float
+
+
+def _level(values: FloatArray, noise: float) -> _Level:
+    return _Level(float(np.mean(values)), noise / sqrt(len(values)))
+
+
+def _gap_at_first(train: Series, held_out: Series) -> float:
+    """How far apart the two already were at the first evaluation: what a training goes on from."""
+    size = max(1, min(_LAST, len(train) // 20))
+    at = int(np.clip(np.searchsorted(train.steps, held_out.steps[0]), size, len(train)))
+    return max(0.0, float(np.mean(train.values[at - size : at])) - float(held_out.values[0]))
+
+
+def _went_on(train: Series | None, step: int) -> bool:
+    """Whether the training accuracy is about what it was at a step, or more. Unknown counts as so."""
+    if train is None:
+        return True
+    size = max(2, len(train) // 10)
+    at = int(np.clip(np.searchsorted(train.steps, step), size, len(train)))
+    return float(np.mean(train.values[-size:])) >= float(np.mean(train.values[at - size : at])) - _TRAIN_LOST

@@ -1,0 +1,91 @@
+"""WGT006."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated
+
+from tracker_health.evidence import Evidence, Need, Part, TensorHeader
+from tracker_health.probe import Probe, Symptom, Threshold
+from tracker_health.probes._run import steps_done
+from tracker_health.result import Finding
+from tracker_health.text import count, listing
+from tracker_health.verdict import Verdict
+
+_MEAN, _VARIANCE = ".running_mean", ".running_var"
+
+
+@dataclass(frozen=True, kw_only=True)
+class IdleStatistics(Probe):
+    """Normalisation layers that were trained but never looked at a batch.
+
+    What it finds:
+        Batch normalisation whose running mean is exactly 0 and whose running variance is exactly 1, as they begin,
+        though its own weights were trained.
+
+    Why it matters:
+        The model was in evaluation mode while it was trained (`model.train()` was forgotten): nothing was normalised,
+        and dropout was off. Or the layer's momentum is 0, and in evaluation it does something else than in training.
+
+    How it decides:
+        Of saved weights beside an optimizer of at least `min_steps` steps. Warn where a layer has both, a mean of
+        nothing but zeros and a variance of nothing but ones, while its weight has left one: it was in use.
+
+    Known limits:
+        Layers without weights of their own (`affine=False`), and normalisation without running statistics, say nothing.
+
+    What to do:
+        Call `model.train()` before training goes on, also after each evaluation.
+
+    References:
+        Ioffe and Szegedy (2015), Batch normalization; torch.nn.BatchNorm1d.
+    """
+
+    code = "WGT006"
+    name = "idle-statistics"
+    symptom = Symptom.FROZEN
+    headline = ("idle",)
+
+    min_steps: Annotated[int, Threshold("optimizer steps needed", "steps", "design", ge=1)] = 10
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        return (
+            Need(role=Part.WEIGHTS),
+            Need(role=Part.OPTIMIZER_STEPS, any_of=(Part.OPTIMIZER_STATE,), optional=True),
+            Need(role="train_loss", optional=True),
+        )
+
+    def judge(self, evidence: Evidence) -> Finding:
+        tensors = {one.name: one for one in evidence.weights.tensors} if evidence.weights is not None else {}
+        layers = [name.removesuffix(_MEAN) for name in tensors if name.endswith(_MEAN)]
+        known = [layer for layer in layers if _was_trained(tensors, layer)]
+        if not known:
+            return Finding(verdict=Verdict.SKIP, message="no trained layer with running statistics")
+        if steps_done(evidence) < self.min_steps:
+            return Finding(verdict=Verdict.SKIP, message=f"fewer than {self.min_steps} optimizer steps are known")
+        idle = [one for one in known if _is(tensors, one + _MEAN, 0.0) and _is(tensors, one + _VARIANCE, 1.0)]
+        measured = {"idle": len(idle), "layers": len(known)}
+        if not idle:
+            message = f"the running statistics of {count(len(known), 'layer')} have moved"
+            return Finding(verdict=Verdict.PASS, message=message, measured=measured)
+        return Finding(
+            verdict=Verdict.WARN,
+            message=f"no batch ever went into the running statistics of {len(idle)} of "
+            f"{count(len(known), 'trained normalisation layer')} (mean 0, variance 1): {listing(idle)}",
+            remedy="call model.train() before training, and again after each evaluation",
+            measured=measured,
+        )
+
+
+def _was_trained(tensors: Mapping[str, TensorHeader], layer: str) -> bool:
+    """Whether a layer's scale is no longer what it began with."""
+    weight = tensors.get(f"{layer}.weight")
+    return weight is not None and weight.stats is not None and not _is(tensors, weight.name, 1.0)
+
+
+def _is(tensors: Mapping[str, TensorHeader], name: str, value: float) -> bool:
+    """Whether a tensor holds nothing but one value."""
+    stats = tensors[name].stats if name in tensors else None
+    return stats is not None and not stats.nonfinite and stats.minimum == stats.maximum == value

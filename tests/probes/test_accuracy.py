@@ -1,0 +1,241 @@
+"""GEN003 and GEN004: accuracies beside each other."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from tracker_health.probes.accuracy_at_chance import AccuracyAtChance
+from tracker_health.probes.accuracy_gap import AccuracyGap
+
+AT_CHANCE, GAP = "GEN003", "GEN004"
+FEW = settings(max_examples=100, deadline=None)
+TEN = {"num_classes": "10"}
+
+
+def learning(n=30, *, start=0.1, end=0.95, pace=5.0):
+    return end - (end - start) * np.exp(-pace * np.arange(n) / n)
+
+
+def guessing(n=30, *, chance=0.1, noise=0.01, seed=0):
+    return chance + noise * np.random.default_rng(seed).standard_normal(n)
+
+
+def logged(make, *, train=None, held_out=None, loss=True, params=None, measure="accuracy"):
+    """A run with a loss that falls, and accuracies; fewer evaluations lie at evenly spaced steps."""
+    n = len(train) if train is not None else len(held_out)
+    series = []
+    if train is not None:
+        series.append(make.series(train, role=f"train_{measure}"))
+    if held_out is not None:
+        steps = np.linspace(n / len(held_out), n, len(held_out))
+        series.append(make.series(held_out, steps, role=f"val_{measure}"))
+    losses = 0.05 + 2.25 * np.exp(-5.0 * np.arange(n) / n) if loss else None
+    return make.evidence(losses, *series, params=params)
+
+
+# At the level of guessing
+
+
+@pytest.mark.parametrize("unit", [1.0, 100.0])
+@pytest.mark.parametrize("params", [TEN, None], ids=["told", "seen from the loss"])
+def test_validation_at_chance_beside_a_training_that_learns(unit, params, make, judge):
+    evidence = logged(make, train=unit * learning(), held_out=unit * guessing(), params=params)
+    result = judge(AT_CHANCE, evidence)
+    assert result.verdict == "warn"
+    assert "of the training samples it is 94" in result.message
+    assert result.measured["chance"] == pytest.approx(0.1)
+    assert judge(GAP, evidence).verdict == "warn"
+
+
+@pytest.mark.parametrize(("held_out", "verdict"), [(None, "fail"), (guessing(seed=2), "fail"), (learning(), "pass")])
+def test_training_at_chance(held_out, verdict, make, judge):
+    """A training accuracy at chance beside a validation accuracy that learns is that of mixed labels, say."""
+    result = judge(AT_CHANCE, logged(make, train=guessing(seed=1), held_out=held_out, params=TEN))
+    assert result.verdict == verdict
+
+
+def test_a_level_that_is_only_guessed_warns(make, judge):
+    assert judge(AT_CHANCE, logged(make, train=guessing(seed=1))).verdict == "warn"
+
+
+def test_an_auc_of_one_half(make, judge):
+    rng = np.random.default_rng(0)
+    noise = 0.5 + 0.02 * rng.standard_normal(12)
+    assert judge(AT_CHANCE, logged(make, held_out=noise, measure="auc")).verdict == "warn"
+    assert judge(AT_CHANCE, logged(make, held_out=noise + 0.08, measure="auc")).verdict == "pass"
+    assert judge(AT_CHANCE, logged(make, held_out=learning(12, start=0.5), measure="auc")).verdict == "pass"
+
+
+NEAR_MISSES = {
+    "it learns late": np.concatenate([guessing(20), learning(10)]),
+    "it learns little": guessing(chance=0.14),
+    "the majority is predicted": np.full(30, 0.3),
+    "worse than guessing": np.full(30, 0.02),
+    "too noisy to tell": guessing(noise=0.3),
+}
+
+
+@pytest.mark.parametrize("held_out", NEAR_MISSES.values(), ids=NEAR_MISSES)
+def test_near_misses_of_chance(held_out, make, judge):
+    held_out = np.clip(held_out, 0.0, 1.0)
+    assert judge(AT_CHANCE, logged(make, held_out=held_out, params=TEN)).verdict == "pass"
+
+
+def test_a_vocabulary_is_no_number_of_classes(make, judge):
+    evidence = logged(make, held_out=guessing(), params={"vocab_size": "50257"})
+    assert judge(AT_CHANCE, evidence).verdict == "SkippedProbe"
+
+
+def test_nothing_tells_the_level_of_guessing(make, judge):
+    """An accuracy of one in three would be guessing, but a first loss of 2.3 is that of ten classes."""
+    assert judge(AT_CHANCE, logged(make, held_out=np.full(30, 1 / 3))).verdict == "SkippedProbe"
+
+
+def test_the_median_loss_tells_where_the_first_one_exploded(make, judge):
+    losses = np.concatenate([[2538.0, 425.0, 3.2], 2.4 + 0.05 * np.random.default_rng(0).standard_normal(27)])
+    evidence = make.evidence(losses, make.series(guessing(), role="val_accuracy"))
+    assert judge(AT_CHANCE, evidence).verdict == "warn"
+
+
+@pytest.mark.parametrize("code", [AT_CHANCE, GAP])
+def test_accuracies_alone_do_not_pass(code, make, judge):
+    assert (
+        judge(code, logged(make, train=learning(), held_out=learning(), loss=False, params=TEN)).verdict
+        == "SkippedProbe"
+    )
+    assert judge(code, logged(make, train=learning(), held_out=guessing(), loss=False, params=TEN)).verdict == "warn"
+
+
+@pytest.mark.parametrize("values", [[-1.0, 2.0, 3.0, 4.0, 5.0], [1.0, 2.0, 3.0, 4.0, 500.0]])
+def test_counts_are_no_accuracies(values, make, judge):
+    for code in (AT_CHANCE, GAP):
+        assert judge(code, logged(make, held_out=np.array(values), params=TEN)).verdict == "SkippedProbe"
+
+
+def naive_at_chance(values, chance, rule):
+    """Whether all thirds lie at the level of guessing, and how nearly each condition is met or missed."""
+    rest = list(values[len(values) // 10 :])
+    steps = [b - a for a, b in itertools.pairwise(rest)]
+    mean = sum(steps) / len(steps)
+    noise = math.sqrt(sum((step - mean) ** 2 for step in steps) / len(steps)) / math.sqrt(2)
+    margins = []
+    for at in range(3):
+        size = [len(rest) // 3 + (number < len(rest) % 3) for number in range(3)]
+        part = rest[sum(size[:at]) : sum(size[: at + 1])]
+        error = noise / math.sqrt(len(part))
+        margins.append(0.1 * (1 - chance) - 3 * error)
+        near = max(min(rule.tolerance, 0.2 * chance), 3 * error)
+        margins.append(near - abs(sum(part) / len(part) - chance))
+    return all(margin >= 0 for margin in margins), margins
+
+
+@FEW
+@given(
+    values=st.lists(st.floats(0.0, 0.3), min_size=6, max_size=40) | st.lists(st.floats(0.09, 0.12), min_size=6, max_size=40),
+    classes=st.integers(2, 20),
+)  # fmt: skip
+def test_chance_against_plain_python(values, classes, make, judge):
+    there, margins = naive_at_chance(values, 1 / classes, AccuracyAtChance())
+    assume(all(abs(margin) > 1e-9 for margin in margins))
+    evidence = logged(make, held_out=np.array(values), params={"num_classes": str(classes)})
+    assert judge(AT_CHANCE, evidence).verdict == ("warn" if there else "pass")
+
+
+# Far behind, or lost again
+
+
+def test_a_gain_that_holds_for_the_training_samples_only(make, judge):
+    result = judge(GAP, logged(make, train=learning(end=1.0), held_out=learning(10, end=0.35), params=TEN))
+    assert result.verdict == "warn"
+    assert result.measured["gap_share"] > 0.5
+
+
+def test_a_validation_accuracy_that_falls_again(make, judge):
+    held_out = np.concatenate([learning(12, end=0.8), np.linspace(0.78, 0.5, 12)])
+    result = judge(GAP, logged(make, train=learning(24, end=0.9), held_out=held_out))
+    assert result.verdict == "warn"
+    assert 9 <= result.steps[0] <= 14
+    assert f"step {result.steps[0]}" in result.remedy
+
+
+HEALTHY = {
+    "an ordinary gap": (learning(end=0.99), learning(10, end=0.75)),
+    "a fine-tune that began with a gap": (learning(start=0.6, end=0.9), learning(10, start=0.4, end=0.62)),
+    "dropout": (learning(end=0.8), learning(10, end=0.9)),
+    "known well from the first epoch on": (learning(start=0.97, end=1.0), np.full(10, 0.8)),
+    "noise": (learning(), np.clip(learning(end=0.8) + 0.05 * np.random.default_rng(1).standard_normal(30), 0, 1)),
+    "a restart": (np.concatenate([learning(20), learning(10, start=0.6)]), learning(end=0.85)),
+}
+
+
+@pytest.mark.parametrize(("train", "held_out"), HEALTHY.values(), ids=HEALTHY)
+def test_healthy_pairs(train, held_out, make, judge):
+    assert judge(GAP, logged(make, train=train, held_out=held_out)).verdict == "pass"
+
+
+def test_what_both_lose_is_no_overfitting(make, judge):
+    both = np.concatenate([learning(15), np.full(15, 0.1)])
+    assert judge(GAP, logged(make, train=both, held_out=both)).verdict == "pass"
+    assert judge(GAP, logged(make, held_out=both)).verdict == "warn"
+
+
+@FEW
+@given(
+    train=st.lists(st.floats(0, 1), min_size=5, max_size=40),
+    held_out=st.lists(st.floats(0, 1), min_size=5, max_size=40),
+    share=st.floats(0.1, 2),
+)
+def test_stricter_thresholds_find_less(train, held_out, share, make, judge):
+    evidence = logged(make, train=np.array(train), held_out=np.array(held_out), params=TEN)
+    strict = judge(GAP, evidence, gap_share=share * 2, fall_share=share * 2).verdict
+    lenient = judge(GAP, evidence, gap_share=share, fall_share=share).verdict
+    assert (strict, lenient) != ("warn", "pass")
+
+
+@FEW
+@given(values=st.lists(st.floats(0, 0.01), min_size=5, max_size=30), seed=st.integers(0, 99))
+def test_percentages_are_judged_like_shares(values, seed, make, judge):
+    held_out = np.append(np.array(values), [0.9, 0.5])
+    train = learning(len(held_out), end=0.9)
+    for code in (AT_CHANCE, GAP):
+        share, percent = (
+            judge(code, logged(make, train=unit * train, held_out=unit * held_out, params=TEN)) for unit in (1.0, 100.0)
+        )
+        assert share.verdict == percent.verdict
+        for name, value in share.measured.items():
+            assert percent.measured[name] == pytest.approx(value)
+
+
+def naive_fall(values, rule):
+    """Whether the mean of three falls far enough from its best, with no training accuracy and no level of guessing."""
+    steps = [b - a for a, b in itertools.pairwise(values)]
+    mean = sum(steps) / len(steps)
+    noise = math.sqrt(sum((step - mean) ** 2 for step in steps) / len(steps)) / math.sqrt(2)
+    smooth = [sum(values[at : at + 3]) / 3 for at in range(len(values) - 2)]
+    best = max(range(len(smooth)), key=lambda at: smooth[at])
+    fall = smooth[best] - smooth[-1]
+    margins = [
+        fall - rule.fall_share * (smooth[best] - min(values)),
+        fall - (3 + math.sqrt(2 * math.log(len(smooth)))) * noise / math.sqrt(3),
+    ]
+    return all(margin > 0 for margin in margins) and len(smooth) - 1 - best >= 3, margins
+
+
+@FEW
+@given(
+    peak=st.integers(3, 30), after=st.integers(0, 30), end=st.floats(0.1, 0.9), noise=st.floats(0, 0.1), seed=st.integers(0, 999)
+)  # fmt: skip
+def test_falls_against_plain_python(peak, after, end, noise, seed, make, judge):
+    rng = np.random.default_rng(seed)
+    values = np.concatenate([np.linspace(0.15, 0.9, peak), np.linspace(0.9, end, after)])
+    values = np.clip(values + noise * rng.standard_normal(len(values)), 0, 1)
+    assume(len(values) >= 6)
+    fell, margins = naive_fall(values.tolist(), AccuracyGap())
+    assume(all(abs(margin) > 1e-9 for margin in margins))
+    assert judge(GAP, logged(make, held_out=values, params={"vocab_size": "96"})).verdict == (
+        "warn" if fell else "pass"
+    )
