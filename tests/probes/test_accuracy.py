@@ -8,6 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from tracker_health.probes._accuracy import least_accuracy
 from tracker_health.probes.accuracy_at_chance import AccuracyAtChance
 from tracker_health.probes.accuracy_gap import AccuracyGap
 
@@ -181,6 +182,52 @@ def test_what_both_lose_is_no_overfitting(make, judge):
     both = np.concatenate([learning(15), np.full(15, 0.1)])
     assert judge(GAP, logged(make, train=both, held_out=both)).verdict == "pass"
     assert judge(GAP, logged(make, held_out=both)).verdict == "warn"
+
+
+def descending(*, begin=2.3, end=0.001, n=200):
+    return end + (begin - end) * np.exp(-8.0 * np.arange(n) / n)
+
+
+@pytest.mark.parametrize("params", [TEN, None], ids=["told", "seen from the loss"])
+def test_learnt_by_heart_as_the_loss_shows(params, make, judge):
+    held_out = make.series(learning(10, end=0.4), np.linspace(20, 200, 10), role="val_accuracy")
+    result = judge(GAP, make.evidence(descending(), held_out, params=params))
+    assert result.verdict == "warn"
+    assert result.measured["least_train_end"] == pytest.approx(1 - np.mean(descending()[-20:]) / math.log(2))
+    assert "no room for less than 99" in result.message
+
+
+NOT_BY_HEART = {
+    "an ordinary gap": (descending(), 0.75, None),
+    "a loss that leaves room": (descending(end=0.4), 0.4, None),
+    "a margin": (descending(begin=1.0), 0.4, None),
+    "a decision of two": (descending(begin=math.log(2)), 0.4, None),
+    "a vocabulary": (descending(begin=math.log(500)), 0.4, None),
+    "a small vocabulary": (descending(), 0.4, {"vocab_size": "10"}),
+    "no cross-entropy among the classes": (descending(), 0.4, {"num_classes": "80"}),
+}
+
+
+@pytest.mark.parametrize(("losses", "end", "params"), NOT_BY_HEART.values(), ids=NOT_BY_HEART)
+def test_what_a_loss_does_not_show(losses, end, params, make, judge):
+    held_out = make.series(learning(10, end=end), np.linspace(20, 200, 10), role="val_accuracy")
+    assert judge(GAP, make.evidence(losses, held_out, params=params)).verdict == "pass"
+
+
+@FEW
+@given(seed=st.integers(0, 9999), classes=st.integers(3, 20), scale=st.floats(0, 20), sure=st.floats(0, 20))
+def test_no_cross_entropy_has_more_wrong_answers(seed, classes, scale, sure, make):
+    """The bound, against logits drawn at random."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(classes, size=50)
+    logits = scale * rng.standard_normal((50, classes)) + sure * np.eye(classes)[labels]
+    highest = logits.max(1, keepdims=True)
+    log_shares = logits - highest - np.log(np.exp(logits - highest).sum(1, keepdims=True))
+    loss = -log_shares[np.arange(50), labels].mean()
+    found = least_accuracy(make.evidence([math.log(classes), math.log(classes), math.log(classes), loss]))
+    assert found is not None
+    assert found[0].values[-1] <= np.mean(logits.argmax(1) == labels) + 1e-9
+    assert found[1] == pytest.approx(1 / classes)
 
 
 @FEW

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import log, sqrt
+from math import exp, log, sqrt
 from typing import NamedTuple
 
 import numpy as np
 
 from tracker_health.evidence import Evidence, FloatArray, Need, Series
-from tracker_health.probes._classes import classes, vocabulary
+from tracker_health.probes._classes import begins_at_chance, classes, vocabulary
 from tracker_health.text import number
 
 ROLES = (("accuracy", "train_accuracy", "val_accuracy"), ("AUC", "train_auc", "val_auc"))
@@ -23,6 +23,8 @@ _AUC_OF_GUESSING = 0.5
 _MOST_GUESSED = 20
 _NEAR = 0.3
 _FIRST = 3
+_LEAST_SEEN = 2.85  # three classes, and 5 % of noise in the first loss
+_BEYOND = 700.0  # an exponential that is still a number
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,25 @@ def chance_of(evidence: Evidence, shares: Shares) -> Chance | None:
     levels = float(np.median(values[:_FIRST])), float(np.median(values))
     near = any(abs(level - log(guessed)) <= _NEAR * log(guessed) for level in levels)
     return Chance(1.0 / guessed, told=False) if near else None
+
+
+def least_accuracy(evidence: Evidence) -> tuple[Series, float] | None:
+    """The least training accuracy that a cross-entropy leaves room for, and what guessing has; None where the training
+    loss does not begin as one among 3 to 20 classes, or among those that the run's params tell.
+
+    A wrong answer has a probability of one half at most, and costs ln 2 or more: at most loss / ln 2 of them are wrong.
+    """
+    loss = evidence.find("train_loss")
+    finite = loss.finite() if loss is not None else None
+    if finite is None or not len(finite) or vocabulary(evidence) is not None:
+        return None
+    known = classes(evidence)
+    if known is not None and not begins_at_chance(finite.values, known):
+        return None
+    count = known or exp(min(float(np.median(finite.values[:_FIRST])), _BEYOND))
+    if known is None and not _LEAST_SEEN <= count <= _MOST_GUESSED:
+        return None
+    return Series(name=finite.name, steps=finite.steps, values=1.0 - finite.values / log(2.0)), 1.0 / count
 
 
 def mean_at_end(values: FloatArray) -> float:

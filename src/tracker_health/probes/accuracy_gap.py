@@ -10,7 +10,16 @@ import numpy as np
 
 from tracker_health.evidence import Evidence, FloatArray, Need, Series
 from tracker_health.probe import Probe, Symptom, Threshold
-from tracker_health.probes._accuracy import NEEDS, Shares, chance_of, measures, percent, scatter, without_a_loss
+from tracker_health.probes._accuracy import (
+    NEEDS,
+    Shares,
+    chance_of,
+    least_accuracy,
+    measures,
+    percent,
+    scatter,
+    without_a_loss,
+)
 from tracker_health.result import Finding
 from tracker_health.verdict import Verdict
 
@@ -18,6 +27,7 @@ _SURE = 3.0
 _LAST = 3
 _FEWEST = 3
 _TRAIN_LOST = 0.05
+_REMEDY = "check that labels belong to their inputs and both sets are prepared alike; else add data or regularise"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,12 +46,15 @@ class AccuracyGap(Probe):
         What was gained is counted from the level of guessing where that is known (see GEN003), otherwise from the first
         training value, and from what the two were apart at the first evaluation. Warn when the training accuracy gained
         at least `least_gain`, and its last tenth lies further above the last third of the validation values than
-        `gap_share` of that gain and beyond three standard errors of the two. Warn also when the best three neighbouring
-        validation values lie above the last ones by `fall_share` of what had been gained and three standard errors,
-        with at least three evaluations after them, while the training accuracy lost no more than 5 %.
+        `gap_share` of that gain and beyond three standard errors of the two. Where no training accuracy was logged, the
+        least one counts that the training loss leaves room for, if it begins as a cross-entropy among the classes that
+        the params tell, or among 3 to 20: a wrong answer costs ln 2 at least. Warn also when the best three
+        neighbouring validation values lie above the last ones by `fall_share` of what had been gained and three
+        standard errors, with at least three evaluations after them, while the training accuracy lost no more than 5 %.
 
     Known limits:
-        Needs 5 evaluations. What is lost with the training accuracy is a divergence, which the loss tells.
+        Needs 5 evaluations. What is lost with the training accuracy is a divergence, which the loss tells. An accuracy
+        of whole sequences lies below that of the tokens, which the loss is of.
 
     What to do:
         Check that the labels belong to their inputs and that both sets are prepared alike. Otherwise take the best
@@ -78,7 +91,7 @@ class AccuracyGap(Probe):
         if not known:
             return Finding(verdict=Verdict.SKIP, message="too few values of a validation accuracy")
         for shares in known:
-            finding = self._apart(evidence, shares) or self._fell(evidence, shares)
+            finding = self._apart(evidence, shares) or self._by_heart(evidence, shares) or self._fell(evidence, shares)
             if finding is not None:
                 return finding
         if without_a_loss(evidence):
@@ -94,23 +107,44 @@ class AccuracyGap(Probe):
         chance = chance_of(evidence, shares)
         begin = float(np.mean(train.values[: max(1, len(train) // 50)]))
         begin = min(begin, chance.share) if chance else begin
-        reached = _level(train.values[-max(_FEWEST, len(train) // 10) :], scatter(train.values))
-        followed = _level(held_out.values[-max(_FEWEST, len(held_out) // 3) :], scatter(held_out.values))
+        reached, followed = _ends(train, held_out)
         gain, gap = (
             reached.mean - begin,
             reached.mean - followed.mean - (0.0 if chance else _gap_at_first(train, held_out)),
         )
-        error = float(np.hypot(reached.error, followed.error))
-        if gain < self.least_gain or gap - _SURE * error <= self.gap_share * gain:
+        if not self._is_apart(gain, gap, reached, followed):
             return None
         return Finding(
             verdict=Verdict.WARN,
             message=f"the training {shares.name} rose from {percent(begin)} to {percent(reached.mean)}, that of the "
             f"validation samples is {percent(followed.mean)}: most of the gain holds for the training samples only",
-            remedy="check that labels belong to their inputs and both sets are prepared alike; else add data or "
-            "regularise",
+            remedy=_REMEDY,
             measured={"start": begin, "train_end": reached.mean, "val_end": followed.mean, "gap_share": gap / gain},
         )
+
+    def _by_heart(self, evidence: Evidence, shares: Shares) -> Finding | None:
+        """The finding that the training loss leaves no room for as many wrong answers as the validation samples get."""
+        found = least_accuracy(evidence) if shares.name == "accuracy" and shares.train is None else None
+        if found is None or shares.held_out is None:
+            return None
+        train, chance = found
+        if len(train) < self.min_points:
+            return None
+        reached, followed = _ends(train, shares.held_out)
+        gain, gap = reached.mean - chance, reached.mean - followed.mean
+        if not self._is_apart(gain, gap, reached, followed):
+            return None
+        return Finding(
+            verdict=Verdict.WARN,
+            message=f"the training loss leaves no room for less than {percent(reached.mean)} right answers, of the "
+            f"validation samples {percent(followed.mean)} are: most of the gain holds for the training samples only",
+            remedy=_REMEDY,
+            measured={"least_train_end": reached.mean, "val_end": followed.mean, "gap_share": gap / gain},
+        )
+
+    def _is_apart(self, gain: float, gap: float, reached: _Level, followed: _Level) -> bool:
+        error = float(np.hypot(reached.error, followed.error))
+        return gain >= self.least_gain and gap - _SURE * error > self.gap_share * gain
 
     def _fell(self, evidence: Evidence, shares: Shares) -> Finding | None:
         """The finding that the validation accuracy fell from its best level."""
@@ -146,6 +180,14 @@ class _Level(NamedTuple):
 
 def _level(values: FloatArray, noise: float) -> _Level:
     return _Level(float(np.mean(values)), noise / sqrt(len(values)))
+
+
+def _ends(train: Series, held_out: Series) -> tuple[_Level, _Level]:
+    """The last tenth of the training values, and the last third of the validation values, which are fewer."""
+    return (
+        _level(train.values[-max(_FEWEST, len(train) // 10) :], scatter(train.values)),
+        _level(held_out.values[-max(_FEWEST, len(held_out) // 3) :], scatter(held_out.values)),
+    )
 
 
 def _gap_at_first(train: Series, held_out: Series) -> float:
