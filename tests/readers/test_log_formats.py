@@ -305,8 +305,8 @@ LINES = {
         "step 10 loss: 12ms\nstep 20 loss: 45%\nstep 30 loss: 2.1s\nstep 40 loss: 5/10\nstep 50 loss: 0.5f0\n", {"loss": [(50, 0.5)]},
     ),
     "arrays of one number": (
-        "step 1 loss: tensor(2.5, device='cuda:0', grad_fn=<X>)\nstep 2 loss: np.float64(2.25)\nstep 3 loss: Array(nan, dtype=float32)\nstep 4 loss: tensor([1.5])\n",
-        {"loss": [(1, 2.5), (2, 2.25), (4, 1.5)]},
+        "step 1 loss: tensor(2.5, device='cuda:0', grad_fn=<X>)\nstep 2 loss: np.float64(2.25)\nstep 3 loss: Array(nan, dtype=float32)\nstep 4 loss: tensor([1.5])\nstep 5 loss tensor(1.25, device='cuda:0')\n",
+        {"loss": [(1, 2.5), (2, 2.25), (4, 1.5), (5, 1.25)]},
     ),
     "steps with thousands": ("step 1,000 | loss 2.5\nstep 12,000 | loss 2.3\n", {"loss": [(1000, 2.5), (12000, 2.3)]}),
     "epochs and batches of a language model": (

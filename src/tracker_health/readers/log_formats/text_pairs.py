@@ -15,9 +15,10 @@ from tracker_health.roles import normal_form, words_of
 
 _WORD = r"[A-Za-z_][\w./@-]*+(?:'s(?=[ ]))?"
 # What Python writes around the number of an array, or of NumPy's own types.
-_WRAPPED = r"(?:(?:tensor|[Aa]rray|(?:np|numpy|jnp|torch|tf)\.\w{1,20})\(\[?)?"
+_WRAPPING = r"(?:tensor|[Aa]rray|(?:np|numpy|jnp|torch|tf)\.\w{1,20})\("
+_WRAPPED = rf"(?:{_WRAPPING}\[?)?"
 _PAIR = re.compile(
-    rf"(?<![\w./@-])(?P<name>{_WORD}(?:[ ](?!(?i:nan|inf)\b){_WORD}){{0,3}}+)"
+    rf"(?<![\w./@-])(?P<name>{_WORD}(?:[ ](?!(?i:nan|inf)\b|{_WRAPPING}){_WORD}){{0,3}}+)"
     rf"[↑↓↗↘]?['\"]?(?P<mark>[ \t]*[=:][ \t]*|[ \t]+|[ \t]*(?=[\[(#])){_WRAPPED}['\"\[(#]?[ \t]*"
     rf"(?P<number>{NUMBER})(?P<of>[ ]?/[ ]?\d+(?!\d))?(?!\d|[:.,-]\d|[ ]+(?:steps|epochs)\b)"
 )
