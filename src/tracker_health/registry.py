@@ -47,6 +47,7 @@ from tracker_health.probes.off_target import OffTarget
 from tracker_health.probes.overfit import Overfit
 from tracker_health.probes.plateau import Plateau
 from tracker_health.probes.schedule import Schedule
+from tracker_health.probes.slow_descent import SlowDescent
 from tracker_health.probes.slowdown import Slowdown
 from tracker_health.probes.stale_gradient import StaleGradient
 from tracker_health.probes.step_order import StepOrder
@@ -75,6 +76,7 @@ BUILT_IN: tuple[type[Probe], ...] = (
     NoProgress,
     ChanceLevel,
     StillDescending,
+    SlowDescent,
     UnstableLoss,
     InitialLoss,
     EpochSawtooth,

@@ -178,42 +178,11 @@ def test_constant(value, make, judge):
     assert judge(CODE, make.evidence(np.full(100, value))).verdict == "pass"
 
 
-def short(*, n=8, start=4.8, share=0.07, power=1.0, noise=0.0, seed=0):
-    """A log of a point an epoch."""
-    losses = start * (1.0 - share * (np.arange(n) / (n - 1)) ** power)
-    return losses + noise * np.random.default_rng(seed).standard_normal(n)
-
-
-@pytest.mark.parametrize("n", [6, 8, 12, 15])
-@pytest.mark.parametrize("power", [1.0, 2.0])
-def test_a_short_log_of_a_training_that_has_hardly_begun(n, power, make, judge):
-    result = judge(CODE, make.evidence(short(n=n, power=power)))
-    assert result.verdict == "warn"
-    assert "no more than 7%" in result.message
-
-
-@pytest.mark.parametrize(
-    ("losses", "more"),
-    [
-        (short(share=0.3), {}), (short(power=0.4), {}), (short(noise=0.1), {}), (short(start=-4.8, share=-0.07), {}),
-        (short(), {"params": {"base_model": "b"}}), (short()[::-1], {}), (np.append(short(), 4.6), {}),
-    ],
-    ids=["learnt", "levels off", "noise", "below zero", "fine-tune", "rises", "rose at the end"],
-)  # fmt: skip
-def test_near_misses_of_short_logs(losses, more, make, judge):
-    assert judge(CODE, make.evidence(losses, **more)).verdict == "pass"
-
-
-def test_a_short_log_whose_schedule_has_ended(make, judge):
-    rates = make.series(np.linspace(1e-3, 0, 8), role="learning_rate")
-    assert judge(CODE, make.evidence(short(), rates)).verdict == "pass"
-
-
 def test_too_few_finite_points_are_skipped(make, judge):
     losses = cut_short(n=60)
     losses[RULE.min_points - 1 :] = np.nan
     assert judge(CODE, make.evidence(losses)).verdict == "SkippedProbe"
-    assert judge(CODE, make.evidence(cut_short(n=16))).verdict == "warn"
+    assert judge(CODE, make.evidence(cut_short(n=RULE.min_points))).verdict == "warn"
 
 
 @pytest.mark.parametrize("name", ["cut_short", "descent", "heavy_noise", "negative_descent"])

@@ -7,19 +7,16 @@ from typing import Annotated
 
 import numpy as np
 
-from tracker_health.evidence import Evidence, FloatArray, Need, Part
+from tracker_health.evidence import Evidence, Need
 from tracker_health.probe import Probe, Symptom, Threshold
-from tracker_health.probes._run import is_fine_tuning, learning_rates
-from tracker_health.probes._stats import evaluation_noise, local_noise, median, median_error, start_level
+from tracker_health.probes._run import learning_rates
+from tracker_health.probes._stats import local_noise, median, median_error, start_level
 from tracker_health.result import Finding
 from tracker_health.text import number
 from tracker_health.verdict import Verdict
 
 _SIGNIFICANT = 3.0
 _ENDED = 0.2
-_EIGHTHS = 16
-_NEARLY_AS_FAST = 0.8
-_ROOT = 2.0**0.5
 _LAST = 2.0 / 3.0  # of that error: two standard errors
 
 
@@ -37,13 +34,11 @@ class StillDescending(Probe):
         Levels are medians of the first points and of eighths. Warn when the fall from the sixth eighth to the last is
         at least `late_share` of the whole descent *and* three standard errors of their difference, the fall from the
         seventh to the last at least two, and the learning rate had not come down to a fifth of its peak, where it is
-        logged. Of fewer than 16 points, but no fewer than 6, warn when a training from scratch has come down by less
-        than `little` of its start, fell at every one of the last quarter of its points (two at least) and nearly as
-        fast there as on the whole, beyond three standard errors.
+        logged.
 
     Known limits:
-        Needs 16 points, and twice as many where there is noise; of fewer it sees only those that have hardly begun. A
-        loss that learns late, after a long plateau, looks the same.
+        Needs 16 points, and twice as many where there is noise; LOS011 looks at shorter logs, and at those whose
+        learning rate came down. A loss that learns late, after a long plateau, looks the same.
 
     What to do:
         Train longer, or raise the learning rate.
@@ -60,26 +55,16 @@ class StillDescending(Probe):
     late_share: Annotated[
         float, Threshold("share of the descent in the last quarter", "fraction", "calibration", gt=0, le=1)
     ] = 0.3
-    little: Annotated[
-        float, Threshold("descent that is little, in a short log, as a share of the start", "fraction", "calibration",
-                         gt=0, le=1)
-    ] = 0.2  # fmt: skip
-    min_points: Annotated[int, Threshold("finite points needed", "points", "design", ge=6)] = 6
+    min_points: Annotated[int, Threshold("finite points needed", "points", "design", ge=16)] = 16
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        return (
-            Need(role="train_loss", min_points=self.min_points),
-            Need(role="learning_rate", optional=True),
-            Need(role=Part.WEIGHTS, optional=True),
-        )
+        return (Need(role="train_loss", min_points=self.min_points), Need(role="learning_rate", optional=True))
 
     def judge(self, evidence: Evidence) -> Finding:
         values = evidence.first("train_loss").finite().values
         if len(values) < self.min_points:
             return Finding(verdict=Verdict.SKIP, message=f"only {len(values)} finite points of the loss")
-        if len(values) < _EIGHTHS:
-            return self._of_few(values, evidence)
         noise = local_noise(values)
         eighths = [median(part) for part in np.array_split(values, 8)]
         start = start_level(values, max(1, min(3, len(values) // 10)), noise)
@@ -96,30 +81,6 @@ class StillDescending(Probe):
             verdict=Verdict.WARN,
             message=f"the loss was still falling when the run ended: the last quarter brought {share:.0%} of its "
             f"descent from {number(start)} to {number(eighths[7])}",
-            remedy="train longer, or raise the learning rate",
-            measured=measured,
-        )
-
-    def _of_few(self, values: FloatArray, evidence: Evidence) -> Finding:
-        """The finding on a log too short for eighths, of a point an epoch, say."""
-        start, end = float(values[0]), float(values[-1])
-        size = max(2, len(values) // 4)
-        descent, late = start - end, float(values[-1 - size] - end)
-        share = late / descent if descent > 0 else 0.0
-        steadily = bool((np.diff(values[-1 - size :]) < 0).all()) and late > _SIGNIFICANT * _ROOT * evaluation_noise(
-            values
-        )
-        nearly_as_fast = share >= _NEARLY_AS_FAST * size / (len(values) - 1)
-        measured = {"start": start, "end": end, "late_share": share}
-        if descent > self.little * start or not (steadily and nearly_as_fast) or _schedule_ended(evidence):
-            message = f"the last {size} of {len(values)} points brought {share:.0%} of the descent"
-            return Finding(verdict=Verdict.PASS, message=message, measured=measured)
-        if is_fine_tuning(evidence):
-            return Finding(verdict=Verdict.PASS, message="a fine-tune may end anywhere", measured=measured)
-        return Finding(
-            verdict=Verdict.WARN,
-            message=f"the loss has come down by no more than {descent / start:.0%}, from {number(start)} to "
-            f"{number(end)}, and was falling as fast as ever when the run ended",
             remedy="train longer, or raise the learning rate",
             measured=measured,
         )

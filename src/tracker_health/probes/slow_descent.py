@@ -1,0 +1,170 @@
+"""LOS011."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, NamedTuple
+
+import numpy as np
+
+from tracker_health.evidence import Evidence, FloatArray, Need, Part, Series
+from tracker_health.probe import Probe, Symptom, Threshold
+from tracker_health.probes._run import is_fine_tuning, learning_rates
+from tracker_health.probes._stats import evaluation_noise, local_noise, median, median_error, start_level
+from tracker_health.result import Finding
+from tracker_health.text import number
+from tracker_health.verdict import Verdict
+
+_SIGNIFICANT = 3.0
+_TWO_OF_THREE = 2.0 / 3.0
+_ROOT = 2.0**0.5
+_PARTS = 8
+_FEW = 16
+_LATE = 0.75
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlowDescent(Probe):
+    """The loss has come down by little, and in step with the learning rate to the end.
+
+    What it finds:
+        A training loss that lost little of its start, and fell as fast at the end, for the learning rate it then had,
+        as on the whole.
+
+    Why it matters:
+        A training that works learns most at first. One that does not slow down has hardly begun: its steps are far too
+        small, or too few, or something keeps the model from using what it sees.
+
+    How it decides:
+        The run is cut by the sum of the learning rate, where it is logged (by steps otherwise), so that a schedule's
+        end does not look like convergence. Warn when the loss has come down by no more than `little` of its start, and
+        the last quarter brought at least `pace` of what it would bring to a straight line, beyond three standard
+        errors, and its second half two: of medians of eighths, the run's first values being the start. Of fewer than 16
+        points, but no fewer than `min_points`, each of the last quarter (two at least) has to lie below the one before.
+        Fine-tunes are left alone: an adapter, or a param that names a base model.
+
+    Known limits:
+        A fine-tune that no param tells of, with a tiny learning rate, looks the same.
+
+    What to do:
+        Raise the learning rate, or train longer; look whether the gradient reaches the first layer.
+
+    References:
+        Standard error of a median. Smith (2017), on learning rates that are too small.
+    """
+
+    code = "LOS011"
+    name = "slow-descent"
+    symptom = Symptom.UNDERTRAINED
+    headline = ("descent",)
+
+    little: Annotated[
+        float, Threshold("descent that is little, as a share of the start", "fraction", "calibration", gt=0, le=1)
+    ] = 0.25
+    pace: Annotated[
+        float, Threshold("fall in the last quarter over that of a straight line", "ratio", "calibration", gt=0)
+    ] = 0.8
+    min_points: Annotated[int, Threshold("finite points needed", "points", "design", ge=6)] = 6
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        return (
+            Need(role="train_loss", min_points=self.min_points),
+            Need(role="learning_rate", optional=True),
+            Need(role=Part.WEIGHTS, optional=True),
+        )
+
+    def judge(self, evidence: Evidence) -> Finding:
+        loss = evidence.first("train_loss").finite()
+        if len(loss) < self.min_points:
+            return Finding(verdict=Verdict.SKIP, message=f"only {len(loss)} finite points of the loss")
+        progress = _progress(evidence, loss)
+        fall = _fall_of_few(loss.values, progress) if len(loss) < _FEW else _fall_of_many(loss.values, progress)
+        if fall is None:
+            return Finding(
+                verdict=Verdict.SKIP, message="too few points of the loss at each level of the learning rate"
+            )
+        descent, pace = fall.descent, fall.pace
+        measured = {"start": fall.start, "end": fall.end, "descent": descent, "pace": pace}
+        if not (0.0 < descent <= self.little and fall.sure and pace >= self.pace):
+            came = f"came down by {descent:.0%}" if descent > 0 else "did not come down"
+            return Finding(verdict=Verdict.PASS, message=f"the loss {came}", measured=measured)
+        if is_fine_tuning(evidence):
+            return Finding(verdict=Verdict.PASS, message="a fine-tune may gain little", measured=measured)
+        return Finding(
+            verdict=Verdict.WARN,
+            message=f"the loss has come down by no more than {descent:.0%}, from {number(fall.start)} to "
+            f"{number(fall.end)}, and fell at the end as fast as ever for its learning rate",
+            remedy="raise the learning rate, or train longer",
+            measured=measured,
+        )
+
+
+class _Fall(NamedTuple):
+    """``late``: what the last ``part`` of the way, from 0 to 1, brought; ``sure``: that is beyond the noise."""
+
+    start: float
+    end: float
+    late: float
+    part: float
+    sure: bool
+
+    @property
+    def descent(self) -> float:
+        """As a share of the start, if that is above zero."""
+        return (self.start - self.end) / self.start if self.start > 0 else 0.0
+
+    @property
+    def pace(self) -> float:
+        """The late fall over that of a straight line."""
+        whole = self.start - self.end
+        return self.late / (whole * self.part) if whole > 0 and self.part > 0 else 0.0
+
+
+def _progress(evidence: Evidence, loss: Series) -> FloatArray:
+    """Which share of the learning rate, summed, lies before each point of the loss; of the steps, where no rate tells.
+
+    Of several rates the one with the highest peak: a frozen group may well have a rate of 0.
+    """
+    steps = loss.steps.astype(float)
+    rates = max(learning_rates(evidence), key=lambda one: float(one.values.max()), default=None)
+    if rates is not None and len(rates) > 1:
+        between = np.diff(rates.steps) * (rates.values[1:] + rates.values[:-1]) / 2.0
+        summed = np.interp(steps, rates.steps, np.append(0.0, np.cumsum(between)))
+        if np.isfinite(summed).all() and (between >= 0).all() and summed[-1] > summed[0]:
+            steps = summed
+    whole = steps[-1] - steps[0]
+    return np.asarray((steps - steps[0]) / whole if whole > 0 else np.linspace(0.0, 1.0, len(steps)))
+
+
+def _fall_of_many(values: FloatArray, progress: FloatArray) -> _Fall | None:
+    """By medians of eighths."""
+    at = np.minimum((progress * _PARTS).astype(int), _PARTS - 1)
+    parts = [values[at == part] for part in range(_PARTS)]
+    if not all(len(part) for part in parts):
+        return None
+    noise = local_noise(values)
+    before, end = (median(progress[at == part]) for part in (_PARTS - 3, _PARTS - 1))
+    sixth, seventh, last = (median(part) for part in parts[-3:])
+    error = _SIGNIFICANT * float(np.hypot(median_error(noise, len(parts[-3])), median_error(noise, len(parts[-1]))))
+    return _Fall(
+        start=start_level(values, max(1, min(3, len(values) // 10)), noise),
+        end=last,
+        late=sixth - last,
+        part=(end - before) / end,
+        sure=sixth - last > error and seventh - last > error * _TWO_OF_THREE,
+    )
+
+
+def _fall_of_few(values: FloatArray, progress: FloatArray) -> _Fall:
+    """By single points: a log too short for eighths, of a point an epoch, say."""
+    size = min(max(2, len(values) // 4, int((progress > _LATE).sum())), len(values) - 2)
+    late = float(values[-1 - size] - values[-1])
+    falls = bool((np.diff(values[-1 - size :]) < 0).all())
+    return _Fall(
+        start=float(values[0]),
+        end=float(values[-1]),
+        late=late,
+        part=float(1.0 - progress[-1 - size]),
+        sure=falls and late > _SIGNIFICANT * _ROOT * evaluation_noise(values),
+    )
