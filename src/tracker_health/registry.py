@@ -57,6 +57,7 @@ from tracker_health.probes.too_little_data import TooLittleData
 from tracker_health.probes.training_drift import TrainingDrift
 from tracker_health.probes.truncated import Truncated
 from tracker_health.probes.unchanged_weights import UnchangedWeights
+from tracker_health.probes.underconfident import Underconfident
 from tracker_health.probes.unscaled_inputs import UnscaledInputs
 from tracker_health.probes.unstable_loss import UnstableLoss
 from tracker_health.probes.update_too_large import UpdateTooLarge
@@ -77,6 +78,7 @@ BUILT_IN: tuple[type[Probe], ...] = (
     ChanceLevel,
     StillDescending,
     SlowDescent,
+    Underconfident,
     UnstableLoss,
     InitialLoss,
     EpochSawtooth,

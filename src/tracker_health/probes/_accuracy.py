@@ -106,23 +106,31 @@ def chance_of(evidence: Evidence, shares: Shares) -> Chance | None:
     return Chance(1.0 / guessed, told=False) if near else None
 
 
+def classes_of_loss(evidence: Evidence) -> float | None:
+    """Among how many classes the training loss, a cross-entropy, chooses: as its first values say, from 3 to 20, or the
+    run's params, where those agree; None where it begins as no such loss.
+    """
+    loss = evidence.find("train_loss")
+    values = loss.finite().values if loss is not None else np.empty(0)
+    if not len(values) or vocabulary(evidence) is not None:
+        return None
+    known = classes(evidence)
+    if known is not None:
+        return known if begins_at_chance(values, known) else None
+    count = exp(min(float(np.median(values[:_FIRST])), _BEYOND))
+    return count if _LEAST_SEEN <= count <= _MOST_GUESSED else None
+
+
 def least_accuracy(evidence: Evidence) -> tuple[Series, float] | None:
-    """The least training accuracy that a cross-entropy leaves room for, and what guessing has; None where the training
-    loss does not begin as one among 3 to 20 classes, or among those that the run's params tell.
+    """The least training accuracy that the loss leaves room for, and what guessing has; None without such a loss.
 
     A wrong answer has a probability of one half at most, and costs ln 2 or more: at most loss / ln 2 of them are wrong.
     """
-    loss = evidence.find("train_loss")
-    finite = loss.finite() if loss is not None else None
-    if finite is None or not len(finite) or vocabulary(evidence) is not None:
+    count = classes_of_loss(evidence)
+    if count is None:
         return None
-    known = classes(evidence)
-    if known is not None and not begins_at_chance(finite.values, known):
-        return None
-    count = known or exp(min(float(np.median(finite.values[:_FIRST])), _BEYOND))
-    if known is None and not _LEAST_SEEN <= count <= _MOST_GUESSED:
-        return None
-    return Series(name=finite.name, steps=finite.steps, values=1.0 - finite.values / log(2.0)), 1.0 / count
+    loss = evidence.first("train_loss").finite()
+    return Series(name=loss.name, steps=loss.steps, values=1.0 - loss.values / log(2.0)), 1.0 / count
 
 
 def mean_at_end(values: FloatArray) -> float:

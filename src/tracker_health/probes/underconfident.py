@@ -1,0 +1,127 @@
+"""LOS012."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import e, log, sqrt
+from typing import Annotated
+
+import numpy as np
+
+from tracker_health.evidence import Evidence, Need, Series
+from tracker_health.probe import Probe, Symptom, Threshold
+from tracker_health.probes._accuracy import Shares, classes_of_loss, measures, percent, scatter
+from tracker_health.result import Finding
+from tracker_health.text import number
+from tracker_health.verdict import Verdict
+
+_FEWEST_CLASSES = 3.5
+_NEAR_FLOOR = 0.95
+_SMOOTHED = 3
+_SURE = 3.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Underconfident(Probe):
+    """The answers are right, but the loss is that of a model which hardly prefers them.
+
+    What it finds:
+        A classifier whose accuracy is high while its cross-entropy stays close to that of guessing.
+
+    Why it matters:
+        The loss cannot come down, and most of the gradient is lost: a softmax is applied twice, before a loss that
+        applies it itself; the logits are kept small; or only the last layer learns.
+
+    How it decides:
+        Among how many classes the loss chooses is told by the run's params, or by its first values (4 to 20). The last
+        tenth of a loss is taken as a share of guessing's, ln C; the accuracy of the same samples as a share of the way
+        from guessing to 1. Warn when the two together are at least `least_sum` by more than three standard errors, the
+        loss is below guessing, and the training loss never came below ln(e + C - 1) - 1, which is the least that is
+        left to a softmax of probabilities. Sound classifiers have about 1, and less than 1.25.
+
+    Known limits:
+        Needs accuracy and loss of the same samples, and four classes. Losses of bounded logits (cosines at a high
+        temperature, rates of spiking neurons) are underconfident on purpose, as are targets that are smoothed by 0.4.
+
+    What to do:
+        Give logits to the loss, without a softmax. If the loss is still falling, train longer.
+
+    References:
+        Guo et al. (2017), on calibration; torch.nn.CrossEntropyLoss expects unnormalised logits.
+    """
+
+    code = "LOS012"
+    name = "underconfident"
+    symptom = Symptom.NOT_LEARNING
+    headline = ("sum",)
+
+    least_sum: Annotated[
+        float, Threshold("loss and accuracy, each as a share of its range", "fraction", "calibration", gt=1, le=2)
+    ] = 1.4
+    min_points: Annotated[int, Threshold("finite values needed", "points", "design", ge=5)] = 5
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        return (
+            Need(role="train_loss", min_points=self.min_points),
+            Need(role="val_accuracy", any_of=("train_accuracy",)),
+            Need(role="val_loss", optional=True),
+        )
+
+    def judge(self, evidence: Evidence) -> Finding:
+        count = classes_of_loss(evidence)
+        if count is None or count < _FEWEST_CLASSES:
+            return Finding(verdict=Verdict.SKIP, message="the loss does not begin as a cross-entropy of four classes")
+        shares = next((one for one in measures(evidence, self.min_points) if one.name == "accuracy"), None)
+        pairs = _pairs(evidence, shares, self.min_points) if shares is not None else []
+        if not pairs:
+            return Finding(verdict=Verdict.SKIP, message="no loss was logged of the samples that the accuracy is of")
+        lowest = _lowest(evidence.first("train_loss"))
+        floor = log(e + count - 1.0) - 1.0
+        found = [(whose, *_ends(loss, accuracy)) for whose, loss, accuracy in pairs]
+        sums = [_sum(loss, accuracy, count) for _, loss, accuracy, _ in found]
+        worst = int(np.argmax(sums))
+        whose, loss, accuracy, error = found[worst]
+        measured = {"loss": loss, "accuracy": accuracy, "sum": sums[worst], "classes": count}
+        seen = f"the {whose} accuracy ends at {percent(accuracy)}, the loss at {number(loss)}"
+        sure = sums[worst] - _SURE * error >= self.least_sum
+        if not sure or loss >= log(count) or lowest < _NEAR_FLOOR * floor:
+            return Finding(verdict=Verdict.PASS, message=seen, measured=measured)
+        return Finding(
+            verdict=Verdict.WARN,
+            message=f"{seen}, {loss / log(count):.0%} of what guessing has: the answers are right, but hardly "
+            "preferred",
+            remedy="give logits to the loss, without a softmax before it; if the loss is still falling, train longer",
+            measured=measured,
+        )
+
+
+def _pairs(evidence: Evidence, shares: Shares, least: int) -> list[tuple[str, Series, Series]]:
+    """Loss and accuracy of the same samples, and whose they are."""
+    found = []
+    for whose, role, accuracy in (
+        ("training", "train_loss", shares.train),
+        ("validation", "val_loss", shares.held_out),
+    ):
+        series = evidence.find(role)
+        loss = series.finite() if series is not None else None
+        if loss is not None and accuracy is not None and len(loss) >= least:
+            found.append((whose, loss, accuracy))
+    return found
+
+
+def _ends(loss: Series, accuracy: Series) -> tuple[float, float, float]:
+    """The means of the last tenths, and the standard error of the accuracy's: its noise is that of the second half."""
+    losses, shares = (one.values[-max(_SMOOTHED, len(one) // 10) :] for one in (loss, accuracy))
+    noise = scatter(accuracy.values[len(accuracy) // 2 :])
+    return float(np.mean(losses)), float(np.mean(shares)), noise / sqrt(len(shares))
+
+
+def _sum(loss: float, accuracy: float, count: float) -> float:
+    return loss / log(count) + (accuracy - 1.0 / count) / (1.0 - 1.0 / count)
+
+
+def _lowest(loss: Series) -> float:
+    """The lowest mean of three neighbours."""
+    values = loss.finite().values
+    return float(np.convolve(values, np.full(_SMOOTHED, 1.0 / _SMOOTHED), mode="valid").min())

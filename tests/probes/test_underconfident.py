@@ -1,0 +1,114 @@
+"""LOS012."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+CODE = "LOS012"
+TEN = {"num_classes": "10"}
+
+
+def softmax(logits):
+    shares = np.exp(logits - logits.max(-1, keepdims=True))
+    return shares / shares.sum(-1, keepdims=True)
+
+
+def trained(classes=10, *, twice=False, n=30, most=12.0, noise=1.0, seed=0):
+    """Losses and accuracies of a model whose logits come to favour the right answers, with one softmax or two."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(classes, size=400)
+    losses, accuracies = [], []
+    for size in np.linspace(0.0, most, n):
+        logits = noise * min(1.0, size) * rng.standard_normal((400, classes))
+        logits[np.arange(400), labels] += size * rng.uniform(0.0, 1.0, 400)
+        shares = softmax(softmax(logits)) if twice else softmax(logits)
+        losses.append(-np.log(shares[np.arange(400), labels]).mean())
+        accuracies.append((logits.argmax(1) == labels).mean() if size else 1.0 / classes)
+    return np.array(losses), np.array(accuracies)
+
+
+def logged(make, losses, accuracies, *, validation=False, params=None):
+    """A run; with ``validation`` the loss and accuracy are the validation's, beside the same training loss."""
+    more = [make.series(accuracies, role="val_accuracy" if validation else "train_accuracy")]
+    if validation:
+        more.append(make.series(losses, role="val_loss"))
+    return make.evidence(losses, *more, params=params)
+
+
+@pytest.mark.parametrize("validation", [False, True])
+@pytest.mark.parametrize(("classes", "params"), [(10, None), (10, TEN), (4, None), (100, {"num_classes": "100"})])
+@pytest.mark.parametrize("n", [8, 30, 300])
+def test_a_softmax_too_many(n, classes, params, validation, make, judge):
+    evidence = logged(make, *trained(classes, twice=True, n=n), validation=validation, params=params)
+    result = judge(CODE, evidence)
+    assert result.verdict == "warn"
+    assert ("validation" if validation else "training") in result.message
+    assert "logits" in result.remedy
+    assert result.measured["sum"] > 1.4
+    sound = judge(CODE, logged(make, *trained(classes, n=n), validation=validation, params=params))
+    assert sound.verdict == ("SkippedProbe" if (n, classes) == (8, 4) else "pass")
+
+
+def with_smoothing(share, classes=10, n=30):
+    """What a loss of smoothed targets comes down to, with an accuracy that is near 1."""
+    shares = np.full(classes, share / classes)
+    shares[0] += 1.0 - share
+    least = float(-(shares * np.log(shares)).sum())
+    return least + (math.log(classes) - least) * np.exp(-np.arange(n) / 4.0)
+
+
+RISING = 0.97 - 0.87 * np.exp(-np.arange(30) / 4.0)
+FALLING = 0.1 + 2.2 * np.exp(-np.arange(30) / 4.0)
+NEAR_MISSES = {
+    "smoothed targets": (with_smoothing(0.3), RISING),
+    "it came below once": (np.append(FALLING, np.full(5, 1.6)), np.append(RISING, np.full(5, 0.97))),
+    "guessing": (np.full(30, 2.3), np.full(30, 0.1)),
+    "above guessing": (np.full(30, 2.4), np.full(30, 0.9)),
+    "half right": (np.linspace(2.3, 1.7, 30), np.linspace(0.1, 0.5, 30)),
+}
+
+
+@pytest.mark.parametrize(("losses", "accuracies"), NEAR_MISSES.values(), ids=NEAR_MISSES)
+def test_near_misses(losses, accuracies, make, judge):
+    assert judge(CODE, logged(make, losses, accuracies, params=TEN)).verdict == "pass"
+
+
+SKIPPED = {
+    "three classes": (trained(3, twice=True), None),
+    "no cross-entropy of these classes": (trained(10, twice=True), {"num_classes": "80"}),
+    "a vocabulary": (trained(10, twice=True), {"vocab_size": "10"}),
+    "many, and no param": (trained(100, twice=True), None),
+}
+
+
+@pytest.mark.parametrize(("run", "params"), SKIPPED.values(), ids=SKIPPED)
+def test_skipped(run, params, make, judge):
+    assert judge(CODE, logged(make, *run, params=params)).verdict == "SkippedProbe"
+
+
+def test_the_samples_have_to_be_the_same(make, judge):
+    """Of mixed training samples the loss is high, though the validation accuracy is."""
+    losses, accuracies = trained(twice=True)
+    evidence = make.evidence(losses, make.series(accuracies, role="val_accuracy"))
+    assert judge(CODE, evidence).verdict == "SkippedProbe"
+
+
+@settings(max_examples=100, deadline=None)
+@given(classes=st.integers(4, 50), size=st.floats(0, 50), seed=st.integers(0, 9999))
+def test_the_floor_of_two_softmaxes(classes, size, seed):
+    """The number in the rule's explanation: no model comes below it."""
+    logits = size * np.random.default_rng(seed).standard_normal(classes)
+    least = -np.log(softmax(softmax(logits)).max())
+    assert least >= math.log(math.e + classes - 1) - 1 - 1e-9
+
+
+@settings(max_examples=60, deadline=None)
+@given(one=st.floats(1.01, 2), other=st.floats(1.01, 2), twice=st.booleans(), seed=st.integers(0, 99))
+def test_a_higher_sum_never_finds_more(one, other, twice, seed, make, judge):
+    evidence = logged(make, *trained(twice=twice, seed=seed))
+    lower, higher = sorted([one, other])
+    if judge(CODE, evidence, least_sum=lower).verdict == "pass":
+        assert judge(CODE, evidence, least_sum=higher).verdict == "pass"
