@@ -645,6 +645,72 @@ class UpdateTooLarge(Fault):
                 layer.weight *= 0.2
 
 
+class EpsilonTooLarge(Fault):
+    """Adam's eps is 1, as some recipes have it for other learning rates, and dwarfs every gradient."""
+
+    name, symptoms, structural = "epsilon-too-large", STUCK | {"update_size"}, True
+
+    def suits(self, task: Task, recipe: Recipe) -> bool:
+        return recipe.optimizer != "sgd"
+
+    def step(self, training: Training) -> dict[str, float]:
+        for group in training.optimizer.param_groups:
+            group["eps"] = 1.0
+        return training.update()
+
+
+class ScaledAway(Fault):
+    """The gradients are divided by a loss scale twice: they are smaller than Adam's eps."""
+
+    name, symptoms, structural = "scaled-away", STUCK | {"update_size", "vanishing"}, True
+
+    def suits(self, task: Task, recipe: Recipe) -> bool:
+        return recipe.optimizer != "sgd"
+
+    def step(self, training: Training) -> dict[str, float]:
+        for parameter in training.trainable.values():
+            if parameter.grad is not None:
+                parameter.grad.mul_(1e-9)
+        return training.update()
+
+
+class GroupRateZero(Fault):
+    """The rate of the first group of several is 0: its layers are what they began as."""
+
+    name, symptoms, structural = "group-rate-zero", STUCK | {"frozen", "dead", "update_size", "schedule"}, True
+
+    def suits(self, task: Task, recipe: Recipe) -> bool:
+        return recipe.groups == "layer rates" and not task.pretrained
+
+    def step(self, training: Training) -> dict[str, float]:
+        training.optimizer.param_groups[0]["lr"] = 0.0
+        return training.update()
+
+
+class SoftmaxTwice(Fault):
+    """The model ends with a softmax, and the loss applies another one."""
+
+    name, symptoms = "softmax-twice", STUCK
+
+    def suits(self, task: Task, recipe: Recipe) -> bool:
+        return task.data().y.dtype == torch.int64 and not task.pretrained
+
+    def model(self, model: nn.Module, rng: np.random.Generator) -> None:
+        model.register_forward_hook(lambda _module, _inputs, output: output.softmax(-1))
+
+
+class WeightsLost(Fault):
+    """A resume that restores the optimizer and begins with new weights."""
+
+    name, symptoms = "weights-lost", WILD | STUCK
+
+    def after_step(self, training: Training) -> None:
+        if training.done == int(0.7 * training.recipe.steps):
+            with torch.no_grad():
+                for name, parameter in training.trainable.items():
+                    parameter.copy_(training.before[name])
+
+
 FAULTS: dict[str, type[Fault]] = {
     one.name: one
     for one in (
@@ -652,7 +718,8 @@ FAULTS: dict[str, type[Fault]] = {
         NanMidway, MaskedNan, ScaleCollapse, StaleGradient, Detached, ZeroedBranch, DeadUnits, Forgotten, Vanishing,
         ExplodingInit, RandomLabels, ShuffledLabels, BlindInputs, RawInputs, BadBatches, Memorised, SameBatch,
         SortedData, WrongSign, TooShort, StoppedEarly, FrozenLayer, NanWeights, DeadRows, UpdateTooSmall,
-        UpdateTooLarge, InitialSaved, EvaluationMode,
+        UpdateTooLarge, InitialSaved, EvaluationMode, EpsilonTooLarge, ScaledAway, GroupRateZero, SoftmaxTwice,
+        WeightsLost,
     )
 }  # fmt: skip
 
@@ -667,6 +734,7 @@ PRIMARY = {
     "same-batch": "overfit", "sorted-data": "data_order", "wrong-sign": "diverged", "too-few-steps": "undertrained",
     "stopped-early": "undertrained", "frozen-layer": "frozen", "nan-weights": "nonfinite", "dead-rows": "dead",
     "update-too-small": "update_size", "update-too-large": "update_size", "initial-saved": "frozen",
-    "evaluation-mode": "frozen",
+    "evaluation-mode": "frozen", "epsilon-too-large": "update_size", "scaled-away": "update_size",
+    "group-rate-zero": "frozen", "softmax-twice": "not_learning", "weights-lost": "unstable",
 }  # fmt: skip
 """The one symptom that names a fault best, where several are accepted."""

@@ -13,6 +13,7 @@ from tracker_health.probes.crashed import Crashed
 from tracker_health.probes.dead_units import DeadUnits
 from tracker_health.probes.diverged import Diverged
 from tracker_health.probes.epoch_sawtooth import EpochSawtooth
+from tracker_health.probes.epsilon_dominates import EpsilonDominates
 from tracker_health.probes.exploding_gradient import ExplodingGradient
 from tracker_health.probes.gap_dead_activation import GapDeadActivation
 from tracker_health.probes.gap_exploding import GapExploding
@@ -100,6 +101,7 @@ BUILT_IN: tuple[type[Probe], ...] = (
     UpdateTooLarge,
     LayerOutlier,
     UnscaledInputs,
+    EpsilonDominates,
     NonfiniteWeights,
     UnchangedWeights,
     DeadUnits,

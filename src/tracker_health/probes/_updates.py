@@ -53,6 +53,18 @@ def corrected_second_moment(state: OptimizerState, tensor: TensorState) -> float
     return float(moment.mean / max(1.0 - _betas(_group(state, tensor))[1] ** step, 1e-300))
 
 
+def root_second_moment(state: OptimizerState, tensor: TensorState) -> float | None:
+    """The root mean square of a parameter's gradients, from its second moment; None where it is not known, or 0."""
+    square = corrected_second_moment(state, tensor)
+    return float(np.sqrt(square)) if square is not None and square > 0 else None
+
+
+def epsilon(state: OptimizerState, tensor: TensorState) -> float | None:
+    """What the optimizer adds to that root before it divides by it; None where the parameter's group does not tell."""
+    eps = _group(state, tensor).get("eps")
+    return eps if isinstance(eps, float) and eps > 0 else None
+
+
 def first_beta(state: OptimizerState, tensor: TensorState) -> float:
     """Adam's b1 of a parameter."""
     return _betas(_group(state, tensor))[0]
