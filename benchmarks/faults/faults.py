@@ -648,7 +648,7 @@ class UpdateTooLarge(Fault):
 class EpsilonTooLarge(Fault):
     """Adam's eps is 1, as some recipes have it for other learning rates, and dwarfs every gradient."""
 
-    name, symptoms, structural = "epsilon-too-large", STUCK | {"update_size"}, True
+    name, symptoms = "epsilon-too-large", STUCK | {"update_size"}
 
     def suits(self, task: Task, recipe: Recipe) -> bool:
         return recipe.optimizer != "sgd"

@@ -56,7 +56,7 @@ class EpsilonDominates(Probe):
     ] = 0.05
     healthy_descent: Annotated[
         float, Threshold("share of its start by which a loss falls that has learnt", "fraction", "calibration", gt=0)
-    ] = 0.5
+    ] = 0.75
     min_steps: Annotated[int, Threshold("optimizer steps needed", "steps", "design", ge=1)] = 10
 
     @property
