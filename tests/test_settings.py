@@ -36,6 +36,7 @@ def test_the_patterns_of_a_role_replace_its_defaults():
         "my_objective": "train_loss",
         "Other Loss": "train_loss",
         "lr": "learning_rate",
+        "loss": "loss_part",
     }
 
 
