@@ -29,7 +29,7 @@ def test_all_dead(make, judge):
     assert result.verdict == "fail"
     assert "any of the 2 parameters" in result.message
     result = judge(CODE, make.evidence(optimizer=make.state(make.tensor(0, 0.0))))
-    assert "reached the only parameter: " in result.message
+    assert "reached the 1 parameter that there is: " in result.message
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,7 @@ class NoGradient(Probe):
         experts = _experts(dead, evidence.weights)
         if len(experts) == len(dead) and not everything:
             return self._idle_experts(experts, measured, details)
-        any_of_all = f"any of the {len(dead)} parameters" if len(dead) > 1 else "the only parameter"
+        any_of_all = f"any of the {len(dead)} parameters" if len(dead) > 1 else "the 1 parameter that there is"
         which = any_of_all if everything else f"{len(dead)} of {len(trained)} parameters"
         return Finding(
             verdict=Verdict.FAIL,
@@ -218,4 +218,4 @@ def _may_be_silent(tensor: TensorState) -> bool:
 
 
 def _all(parameters: Sequence[TensorState]) -> str:
-    return f"all {len(parameters)} parameters" if len(parameters) > 1 else "the only parameter"
+    return f"all {len(parameters)} parameters" if len(parameters) > 1 else "the 1 parameter that there is"
