@@ -120,13 +120,16 @@ DEFAULT_PATTERNS: Mapping[str, tuple[str, ...]] = {
     ),
 }  # fmt: skip
 
-_ERRORS = ("ppl", "perplexity", "bpb", "bpc", "mae", "rmse", "bce", "l1")
+_PERPLEXITIES = ("ppl", "perplexity")
+_ERRORS = (*_PERPLEXITIES, "bpb", "bpc", "mae", "rmse")
 _HELD_OUT = ("val", "valid", "validation", "eval", "dev", "test")
 _STAND_INS: Mapping[str, frozenset[str]] = {
-    "train_loss": frozenset(("ppl", "perplexity", "bpb", "bpc")).union(f"train/{kind}" for kind in _ERRORS),
+    "train_loss": frozenset((*_PERPLEXITIES, "bpb", "bpc")).union(f"train/{kind}" for kind in _ERRORS),
     "val_loss": frozenset(f"{word}/{kind}" for word in _HELD_OUT for kind in _ERRORS),
 }
 """What falls as a loss does, and is taken for it where a run logged no loss: never both, their units differ."""
+_OBJECTIVES = frozenset("elbo nll objective objectives cost costs energy criterion likelihood loglik ll".split())
+"""Words that say what was minimised or maximised, though it is not called a loss."""
 
 # What else trainers log whose loss is no training loss: reinforcement learning and adversarial pairs. Each entry is a set of words
 # that a metric's name holds. `kl`, `entropy` and `epsilon` are left out on purpose: regularised fine-tunes log the first two,
@@ -209,7 +212,7 @@ def assign(names: Iterable[str], patterns: Mapping[str, tuple[str, ...]] = DEFAU
     # The names of modules say nothing about the objective: a value head is no value function.
     descends = _descends([frozenset(words_of(name)) for name in known if not name.startswith(_OF_MODULES)])
     found = {name: _role_of(normal_form(name), patterns) for name in known}
-    if descends and not any(role in _STAND_INS or _is_loss(name) for name, role in found.items()):
+    if descends and not any(role in _STAND_INS or _says_the_objective(name) for name, role in found.items()):
         found |= {name: _stands_in(name) for name, role in found.items() if role is None}
     whole = "train_loss" in found.values()
     parts = [name for name, role in found.items() if role is None and _is_loss(name)][:_MOST_PARTS] if whole else []
@@ -222,6 +225,15 @@ def assign(names: Iterable[str], patterns: Mapping[str, tuple[str, ...]] = DEFAU
         elif _is_loss(name) if not descends else not whole and _is_part_of_a_loss(name):
             roles[name] = OBJECTIVE_LOSS
     return roles
+
+
+def _says_the_objective(name: str) -> bool:
+    return _is_loss(name) or not _OBJECTIVES.isdisjoint(words_of(name))
+
+
+def is_perplexity(name: str) -> bool:
+    """Whether a metric is the exponential of a loss."""
+    return not {*_PERPLEXITIES}.isdisjoint(words_of(name))
 
 
 def _stands_in(name: str) -> str | None:

@@ -177,3 +177,17 @@ def test_a_lost_part_does_not_hide_a_lost_loss(make, judge):
     lost = [0.5] * 60 + [math.nan] * 40
     evidence = make.evidence(lost, make.series(lost, role="loss_part", name="loss_seg"))
     assert judge(CODE, evidence).verdict == "fail"
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "verdict"),
+    [
+        ("train/ppl", [np.inf] * 5 + [3e4, 900.0, 80.0] * 10, "pass"),
+        ("train/ppl", [np.inf] * 5 + [3e4, 900.0, np.inf] * 10, "fail"),
+        ("train/ppl", [np.inf] * 40, "fail"),
+        ("train/ppl", [np.nan] * 5 + [3e4, 900.0, 80.0] * 10, "fail"),
+        ("train/loss", [np.inf] * 5 + [10.3, 6.8, 4.4] * 10, "fail"),
+    ],
+)
+def test_a_perplexity_may_begin_beyond_the_largest_number(name, values, verdict, make, judge):
+    assert judge(CODE, make.evidence(make.series(values, name=name))).verdict == verdict

@@ -12,7 +12,7 @@ from tracker_health.evidence import Evidence, IntArray, Need, Series
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._stats import placeholders, stretch_ends
 from tracker_health.result import Finding
-from tracker_health.roles import LOSS_PART, OBJECTIVE_LOSS
+from tracker_health.roles import LOSS_PART, OBJECTIVE_LOSS, is_perplexity
 from tracker_health.text import count, number, printable
 from tracker_health.verdict import Verdict, worst
 
@@ -35,8 +35,8 @@ class NonfiniteLoss(Probe):
         On the newest value of every step. Fail when at least `max_share` of the points are non-finite, or one lies in
         the last `tail_share` of them. Otherwise warn, naming the steps. A NaN that a resumed run wrote over is not
         counted; nor is what stands for a value that was not taken: NaN between values at a regular distance, or at
-        exactly the steps at which the validation loss was measured, and what a validation loss says before its first
-        value. A part of the loss (`loss_seg` beside `loss`) may have nothing to measure: warn where one that had been
+        exactly the steps at which the validation loss was measured, what a validation loss says before its first value,
+        and a perplexity that begins beyond the largest number. A part of the loss (`loss_seg` beside `loss`) may have nothing to measure: warn where one that had been
         finite three times is non-finite to the end, in at least `tail_share` of its points and three of them.
 
     Known limits:
@@ -121,6 +121,9 @@ def _measured(series: Series, evidence: Evidence) -> Series:
     bad = ~np.isfinite(clean.values)
     if not bad.any() or bad.all():
         return clean
+    if is_perplexity(series.name):  # an exponential of a loss that is still high: it overflows before it has come down
+        overflown = int(np.argmax(clean.values != np.inf))
+        clean, bad = clean.at(np.arange(overflown, len(clean))), bad[overflown:]
     if series.role == "val_loss":
         first = int(np.argmin(bad))
         not_taken = not bad[first:].any() and 2 * first < len(bad)
