@@ -175,7 +175,10 @@ def test_roles_in_the_names_that_tools_log(tool):
         (["val_loss", "train_ppl"], ["val_loss", None]),
         (["episode_reward", "perplexity"], [None, None]),
         (["train/l1", "elbo"], [None, None]),  # a penalty, or an error
-        *((["train/mae", name], [None, None]) for name in ("elbo", "train/energy", "total_cost", "objective", "nll_mean")),
+        *(
+            (["train/mae", name], [None, None])
+            for name in ("elbo", "train/energy", "total_cost", "objective", "nll_mean")
+        ),
     ],
 )
 def test_without_a_loss_perplexity_and_errors_stand_in_for_it(names, roles):

@@ -128,7 +128,9 @@ _STAND_INS: Mapping[str, frozenset[str]] = {
     "val_loss": frozenset(f"{word}/{kind}" for word in _HELD_OUT for kind in _ERRORS),
 }
 """What falls as a loss does, and is taken for it where a run logged no loss: never both, their units differ."""
-_OBJECTIVES = frozenset("elbo nll objective objectives cost costs energy criterion likelihood loglik ll".split())
+_OBJECTIVES = frozenset(
+    ("elbo", "nll", "objective", "objectives", "cost", "costs", "energy", "criterion", "likelihood", "loglik", "ll")
+)
 """Words that say what was minimised or maximised, though it is not called a loss."""
 
 # What else trainers log whose loss is no training loss: reinforcement learning and adversarial pairs. Each entry is a set of words

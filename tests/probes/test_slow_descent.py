@@ -31,6 +31,9 @@ def rates(name, n=400, peak=1e-3):
             "linear": 1.0 - at,
             "cosine": 0.5 * (1.0 + np.cos(np.pi * at)),
             "warm-up": np.minimum(at / 0.3, (1.0 - at) / 0.7),
+            "stable-decay": np.minimum((1.0 - at) / 0.2, 1.0),
+            "steps": np.where(at < 0.5, 1.0, np.where(at < 0.75, 0.1, 0.01)),
+            "exponential": np.exp(-4.0 * at),
         }[name]
     )
 
@@ -80,6 +83,42 @@ def test_near_misses(losses, make, judge):
     assert judge(CODE, make.evidence(losses)).verdict == "pass"
 
 
+def regression(schedule, seed, epochs=20, batches=25, batch=40, inputs=10):
+    """Stochastic gradient descent on a target that is noise for four fifths: the loss and the rate of every step."""
+    rng = np.random.default_rng(seed)
+    features = rng.standard_normal((batches * batch, inputs))
+    target = features @ rng.standard_normal(inputs) * 0.5 / inputs**0.5 + rng.standard_normal(len(features))
+    weights, losses, values = np.zeros(inputs), [], rates(schedule, epochs * batches, peak=0.05)
+    for rate, at in zip(values, np.tile(np.arange(batches), epochs), strict=True):
+        rows = slice(at * batch, (at + 1) * batch)
+        wrong = features[rows] @ weights - target[rows]
+        losses.append(float(np.mean(wrong**2)))
+        weights -= rate * 2.0 * features[rows].T @ wrong / batch
+    return np.array(losses), values
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(
+    "schedule", ["constant", "linear", "cosine", "warm-up", "stable-decay", "steps", "exponential"]
+)
+@pytest.mark.parametrize("every", [1, 5, 25])
+def test_a_loss_that_is_mostly_noise(schedule, seed, every, make, judge):
+    """What the end of a schedule takes out of the weights is no descent that goes on; of each step, and of means."""
+    losses, values = regression(schedule, seed)
+    steps = np.arange(0, len(losses), every)
+    means = losses.reshape(-1, every).mean(axis=1)
+    for more in ([], [make.series(values[steps], steps, role="learning_rate")]):
+        assert judge(CODE, make.evidence(means, *more, steps=steps)).verdict == "pass"
+
+
+def test_a_fall_when_the_rate_goes_down_is_not_one_that_goes_on(make, judge):
+    """Little is learnt at first, nothing then, and a little once more when the rate falls."""
+    progress = np.arange(400) / 399
+    losses = 2.3 - 0.1 * np.minimum(progress / 0.05, 1.0) - 0.1 * np.maximum(progress - 0.8, 0.0) / 0.2
+    assert judge(CODE, make.evidence(losses)).verdict == "pass"
+    assert judge(CODE, make.evidence(losses[::40])).verdict == "pass"
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_healthy(healthy_name, seed, healthy, make, judge):
     losses = getattr(healthy, healthy_name)(seed)
@@ -122,7 +161,7 @@ def naive(losses, progress, plain):
         return None
     middles = [plain.median([at for at in progress if min(int(at * 8), 7) == part]) for part in range(8)]
     noise, start = plain.noise(losses), plain.start(losses, max(1, min(3, len(losses) // 10)), plain.noise(losses))
-    sixth, seventh, last = (plain.median(part) for part in parts[5:])
+    second, sixth, seventh, last = (plain.median(parts[part]) for part in (1, 5, 6, 7))
     error = math.hypot(plain.median_error(noise, len(parts[5])), plain.median_error(noise, len(parts[7])))
     margins = [
         start - last,
@@ -130,6 +169,7 @@ def naive(losses, progress, plain):
         sixth - last - 3 * error,
         seventh - last - 2 * error,
         (sixth - last) / (middles[7] - middles[5]) - RULE.pace * (start - last) / middles[7],
+        (second - sixth) / (middles[5] - middles[1]) - RULE.pace * (start - last) / middles[7],
     ]
     return start > 0 and all(margin > 0 for margin in margins), margins
 

@@ -36,8 +36,9 @@ class NonfiniteLoss(Probe):
         the last `tail_share` of them. Otherwise warn, naming the steps. A NaN that a resumed run wrote over is not
         counted; nor is what stands for a value that was not taken: NaN between values at a regular distance, or at
         exactly the steps at which the validation loss was measured, what a validation loss says before its first value,
-        and a perplexity that begins beyond the largest number. A part of the loss (`loss_seg` beside `loss`) may have nothing to measure: warn where one that had been
-        finite three times is non-finite to the end, in at least `tail_share` of its points and three of them.
+        and a perplexity that begins beyond the largest number. A part of the loss (`loss_seg` beside `loss`) may have
+        nothing to measure: warn where one that had been finite three times is non-finite to the end, in at least
+        `tail_share` of its points and three of them.
 
     Known limits:
         Of many parts the first 16 are read. A trainer that writes 0.0 in place of NaN hides it from this rule; LOS002

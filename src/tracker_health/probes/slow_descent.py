@@ -20,7 +20,7 @@ _TWO_OF_THREE = 2.0 / 3.0
 _ROOT = 2.0**0.5
 _PARTS = 8
 _FEW = 16
-_LATE = 0.75
+_EARLY, _LATE = 0.25, 0.75
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,13 +38,15 @@ class SlowDescent(Probe):
     How it decides:
         The run is cut by the sum of the learning rate, where it is logged (by steps otherwise), so that a schedule's
         end does not look like convergence. Warn when the loss has come down by no more than `little` of its start, and
-        the last quarter brought at least `pace` of what it would bring to a straight line, beyond three standard
-        errors, and its second half two: of medians of eighths, the run's first values being the start. Of fewer than 16
-        points, but no fewer than `min_points`, each of the last quarter (two at least) has to lie below the one before.
-        Fine-tunes are left alone: an adapter, or a param that names a base model.
+        both the middle half and the last quarter brought at least `pace` of what they would bring to a straight line;
+        the last quarter beyond three standard errors, and its second half two: of medians of eighths, the run's first
+        values being the start. Both, since the end of a schedule takes the noise out of the weights, and the loss falls
+        once more. Of fewer than 16 points, but no fewer than `min_points`, each of the last quarter (two at least) has
+        to lie below the one before. Fine-tunes are left alone: an adapter, or a param that names a base model.
 
     Known limits:
-        A fine-tune that no param tells of, with a tiny learning rate, looks the same.
+        A fine-tune that no param tells of, with a tiny learning rate, looks the same. A loss that is mostly noise
+        (labels at random, say) under a rate that decays exponentially may fall in step with the rate to its end.
 
     What to do:
         Raise the learning rate, or train longer; look whether the gradient reaches the first layer.
@@ -62,8 +64,8 @@ class SlowDescent(Probe):
         float, Threshold("descent that is little, as a share of the start", "fraction", "calibration", gt=0, le=1)
     ] = 0.25
     pace: Annotated[
-        float, Threshold("fall in the last quarter over that of a straight line", "ratio", "calibration", gt=0)
-    ] = 0.8
+        float, Threshold("fall late in the run over that of a straight line", "ratio", "calibration", gt=0)
+    ] = 0.9
     min_points: Annotated[int, Threshold("finite points needed", "points", "design", ge=6)] = 6
 
     @property
@@ -78,7 +80,8 @@ class SlowDescent(Probe):
         loss = evidence.first("train_loss").finite()
         if len(loss) < self.min_points:
             return Finding(verdict=Verdict.SKIP, message=f"only {len(loss)} finite points of the loss")
-        progress = _progress(evidence, loss)
+        rate = _summed_rate(evidence, loss)
+        progress = _shares(loss.steps.astype(float) if rate is None else rate)
         fall = _fall_of_few(loss.values, progress) if len(loss) < _FEW else _fall_of_many(loss.values, progress)
         if fall is None:
             return Finding(
@@ -94,19 +97,23 @@ class SlowDescent(Probe):
         return Finding(
             verdict=Verdict.WARN,
             message=f"the loss has come down by no more than {descent:.0%}, from {number(fall.start)} to "
-            f"{number(fall.end)}, and fell at the end as fast as ever for its learning rate",
+            f"{number(fall.end)}, and fell at the end as fast as ever"
+            + ("" if rate is None else " for its learning rate"),
             remedy="raise the learning rate, or train longer",
             measured=measured,
         )
 
 
 class _Fall(NamedTuple):
-    """``late``: what the last ``part`` of the way, from 0 to 1, brought; ``sure``: that is beyond the noise."""
+    """Losses, and what parts of the way brought over what they would bring to a straight line.
+
+    ``sure``: the late fall is beyond the noise.
+    """
 
     start: float
     end: float
+    middle: float
     late: float
-    part: float
     sure: bool
 
     @property
@@ -116,25 +123,27 @@ class _Fall(NamedTuple):
 
     @property
     def pace(self) -> float:
-        """The late fall over that of a straight line."""
-        whole = self.start - self.end
-        return self.late / (whole * self.part) if whole > 0 and self.part > 0 else 0.0
+        return min(self.middle, self.late)
 
 
-def _progress(evidence: Evidence, loss: Series) -> FloatArray:
-    """Which share of the learning rate, summed, lies before each point of the loss; of the steps, where no rate tells.
+def _summed_rate(evidence: Evidence, loss: Series) -> FloatArray | None:
+    """The sum of the learning rate up to each point of the loss; None where no rate tells.
 
     Of several rates the one with the highest peak: a frozen group may well have a rate of 0.
     """
-    steps = loss.steps.astype(float)
     rates = max(learning_rates(evidence), key=lambda one: float(one.values.max()), default=None)
-    if rates is not None and len(rates) > 1:
-        between = np.diff(rates.steps) * (rates.values[1:] + rates.values[:-1]) / 2.0
-        summed = np.interp(steps, rates.steps, np.append(0.0, np.cumsum(between)))
-        if np.isfinite(summed).all() and (between >= 0).all() and summed[-1] > summed[0]:
-            steps = summed
-    whole = steps[-1] - steps[0]
-    return np.asarray((steps - steps[0]) / whole if whole > 0 else np.linspace(0.0, 1.0, len(steps)))
+    if rates is None or len(rates) < 2:
+        return None
+    between = np.diff(rates.steps) * (rates.values[1:] + rates.values[:-1]) / 2.0
+    summed = np.asarray(np.interp(loss.steps, rates.steps, np.append(0.0, np.cumsum(between))))
+    tells = np.isfinite(summed).all() and (between >= 0).all() and summed[-1] > summed[0]
+    return summed if tells else None
+
+
+def _shares(ways: FloatArray) -> FloatArray:
+    """Of the whole way that which lies before each point."""
+    whole = ways[-1] - ways[0]
+    return np.asarray((ways - ways[0]) / whole if whole > 0 else np.linspace(0.0, 1.0, len(ways)))
 
 
 def _fall_of_many(values: FloatArray, progress: FloatArray) -> _Fall | None:
@@ -144,14 +153,17 @@ def _fall_of_many(values: FloatArray, progress: FloatArray) -> _Fall | None:
     if not all(len(part) for part in parts):
         return None
     noise = local_noise(values)
-    before, end = (median(progress[at == part]) for part in (_PARTS - 3, _PARTS - 1))
-    sixth, seventh, last = (median(part) for part in parts[-3:])
+    start = start_level(values, max(1, min(3, len(values) // 10)), noise)
+    levels = [median(part) for part in parts]
+    places = [median(progress[at == part]) for part in range(_PARTS)]
+    line = (start - levels[-1]) / places[-1]
+    sixth, seventh, last = levels[-3:]
     error = _SIGNIFICANT * float(np.hypot(median_error(noise, len(parts[-3])), median_error(noise, len(parts[-1]))))
     return _Fall(
-        start=start_level(values, max(1, min(3, len(values) // 10)), noise),
+        start=start,
         end=last,
-        late=sixth - last,
-        part=(end - before) / end,
+        middle=_over(line, levels[1] - sixth, places[-3] - places[1]),
+        late=_over(line, sixth - last, places[-1] - places[-3]),
         sure=sixth - last > error and seventh - last > error * _TWO_OF_THREE,
     )
 
@@ -159,12 +171,18 @@ def _fall_of_many(values: FloatArray, progress: FloatArray) -> _Fall | None:
 def _fall_of_few(values: FloatArray, progress: FloatArray) -> _Fall:
     """By single points: a log too short for eighths, of a point an epoch, say."""
     size = min(max(2, len(values) // 4, int((progress > _LATE).sum())), len(values) - 2)
+    line = float(values[0] - values[-1])
+    after, before = np.interp((_EARLY, _LATE), progress, values)
     late = float(values[-1 - size] - values[-1])
-    falls = bool((np.diff(values[-1 - size :]) < 0).all())
     return _Fall(
         start=float(values[0]),
         end=float(values[-1]),
-        late=late,
-        part=float(1.0 - progress[-1 - size]),
-        sure=falls and late > _SIGNIFICANT * _ROOT * evaluation_noise(values),
+        middle=_over(line, float(after - before), _LATE - _EARLY),
+        late=_over(line, late, float(1.0 - progress[-1 - size])),
+        sure=bool((np.diff(values[-1 - size :]) < 0).all()) and late > _SIGNIFICANT * _ROOT * evaluation_noise(values),
     )
+
+
+def _over(line: float, fall: float, way: float) -> float:
+    """A fall over that of a line that falls by so much on the whole way; 0 where there is none."""
+    return fall / (line * way) if line > 0 and way > 0 else 0.0
