@@ -100,6 +100,18 @@ def test_the_trainers_own_step_counts_more_than_the_number_in_the_path(tmp_path)
     assert read(tmp_path).optimizer.source == "step-1/optimizer.pt"
 
 
+def test_the_step_of_the_last_one_is_read_though_it_has_no_number(tmp_path):
+    for folder, steps in (
+        ("checkpoint-100", 100),
+        ("checkpoint-200", 200),
+        ("checkpoint-300", 300),
+        ("checkpoint-last", 400),
+    ):
+        save(tmp_path / folder / "optimizer.pt", steps)
+        save_trainer_state(tmp_path / folder / "trainer_state.json", steps)
+    assert read(tmp_path).optimizer.source == "checkpoint-last/optimizer.pt"
+
+
 def test_the_modification_time_tells_where_the_numbers_do_not(tmp_path):
     older, newer = save(tmp_path / "step-1" / "optimizer.pt", 1), save(tmp_path / "step-01" / "optimizer.pt", 2)
     os.utime(older, (100, 100))
@@ -145,12 +157,31 @@ OF_ONE_TRAINING = {
     "detectron2": ["model_0004999.pth", "model_final.pth"],
     "fairseq": ["checkpoint_best.pt", "checkpoint3.pt", "checkpoint_last.pt"],
     "folders": ["checkpoint-best/optimizer.pt", "checkpoint-20/optimizer.pt", "checkpoint-last/optimizer.pt"],
+    "measured by": ["epoch=1-val_f1=0.50.ckpt", "epoch=2-val_auc=0.93.ckpt", "last.ckpt"],
+    "best of two kinds": ["best_acc.pth", "best_val_loss.pth", "last.pth"],
+    "a number of the model": ["resnet18_best.pt", "resnet18_epoch_2.pt", "resnet18_epoch_10.pt", "resnet18_last.pt"],
+    "a number after the model": ["unet-best.pt", "unet-100.pt", "unet-last.pt"],
+    "stages": ["stage1_epoch9.pt", "stage1_final.pt", "stage2_best.pt", "stage2_epoch3.pt"],
+    "a last stage": ["stage1_final.pt", "stage2_final.pt", "final.pt"],
+    "glued": ["net5.pt", "net10.pt"],
+    "shards": ["model-00001-of-00003.pt", "model-00002-of-00003.pt", "model-00003-of-00003.pt"],
+    "thousands": ["step_1k.pt", "step_2k.pt", "last.pt"],
 }
 OF_SEVERAL = {
     "two networks": ["generator_last.pt", "discriminator_last.pt"],
     "two folds": ["fold1/best.pt", "fold2/best.pt"],
     "two runs": ["run-1.pt", "run-2.pt"],
     "student and teacher": ["student/last.pt", "teacher/last.pt"],
+    "after a dot": ["model.generator.pt", "model.discriminator.pt"],
+    "best of two networks": ["best.actor.pth", "best.critic.pth"],
+    "two optimizers": ["lr0.1_adam.pt", "lr0.1_sgd.pt"],
+    "a mean of the weights": ["last.ema.pt", "last.pt"],
+    "a head": ["model_v.pt", "model.pt"],
+    "a model of scores": ["score_model.pt", "model.pt"],
+    "two sizes": ["resnet18_last.pt", "resnet50_best.pt"],
+    "two sizes, set apart": ["vit_16_epoch3.pt", "vit_32_epoch4.pt"],
+    "two seeds": ["unet_seed1_last.pt", "unet_seed2_last.pt"],
+    "two folders with numbers": ["1/last.pt", "2/last.pt"],
 }
 
 

@@ -32,7 +32,7 @@ from tracker_health.stores.mlflow.artifacts import ArtifactTree, _Budget, _walk
 from tracker_health.stores.mlflow.note_block import BEGIN, END
 from tracker_health.stores.mlflow.run import open_mlflow_run
 from tracker_health.stores.mlflow.writer import NOTE_TAG
-from tracker_health.stores.tree import is_plain
+from tracker_health.stores.naming import is_plain
 from tracker_health.verdict import Verdict
 
 mlflow = pytest.importorskip("mlflow")

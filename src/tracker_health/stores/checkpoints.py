@@ -14,16 +14,8 @@ from tracker_health.readers.checkpoint_formats.torch_file import TorchFile
 from tracker_health.readers.optimizer_state import dangerous
 from tracker_health.readers.random_access import RandomAccess
 from tracker_health.readers.trainer_state import read_trainer_state
-from tracker_health.stores.tree import (
-    AboveLimit,
-    FileEvidence,
-    FileTree,
-    RunFile,
-    checkpoints_of,
-    numbers,
-    recency,
-    series_of,
-)
+from tracker_health.stores.naming import age, checkpoints_of, numbers, series_of
+from tracker_health.stores.tree import AboveLimit, FileEvidence, FileTree, RunFile
 from tracker_health.stores.weights import holds_model, is_weights_file, read_weights, weights_lead, why_not_alone
 from tracker_health.text import listing, printable
 
@@ -211,9 +203,9 @@ def _why_none(tree: FileTree) -> str:
     return ""
 
 
-def _age_key(steps: dict[str, int], file: RunFile) -> tuple[int, int, tuple[int, ...], float]:
+def _age_key(steps: dict[str, int], file: RunFile) -> tuple[int, tuple[float, int, tuple[int, ...]], float]:
     step = _step_of(steps, file)
-    return (-1 if step is None else step, recency(file.path), numbers(file.path), file.modified or 0.0)
+    return (-1 if step is None else step, age(file.path), file.modified or 0.0)
 
 
 def _step_of(steps: dict[str, int], file: RunFile) -> int | None:
@@ -222,8 +214,8 @@ def _step_of(steps: dict[str, int], file: RunFile) -> int | None:
 
 
 def _steps_of_folders(tree: FileTree, candidates: list[RunFile]) -> dict[str, int]:
-    """The global step of the trainer state in a folder, for the newest few candidates by number."""
-    newest = sorted(candidates, key=lambda file: numbers(file.path))[-_STEPS_COMPARED:]
+    """The global step of the trainer state in a folder, for the newest few candidates by name."""
+    newest = sorted(candidates, key=lambda file: age(file.path))[-_STEPS_COMPARED:]
     folders = {folder for file in newest for folder in (file.folder, str(PurePosixPath(file.folder).parent))}
     steps = {}
     for file in tree.files:

@@ -18,7 +18,8 @@ from tracker_health.gap_names import GAP_FILE, KINDS, metric
 from tracker_health.readers.dlm_log import read_dlm_step_log
 from tracker_health.readers.trainer_state import TrainerState, read_trainer_state
 from tracker_health.stores.agreement import agree, canonical, comparable, difference
-from tracker_health.stores.tree import FileEvidence, FileTree, RunFile, masked_name, numbers, series_of
+from tracker_health.stores.naming import masked_name, numbers, series_of
+from tracker_health.stores.tree import FileEvidence, FileTree, RunFile
 from tracker_health.text import listing, printable
 
 if TYPE_CHECKING:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -138,60 +137,3 @@ class Tracked:
     params: Mapping[str, str] = field(default_factory=dict)
     names: Iterable[str] = ()
     series: Sequence[Series] = ()
-
-
-# Folders of which a trainer leaves one after the other in a single run. A number in any other folder tells runs apart,
-# and so does one in a file after a word that says so.
-_CHECKPOINT_FOLDER = re.compile(
-    r"(.*[-_=.])?(checkpoint|ckpt|chkpt|global_?step|step|epoch|iter|iteration|part)s?[-_=.]?\d.*|v\d+", re.IGNORECASE
-)
-_OF_ITS_OWN = re.compile(
-    r"(.*[-_.])?(run|seed|fold|trial|exp|experiment|job|rank|worker|optimizer)[-_=.]?\d.*", re.IGNORECASE
-)
-
-
-_LAST = frozenset({"last", "latest", "final", "newest"})
-_WHICH_ONE = _LAST.union(
-    ("best", "model", "checkpoint", "ckpt", "chkpt", "weights", "epoch", "ep", "step", "steps", "iter", "iteration"),
-    ("global", "v", "val", "valid", "loss", "acc", "accuracy", "score", "metric", "#"),
-)
-
-
-def is_plain(path: str) -> bool:
-    """Whether a path stays below where it starts. Paths come from servers and from model names."""
-    return "\\" not in path and "\0" not in path and not {"", ".", ".."}.intersection(path.split("/"))
-
-
-def numbers(path: str) -> tuple[int, ...]:
-    """The numbers in a path, to sort by: ``checkpoint-10`` comes after ``checkpoint-2``."""
-    return tuple(int(digits) for digits in re.findall(r"\d{1,18}", path))
-
-
-def series_of(path: str) -> str:
-    """The path with the numbers masked in which the checkpoints, or the pieces of a log, of one run differ."""
-    *folders, name = path.split("/")
-    masked = [masked_name(folder) if _CHECKPOINT_FOLDER.fullmatch(folder) else folder for folder in folders]
-    return "/".join([*masked, name if _OF_ITS_OWN.fullmatch(name) else masked_name(name)])
-
-
-def checkpoints_of(path: str) -> str:
-    """The same for all checkpoints that one training may leave in a place: numbered ones, the best and the last one."""
-    *folders, name = series_of(path).split("/")
-    kept = [_essence(folder) if _essence(folder) in ("", "#") else folder for folder in folders]
-    return "/".join([one for one in kept if one not in ("", "#")] + [_essence(name.partition(".")[0])])
-
-
-def _essence(name: str) -> str:
-    """What is left of a name without the words that only say which one of a training's checkpoints it is."""
-    return "-".join(word for word in re.findall(r"[a-z]+|\d+|#", name.lower()) if word not in _WHICH_ONE)
-
-
-def recency(path: str) -> int:
-    """1 for a checkpoint that is called the last one, -1 for the best one: it may be older than those with numbers."""
-    words = set(re.findall(r"[a-z]+", "/".join(path.lower().split("/")[-2:])))
-    return int(not _LAST.isdisjoint(words)) - int("best" in words)
-
-
-def masked_name(name: str) -> str:
-    """A name with every number masked."""
-    return re.sub(r"\d+", "#", name)

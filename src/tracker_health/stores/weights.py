@@ -19,7 +19,8 @@ from tracker_health.readers.safetensors_header import open_safetensors
 from tracker_health.readers.torch_archive import TorchArchive, open_torch_archive
 from tracker_health.readers.torch_weights import is_in_order, torch_weights
 from tracker_health.readers.weights import MAX_TENSORS, Budget, StoredTensor, changes, described
-from tracker_health.stores.tree import FileEvidence, FileTree, RunFile, recency
+from tracker_health.stores.naming import recency
+from tracker_health.stores.tree import FileEvidence, FileTree, RunFile
 from tracker_health.text import listing, printable
 
 _ADAPTER = "adapter_model.safetensors"

@@ -19,8 +19,9 @@ from tracker_health.stores.files import is_relevant
 from tracker_health.stores.http_parts import HttpParts
 from tracker_health.stores.mlflow.failures import translated
 from tracker_health.stores.mlflow.parts import parts_of
+from tracker_health.stores.naming import is_plain
 from tracker_health.stores.own import HEALTH_FOLDER
-from tracker_health.stores.tree import RunFile, is_plain
+from tracker_health.stores.tree import RunFile
 from tracker_health.text import printable
 
 if TYPE_CHECKING:

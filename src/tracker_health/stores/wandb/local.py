@@ -25,8 +25,9 @@ from tracker_health.stores.checkpoints import CHECKPOINT_PARTS
 from tracker_health.stores.directory import DirectoryRun
 from tracker_health.stores.files import LOSSES, is_relevant, read_files
 from tracker_health.stores.locks import locked
+from tracker_health.stores.naming import is_plain
 from tracker_health.stores.own import HEALTH_FOLDER, in_the_way
-from tracker_health.stores.tree import FileEvidence, RunFile, Tracked, is_plain
+from tracker_health.stores.tree import FileEvidence, RunFile, Tracked
 from tracker_health.stores.wandb.alive import Writer, writer_of
 from tracker_health.stores.wandb.log_writer import (
     backup_of,

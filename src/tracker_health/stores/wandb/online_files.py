@@ -18,7 +18,8 @@ from tracker_health.stores.downloads import Fetch
 from tracker_health.stores.fetched_files import MAX_FILES, MAX_SEEN, FetchedFiles, Listing
 from tracker_health.stores.files import is_relevant
 from tracker_health.stores.http_parts import HttpParts
-from tracker_health.stores.tree import RunFile, is_plain
+from tracker_health.stores.naming import is_plain
+from tracker_health.stores.tree import RunFile
 from tracker_health.stores.url import asked
 from tracker_health.stores.wandb.connection import Connection, fetched, pages
 from tracker_health.stores.wandb.failures import translated

@@ -1,0 +1,141 @@
+"""What the names of a run's files say: which belong to one training, and which of them is the newest."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+# Folders of which a trainer leaves one after the other in a single run. A number in any other folder tells runs apart,
+# and so does one in a file after a word that says so.
+_CHECKPOINT_FOLDER = re.compile(
+    r"(.*[-_=.])?(checkpoint|ckpt|chkpt|global_?step|step|epoch|iter|iteration|part)s?[-_=.]?\d.*|v\d+", re.IGNORECASE
+)
+_OWN = ("run", "seed", "fold", "trial", "exp", "experiment", "job", "rank", "worker", "optimizer")
+_OF_ITS_OWN = re.compile(rf"(.*[-_.])?({'|'.join(_OWN)})[-_=.]?\d.*", re.IGNORECASE)
+
+_SUFFIXES = re.compile(r"(\.(pt|pth|ckpt|bin|safetensors|tar|pkl|zip))+$", re.IGNORECASE)
+_LAST = frozenset({"last", "latest", "final", "newest"})
+_STAGES = frozenset({"stage", "phase"})
+# Words that say nothing but that this is a checkpoint, or which one of a training's, alone or before a number.
+_WHICH_ONE = _LAST.union(
+    ("best", "model", "checkpoint", "ckpt", "chkpt", "weights", "epoch", "epochs", "ep", "step", "steps", "global"),
+    ("iter", "iters", "iteration", "iterations"),
+)
+_COUNTED = _WHICH_ONE.union(_STAGES, ("e", "it", "v", "version", "part", "kimg", "of"))
+# What a checkpoint was measured by: these mean something else where no number or "best" is beside them.
+_MEASURED = frozenset(
+    ("val", "valid", "validation", "test", "eval", "dev", "train", "loss", "acc", "accuracy", "auc", "auroc", "f1"),
+).union(
+    ("score", "metric", "map", "iou", "miou", "dice", "bleu", "rouge", "ppl", "perplexity", "mse", "mae", "rmse", "r2"),
+    ("psnr", "ssim", "error", "err", "wer", "cer", "top1", "top5"),
+)
+_TOKEN = re.compile(r"(?<![a-z0-9])(?:f1|r2|top[15])(?![a-z0-9])|[a-z]+|\d+(?:\.\d+)?(?:e-?\d+)?(?:[km](?![a-z]))?")
+
+
+def is_plain(path: str) -> bool:
+    """Whether a path stays below where it starts. Paths come from servers and from model names."""
+    return "\\" not in path and "\0" not in path and not {"", ".", ".."}.intersection(path.split("/"))
+
+
+def numbers(path: str) -> tuple[int, ...]:
+    """The numbers in a path, to sort by: ``checkpoint-10`` comes after ``checkpoint-2``."""
+    return tuple(int(digits) for digits in re.findall(r"\d{1,18}", path))
+
+
+def masked_name(name: str) -> str:
+    """A name with every number masked."""
+    return re.sub(r"\d+", "#", name)
+
+
+def series_of(path: str) -> str:
+    """The path with the numbers masked in which the checkpoints, or the pieces of a log, of one run differ."""
+    *folders, name = path.split("/")
+    masked = [masked_name(folder) if _CHECKPOINT_FOLDER.fullmatch(folder) else folder for folder in folders]
+    return "/".join([*masked, name if _OF_ITS_OWN.fullmatch(name) else masked_name(name)])
+
+
+def checkpoints_of(path: str) -> str:
+    """The same for all checkpoints that one training may leave in a place: numbered ones, the best and the last one."""
+    *folders, name = path.split("/")
+    return "/".join([*filter(None, map(_place, folders)), _essence(_SUFFIXES.sub("", name))])
+
+
+def age(path: str) -> tuple[float, int, tuple[int, ...]]:
+    """To sort the checkpoints of one training by: its stage, what it is called, its numbers."""
+    stages = re.findall(rf"(?:{'|'.join(sorted(_STAGES))})[-_=.]?(\d{{1,9}})", path.lower())
+    called = recency(path)
+    return float(stages[-1]) if stages else float("inf") if called > 0 else 0.0, called, numbers(path)
+
+
+def recency(path: str) -> int:
+    """1 for a checkpoint that is called the last one, -1 for the best one: it may be older than those with numbers."""
+    words = set(re.findall(r"[a-z]+", "/".join(path.lower().split("/")[-2:])))
+    return int(not _LAST.isdisjoint(words)) - int("best" in words)
+
+
+def _place(folder: str) -> str:
+    """A folder, as far as it tells trainings apart: not ``checkpoints`` or ``best``, nor the number of ``epoch-3``."""
+    if not _CHECKPOINT_FOLDER.fullmatch(folder):
+        return folder if re.search(r"\d", folder) or _essence(folder) else ""
+    return masked_name(folder) if _essence(folder) else ""
+
+
+class _Token(NamedTuple):
+    text: str
+    glued: bool
+
+    @property
+    def is_number(self) -> bool:
+        return self.text[0].isdigit()
+
+
+def _essence(name: str) -> str:
+    """What is left of a name without what only says which one of a training's checkpoints it is.
+
+    A number counts checkpoints after a word that says so, or after none; after any other (``resnet18``, ``unet-100``)
+    where nothing else in the name does.
+    """
+    tokens = _tokens(name.lower())
+    counters = _counters(tokens)
+    told = any(counters) or any(token.text in _LAST or token.text == "best" for token in tokens)
+    kept = []
+    for at, token in enumerate(tokens):
+        if counters[at] or (token.text in _WHICH_ONE and not token.is_number):
+            continue
+        own = any(one.text in _OWN for one in tokens[max(0, at - 1) : at])
+        if not token.is_number or told or own:
+            kept.append(token.text)
+        elif token.glued:
+            kept.append("#")
+    return "-".join(kept)
+
+
+def _tokens(name: str) -> list[_Token]:
+    found, end = [], -1
+    for match in _TOKEN.finditer(name):
+        found.append(_Token(match.group(), match.start() == end))
+        end = match.end()
+    return found
+
+
+def _counters(tokens: list[_Token]) -> list[bool]:
+    """Of each token whether it is a number that counts or measures checkpoints, or a word that says of what."""
+    found = [False] * len(tokens)
+    for at, token in enumerate(tokens):
+        if not token.is_number:
+            continue
+        before = at - 1
+        while before >= 0 and tokens[before].text in _MEASURED:
+            before -= 1
+        counted = before >= 0 and tokens[before].text in _COUNTED
+        if before < at - 1 or counted or at == 0 or found[at - 1]:
+            for one in range(before if counted else before + 1, at + 1):
+                found[one] = True
+    for at, token in enumerate(tokens):
+        if token.text == "best":
+            for step in (-1, 1):
+                near = at + step
+                while 0 <= near < len(tokens) and tokens[near].text in _MEASURED:
+                    found[near] = True
+                    near += step
+    return found
