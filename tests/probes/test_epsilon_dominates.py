@@ -30,7 +30,7 @@ def evidence_of(make, seconds, *, eps=1e-8, losses=None, step=5000.0, sizes=None
     return make.evidence(losses, optimizer=make.state(*tensors, groups=(group,)), **more)
 
 
-@pytest.mark.parametrize(("share", "verdict"), [(0.0, "fail"), (0.2, "warn"), (0.8, "pass"), (None, "warn")])
+@pytest.mark.parametrize(("share", "verdict"), [(0.0, "fail"), (0.2, "warn"), (0.6, "pass"), (None, "warn")])
 @pytest.mark.parametrize(("second", "eps"), [(1e-4, 1.0), (1e-22, 1e-8)], ids=["a large eps", "tiny gradients"])
 def test_the_loss_bears_it_out(second, eps, share, verdict, make, judge):
     losses = None if share is None else loss(share)
@@ -59,9 +59,13 @@ def test_few_values_do_not_decide(make, judge):
     assert judge(CODE, evidence_of(make, [1e-8, 1e-30], sizes=[40, 100], losses=loss(0.0))).verdict == "fail"
 
 
-@pytest.mark.parametrize("eps", [None, 0.0, -1.0, math.nan, "1e-8", (1e-30, 1e-3), True])
+@pytest.mark.parametrize("eps", [None, 0.0, -1.0, math.nan, math.inf, 10**400, "1e-8", (1e-30, 1e-3), True])
 def test_an_eps_that_is_no_such_number(eps, make, judge):
     assert judge(CODE, evidence_of(make, [1e-30], eps=eps)).verdict == "SkippedProbe"
+
+
+def test_an_eps_that_is_a_whole_number(make, judge):
+    assert judge(CODE, evidence_of(make, [1e-4], eps=1)).verdict == "warn"
 
 
 @pytest.mark.parametrize("second", [0.0, math.nan, math.inf])

@@ -69,7 +69,23 @@ def unused(model):
     model[4].forward = lambda x: x
 
 
-HEALTHY = {"trained": lambda model: model.train(), "frozen on purpose": frozen, "unused": unused}
+def unused_and_initialised(weights):
+    """The same, of a layer whose weights do not begin at one."""
+
+    def prepare(model):
+        weights(model[4].weight)
+        unused(model)
+
+    return prepare
+
+
+HEALTHY = {
+    "trained": lambda model: model.train(),
+    "frozen on purpose": frozen,
+    "unused": unused,
+    "unused, begun at zero": unused_and_initialised(nn.init.zeros_),
+    "unused, begun at random": unused_and_initialised(lambda weight: nn.init.normal_(weight, 1.0, 0.02)),
+}
 
 
 @pytest.mark.parametrize("training", HEALTHY.values(), ids=HEALTHY)

@@ -15,6 +15,7 @@ from tracker_health.probes._run import learning_rates
 
 _DEFAULT_BETAS = (0.9, 0.999)
 _DEFAULT_EPS = 1e-8
+_MOST_EPS = 1e300  # far beyond any, and still a number
 _FEWEST_STEPS = 10
 _LEAST_BETA = 0.7
 _ZERO_INITIALISED = re.compile(r"lora_(embedding_)?B(\.|$)")
@@ -60,9 +61,13 @@ def root_second_moment(state: OptimizerState, tensor: TensorState) -> float | No
 
 
 def epsilon(state: OptimizerState, tensor: TensorState) -> float | None:
-    """What the optimizer adds to that root before it divides by it; None where the parameter's group does not tell."""
+    """What the optimizer adds to that root before it divides by it; None where the parameter's group does not tell, or
+    tells what is no finite number above zero.
+    """
     eps = _group(state, tensor).get("eps")
-    return eps if isinstance(eps, float) and eps > 0 else None
+    if not isinstance(eps, (int, float)) or isinstance(eps, bool):
+        return None
+    return float(eps) if 0 < eps <= _MOST_EPS else None
 
 
 def first_beta(state: OptimizerState, tensor: TensorState) -> float:

@@ -18,15 +18,16 @@ from tracker_health.verdict import Verdict
 
 @dataclass(frozen=True, kw_only=True)
 class EpsilonDominates(Probe):
-    """Adam's epsilon outweighs the gradients, and takes the size out of the steps.
+    """The optimizer's epsilon outweighs the gradients, and takes the size out of the steps.
 
     What it finds:
         An adaptive optimizer whose eps is far larger than the root of its second moments.
 
     Why it matters:
-        The step is lr * m / (sqrt(v) + eps). Where eps is the larger part it shrinks with the gradient, to a fraction
-        of the learning rate, and the model hardly learns: eps was set too high, or the loss was scaled down until its
-        gradients are as small as the guard against dividing by zero.
+        The step of Adam and its like is lr * m / (sqrt(v) + eps), that of RMSprop lr * g / (sqrt(v) + eps). Where eps
+        is the larger part it shrinks with the gradient, to a fraction of the learning rate, and the model hardly
+        learns: eps was set too high, or the loss was scaled down until its gradients are as small as the guard against
+        dividing by zero.
 
     How it decides:
         Per parameter eps of its group over the root of the mean second moment, bias-corrected; of that the median over
@@ -56,7 +57,7 @@ class EpsilonDominates(Probe):
     ] = 0.05
     healthy_descent: Annotated[
         float, Threshold("share of its start by which a loss falls that has learnt", "fraction", "calibration", gt=0)
-    ] = 0.75
+    ] = 0.5
     min_steps: Annotated[int, Threshold("optimizer steps needed", "steps", "design", ge=1)] = 10
 
     @property

@@ -30,10 +30,12 @@ class IdleStatistics(Probe):
 
     How it decides:
         Of saved weights beside an optimizer of at least `min_steps` steps. Warn where a layer has both, a mean of
-        nothing but zeros and a variance of nothing but ones, while its weight has left one: it was in use.
+        nothing but zeros and a variance of nothing but ones, while the values of its bias have come to differ (of its
+        weight, where it has no bias): it was in use. A weight may well begin at 0, or at random.
 
     Known limits:
-        Layers without weights of their own (`affine=False`), and normalisation without running statistics, say nothing.
+        Layers without weights of their own (`affine=False`), of a single channel, and normalisation without running
+        statistics, say nothing.
 
     What to do:
         Call `model.train()` before training goes on, also after each evaluation.
@@ -80,9 +82,10 @@ class IdleStatistics(Probe):
 
 
 def _was_trained(tensors: Mapping[str, TensorHeader], layer: str) -> bool:
-    """Whether a layer's scale is no longer what it began with."""
-    weight = tensors.get(f"{layer}.weight")
-    return weight is not None and weight.stats is not None and not _is(tensors, weight.name, 1.0)
+    """Whether a layer's own parameters are no longer what they began with."""
+    own = tensors.get(f"{layer}.bias", tensors.get(f"{layer}.weight"))
+    stats = own.stats if own is not None else None
+    return stats is not None and not stats.nonfinite and stats.minimum != stats.maximum
 
 
 def _is(tensors: Mapping[str, TensorHeader], name: str, value: float) -> bool:
