@@ -47,7 +47,8 @@ def jobs(size: str) -> Iterator[Job]:
             yield Job(task.name, "none", _seed(task.name, "none", number))
     for name, fault in FAULTS.items():
         for split in ("tune", "validate"):
-            yield from _with_fault(name, fault(), [task for task in TASKS if task.split == split], sick)
+            tasks = [task for task in TASKS if task.gets_faults and task.split == split]
+            yield from _with_fault(name, fault(), tasks, sick)
 
 
 def _with_fault(name: str, fault: Fault, tasks: list[Task], wanted: int) -> Iterator[Job]:

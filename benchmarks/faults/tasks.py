@@ -37,7 +37,8 @@ class Task:
     """One architecture on one data set.
 
     ``rates``: learning rates (low, high) at which AdamW trains this well; ``sgd``: the same for SGD with momentum 0.9,
-    None where it does not. ``steps``: shortest and longest ordinary training.
+    None where it does not. ``steps``: shortest and longest ordinary training. ``gets_faults``: whether it is also
+    trained with faults.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Task:
     sgd: tuple[float, float] | None
     steps: tuple[int, int]
     pretrained: bool = False
+    gets_faults: bool = True
 
 
 def loss_of(output: Tensor, target: Tensor, smoothing: float = 0.0) -> Tensor:
@@ -121,6 +123,26 @@ def friedman3() -> Data:
     from sklearn.datasets import make_friedman3
 
     x, y = make_friedman3(2000, noise=0.1, random_state=3)
+    return _split(x, ((y - y.mean()) / y.std())[:, None], classes=None)
+
+
+@cache
+def mislabelled() -> Data:
+    """Half of the labels are drawn anew: most of the loss is noise that nobody can learn."""
+    from sklearn.datasets import make_classification
+
+    x, y = make_classification(
+        8000, 20, n_informative=12, n_redundant=4, n_classes=5, class_sep=1.3, flip_y=0.5, random_state=4
+    )
+    return _split(x, y, classes=5)
+
+
+@cache
+def faint() -> Data:
+    """Four fifths of the variance are noise."""
+    from sklearn.datasets import make_friedman1
+
+    x, y = make_friedman1(8000, noise=10.0, random_state=5)
     return _split(x, ((y - y.mean()) / y.std())[:, None], classes=None)
 
 
@@ -468,4 +490,12 @@ TASKS = (
     Task("bn-biased-cnn-digits", "validate", biased_bn_cnn, digits, (2e-3, 1e-2), (0.02, 0.2), (150, 600)),
     Task("transformer-sines-prose", "validate", lambda p: SeparateTransformer(p, 48, sines=True), prose, (1e-3, 5e-3),
          None, (200, 500)),
+    # High floors under the loss: healthy runs only.
+    Task("mlp-mislabelled", "tune", mlp(20, 5, width=32), mislabelled, (5e-4, 4e-3), (0.01, 0.08), (300, 1200),
+         gets_faults=False),
+    Task("bn-mlp-faint", "tune", normalised_mlp(10, 1), faint, (5e-4, 4e-3), (0.005, 0.05), (300, 1200),
+         gets_faults=False),
+    Task("resmlp-mislabelled", "validate", residual_mlp(20, 5), mislabelled, (3e-4, 2e-3), (0.005, 0.05), (300, 1200),
+         gets_faults=False),
+    Task("mlp-faint", "validate", mlp(10, 1), faint, (5e-4, 4e-3), (0.005, 0.05), (300, 1200), gets_faults=False),
 )  # fmt: skip

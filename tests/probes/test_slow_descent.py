@@ -56,7 +56,7 @@ def test_in_step_with_the_rate(schedule, n, stride, make, judge):
     rate = make.series(values, role="learning_rate")
     result = judge(CODE, make.evidence(losses, rate, steps=steps))
     assert result.verdict == "warn"
-    assert result.measured["pace"] == pytest.approx(1.0, rel=0.1)
+    assert 0.8 <= result.measured["pace"] <= 1.1
     assert "no more than" in result.message
     assert judge(CODE, make.evidence(losses, rate, steps=steps, params={"base_model": "b"})).verdict == "pass"
 
@@ -162,14 +162,16 @@ def naive(losses, progress, plain):
     middles = [plain.median([at for at in progress if min(int(at * 8), 7) == part]) for part in range(8)]
     noise, start = plain.noise(losses), plain.start(losses, max(1, min(3, len(losses) // 10)), plain.noise(losses))
     second, sixth, seventh, last = (plain.median(parts[part]) for part in (1, 5, 6, 7))
-    error = math.hypot(plain.median_error(noise, len(parts[5])), plain.median_error(noise, len(parts[7])))
+    at_second, at_sixth, at_last = (plain.median_error(noise, len(parts[part])) for part in (1, 5, 7))
+    error = math.hypot(at_sixth, at_last)
+    middle = second - sixth - math.hypot(at_second, at_sixth)
     margins = [
         start - last,
         RULE.little * start - (start - last),
         sixth - last - 3 * error,
         seventh - last - 2 * error,
-        (sixth - last) / (middles[7] - middles[5]) - RULE.pace * (start - last) / middles[7],
-        (second - sixth) / (middles[5] - middles[1]) - RULE.pace * (start - last) / middles[7],
+        (sixth - last - error) / (middles[7] - middles[5]) - RULE.pace * (start - last) / middles[7],
+        middle / (middles[5] - middles[1]) - RULE.pace * (start - last) / middles[7],
     ]
     return start > 0 and all(margin > 0 for margin in margins), margins
 

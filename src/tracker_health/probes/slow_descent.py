@@ -15,8 +15,7 @@ from tracker_health.result import Finding
 from tracker_health.text import number
 from tracker_health.verdict import Verdict
 
-_SIGNIFICANT = 3.0
-_TWO_OF_THREE = 2.0 / 3.0
+_SIGNIFICANT, _SIGNIFICANT_HALF = 3.0, 2.0
 _ROOT = 2.0**0.5
 _PARTS = 8
 _FEW = 16
@@ -38,11 +37,12 @@ class SlowDescent(Probe):
     How it decides:
         The run is cut by the sum of the learning rate, where it is logged (by steps otherwise), so that a schedule's
         end does not look like convergence. Warn when the loss has come down by no more than `little` of its start, and
-        both the middle half and the last quarter brought at least `pace` of what they would bring to a straight line;
-        the last quarter beyond three standard errors, and its second half two: of medians of eighths, the run's first
-        values being the start. Both, since the end of a schedule takes the noise out of the weights, and the loss falls
-        once more. Of fewer than 16 points, but no fewer than `min_points`, each of the last quarter (two at least) has
-        to lie below the one before. Fine-tunes are left alone: an adapter, or a param that names a base model.
+        both the middle half and the last quarter brought, less one standard error, at least `pace` of what they would
+        bring to a straight line; the last quarter beyond three standard errors, and its second half two: of medians of
+        eighths, the run's first values being the start. Both, since the end of a schedule takes the noise out of the
+        weights, and the loss falls once more. Of fewer than 16 points, but no fewer than `min_points`, each of the last
+        quarter (two at least) has to lie below the one before. Fine-tunes are left alone: an adapter, or a param that
+        names a base model.
 
     Known limits:
         A fine-tune that no param tells of, with a tiny learning rate, looks the same. A loss that is mostly noise
@@ -65,7 +65,7 @@ class SlowDescent(Probe):
     ] = 0.25
     pace: Annotated[
         float, Threshold("fall late in the run over that of a straight line", "ratio", "calibration", gt=0)
-    ] = 0.9
+    ] = 0.8
     min_points: Annotated[int, Threshold("finite points needed", "points", "design", ge=6)] = 6
 
     @property
@@ -105,9 +105,8 @@ class SlowDescent(Probe):
 
 
 class _Fall(NamedTuple):
-    """Losses, and what parts of the way brought over what they would bring to a straight line.
-
-    ``sure``: the late fall is beyond the noise.
+    """Losses, and what parts of the way brought at least, less a standard error, over what they would bring to a
+    straight line. ``sure``: the late fall is beyond the noise.
     """
 
     start: float
@@ -157,29 +156,30 @@ def _fall_of_many(values: FloatArray, progress: FloatArray) -> _Fall | None:
     levels = [median(part) for part in parts]
     places = [median(progress[at == part]) for part in range(_PARTS)]
     line = (start - levels[-1]) / places[-1]
-    sixth, seventh, last = levels[-3:]
-    error = _SIGNIFICANT * float(np.hypot(median_error(noise, len(parts[-3])), median_error(noise, len(parts[-1]))))
+    second, sixth, seventh, last = levels[1], *levels[-3:]
+    errors = [median_error(noise, len(part)) for part in parts]
+    late_error = float(np.hypot(errors[-3], errors[-1]))
     return _Fall(
         start=start,
         end=last,
-        middle=_over(line, levels[1] - sixth, places[-3] - places[1]),
-        late=_over(line, sixth - last, places[-1] - places[-3]),
-        sure=sixth - last > error and seventh - last > error * _TWO_OF_THREE,
+        middle=_over(line, second - sixth - float(np.hypot(errors[1], errors[-3])), places[-3] - places[1]),
+        late=_over(line, sixth - last - late_error, places[-1] - places[-3]),
+        sure=sixth - last > _SIGNIFICANT * late_error and seventh - last > _SIGNIFICANT_HALF * late_error,
     )
 
 
 def _fall_of_few(values: FloatArray, progress: FloatArray) -> _Fall:
     """By single points: a log too short for eighths, of a point an epoch, say."""
     size = min(max(2, len(values) // 4, int((progress > _LATE).sum())), len(values) - 2)
-    line = float(values[0] - values[-1])
+    line, error = float(values[0] - values[-1]), _ROOT * evaluation_noise(values)
     after, before = np.interp((_EARLY, _LATE), progress, values)
     late = float(values[-1 - size] - values[-1])
     return _Fall(
         start=float(values[0]),
         end=float(values[-1]),
-        middle=_over(line, float(after - before), _LATE - _EARLY),
-        late=_over(line, late, float(1.0 - progress[-1 - size])),
-        sure=bool((np.diff(values[-1 - size :]) < 0).all()) and late > _SIGNIFICANT * _ROOT * evaluation_noise(values),
+        middle=_over(line, float(after - before) - error, _LATE - _EARLY),
+        late=_over(line, late - error, float(1.0 - progress[-1 - size])),
+        sure=bool((np.diff(values[-1 - size :]) < 0).all()) and late > _SIGNIFICANT * error,
     )
 
 
