@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tracker_health.api import check
 from tracker_health.evidence import Attribution, TensorHeader, WeightChange, Weights
 
 CODE = "WGT002"
@@ -139,3 +140,35 @@ def test_by_their_shape_only_where_all_that_is_stepped_was_saved(make, judge):
     )
     state = make.state(*others, groups=({"lr": 1e-4},))
     assert judge(CODE, make.evidence(optimizer=state, weights=evidence.weights)).verdict == "pass"
+
+
+@pytest.mark.parametrize(("trained", "verdict"), [(1.0, "fail"), (0.0, "pass")])
+def test_a_bias_that_a_normalisation_takes_away_again(trained, verdict, tmp_path):
+    """Trained with SGD its gradient is rounding noise, and each step below the last digit of the bias."""
+    torch = pytest.importorskip("torch")
+    safetensors = pytest.importorskip("safetensors.torch")
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(
+        torch.nn.Linear(8, 16), torch.nn.BatchNorm1d(16), torch.nn.ReLU(), torch.nn.Linear(16, 1)
+    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2, momentum=0.9)
+    begun = model[0].bias.detach().clone()
+    for step in range(1, 41):
+        x = torch.randn(32, 8)
+        optimizer.zero_grad()
+        (model(x)[:, 0] - x.sum(1)).square().mean().backward()
+        model[0].bias.grad += trained * torch.randn(16)
+        optimizer.step()
+        with torch.no_grad():
+            model[0].bias.copy_(begun)  # a copy that is saved in place of it, or steps that leave no trace
+        if step % 20 == 0:
+            folder = tmp_path / f"checkpoint-{step}"
+            folder.mkdir()
+            names = [name for name, _ in model.named_parameters()]
+            state = optimizer.state_dict()
+            for group in state["param_groups"]:
+                group["param_names"] = names
+            torch.save({"optimizer_state_dict": state, "global_step": step}, folder / "training_state.pt")
+            safetensors.save_file(model.state_dict(), folder / "model.safetensors")
+    result = next(one for one in check(tmp_path).results if one.code == CODE)
+    assert result.verdict == verdict

@@ -160,10 +160,10 @@ def test_a_level_that_is_up_at_the_very_end_is_for_los004(make, judge):
 
 
 def test_noise_is_no_excursion(make, judge):
-    """Flat noise, however large: its levels stay within five standard errors, but for one run in ten."""
+    """Flat noise, however large: its levels stay within six standard errors, but for one run in fifty."""
     for n, noise in ((30, 0.3), (100, 0.3), (1000, 1.0)):
         flat = [2.0 + noise * np.random.default_rng(seed).standard_normal(n) for seed in range(100)]
-        assert [judge(CODE, make.evidence(losses)).verdict for losses in flat].count("warn") <= 12
+        assert [judge(CODE, make.evidence(losses)).verdict for losses in flat].count("warn") <= 2
 
 
 @pytest.mark.parametrize("freedom", [1.5, 2.0, 3.0])
@@ -178,11 +178,11 @@ def test_long_tails_in_short_logs_are_no_excursions(freedom, make, judge):
 def test_noise_that_falls_with_the_loss_is_no_excursion(make, judge):
     """A long plateau with the noise of its level, then learning: the noise of the end says nothing of the beginning.
 
-    One run in ten at most; by the noise of the whole it would be three in four.
+    One run in twenty at most; by the noise of the whole it would be three in four.
     """
     level = 0.2 + 2.5 / (1 + np.exp((np.arange(180) - 80) / 4))
     runs = [level * (1 + 0.25 * np.random.default_rng(seed).standard_normal(180)) for seed in range(60)]
-    assert [judge(CODE, make.evidence(losses)).verdict for losses in runs].count("warn") <= 6
+    assert [judge(CODE, make.evidence(losses)).verdict for losses in runs].count("warn") <= 3
 
 
 def test_a_slow_wave_of_a_small_height_passes(healthy, make, judge):

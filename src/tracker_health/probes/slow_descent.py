@@ -185,4 +185,5 @@ def _fall_of_few(values: FloatArray, progress: FloatArray) -> _Fall:
 
 def _over(line: float, fall: float, way: float) -> float:
     """A fall over that of a line that falls by so much on the whole way; 0 where there is none."""
-    return fall / (line * way) if line > 0 and way > 0 else 0.0
+    there = line * way
+    return fall / there if there > 0 else 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass
@@ -20,11 +21,14 @@ from tracker_health.evidence import (
 from tracker_health.layers import place_of
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._model import expert_of, parameters_of, tail_of
+from tracker_health.probes._run import steps_done
+from tracker_health.probes._updates import walks
 from tracker_health.result import Finding
 from tracker_health.text import count, listing, printable
 from tracker_health.verdict import Verdict
 
 _HALF = re.compile(r"^(BF16|F16|F8)")
+_LAST_DIGIT = 4.0 * 2.0**-24  # of a value; four, since the values of a tensor, and its steps, differ in size
 _NAMED = (Attribution.NAMED, Attribution.CONTENT_CHECKED)
 _ROUNDED = (
     "keep the weights, or the optimizer's copy of them, in float32: in bfloat16 a change below a 256th of a value is "
@@ -51,8 +55,9 @@ class UnchangedWeights(Probe):
         the optimizer steps as many matrices of its shape as the weights have, or has as many parameters, and the same
         tensor of at least `min_siblings` other layers changed, of an earlier layer among them. Fail for those in full
         precision. In 16 bits and fewer it warns, of matrices only: a normalisation's ones hardly ever change there, and
-        full-precision copies may have moved. Where not one tensor changed and the names of the checkpoints have
-        different numbers, it warns.
+        full-precision copies may have moved. What a step at the group's highest rate would change by less than a
+        value's last digit is left alone: a bias before a normalisation that takes it away again gets hardly any
+        gradient. Where not one tensor changed and the names of the checkpoints have different numbers, it warns.
 
     Known limits:
         Needs the weights of two checkpoints. Buffers, integers and experts without tokens do not count.
@@ -92,6 +97,7 @@ class UnchangedWeights(Probe):
         if compared and len(still) == len(compared):
             return self._nothing_moved(weights, len(compared))
         stuck = [one for one in self._trained(state, still, compared) if expert_of(one.name) is None]
+        stuck = _beyond_rounding(evidence, state, stuck)
         precise = [one for one in stuck if not _HALF.match(one.dtype)]
         rounded = [one for one in stuck if _HALF.match(one.dtype) and len(one.shape) > 1]
         if not precise and not rounded:
@@ -147,6 +153,18 @@ class UnchangedWeights(Probe):
                 and min(layers[place.stack, place.role]) < place.layer
             )
         ]
+
+
+def _beyond_rounding(evidence: Evidence, state: OptimizerState, still: list[TensorHeader]) -> list[TensorHeader]:
+    """Those that a step, where its size is known, could not leave as they are by rounding in single precision."""
+    steps: dict[str | tuple[int, ...], float] = {}
+    far = walks(evidence, steps_done(evidence))
+    for tensor in state.tensors:
+        key = tensor.shape if tensor.name is None else tail_of(tensor.name)
+        if tensor.label in far and far[tensor.label].step > 0:
+            steps[key] = min(far[tensor.label].step, steps.get(key, math.inf))
+    known = [(one, steps.get(tail_of(one.name), steps.get(one.shape))) for one in still]
+    return [one for one, step in known if step is None or not one.rms or step > _LAST_DIGIT * one.rms]
 
 
 def _of_shapes_that_are_all_stepped(

@@ -63,7 +63,7 @@ class UnstableLoss(Probe):
     rise_share: Annotated[
         float, Threshold("rise above the best level so far, as a share of the descent", "fraction", "calibration", gt=0)
     ] = 0.25
-    sigmas: Annotated[float, Threshold("the same in standard errors of a level", "sigma", "calibration", gt=0)] = 5.0
+    sigmas: Annotated[float, Threshold("the same in standard errors of a level", "sigma", "calibration", gt=0)] = 6.0
     repeated: Annotated[int, Threshold("excursions that make a warning", "excursions", "calibration", ge=1)] = 2
     lasting_share: Annotated[
         float,
