@@ -117,7 +117,8 @@ def classes_of_loss(evidence: Evidence) -> float | None:
     known = classes(evidence)
     if known is not None:
         return known if begins_at_chance(values, known) else None
-    count = exp(min(float(np.median(values[:_FIRST])), _BEYOND))
+    # The highest sign of a beginning: a log of every tenth step, or of epochs, begins when some has been learnt.
+    count = exp(min(max(float(values[0]), float(np.median(values[:_FIRST]))), _BEYOND))
     return count if _LEAST_SEEN <= count <= _MOST_GUESSED else None
 
 
