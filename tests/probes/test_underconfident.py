@@ -60,6 +60,23 @@ def with_smoothing(share, classes=10, n=30):
     return least + (math.log(classes) - least) * np.exp(-np.arange(n) / 4.0)
 
 
+@pytest.mark.parametrize(
+    ("params", "begin", "verdict"), [(None, 0.9, "SkippedProbe"), (TEN, 0.9, "warn"), (None, 0.4, "warn")]
+)
+def test_means_of_epochs_that_begin_when_most_is_right(params, begin, verdict, make, judge):
+    """The first mean says ln 10 where the second softmax keeps it up, and less where smoothing does."""
+    losses = np.append(2.25, np.full(29, 1.75))
+    assert judge(CODE, logged(make, losses, np.linspace(begin, 0.97, 30), params=params)).verdict == verdict
+
+
+@pytest.mark.parametrize(("end", "verdict"), [(1.3, "pass"), (1.61, "warn")])
+def test_a_loss_that_is_lower_than_two_softmaxes_allow(end, verdict, make, judge):
+    """A model that has only begun is right before it is sure; of ten classes two softmaxes leave 1.6 at 86 %."""
+    losses = end + (math.log(10) - end) * np.exp(-np.arange(30) / 4.0)
+    accuracies = np.minimum(np.linspace(0.1, 1.5, 30), 0.86)
+    assert judge(CODE, logged(make, losses, accuracies, params=TEN)).verdict == verdict
+
+
 def test_a_log_that_begins_when_some_has_been_learnt(make, judge):
     """The first value is nearest to guessing: by the usual one of the first three there would be six classes."""
     losses = np.empty(30)

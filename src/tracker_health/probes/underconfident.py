@@ -11,12 +11,14 @@ import numpy as np
 from tracker_health.evidence import Evidence, Need, Series
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._accuracy import Shares, classes_of_loss, measures, percent, scatter
+from tracker_health.probes._classes import classes
 from tracker_health.result import Finding
 from tracker_health.text import number
 from tracker_health.verdict import Verdict
 
 _FEWEST_CLASSES = 3.5
 _NEAR_FLOOR = 0.95
+_SURER_THAN_RIGHT = 0.05  # the mean probability of the right answers less their share
 _SMOOTHED = 3
 _SURE = 3.0
 
@@ -33,15 +35,18 @@ class Underconfident(Probe):
         applies it itself; the logits are kept small; or only the last layer learns.
 
     How it decides:
-        Among how many classes the loss chooses is told by the run's params, or by its first values (4 to 20). The last
+        Among how many classes the loss chooses is told by the run's params, or by its first values (4 to 20), unless
+        most answers were right by then. The last
         tenth of a loss is taken as a share of guessing's, ln C; the accuracy of the same samples as a share of the way
         from guessing to 1. Warn when the two together are at least `least_sum` by more than three standard errors, the
-        loss is below guessing, and the training loss never came below ln(e + C - 1) - 1, which is the least that is
-        left to a softmax of probabilities. Sound classifiers have about 1, and less than 1.25.
+        loss is below guessing, and neither it nor the training loss is lower than a softmax of probabilities allows:
+        ln(e + C - 1) less the probability of the right answer, which is 1 at most, and on the whole no more than the
+        accuracy. Sound classifiers have about 1 together, and less than 1.25.
 
     Known limits:
         Needs accuracy and loss of the same samples, and four classes. Losses of bounded logits (cosines at a high
-        temperature, rates of spiking neurons) are underconfident on purpose, as are targets that are smoothed by 0.4.
+        temperature, rates of spiking neurons) are underconfident on purpose, as are targets that are smoothed by 0.4. A
+        loss with other terms in it (of a second task, say) may look so.
 
     What to do:
         Give logits to the loss, without a softmax. If the loss is still falling, train longer.
@@ -74,10 +79,15 @@ class Underconfident(Probe):
             return Finding(verdict=Verdict.SKIP, message="the loss does not begin as a cross-entropy of four classes")
         shares = next((one for one in measures(evidence, self.min_points) if one.name == "accuracy"), None)
         pairs = _pairs(evidence, shares, self.min_points) if shares is not None else []
+        if classes(evidence) is None and any(_begins_late(accuracy, count, evidence) for _, _, accuracy in pairs):
+            return Finding(
+                verdict=Verdict.SKIP,
+                message="most is right at the first loss, which does not tell the number of classes",
+            )
         if not pairs:
             return Finding(verdict=Verdict.SKIP, message="no loss was logged of the samples that the accuracy is of")
         lowest = _lowest(evidence.first("train_loss"))
-        floor = log(e + count - 1.0) - 1.0
+        two_softmaxes = log(e + count - 1.0)
         found = [(whose, *_ends(loss, accuracy)) for whose, loss, accuracy in pairs]
         sums = [_sum(loss, accuracy, count) for _, loss, accuracy, _ in found]
         worst = int(np.argmax(sums))
@@ -85,7 +95,8 @@ class Underconfident(Probe):
         measured = {"loss": loss, "accuracy": accuracy, "sum": sums[worst], "classes": count}
         seen = f"the {whose} accuracy ends at {percent(accuracy)}, the loss at {number(loss)}"
         sure = sums[worst] - _SURE * error >= self.least_sum
-        if not sure or loss >= log(count) or lowest < _NEAR_FLOOR * floor:
+        allowed = lowest >= _NEAR_FLOOR * (two_softmaxes - 1.0) and loss >= two_softmaxes - accuracy - _SURER_THAN_RIGHT
+        if not sure or loss >= log(count) or not allowed:
             return Finding(verdict=Verdict.PASS, message=seen, measured=measured)
         return Finding(
             verdict=Verdict.WARN,
@@ -108,6 +119,13 @@ def _pairs(evidence: Evidence, shares: Shares, least: int) -> list[tuple[str, Se
         if loss is not None and accuracy is not None and len(loss) >= least:
             found.append((whose, loss, accuracy))
     return found
+
+
+def _begins_late(accuracy: Series, count: float, evidence: Evidence) -> bool:
+    """Whether half of the way from guessing was done when the log begins: by means of epochs, say."""
+    first, losses = float(accuracy.values[0]), evidence.first("train_loss").finite()
+    seen = int(np.searchsorted(losses.steps, accuracy.steps[0], side="right"))
+    return seen <= 1 and first - 1.0 / count > 0.5 * (1.0 - 1.0 / count)
 
 
 def _ends(loss: Series, accuracy: Series) -> tuple[float, float, float]:
