@@ -15,6 +15,7 @@ from tracker_health.result import Finding
 from tracker_health.verdict import Verdict
 
 _SAME = 1e-5
+_TENTH = 0.1
 _OFTEN = 0.1
 
 
@@ -35,7 +36,9 @@ class StaleGradient(Probe):
         the second, both with bias correction. Under gradients of pure noise it is (1 - b1) / (1 + b1), 0.053 for b1 =
         0.9; under constant ones it is 1, under growing ones more. Fail when the median over the parameters, by their
         size, is above `max_ratio`, or above `sure_ratio` where the gradient norm is logged and rougher than
-        `max_roughness`: the median absolute second difference of its logarithm. Where more than a tenth of the
+        `max_roughness`: the median absolute second difference of its logarithm. And when nine in ten parameters are
+        above `least_ratio`: what piles up does so in each, while a training that has only begun to move goes one way in
+        its large matrices alone. Where more than a tenth of the
         neighbours are the same to five digits, the norm counts as smooth or rough no longer: it was logged after
         clipping, or rounded.
 
@@ -58,6 +61,9 @@ class StaleGradient(Probe):
 
     max_ratio: Annotated[float, Threshold("signal-to-noise ratio", "ratio", "design", gt=0)] = 0.8
     sure_ratio: Annotated[float, Threshold("the same where the gradient norm is rough", "ratio", "design", gt=0)] = 1.0
+    least_ratio: Annotated[
+        float, Threshold("signal-to-noise ratio of nine in ten parameters", "ratio", "calibration", gt=0)
+    ] = 0.7
     max_roughness: Annotated[
         float, Threshold("median second difference of the log gradient norm", "nats", "calibration", gt=0)
     ] = 0.03
@@ -69,15 +75,18 @@ class StaleGradient(Probe):
         return (Need(role=Part.SECOND_MOMENTS), Need(role="grad_norm", optional=True))
 
     def judge(self, evidence: Evidence) -> Finding:
-        ratio = self._signal_to_noise(evidence.optimizer) if evidence.optimizer is not None else None
+        ratios = self._ratios(evidence.optimizer) if evidence.optimizer is not None else []
+        ratio = weighted_median(ratios)
         if ratio is None:
             why = f"no parameter has Adam's moments after {self.min_steps} steps"
             return Finding(verdict=Verdict.SKIP, message=why)
+        least = float(np.quantile([one for one, _ in ratios], _TENTH))
         norm = self._roughness(_unaltered(evidence.find("grad_norm")))
-        measured = {"signal_to_noise": ratio} | ({} if norm is None else {"norm_roughness": norm})
+        measured = {"signal_to_noise": ratio, "least": least} | ({} if norm is None else {"norm_roughness": norm})
         known = f"Adam's signal-to-noise ratio is {ratio:.3f}"
         rough = norm is not None and norm >= self.max_roughness
-        if ratio <= (self.sure_ratio if rough else min(self.max_ratio, self.sure_ratio)):
+        needed = self.sure_ratio if rough else min(self.max_ratio, self.sure_ratio)
+        if ratio <= needed or least <= min(self.least_ratio, needed):
             return Finding(verdict=Verdict.PASS, message=known, measured=measured)
         return Finding(
             verdict=Verdict.FAIL,
@@ -86,10 +95,10 @@ class StaleGradient(Probe):
             measured=measured,
         )
 
-    def _signal_to_noise(self, state: OptimizerState) -> float | None:
-        """The median over the parameters, weighted by their number of values."""
+    def _ratios(self, state: OptimizerState) -> list[tuple[float, int]]:
+        """Of each parameter its ratio and its number of values."""
         pairs = [(signal_to_noise(state, one, fewest_steps=self.min_steps), one.numel) for one in state.tensors]
-        return weighted_median([(ratio, size) for ratio, size in pairs if ratio is not None])
+        return [(ratio, size) for ratio, size in pairs if ratio is not None and size]
 
     def _roughness(self, series: Series | None) -> float | None:
         if series is None:

@@ -79,7 +79,7 @@ class Underconfident(Probe):
             return Finding(verdict=Verdict.SKIP, message="the loss does not begin as a cross-entropy of four classes")
         shares = next((one for one in measures(evidence, self.min_points) if one.name == "accuracy"), None)
         pairs = _pairs(evidence, shares, self.min_points) if shares is not None else []
-        if classes(evidence) is None and any(_begins_late(accuracy, count, evidence) for _, _, accuracy in pairs):
+        if pairs and classes(evidence) is None and all(_begins_late(one[2], count, evidence) for one in pairs):
             return Finding(
                 verdict=Verdict.SKIP,
                 message="most is right at the first loss, which does not tell the number of classes",
