@@ -150,9 +150,38 @@ def test_below_20_points_it_is_unsure(n, make, judge):
     assert result.verdict == ("warn" if n < 20 else "fail")
 
 
-@pytest.mark.parametrize("n", [0, 1, 2, 7])
-def test_below_8_points_it_is_skipped(n, make, judge):
+@pytest.mark.parametrize("n", [0, 1, 2, 3])
+def test_below_4_points_it_is_skipped(n, make, judge):
     assert judge(CODE, make.evidence(np.arange(float(n)) + 1)).verdict == "SkippedProbe"
+
+
+@pytest.mark.parametrize(
+    "losses",
+    [
+        [4.0, 69.0, 388.0, 952.0, 1600.0],
+        [4.5, 13.9, 27.4, 38.8, 45.3],
+        [2.3, 2.9, 3.9, 4.1],
+        [-1.0, 0.2, 1.1, 2.3, 3.0],
+    ],
+)
+def test_a_few_points_that_climb(losses, make, judge):
+    result = judge(CODE, make.evidence(losses))
+    assert result.verdict == "warn"
+    assert f"in {len(losses)} points" in result.message
+
+
+@pytest.mark.parametrize(
+    "losses",
+    [
+        [2.3, 9.0, 4.0, 1.0, 0.5],  # it came back
+        [1.0, 0.5, 0.4, 0.6, 0.8],  # no climb past the start
+        [1.0, 1.1, 1.2, 1.3, 1.4],  # by less than half
+        [1.0, 3.0, 0.6, 2.9, 1.6, 3.4],  # noise
+        [3.0, 1.0, 0.5, 8.0],  # at the end alone
+    ],
+)
+def test_a_few_points_that_do_not(losses, make, judge):
+    assert judge(CODE, make.evidence(losses)).verdict == "SkippedProbe"
 
 
 def test_nan_are_left_to_los001(make, judge):

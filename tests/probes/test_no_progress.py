@@ -320,8 +320,8 @@ def test_few_points_are_unsure(n, make, judge):
     assert (result.verdict, result.confidence) == ("warn", "low")
 
 
-@pytest.mark.parametrize("n", [1, 7])
-def test_below_8_points_it_is_skipped(n, make, judge):
+@pytest.mark.parametrize("n", [1, 3])
+def test_below_4_points_it_is_skipped(n, make, judge):
     assert judge(CODE, make.evidence(np.ones(n))).verdict == "SkippedProbe"
 
 
@@ -377,3 +377,19 @@ def test_asking_for_less_never_finds_more(losses, one, other, make, judge):
     lower, higher = sorted([one, other])
     if judge(CODE, make.evidence(losses), min_descent=higher).verdict == "pass":
         assert judge(CODE, make.evidence(losses), min_descent=lower).verdict == "pass"
+
+
+@pytest.mark.parametrize(
+    ("losses", "held_out", "params", "verdict"),
+    [
+        ([2.31, 2.312, 2.309, 2.31, 2.308], None, {}, "warn"),
+        ([2.31, 2.312, 2.309, 2.31, 2.308], [2.32, 2.32, 2.319, 2.318], {}, "warn"),
+        ([2.31, 2.312, 2.309, 2.31, 2.308], [2.32, 2.28, 2.27, 2.26], {}, "SkippedProbe"),
+        ([2.31, 2.312, 2.309, 2.31, 2.308], None, {"base_model": "b"}, "SkippedProbe"),
+        ([2.31, 2.30, 2.28, 2.27, 2.26], None, {}, "SkippedProbe"),
+        ([2.31, 2.312, 2.309], None, {}, "SkippedProbe"),
+    ],
+)
+def test_of_a_few_points_only_none_at_all_counts(losses, held_out, params, verdict, make, judge):
+    more = [make.series(held_out, role="val_loss")] if held_out else []
+    assert judge(CODE, make.evidence(losses, *more, params=params)).verdict == verdict

@@ -11,11 +11,12 @@ from numpy.lib.stride_tricks import sliding_window_view
 from tracker_health.evidence import Evidence, FloatArray, Need, Series
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._comparable import after_warming, rose_by_design, settled
-from tracker_health.probes._stats import block_medians, in_range, local_noise, median, start_level
+from tracker_health.probes._stats import block_medians, evaluation_noise, in_range, local_noise, median, start_level
 from tracker_health.result import Finding
 from tracker_health.text import number, printable
 from tracker_health.verdict import Verdict
 
+_FEWEST = 4
 _SURE_POINTS = 20
 _FEW_POINTS = 40
 _LEVELS_TO_JUDGE_WANDER = 10
@@ -45,16 +46,19 @@ class Diverged(Probe):
         `sparsity`: the role `objective_weight`) the loss measures something else with every step: what comes after the
         rise is judged, and nothing where fewer than `min_points` are left.
 
+        Of four points and more, but fewer than `min_points`, only a climb counts, to the last two of them, by
+        `climb_share` of the start and by `sigmas` times the noise.
+
         It is unsure (a warning) below 20 points, where the step counter went back to the middle and the second pass
         ended before the first, and where the loss climbed
         gradually in the first quarter and has come down ever since: contrastive losses do while their queue of
         negatives fills.
 
     Known limits:
-        Needs 8 points. A learning-rate restart in the last blocks looks like a divergence, and so does an objective
-        that is made harder without a logged weight that says so: pruning or quantisation that sets in, a curriculum, a
-        KL term that is annealed, a target network whose predictions get harder to meet (BYOL and its like). Only the
-        training loss is judged: a rising validation loss is overfitting.
+        Needs 4 points, and 8 to find a rise after a descent. A learning-rate restart in the last blocks looks like a
+        divergence, and so does an objective that is made harder without a logged weight that says so: pruning or
+        quantisation that sets in, a curriculum, a KL term that is annealed, a target network whose predictions get
+        harder to meet (BYOL and its like). Only the training loss is judged: a rising validation loss is overfitting.
 
     What to do:
         Take the checkpoint at the best level. Restart from there with a lower learning rate, longer warm-up, or
@@ -87,7 +91,7 @@ class Diverged(Probe):
     @property
     def needs(self) -> tuple[Need, ...]:
         return (
-            Need(role="train_loss", min_points=self.min_points),
+            Need(role="train_loss", min_points=min(_FEWEST, self.min_points)),
             Need(role="objective_weight", optional=True),
         )
 
@@ -97,7 +101,8 @@ class Diverged(Probe):
         n = len(loss)
         if n < self.min_points:
             only = f"only {n} finite points of the loss{history.note}, {self.min_points} are needed"
-            return Finding(verdict=Verdict.SKIP, message=only)
+            skipped = Finding(verdict=Verdict.SKIP, message=only)
+            return skipped if history.note or n < _FEWEST or not self._climbed(loss) else _climb_of_few(loss)
         values, unit = in_range(loss.values)
         curve = _Curve.of(values)
         start, low, end, high = curve.start, curve.low, curve.end, curve.high
@@ -126,6 +131,24 @@ class Diverged(Probe):
             steps=(best_step, int(loss.steps[-1])) if rose else (int(loss.steps[np.argmax(loss.values)]),),
             confidence="low" if doubtful else "high",
         )
+
+    def _climbed(self, loss: Series) -> bool:
+        """Whether the last two of a few points lie clearly above the first."""
+        values, _ = in_range(loss.values)
+        climb = float(values[-2:].min() - values[0])
+        return climb > max(self.climb_share * abs(float(values[0])), self.sigmas * evaluation_noise(values))
+
+
+def _climb_of_few(loss: Series) -> Finding:
+    start, end = float(loss.values[0]), float(loss.values[-1])
+    return Finding(
+        verdict=Verdict.FAIL,
+        message=f"the loss climbed from {number(start)} to {number(end)} in {len(loss)} points",
+        remedy="start again with a lower learning rate, a longer warm-up or gradient clipping",
+        measured={"start": start, "best": float(loss.values.min()), "end": end, "points": len(loss)},
+        steps=(int(loss.steps[-1]),),
+        confidence="low",
+    )
 
 
 # What of the history can be compared

@@ -36,6 +36,7 @@ _LEANING_OF_FEW = 0.5
 _FEW = 50
 _FEW_EVALUATIONS = 3
 _LITTLE = 0.01
+_FEWEST = 4
 _DISTINCT = 10
 _WINDOW = 50
 _COARSE = 5.0
@@ -76,13 +77,15 @@ class NoProgress(Probe):
         quarter to more than one and a half times the start, from which the loss has come down ever since, is left out:
         contrastive losses do that while their queue of negatives fills.
 
+        Of four points and more, but fewer than `min_points`, it warns when neither loss came down by 1 %.
+
         It fails as well when the last tenth of the points, and at least twenty, are one and the same number, other than
         0, after more than ten others: nothing was learnt from there on. Not where the log repeats or rounds its
         numbers: the fifty points before must have had a noise of five times the smallest difference between them, and
         none may have been repeated a quarter as long.
 
     Known limits:
-        Needs 8 points, and is unsure (a warning) below 20, where the noise would hide a descent of that size, and for
+        Needs 4 points, and is unsure (a warning) below 20, where the noise would hide a descent of that size, and for
         a history that begins in mid-training. A run that learns everything before its first logged point looks flat.
 
     What to do:
@@ -110,7 +113,7 @@ class NoProgress(Probe):
     @property
     def needs(self) -> tuple[Need, ...]:
         return (
-            Need(role="train_loss", any_of=("val_loss",), min_points=self.min_points),
+            Need(role="train_loss", any_of=("val_loss",), min_points=min(_FEWEST, self.min_points)),
             Need(role="objective_weight", optional=True),
             Need(role=Part.WEIGHTS, optional=True),
         )
@@ -120,9 +123,7 @@ class NoProgress(Probe):
         loss = evidence.first(*enough, *_LOSSES).finite()
         n = len(loss)
         if n < self.min_points:
-            return Finding(
-                verdict=Verdict.SKIP, message=f"only {n} finite points of the loss, {self.min_points} are needed"
-            )
+            return _of_few(evidence, loss, self.min_points)
         stands = _stands_still(loss) if loss.role == "train_loss" else None
         if stands is not None:
             return _stood(loss, stands)
@@ -137,6 +138,29 @@ class NoProgress(Probe):
             message = f"{doubt}: the loss begins at {number(descent.start)}, its best level is {number(descent.best)}"
             return Finding(verdict=Verdict.PASS, message=message, measured=descent.measured(), confidence="low")
         return _missed(loss, descent, blurred=descent.could_hide(needed), fine_tuning=fine_tuning)
+
+
+def _of_few(evidence: Evidence, loss: Series, needed: int) -> Finding:
+    """Of too few points to tell a small descent from noise: the finding that there is none at all, or nothing."""
+    n, held_out = len(loss), evidence.find("val_loss")
+    losses = [loss.values, *([held_out.finite().values] if held_out is not None else [])]
+    flat = all(_lowered(values) < _LITTLE for values in losses if len(values) > 1)
+    if n < _FEWEST or not flat or is_fine_tuning(evidence) or settled(evidence) is not None:
+        return Finding(verdict=Verdict.SKIP, message=f"only {n} finite points of the loss, {needed} are needed")
+    start, best = float(loss.values[0]), float(loss.values.min())
+    return Finding(
+        verdict=Verdict.FAIL,
+        message=f"the loss hardly came down in {n} points: it starts at {number(start)}, its lowest is {number(best)}",
+        remedy=_REMEDY,
+        measured={"start": start, "best": best, "points": n},
+        confidence="low",
+    )
+
+
+def _lowered(values: FloatArray) -> float:
+    """By which share of its start a loss came down."""
+    start = float(values[0])
+    return (start - float(values.min())) / abs(start) if start else 0.0
 
 
 def _doubt(descent: _Descent, evidence: Evidence, needed: float, *, fine_tuning: bool) -> str:
