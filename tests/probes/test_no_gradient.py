@@ -1,9 +1,14 @@
 """OPT003."""
 
+import json
+
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+
+from tracker_health.api import check
 
 CODE = "OPT003"
 
@@ -231,3 +236,40 @@ def test_what_was_learnt_to_the_last_digit_has_hardly_a_gradient_left(make, judg
     bias = make.tensor(2, name="0.bias", shape=(4,), first=make.moment(1e-4), moment_ratio=0.05)
     state = make.state(*tensors, bias, groups=({"betas": (0.9, 0.999)},))
     assert judge(CODE, make.evidence(optimizer=state)).verdict == "pass"
+
+
+def left_by_sgd(folder, *, cut_off=(), decay=5e-4, still=False, **settings):
+    """What a training with SGD leaves. ``cut_off``: layers that no gradient reaches; ``still``: none reaches any."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(
+        torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 16), torch.nn.Linear(16, 1)
+    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2, weight_decay=decay, **settings)
+    for _ in range(300):
+        x = torch.randn(16, 8)
+        optimizer.zero_grad()
+        (model(x)[:, 0] - x.sum(1)).square().mean().backward()
+        for layer in range(4) if still else cut_off:
+            for parameter in model[layer].parameters():
+                parameter.grad.zero_()
+        optimizer.step()
+    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, folder / "last.pt")
+    rows = [json.dumps({"step": step, "loss": 8.0 / (1 + step / 30)}) for step in range(300)]
+    (folder / "metrics.jsonl").write_text("\n".join(rows))
+    return next(one for one in check(folder).results if one.code == CODE)
+
+
+@pytest.mark.parametrize("settings", [{"momentum": 0.9}, {"momentum": 0.8, "nesterov": True}])
+def test_a_momentum_that_is_nothing_but_weight_decay(settings, tmp_path):
+    result = left_by_sgd(tmp_path, cut_off=[2], **settings)
+    assert (result.verdict, result.measured["dead_tensors"]) == ("fail", 1)
+    assert "2.weight" in result.message
+
+
+@pytest.mark.parametrize("decay", [5e-4, 0.1])
+def test_a_momentum_of_gradients_and_weight_decay(decay, tmp_path):
+    assert left_by_sgd(tmp_path, decay=decay, momentum=0.9).verdict == "pass"
+
+
+def test_a_loss_that_has_come_down_to_nothing_has_decay_alone(tmp_path):
+    assert left_by_sgd(tmp_path, still=True, momentum=0.9).verdict == "pass"

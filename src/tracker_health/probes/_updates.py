@@ -10,11 +10,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tracker_health.evidence import Evidence, Need, OptimizerState, Part, Series, TensorState
+from tracker_health.evidence import (
+    Evidence,
+    MomentStats,
+    Need,
+    OptimizerState,
+    Part,
+    Series,
+    TensorHeader,
+    TensorState,
+)
 from tracker_health.probes._run import learning_rates
 
 _DEFAULT_BETAS = (0.9, 0.999)
 _DEFAULT_EPS = 1e-8
+_SAME_DECAY = 0.01
 _MOST_EPS = 1e300  # far beyond any, and still a number
 _FEWEST_STEPS = 10
 _LEAST_BETA = 0.7
@@ -68,6 +78,32 @@ def epsilon(state: OptimizerState, tensor: TensorState) -> float | None:
     if not isinstance(eps, (int, float)) or isinstance(eps, bool):
         return None
     return float(eps) if 0 < eps <= _MOST_EPS else None
+
+
+def decays_alone(state: OptimizerState, tensor: TensorState, weights: Sequence[TensorHeader]) -> bool:
+    """Whether a momentum is that of nothing but the weight decay, which SGD adds to the gradient: in each value the
+    decay over 1 - momentum times the weight's. The weights of its shape are tried, for it may have no name.
+    """
+    group, moment = _group(state, tensor), tensor.first_moment
+    decay, momentum = group.get("weight_decay"), group.get("momentum")
+    if moment is None or tensor.second_moment is not None or moment.count < 2 or moment.nonfinite:
+        return False
+    if not isinstance(decay, (int, float)) or not isinstance(momentum, (int, float)) or not 0 < momentum < 1:
+        return False
+    factor = decay / (1.0 - momentum)
+    alike = (one.stats for one in weights if one.shape == tensor.shape and one.stats is not None)
+    return factor > 0 and any(
+        stats.rms > 0
+        and all(
+            abs(of_moment - factor * of_weight) <= _SAME_DECAY * factor * stats.rms
+            for of_moment, of_weight in zip(_shape_of(moment), _shape_of(stats), strict=True)
+        )
+        for stats in alike
+    )
+
+
+def _shape_of(stats: MomentStats) -> tuple[float, ...]:
+    return stats.mean, stats.rms, stats.minimum, stats.maximum
 
 
 def first_beta(state: OptimizerState, tensor: TensorState) -> float:

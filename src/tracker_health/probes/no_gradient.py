@@ -12,7 +12,7 @@ from tracker_health.evidence import Evidence, MomentStats, Need, OptimizerState,
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._model import expert_of
 from tracker_health.probes._run import steps_done
-from tracker_health.probes._updates import first_beta, signal_to_noise
+from tracker_health.probes._updates import decays_alone, first_beta, signal_to_noise
 from tracker_health.result import Finding
 from tracker_health.text import count, listing
 from tracker_health.verdict import Verdict
@@ -43,9 +43,10 @@ class NoGradient(Probe):
 
     How it decides:
         Per parameter with at least `min_steps` steps: fail when at least `zero_share` of its second moment (or of its
-        momentum) is exactly 0. Exempt, because a zero gradient is right there: embeddings and tied output layers (rows
-        never seen), and vectors that may be biases before a normalisation layer unless all parameters are affected.
-        Experts of a mixture (`experts.3.`) are a warning: nothing is cut off, the router sent them no token. Where the
+        momentum) is exactly 0; or when a matrix's momentum is that of its weight decay, value for value, and another
+        matrix's is not. Exempt, because a zero gradient is right there: embeddings and tied output layers (rows never
+        seen), and vectors that may be biases before a normalisation layer unless all parameters are affected. Experts
+        of a mixture (`experts.3.`) are a warning: nothing is cut off, the router sent them no token. Where the
         optimizer has no names, a parameter counts as an expert's when the weights beside it have an expert's tensor of
         its shape. Warn where gradients stopped coming to some of the matrices: Adam's first moment forgets in a hundred
         steps, and is then next to nothing beside the second. Warn where the state of an optimizer that has moments
@@ -91,7 +92,8 @@ class NoGradient(Probe):
         trained = [one for one in kept if self._trained_enough(one, steps)]
         if not trained:
             return Finding(verdict=Verdict.SKIP, message=f"no parameter has {self.min_steps} optimizer steps")
-        silent = [one for one in trained if self._is_silent(one)]
+        decaying = _decaying(state, trained, evidence.weights)
+        silent = [one for one in trained if self._is_silent(one) or one.label in decaying]
         everything = len(silent) == len(trained)
         dead = silent if everything else [one for one in silent if not _may_be_silent(one)]
         exempt_ones = [] if everything else [one for one in silent if _may_be_silent(one)]
@@ -150,6 +152,17 @@ class NoGradient(Probe):
     def _is_silent(self, tensor: TensorState) -> bool:
         moment = _moment(tensor)
         return moment is not None and moment.nonfinite == 0 and moment.zeros >= self.zero_share * moment.count
+
+
+def _decaying(state: OptimizerState | None, trained: Sequence[TensorState], weights: Weights | None) -> set[str]:
+    """The matrices whose momentum holds their weight decay and nothing else, where that is not so of all: a loss that
+    has come down to exactly 0 has no gradient left.
+    """
+    matrices = [one for one in trained if len(one.shape) > 1]
+    if state is None or weights is None:
+        return set()
+    found = {one.label for one in matrices if decays_alone(state, one, weights.tensors)}
+    return found if len(found) < len(matrices) else set()
 
 
 def _stopped(state: OptimizerState, trained: Sequence[TensorState]) -> dict[str, float]:
