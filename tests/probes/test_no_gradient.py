@@ -238,8 +238,10 @@ def test_what_was_learnt_to_the_last_digit_has_hardly_a_gradient_left(make, judg
     assert judge(CODE, make.evidence(optimizer=state)).verdict == "pass"
 
 
-def left_by_sgd(folder, *, cut_off=(), decay=5e-4, still=False, **settings):
-    """What a training with SGD leaves. ``cut_off``: layers that no gradient reaches; ``still``: none reaches any."""
+def left_by_sgd(folder, *, cut_off=(), decay=5e-4, still=False, falls=600, **settings):
+    """What a training with SGD leaves. ``cut_off``: layers that no gradient reaches; ``still``: none reaches any; ``falls``: the
+    steps in which the loss that is logged would come down to 0.
+    """
     torch.manual_seed(0)
     model = torch.nn.Sequential(
         torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 16), torch.nn.Linear(16, 1)
@@ -254,7 +256,7 @@ def left_by_sgd(folder, *, cut_off=(), decay=5e-4, still=False, **settings):
                 parameter.grad.zero_()
         optimizer.step()
     torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, folder / "last.pt")
-    rows = [json.dumps({"step": step, "loss": 8.0 / (1 + step / 30)}) for step in range(300)]
+    rows = [json.dumps({"step": step, "loss": 8.0 * max(0.0, 1 - step / falls)}) for step in range(300)]
     (folder / "metrics.jsonl").write_text("\n".join(rows))
     return next(one for one in check(folder).results if one.code == CODE)
 
@@ -271,5 +273,7 @@ def test_a_momentum_of_gradients_and_weight_decay(decay, tmp_path):
     assert left_by_sgd(tmp_path, decay=decay, momentum=0.9).verdict == "pass"
 
 
-def test_a_loss_that_has_come_down_to_nothing_has_decay_alone(tmp_path):
-    assert left_by_sgd(tmp_path, still=True, momentum=0.9).verdict == "pass"
+@pytest.mark.parametrize(("falls", "verdict"), [(250, "pass"), (600, "fail")])
+def test_nothing_but_decay_everywhere(falls, verdict, tmp_path):
+    """A loss that has come down to 0 has no gradient left; one that has not, is out of reach of the weights."""
+    assert left_by_sgd(tmp_path, still=True, falls=falls, momentum=0.9).verdict == verdict

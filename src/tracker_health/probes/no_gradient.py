@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from math import log
 from typing import Annotated
 
+import numpy as np
+
 from tracker_health.evidence import Evidence, MomentStats, Need, OptimizerState, Part, TensorState, Weights
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._model import expert_of
@@ -22,6 +24,7 @@ _USUAL = 0.05
 _FORGOTTEN = 1e-8
 _STILL_COMING = 1e-4
 _LEAST_RATIO = 1e-80
+_NOTHING_LEFT = 0.01  # of the first loss
 
 _EMBEDDING = re.compile(
     r"(^|[._])(emb|embed|embedding|embeddings|wte|wpe|embed_tokens|lm_head|word_embeddings|position_embeddings)([._0-9]|$)"
@@ -43,14 +46,14 @@ class NoGradient(Probe):
 
     How it decides:
         Per parameter with at least `min_steps` steps: fail when at least `zero_share` of its second moment (or of its
-        momentum) is exactly 0; or when a matrix's momentum is that of its weight decay, value for value, and another
-        matrix's is not. Exempt, because a zero gradient is right there: embeddings and tied output layers (rows never
-        seen), and vectors that may be biases before a normalisation layer unless all parameters are affected. Experts
-        of a mixture (`experts.3.`) are a warning: nothing is cut off, the router sent them no token. Where the
-        optimizer has no names, a parameter counts as an expert's when the weights beside it have an expert's tensor of
-        its shape. Warn where gradients stopped coming to some of the matrices: Adam's first moment forgets in a hundred
-        steps, and is then next to nothing beside the second. Warn where the state of an optimizer that has moments
-        after its first step (its groups have betas) is empty although the log goes that far.
+        momentum) is exactly 0; or when a matrix's momentum is that of its weight decay, value for value, unless that is
+        so of all and the loss has come down to a hundredth. Exempt, because a zero gradient is right there: embeddings
+        and tied output layers (rows never seen), and vectors that may be biases before a normalisation layer unless all
+        parameters are affected. Experts of a mixture (`experts.3.`) are a warning: nothing is cut off, the router sent
+        them no token. Where the optimizer has no names, a parameter counts as an expert's when the weights beside it
+        have an expert's tensor of its shape. Warn where gradients stopped coming to some of the matrices: Adam's first
+        moment forgets in a hundred steps, and is then next to nothing beside the second. Warn where the state of an
+        optimizer that has moments after its first step (its groups have betas) is empty although the log goes that far.
 
     Known limits:
         Checkpoints without parameter names cannot tell a bias from a gain: vectors are then left out. Squares of
@@ -92,7 +95,7 @@ class NoGradient(Probe):
         trained = [one for one in kept if self._trained_enough(one, steps)]
         if not trained:
             return Finding(verdict=Verdict.SKIP, message=f"no parameter has {self.min_steps} optimizer steps")
-        decaying = _decaying(state, trained, evidence.weights)
+        decaying = _decaying(evidence, trained)
         silent = [one for one in trained if self._is_silent(one) or one.label in decaying]
         everything = len(silent) == len(trained)
         dead = silent if everything else [one for one in silent if not _may_be_silent(one)]
@@ -154,15 +157,19 @@ class NoGradient(Probe):
         return moment is not None and moment.nonfinite == 0 and moment.zeros >= self.zero_share * moment.count
 
 
-def _decaying(state: OptimizerState | None, trained: Sequence[TensorState], weights: Weights | None) -> set[str]:
-    """The matrices whose momentum holds their weight decay and nothing else, where that is not so of all: a loss that
-    has come down to exactly 0 has no gradient left.
+def _decaying(evidence: Evidence, trained: Sequence[TensorState]) -> set[str]:
+    """The matrices whose momentum holds their weight decay and nothing else.
+
+    Where that is so of all of them, a loss that has come down to next to nothing may have no gradient left.
     """
     matrices = [one for one in trained if len(one.shape) > 1]
+    state, weights, loss = evidence.optimizer, evidence.weights, evidence.find("train_loss")
     if state is None or weights is None:
         return set()
     found = {one.label for one in matrices if decays_alone(state, one, weights.tensors)}
-    return found if len(found) < len(matrices) else set()
+    values = loss.finite().values if loss is not None else np.empty(0)
+    learnt = not len(values) or bool(values[-1] <= _NOTHING_LEFT * values[0])
+    return set() if learnt and len(found) == len(matrices) else found
 
 
 def _stopped(state: OptimizerState, trained: Sequence[TensorState]) -> dict[str, float]:
