@@ -264,3 +264,35 @@ def test_a_climb_by_design_is_no_excursion(make, judge):
     leap = np.where(index < 60, 2.0, descent)
     assert judge(CODE, make.evidence(climb * noise)).verdict == "pass"
     assert judge(CODE, make.evidence(leap * noise)).verdict == "warn"
+
+
+FEW = [2.2, 1.8, 1.5, 1.3, 1.15, 1.05, 1.0, 0.95, 0.92, 0.9]
+"""Ten epochs."""
+
+
+@pytest.mark.parametrize(("at", "value", "verdict"), [
+    (5, 2.1, "warn"), (8, 1.8, "warn"),
+    (5, 1.5, "SkippedProbe"),  # not half of the way
+    (9, 2.1, "SkippedProbe"),  # at the very end: for LOS004
+    (3, 2.1, "SkippedProbe"),  # of three points before it no noise is known
+])  # fmt: skip
+def test_a_leap_in_a_few_points(at, value, verdict, make, judge):
+    losses = np.array(FEW)
+    losses[at] = value
+    result = judge(CODE, make.evidence(losses))
+    assert result.verdict == verdict
+    if verdict == "warn":
+        assert f"leapt to {value:g} at step {at}, after {FEW[at - 1]:g}" in result.message
+
+
+@pytest.mark.parametrize("n", [8, 12, 20, 29])
+def test_the_noise_of_a_few_points_is_no_leap(n, make, judge):
+    """Of flat, falling and stepwise noise."""
+    index = np.arange(n)
+    for level in (np.full(n, 2.0), 1.0 + np.exp(-4.0 * index / n), 2.0 - (index >= n // 2)):
+        runs = [level + 0.1 * np.random.default_rng(seed).standard_normal(n) for seed in range(100)]
+        assert [judge(CODE, make.evidence(losses)).verdict for losses in runs].count("warn") <= 2
+
+
+def test_fewer_than_eight_points_are_too_few(make, judge):
+    assert judge(CODE, make.evidence(FEW[:7])).verdict == "SkippedProbe"

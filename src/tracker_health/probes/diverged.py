@@ -46,8 +46,8 @@ class Diverged(Probe):
         `sparsity`: the role `objective_weight`) the loss measures something else with every step: what comes after the
         rise is judged, and nothing where fewer than `min_points` are left.
 
-        Of four points and more, but fewer than `min_points`, only a climb counts, to the last two of them, by
-        `climb_share` of the start and by `sigmas` times the noise.
+        Of four points and more, but fewer than `min_points`, only a climb counts, to the last two of them: past the
+        start by `climb_share` of it and by `sigmas` times the noise, or to the start from half of it.
 
         It is unsure (a warning) below 20 points, where the step counter went back to the middle and the second pass
         ended before the first, and where the loss climbed
@@ -133,19 +133,20 @@ class Diverged(Probe):
         )
 
     def _climbed(self, loss: Series) -> bool:
-        """Whether the last two of a few points lie clearly above the first."""
+        """Whether the last two of a few points lie clearly above the first, or lost what had been half of it."""
         values, _ = in_range(loss.values)
-        climb = float(values[-2:].min() - values[0])
-        return climb > max(self.climb_share * abs(float(values[0])), self.sigmas * evaluation_noise(values))
+        start, low, end = float(values[0]), float(values.min()), float(values[-2:].min())
+        climbed = end - start > max(self.climb_share * abs(start), self.sigmas * evaluation_noise(values))
+        return climbed or bool(start > 0 and low <= start / 2.0 and end >= start)
 
 
 def _climb_of_few(loss: Series) -> Finding:
-    start, end = float(loss.values[0]), float(loss.values[-1])
+    start, low, end = float(loss.values[0]), float(loss.values.min()), float(loss.values[-1])
     return Finding(
         verdict=Verdict.FAIL,
-        message=f"the loss climbed from {number(start)} to {number(end)} in {len(loss)} points",
+        message=f"the loss climbed from {number(low)} to {number(end)} in {len(loss)} points",
         remedy="start again with a lower learning rate, a longer warm-up or gradient clipping",
-        measured={"start": start, "best": float(loss.values.min()), "end": end, "points": len(loss)},
+        measured={"start": start, "best": low, "end": end, "points": len(loss)},
         steps=(int(loss.steps[-1]),),
         confidence="low",
     )

@@ -8,16 +8,25 @@ from typing import Annotated
 import numpy as np
 import numpy.typing as npt
 
-from tracker_health.evidence import Evidence, FloatArray, Need
+from tracker_health.evidence import Evidence, FloatArray, Need, Series
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._comparable import comparable
-from tracker_health.probes._stats import block_medians, local_noise, longest_run, median_error, start_level
+from tracker_health.probes._stats import (
+    block_medians,
+    evaluation_noise,
+    in_range,
+    local_noise,
+    longest_run,
+    median_error,
+    start_level,
+)
 from tracker_health.result import Finding
 from tracker_health.text import count, number
 from tracker_health.verdict import Verdict
 
 _BLOCKS = 40
 _LEAST_BLOCK = 3
+_FEWEST, _BEFORE = 8, 4
 _AROUND = 2  # blocks to either side
 _HALF, _MOST = 1.4826, 0.6080  # of normal noise, the deviation over what half and a tenth of the sizes exceed
 
@@ -40,13 +49,17 @@ class UnstableLoss(Probe):
         has longer tails. Warn at `repeated` excursions, or at one of twice that height or that lasts
         for `lasting_share` of the run.
 
+        Of eight points and more, but fewer than `min_points`, one alone counts: above the best so far by twice
+        `rise_share` of the descent so far *and* by `sigmas` times the noise of the points before it, four at least, and
+        of those after it; and so has that descent to be.
+
         Only what can be compared is. While a logged weight of a part of the loss rises (`kl_weight`, `beta`: the role
         `objective_weight`) the loss measures something else with every step, and what comes after the rise is judged.
         Neither does a gradual climb in the first quarter count, by more than half of the start, from which the loss has
         come down ever since: contrastive losses do that while their queue of negatives fills.
 
     Known limits:
-        Needs 30 points. Cosine restarts with a high rate make excursions of their own.
+        Needs 8 points. Cosine restarts with a high rate make excursions of their own.
 
     What to do:
         Lower the learning rate, clip gradients, or take larger batches.
@@ -74,7 +87,7 @@ class UnstableLoss(Probe):
     @property
     def needs(self) -> tuple[Need, ...]:
         return (
-            Need(role="train_loss", min_points=self.min_points),
+            Need(role="train_loss", min_points=min(_FEWEST, self.min_points)),
             Need(role="objective_weight", optional=True),
         )
 
@@ -82,9 +95,7 @@ class UnstableLoss(Probe):
         loss = comparable(evidence.first("train_loss").finite(), evidence)
         values = loss.values
         if len(values) < self.min_points:
-            return Finding(
-                verdict=Verdict.SKIP, message=f"only {len(values)} finite points of the loss can be compared"
-            )
+            return self._leap_of_few(loss)
         size = max(_LEAST_BLOCK, len(values) // _BLOCKS)
         levels = block_medians(values, size)
         noise = local_noise(values)
@@ -112,6 +123,27 @@ class UnstableLoss(Probe):
             measured=measured,
             steps=(step,),
         )
+
+    def _leap_of_few(self, loss: Series) -> Finding:
+        """The finding that a log too short for blocks, of a point an epoch, say, went all the way up again."""
+        values, unit = in_range(loss.values)
+        n = len(values)
+        best = np.minimum.accumulate(values)
+        # The last point is not known to come back: a loss that is up at the end has diverged.
+        for at in range(_BEFORE, n - 1 if n >= _FEWEST else 0):
+            rise, descent = float(values[at] - best[at - 1]), float(values[0] - best[at - 1])
+            noise = self.sigmas * max(evaluation_noise(values[:at]), local_noise(values[at + 1 :]))
+            if descent > noise and rise > max(2.0 * self.rise_share * descent, noise):
+                step = int(loss.steps[at])
+                return Finding(
+                    verdict=Verdict.WARN,
+                    message=f"the loss leapt to {number(float(values[at]) * unit)} at step {step}, after "
+                    f"{number(float(best[at - 1]) * unit)}",
+                    remedy="lower the learning rate, clip gradients, or look whether the weights were lost there",
+                    measured={"excursions": 1, "tallest": rise * unit, "descent": descent * unit},
+                    steps=(step,),
+                )
+        return Finding(verdict=Verdict.SKIP, message=f"only {n} finite points of the loss can be compared")
 
 
 def _errors(values: FloatArray, size: int, blocks: int, noise: float) -> FloatArray:
