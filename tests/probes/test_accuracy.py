@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tracker_health.probes._accuracy import least_accuracy
+from tracker_health.probes._accuracy import answers, least_accuracy
 from tracker_health.probes.accuracy_at_chance import AccuracyAtChance
 from tracker_health.probes.accuracy_gap import AccuracyGap
 
@@ -60,7 +60,17 @@ def test_training_at_chance(held_out, verdict, make, judge):
 
 
 def test_a_level_that_is_only_guessed_warns(make, judge):
-    assert judge(AT_CHANCE, logged(make, train=guessing(seed=1))).verdict == "warn"
+    accuracy = make.series(guessing(seed=1), role="train_accuracy")
+    assert judge(AT_CHANCE, make.evidence(2.25 + 0.05 * np.exp(-np.arange(30)), accuracy)).verdict == "warn"
+
+
+def test_a_loss_that_is_of_something_else(make, judge):
+    """A squared error that begins at 2.3 is no cross-entropy of as many answers that miss the tolerance."""
+    assert judge(AT_CHANCE, logged(make, train=guessing(seed=1))).verdict == "SkippedProbe"
+    held_out = make.series(learning(10, end=0.4), np.linspace(20, 200, 10), role="val_accuracy")
+    squares = make.series(descending()[19::20], np.linspace(20, 200, 10), role="val_loss")
+    assert judge(GAP, make.evidence(descending(), held_out)).verdict == "warn"
+    assert judge(GAP, make.evidence(descending(), held_out, squares)).verdict == "pass"
 
 
 def test_an_auc_of_one_half(make, judge):
@@ -193,8 +203,45 @@ def test_learnt_by_heart_as_the_loss_shows(params, make, judge):
     held_out = make.series(learning(10, end=0.4), np.linspace(20, 200, 10), role="val_accuracy")
     result = judge(GAP, make.evidence(descending(), held_out, params=params))
     assert result.verdict == "warn"
-    assert result.measured["least_train_end"] == pytest.approx(1 - np.mean(descending()[-20:]) / math.log(2))
+    assert result.measured["least_train_end"] == pytest.approx(1 - np.mean(descending()[160:]) / math.log(2))
     assert "no room for less than 99" in result.message
+
+
+@pytest.mark.parametrize(("samples", "verdict"), [(20, "pass"), (400, "warn"), (None, "warn")])
+def test_a_few_other_answers_are_no_fall(samples, verdict, make, judge):
+    """All evaluations are of the same samples: as many shares of twenty as of four hundred."""
+    shares = np.append(np.linspace(0.5, 0.8, 8), np.full(8, 0.65))
+    held_out = np.round(shares * samples) / samples if samples else shares + 1e-4 * np.sin(np.arange(16))
+    assert judge(GAP, logged(make, held_out=held_out)).verdict == verdict
+
+
+def test_what_has_just_been_learnt_is_no_gap(make, judge):
+    """After a long plateau, within the last of the few evaluations that are compared."""
+    train = np.append(np.full(180, 0.1), np.linspace(0.1, 0.9, 20))
+    held_out = make.series([*[0.1] * 9, 0.85], np.linspace(20, 200, 10), role="val_accuracy")
+    series = [make.series(train, role="train_accuracy"), held_out]
+    assert judge(GAP, make.evidence(2.3 - 0.01 * np.arange(200) / 200, *series)).verdict == "pass"
+
+
+def test_a_rise_at_the_very_end_is_no_guessing(make, judge):
+    held_out = np.append(guessing(27), [0.18, 0.22, 0.25])
+    assert judge(AT_CHANCE, logged(make, held_out=held_out, params=TEN)).verdict == "pass"
+
+
+@given(st.lists(st.integers(0, 500), min_size=3, max_size=40), st.integers(1, 500), st.booleans())
+def test_of_how_many_samples_shares_are(rights, samples, single):
+    shares = np.array([min(right, samples) / samples for right in rights])
+    shares = shares.astype(np.float32).astype(float) if single else shares
+    found = answers(shares)
+    assert found is not None
+    assert found <= samples
+    assert np.allclose(shares * found, np.round(shares * found), atol=1e-3)
+
+
+def test_shares_that_were_rounded_or_are_of_no_samples():
+    rng = np.random.default_rng(0)
+    assert answers(rng.random(20)) is None
+    assert answers(np.round(rng.integers(0, 360, 20) / 360, 3)) in (None, 1000)
 
 
 NOT_BY_HEART = {

@@ -24,6 +24,10 @@ _MOST_GUESSED = 20
 _NEAR = 0.3
 _FIRST = 3
 _LEAST_SEEN = 2.85  # three classes, and 5 % of noise in the first loss
+_BY_CHANCE = 0.05
+_MOST_SAMPLES = 10_000
+_SHARES_LOOKED_AT = 200
+_WHOLE = 3e-6  # of a share in single precision, and some
 _BEYOND = 700.0  # an exponential that is still a number
 
 
@@ -95,6 +99,8 @@ def chance_of(evidence: Evidence, shares: Shares) -> Chance | None:
         return Chance(1.0 / known, told=True)
     if vocabulary(evidence) is not None:  # most tokens are right far more, or far less, often than one in so many
         return None
+    if _is_of_something_else(evidence):
+        return None
     level = float(np.mean(shares.judged.values))
     loss = evidence.find("train_loss")
     values = loss.finite().values if loss is not None else np.empty(0)
@@ -128,10 +134,36 @@ def least_accuracy(evidence: Evidence) -> tuple[Series, float] | None:
     A wrong answer has a probability of one half at most, and costs ln 2 or more: at most loss / ln 2 of them are wrong.
     """
     count = classes_of_loss(evidence)
-    if count is None:
+    if count is None or _is_of_something_else(evidence):
         return None
     loss = evidence.first("train_loss").finite()
     return Series(name=loss.name, steps=loss.steps, values=1.0 - loss.values / log(2.0)), 1.0 / count
+
+
+def _is_of_something_else(evidence: Evidence) -> bool:
+    """Whether a loss is lower than a cross-entropy of so many wrong answers could be, of the same samples: a squared
+    error beside the share of answers within a tolerance, say.
+    """
+    for loss, accuracy in (("train_loss", "train_accuracy"), ("val_loss", "val_accuracy")):
+        ends = [_finite(evidence, role, _FIRST) for role in (loss, accuracy)]
+        if ends[0] is not None and ends[1] is not None:
+            share = mean_at_end(ends[1].values) / (1.0 if ends[1].values.max() <= 1.0 else 100.0)
+            if 1.0 - mean_at_end(ends[0].values) / log(2.0) > share + _BY_CHANCE:
+                return True
+    return False
+
+
+def answers(values: FloatArray) -> int | None:
+    """The smallest number of samples of which all of these shares are whole numbers; None where there is none up to
+    ten thousand, or the log has rounded them.
+    """
+    counts = np.arange(1, _MOST_SAMPLES + 1)
+    for value in values[:_SHARES_LOOKED_AT]:
+        parts = counts * float(value)
+        counts = counts[np.abs(parts - np.round(parts)) <= _WHOLE * np.maximum(1.0, parts)]
+        if not len(counts):
+            return None
+    return int(counts[0])
 
 
 def mean_at_end(values: FloatArray) -> float:

@@ -25,6 +25,7 @@ from tracker_health.result import Finding
 from tracker_health.verdict import Verdict
 
 _SURE = 3.0
+_LAST = 3
 _ENOUGH = 0.1  # of what lies above guessing: what must be told from the noise
 _SHARE = 0.2  # of the chance level
 
@@ -46,9 +47,10 @@ class AccuracyAtChance(Probe):
         param tells, it is the nearest such share with up to 20 classes, if the first loss, or its median, lies within
         30 % of the logarithm of that number. All thirds of the values after the first tenth have to lie at the level of
         guessing: within `tolerance` (or a fifth of the level, if that is less), or within three standard errors of the
-        third's mean. That error must be small enough to show a tenth of what lies above guessing. Fail when neither
-        accuracy ever left it, and the level is known for sure; warn otherwise. Where accuracies are all that was
-        logged, the rule finds what is wrong, and is skipped where nothing is.
+        third's mean; so have the last three values, by the noise before. That error must be small enough to show a
+        tenth of what lies above guessing. Fail when neither accuracy ever left it, and the level is known for sure;
+        warn otherwise. Where accuracies are all that was logged, the rule finds what is wrong, and is skipped where
+        nothing is.
 
     Known limits:
         A classifier that gives one answer only is right as often as that is: found where the classes are about equally
@@ -100,6 +102,10 @@ class AccuracyAtChance(Probe):
         if len(rest) < self.min_points:
             return False
         noise, near = scatter(rest), min(self.tolerance, _SHARE * chance)
+        # What leaves at last makes its own third noisy.
+        before = scatter(rest[: len(rest) * 2 // 3]) / sqrt(_LAST)
+        if abs(float(np.mean(rest[-_LAST:])) - chance) > max(near, _SURE * before):
+            return False
         thirds = [(float(np.mean(part)), noise / sqrt(len(part))) for part in np.array_split(rest, 3)]
         return all(
             _SURE * error <= _ENOUGH * (1.0 - chance) and abs(mean - chance) <= max(near, _SURE * error)

@@ -13,6 +13,7 @@ from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._accuracy import (
     NEEDS,
     Shares,
+    answers,
     chance_of,
     least_accuracy,
     measures,
@@ -27,6 +28,8 @@ _SURE = 3.0
 _LAST = 3
 _FEWEST = 3
 _TRAIN_LOST = 0.05
+_LEAST_GAINED = 0.05
+_CHANCE_ANSWERS = 9  # three times their own root, by which as many changed answers may differ
 _REMEDY = "check that labels belong to their inputs and both sets are prepared alike; else add data or regularise"
 
 
@@ -50,11 +53,14 @@ class AccuracyGap(Probe):
         least one counts that the training loss leaves room for, if it begins as a cross-entropy among the classes that
         the params tell, or among 3 to 20: a wrong answer costs ln 2 at least. Warn also when the best three
         neighbouring validation values lie above the last ones by `fall_share` of what had been gained and three
-        standard errors, with at least three evaluations after them, while the training accuracy lost no more than 5 %.
+        standard errors, with at least three evaluations after them, while the training accuracy lost no more than 5 %;
+        it has to have gained 5 %, and to lose more than nine answers, where the values tell of how many samples they
+        are.
 
     Known limits:
         Needs 5 evaluations. What is lost with the training accuracy is a divergence, which the loss tells. An accuracy
-        of whole sequences lies below that of the tokens, which the loss is of.
+        of whole sequences lies below that of the tokens, which the loss is of; and that of another task (a probe beside
+        a contrastive loss) has nothing to do with the training's.
 
     What to do:
         Check that the labels belong to their inputs and that both sets are prepared alike. Otherwise take the best
@@ -160,6 +166,10 @@ class AccuracyGap(Probe):
         gained = high - (chance.share if chance else float(values.min()))
         # The best of many noisy means lies above their level.
         error = scatter(values) / sqrt(_LAST)
+        # All evaluations are of the same samples: a few other answers, of some twenty, are no fall.
+        samples = answers(values)
+        if gained < _LEAST_GAINED or (samples is not None and (high - end) * samples <= _CHANCE_ANSWERS):
+            return None
         needed = max(self.fall_share * gained, (_SURE + sqrt(2.0 * np.log(len(smooth)))) * error)
         if after < _LAST or high - end <= needed or not _went_on(train, int(held_out.steps[best + 1])):
             return None
@@ -183,11 +193,17 @@ def _level(values: FloatArray, noise: float) -> _Level:
 
 
 def _ends(train: Series, held_out: Series) -> tuple[_Level, _Level]:
-    """The last tenth of the training values, and the last third of the validation values, which are fewer."""
-    return (
-        _level(train.values[-max(_FEWEST, len(train) // 10) :], scatter(train.values)),
-        _level(held_out.values[-max(_FEWEST, len(held_out) // 3) :], scatter(held_out.values)),
-    )
+    """The last tenth of the training values, and the last third of the validation values, which are fewer.
+
+    Of the training values the mean since that third began, where it is lower: what has just been learnt is in few of
+    the validation values.
+    """
+    late = max(_FEWEST, len(held_out) // 3)
+    since = train.values[np.searchsorted(train.steps, held_out.steps[-late]) :]
+    reached = _level(train.values[-max(_FEWEST, len(train) // 10) :], scatter(train.values))
+    if len(since) and float(np.mean(since)) < reached.mean:
+        reached = _level(since, scatter(train.values))
+    return reached, _level(held_out.values[-late:], scatter(held_out.values))
 
 
 def _gap_at_first(train: Series, held_out: Series) -> float:

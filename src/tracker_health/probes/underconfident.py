@@ -18,6 +18,7 @@ from tracker_health.verdict import Verdict
 
 _FEWEST_CLASSES = 3.5
 _NEAR_FLOOR = 0.95
+_AS_SOUND = 1.25
 _SURER_THAN_RIGHT = 0.05  # the mean probability of the right answers less their share
 _SMOOTHED = 3
 _SURE = 3.0
@@ -38,15 +39,17 @@ class Underconfident(Probe):
         Among how many classes the loss chooses is told by the run's params, or by its first values (4 to 20), unless
         most answers were right by then. The last
         tenth of a loss is taken as a share of guessing's, ln C; the accuracy of the same samples as a share of the way
-        from guessing to 1. Warn when the two together are at least `least_sum` by more than three standard errors, the
+        from guessing to 1. Warn when the two together are at least `least_sum` by more than three standard errors (and
+        1.25 of the other samples, where those were looked at as well), the
         loss is below guessing, and neither it nor the training loss is lower than a softmax of probabilities allows:
         ln(e + C - 1) less the probability of the right answer, which is 1 at most, and on the whole no more than the
         accuracy. Sound classifiers have about 1 together, and less than 1.25.
 
     Known limits:
         Needs accuracy and loss of the same samples, and four classes. Losses of bounded logits (cosines at a high
-        temperature, rates of spiking neurons) are underconfident on purpose, as are targets that are smoothed by 0.4. A
-        loss with other terms in it (of a second task, say) may look so.
+        temperature, rates of spiking neurons) are underconfident on purpose, as are targets that are smoothed by 0.3,
+        or those of a teacher at a high temperature. A loss with other terms in it (of a second task, say) may look so,
+        and so may one that contrasts a few samples, beside the accuracy of a probe.
 
     What to do:
         Give logits to the loss, without a softmax. If the loss is still falling, train longer.
@@ -95,8 +98,9 @@ class Underconfident(Probe):
         measured = {"loss": loss, "accuracy": accuracy, "sum": sums[worst], "classes": count}
         seen = f"the {whose} accuracy ends at {percent(accuracy)}, the loss at {number(loss)}"
         sure = sums[worst] - _SURE * error >= self.least_sum
+        doubted = min(sums) < _AS_SOUND
         allowed = lowest >= _NEAR_FLOOR * (two_softmaxes - 1.0) and loss >= two_softmaxes - accuracy - _SURER_THAN_RIGHT
-        if not sure or loss >= log(count) or not allowed:
+        if not sure or doubted or loss >= log(count) or not allowed:
             return Finding(verdict=Verdict.PASS, message=seen, measured=measured)
         return Finding(
             verdict=Verdict.WARN,
