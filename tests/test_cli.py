@@ -116,7 +116,7 @@ def test_a_skip_says_why_on_its_line(run, write_log):
     skipped = write_log([1.0], folder="skipped")
     for runs in (1, 7):
         shown = " ".join(run("check", *[skipped] * runs).stdout.split())
-        assert "nothing here shows whether training worked: only 1 point of train loss, 8 are needed" in shown
+        assert "nothing here shows whether training worked: only 1 point of train loss, 4 are needed" in shown
 
 
 def test_a_configured_role_that_matches_nothing_is_said(run, healthy, valid_report):

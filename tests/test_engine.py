@@ -253,7 +253,7 @@ def test_a_skip_names_the_reason_and_the_way_out():
     assert (
         skipped.reason == "no metric has the role train_loss; seen: kl, reward_total; set roles.train_loss to name one"
     )
-    assert skipped.details == {"role": "train_loss", "num_points": 0, "min_points": 8}
+    assert skipped.details == {"role": "train_loss", "num_points": 0, "min_points": 4}
     assert "train_loss or val_loss" in skip_of(report, "LOS005").reason
     assert report.verdict is Verdict.SKIP
 
@@ -269,8 +269,8 @@ def test_without_any_metric_it_says_so():
 
 def test_too_few_points_are_counted():
     skipped = skip_of(judged({"loss": [3.0, 2.0, 1.0]}), "LOS004")
-    assert skipped.reason == "only 3 points of train loss, 8 are needed"
-    assert skipped.details == {"role": "train_loss", "num_points": 3, "min_points": 8}
+    assert skipped.reason == "only 3 points of train loss, 4 are needed"
+    assert skipped.details == {"role": "train_loss", "num_points": 3, "min_points": 4}
 
 
 def test_a_threshold_can_be_a_need():

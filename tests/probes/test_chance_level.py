@@ -5,7 +5,7 @@ import statistics
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from tracker_health.probes.chance_level import ChanceLevel
@@ -14,15 +14,24 @@ CODE = "LOS006"
 RULE = ChanceLevel()
 FEW = settings(max_examples=60, deadline=None)
 OF_MANY = {"vocab_size": "4000"}  # chance level 8.29
+FAR = 2.0  # times the level of guessing: where a loss begins that settles there
 RANK = {"pass": 0, "warn": 1, "fail": 2}
 
 
-def stands(losses, count, distance, margins):
-    """Whether the loss has stood at ln of so many since its first tenth, and did not begin below it."""
+def stands(losses, count, distance, margins, *, settles=False):
+    """Whether the loss has stood at ln of so many since its first tenth, and did not begin below it.
+
+    Of one that settles and begins far above, the first third may be higher.
+    """
     rest = losses[max(1, len(losses) // 10) :]
     if len(rest) < 6:
         return False
-    thirds = [abs(part - math.log(count)) for part in [statistics.median(one) for one in np.array_split(rest, 3)]]
+    levels = [statistics.median(one) for one in np.array_split(rest, 3)]
+    if settles:
+        margins += [losses[0] - FAR * math.log(count), levels[0] - math.log(count)]
+        if min(margins[-2:]) > 0:
+            levels = levels[1:]
+    thirds = [abs(part - math.log(count)) for part in levels]
     met = [*(min(0.005 * math.log(count), distance) - third for third in thirds), losses[0] - 0.995 * math.log(count)]
     margins += met
     return min(met) >= 0
@@ -49,7 +58,7 @@ def naive(losses, classes, plain, rule=RULE):
             return "fail", end, margins
     if any(stands(losses, count, 0.06 / count, margins) for count in range(2, 21)):
         return "warn", end, margins
-    if classes is not None and stands(losses, classes, 1, margins):
+    if classes is not None and stands(losses, classes, 1, margins, settles=True):
         return "warn", end, margins
     if n >= 20 and known and classes > 2:
         early, late = losses[n // 10 : n // 4], losses[-(n // 4) :]
@@ -145,6 +154,7 @@ def test_against_plain_python(losses, classes, plain, make, judge):
 
 
 @settings(max_examples=150, deadline=None)
+@example(seed=0, n=7, start=2.0, floor=math.log(2), rate=30, noise=0, classes=2, gain=None, evaluations=1)
 @given(
     seed=st.integers(0, 10**6),
     n=st.integers(5, 500),

@@ -76,6 +76,7 @@ def assert_as_naive(losses, make, judge, held_out=None):
     scale = 1e-9 * max(abs(loss) for loss in losses)
     assume(all(margin == 0 or abs(margin) > scale for margin in margins.values()))
     assume(abs(measured["descent_share"] - 0.05) > 1e-9)
+    assume(abs(measured["trend_z"] + 1.0) > 1e-9)
     more = [] if held_out is None else [make.series(held_out, role="val_loss")]
     result = judge(CODE, make.evidence(losses, *more))
     for name, value in measured.items():
@@ -92,7 +93,7 @@ def assert_as_naive(losses, make, judge, held_out=None):
         validated = gain > 0.05 * abs(held_out[0]) and trend_of(held_out) < -1
     if significant and measured["descent_share"] >= 0.05:
         expected = "pass", "high"
-    elif both or (hidden and (margins["leaning"] > 0 or validated)):
+    elif both or (hidden and (margins["leaning"] > 0 or validated or len(losses) < 20 or measured["trend_z"] < -1)):
         expected = "pass", "low"
     elif hidden or len(losses) < 20:
         expected = "warn", "low"

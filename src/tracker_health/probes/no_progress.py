@@ -31,7 +31,7 @@ _SURE_POINTS = 20
 _SIGNIFICANT = 3.0
 _LARGE = 0.3
 _TREND_BLOCKS = 60
-_LEANING = 2.0
+_LEANING, _FALLING = 2.0, 1.0
 _LEANING_OF_FEW = 0.5
 _FEW = 50
 _FEW_EVALUATIONS = 3
@@ -70,12 +70,13 @@ class NoProgress(Probe):
         fine-tuning; else it fails.
 
         It passes with low confidence where the loss may have come down unseen: a descent that the trend confirms beside
-        a validation loss that came down by 1 %; noise that could hide the descent that is asked for, beside a training
-        loss that leans down by two standard errors (by half a one, of fewer than 50 points) or a validation loss that
-        came down by as much as is asked for, or in a fine-tune without a validation loss that would show it; and a loss
-        whose objective was made harder meanwhile, by a logged weight of one of its parts. A gradual climb in the first
-        quarter to more than one and a half times the start, from which the loss has come down ever since, is left out:
-        contrastive losses do that while their queue of negatives fills.
+        a validation loss that came down by 1 %; noise that could hide the descent that is asked for, in fewer than 20
+        points, beside a training loss that leans down (by two standard errors, or half a one of fewer than 50 points;
+        or by a trend of one) or a validation loss that came down by as much as is asked for, or in a fine-tune without
+        a validation loss that would show it; and a loss whose objective was made harder meanwhile, by a logged weight
+        of one of its parts. A gradual climb in the first quarter to more than one and a half times the start, from
+        which the loss has come down ever since, is left out: contrastive losses do that while their queue of negatives
+        fills.
 
         Of four points and more, but fewer than `min_points`, it warns when neither loss came down by 1 %.
 
@@ -172,7 +173,9 @@ def _doubt(descent: _Descent, evidence: Evidence, needed: float, *, fine_tuning:
         return "training and validation loss come down slowly"
     if not descent.could_hide(needed):
         return ""
-    leans = descent.leaning > (_LEANING_OF_FEW if descent.points < _FEW else _LEANING)
+    if descent.points < _SURE_POINTS:
+        return "its noise would hide a descent in so few points"
+    leans = descent.leaning > (_LEANING_OF_FEW if descent.points < _FEW else _LEANING) or descent.trend < -_FALLING
     if leans or _validation_came_down(evidence, needed):
         return "the loss seems to come down, though its noise leaves that unsure"
     unseen = fine_tuning and evidence.amount("val_loss") < _FEW_EVALUATIONS
