@@ -55,8 +55,8 @@ class UnchangedWeights(Probe):
         the optimizer steps as many matrices of its shape as the weights have, or has as many parameters, and the same
         tensor of at least `min_siblings` other layers changed, of an earlier layer among them. Fail for those in full
         precision. In 16 bits and fewer it warns, of matrices only: a normalisation's ones hardly ever change there, and
-        full-precision copies may have moved. What a step at the group's highest rate would change by less than a
-        value's last digit is left alone: a bias before a normalisation that takes it away again gets hardly any
+        full-precision copies may have moved. A vector that a step at the group's highest rate would change by less than
+        a value's last digit is left alone: a bias before a normalisation that takes it away again gets hardly any
         gradient. Where not one tensor changed and the names of the checkpoints have different numbers, it warns.
 
     Known limits:
@@ -156,7 +156,9 @@ class UnchangedWeights(Probe):
 
 
 def _beyond_rounding(evidence: Evidence, state: OptimizerState, still: list[TensorHeader]) -> list[TensorHeader]:
-    """Those that a step, where its size is known, could not leave as they are by rounding in single precision."""
+    """Those that a step, where its size is known, could not leave as they are by rounding in single precision: in a
+    matrix there are small values, too, that it would change.
+    """
     steps: dict[str | tuple[int, ...], float] = {}
     far = walks(evidence, steps_done(evidence))
     for tensor in state.tensors:
@@ -164,7 +166,9 @@ def _beyond_rounding(evidence: Evidence, state: OptimizerState, still: list[Tens
         if tensor.label in far and far[tensor.label].step > 0:
             steps[key] = min(far[tensor.label].step, steps.get(key, math.inf))
     known = [(one, steps.get(tail_of(one.name), steps.get(one.shape))) for one in still]
-    return [one for one, step in known if step is None or not one.rms or step > _LAST_DIGIT * one.rms]
+    return [
+        one for one, step in known if len(one.shape) > 1 or step is None or not one.rms or step > _LAST_DIGIT * one.rms
+    ]
 
 
 def _of_shapes_that_are_all_stepped(
