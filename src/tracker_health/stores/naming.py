@@ -102,7 +102,7 @@ def _essence(name: str) -> str:
     for at, token in enumerate(tokens):
         if counters[at] or (token.text in _WHICH_ONE and not token.is_number):
             continue
-        own = any(one.text in _OWN for one in tokens[max(0, at - 1) : at])
+        own = at > 0 and tokens[at - 1].text in _OWN
         if not token.is_number or told or own:
             kept.append(token.text)
         elif token.glued:
