@@ -51,11 +51,11 @@ class AccuracyGap(Probe):
         at least `least_gain`, and its last tenth lies further above the last third of the validation values than
         `gap_share` of that gain and beyond three standard errors of the two. Where no training accuracy was logged, the
         least one counts that the training loss leaves room for, if it begins as a cross-entropy among the classes that
-        the params tell, or among 3 to 20: a wrong answer costs ln 2 at least. Warn also when the best three
-        neighbouring validation values lie above the last ones by `fall_share` of what had been gained and three
-        standard errors, with at least three evaluations after them, while the training accuracy lost no more than 5 %;
-        it has to have gained 5 %, and to lose more than nine answers, where the values tell of how many samples they
-        are.
+        the params tell, or among 3 to 20 (a wrong answer costs ln 2 at least), and no loss is lower than that allows
+        beside an accuracy of the same samples. Warn also when the best three neighbouring validation values lie above
+        the last ones by `fall_share` of what had been gained and three standard errors, with at least three evaluations
+        after them, while the training accuracy lost no more than 5 %; it has to have gained 5 %, and to lose more than
+        nine answers, where the values tell of how many samples they are.
 
     Known limits:
         Needs 5 evaluations. What is lost with the training accuracy is a divergence, which the loss tells. An accuracy

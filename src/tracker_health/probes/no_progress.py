@@ -69,14 +69,14 @@ class NoProgress(Probe):
         below the first value for value. A smaller descent that the trend confirms is a warning, and so is any miss when
         fine-tuning; else it fails.
 
-        It passes with low confidence where the loss may have come down unseen: a descent that the trend confirms beside
-        a validation loss that came down by 1 %; noise that could hide the descent that is asked for, in fewer than 20
-        points, beside a training loss that leans down (by two standard errors, or half a one of fewer than 50 points;
-        or by a trend of one) or a validation loss that came down by as much as is asked for, or in a fine-tune without
-        a validation loss that would show it; and a loss whose objective was made harder meanwhile, by a logged weight
-        of one of its parts. A gradual climb in the first quarter to more than one and a half times the start, from
-        which the loss has come down ever since, is left out: contrastive losses do that while their queue of negatives
-        fills.
+        It passes with low confidence where the loss may have come down unseen. That is: a descent that the trend
+        confirms, beside a validation loss that came down by 1 %. Noise that could hide the descent that is asked for,
+        in fewer than 20 points, or beside a training loss that leans down (by two standard errors, half a one of fewer
+        than 50 points, or by a trend of one) or a validation loss that came down by as much as is asked for, or in a
+        fine-tune without a validation loss that would show it. A loss whose objective was made harder meanwhile, by a
+        logged weight of one of its parts. A gradual climb in the first quarter to more than one and a half times the
+        start, from which the loss has come down ever since, is left out: contrastive losses do that while their queue
+        of negatives fills.
 
         Of four points and more, but fewer than `min_points`, it warns when neither loss came down by 1 %.
 
@@ -86,8 +86,8 @@ class NoProgress(Probe):
         none may have been repeated a quarter as long.
 
     Known limits:
-        Needs 4 points, and is unsure (a warning) below 20, where the noise would hide a descent of that size, and for
-        a history that begins in mid-training. A run that learns everything before its first logged point looks flat.
+        Needs 4 points, and is unsure (a warning) below 20, and for a history that begins in mid-training. A run that
+        learns everything before its first logged point looks flat.
 
     What to do:
         Overfit a single batch first: if that fails, look for detached or frozen parameters, a wrong loss mask, or
