@@ -35,7 +35,7 @@ _LEANING, _FALLING = 2.0, 1.0
 _LEANING_OF_FEW = 0.5
 _FEW = 50
 _FEW_EVALUATIONS = 3
-_LITTLE = 0.01
+_LITTLE, _HARDLY = 0.01, 0.005
 _FEWEST = 4
 _DISTINCT = 10
 _WINDOW = 50
@@ -78,7 +78,7 @@ class NoProgress(Probe):
         start, from which the loss has come down ever since, is left out: contrastive losses do that while their queue
         of negatives fills.
 
-        Of four points and more, but fewer than `min_points`, it warns when neither loss came down by 1 %.
+        Of four points and more, but fewer than `min_points`, it warns when neither loss came down by half a percent.
 
         It fails as well when the last tenth of the points, and at least twenty, are one and the same number, other than
         0, after more than ten others: nothing was learnt from there on. Not where the log repeats or rounds its
@@ -145,7 +145,7 @@ def _of_few(evidence: Evidence, loss: Series, needed: int) -> Finding:
     """Of too few points to tell a small descent from noise: the finding that there is none at all, or nothing."""
     n, held_out = len(loss), evidence.find("val_loss")
     losses = [loss.values, *([held_out.finite().values] if held_out is not None else [])]
-    flat = all(_lowered(values) < _LITTLE for values in losses if len(values) > 1)
+    flat = all(_lowered(values) < _HARDLY for values in losses if len(values) > 1)
     if n < _FEWEST or not flat or is_fine_tuning(evidence) or settled(evidence) is not None:
         return Finding(verdict=Verdict.SKIP, message=f"only {n} finite points of the loss, {needed} are needed")
     start, best = float(loss.values[0]), float(loss.values.min())
