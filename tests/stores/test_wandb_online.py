@@ -84,7 +84,7 @@ def command(environment, tmp_path, *arguments, code=0, **more):
 def logged(server, name="abc", losses=None, **more):
     """A finished run, put into the server's store."""
     run = server.store.new_run("team", "proj", name)
-    losses = [2.0 - 0.001 * step for step in range(300)] if losses is None else losses
+    losses = [1.0 + 0.98**step for step in range(300)] if losses is None else losses
     run.history = [json.dumps({"_step": n, "_timestamp": 1.0 * n, "loss": loss}) for n, loss in enumerate(losses)]
     run.state, run.tags, run.notes, run.config = "finished", ["mine"], "My own words.", {"lr": {"value": 0.1}}
     run.summary = {"loss": losses[-1] if losses else None, "best": "mine"}
@@ -333,7 +333,7 @@ def test_a_key_of_its_owners_stays_and_is_told(wandb_server):
     assert outcome.omitted == ("health/severity of the summary (the run has one of its own)",)
     assert run.summary["health/severity"] == "of the patients"
     th.clear("wandb:team/proj/abc")
-    assert run.summary == {"loss": pytest.approx(1.701), "best": "mine", "health/severity": "of the patients"}
+    assert run.summary == {"loss": pytest.approx(1.0 + 0.98**299), "best": "mine", "health/severity": "of the patients"}
 
 
 def test_a_resumed_run_that_lost_its_summary_is_annotated_again(wandb_server):
@@ -441,9 +441,7 @@ def test_a_sweep_of_a_project_and_its_summary(wandb_server, environment, tmp_pat
         name: (now - timedelta(hours=hours)).isoformat() for name, hours in (("dead", 9), ("alive", 1), ("old", 999))
     }
     logged(wandb_server, "done", heartbeat=now.isoformat())
-    logged(
-        wandb_server, "sick", [float(2 - 0.01 * step) for step in range(50)] + ["NaN"] * 50, heartbeat=now.isoformat()
-    )
+    logged(wandb_server, "sick", [1.0 + 0.95**step for step in range(50)] + ["NaN"] * 50, heartbeat=now.isoformat())
     logged(wandb_server, "dead", state="running", heartbeat=heard["dead"])
     logged(wandb_server, "alive", state="running", heartbeat=heard["alive"])
     logged(wandb_server, "old", heartbeat=heard["old"])
@@ -659,7 +657,7 @@ def test_a_run_that_was_annotated_in_its_folder_and_synced_is_ours_on_the_server
 import wandb
 run = wandb.init(project="proj", id="abc", tags=["mine"], notes="My own words.")
 for step in range(300):
-    run.log({"train/loss": 2.0 - 0.001 * step})
+    run.log({"train/loss": 1.0 + 0.98**step})
 run.finish()
 """
     python(environment, tmp_path, "-c", logging, WANDB_MODE="offline")
