@@ -72,6 +72,10 @@ def _split(x: np.ndarray, y: np.ndarray, classes: int | None) -> Data:
     return Data(inputs[held_out:], targets[held_out:], inputs[:held_out], targets[:held_out], classes)
 
 
+def _regression(x: np.ndarray, y: np.ndarray) -> Data:
+    return _split(x, ((y - y.mean()) / y.std())[:, None], classes=None)
+
+
 @cache
 def digits() -> Data:
     from sklearn.datasets import load_digits
@@ -115,7 +119,7 @@ def friedman() -> Data:
     from sklearn.datasets import make_friedman1
 
     x, y = make_friedman1(2000, noise=1.0, random_state=2)
-    return _split(x, ((y - y.mean()) / y.std())[:, None], classes=None)
+    return _regression(x, y)
 
 
 @cache
@@ -123,7 +127,7 @@ def friedman3() -> Data:
     from sklearn.datasets import make_friedman3
 
     x, y = make_friedman3(2000, noise=0.1, random_state=3)
-    return _split(x, ((y - y.mean()) / y.std())[:, None], classes=None)
+    return _regression(x, y)
 
 
 @cache
@@ -143,7 +147,7 @@ def faint() -> Data:
     from sklearn.datasets import make_friedman1
 
     x, y = make_friedman1(8000, noise=10.0, random_state=5)
-    return _split(x, ((y - y.mean()) / y.std())[:, None], classes=None)
+    return _regression(x, y)
 
 
 @cache
@@ -185,7 +189,7 @@ def diabetes() -> Data:
     from sklearn.datasets import load_diabetes
 
     x, y = load_diabetes(return_X_y=True)
-    return _split(x, ((y - y.mean()) / y.std())[:, None], classes=None)
+    return _regression(x, y)
 
 
 @cache

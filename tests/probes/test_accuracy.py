@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tracker_health.probes._accuracy import answers, least_accuracy
+from tracker_health.probes._accuracy import least_accuracy, samples_of
 from tracker_health.probes.accuracy_at_chance import AccuracyAtChance
 from tracker_health.probes.accuracy_gap import AccuracyGap
 
@@ -232,7 +232,7 @@ def test_a_rise_at_the_very_end_is_no_guessing(make, judge):
 def test_of_how_many_samples_shares_are(rights, samples, single):
     shares = np.array([min(right, samples) / samples for right in rights])
     shares = shares.astype(np.float32).astype(float) if single else shares
-    found = answers(shares)
+    found = samples_of(shares)
     assert found is not None
     assert found <= samples
     assert np.allclose(shares * found, np.round(shares * found), atol=1e-3)
@@ -240,8 +240,8 @@ def test_of_how_many_samples_shares_are(rights, samples, single):
 
 def test_shares_that_were_rounded_or_are_of_no_samples():
     rng = np.random.default_rng(0)
-    assert answers(rng.random(20)) is None
-    assert answers(np.round(rng.integers(0, 360, 20) / 360, 3)) in (None, 1000)
+    assert samples_of(rng.random(20)) is None
+    assert samples_of(np.round(rng.integers(0, 360, 20) / 360, 3)) in (None, 1000)
 
 
 NOT_BY_HEART = {
@@ -263,7 +263,7 @@ def test_what_a_loss_does_not_show(losses, end, params, make, judge):
 
 @FEW
 @given(seed=st.integers(0, 9999), classes=st.integers(3, 20), scale=st.floats(0, 20), sure=st.floats(0, 20))
-def test_no_cross_entropy_has_more_wrong_answers(seed, classes, scale, sure, make):
+def test_no_cross_entropy_has_more_wrong_samples_of(seed, classes, scale, sure, make):
     """The bound, against logits drawn at random."""
     rng = np.random.default_rng(seed)
     labels = rng.integers(classes, size=50)

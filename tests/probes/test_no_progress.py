@@ -389,6 +389,7 @@ def test_asking_for_less_never_finds_more(losses, one, other, make, judge):
         ([2.31, 2.312, 2.309, 2.31, 2.308], None, {"base_model": "b"}, "SkippedProbe"),
         ([2.31, 2.30, 2.28, 2.27, 2.26], None, {}, "SkippedProbe"),
         ([0.4012, 0.4003, 0.3996, 0.3990], None, {}, "SkippedProbe"),
+        ([0.0, -1.0, -2.0, -3.0], None, {}, "SkippedProbe"),
         ([2.31, 2.312, 2.309], None, {}, "SkippedProbe"),
     ],
 )

@@ -140,22 +140,34 @@ def least_accuracy(evidence: Evidence) -> tuple[Series, float] | None:
     return Series(name=loss.name, steps=loss.steps, values=1.0 - loss.values / log(2.0)), 1.0 / count
 
 
+def pairs(evidence: Evidence, shares: Shares, least: int) -> list[tuple[str, Series, Series]]:
+    """Loss and accuracy of the same samples, with at least so many finite values, and whose they are."""
+    found = []
+    for whose, role, accuracy in (
+        ("training", "train_loss", shares.train),
+        ("validation", "val_loss", shares.held_out),
+    ):
+        loss = _finite(evidence, role, least)
+        if loss is not None and accuracy is not None:
+            found.append((whose, loss, accuracy))
+    return found
+
+
 def _is_of_something_else(evidence: Evidence) -> bool:
     """Whether a loss is lower than a cross-entropy of so many wrong answers could be, of the same samples: a squared
     error beside the share of answers within a tolerance, say.
     """
-    for loss, accuracy in (("train_loss", "train_accuracy"), ("val_loss", "val_accuracy")):
-        ends = [_finite(evidence, role, _FIRST) for role in (loss, accuracy)]
-        if ends[0] is not None and ends[1] is not None:
-            share = mean_at_end(ends[1].values) / (1.0 if ends[1].values.max() <= 1.0 else 100.0)
-            if 1.0 - mean_at_end(ends[0].values) / log(2.0) > share + _BY_CHANCE:
-                return True
-    return False
+    known = (one for one in measures(evidence, _FIRST) if one.name == "accuracy")
+    return any(
+        1.0 - mean_at_end(loss.values) / log(2.0) > mean_at_end(accuracy.values) + _BY_CHANCE
+        for shares in known
+        for _, loss, accuracy in pairs(evidence, shares, _FIRST)
+    )
 
 
-def answers(values: FloatArray) -> int | None:
+def samples_of(values: FloatArray) -> int | None:
     """The smallest number of samples of which all of these shares are whole numbers; None where there is none up to
-    ten thousand, or the log has rounded them.
+    ten thousand. Shares that the log has rounded to two decimals are of a hundred, at most.
     """
     counts = np.arange(1, _MOST_SAMPLES + 1)
     for value in values[:_SHARES_LOOKED_AT]:

@@ -96,13 +96,13 @@ def decays_alone(state: OptimizerState, tensor: TensorState, weights: Sequence[T
         stats.rms > 0
         and all(
             abs(of_moment - factor * of_weight) <= _SAME_DECAY * factor * stats.rms
-            for of_moment, of_weight in zip(_shape_of(moment), _shape_of(stats), strict=True)
+            for of_moment, of_weight in zip(_summary(moment), _summary(stats), strict=True)
         )
         for stats in alike
     )
 
 
-def _shape_of(stats: MomentStats) -> tuple[float, ...]:
+def _summary(stats: MomentStats) -> tuple[float, ...]:
     return stats.mean, stats.rms, stats.minimum, stats.maximum
 
 

@@ -13,11 +13,11 @@ from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._accuracy import (
     NEEDS,
     Shares,
-    answers,
     chance_of,
     least_accuracy,
     measures,
     percent,
+    samples_of,
     scatter,
     without_a_loss,
 )
@@ -167,7 +167,7 @@ class AccuracyGap(Probe):
         # The best of many noisy means lies above their level.
         error = scatter(values) / sqrt(_LAST)
         # All evaluations are of the same samples: a few other answers, of some twenty, are no fall.
-        samples = answers(values)
+        samples = samples_of(values)
         if gained < _LEAST_GAINED or (samples is not None and (high - end) * samples <= _CHANCE_ANSWERS):
             return None
         needed = max(self.fall_share * gained, (_SURE + sqrt(2.0 * np.log(len(smooth)))) * error)

@@ -160,8 +160,8 @@ def _of_few(evidence: Evidence, loss: Series, needed: int) -> Finding:
 
 def _lowered(values: FloatArray) -> float:
     """By which share of its start a loss came down."""
-    start = float(values[0])
-    return (start - float(values.min())) / abs(start) if start else 0.0
+    start, fall = float(values[0]), float(values[0] - values.min())
+    return fall / abs(start) if start else float(fall > 0)
 
 
 def _doubt(descent: _Descent, evidence: Evidence, needed: float, *, fine_tuning: bool) -> str:

@@ -36,11 +36,10 @@ class StaleGradient(Probe):
         the second, both with bias correction. Under gradients of pure noise it is (1 - b1) / (1 + b1), 0.053 for b1 =
         0.9; under constant ones it is 1, under growing ones more. Fail when the median over the parameters, by their
         size, is above `max_ratio`, or above `sure_ratio` where the gradient norm is logged and rougher than
-        `max_roughness`: the median absolute second difference of its logarithm. And when nine in ten parameters are
-        above `least_ratio`: what piles up does so in each, while a training that has only begun to move goes one way in
-        its large matrices alone. Where more than a tenth of the
-        neighbours are the same to five digits, the norm counts as smooth or rough no longer: it was logged after
-        clipping, or rounded.
+        `max_roughness`: the median absolute second difference of its logarithm; and nine in ten parameters are above
+        `least_ratio`: what piles up does so in each, while a training that has only begun to move goes one way in its
+        large matrices alone. Where more than a tenth of the neighbours are the same to five digits, the norm counts as
+        smooth or rough no longer: it was logged after clipping, or rounded.
 
     Known limits:
         Full-batch training and training on one batch have the same ratio, and so have gradients that all point one way

@@ -10,7 +10,7 @@ import numpy as np
 
 from tracker_health.evidence import Evidence, Need, Series
 from tracker_health.probe import Probe, Symptom, Threshold
-from tracker_health.probes._accuracy import Shares, classes_of_loss, measures, percent, scatter
+from tracker_health.probes._accuracy import classes_of_loss, measures, pairs, percent, scatter
 from tracker_health.probes._classes import classes
 from tracker_health.result import Finding
 from tracker_health.text import number
@@ -81,17 +81,17 @@ class Underconfident(Probe):
         if count is None or count < _FEWEST_CLASSES:
             return Finding(verdict=Verdict.SKIP, message="the loss does not begin as a cross-entropy of four classes")
         shares = next((one for one in measures(evidence, self.min_points) if one.name == "accuracy"), None)
-        pairs = _pairs(evidence, shares, self.min_points) if shares is not None else []
-        if pairs and classes(evidence) is None and all(_begins_late(one[2], count, evidence) for one in pairs):
+        paired = pairs(evidence, shares, self.min_points) if shares is not None else []
+        if paired and classes(evidence) is None and all(_begins_late(one[2], count, evidence) for one in paired):
             return Finding(
                 verdict=Verdict.SKIP,
                 message="most is right at the first loss, which does not tell the number of classes",
             )
-        if not pairs:
+        if not paired:
             return Finding(verdict=Verdict.SKIP, message="no loss was logged of the samples that the accuracy is of")
         lowest = _lowest(evidence.first("train_loss"))
         two_softmaxes = log(e + count - 1.0)
-        found = [(whose, *_ends(loss, accuracy)) for whose, loss, accuracy in pairs]
+        found = [(whose, *_ends(loss, accuracy)) for whose, loss, accuracy in paired]
         sums = [_sum(loss, accuracy, count) for _, loss, accuracy, _ in found]
         worst = int(np.argmax(sums))
         whose, loss, accuracy, error = found[worst]
@@ -109,20 +109,6 @@ class Underconfident(Probe):
             remedy="give logits to the loss, without a softmax before it; if the loss is still falling, train longer",
             measured=measured,
         )
-
-
-def _pairs(evidence: Evidence, shares: Shares, least: int) -> list[tuple[str, Series, Series]]:
-    """Loss and accuracy of the same samples, and whose they are."""
-    found = []
-    for whose, role, accuracy in (
-        ("training", "train_loss", shares.train),
-        ("validation", "val_loss", shares.held_out),
-    ):
-        series = evidence.find(role)
-        loss = series.finite() if series is not None else None
-        if loss is not None and accuracy is not None and len(loss) >= least:
-            found.append((whose, loss, accuracy))
-    return found
 
 
 def _begins_late(accuracy: Series, count: float, evidence: Evidence) -> bool:
