@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tracker_health import cli as module
+from tracker_health.cli import cli, options
 from tracker_health.settings import FAIL_ON
 
 
@@ -19,7 +19,7 @@ def run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     def invoke(*arguments):
-        return CliRunner().invoke(module.cli, [str(one) for one in arguments], catch_exceptions=False)
+        return CliRunner().invoke(cli, [str(one) for one in arguments], catch_exceptions=False)
 
     return invoke
 
@@ -109,7 +109,7 @@ def test_a_threshold_on_the_command_line_of_config_is_checked(run):
 
 
 def test_the_words_for_fail_on_are_the_same():
-    assert module._FAIL_ON == FAIL_ON
+    assert options._FAIL_ON == FAIL_ON
 
 
 def test_a_folder_that_was_deleted_has_no_configuration(healthy, tmp_path):

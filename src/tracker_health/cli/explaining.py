@@ -1,0 +1,108 @@
+"""The commands on the tool itself: explain, probes, config."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tracker_health.cli.choices import settings_of
+from tracker_health.cli.group import cli
+from tracker_health.cli.options import all_of, choice_options
+from tracker_health.errors import ConfigError
+from tracker_health.terminal import say_error
+from tracker_health.text import printable
+
+if TYPE_CHECKING:
+    from tracker_health.settings import Setting
+
+
+@cli.command()
+@click.argument("code")
+def explain(code: str) -> None:
+    """What a rule means, how it decides, and what to do. CODE is a rule's code or name.
+
+    Rules of installed plugins too, unless the environment has TRACKER_HEALTH_PLUGINS=0.
+    """
+    from tracker_health.config import did_you_mean
+    from tracker_health.registry import probe_classes
+    from tracker_health.render.docs import explain as explanation
+
+    for probe in probe_classes():
+        if code.upper() == probe.code or code.lower() == probe.name:
+            click.echo(explanation(probe), nl=False)
+            return
+    names = [name for probe in probe_classes() for name in (probe.code, probe.name)]
+    raise ConfigError(f"there is no rule {printable(code)!r}", did_you_mean(code, names))
+
+
+@cli.command()
+@click.option("--json", "as_json", is_flag=True, help="As JSON, one rule a line.")
+def probes(as_json: bool) -> None:
+    """List the rules.
+
+    Those of installed plugins too, unless the environment has TRACKER_HEALTH_PLUGINS=0.
+    """
+    from tracker_health.config import preset
+    from tracker_health.probe import explanation_of
+    from tracker_health.registry import plugins, probe_classes
+
+    for error in plugins().errors:
+        say_error(f"{error.source}: {error.message}")
+    config = preset("default")
+    for probe in probe_classes():
+        votes = config.counts(probe.code, probe.status)
+        summary = explanation_of(probe).summary
+        if as_json:
+            record = {
+                "code": probe.code,
+                "name": probe.name,
+                "symptom": str(probe.symptom),
+                "status": probe.status,
+                "votes": votes,
+                "summary": summary,
+            }
+            click.echo(json.dumps(record))
+        else:
+            click.echo(f"{probe.code}  {probe.name:<18} {probe.status:<8} {'' if votes else 'no vote':<8} {summary}")
+
+
+@cli.command()
+@all_of(*choice_options(fail_on="as the command has it"))
+@click.option("--json", "as_json", is_flag=True, help="As one JSON document.")
+@click.option("--all", "everything", is_flag=True, help="Also what is at its default.")
+def config(as_json: bool, everything: bool, **choices: Any) -> None:
+    """Show the configuration in force, and where each value came from.
+
+    Command line, environment (TRACKER_HEALTH_...), tracker-health.toml, [tool.tracker-health] in pyproject.toml,
+    preset, defaults: what comes first wins. Only what is not at its default is shown.
+    """
+    from tracker_health.engine import configured_probes
+
+    settings = settings_of(choices)
+    configured_probes(settings.config)
+    shown = settings.described(everything=everything)
+    if as_json:
+        document = {
+            "schema": "tracker-health/config/1",
+            "files": list(settings.files),
+            "config_digest": settings.config.digest,
+            "settings": {key: {"value": one.value, "origin": one.origin} for key, one in shown.items()},
+        }
+        click.echo(json.dumps(document, allow_nan=False))
+        return
+    for line in _config_lines(settings.files, shown):
+        click.echo(line)
+
+
+def _config_lines(files: tuple[str, ...], shown: dict[str, Setting]) -> list[str]:
+    written = [(f"{key} = {_toml(one.value)}", one.origin) for key, one in shown.items()]
+    width = min(max((len(text) for text, _ in written), default=0), 60)
+    head = f"# read: {', '.join(printable(file) for file in files) or 'no configuration file'}"
+    lines = [f"{printable(text, 1000):<{width}}   {printable(origin)}" for text, origin in written]
+    return [head, *(lines or ["# everything is at its default; --all shows it"])]
+
+
+def _toml(value: Any) -> str:
+    return "(not set)" if value is None else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,156 @@
+"""The commands that judge the runs they are given: check, annotate, report; and clear."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tracker_health.cli.choices import batch_of, chosen_runs, settings_of, workers_of
+from tracker_health.cli.group import cli
+from tracker_health.cli.options import (
+    CONFIG_FILE,
+    TRACKING_URI,
+    all_of,
+    batch_options,
+    choice_options,
+    note_verbose,
+    run_options,
+)
+from tracker_health.cli.outcomes import finish, say_errors, say_unread, verdict_code
+from tracker_health.terminal import EXIT_DONE, EXIT_RUN, say_failure, write_page
+from tracker_health.text import count, listing, printable, without_userinfo
+from tracker_health.verdict import Verdict
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from tracker_health.stores.base import Cleared
+
+
+@cli.command()
+@run_options(fail_on="fail", batch=True)
+def check(runs: tuple[str, ...], **choices: Any) -> None:
+    """Judge runs and print the verdicts. Writes nothing."""
+    from tracker_health.api import check_many
+
+    batch = batch_of(choices)
+    workers = workers_of(choices, batch)
+    settings = settings_of(choices, fail_on="fail")
+    work = partial(check_many, config=settings.config, tracking_uri=settings.tracking_uri, workers=workers)
+    finish(work, chosen_runs(runs, batch, settings), choices, writes=False)
+
+
+@cli.command()
+@run_options(fail_on="never", batch=True)
+@click.option("--dry-run", is_flag=True, help="Judge and show, but write nothing.")
+@click.option("--force", is_flag=True, help="Judge and write even if nothing has changed since the last annotation.")
+@click.option("--sidecar", is_flag=True, help="Of W&B runs on this machine write only files, and leave the log alone.")
+@click.option("--dask", metavar="ADDRESS", help="Do the runs on the Dask cluster of this scheduler (tcp://host:8786).")
+def annotate(
+    runs: tuple[str, ...], dry_run: bool, force: bool, sidecar: bool, dask: str | None, **choices: Any
+) -> None:
+    """Judge runs and write the verdicts onto them."""
+    from tracker_health.api import annotate_many
+
+    batch = batch_of(choices)
+    workers = workers_of(choices, batch)
+    settings = settings_of(choices, fail_on="never")
+    with _cluster(dask) as executor:
+        work = partial(
+            annotate_many,
+            config=settings.config,
+            tracking_uri=settings.tracking_uri,
+            dry_run=dry_run,
+            force=force,
+            sidecar=sidecar,
+            workers=workers,
+            executor=executor,
+        )
+        finish(work, chosen_runs(runs, batch, settings), choices, writes=not dry_run)
+
+
+def _cluster(address: str | None) -> AbstractContextManager[Executor | None]:
+    if not address:
+        return nullcontext()
+    from tracker_health.cluster import dask_executor
+
+    return dask_executor(address)
+
+
+@cli.command()
+@click.argument("runs", metavar="RUN...", nargs=-1)
+@click.option("-o", "--output", "path", metavar="FILE", required=True, help="The page to write; - is standard output.")
+@all_of(*batch_options(), *choice_options(fail_on="never"))
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+@click.option("-v", "--verbose", is_flag=True, callback=note_verbose, help="Tracebacks.")
+def report(runs: tuple[str, ...], path: str, quiet: bool, **choices: Any) -> None:
+    """Judge runs and write an HTML page about them: of one run its report, of several a table with their curves.
+
+    The page needs no network and holds no script of anybody else's. Nothing is written onto the runs.
+    """
+    from tracker_health.api import compare, page_of_run
+
+    batch = batch_of(choices)
+    settings = settings_of(choices)
+    listed = list(chosen_runs(runs, batch, settings).runs)
+    if len(listed) == 1 and not batch.name:
+        page = page_of_run(listed[0], config=settings.config, tracking_uri=settings.tracking_uri)
+        reports, html = [page.report], page.html
+        complete = not page.report.errors
+        say_unread(page.report)
+    else:
+        title = batch.name or count(len(listed), "run")
+        outcomes, html = compare(listed, title=title, config=settings.config, tracking_uri=settings.tracking_uri)
+        reports, complete = [one.report for one in outcomes], all(one.complete for one in outcomes)
+        for one in outcomes:
+            say_errors(one, {**choices, "as_json": True}, brief=False)
+    write_page(path, html)
+    if not quiet and path != "-":
+        verdicts = ", ".join(f"{sum(one.verdict is verdict for one in reports)} {verdict}" for verdict in Verdict)
+        click.echo(f"{printable(path)}: {verdicts}")
+    gate = choices["fail_on"]
+    codes = [verdict_code(one.verdict, gate) for one in reports]
+    sys.exit(EXIT_RUN if not complete else max(codes, default=EXIT_DONE))
+
+
+@cli.command()
+@click.argument("runs", metavar="RUN...", nargs=-1)
+@all_of(*batch_options())
+@TRACKING_URI
+@CONFIG_FILE
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+@click.option("-v", "--verbose", is_flag=True, callback=note_verbose, help="Tracebacks.")
+def clear(runs: tuple[str, ...], quiet: bool, verbose: bool, **choices: Any) -> None:
+    """Take everything of ours off runs again, and nothing else.
+
+    What a tracker cannot delete is hidden: an MLflow metric gets a last value of NaN, which takes it off the run's page
+    and out of all filters but those with != in them.
+    """
+    from tracker_health.api import clear as clear_run
+
+    batch = batch_of(choices)
+    settings = settings_of(choices)
+    code = EXIT_DONE
+    for run in chosen_runs(runs, batch, settings).runs:
+        shown = without_userinfo(str(run))
+        try:
+            cleared = clear_run(run, tracking_uri=settings.tracking_uri)
+        except Exception as error:  # noqa: BLE001  one bad run never stops the others
+            say_failure(error, about=f"{shown}: ", verbose=verbose)
+            code = EXIT_RUN
+            continue
+        if not quiet:
+            click.echo(f"{printable(shown)}: {_came_to(cleared)}")
+    sys.exit(code)
+
+
+def _came_to(cleared: Cleared) -> str:
+    if not cleared.found:
+        return "nothing of ours on it"
+    hidden = f"; hidden, as they cannot be deleted: {listing(list(cleared.hidden), 20)}" if cleared.hidden else ""
+    kept = f"; could not be deleted: {listing(list(cleared.kept), 20)}" if cleared.kept else ""
+    return f"cleared{hidden}{kept}"

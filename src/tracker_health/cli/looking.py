@@ -1,0 +1,108 @@
+"""The commands that show what there is, and judge nothing: summary, tensors, series."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import Any
+
+import click
+
+from tracker_health.cli.choices import batch_of, only_run, settings_of
+from tracker_health.cli.group import cli
+from tracker_health.cli.options import CONFIG_FILE, TRACKING_URI, all_of, batch_options, note_verbose
+from tracker_health.cli.outcomes import say_problems
+from tracker_health.errors import ConfigError
+from tracker_health.terminal import EXIT_RUN, Output, say_error
+from tracker_health.text import printable
+
+
+@cli.command()
+@all_of(*batch_options())
+@click.option("--since", metavar="TIME", help="Only runs that began no longer ago, as in 30d.")
+@click.option("--by", metavar="WHAT", default="", help="Also in groups: user, week, code, or several with commas.")
+@TRACKING_URI
+@CONFIG_FILE
+@click.option("--json", "as_json", is_flag=True, help="As one JSON document.")
+@click.option("-v", "--verbose", is_flag=True, expose_value=False, callback=note_verbose, help="Tracebacks.")
+def summary(since: str | None, by: str, as_json: bool, **choices: Any) -> None:
+    """Show the verdicts over many runs, the most frequent reasons, and the worst runs.
+
+    From the runs' tags alone: nothing is judged, and no history is read. Without --experiment and --project it is about
+    all runs of the tracking server.
+    """
+    from tracker_health.api import overview_of
+    from tracker_health.config import did_you_mean
+    from tracker_health.overview import GROUPS, overview_lines
+    from tracker_health.settings import parse_duration
+
+    batch = batch_of(choices, needs_name=False)
+    groups = [part.strip() for part in by.split(",") if part.strip()]
+    for unknown in (group for group in groups if group not in GROUPS):
+        raise ConfigError(f"runs cannot be grouped by {printable(unknown, 40)!r}", did_you_mean(unknown, GROUPS))
+    began = time.time() - parse_duration(since) if since else None
+    uri = settings_of(choices).tracking_uri
+    found = overview_of(**batch._asdict(), tracking_uri=uri, since=began, by=groups)
+    output = Output()
+    for line in [json.dumps(found.to_json(), allow_nan=False)] if as_json else overview_lines(found):
+        output.print(line)
+    sys.exit(output.exit_code)
+
+
+@cli.command()
+@click.argument("run")
+@TRACKING_URI
+@CONFIG_FILE
+@click.option("--checkpoint", metavar="PATH", help="The checkpoint to show, relative to the run, of several.")
+@click.option("--max-download", metavar="SIZE", help="Fetch no more than this of a run's artifacts (default 2GB).")
+@click.option("--json", "as_json", is_flag=True, help="As one JSON document, with every tensor.")
+@click.option("--all", "everything", is_flag=True, help="Every tensor, and not only the worst.")
+@click.option("-v", "--verbose", is_flag=True, expose_value=False, callback=note_verbose, help="Tracebacks.")
+def tensors(run: str, as_json: bool, everything: bool, **choices: Any) -> None:
+    """Show the tensors of a run's checkpoint: what the optimizer keeps for each, and the weights, the worst first.
+
+    m and v are Adam's first and second moment, snr is m squared over v with bias correction, w the weight, and upd/w
+    the size of a step over that of the weight. Names that are not in the file are given where an order of the
+    parameters is the only one that fits; the head of the table says so. Nothing is judged.
+    """
+    from tracker_health.api import tensors as table_of
+    from tracker_health.render.tensors import tensor_lines
+
+    settings = settings_of(choices)
+    output = Output()
+    table = table_of(only_run(run, "tensors"), config=settings.config, tracking_uri=settings.tracking_uri)
+    lines = [json.dumps(table.to_json(), allow_nan=False)] if as_json else tensor_lines(table, everything=everything)
+    for line in lines:
+        output.print(line)
+    say_problems(table.run.id, table.problems)
+    if table.missing and not table.problems:
+        say_error(f"{table.run.id}: {table.missing}")
+    sys.exit(EXIT_RUN if table.problems else output.exit_code)
+
+
+@cli.command()
+@click.argument("run")
+@TRACKING_URI
+@CONFIG_FILE
+@click.option(
+    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting, as in roles.train_loss=my/loss."
+)
+@click.option("--max-download", metavar="SIZE", help="Fetch no more than this of a run's artifacts (default 2GB).")
+@click.option("--json", "as_json", is_flag=True, help="As one JSON document.")
+@click.option("-v", "--verbose", is_flag=True, expose_value=False, callback=note_verbose, help="Tracebacks.")
+def series(run: str, as_json: bool, **choices: Any) -> None:
+    """Show the metric series that were found of a run: where, under which role, how many points.
+
+    Below the table stand the settings that would give a role to what may have one and has none. Nothing is judged.
+    """
+    from tracker_health.api import series as table_of
+    from tracker_health.render.series import series_lines
+
+    settings = settings_of(choices)
+    output = Output()
+    table = table_of(only_run(run, "series"), config=settings.config, tracking_uri=settings.tracking_uri)
+    for line in [json.dumps(table.to_json(), allow_nan=False)] if as_json else series_lines(table):
+        output.print(line)
+    say_problems(table.run.id, [(problem.source, problem.message) for problem in table.problems])
+    sys.exit(EXIT_RUN if table.problems else output.exit_code)

@@ -1,0 +1,97 @@
+"""The options that several commands have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+_FORMATS = ("text", "json", "markdown")
+_FAIL_ON = ("fail", "warn", "skip", "never")
+VERBOSE_KEY = "tracker_health.verbose"
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def note_verbose(context: click.Context, _: click.Parameter, value: bool) -> bool:
+    """Keep -v where the group finds it, who handles what escapes a command."""
+    context.meta[VERBOSE_KEY] = value
+    return value
+
+
+TRACKING_URI = click.option(
+    "--tracking-uri", metavar="URI", help="The MLflow store of run ids; by default MLflow's own choice."
+)
+CONFIG_FILE = click.option(
+    "--config", "config_file", metavar="FILE", help="Read this configuration file, and look for no other."
+)
+WORKERS = click.option(
+    "--workers",
+    metavar="N",
+    type=click.IntRange(1, 64),
+    help="Do so many runs at once (default 4 with --experiment or --project, else 1).",
+)
+
+
+def choice_options(fail_on: str) -> tuple[Callable[[Command], Command], ...]:
+    """The options that a configuration file has as well. None has a default of its own here: what was not given is left
+    to the environment, the files and the preset.
+    """
+    presets = "default, strict, or dlm (the two original rules, exactly)."
+    single = "One setting, as in probes.diverged.sigmas=6 or roles.train_loss=my/loss (instead of its usual names)."
+    download = "Fetch no more than this of a run's artifacts (default 2GB); beyond it a rule is skipped."
+    gate = "The verdict from which on the exit code is 1 (skip: anything but pass)."
+    return (
+        TRACKING_URI,
+        CONFIG_FILE,
+        click.option("--preset", "preset_name", show_default="default", help=presets),
+        click.option(
+            "--select", multiple=True, metavar="CODE", help="Run only this rule (code or name); may be repeated."
+        ),
+        click.option("--ignore", multiple=True, metavar="CODE", help="Do not run this rule; may be repeated."),
+        click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help=single),
+        click.option(
+            "--checkpoint",
+            metavar="PATH",
+            help="The checkpoint to judge, relative to the run, where there are several.",
+        ),
+        click.option("--max-download", metavar="SIZE", help=download),
+        click.option("--fail-on", type=click.Choice(_FAIL_ON), show_default=fail_on, help=gate),
+    )
+
+
+def batch_options() -> tuple[Callable[[Command], Command], ...]:
+    """The options that name all runs of something."""
+    where = "Of these only some: for an experiment in MLflow's own filter language, for a project in W&B's, as JSON."
+    return (
+        click.option("--experiment", metavar="NAME", help="All runs of this MLflow experiment."),
+        click.option("--project", metavar="[ENTITY/]PROJECT", help="All runs of this W&B project."),
+        click.option("--where", metavar="FILTER", help=where),
+    )
+
+
+def run_options(fail_on: str, *, batch: bool = False) -> Callable[[Command], Command]:
+    """The arguments and options that every command on runs has; ``batch``: also those that name many at once."""
+    details = "Also what passed and what was skipped, and tracebacks."
+    formats = "Of the report on standard output; markdown is for the summary of a CI job, json as --json."
+    return all_of(
+        click.argument("runs", metavar="RUN...", nargs=-1, required=not batch),
+        *((*batch_options(), WORKERS) if batch else ()),
+        *choice_options(fail_on),
+        click.option("--json", "as_json", is_flag=True, help="One JSON report a line, on standard output."),
+        click.option("--format", "form", type=click.Choice(_FORMATS), default="text", help=formats),
+        click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors."),
+        click.option("-v", "--verbose", is_flag=True, callback=note_verbose, help=details),
+    )
+
+
+def all_of(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """One decorator of several: the first one's option is shown first in --help."""
+
+    def decorate(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate

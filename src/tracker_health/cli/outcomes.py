@@ -1,0 +1,175 @@
+"""What became of the runs of a call: printed as it comes, then the exit code."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from tracker_health.cli.choices import Runs
+from tracker_health.terminal import (
+    EXIT_DONE,
+    EXIT_INTERRUPTED,
+    EXIT_RUN,
+    EXIT_VERDICT,
+    Output,
+    Stop,
+    Tally,
+    draws_blocks,
+    leave_threads,
+    say_error,
+    say_failure,
+    stopping,
+    width,
+)
+from tracker_health.text import count, printable
+from tracker_health.verdict import Verdict
+
+if TYPE_CHECKING:
+    from tracker_health.annotating import Outcome
+    from tracker_health.result import Report
+    from tracker_health.stores.base import Listed
+
+_MOST_LINKS = 5
+
+
+def finish(
+    work: Callable[[Iterable[str | Listed]], Iterable[Outcome]], runs: Runs, choices: dict[str, Any], *, writes: bool
+) -> NoReturn:
+    """Print each outcome as it comes, then exit with the code that the whole call deserves.
+
+    ``writes``: the runs still to come are done even when nobody reads on.
+    """
+    choices["as_json"] = choices["as_json"] or choices["form"] == "json"
+    output, code, links, tally = Output(), EXIT_DONE, {}, Tally(runs.total)
+    try:
+        with stopping() if runs.many else nullcontext(Stop()) as stop:
+            for outcome in work(stop.until(runs.runs)):
+                tally.clear()
+                code = max(code, show(outcome, choices, output, brief=runs.many))
+                tally.add(outcome, draw=runs.many)
+                links.update(_links(outcome, many=runs.many))
+                if output.lost and not writes:
+                    break
+        interrupted = stop.wanted
+        at_once = False
+    except KeyboardInterrupt:
+        interrupted = at_once = True
+    tally.clear()
+    if interrupted:
+        hint = "run the same command again: what is done is not done again" if writes and runs.many else ""
+        say_error(f"interrupted after {count(tally.done, 'run')}", hint)
+        if at_once:
+            leave_threads(EXIT_INTERRUPTED)
+        sys.exit(EXIT_INTERRUPTED)
+    if not tally.done:
+        say_error("there is no such run: nothing was judged")
+    if choices["form"] == "text" and not (choices["quiet"] or choices["as_json"]):
+        for line in tally.table() if runs.many else ():
+            click.echo(line, err=True)
+        for link, what in list(links.items())[:_MOST_LINKS]:
+            click.echo(f"{what}: {link}", err=True)
+    sys.exit(max(code, output.exit_code))
+
+
+def _links(outcome: Outcome, *, many: bool) -> dict[str, str]:
+    """Where to see, in the tracker, what was written."""
+    from tracker_health.opening import filter_link
+
+    ref, verdict = outcome.report.run, outcome.report.verdict
+    if outcome.status != "written":
+        return {}
+    if ref.store == "wandb" and ref.url:  # in whose addresses there is no place for a filter
+        project = ref.url.rpartition("/runs/")[0]
+        return {f"{project}/table": "the project's runs"} if many else {ref.url: "the run"}
+    link = filter_link(ref, verdict)
+    return {link: f"all runs with {verdict}"} if link else {}
+
+
+def show(outcome: Outcome, choices: dict[str, Any], output: Output, *, brief: bool) -> int:
+    """Print one outcome; the exit code that it deserves."""
+    try:
+        text = _text(outcome, choices, brief=brief)
+    except Exception as error:  # noqa: BLE001  one result that cannot be shown never stops the others
+        outcome = outcome.failed_with(error)
+        text = _text(outcome, choices, brief=brief)
+    if text:
+        output.print(text)
+    say_errors(outcome, choices, brief=brief)
+    return _exit_code(outcome, choices["fail_on"])
+
+
+def _text(outcome: Outcome, choices: dict[str, Any], *, brief: bool) -> str:
+    """What belongs on standard output; nothing in plain text of a run that could not be judged."""
+    from tracker_health.render.console import one_line, report_lines
+    from tracker_health.render.markdown import report_markdown
+
+    if choices["as_json"]:
+        return json.dumps(outcome.report.to_json(), allow_nan=False)
+    if choices["quiet"]:
+        return ""
+    if choices["form"] == "markdown":  # of every run: a summary is read without standard error
+        return "\n".join(report_markdown(outcome.report))
+    if outcome.error is not None and outcome.annotations is None:
+        return ""
+    verbose, status, report = choices["verbose"], _status(outcome), _judgement(outcome)
+    if brief and not verbose:
+        return f"{one_line(report)}{status and f'  {status}'}"
+    drawn = outcome.sketch if draws_blocks() else ""
+    lines = report_lines(report, width=width(), verbose=verbose, sketch=drawn)
+    return "\n".join([*lines, *([f"  {status}"] if status else [])])
+
+
+def _status(outcome: Outcome) -> str:
+    exceptions = f", except {printable('; '.join(outcome.omitted), 1000)}" if outcome.omitted else ""
+    return {
+        "written": f"written onto the run{exceptions}",
+        "dry-run": "dry run: nothing was written",
+        "failed": "not written onto the run",
+    }.get(outcome.status, "")
+
+
+def _judgement(outcome: Outcome) -> Report:
+    """The report without what is told after it: what was left out, and why it could not be written."""
+    report = outcome.report
+    if outcome.omitted:
+        report = replace(report, notes=report.notes[:-1])
+    return report if outcome.error is None else replace(report, errors=report.errors[:-1])
+
+
+def say_errors(outcome: Outcome, choices: dict[str, Any], *, brief: bool) -> None:
+    """Name on standard error what failed, unless the result on standard output does."""
+    if outcome.error is not None:
+        say_failure(outcome.error, about=f"{outcome.run}: ", verbose=choices["verbose"])
+    elif choices["as_json"] or choices["quiet"] or (brief and outcome.report.verdict is not Verdict.ERROR):
+        say_unread(outcome.report)
+
+
+def say_unread(report: Report) -> None:
+    """Name on standard error what of a run could not be read."""
+    for error in report.errors:
+        if error.code is None:
+            say_error(f"{report.run.id}: {error.source}: {error.message}")
+
+
+def say_problems(run: str, problems: Iterable[tuple[str, str]]) -> None:
+    """Name on standard error what could not be read: pairs of source and message."""
+    for source, message in problems:
+        say_error(": ".join(dict.fromkeys((run, source, message))))  # a run may be its own only source
+
+
+def _exit_code(outcome: Outcome, fail_on: str) -> int:
+    if not outcome.complete:
+        return EXIT_RUN
+    return verdict_code(outcome.report.verdict, fail_on)
+
+
+def verdict_code(verdict: Verdict, fail_on: str) -> int:
+    """The exit code of a verdict; ``fail_on``: from which one on it is not 0."""
+    counted = {"fail": {"fail"}, "warn": {"fail", "warn"}, "skip": {"fail", "warn", "skip"}, "never": set()}[fail_on]
+    return EXIT_VERDICT if str(verdict) in counted else EXIT_DONE

@@ -1,0 +1,58 @@
+"""What a run left behind, as plain typed parts: the only thing that rules see.
+
+Readers and stores make these; nothing here does I/O. Arrays are float64 or int64 and are never changed in place.
+"""
+
+from tracker_health.evidence.evidence import Evidence, Progress
+from tracker_health.evidence.needs import Need, Part, Request
+from tracker_health.evidence.run import (
+    DlmCheckpoint,
+    DlmStepLog,
+    Problem,
+    RunEnd,
+    RunInfo,
+    RunRef,
+    Siblings,
+    TextLog,
+    Trouble,
+)
+from tracker_health.evidence.series import FloatArray, IntArray, Series, StepUnit
+from tracker_health.evidence.tensors import (
+    Attribution,
+    MomentStats,
+    OptimizerState,
+    TensorHeader,
+    TensorState,
+    WeightChange,
+    Weights,
+    label_of,
+)
+
+__all__ = [
+    "Attribution",
+    "DlmCheckpoint",
+    "DlmStepLog",
+    "Evidence",
+    "FloatArray",
+    "IntArray",
+    "MomentStats",
+    "Need",
+    "OptimizerState",
+    "Part",
+    "Problem",
+    "Progress",
+    "Request",
+    "RunEnd",
+    "RunInfo",
+    "RunRef",
+    "Series",
+    "Siblings",
+    "StepUnit",
+    "TensorHeader",
+    "TensorState",
+    "TextLog",
+    "Trouble",
+    "WeightChange",
+    "Weights",
+    "label_of",
+]

@@ -1,0 +1,149 @@
+"""A run as such: which one, its own record, how it ended, its console log, its siblings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tracker_health.evidence.series import FloatArray, IntArray
+from tracker_health.evidence.tensors import OptimizerState
+
+_UNFINISHED = frozenset({"RUNNING", "SCHEDULED"})
+_ENDED = frozenset({"FINISHED", "FAILED", "KILLED"})
+_CRASHED = "CRASHED"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRef:
+    """Which run: its store (``directory``, ``mlflow``), its id there, its name and its page."""
+
+    store: str
+    id: str
+    name: str
+    url: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunInfo:
+    """The run's own record: status, params, and every metric name seen (ours left out), read or not.
+
+    ``global_step`` and ``epoch`` are what a trainer state says was done; ``snapshot`` is true when that was written
+    at a checkpoint in mid-training, so that it cannot tell where the run ended. ``ended_by``: what its process died of
+    ("SIGKILL") where somebody saw it die without ending the run.
+    """
+
+    status: str = ""
+    params: Mapping[str, str] = field(default_factory=dict)
+    metric_names: tuple[str, ...] = ()
+    global_step: int | None = None
+    epoch: float | None = None
+    snapshot: bool = False
+    ended_by: str = ""
+
+    @property
+    def killed(self) -> bool:
+        """Whether the run's process is known to be gone, and the run was not ended."""
+        return self.status == _CRASHED or (bool(self.ended_by) and self.status not in _ENDED)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the run is known to be over, in whatever way."""
+        return self.killed or self.status in _ENDED
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the run may still be under way."""
+        return self.status in _UNFINISHED and not self.killed
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunEnd:
+    """Where a loss began and ended, as levels of several points each: what a run is compared to others by.
+
+    ``metric``: the loss's name. ``step``: its last step.
+    """
+
+    metric: str
+    step: int
+    start: float
+    end: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Siblings:
+    """A run's own end, and those of the other runs that it can be compared to: of the same metric, about as long."""
+
+    own: RunEnd
+    others: tuple[RunEnd, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trouble:
+    """What a console log says that ends a process, or would have: the cause in a few words, and the line itself.
+
+    ``line``: its place among the lines that are not blank, from 1; ``rows_after``: how many rows of the history came
+    after it, none where they are few and come no further than those before.
+    """
+
+    cause: str
+    text: str
+    line: int
+    rows_after: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextLog:
+    """A run's console log: how many lines that are not blank it has, how many of them are rows of the history, what
+    troubles it tells of, and after which line it said that training was done. ``span``: the first step of the history
+    and the furthest one.
+    """
+
+    source: str
+    lines: int
+    rows: int
+    done: int | None = None
+    troubles: tuple[Trouble, ...] = ()
+    span: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DlmStepLog:
+    """The step log that the rule ``training-drift`` reads, by that rule's own conventions.
+
+    ``steps``: int64[n], ascending; ``losses``: float64[n], as logged (non-finite kept); ``files``: the log files, in
+    name order.
+    """
+
+    files: tuple[str, ...]
+    steps: IntArray
+    losses: FloatArray
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DlmCheckpoint:
+    """The adapter checkpoint that the rule ``gradient-ghost`` reads: a ``training_state.pt`` with a global step.
+
+    ``weight_names`` are the tensor names of ``adapter_model.safetensors`` beside it, None where that is missing or
+    unusable; ``weights_reason`` then says why.
+    """
+
+    state: OptimizerState
+    global_step: int
+    weight_names: tuple[str, ...] | None
+    weights_reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """Something that is there but could not be read, or not completely.
+
+    ``roles`` are the parts it took away (a rule that needs one of them becomes an error); empty when the rest could
+    be used.
+    """
+
+    source: str
+    message: str
+    roles: frozenset[str] = frozenset()

@@ -1,0 +1,126 @@
+"""A metric's history."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+_SHORTEST_PASS = 8
+
+
+class StepUnit(StrEnum):
+    """What one unit of a series' step axis is."""
+
+    OPTIMIZER_STEP = "optimizer_step"
+    EPOCH = "epoch"
+    LOG_CALL = "log_call"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Series:
+    """One metric's history in stored order.
+
+    ``steps``: int64[n]; ``values``: float64[n], non-finite kept; ``times``: float64[n] in seconds since 1970 (UTC),
+    or None where the source has none. ``source`` says where it was read (a file name, or the tracker).
+    """
+
+    name: str
+    steps: IntArray
+    values: FloatArray
+    times: FloatArray | None = None
+    role: str | None = None
+    source: str = ""
+    step_unit: StepUnit = StepUnit.UNKNOWN
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def nonfinite(self) -> int:
+        """How many values are NaN or infinite."""
+        return int(np.count_nonzero(~np.isfinite(self.values)))
+
+    @cached_property
+    def _arrival(self) -> IntArray:
+        """Indices in the order in which the points came: by time where there are times, else as stored."""
+        return np.arange(len(self)) if self.times is None else np.argsort(self.times, kind="stable")
+
+    @cached_property
+    def summaries(self) -> int:
+        """How many of the last points to arrive went back to the very first step and led nowhere.
+
+        A summary logged after training without a step lands at the tracker's default step 0, on top of the first point.
+        """
+        if not len(self):
+            return 0
+        elsewhere = np.flatnonzero(self.steps[self._arrival] != self.steps.min())
+        return len(self) - 1 - int(elsewhere[-1]) if len(elsewhere) else 0
+
+    @cached_property
+    def _passes(self) -> IntArray:
+        """Where in the order of arrival the step counter went back for a pass that ends before an earlier one does: the
+        beginnings of the passes after the first. Empty where the last pass has written over all that came after its
+        beginning, and where the points are just in disorder.
+        """
+        steps = self.steps[self._arrival[: len(self) - self.summaries]]
+        back = np.flatnonzero(steps[1:] < steps[:-1]) + 1
+        if not len(back) or np.diff(back, prepend=0, append=len(steps)).min() < _SHORTEST_PASS:
+            return back[:0]
+        last = back[-1]
+        return back if steps[last:].max() < steps[:last].max() else back[:0]
+
+    @cached_property
+    def superseded(self) -> int:
+        """How many of the first points to arrive belong to a run that another one, into the same history, came after.
+
+        It began at the first step again and ended before the earlier one did: what that has behind this end is not
+        its continuation.
+        """
+        if not len(self._passes):
+            return 0
+        steps = self.steps[self._arrival].astype(np.float64)
+        rhythm = float(np.median(np.diff(steps[: self._passes[0]])))
+        last = int(self._passes[-1])
+        return last if steps[last] <= steps[0] + rhythm else 0
+
+    @property
+    def went_back(self) -> bool:
+        """Whether the history mixes two passes: the steps went back to the middle, and did not come as far again."""
+        return bool(len(self._passes)) and not self.superseded
+
+    @cached_property
+    def _cleaned(self) -> Series:
+        arrival = self._arrival[self.superseded : len(self) - self.summaries]
+        by_step = arrival[np.argsort(self.steps[arrival], kind="stable")]
+        sorted_steps = self.steps[by_step]
+        newest = by_step[np.append(sorted_steps[1:] != sorted_steps[:-1], True)] if len(by_step) else by_step
+        return self.at(newest)
+
+    def clean(self) -> Series:
+        """Sorted by step; of a repeated step the newest value stays (by time where there are times, else by order).
+
+        Non-finite values are kept: a rule that wants finite ones says so. Summaries are left out, and so is a run that
+        another one came after: see ``summaries`` and ``superseded``.
+        """
+        return self._cleaned
+
+    def finite(self) -> Series:
+        """The cleaned series without its NaN and infinite values."""
+        clean = self.clean()
+        return clean.at(np.flatnonzero(np.isfinite(clean.values)))
+
+    def at(self, indices: IntArray) -> Series:
+        """The points at these indices, in their order."""
+        return replace(
+            self,
+            steps=self.steps[indices],
+            values=self.values[indices],
+            times=None if self.times is None else self.times[indices],
+        )
