@@ -22,6 +22,13 @@ def naive(losses, gradients=None, min_zeros=3, near_zero=0.01):
     before = [loss for loss in losses[:best_start] if 0 < loss < float("inf")]
     if best_length < min_zeros or not before:
         return "pass"
+    stretch = range(best_start, best_start + best_length)
+    if (
+        gradients is not None
+        and min(before) < 0.1 * before[0]
+        and all(abs(gradients[at]) < float("inf") for at in stretch)
+    ):
+        return "pass"
     last = max(index for index in range(best_start) if losses[index] > 0)
     amid = [loss for loss in losses[:last] if loss == 0]
     if len(amid) >= 3 and min(before) < 0.1 * before[0]:
@@ -122,3 +129,29 @@ def test_zeros_that_a_resume_wrote_over_pass(make, judge):
 
 def test_a_single_point_is_skipped(make, judge):
     assert judge(CODE, make.evidence([0.0])).verdict == "SkippedProbe"
+
+
+def hinge(points=40):
+    """A ranking loss that comes down and is truly 0 from the middle on."""
+    return np.where(np.arange(points) < points // 2, np.exp(-0.2 * np.arange(points)), 0.0)
+
+
+@pytest.mark.parametrize(
+    ("beside", "verdict"),
+    [
+        ({"grad_norm": [1.0] * 20 + [0.0] * 20}, "pass"),
+        ({"grad_norm": [1.0] * 20 + [0.0] * 19 + [np.nan]}, "fail"),
+        ({"val_loss": np.linspace(1.0, 0.3, 40)}, "pass"),
+        ({"val_loss": np.r_[np.linspace(1.0, 0.5, 20), np.full(20, np.nan)]}, "fail"),
+        ({"val_loss": np.r_[np.linspace(1.0, 0.5, 20), np.zeros(20)]}, "fail"),
+        ({}, "fail"),
+    ],
+)
+def test_what_was_logged_beside_the_zeros_tells_whether_they_are_true(beside, verdict, make, judge):
+    series = [make.series(values, role=role) for role, values in ({"train_loss": hinge()} | beside).items()]
+    assert judge(CODE, make.evidence(*series)).verdict == verdict
+
+
+def test_finite_gradients_do_not_excuse_zeros_that_come_out_of_nowhere(make, judge):
+    loss = make.series(np.r_[np.full(20, 2.0), np.zeros(20)], role="train_loss")
+    assert judge(CODE, make.evidence(loss, make.series(np.zeros(40), role="grad_norm"))).verdict == "fail"

@@ -118,8 +118,9 @@ def test_not_one_moved(make, judge):
     result = judge(CODE, evidence_of(make, everything))
     assert result.verdict == "warn"
     assert "not one of 15 tensors differs" in result.message
-    copy = judge(CODE, evidence_of(make, everything, previous="checkpoint-200/copy.safetensors"))
-    assert copy.verdict == "SkippedProbe"
+    for name in ("checkpoint-200/copy.safetensors", "last/model.safetensors", "best-epoch3.pt"):
+        copy = judge(CODE, evidence_of(make, everything, previous=name))
+        assert copy.verdict == "SkippedProbe"
 
 
 def test_without_an_earlier_checkpoint(make, judge):

@@ -63,6 +63,26 @@ def test_a_real_training_with_a_bias_before_a_normalisation(half, judge, make, t
     assert result.verdict == "pass", result.message
 
 
+@pytest.mark.parametrize("bias", [False, True])
+def test_the_scale_of_a_normalisation_is_no_bias(bias, make, judge):
+    """A convolution without a bias, before a normalisation whose scale gets hardly any gradient."""
+    shapes = [(8, 3, 3, 3), *[(8,)] * (2 + bias), (4, 8), (4,)]
+    means = [1e-3, *[1e-3] * bias, 1e-8, 1e-4, 1e-4, 1e-4]
+    tensors = [
+        make.tensor(key, mean, shape=shape, step=500.0)
+        for key, (shape, mean) in enumerate(zip(shapes, means, strict=True))
+    ]
+    result = judge(CODE, make.evidence(optimizer=make.state(*tensors)))
+    assert (result.verdict, result.measured["layers"]) == ("pass", 1 + bias)
+
+
+@pytest.mark.parametrize(("name", "flagged"), [("norm.weight", False), ("proj.bias", True), (None, True)])
+def test_a_name_that_is_only_likely_tells_a_bias_from_a_scale(name, flagged, make, judge):
+    weight = make.tensor(0, 1e-3, name=name and "proj.weight", assumed=name is not None, shape=(8, 3), step=500.0)
+    vector = make.tensor(1, 1e-8, name=name, assumed=name is not None, shape=(8,), step=500.0)
+    assert (judge(CODE, make.evidence(optimizer=make.state(weight, vector))).verdict == "warn") is flagged
+
+
 def test_names_that_do_not_belong_together_are_no_layer(make, judge):
     tensors = [make.tensor(0, 1.0, name="a.weight", shape=(4, 3)), make.tensor(1, 1e-9, name="b.bias", shape=(4,))]
     assert judge(CODE, make.evidence(optimizer=make.state(*tensors))).verdict == "SkippedProbe"

@@ -341,6 +341,16 @@ def test_null_from_some_step_on_is_nan(log):
     assert len(points(found)) == 400
 
 
+@pytest.mark.parametrize(("at_the_end", "bad"), [(1, 0), (2, 2)])
+def test_null_at_the_end_means_what_it_meant_before(at_the_end, bad, log):
+    """Rows at the end of an epoch that hold nothing; more of them in a row than ever before are NaN."""
+    rows = [{"step": step, "loss": 1.0, "lr": 0.1} for step in range(60)]
+    for step in (19, 39, *range(60 - at_the_end, 60)):
+        rows[step] = {"step": step, "loss": None, "lr": None}
+    (loss,) = [one for one in log(*rows).series if one.name == "loss"]
+    assert int(np.isnan(loss.values).sum()) == bad
+
+
 def test_null_at_the_very_end_of_the_training_loss_is_nan(log):
     assert nan_steps(log(*({"step": step, "loss": 2.0} for step in range(9)), {"step": 9, "loss": None})) == [9]
 

@@ -524,9 +524,47 @@ def test_a_broken_log_of_the_trainer_takes_only_its_own_part_away(tmp_path):
 # Fingerprint
 
 
+def write_settings(path, **settings):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(settings))
+
+
+def test_settings_beside_the_log_are_the_runs_params(tmp_path):
+    write_settings(tmp_path / "config.json", epochs=20, lr=0.1)
+    write_settings(tmp_path / "lightning_logs" / "version_0" / "hparams.yaml", epochs=30)
+    write_settings(tmp_path / "data" / "config.json", seed=1)
+    log = tmp_path / "lightning_logs" / "version_0" / "metrics.csv"
+    log.write_text("epoch,step,train_loss\n" + "".join(f"{n},{n * 10},{2.0 - n / 10}\n" for n in range(10)))
+    assert read(tmp_path).params == {"epochs": "30", "lr": "0.1"}
+
+
+def test_what_a_log_says_of_itself_counts_before_the_settings(tmp_path):
+    write_settings(tmp_path / "params.json", max_steps=7, lr=0.1)
+    save_trainer_state(tmp_path / "trainer_state.json", 3, max_steps=3)
+    assert read(tmp_path).params["max_steps"] == "3.0"
+    assert read(tmp_path).params["lr"] == "0.1"
+
+
+def test_settings_that_cannot_be_read_are_told_and_take_nothing_away(tmp_path):
+    (tmp_path / "config.json").write_text("{")
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps({"step": n, "loss": 1.0}) + "\n" for n in range(9)))
+    found = read(tmp_path)
+    assert len(found.series) == 1
+    assert [(one.source, one.roles) for one in found.problems] == [("config.json", frozenset())]
+
+
 def test_the_files_that_reading_may_open(tmp_path):
-    names = ["a.jsonl", "b.ndjson", "trainer_state.json", "model.safetensors", "optimizer.pt", "x.ckpt", "x.tar"]
-    others = ["README.md", "rng_state.pth", "config.json", "tokenizer.json", "scheduler.pt"]
+    names = [
+        "a.jsonl",
+        "b.ndjson",
+        "trainer_state.json",
+        "model.safetensors",
+        "optimizer.pt",
+        "x.ckpt",
+        "x.tar",
+        "config.json",
+    ]
+    others = ["README.md", "rng_state.pth", "tokenizer_config.json", "tokenizer.json", "scheduler.pt"]
     for name in names + others:
         (tmp_path / name).touch()
     assert {file.name for file in relevant_files(DirectoryRun(tmp_path))} == set(names)

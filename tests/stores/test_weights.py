@@ -244,6 +244,26 @@ def test_changes_are_read_only_where_they_are_needed(tmp_path):
     assert read(tmp_path, parts={Part.OPTIMIZER_STATE}).weights.tensors[0].stats is None
 
 
+@pytest.mark.parametrize(
+    ("others", "previous"),
+    [
+        ({"epoch_2": 2.0, "epoch_3": 3.0}, "epoch_3.pt"),
+        ({"epoch_2": 2.0, "epoch_3": 4.0}, "epoch_2.pt"),  # the last one may be a copy of the newest
+        ({"epoch_3": 4.0}, "epoch_3.pt"),
+        ({"best": 3.0}, "best.pt"),
+        ({"best": 2.0, "epoch_3": 3.0}, "epoch_3.pt"),
+    ],
+)
+def test_the_last_checkpoint_is_compared_with_what_lies_beside_it(others, previous, tmp_path):
+    for name, value in (others | {"last": 4.0}).items():
+        save_optimizer(
+            tmp_path / "new", (4, 2), model={"a.weight": torch.full((4, 2), value), "b.weight": torch.ones(4)}
+        )
+        (tmp_path / "new" / "optimizer.pt").rename(tmp_path / f"{name}.pt")
+    weights = read(tmp_path).weights
+    assert (weights.source, weights.previous) == ("last.pt", previous)
+
+
 def test_changes_between_files_of_different_kinds(tmp_path):
     save_pair(tmp_path, {"a": torch.ones(2)}, {"a": torch.ones(2)})
     (tmp_path / "checkpoint-2" / "model.safetensors").unlink()

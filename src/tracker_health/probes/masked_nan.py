@@ -7,7 +7,7 @@ from typing import Annotated
 
 import numpy as np
 
-from tracker_health.evidence import Evidence, FloatArray, Need, Series
+from tracker_health.evidence import Evidence, FloatArray, IntArray, Need, Series
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._stats import longest_run, median
 from tracker_health.result import Finding
@@ -18,6 +18,7 @@ _DECIMALS = (1, 2, 3)
 _UNITS = 2.0
 _LAST = 3
 _DESCENDED = 0.1
+_SEEN = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +40,8 @@ class MaskedNan(Probe):
         as many positive losses follow. It passes where the log has no more than three decimals and the loss had come
         down to two units of the last of them, and below a tenth of its start; and where three zeros or more lie among
         positive losses before, which had come down below a tenth of the first: hinge, ranking and triplet losses are
-        truly 0 for a batch without an error.
+        truly 0 for a batch without an error. So it does where the loss had come down below a tenth of its start, and
+        the gradient norm beside each zero is finite, or the validation loss after the first of them.
 
     Known limits:
         Losses that are truly 0 look the same if they arrive there suddenly.
@@ -72,7 +74,11 @@ class MaskedNan(Probe):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        return (Need(role="train_loss", min_points=2), Need(role="grad_norm", optional=True))
+        return (
+            Need(role="train_loss", min_points=2),
+            Need(role="grad_norm", optional=True),
+            Need(role="val_loss", optional=True),
+        )
 
     def judge(self, evidence: Evidence) -> Finding:
         loss = evidence.first("train_loss").clean()
@@ -91,6 +97,9 @@ class MaskedNan(Probe):
         first = int(loss.steps[start])
         if _rounded_away(before):
             message = f"the loss rounds to 0.0 from step {first} on, after {number(float(before[-1]))}"
+            return Finding(verdict=Verdict.PASS, message=message, measured=measured, confidence="low")
+        if before.min() < _DESCENDED * before[0] and _is_well(evidence, loss.steps[start : start + length]):
+            message = f"the loss is exactly 0.0 from step {first} on, and what was logged beside it is finite"
             return Finding(verdict=Verdict.PASS, message=message, measured=measured, confidence="low")
         if _comes_and_goes(loss.values[:start], before):
             message = "the loss is exactly 0.0 now and then, on its way down: for batches without an error, as it seems"
@@ -116,6 +125,20 @@ class MaskedNan(Probe):
             steps=(step,),
             confidence="low" if unsure else "high",
         )
+
+
+def _is_well(evidence: Evidence, steps: IntArray) -> bool:
+    """Whether the gradient norm beside each zero, or the validation loss meanwhile, is a finite number."""
+    gradient, held_out = evidence.find("grad_norm"), evidence.find("val_loss")
+    if gradient is not None:
+        beside = gradient.clean().finite().steps
+        if np.isin(steps, beside).all():
+            return True
+    if held_out is None:
+        return False
+    clean = held_out.clean()
+    meanwhile = clean.values[clean.steps > steps[0]]
+    return len(meanwhile) >= _SEEN and bool(np.isfinite(meanwhile).all() and (meanwhile > 0).all())
 
 
 def _comes_and_goes(values: FloatArray, positive: FloatArray) -> bool:

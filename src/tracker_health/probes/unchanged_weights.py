@@ -57,7 +57,8 @@ class UnchangedWeights(Probe):
         precision. In 16 bits and fewer it warns, of matrices only: a normalisation's ones hardly ever change there, and
         full-precision copies may have moved. A vector that a step at the group's highest rate would change by less than
         a value's last digit is left alone: a bias before a normalisation that takes it away again gets hardly any
-        gradient. Where not one tensor changed and the names of the checkpoints have different numbers, it warns.
+        gradient. Where not one tensor changed it warns if the names of the checkpoints differ in their numbers alone:
+        others (`last.pt`) may be copies.
 
     Known limits:
         Needs the weights of two checkpoints. Buffers, integers and experts without tokens do not count.
@@ -117,7 +118,7 @@ class UnchangedWeights(Probe):
     @staticmethod
     def _nothing_moved(weights: Weights, amount: int) -> Finding:
         both = f"{printable(weights.previous, 80)} and {printable(weights.source, 80)}"
-        if re.findall(r"\d+", weights.previous) == re.findall(r"\d+", weights.source):
+        if weights.previous == weights.source or _masked(weights.previous) != _masked(weights.source):
             return Finding(verdict=Verdict.SKIP, message=f"{both} hold the same weights: one may be a copy")
         return Finding(
             verdict=Verdict.WARN,
@@ -153,6 +154,11 @@ class UnchangedWeights(Probe):
                 and min(layers[place.stack, place.role]) < place.layer
             )
         ]
+
+
+def _masked(path: str) -> str:
+    """A path without its numbers: the same for the checkpoints that are written one after the other."""
+    return re.sub(r"\d+", "#", path)
 
 
 def _beyond_rounding(evidence: Evidence, state: OptimizerState, still: list[TensorHeader]) -> list[TensorHeader]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Annotated
 
 import numpy as np
@@ -16,6 +17,7 @@ from tracker_health.verdict import Verdict
 
 _CANCELLED = 1e-4
 _ROUNDING = 1e5
+_VECTORS = 6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +36,8 @@ class UnscaledInputs(Probe):
         The gradient of a layer's weight is that of its bias times the layer's input. So Adam's second moment of the
         weight over that of the bias, both averaged, is the mean square of the input, over all steps that the moments
         remember. Warn when its root is above `max_rms` for some layer. Weight and bias belong together by name, or
-        where there are no names as neighbours of which the second has one value for each row of the first.
+        where there are no names as neighbours of which the second has one value for each row of the first; two such
+        vectors in a row are those of a normalisation.
 
         A bias before a normalisation, and that of an attention's keys, change nothing: their gradient is 0 but for
         rounding, and would make any input look large. So a layer does not count when the second moment of its bias is
@@ -42,8 +45,7 @@ class UnscaledInputs(Probe):
 
     Known limits:
         Needs Adam's state, layers with a bias, and 50 steps; a layer right before a normalisation is not judged.
-        Convolutions add up over positions, which changes the
-        figure by a small factor.
+        Convolutions add up over positions, which changes the figure by a small factor.
 
     What to do:
         Scale inputs to mean 0 and deviation 1; inside a model, put a normalisation before the layer.
@@ -107,7 +109,16 @@ def _layers(state: OptimizerState) -> Iterator[tuple[TensorState, TensorState]]:
     if len(named) == len(state.tensors):
         biases = [named.get(f"{str(one.certain_name).removesuffix('.weight')}.bias") for one in state.tensors]
     else:
-        biases = [*state.tensors[1:], None]
+        biases = [_bias_behind(state.tensors, place) for place in range(len(state.tensors))]
     for weight, bias in zip(state.tensors, biases, strict=True):
         if bias is not None and len(weight.shape) >= 2 and bias.shape == weight.shape[:1]:
             yield weight, bias
+
+
+def _bias_behind(tensors: Sequence[TensorState], place: int) -> TensorState | None:
+    """The vector after a weight, where it is a bias: no name that it is thought to have says otherwise, and two vectors
+    of a shape are the scale and shift of a normalisation, as the last two of three are.
+    """
+    following = list(takewhile(lambda one: one.shape == tensors[place].shape[:1], tensors[place + 1 :][:_VECTORS]))
+    is_bias = len(following) % 2 and (following[0].name is None or "bias" in following[0].name.lower())
+    return following[0] if is_bias else None

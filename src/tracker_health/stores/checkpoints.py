@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import PurePosixPath
 
 from tracker_health.errors import ReadError, RunError
@@ -237,12 +238,14 @@ def _report_dangerous(found: FileEvidence, state: OptimizerState) -> None:
         found.problems.append(Problem(source=printable(state.source), message=message))
 
 
-def _before(chosen: RunFile, candidates: list[RunFile], steps: dict[str, int]) -> RunFile | None:
-    """The checkpoint before the chosen one, of the same series."""
-    age = _age_key(steps, chosen)
-    older = [file for file in candidates if series_of(file.path) == series_of(chosen.path)]
-    older = [file for file in older if file.path != chosen.path and _age_key(steps, file) < age]
-    return max(older, key=lambda file: _age_key(steps, file), default=None)
+def _before(chosen: RunFile, candidates: list[RunFile], steps: dict[str, int]) -> list[RunFile]:
+    """The checkpoint before the chosen one, of the same series; where there is none (``last.pt`` beside numbered ones)
+    the newest two others, of which the first may be a copy.
+    """
+    key = partial(_age_key, steps)
+    older = sorted((file for file in candidates if key(file) < key(chosen)), key=key, reverse=True)
+    alike = [file for file in older if series_of(file.path) == series_of(chosen.path)]
+    return alike[:1] or older[:2]
 
 
 def _read_own_weights(candidate: _Candidate, found: FileEvidence) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from tracker_health.evidence import Part, Request
 from tracker_health.gap_names import SUMMARY_FILE
+from tracker_health.readers.run_settings import SETTINGS_FILE
 from tracker_health.roles import OBJECTIVE_LOSS
 from tracker_health.stores.checkpoints import CHECKPOINT_PARTS, is_checkpoint_file, read_checkpoint
 from tracker_health.stores.histories import (
@@ -18,7 +19,7 @@ from tracker_health.stores.histories import (
     read_logs,
     read_trainer_states,
 )
-from tracker_health.stores.summaries import read_gradients, read_summary
+from tracker_health.stores.summaries import read_gradients, read_settings, read_summary
 from tracker_health.stores.tree import FileEvidence, FileTree, RunFile
 
 LOSSES = frozenset({"train_loss", "val_loss", OBJECTIVE_LOSS})
@@ -27,7 +28,8 @@ LOSSES = frozenset({"train_loss", "val_loss", OBJECTIVE_LOSS})
 
 def is_relevant(name: str) -> bool:
     """Whether reading may open a file of this name, so that a fingerprint hangs on its path and size."""
-    return bool(is_log(name) or TRAINER_STATE.fullmatch(name) or is_checkpoint_file(name)) or name == SUMMARY_FILE
+    by_pattern = is_log(name) or TRAINER_STATE.fullmatch(name) or SETTINGS_FILE.fullmatch(name)
+    return bool(by_pattern) or is_checkpoint_file(name) or name == SUMMARY_FILE
 
 
 def relevant_files(tree: FileTree) -> tuple[RunFile, ...]:
@@ -45,6 +47,7 @@ def read_files(tree: FileTree, request: Request, *, logs: bool = True, folder_na
     read_trainer_states(tree, request, found, folder_name)
     if logs:
         read_logs(tree, request, found)
+        read_settings(tree, found)
     else:
         found.series.clear()
         read_live_statistics(tree, request, found)

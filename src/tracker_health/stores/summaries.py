@@ -1,10 +1,13 @@
-"""What ``watch`` and the callbacks left in a run's files besides histories: summaries of trainings, and gradients."""
+"""What is in a run's files besides histories and checkpoints: its settings, and what ``watch`` and the callbacks left,
+summaries of trainings and gradients.
+"""
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import PurePosixPath
 
 import numpy as np
 
@@ -12,6 +15,7 @@ from tracker_health.errors import RunError
 from tracker_health.evidence import Part, Request, Series, StepUnit, TensorHeader
 from tracker_health.gap_names import SUMMARY_FILE, layer_of, metric
 from tracker_health.readers.gradient_dumps import METADATA, GradientDump, read_corner, read_whole
+from tracker_health.readers.run_settings import SETTINGS_FILE, read_run_settings
 from tracker_health.readers.training_summary import TrainingSummary, read_training_summary
 from tracker_health.readers.weights import Budget
 from tracker_health.stores.checkpoints import CHECKPOINT_PARTS, FolderOfRun
@@ -20,6 +24,25 @@ from tracker_health.text import listing, printable
 
 _LOSS_SCALE = "loss_scale"
 _STATE_PARTS = frozenset(CHECKPOINT_PARTS) - {Part.WEIGHTS, Part.WEIGHT_CHANGES, Part.DLM_CHECKPOINT}
+
+
+# Settings
+
+
+def read_settings(tree: FileTree, found: FileEvidence) -> None:
+    """Take the settings in the run's own folder, and in those on the way to its history. What a log or a trainer state
+    says of itself stays; of several files the one nearest to the history counts.
+    """
+    sources = [PurePosixPath(one.source) for one in found.series]
+    folders = {".", *(str(parent) for source in sources for parent in source.parents)}
+    files = [file for file in tree.files if SETTINGS_FILE.fullmatch(file.name) and file.folder in folders]
+    settings: dict[str, str] = {}
+    for file in sorted(files, key=lambda file: (file.folder.count("/"), file.folder != ".", file.path)):
+        try:
+            settings |= read_run_settings(tree.local(file))
+        except (RunError, OSError) as error:
+            found.cannot_read(file.path, error, ())
+    found.params = {**settings, **found.params}
 
 
 # Summaries of trainings

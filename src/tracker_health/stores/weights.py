@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -139,11 +139,12 @@ class _Archives:
 
 
 def read_weights(
-    tree: FileTree, checkpoint: RunFile, earlier: RunFile | None, request: Request, found: FileEvidence
+    tree: FileTree, checkpoint: RunFile, earlier: Sequence[RunFile], request: Request, found: FileEvidence
 ) -> None:
     """Take the weights beside a checkpoint's optimizer state or in the same file, and name the state's parameters.
 
-    ``earlier``: the checkpoint before, of the same run, to which the weights are compared where some rule needs that.
+    ``earlier``: checkpoints of the same run from before, the newest first. The weights are compared to the first that
+    is no copy, where some rule needs that.
     """
     with _Archives(tree) as archives:
         files = _of(archives, checkpoint, found.optimizer)
@@ -157,7 +158,7 @@ def _read(
     archives: _Archives,
     files: _Files,
     checkpoint: RunFile,
-    earlier: RunFile | None,
+    earlier: Sequence[RunFile],
     *,
     request: Request,
     found: FileEvidence,
@@ -173,8 +174,10 @@ def _read(
             found.weights = Weights(source=files.source, tensors=tensors, in_order=opened.in_order)
             if found.optimizer is not None:
                 _attribute(archives, checkpoint, found.optimizer, opened, found)
-            if earlier is not None and opened.near and request.needs(Part.WEIGHT_CHANGES):
-                _compare(archives, earlier, opened, found)
+            if opened.near and request.needs(Part.WEIGHT_CHANGES):
+                for one in earlier:
+                    if _compare(archives, one, opened, found):
+                        break
     except (RunError, OSError) as error:
         found.cannot_read(files.source, error, [Part.WEIGHTS, Part.WEIGHT_CHANGES])
 
@@ -314,16 +317,17 @@ def _contents_agree(archives: _Archives, checkpoint: RunFile, state: OptimizerSt
         return None  # what cannot be read cannot tell
 
 
-def _compare(archives: _Archives, earlier: RunFile, opened: _Opened, found: FileEvidence) -> None:
-    """Compare the open weights to those of the checkpoint before."""
+def _compare(archives: _Archives, earlier: RunFile, opened: _Opened, found: FileEvidence) -> bool:
+    """Compare the open weights to those of an earlier checkpoint; whether anything differs."""
     files = _of(archives, earlier, None)
     if files is None or found.weights is None:
-        return
+        return False
     try:
         with _opened(archives, files) as before:
             by_name = {tensor.name: tensor for tensor in before.tensors}
             moved: tuple[WeightChange, ...] = tuple(changes(opened.tensors, by_name, Budget()))
     except (RunError, OSError) as error:
         found.cannot_read(files.source, error, [Part.WEIGHT_CHANGES])
-        return
+        return False
     found.weights = replace(found.weights, previous=files.source, changes=moved)
+    return not all(one.unchanged for one in moved)

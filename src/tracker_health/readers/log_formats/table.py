@@ -186,11 +186,14 @@ class _Shape:
 
 @dataclass(slots=True)
 class _Nulls:
-    """The steps at which a metric was null since its last number, and how often it was before that."""
+    """The steps at which a metric was null since its last number, how often it was before that, and how often in a
+    row.
+    """
 
     rows: array[int] = field(default_factory=lambda: array("q"))
     steps: array[int] = field(default_factory=lambda: array("q"))
     gaps: int = 0
+    longest: int = 0
     numbers: int = 0
 
 
@@ -203,7 +206,8 @@ class LogTable:
     metadata: their plain values become params.
 
     Several writers of JSON put null for NaN. A field that was a number in nine of ten rows, and then is null to the end
-    in rows of the same kind, is NaN there; other nulls are what wide logs write where nothing was logged.
+    in rows of the same kind, more of them than ever before in a row, is NaN there; other nulls are what wide logs write
+    where nothing was logged.
 
     Of more points than memory should hold, those of metrics that nobody asked for go first; then of every two rows one,
     again and again. What is not finite stays.
@@ -359,6 +363,7 @@ class LogTable:
             nulls = self._nulls.setdefault(name, _Nulls())
             if numbers > nulls.numbers:
                 nulls.gaps += len(nulls.rows)
+                nulls.longest = max(nulls.longest, len(nulls.rows))
                 del nulls.rows[:], nulls.steps[:]
                 nulls.numbers = numbers
             if 9 * nulls.gaps <= numbers and len(nulls.rows) < MAX_POINTS:
@@ -468,7 +473,7 @@ class LogTable:
         steps = np.array(nulls.steps, dtype=np.int64)
         tail = steps[(np.array(nulls.rows, dtype=np.int64) > row) & (steps > step)]
         of_training = name_on("val", name) != name  # an evaluation may just not have been there yet
-        return tail if len(tail) > (not of_training) else tail[:0]
+        return tail if len(tail) > max(nulls.longest, int(not of_training)) else tail[:0]
 
 
 def _fields(record: dict[str, Any]) -> Iterable[tuple[str, Any]]:

@@ -1,0 +1,73 @@
+"""A run's own settings, as training scripts write them beside the log (``config.json``, ``hparams.yaml``).
+
+Only plain values are taken: those at the top, and those one level below a block that is about the training
+(``trainer:``, as Lightning's and Hydra's files have it). A pretrained model's ``config.json`` says nothing of the run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from tracker_health.errors import ReadError
+from tracker_health.readers.json_lines import MAX_NAME_CHARACTERS, param_text, parse_json
+from tracker_health.readers.regular_file import open_regular
+
+SETTINGS_FILE = re.compile(r"(config|args|params|hparams|training_args|train_args|train_config)\.(json|ya?ml)")
+_TRAINING = re.compile(r"train(er|ing)?(_args|_config)?|hparams|hyper_?param(eter)?s|args|params|optim(ization)?")
+_OF_A_MODEL = frozenset({"architectures", "model_type", "transformers_version", "_class_name"})
+_MOST_BYTES = 2**16
+_MOST_PARAMS = 1000
+
+
+def read_run_settings(path: Path) -> dict[str, str]:
+    """The settings in a file, as text; none where it has no names for its values. Of what is said at the top and again
+    in a block, the top counts; what two blocks say differently is left out.
+
+    Raises:
+        ReadError: it is too large, or no such JSON or YAML.
+        OSError: it cannot be read.
+    """
+    with open_regular(path) as file:
+        content = file.read(_MOST_BYTES + 1)
+    if len(content) > _MOST_BYTES:
+        raise ReadError(f"it is larger than the {_MOST_BYTES} bytes that are read")
+    document = _parsed(content, is_json=path.name.endswith(".json"))
+    if not isinstance(document, dict) or not _OF_A_MODEL.isdisjoint(document):
+        return {}
+    told: dict[str, set[str]] = {}
+    for key, block in document.items():
+        if isinstance(block, dict) and isinstance(key, str) and _TRAINING.fullmatch(key.lower()):
+            for name, value in _plain(block):
+                told.setdefault(name, set()).add(value)
+    agreed = {name: next(iter(values)) for name, values in told.items() if len(values) == 1}
+    settings = {**agreed, **dict(_plain(document))}
+    return dict(list(settings.items())[:_MOST_PARAMS])
+
+
+def _parsed(content: bytes, *, is_json: bool) -> Any:
+    if is_json:
+        try:
+            return parse_json(content)
+        except (ValueError, RecursionError) as error:
+            raise ReadError("it is not JSON of a sane size") from error
+    if b"<<" in content:
+        raise ReadError("it has merge keys (<<), which are not read")  # a few of them can ask for gigabytes
+    import yaml  # where there is such a file: to import it takes longer than to read most runs
+
+    # In Python: libyaml's own overflows the stack where this raises RecursionError.
+    loader: Any = type("_Loader", (yaml.SafeLoader,), {})
+    # Tags that are not plain YAML, as Lightning writes them for objects, are left out.
+    loader.add_constructor(None, lambda _loader, _node: None)
+    try:
+        return yaml.load(content, loader)  # noqa: S506  it is a SafeLoader
+    except (yaml.YAMLError, ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise ReadError("it is not YAML with plain values") from error
+
+
+def _plain(block: Mapping[Any, Any]) -> Iterator[tuple[str, str]]:
+    for name, value in block.items():
+        if isinstance(name, str) and len(name) <= MAX_NAME_CHARACTERS and isinstance(value, (str, int, float)):
+            yield name, param_text(value)
