@@ -524,6 +524,30 @@ def test_a_broken_log_of_the_trainer_takes_only_its_own_part_away(tmp_path):
 # Fingerprint
 
 
+def test_a_newest_checkpoint_that_was_cut_short_is_told_and_the_one_before_it_read(tmp_path):
+    for epoch in (8, 9, 10):
+        save(tmp_path / f"epoch_{epoch}.pt", steps=epoch)
+    save(tmp_path / "model_best.pt", steps=5)
+    whole = (tmp_path / "epoch_10.pt").read_bytes()
+    (tmp_path / "epoch_10.pt").write_bytes(whole[: len(whole) // 2])
+    found = read(tmp_path)
+    assert found.optimizer.source == "epoch_9.pt"
+    assert [(one.source, one.roles) for one in found.problems] == [("epoch_10.pt", frozenset())]
+
+
+def test_checkpoints_are_looked_for_among_many_files_of_data(tmp_path):
+    for number in range(60):
+        torch.save(torch.zeros(2), tmp_path / f"{chr(97 + number % 26)}{'x' * (number // 26)}.pt")
+    save(tmp_path / "ckpt" / "epoch_10.pt")
+    assert read(tmp_path).optimizer.source == "ckpt/epoch_10.pt"
+
+
+def test_that_there_are_several_unrelated_checkpoints_is_noted(tmp_path):
+    save(tmp_path / "generator.pt")
+    save(tmp_path / "critic.pt")
+    assert [note for note in read(tmp_path).notes if "several unrelated checkpoints: critic.pt, generator.pt" in note]
+
+
 def write_settings(path, **settings):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(settings))

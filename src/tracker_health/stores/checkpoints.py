@@ -25,6 +25,7 @@ CHECKPOINT_PARTS = (*_STATE_PARTS, Part.WEIGHTS, Part.WEIGHT_CHANGES)
 _STATE_ROLES = frozenset(_STATE_PARTS)
 _MAX_CANDIDATES = 50
 _STEPS_COMPARED = 3
+_NEWEST_TRIED = 3
 
 
 def is_checkpoint_file(name: str) -> bool:
@@ -77,6 +78,7 @@ def read_checkpoint(tree: FileTree, request: Request, found: FileEvidence) -> No
         several = listing(sorted(file.path for file in patterns.values()))
         reason = f"several unrelated checkpoints: {several}; choose one with --checkpoint PATH"
         found.missing |= dict.fromkeys(CHECKPOINT_PARTS, reason)
+        found.notes.append(reason)
         return
     leads = [candidate.lead for candidate in candidates]
     steps = _steps_of_folders(tree, leads)
@@ -107,7 +109,9 @@ def _read_weights_alone(tree: FileTree, request: Request, found: FileEvidence) -
     patterns = {checkpoints_of(lead.path): lead for lead in leads}
     if len(patterns) > 1:
         several = listing(sorted(file.path for file in patterns.values()))
-        found.missing |= dict.fromkeys((Part.WEIGHTS, Part.WEIGHT_CHANGES), f"several unrelated weights: {several}")
+        reason = f"several unrelated weights: {several}"
+        found.missing |= dict.fromkeys((Part.WEIGHTS, Part.WEIGHT_CHANGES), reason)
+        found.notes.append(reason)
     elif leads:
         steps = _steps_of_folders(tree, leads)
         chosen = max(leads, key=lambda lead: _age_key(steps, lead))
@@ -169,30 +173,37 @@ def _of_file(every: list[_Candidate], tree: FileTree, file: RunFile) -> list[_Ca
 
 
 def _holding(possible: list[_Candidate], found: FileEvidence) -> list[_Candidate]:
-    # One of each series of checkpoints is looked into: the newest.
-    newest = {candidate.series: candidate for candidate in possible}
-    holding = {
-        pattern
-        for pattern, candidate in list(newest.items())[:_MAX_CANDIDATES]
-        if _holds_state(candidate, found, alone=len(newest) == 1)
-    }
-    return [candidate for candidate in possible if candidate.series in holding]
+    """Those that hold optimizer state, by one of each series: the newest that can be read, and those before it."""
+    series: dict[str, list[_Candidate]] = {}
+    for candidate in sorted(possible, key=lambda one: age(one.lead.path), reverse=True):
+        series.setdefault(candidate.series, []).append(candidate)
+    # Names that say nothing but "checkpoint" first.
+    likely = sorted(series.values(), key=lambda some: bool(checkpoints_of(some[0].lead.name)))
+    holding = []
+    for some in likely[:_MAX_CANDIDATES]:
+        unread: list[tuple[RunFile, RunError | OSError]] = []
+        for candidate in some[:_NEWEST_TRIED]:
+            try:
+                holds = candidate.format.holds_state(candidate.beside, candidate.lead.name)
+            except (RunError, OSError) as error:
+                unread.append((candidate.lead, error))
+                continue
+            holding += some[len(unread) :] if holds else []
+            break
+        of_checkpoints = some[-1] in holding
+        for lead, why in unread:
+            if of_checkpoints or _is_told(lead, why, alone=len(series) == 1):
+                found.cannot_read(lead.path, why, ())
+    return holding
 
 
-def _holds_state(candidate: _Candidate, found: FileEvidence, *, alone: bool) -> bool:
-    """Whether a file of any name holds optimizer state. One that cannot be read is told where it is all there is.
-
-    Told without roles: under such a name it may as well hold weights or data.
+def _is_told(lead: RunFile, error: RunError | OSError, *, alone: bool) -> bool:
+    """Whether it is worth a word that a file of any name cannot be read: where it is all there is, say. Such a file may
+    as well hold weights or data.
     """
-    lead = candidate.lead
-    try:
-        return candidate.format.holds_state(candidate.beside, lead.name)
-    except (ReadError, OSError) as error:
-        if isinstance(error, AboveLimit) or (alone and not lead.name.lower().endswith((".tar", ".bin"))):
-            found.cannot_read(lead.path, error, ())
-    except RunError as error:
-        found.cannot_read(lead.path, error, ())
-    return False
+    if isinstance(error, (ReadError, OSError)) and not isinstance(error, AboveLimit):
+        return alone and not lead.name.lower().endswith((".tar", ".bin"))
+    return True
 
 
 def _why_none(tree: FileTree) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import NamedTuple
 
 # Folders of which a trainer leaves one after the other in a single run. A number in any other folder tells runs apart,
@@ -10,7 +11,10 @@ from typing import NamedTuple
 _CHECKPOINT_FOLDER = re.compile(
     r"(.*[-_=.])?(checkpoint|ckpt|chkpt|global_?step|step|epoch|iter|iteration|part)s?[-_=.]?\d.*|v\d+", re.IGNORECASE
 )
-_OWN = ("run", "seed", "fold", "trial", "exp", "experiment", "job", "rank", "worker", "optimizer")
+_OWN = (
+    *("run", "seed", "fold", "trial", "exp", "experiment", "job", "rank", "worker", "optimizer", "gpu", "device"),
+    *("node", "client", "agent", "replica", "split"),
+)
 _OF_ITS_OWN = re.compile(rf"(.*[-_.])?({'|'.join(_OWN)})[-_=.]?\d.*", re.IGNORECASE)
 
 _SUFFIXES = re.compile(r"(\.(pt|pth|ckpt|bin|safetensors|tar|pkl|zip))+$", re.IGNORECASE)
@@ -21,15 +25,40 @@ _WHICH_ONE = _LAST.union(
     ("best", "model", "checkpoint", "ckpt", "chkpt", "weights", "epoch", "epochs", "ep", "step", "steps", "global"),
     ("iter", "iters", "iteration", "iterations"),
 )
-_COUNTED = _WHICH_ONE.union(_STAGES, ("e", "it", "v", "version", "part", "kimg", "of"))
+_COUNTED = _WHICH_ONE.union(
+    _STAGES, ("e", "it", "v", "version", "part", "kimg", "of", "ba", "batch", "tokens", "sample", "samples")
+)
 # What a checkpoint was measured by: these mean something else where no number or "best" is beside them.
 _MEASURED = frozenset(
     ("val", "valid", "validation", "test", "eval", "dev", "train", "loss", "acc", "accuracy", "auc", "auroc", "f1"),
 ).union(
     ("score", "metric", "map", "iou", "miou", "dice", "bleu", "rouge", "ppl", "perplexity", "mse", "mae", "rmse", "r2"),
-    ("psnr", "ssim", "error", "err", "wer", "cer", "top1", "top5"),
+    (
+        "psnr",
+        "ssim",
+        "error",
+        "err",
+        "wer",
+        "cer",
+        "top1",
+        "top5",
+        "precision",
+        "recall",
+        "kappa",
+        "mcc",
+        "nll",
+        "bbox",
+        "segm",
+        "coco",
+        "ap",
+        "fid",
+        "reward",
+    ),
 )
-_TOKEN = re.compile(r"(?<![a-z0-9])(?:f1|r2|top[15])(?![a-z0-9])|[a-z]+|\d+(?:\.\d+)?(?:e-?\d+)?(?:[km](?![a-z]))?")
+_TOKEN = re.compile(r"(?<![a-z0-9])(?:f1|r2|top[15])(?![a-z0-9])|[^\W\d_]+|\d+(?:\.\d+)?(?:e-?\d+)?(?:[kmb](?![a-z]))?")
+_NOT_FINITE = frozenset({"nan", "inf"})
+_THOUSANDS = {"k": 10**3, "m": 10**6, "b": 10**9}
+_SCALED = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)([kmb])")
 
 
 def is_plain(path: str) -> bool:
@@ -55,7 +84,9 @@ def series_of(path: str) -> str:
 
 
 def checkpoints_of(path: str) -> str:
-    """The same for all checkpoints that one training may leave in a place: numbered ones, the best and the last one."""
+    """A key that is equal for all checkpoints that one training may leave in a place: numbered ones, the best and the
+    last one.
+    """
     *folders, name = path.split("/")
     return "/".join([*filter(None, map(_place, folders)), _essence(_SUFFIXES.sub("", name))])
 
@@ -63,21 +94,36 @@ def checkpoints_of(path: str) -> str:
 def age(path: str) -> tuple[float, int, tuple[int, ...]]:
     """To sort the checkpoints of one training by: its stage, what it is called, its numbers."""
     stages = re.findall(rf"(?:{'|'.join(sorted(_STAGES))})[-_=.]?(\d{{1,9}})", path.lower())
-    called = recency(path)
-    return float(stages[-1]) if stages else float("inf") if called > 0 else 0.0, called, numbers(path)
+    counted = _counts(path)
+    # One that has no number is written over each time, or when the training ends.
+    called = _standing(path) or int(not counted)
+    return float(stages[-1]) if stages else float("inf") if called > 0 else 0.0, called, counted
 
 
-def recency(path: str) -> int:
+def _standing(path: str) -> int:
     """1 for a checkpoint that is called the last one, -1 for the best one: it may be older than those with numbers."""
     words = set(re.findall(r"[a-z]+", "/".join(path.lower().split("/")[-2:])))
     return int(not _LAST.isdisjoint(words)) - int("best" in words)
 
 
+def _counts(path: str) -> tuple[int, ...]:
+    """The numbers in a path without those that a checkpoint was measured by: ``step_2k`` comes after ``step_900``."""
+    found: list[int] = []
+    before = ""
+    for token in _tokens(path.lower()):
+        if token.is_number and before not in _MEASURED:
+            number = _SCALED.fullmatch(token.text)
+            scaled = (int(float(number[1]) * _THOUSANDS[number[2]]),) if number else numbers(token.text)
+            found.extend(scaled)
+        before = token.text
+    return tuple(found)
+
+
 def _place(folder: str) -> str:
-    """A folder, as far as it tells trainings apart: not ``checkpoints`` or ``best``, nor the number of ``epoch-3``."""
+    """A folder, as far as it tells trainings apart: not ``checkpoints``, ``best`` or ``epoch-3``."""
     if not _CHECKPOINT_FOLDER.fullmatch(folder):
         return folder if re.search(r"\d", folder) or _essence(folder) else ""
-    return masked_name(folder) if _essence(folder) else ""
+    return _essence(folder)
 
 
 class _Token(NamedTuple):
@@ -86,7 +132,7 @@ class _Token(NamedTuple):
 
     @property
     def is_number(self) -> bool:
-        return self.text[0].isdigit()
+        return self.text[0].isdecimal()
 
 
 def _essence(name: str) -> str:
@@ -122,20 +168,26 @@ def _counters(tokens: list[_Token]) -> list[bool]:
     """Of each token whether it is a number that counts or measures checkpoints, or a word that says of what."""
     found = [False] * len(tokens)
     for at, token in enumerate(tokens):
-        if not token.is_number:
+        if not token.is_number and token.text not in _NOT_FINITE:
             continue
         before = at - 1
         while before >= 0 and tokens[before].text in _MEASURED:
             before -= 1
+        measures = before < at - 1
         counted = before >= 0 and tokens[before].text in _COUNTED
-        if before < at - 1 or counted or at == 0 or found[at - 1]:
+        if measures or (token.is_number and (counted or at == 0 or found[at - 1])):
             for one in range(before if counted else before + 1, at + 1):
                 found[one] = True
-    for at, token in enumerate(tokens):
-        if token.text == "best":
-            for step in (-1, 1):
-                near = at + step
-                while 0 <= near < len(tokens) and tokens[near].text in _MEASURED:
-                    found[near] = True
-                    near += step
+    for at in _measures_of_the_best(tokens):
+        found[at] = True
     return found
+
+
+def _measures_of_the_best(tokens: list[_Token]) -> Iterator[int]:
+    """The places of the words beside ``best`` that say in what."""
+    for at, token in enumerate(tokens):
+        for step in (-1, 1) if token.text == "best" else ():
+            near = at + step
+            while 0 <= near < len(tokens) and tokens[near].text in _MEASURED:
+                yield near
+                near += step

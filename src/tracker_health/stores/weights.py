@@ -19,7 +19,7 @@ from tracker_health.readers.safetensors_header import open_safetensors
 from tracker_health.readers.torch_archive import TorchArchive, open_torch_archive
 from tracker_health.readers.torch_weights import is_in_order, torch_weights
 from tracker_health.readers.weights import MAX_TENSORS, Budget, StoredTensor, changes, described
-from tracker_health.stores.naming import recency
+from tracker_health.stores.naming import age
 from tracker_health.stores.tree import FileEvidence, FileTree, RunFile
 from tracker_health.text import listing, printable
 
@@ -53,7 +53,9 @@ def weights_lead(files: Iterable[RunFile]) -> RunFile | None:
 
 def _by_rank(names: Iterable[str]) -> list[str]:
     """By name, the model's own before others (``init.safetensors``), the last one before the best one."""
-    return sorted(names, key=lambda name: (not name.startswith(("model", "pytorch_model")), -recency(name), name))
+    return sorted(
+        sorted(names), key=lambda name: (name.startswith(("model", "pytorch_model")), age(name)), reverse=True
+    )
 
 
 def holds_model(tree: FileTree, file: RunFile) -> bool:
