@@ -360,3 +360,22 @@ def test_a_smooth_climb_that_nothing_was_learnt_after_is_no_running_mean(after, 
     climb = 2.4 * (1 - 0.8 ** np.arange(1, 17))
     losses = np.concatenate([climb, after + 0.03 * np.random.default_rng(0).standard_normal(200)])
     assert judge(CODE, make.evidence(losses)).verdict == "fail"
+
+
+@pytest.mark.parametrize(
+    ("values", "verdict"),
+    [
+        (-2.0 * np.linspace(1.0, 3000.0, 60) ** 2, "fail"),
+        (-20.0 * np.exp(np.linspace(0.0, 9.5, 60)), "fail"),
+        (
+            np.r_[-2.0 * np.linspace(1.0, 3000.0, 30) ** 2, np.full(30, -2.0 * 3000.0**2)],
+            "pass",
+        ),  # it has found a bound
+        (np.linspace(3000.0, -9000.0, 60), "pass"),  # a likelihood of many pixels, in nats
+        (np.linspace(0.9, -2000.0, 60), "pass"),
+    ],
+)
+def test_a_loss_that_nothing_bounds(values, verdict, make, judge):
+    result = judge(CODE, make.evidence(values))
+    assert result.verdict == verdict
+    assert ("nothing bounds it" in result.message) is (verdict == "fail")

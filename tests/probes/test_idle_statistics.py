@@ -55,6 +55,18 @@ def test_a_momentum_of_zero(tmp_path):
     assert left(tmp_path, network(momentum=0.0), training=lambda model: model.train()).verdict == "warn"
 
 
+def frozen_as_begun(model):
+    model.eval()
+    for one in (model[1], model[4]):
+        one.requires_grad_(requires_grad=False)
+
+
+def test_all_layers_frozen_before_they_were_ever_trained(tmp_path):
+    result = left(tmp_path, network(), training=frozen_as_begun)
+    assert result.verdict == "warn"
+    assert "nothing was normalised: 1, 4" in result.message
+
+
 def frozen(model):
     """The statistics of a trained model, kept on purpose while it is tuned."""
     model.train()

@@ -20,6 +20,7 @@ _FEWEST = 4
 _SURE_POINTS = 20
 _FEW_POINTS = 40
 _LEVELS_TO_JUDGE_WANDER = 10
+_STILL = 0.1  # of the size at the beginning of the last quarter
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +46,9 @@ class Diverged(Probe):
         Only what can be compared is. While a logged weight of a part of the loss rises (`kl_weight`, `beta`,
         `sparsity`: the role `objective_weight`) the loss measures something else with every step: what comes after the
         rise is judged, and nothing where fewer than `min_points` are left.
+
+        A loss below 0 that is `runaway` times as large as its first values, and as 1, and still falling, fails as well:
+        nothing bounds it, as where a sign was turned round.
 
         Of four points and more, but fewer than `min_points`, only a climb counts, to the last two of them: past the
         start by `climb_share` of it and by `sigmas` times the noise, or to the start from half of it.
@@ -86,6 +90,9 @@ class Diverged(Probe):
             "climb past the start that counts, as a share of the first level", "fraction", "first calibration", gt=0
         ),
     ] = 0.5
+    runaway: Annotated[
+        float, Threshold("size below 0, in sizes of the start, of a loss without a bound", "ratio", "design", gt=1)
+    ] = 3000.0
     min_points: Annotated[int, Threshold("finite points needed", "points", "design", ge=4)] = 8
 
     @property
@@ -118,6 +125,9 @@ class Diverged(Probe):
         }  # fmt: skip
         spoken = _Levels(start * unit, low * unit, end * unit, high * unit)
         if not (rose or climbed):
+            first = median(loss.values[:3])
+            if self._ran_away(first, curve.levels * unit):
+                return _without_a_bound(first, spoken.end, measured, int(loss.steps[-1]))
             message = f"the last level of the loss is {number(spoken.end)}, its best {number(spoken.low)}{history.note}"
             return Finding(verdict=Verdict.PASS, message=message, measured=measured)
         best_step = int(loss.steps[max(0, n - (len(curve.levels) - curve.best) * curve.size)])
@@ -138,6 +148,21 @@ class Diverged(Probe):
         start, low, end = float(values[0]), float(values.min()), float(values[-2:].min())
         climbed = end - start > max(self.climb_share * abs(start), self.sigmas * evaluation_noise(values))
         return climbed or bool(start > 0 and low <= start / 2.0 and end >= start)
+
+    def _ran_away(self, first: float, levels: FloatArray) -> bool:
+        """Whether the loss is far below 0 at its end, and still falls."""
+        late = levels[len(levels) * 3 // 4]
+        return bool(levels[-1] < -self.runaway * max(abs(first), 1.0) and levels[-1] < late * (1.0 + _STILL))
+
+
+def _without_a_bound(first: float, end: float, measured: dict[str, float], step: int) -> Finding:
+    return Finding(
+        verdict=Verdict.FAIL,
+        message=f"the loss fell from {number(first)} to {number(end)}, and goes on: nothing bounds it",
+        remedy="look for a sign that is turned round, or a term that is rewarded without a limit",
+        measured=measured,
+        steps=(step,),
+    )
 
 
 def _climb_of_few(loss: Series) -> Finding:
