@@ -238,7 +238,7 @@ def test_what_was_learnt_to_the_last_digit_has_hardly_a_gradient_left(make, judg
     assert judge(CODE, make.evidence(optimizer=state)).verdict == "pass"
 
 
-def left_by_sgd(folder, *, cut_off=(), decay=5e-4, still=False, falls=600, **settings):
+def left_by_sgd(folder, *, cut_off=(), decay=5e-4, still=False, falls=600, rate=1e-2, **settings):
     """What a training with SGD leaves. ``cut_off``: layers that no gradient reaches; ``still``: none reaches any; ``falls``: the
     steps in which the loss that is logged would come down to 0.
     """
@@ -246,7 +246,7 @@ def left_by_sgd(folder, *, cut_off=(), decay=5e-4, still=False, falls=600, **set
     model = torch.nn.Sequential(
         torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 16), torch.nn.Linear(16, 1)
     )
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2, weight_decay=decay, **settings)
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate, weight_decay=decay, **settings)
     for _ in range(300):
         x = torch.randn(16, 8)
         optimizer.zero_grad()
@@ -261,7 +261,16 @@ def left_by_sgd(folder, *, cut_off=(), decay=5e-4, still=False, falls=600, **set
     return next(one for one in check(folder).results if one.code == CODE)
 
 
-@pytest.mark.parametrize("settings", [{"momentum": 0.9}, {"momentum": 0.8, "nesterov": True}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"momentum": 0.9},
+        {"momentum": 0.8, "nesterov": True},
+        {"momentum": 0.9, "dampening": 0.5},
+        {"momentum": 0.9, "decay": 0.01, "rate": 0.05},  # by which the weights shrink while it piles up
+        {"momentum": 0.5, "decay": 0.05, "rate": 0.05},
+    ],
+)
 def test_a_momentum_that_is_nothing_but_weight_decay(settings, tmp_path):
     result = left_by_sgd(tmp_path, cut_off=[2], **settings)
     assert (result.verdict, result.measured["dead_tensors"]) == ("fail", 1)

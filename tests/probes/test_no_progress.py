@@ -64,6 +64,8 @@ def naive(losses):
         "by a third": start - best - 0.3 * scale,
         "apart": min(losses[:quarter]) - max(losses[-quarter:]),
         "hidden": 3 * 2 * 1.2533 * noise / math.sqrt(n) - 0.5 * 0.05 * scale,
+        "all hidden": 3 * 2 * 1.2533 * noise / math.sqrt(n) - 0.5 * (0.15 if n < 20 else 0.3) * scale,
+        "rising": -fall_of_thirds - 2.0 * noise * math.sqrt(2 / third),
         "leaning": fall_of_thirds - (0.5 if n < 50 else 2.0) * noise * math.sqrt(2 / third) if noise > 0 else -1.0,
     }
     margins |= {f"from start {index}": level - best - 3 * its for index, (level, its) in enumerate(starts)}
@@ -93,7 +95,11 @@ def assert_as_naive(losses, make, judge, held_out=None):
         validated = gain > 0.05 * abs(held_out[0]) and trend_of(held_out) < -1
     if significant and measured["descent_share"] >= 0.05:
         expected = "pass", "high"
-    elif both or (hidden and (margins["leaning"] > 0 or validated or len(losses) < 20 or measured["trend_z"] < -1)):
+    elif (
+        both
+        or (hidden and (margins["leaning"] > 0 or validated or measured["trend_z"] < -1))
+        or (hidden and margins["all hidden"] > 0 > margins["rising"])
+    ):
         expected = "pass", "low"
     elif hidden or len(losses) < 20:
         expected = "warn", "low"
@@ -171,13 +177,24 @@ def test_a_short_steep_descent_is_no_noise(make, judge):
 
 
 def test_a_validation_loss_shows_what_noise_hides(make, judge):
-    losses = 2.0 + 0.8 * np.random.default_rng(1).standard_normal(60)
-    losses[40:] += 0.2
+    losses = 2.0 + 0.2 * np.random.default_rng(1).standard_normal(60)
+    losses[40:] += 0.05
     falling = make.series(np.linspace(2.0, 1.8, 10), role="val_loss")
     flat = make.series(np.linspace(2.0, 1.95, 10), role="val_loss")
     alone, beside, flatter = (judge(CODE, make.evidence(losses, *more)) for more in ((), (falling,), (flat,)))
     assert (alone.verdict, beside.verdict, flatter.verdict) == ("warn", "pass", "warn")
     assert beside.confidence == "low"
+
+
+@pytest.mark.parametrize(
+    ("noise", "points", "verdict"), [(0.02, 15, "warn"), (0.3, 15, "pass"), (0.15, 40, "warn"), (0.8, 40, "pass")]
+)
+def test_noise_that_would_hide_even_a_large_descent_passes(noise, points, verdict, make, judge):
+    for seed in range(8):
+        losses = 2.0 + noise * np.random.default_rng(seed).permutation(np.linspace(-1.7, 1.7, points))
+        losses = np.r_[losses[: points // 2], losses[: points - points // 2][::-1]]  # leans neither up nor down
+        assert judge(CODE, make.evidence(losses)).verdict == verdict
+        assert judge(CODE, make.evidence(losses + np.linspace(0.0, 4.0, points))).verdict in ("warn", "fail")
 
 
 def test_noise_that_hides_what_a_fine_tune_gains_passes(make, judge):

@@ -81,25 +81,43 @@ def epsilon(state: OptimizerState, tensor: TensorState) -> float | None:
 
 
 def decays_alone(state: OptimizerState, tensor: TensorState, weights: Sequence[TensorHeader]) -> bool:
-    """Whether a momentum is that of nothing but the weight decay, which SGD adds to the gradient: in each value the
-    decay over 1 - momentum times the weight's. The weights of its shape are tried, for it may have no name.
+    """Whether a momentum is that of nothing but the weight decay, which SGD adds to the gradient: in each value a share
+    of the weight's that the decay and the momentum give. The weights of its shape are tried, for it may have no name.
     """
-    group, moment = _group(state, tensor), tensor.first_moment
-    decay, momentum = group.get("weight_decay"), group.get("momentum")
+    moment = tensor.first_moment
     if moment is None or tensor.second_moment is not None or moment.count < 2 or moment.nonfinite:
         return False
-    if not isinstance(decay, (int, float)) or not isinstance(momentum, (int, float)) or not 0 < momentum < 1:
-        return False
-    factor = decay / (1.0 - momentum)
-    alike = (one.stats for one in weights if one.shape == tensor.shape and one.stats is not None)
-    return factor > 0 and any(
-        stats.rms > 0
+    least, most = _shares_of_decay(_group(state, tensor), tensor.step)
+    alike = (one.stats for one in weights if one.shape == tensor.shape and one.stats is not None and one.stats.rms > 0)
+    return any(
+        least * (1.0 - _SAME_DECAY) <= (share := moment.rms / stats.rms) <= most * (1.0 + _SAME_DECAY)
         and all(
-            abs(of_moment - factor * of_weight) <= _SAME_DECAY * factor * stats.rms
+            abs(of_moment - share * of_weight) <= _SAME_DECAY * moment.rms
             for of_moment, of_weight in zip(_summary(moment), _summary(stats), strict=True)
         )
         for stats in alike
     )
+
+
+def _shares_of_decay(group: Mapping[str, Any], steps: float | None) -> tuple[float, float]:
+    """The least and the largest share of the weights that a momentum of weight decay alone comes to; 1 and 0 for none.
+
+    With a decay c (less the dampening) and a momentum m it goes up to c / (1 - m) where the weights stay as they are.
+    Where they shrink meanwhile, at a rate r, it is the smaller k with r m k^2 - (1 - m - c r) k + c = 0.
+    """
+    decay, momentum = _rate(group, "weight_decay"), _rate(group, "momentum")
+    if decay is None or momentum is None or not momentum < 1:
+        return 1.0, 0.0
+    pulled = decay * (1.0 - min(1.0, _rate(group, "dampening") or 0.0))
+    if not pulled:
+        return 1.0, 0.0
+    steady = pulled / (1.0 - momentum)
+    done = 1.0 if steps is None or steps < 1 else 1.0 - momentum ** min(steps, _MOST_STEPS)
+    rate = _highest([group.get(key) for key in ("lr", *_REMEMBERED)]) or 0.0
+    left = 1.0 - momentum - pulled * rate
+    square = left**2 - 4.0 * rate * momentum * pulled
+    shrinking = 2.0 * pulled / (left + np.sqrt(square)) if left > 0 and square > 0 else steady
+    return steady * done, max(steady, float(shrinking))
 
 
 def _summary(stats: MomentStats) -> tuple[float, ...]:

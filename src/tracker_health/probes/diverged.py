@@ -20,6 +20,7 @@ _FEWEST = 4
 _SURE_POINTS = 20
 _FEW_POINTS = 40
 _LEVELS_TO_JUDGE_WANDER = 10
+_NEARLY_ALL = 0.9
 _STILL = 0.1  # of the size at the beginning of the last quarter
 
 
@@ -51,7 +52,8 @@ class Diverged(Probe):
         nothing bounds it, as where a sign was turned round.
 
         Of four points and more, but fewer than `min_points`, only a climb counts, to the last two of them: past the
-        start by `climb_share` of it and by `sigmas` times the noise, or to the start from half of it.
+        start by `climb_share` of it and by `sigmas` times the noise; by nine tenths back to the start from half of it;
+        to twice of all before; or to three times the start, with all points after the first.
 
         It is unsure (a warning) below 20 points, where the step counter went back to the middle and the second pass
         ended before the first, and where the loss climbed
@@ -146,8 +148,12 @@ class Diverged(Probe):
         """Whether the last two of a few points lie clearly above the first, or lost what had been half of it."""
         values, _ = in_range(loss.values)
         start, low, end = float(values[0]), float(values.min()), float(values[-2:].min())
-        climbed = end - start > max(self.climb_share * abs(start), self.sigmas * evaluation_noise(values))
-        return climbed or bool(start > 0 and low <= start / 2.0 and end >= start)
+        if end - start > max(self.climb_share * abs(start), self.sigmas * evaluation_noise(values)):
+            return True
+        # An explosion is its own noise.
+        lost = low <= start / 2.0 and end - low >= _NEARLY_ALL * (start - low)
+        doubled = end >= 2.0 * float(values[:-2].max())
+        return bool(start > 0 and (lost or doubled or float(values[1:].min()) >= 3.0 * start))
 
     def _ran_away(self, first: float, levels: FloatArray) -> bool:
         """Whether the loss is far below 0 at its end, and still falls."""

@@ -30,6 +30,7 @@ _BLOCKS = 10
 _SURE_POINTS = 20
 _SIGNIFICANT = 3.0
 _LARGE = 0.3
+_HIDDEN_IN_FEW = 0.15
 _TREND_BLOCKS = 60
 _LEANING, _FALLING = 2.0, 1.0
 _LEANING_OF_FEW = 0.5
@@ -70,8 +71,9 @@ class NoProgress(Probe):
         fine-tuning; else it fails.
 
         It passes with low confidence where the loss may have come down unseen. That is: a descent that the trend
-        confirms, beside a validation loss that came down by 1 %. Noise that could hide the descent that is asked for,
-        in fewer than 20 points, or beside a training loss that leans down (by two standard errors, half a one of fewer
+        confirms, beside a validation loss that came down by 1 %. Noise that could hide a descent by 30 % (15 % in fewer
+        than 20 points), of a loss that does not lean up. Noise that could hide the descent that is asked for, beside a
+        training loss that leans down (by two standard errors, half a one of fewer
         than 50 points, or by a trend of one) or a validation loss that came down by as much as is asked for, or in a
         fine-tune without a validation loss that would show it. A loss whose objective was made harder meanwhile, by a
         logged weight of one of its parts. A gradual climb in the first quarter to more than one and a half times the
@@ -173,8 +175,9 @@ def _doubt(descent: _Descent, evidence: Evidence, needed: float, *, fine_tuning:
         return "training and validation loss come down slowly"
     if not descent.could_hide(needed):
         return ""
-    if descent.points < _SURE_POINTS:
-        return "its noise would hide a descent in so few points"
+    unseeable = _HIDDEN_IN_FEW if descent.points < _SURE_POINTS else _LARGE
+    if descent.could_hide(unseeable) and descent.leaning > -_LEANING:
+        return "its noise would hide even a large descent"
     leans = descent.leaning > (_LEANING_OF_FEW if descent.points < _FEW else _LEANING) or descent.trend < -_FALLING
     if leans or _validation_came_down(evidence, needed):
         return "the loss seems to come down, though its noise leaves that unsure"
