@@ -285,6 +285,13 @@ def test_a_leap_in_a_few_points(at, value, verdict, make, judge):
         assert f"leapt to {value:g} at step {at}, after {FEW[at - 1]:g}" in result.message
 
 
+@pytest.mark.parametrize(("length", "verdict"), [(1, "SkippedProbe"), (2, "warn"), (4, "warn")])
+def test_a_leap_in_twenty_points_has_to_last(length, verdict, make, judge):
+    losses = 0.9 + 1.3 * np.exp(-0.4 * np.arange(20))
+    losses[12 : 12 + length] = 2.1
+    assert judge(CODE, make.evidence(losses)).verdict == verdict
+
+
 @pytest.mark.parametrize("n", [8, 12, 20, 29])
 def test_the_noise_of_a_few_points_is_no_leap(n, make, judge):
     """Of flat, falling and stepwise noise."""

@@ -26,7 +26,7 @@ from tracker_health.verdict import Verdict
 
 _BLOCKS = 40
 _LEAST_BLOCK = 3
-_FEWEST, _BEFORE = 8, 4
+_FEWEST, _BEFORE, _SEVERAL = 8, 4, 15
 _AROUND = 2  # blocks to either side
 _HALF, _MOST = 1.4826, 0.6080  # of normal noise, the deviation over what half and a tenth of the sizes exceed
 
@@ -51,7 +51,8 @@ class UnstableLoss(Probe):
 
         Of eight points and more, but fewer than `min_points`, one alone counts: above the best so far by twice
         `rise_share` of the descent so far *and* by `sigmas` times the noise of the points before it, four at least, and
-        of those after it; and so has that descent to be.
+        of those after it; and so has that descent to be. From 15 points on the next point has to be
+        above by `rise_share` as well, for a single one may be an odd batch.
 
         Only what can be compared is. While a logged weight of a part of the loss rises (`kl_weight`, `beta`: the role
         `objective_weight`) the loss measures something else with every step, and what comes after the rise is judged.
@@ -133,7 +134,8 @@ class UnstableLoss(Probe):
         for at in range(_BEFORE, n - 1 if n >= _FEWEST else 0):
             rise, descent = float(values[at] - best[at - 1]), float(values[0] - best[at - 1])
             noise = self.sigmas * max(evaluation_noise(values[:at]), local_noise(values[at + 1 :]))
-            if descent > noise and rise > max(2.0 * self.rise_share * descent, noise):
+            lasts = n < _SEVERAL or values[at + 1] - best[at - 1] > self.rise_share * descent
+            if lasts and descent > noise and rise > max(2.0 * self.rise_share * descent, noise):
                 step = int(loss.steps[at])
                 return Finding(
                     verdict=Verdict.WARN,
