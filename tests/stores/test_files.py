@@ -569,12 +569,14 @@ def test_what_a_log_says_of_itself_counts_before_the_settings(tmp_path):
     assert read(tmp_path).params["lr"] == "0.1"
 
 
-def test_settings_that_cannot_be_read_are_told_and_take_nothing_away(tmp_path):
+def test_settings_that_cannot_be_read_are_noted_and_are_no_error(tmp_path):
     (tmp_path / "config.json").write_text("{")
+    (tmp_path / "config.yaml").write_text("a: &a {x: 1}\nb: {<<: *a}\n")
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps({"step": n, "loss": 1.0}) + "\n" for n in range(9)))
     found = read(tmp_path)
     assert len(found.series) == 1
-    assert [(one.source, one.roles) for one in found.problems] == [("config.json", frozenset())]
+    assert found.problems == []
+    assert sorted(note.partition(":")[0] for note in found.notes) == ["config.json", "config.yaml"]
 
 
 def test_the_files_that_reading_may_open(tmp_path):

@@ -18,7 +18,7 @@ from tracker_health.readers.regular_file import open_regular
 SETTINGS_FILE = re.compile(r"(config|args|params|hparams|training_args|train_args|train_config)\.(json|ya?ml)")
 _TRAINING = re.compile(r"train(er|ing)?(_args|_config)?|hparams|hyper_?param(eter)?s|args|params|optim(ization)?")
 _OF_A_MODEL = frozenset({"architectures", "model_type", "transformers_version", "_class_name"})
-_MOST_BYTES = 2**16
+_MOST_BYTES_OF_JSON, _MOST_BYTES_OF_YAML = 2**20, 2**16  # whose reader is slow
 _MOST_PARAMS = 1000
 
 
@@ -30,11 +30,13 @@ def read_run_settings(path: Path) -> dict[str, str]:
         ReadError: it is too large, or no such JSON or YAML.
         OSError: it cannot be read.
     """
+    is_json = path.name.endswith(".json")
+    most = _MOST_BYTES_OF_JSON if is_json else _MOST_BYTES_OF_YAML
     with open_regular(path) as file:
-        content = file.read(_MOST_BYTES + 1)
-    if len(content) > _MOST_BYTES:
-        raise ReadError(f"it is larger than the {_MOST_BYTES} bytes that are read")
-    document = _parsed(content, is_json=path.name.endswith(".json"))
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise ReadError(f"it is larger than the {most} bytes that are read")
+    document = _parsed(content, is_json=is_json)
     if not isinstance(document, dict) or not _OF_A_MODEL.isdisjoint(document):
         return {}
     told: dict[str, set[str]] = {}

@@ -40,8 +40,9 @@ def read_settings(tree: FileTree, found: FileEvidence) -> None:
     for file in sorted(files, key=lambda file: (file.folder.count("/"), file.folder != ".", file.path)):
         try:
             settings |= read_run_settings(tree.local(file))
-        except (RunError, OSError) as error:
-            found.cannot_read(file.path, error, ())
+        except (RunError, OSError) as error:  # no error of the run's: nothing hangs on these files alone
+            why = error.strerror if isinstance(error, OSError) else error
+            found.notes.append(f"{printable(file.path)}: its settings are not read: {why}")
     found.params = {**settings, **found.params}
 
 
