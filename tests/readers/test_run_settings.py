@@ -68,7 +68,6 @@ def test_tags_of_objects_are_left_out_and_build_nothing(tmp_path):
         "[" * 60_000,
         "a: " * 20_000,
         "- " * 30_000,
-        "x0: &x0 {a: 1}\n" + "".join(f"x{n}: &x{n} {{<<: [*x{n - 1}, *x{n - 1}], b{n}: 1}}\n" for n in range(1, 60)),
         "x0: &x0 [1]\n" + "".join(f"x{n}: &x{n} [{', '.join([f'*x{n - 1}'] * 9)}]\n" for n in range(1, 60)) + "}",
         "? " * 30_000,
         b"\xff\xfe\x00",
@@ -80,6 +79,12 @@ def test_a_hostile_file_is_refused_in_no_time(tmp_path, text):
     with pytest.raises(ReadError):
         read(tmp_path, "config.yaml", text)
     assert time.process_time() - began < 20
+
+
+def test_merge_keys_are_left_out(tmp_path):
+    """Each of them doubles what it merges."""
+    lines = "".join(f"x{n}: &x{n} {{<<: [*x{n - 1}, *x{n - 1}], b{n}: 1}}\n" for n in range(1, 60))
+    assert read(tmp_path, "config.yaml", f"x0: &x0 {{a: 1}}\n{lines}<<: *x59\nepochs: 2\n") == {"epochs": "2"}
 
 
 def test_a_bomb_of_aliases_is_no_more_than_its_text(tmp_path):

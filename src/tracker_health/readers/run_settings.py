@@ -55,12 +55,11 @@ def _parsed(content: bytes, *, is_json: bool) -> Any:
             return parse_json(content)
         except (ValueError, RecursionError) as error:
             raise ReadError("it is not JSON of a sane size") from error
-    if b"<<" in content:
-        raise ReadError("it has merge keys (<<), which are not read")  # a few of them can ask for gigabytes
     import yaml  # where there is such a file: to import it takes longer than to read most runs
 
-    # In Python: libyaml's own overflows the stack where this raises RecursionError.
-    loader: Any = type("_Loader", (yaml.SafeLoader,), {})
+    # In Python: libyaml's own overflows the stack where this raises RecursionError. Without merge keys (<<), of which a
+    # few can ask for gigabytes.
+    loader: Any = type("_Loader", (yaml.SafeLoader,), {"flatten_mapping": lambda _loader, _node: None})
     # Tags that are not plain YAML, as Lightning writes them for objects, are left out.
     loader.add_constructor(None, lambda _loader, _node: None)
     try:

@@ -33,27 +33,8 @@ _MEASURED = frozenset(
     ("val", "valid", "validation", "test", "eval", "dev", "train", "loss", "acc", "accuracy", "auc", "auroc", "f1"),
 ).union(
     ("score", "metric", "map", "iou", "miou", "dice", "bleu", "rouge", "ppl", "perplexity", "mse", "mae", "rmse", "r2"),
-    (
-        "psnr",
-        "ssim",
-        "error",
-        "err",
-        "wer",
-        "cer",
-        "top1",
-        "top5",
-        "precision",
-        "recall",
-        "kappa",
-        "mcc",
-        "nll",
-        "bbox",
-        "segm",
-        "coco",
-        "ap",
-        "fid",
-        "reward",
-    ),
+    ("psnr", "ssim", "error", "err", "wer", "cer", "top1", "top5", "precision", "recall", "kappa", "mcc", "nll"),
+    ("bbox", "segm", "coco", "ap", "fid", "reward"),
 )
 _TOKEN = re.compile(r"(?<![a-z0-9])(?:f1|r2|top[15])(?![a-z0-9])|[^\W\d_]+|\d+(?:\.\d+)?(?:e-?\d+)?(?:[kmb](?![a-z]))?")
 _NOT_FINITE = frozenset({"nan", "inf"})
