@@ -30,7 +30,7 @@ CHECKPOINT_PARTS = {
 
 def read(folder, *, checkpoint=None, parts=frozenset(Part)):
     request = Request(select_names=assign, parts=frozenset(parts), checkpoint=checkpoint)
-    return read_files(DirectoryRun(folder), request)
+    return read_files(DirectoryRun(folder), request, settings=True)
 
 
 def optimizer_state(steps):
@@ -562,6 +562,21 @@ def test_settings_beside_the_log_are_the_runs_params(tmp_path):
     assert read(tmp_path).params == {"epochs": "30", "lr": "0.1"}
 
 
+def test_settings_alone_are_no_run_and_count_beside_a_checkpoint(tmp_path):
+    write_settings(tmp_path / "config.json", epochs=20)
+    assert read(tmp_path).params == {}
+    save(tmp_path / "last.pt")
+    assert read(tmp_path).params == {"epochs": "20"}
+
+
+def test_other_settings_are_another_state_of_a_folder(tmp_path):
+    save(tmp_path / "last.pt")
+    request = Request(select_names=assign, parts=frozenset())
+    before = DirectoryRun(tmp_path).fingerprint(request)
+    write_settings(tmp_path / "config.json", epochs=20)
+    assert DirectoryRun(tmp_path).fingerprint(request) != before
+
+
 def test_what_a_log_says_of_itself_counts_before_the_settings(tmp_path):
     write_settings(tmp_path / "params.json", max_steps=7, lr=0.1)
     save_trainer_state(tmp_path / "trainer_state.json", 3, max_steps=3)
@@ -580,17 +595,8 @@ def test_settings_that_cannot_be_read_are_noted_and_are_no_error(tmp_path):
 
 
 def test_the_files_that_reading_may_open(tmp_path):
-    names = [
-        "a.jsonl",
-        "b.ndjson",
-        "trainer_state.json",
-        "model.safetensors",
-        "optimizer.pt",
-        "x.ckpt",
-        "x.tar",
-        "config.json",
-    ]
-    others = ["README.md", "rng_state.pth", "tokenizer_config.json", "tokenizer.json", "scheduler.pt"]
+    names = ["a.jsonl", "b.ndjson", "trainer_state.json", "model.safetensors", "optimizer.pt", "x.ckpt", "x.tar"]
+    others = ["README.md", "rng_state.pth", "config.json", "tokenizer.json", "scheduler.pt"]
     for name in names + others:
         (tmp_path / name).touch()
     assert {file.name for file in relevant_files(DirectoryRun(tmp_path))} == set(names)

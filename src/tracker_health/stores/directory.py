@@ -19,7 +19,7 @@ from tracker_health.evidence import Evidence, Problem, Request, RunRef
 from tracker_health.readers.random_access import LocalFile, RandomAccess
 from tracker_health.stores.base import Cleared, Recorded
 from tracker_health.stores.checkpoints import CHECKPOINT_PARTS, is_checkpoint_file
-from tracker_health.stores.files import is_relevant, read_files, relevant_files
+from tracker_health.stores.files import is_relevant, is_settings, read_files
 from tracker_health.stores.locks import locked
 from tracker_health.stores.own import HEALTH_FOLDER, in_the_way, is_file_name
 from tracker_health.stores.tree import RunFile
@@ -39,6 +39,8 @@ _LEFTOVER = re.compile(r"\.tracker-health-[0-9a-f]{16}\.tmp")
 
 class DirectoryRun:
     """A run that is a folder."""
+
+    _has_settings = True  # in files: no tracker knows its params
 
     def __init__(self, folder: str | Path) -> None:
         self._given = str(folder)
@@ -65,11 +67,14 @@ class DirectoryRun:
                 self._seen += 1
                 if self._seen > MAX_FILES:
                     break
-                if len(found) < MANY_FILES or is_relevant(file.name):
+                if len(found) < MANY_FILES or self._matters(file):
                     found.append(file)
         except PermissionError as error:
             raise StoreRefused(f"{printable(self._given)}: no permission to list it") from error
         return tuple(sorted([*found, *self._logs_above()], key=lambda file: file.path))
+
+    def _matters(self, file: RunFile) -> bool:
+        return is_relevant(file.name) or (self._has_settings and is_settings(file.name))
 
     def local(self, file: RunFile) -> Path:
         return self._folder / file.path
@@ -84,11 +89,12 @@ class DirectoryRun:
         return ()
 
     def fingerprint(self, request: Request) -> str:  # noqa: ARG002 - the protocol's
-        content = [[file.path, file.size, file.modified] for file in relevant_files(self)]
+        files = [file for file in self.files if self._matters(file)]
+        content = [[file.path, file.size, file.modified] for file in files]
         return hashlib.sha256(json.dumps(content).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
     def read(self, request: Request) -> Evidence:
-        found = read_files(self, request, folder_name=self._folder.resolve().name)
+        found = read_files(self, request, settings=self._has_settings, folder_name=self._folder.resolve().name)
         found.problems += self._unseen()
         known = found.names or found.params or found.optimizer or found.weights or found.dlm_step_log or found.missing
         if not (known or found.problems or self._has_checkpoint_unasked(request)):

@@ -28,8 +28,12 @@ LOSSES = frozenset({"train_loss", "val_loss", OBJECTIVE_LOSS})
 
 def is_relevant(name: str) -> bool:
     """Whether reading may open a file of this name, so that a fingerprint hangs on its path and size."""
-    by_pattern = is_log(name) or TRAINER_STATE.fullmatch(name) or SETTINGS_FILE.fullmatch(name)
-    return bool(by_pattern) or is_checkpoint_file(name) or name == SUMMARY_FILE
+    return bool(is_log(name) or TRAINER_STATE.fullmatch(name) or is_checkpoint_file(name)) or name == SUMMARY_FILE
+
+
+def is_settings(name: str) -> bool:
+    """Whether a file of this name may hold the settings of a run that no tracker knows. By itself it makes no run."""
+    return bool(SETTINGS_FILE.fullmatch(name))
 
 
 def relevant_files(tree: FileTree) -> tuple[RunFile, ...]:
@@ -37,17 +41,19 @@ def relevant_files(tree: FileTree) -> tuple[RunFile, ...]:
     return tuple(file for file in tree.files if is_relevant(file.name))
 
 
-def read_files(tree: FileTree, request: Request, *, logs: bool = True, folder_name: str = "") -> FileEvidence:
+def read_files(
+    tree: FileTree, request: Request, *, logs: bool = True, settings: bool = False, folder_name: str = ""
+) -> FileEvidence:
     """The evidence in a run's files that the request needs.
 
-    ``logs`` false: metric histories come from elsewhere. ``folder_name``: what the run's own folder is called, where
+    ``logs`` false: metric histories come from elsewhere. ``settings``: no tracker knows the run's params, so that files
+    of settings count. ``folder_name``: what the run's own folder is called, where
     it is one.
     """
     found = FileEvidence()
     read_trainer_states(tree, request, found, folder_name)
     if logs:
         read_logs(tree, request, found)
-        read_settings(tree, found)
     else:
         found.series.clear()
         read_live_statistics(tree, request, found)
@@ -59,4 +65,6 @@ def read_files(tree: FileTree, request: Request, *, logs: bool = True, folder_na
         read_checkpoint(tree, request, found)
     read_summary(tree, request, found)
     read_gradients(tree, request, found)
+    if settings and (found.names or found.optimizer or found.weights):
+        read_settings(tree, found)
     return found

@@ -105,6 +105,8 @@ def store_of(folder: Path, run_id: str, experiment_id: str) -> Path | None:
 class LoneMlflowRun(DirectoryRun):
     """A run's folder that was copied out of its file store. The verdict goes into its ``health/`` folder."""
 
+    _has_settings = False
+
     def __init__(self, folder: str | Path, meta: Mapping[str, str]) -> None:
         super().__init__(folder)
         self._meta = meta

@@ -53,6 +53,8 @@ _NOT_ASKED = "only files were asked for"
 class LocalRun(DirectoryRun):
     """A run whose log is ``path``. ``sidecar``: of a verdict only the files are to be written."""
 
+    _has_settings = False
+
     def __init__(self, given: str | Path, path: Path, *, sidecar: bool = False) -> None:
         if not path.is_file():
             raise RunNotFound(f"there is no run of W&B at {printable(given)}", "give its folder, or its .wandb file")
