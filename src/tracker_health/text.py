@@ -82,3 +82,8 @@ def listing(items: list[str], limit: int = 5) -> str:
     """The first few of a list of names, and how many more there are."""
     shown = ", ".join(printable(item, 80) for item in items[:limit])
     return shown if len(items) <= limit else f"{shown} and {len(items) - limit} more"
+
+
+def without_numbers(name: str) -> str:
+    """A name with every number masked: the same for what is written one after the other."""
+    return re.sub(r"\d+", "#", name)

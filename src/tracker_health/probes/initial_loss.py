@@ -40,7 +40,8 @@ class InitialLoss(Probe):
 
     Known limits:
         Needs the number of classes, and a cross-entropy in nats, averaged and not summed. Of a detection loss, CTC or
-        Dice nothing can be said. A history that begins in mid-training is skipped.
+        Dice nothing can be said. A history that begins in mid-training is skipped. A fine-tune that keeps a head made
+        for other labels begins as high.
 
     What to do:
         Scale the inputs to mean 0 and deviation 1; use the framework's default initialisation.

@@ -44,7 +44,8 @@ class MaskedNan(Probe):
         the gradient norm beside each zero is finite, or the validation loss after the first of them.
 
     Known limits:
-        Losses that are truly 0 look the same if they arrive there suddenly.
+        Losses that are truly 0 look the same if they arrive there suddenly. A trainer that logs a finite gradient norm
+        for a step that it skipped hides NaN in a loss that had come down.
 
     What to do:
         Set `logging_nan_inf_filter=False` to see the truth, and restart from the last checkpoint before the first

@@ -89,7 +89,8 @@ class NoProgress(Probe):
 
     Known limits:
         Needs 4 points, and is unsure (a warning) below 20, and for a history that begins in mid-training. A run that
-        learns everything before its first logged point looks flat.
+        learns everything before its first logged point looks flat. A loss that cannot fall by `min_descent`, however
+        sure its fall is, is flagged: of clicks (0.69 to 0.67), say, or of a fine-tune of which no param tells.
 
     What to do:
         Overfit a single batch first: if that fails, look for detached or frozen parameters, a wrong loss mask, or
@@ -140,7 +141,7 @@ class NoProgress(Probe):
         if doubt:
             message = f"{doubt}: the loss begins at {number(descent.start)}, its best level is {number(descent.best)}"
             return Finding(verdict=Verdict.PASS, message=message, measured=descent.measured(), confidence="low")
-        return _missed(loss, descent, blurred=descent.could_hide(needed), fine_tuning=fine_tuning)
+        return _missed(loss, descent, needed, fine_tuning=fine_tuning)
 
 
 def _of_few(evidence: Evidence, loss: Series, needed: int) -> Finding:
@@ -185,17 +186,18 @@ def _doubt(descent: _Descent, evidence: Evidence, needed: float, *, fine_tuning:
     return "the noise would hide what a fine-tune gains" if unseen else ""
 
 
-def _missed(loss: Series, descent: _Descent, *, blurred: bool, fine_tuning: bool) -> Finding:
-    n = len(loss)
+def _missed(loss: Series, descent: _Descent, needed: float, *, fine_tuning: bool) -> Finding:
+    n, blurred = len(loss), descent.could_hide(needed)
     resumed = bool(loss.steps[0] > 0.2 * loss.steps[-1] > 0)
     slowly = descent.significant and descent.trend < -_SIGNIFICANT
     levels = f"it starts at {number(descent.start)} and its best level is {number(descent.best)}"
     if blurred:
         outcome = f"cannot be seen to come down through its noise in {n} points: {levels}"
-    elif slowly and descent.share > 0:
+    elif descent.significant and descent.share > 0:
         outcome = f"came down by little in {n} points: from {descent.described}"
     else:
-        outcome = f"did not come down in {n} points: {levels}"
+        stayed = "come down" if descent.share < needed else "come down to stay"
+        outcome = f"did not {stayed} in {n} points: {levels}"
     return Finding(
         verdict=Verdict.WARN if fine_tuning or slowly else Verdict.FAIL,
         message=f"the loss {outcome}",

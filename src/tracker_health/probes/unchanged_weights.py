@@ -24,7 +24,7 @@ from tracker_health.probes._model import expert_of, parameters_of, tail_of
 from tracker_health.probes._run import steps_done
 from tracker_health.probes._updates import walks
 from tracker_health.result import Finding
-from tracker_health.text import count, listing, printable
+from tracker_health.text import count, listing, printable, without_numbers
 from tracker_health.verdict import Verdict
 
 _HALF = re.compile(r"^(BF16|F16|F8)")
@@ -118,7 +118,7 @@ class UnchangedWeights(Probe):
     @staticmethod
     def _nothing_moved(weights: Weights, amount: int) -> Finding:
         both = f"{printable(weights.previous, 80)} and {printable(weights.source, 80)}"
-        if weights.previous == weights.source or _masked(weights.previous) != _masked(weights.source):
+        if weights.previous == weights.source or without_numbers(weights.previous) != without_numbers(weights.source):
             return Finding(verdict=Verdict.SKIP, message=f"{both} hold the same weights: one may be a copy")
         return Finding(
             verdict=Verdict.WARN,
@@ -154,11 +154,6 @@ class UnchangedWeights(Probe):
                 and min(layers[place.stack, place.role]) < place.layer
             )
         ]
-
-
-def _masked(path: str) -> str:
-    """A path without its numbers: the same for the checkpoints that are written one after the other."""
-    return re.sub(r"\d+", "#", path)
 
 
 def _beyond_rounding(evidence: Evidence, state: OptimizerState, still: list[TensorHeader]) -> list[TensorHeader]:

@@ -18,9 +18,9 @@ from tracker_health.gap_names import GAP_FILE, KINDS, metric
 from tracker_health.readers.dlm_log import read_dlm_step_log
 from tracker_health.readers.trainer_state import TrainerState, read_trainer_state
 from tracker_health.stores.agreement import agree, canonical, comparable, difference
-from tracker_health.stores.naming import masked_name, numbers, series_of
+from tracker_health.stores.naming import numbers, series_of
 from tracker_health.stores.tree import FileEvidence, FileTree, RunFile
-from tracker_health.text import listing, printable
+from tracker_health.text import listing, printable, without_numbers
 
 if TYPE_CHECKING:
     from tracker_health.readers.log_formats import Log, LogFormat, SelectNames
@@ -368,7 +368,7 @@ def _strangers(logs: list[_Log]) -> list[str]:
 def _kept_apart(one: str, other: str) -> bool:
     first, second = PurePosixPath(one), PurePosixPath(other)
     if first.parent == second.parent:
-        return masked_name(first.name) == masked_name(second.name)
+        return without_numbers(first.name) == without_numbers(second.name)
     return first.parent not in second.parents and second.parent not in first.parents
 
 

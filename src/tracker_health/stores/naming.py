@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from tracker_health.text import without_numbers
+
 # Folders of which a trainer leaves one after the other in a single run. A number in any other folder tells runs apart,
 # and so does one in a file after a word that says so.
 _CHECKPOINT_FOLDER = re.compile(
@@ -52,16 +54,11 @@ def numbers(path: str) -> tuple[int, ...]:
     return tuple(int(digits) for digits in re.findall(r"\d{1,18}", path))
 
 
-def masked_name(name: str) -> str:
-    """A name with every number masked."""
-    return re.sub(r"\d+", "#", name)
-
-
 def series_of(path: str) -> str:
     """The path with the numbers masked in which the checkpoints, or the pieces of a log, of one run differ."""
     *folders, name = path.split("/")
-    masked = [masked_name(folder) if _CHECKPOINT_FOLDER.fullmatch(folder) else folder for folder in folders]
-    return "/".join([*masked, name if _OF_ITS_OWN.fullmatch(name) else masked_name(name)])
+    masked = [without_numbers(folder) if _CHECKPOINT_FOLDER.fullmatch(folder) else folder for folder in folders]
+    return "/".join([*masked, name if _OF_ITS_OWN.fullmatch(name) else without_numbers(name)])
 
 
 def checkpoints_of(path: str) -> str:
