@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import pickle
 import struct
@@ -203,6 +204,37 @@ def test_a_name_alone_is_never_resolved():
     value = load(b"\x80\x02cno_such_module\nno_such_name\n.")
     assert isinstance(value, Global)
     assert value.path == "no_such_module.no_such_name"
+
+
+class Attribute:
+    """What pickles as ``getattr(owner, name)``: so do the members of enums before Python 3.11.4."""
+
+    def __init__(self, owner, name):
+        self.arguments = owner, name
+
+    def __reduce__(self):
+        return getattr, self.arguments
+
+
+@pytest.mark.parametrize("protocol", range(2, 6))
+def test_the_member_of_an_enum_is_no_call(protocol):
+    machine = SafePickle(
+        pickle.dumps(Attribute(inspect.Parameter, "VAR_KEYWORD"), protocol), records={"inspect.Parameter"}
+    )
+    found = machine.load()
+    assert (found.path, machine.stubs) == ("inspect.Parameter", ())
+    machine = SafePickle(pickle.dumps(Attribute(inspect.Parameter, "VAR_KEYWORD"), protocol))
+    machine.load()
+    assert machine.stubs == ("inspect.Parameter.VAR_KEYWORD",)
+
+
+@pytest.mark.parametrize("owner", [b"cos\npath\n", b"cinspect\nParameter\n"])
+@pytest.mark.parametrize("name", [b"system", b"__class__", b"_PRIVATE", b"Replace"])
+def test_any_other_attribute_is_told(owner, name):
+    data = b"\x80\x02c__builtin__\ngetattr\n" + owner + text(name) + b"\x86R."
+    machine = SafePickle(data, records={"inspect.Parameter"})
+    machine.load()
+    assert machine.stubs == ("__builtin__.getattr",)
 
 
 def test_a_dangerous_name_cannot_hide_behind_many_harmless_ones():

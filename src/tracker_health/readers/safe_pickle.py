@@ -24,6 +24,7 @@ MAX_CONTAINERS = 300_000
 MAX_STUB_NAMES = 1000
 _MAX_DEPTH = 100_000
 _MAX_NAME_CHARACTERS = 1000
+_GETATTR = frozenset({"builtins.getattr", "__builtin__.getattr"})
 _MAX_INTEGER_BYTES = 1024
 
 
@@ -76,6 +77,19 @@ _PLAIN_KEYS = frozenset({str, float, bool, bytes, type(None), Opaque, Global, Re
 
 class _Stop(Exception):
     """The STOP opcode was reached."""
+
+
+def _member_of_enum(target: Global, arguments: Any) -> tuple[Global | None, str]:
+    """The class and the name of an enum's member, as Python before 3.11.4 writes it: ``getattr(Colour, "RED")``. Other
+    attributes than names in capitals may be functions, and are left to be reported.
+    """
+    if target.path not in _GETATTR or not isinstance(arguments, tuple) or len(arguments) != 2:
+        return None, ""
+    owner, name = arguments
+    if not isinstance(owner, Global) or not isinstance(name, str) or len(name) > _MAX_NAME_CHARACTERS:
+        return None, ""
+    is_constant = name.isidentifier() and name.isupper() and not name.startswith("_")
+    return (owner, name) if is_constant else (None, "")
 
 
 class SafePickle:
@@ -349,6 +363,11 @@ class SafePickle:
         if target.path in self._records and isinstance(arguments, tuple):
             return Record(target.path, arguments)
         path = target.path
+        owner, member = _member_of_enum(target, arguments)
+        if owner is not None:
+            if owner.path in self._records:
+                return Record(owner.path, (member,))
+            path = f"{owner.path}.{member}"
         if path not in self._stubs:
             self._stubs[path] = printable(path, 120)
             if len(self._stubs) > MAX_STUB_NAMES:

@@ -17,8 +17,10 @@ _WORD = r"[A-Za-z_][\w./@-]*+(?:'s(?=[ ]))?"
 # What Python writes around the number of an array, or of NumPy's own types.
 _WRAPPING = r"(?:tensor|[Aa]rray|(?:np|numpy|jnp|torch|tf)\.\w{1,20})\("
 _WRAPPED = rf"(?:{_WRAPPING}\[?)?"
+# The further words are taken once and for all by a group that is looked ahead for: `{0,3}+` says that in a shorter way,
+# but before Python 3.11.5 it loses groups in it.
 _PAIR = re.compile(
-    rf"(?<![\w./@-])(?P<name>{_WORD}(?:[ ](?!(?i:nan|inf)\b|{_WRAPPING}){_WORD}){{0,3}}+)"
+    rf"(?<![\w./@-])(?P<name>{_WORD}(?=(?P<more>(?:[ ](?!(?i:nan|inf)\b|{_WRAPPING}){_WORD}){{0,3}}))(?P=more))"
     rf"[↑↓↗↘]?['\"]?(?P<mark>[ \t]*[=:][ \t]*|[ \t]+|[ \t]*(?=[\[(#])){_WRAPPED}['\"\[(#]?[ \t]*"
     rf"(?P<number>{NUMBER})(?P<of>[ ]?/[ ]?\d+(?!\d))?(?!\d|[:.,-]\d|[ ]+(?:steps|epochs)\b)"
 )
