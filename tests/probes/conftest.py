@@ -146,6 +146,14 @@ def noise_of(values):
     return 1.4826 * median(steps) / math.sqrt(2) if steps else 0.0
 
 
+def evaluation_noise_of(values):
+    """From second differences, which see no slope; of those after the first third the root mean square counts."""
+    bends = [c - 2 * b + a for a, b, c in zip(values, values[1:], values[2:], strict=False)]
+    late = bends[len(bends) // 3 :]
+    robust = min(noise_of(values), 1.4826 * median([abs(bend) for bend in bends]) / math.sqrt(6))
+    return max(robust, min(3 * robust, math.sqrt(sum(bend**2 for bend in late) / len(late) / 6)))
+
+
 def blocks_of(values, size):
     """Lists of ``size`` values, cut from the end; what is left over at the start belongs to the first."""
     blocks, rest = [], list(values)
@@ -225,6 +233,7 @@ def plain():
     return SimpleNamespace(
         median=median,
         noise=noise_of,
+        evaluation_noise=evaluation_noise_of,
         blocks=blocks_of,
         parts=parts_of,
         start=start_of,

@@ -32,10 +32,7 @@ def naive(losses, held_out, plain, rule=RULE):
     low = min(held_out)
     best = held_out.index(low)
     end = plain.median(held_out[-3:] if n >= 6 else held_out[-2:])
-    bends = [c - 2 * b + a for a, b, c in zip(held_out, held_out[1:], held_out[2:], strict=False)]
-    late = bends[len(bends) // 3 :]
-    robust = min(plain.noise(held_out), 1.4826 * plain.median([abs(bend) for bend in bends]) / math.sqrt(6))
-    noise = max(robust, min(3 * robust, math.sqrt(sum(bend**2 for bend in late) / len(late) / 6)))
+    noise = plain.evaluation_noise(held_out)
     top = max(held_out[: max(1, n // 4)])
     descent = (top if losses is None else max(top, losses[0])) - low
     rise = end - low

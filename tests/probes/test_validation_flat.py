@@ -22,14 +22,6 @@ def pair(make, losses, held_out, *, loss_steps=None, evaluations=None):
     return make.evidence(losses, make.series(held_out, steps, role="val_loss"), steps=loss_steps)
 
 
-def noise_of(held_out, plain):
-    """From second differences, which see no slope; of those after the first third the root mean square counts."""
-    bends = [c - 2 * b + a for a, b, c in zip(held_out, held_out[1:], held_out[2:], strict=False)]
-    late = bends[len(bends) // 3 :]
-    robust = min(plain.noise(held_out), 1.4826 * plain.median([abs(bend) for bend in bends]) / math.sqrt(6))
-    return max(robust, min(3 * robust, math.sqrt(sum(bend**2 for bend in late) / len(late) / 6)))
-
-
 def naive(losses, held_out, plain, rule=RULE):
     """The measured numbers, the verdict, and by how much each condition is met or missed."""
     start = plain.start(losses, max(1, min(3, len(losses) // 10)), plain.noise(losses))
@@ -39,7 +31,10 @@ def naive(losses, held_out, plain, rule=RULE):
         return None, "SkippedProbe", margins
     trend = plain.trend(held_out)
     margins.append(trend + 1)
-    level = best if trend < -1 else best + 0.75 * math.sqrt(2 * math.log(len(held_out))) * noise_of(held_out, plain)
+    level = best
+    if trend >= -1:
+        above = best + 0.75 * math.sqrt(2 * math.log(len(held_out))) * plain.evaluation_noise(held_out)
+        level = min(above, plain.median(held_out[len(held_out) // 2 :]))
     gain, fall = (start - level) / start, (start - end) / start
     margins += [gain - rule.min_gain, fall - rule.train_descent]
     measured = {"start": start, "train_end": end, "val_best": best, "gain_share": gain, "train_share": fall}
@@ -47,8 +42,10 @@ def naive(losses, held_out, plain, rule=RULE):
         return measured, "pass", margins
     before, after = held_out[0], plain.median(held_out[-max(1, len(held_out) // 4) :])
     blocks = plain.blocks(held_out, max(1, len(held_out) // 60))
-    margins += [before - start, before - after - rule.min_gain * before, plain.trend(blocks) + 3]
-    own = before > start and before - after > rule.min_gain * before and len(blocks) >= 6 and plain.trend(blocks) < -3
+    sure = -3 if len(blocks) >= 10 else -1.8
+    margins += [before - start, before - after - rule.min_gain * before, plain.trend(blocks) - sure]
+    own = before > start and before - after > rule.min_gain * before and len(blocks) >= 5
+    own = own and plain.trend(blocks) < sure
     return measured, "pass" if own else "warn", margins
 
 
@@ -91,6 +88,23 @@ def test_a_training_that_goes_on_from_another_one_begins_with_a_gap(make, judge)
     held_out = 0.5 - 0.11 * np.linspace(0, 1, 20)
     assert judge(CODE, pair(make, losses, held_out)).verdict == "pass"
     assert judge(CODE, pair(make, losses, held_out[::-1] + 0.11)).verdict == "warn", "it rises"
+
+
+@pytest.mark.parametrize(("held_out", "verdict"), [
+    ([2.46, 2.27, 2.12, 2.13, 2.01, 2.08], "pass"),  # from above the first training loss, down to the end
+    ([2.46, 2.27, 2.12, 2.23, 2.31, 2.38], "warn"),  # and up again
+    ([2.46, 2.27, 2.12, 2.01], "warn"),  # four are too few to be sure
+])  # fmt: skip
+def test_a_few_evaluations_that_fall_from_their_own_start(held_out, verdict, make, judge):
+    losses = [1.78, 1.59, 1.41, 1.43, 1.37, 1.36]
+    steps = np.linspace(6 / len(held_out), 6, len(held_out))
+    assert judge(CODE, pair(make, losses, held_out, evaluations=steps)).verdict == verdict
+
+
+def test_scatter_around_a_level_that_lies_below_the_start_is_a_gain(make, judge):
+    losses = [1.97, 1.83, 1.68, 1.55, 1.58, 1.50, 1.42]
+    assert judge(CODE, pair(make, losses, [3.19, 1.43, 1.97, 1.45, 1.62, 1.56, 1.83])).verdict == "pass"
+    assert judge(CODE, pair(make, losses, [3.19, 1.83, 2.37, 1.85, 2.02, 1.96, 2.23])).verdict == "warn"
 
 
 def test_an_objective_that_is_made_harder_is_not_judged(make, judge):

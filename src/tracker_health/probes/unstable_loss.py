@@ -26,7 +26,9 @@ from tracker_health.verdict import Verdict
 
 _BLOCKS = 40
 _LEAST_BLOCK = 3
-_FEWEST, _BEFORE, _SEVERAL = 8, 4, 15
+_FEWEST, _SEVERAL = 8, 15
+_FEW = 2  # times min_points
+_BEFORE = 4, 8  # points, of few and of more
 _AROUND = 2  # blocks to either side
 _HALF, _MOST = 1.4826, 0.6080  # of normal noise, the deviation over what half and a tenth of the sizes exceed
 
@@ -49,10 +51,11 @@ class UnstableLoss(Probe):
         has longer tails. Warn at `repeated` excursions, or at one of twice that height or that lasts
         for `lasting_share` of the run.
 
-        Of eight points and more, but fewer than `min_points`, one alone counts: above the best so far by twice
-        `rise_share` of the descent so far *and* by `sigmas` times the noise of the points before it, four at least, and
-        of those after it; and so has that descent to be. From 15 points on the next point has to be
-        above by `rise_share` as well, for a single one may be an odd batch.
+        Of eight points and more, but fewer than twice `min_points`, one alone counts: above the best so far by twice
+        `rise_share` of the descent so far *and* by `sigmas` times the noise of the points before it, four at least
+        (eight from `min_points` on), and of those after it; and so has that descent to be. From 15 points on the next
+        point has to be above by `rise_share` as well, from `min_points` on the next two, for a single one may be an odd
+        batch.
 
         Only what can be compared is. While a logged weight of a part of the loss rises (`kl_weight`, `beta`: the role
         `objective_weight`) the loss measures something else with every step, and what comes after the rise is judged.
@@ -96,7 +99,8 @@ class UnstableLoss(Probe):
         loss = comparable(evidence.first("train_loss").finite(), evidence)
         values = loss.values
         if len(values) < self.min_points:
-            return self._leap_of_few(loss)
+            few = f"only {len(values)} finite points of the loss can be compared"
+            return self._leap(loss) or Finding(verdict=Verdict.SKIP, message=few)
         size = max(_LEAST_BLOCK, len(values) // _BLOCKS)
         levels = block_medians(values, size)
         noise = local_noise(values)
@@ -112,7 +116,8 @@ class UnstableLoss(Probe):
         measured = {"excursions": excursions, "tallest": float(rise[tallest]), "descent": descent, "noise": noise}
         long = lasting >= self.lasting_share * len(levels)
         if excursions < self.repeated and not steep[:-1].any() and not long:
-            return Finding(
+            leap = self._leap(loss) if len(values) < _FEW * self.min_points else None
+            return leap or Finding(
                 verdict=Verdict.PASS, message=f"{count(excursions, 'excursion')} of the loss level", measured=measured
             )
         step = int(loss.steps[max(0, len(values) - (len(levels) - tallest) * size)])
@@ -125,16 +130,18 @@ class UnstableLoss(Probe):
             steps=(step,),
         )
 
-    def _leap_of_few(self, loss: Series) -> Finding:
-        """The finding that a log too short for blocks, of a point an epoch, say, went all the way up again."""
+    def _leap(self, loss: Series) -> Finding | None:
+        """The finding that a log of few points, of one an epoch, say, went up again further than blocks show."""
         values, unit = in_range(loss.values)
         n = len(values)
         best = np.minimum.accumulate(values)
         # The last point is not known to come back: a loss that is up at the end has diverged.
-        for at in range(_BEFORE, n - 1 if n >= _FEWEST else 0):
+        after = 0 if n < _SEVERAL else 1 if n < self.min_points else 2
+        first = _BEFORE[n >= self.min_points]
+        for at in range(first, n - max(1, after) if n >= _FEWEST else 0):
             rise, descent = float(values[at] - best[at - 1]), float(values[0] - best[at - 1])
             noise = self.sigmas * max(evaluation_noise(values[:at]), local_noise(values[at + 1 :]))
-            lasts = n < _SEVERAL or values[at + 1] - best[at - 1] > self.rise_share * descent
+            lasts = bool((values[at + 1 : at + 1 + after] - best[at - 1] > self.rise_share * descent).all())
             if lasts and descent > noise and rise > max(2.0 * self.rise_share * descent, noise):
                 step = int(loss.steps[at])
                 return Finding(
@@ -145,7 +152,7 @@ class UnstableLoss(Probe):
                     measured={"excursions": 1, "tallest": rise * unit, "descent": descent * unit},
                     steps=(step,),
                 )
-        return Finding(verdict=Verdict.SKIP, message=f"only {n} finite points of the loss can be compared")
+        return None
 
 
 def _errors(values: FloatArray, size: int, blocks: int, noise: float) -> FloatArray:

@@ -24,7 +24,8 @@ from tracker_health.verdict import Verdict
 _ANOTHER_UNIT = 10.0
 _BLOCKS = 60
 _FALLING = -1.0
-_SEVERAL, _SURE = 6, -3.0
+_SEVERAL, _SURE = 10, -3.0
+_FEW, _LIKELY = 5, -1.8  # no five values score below -2.2
 _USUAL = 0.75  # of the furthest
 
 
@@ -44,13 +45,13 @@ class ValidationFlat(Probe):
         The untrained model's level is the first training loss. Warn when the best validation loss is less than
         `min_gain` below it while the training loss fell by at least `train_descent` of it. Where the validation loss
         does not fall (Mann-Kendall), its best is its lowest value and three quarters of what the lowest of that many
-        noisy values may lie below their level.
+        noisy values may lie below their level, but no more than the median of its second half.
 
     Known limits:
         Needs a training history that begins with the training, and both losses in the same unit. Where the
-        validation loss begins higher than the training loss and falls for sure (Mann-Kendall below minus three over at
-        least six evaluations, by `min_gain`), it passes: a training that goes on from another one begins with a gap.
-        Where it begins at more than twice of it and falls by a fifth, the rule is skipped.
+        validation loss begins higher than the training loss and falls for sure (Mann-Kendall below minus three, of
+        five to nine evaluations below -1.8, by `min_gain`), it passes: a training that goes on from another one begins
+        with a gap. Where it begins at more than twice of it and falls by a fifth, the rule is skipped.
 
     What to do:
         Check that labels belong to their inputs, that the loader shuffles, and that both sets are prepared alike.
@@ -117,9 +118,8 @@ def _falls_from_its_own_start(held_out: FloatArray, start: float, least: float) 
     size = max(1, len(held_out) // 4)
     before, after = float(held_out[0]), median(held_out[-size:])
     blocks = block_medians(held_out, max(1, len(held_out) // _BLOCKS))
-    return (
-        before > start and before - after > least * before and len(blocks) >= _SEVERAL and mann_kendall(blocks) < _SURE
-    )
+    sure = len(blocks) >= _FEW and mann_kendall(blocks) < (_SURE if len(blocks) >= _SEVERAL else _LIKELY)
+    return before > start and before - after > least * before and sure
 
 
 def _best_level(held_out: FloatArray) -> float:
@@ -127,4 +127,5 @@ def _best_level(held_out: FloatArray) -> float:
     low = float(held_out.min())
     if mann_kendall(block_medians(held_out, max(1, len(held_out) // _BLOCKS))) < _FALLING:
         return low
-    return low + _USUAL * depth_of_minimum(len(held_out)) * evaluation_noise(held_out)
+    level = low + _USUAL * depth_of_minimum(len(held_out)) * evaluation_noise(held_out)
+    return min(level, median(held_out[len(held_out) // 2 :]))
