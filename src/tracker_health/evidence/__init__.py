@@ -3,7 +3,7 @@
 Readers and stores make these; nothing here does I/O. Arrays are float64 or int64 and are never changed in place.
 """
 
-from tracker_health.evidence.evidence import Evidence, Progress
+from tracker_health.evidence.evidence import PLAN_PARAMS, Evidence, Progress
 from tracker_health.evidence.needs import Need, Part, Request
 from tracker_health.evidence.run import (
     DlmCheckpoint,
@@ -29,6 +29,7 @@ from tracker_health.evidence.tensors import (
 )
 
 __all__ = [
+    "PLAN_PARAMS",
     "Attribution",
     "DlmCheckpoint",
     "DlmStepLog",

@@ -17,6 +17,8 @@ from tracker_health.evidence.tensors import OptimizerState, Weights
 
 _PLANNED_STEPS = ("max_steps", "total_steps", "num_training_steps", "max_iters", "planned_steps")
 _PLANNED_EPOCHS = ("num_train_epochs", "max_epochs", "num_epochs", "epochs")
+PLAN_PARAMS = frozenset((*_PLANNED_STEPS, *_PLANNED_EPOCHS))
+"""The params that say how far a run was meant to go."""
 
 
 @dataclass(frozen=True, kw_only=True)

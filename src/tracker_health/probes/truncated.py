@@ -31,7 +31,8 @@ class Truncated(Probe):
         Warn when less than `min_fraction` of the plan was done. Where only a log tells that, and it has every k-th
         epoch or step (`if epoch % 50 == 0`), the run may have gone on up to the point that would have come next: that
         counts as done, up to the plan's end. A checkpoint written in mid-training says nothing about where the run
-        ended and passes; so does a run that the tracker says is still running, or that was set up to stop early.
+        ended and passes; so does a run that the tracker says is still running, or that was set up to stop early. In a
+        console log `Epoch 12/50` is a plan, and a word about early stopping such a setting.
 
     Known limits:
         A run without a recorded plan is skipped. A killed run that its tracker still calls running passes, unless the

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import PurePosixPath
@@ -135,6 +135,7 @@ def read_logs(tree: FileTree, request: Request, found: FileEvidence) -> None:
     pieces: dict[str, list[_Log]] = {}
     unread: list[tuple[RunFile, Log]] = []
     lacking: list[tuple[RunFile, MissingExtra]] = []
+    read: list[Log] = []
     for file in files:
         try:
             log, form = _read_one(tree, file, request, alone=len(files) == 1)
@@ -145,6 +146,7 @@ def read_logs(tree: FileTree, request: Request, found: FileEvidence) -> None:
             found.cannot_read(file.path, error, _HISTORY_ROLES)
             continue
         _take_text(found, log)
+        read.append(log)
         if not log.names:
             unread += [(file, log)] * _is_sure(file)
             continue
@@ -157,6 +159,7 @@ def read_logs(tree: FileTree, request: Request, found: FileEvidence) -> None:
         for file, log in unread:
             found.params |= log.params
             _report(found, file, log, _HISTORY_ROLES)
+    _take_plan(found, read)
     logs = [_joined(parts) for parts in pieces.values()]
     _report_lacking(lacking, found, judged=bool(logs) or found.trainer is not None)
     strangers = _strangers(logs)
@@ -289,6 +292,15 @@ def _take_names(found: FileEvidence, log: Log) -> None:
     known = set(found.names)
     found.names += [name for name in log.names if name not in known]
     found.params |= log.params
+
+
+def _take_plan(found: FileEvidence, logs: Collection[Log]) -> None:
+    """The number of epochs that console logs count up to, where none says another one; and that they stopped early."""
+    said = {log.epochs for log in logs if log.epochs is not None}
+    if len(said) == 1:
+        found.printed_plan = {"num_train_epochs": str(said.pop())}
+    if any(log.stopped_early for log in logs):
+        found.params.setdefault("early_stopping", "said in the console log")
 
 
 def _report(found: FileEvidence, file: RunFile, log: Log, roles: Iterable[str]) -> None:

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from tracker_health.errors import ReadError, RunError
 from tracker_health.evidence import (
+    PLAN_PARAMS,
     DlmCheckpoint,
     DlmStepLog,
     Evidence,
@@ -75,7 +76,8 @@ class AboveLimit(ReadError):
 @dataclass
 class FileEvidence:
     """What the files of a run gave. ``above_limit``: what may not be downloaded, which is for its store to explain.
-    ``printed``: what console logs have of the metrics, where those come from a tracker.
+    ``printed``: what console logs have of the metrics, where those come from a tracker. ``printed_plan``: a param for
+    what console logs count up to, where no other says how far the run was meant to go.
     """
 
     series: list[Series] = field(default_factory=list)
@@ -88,6 +90,7 @@ class FileEvidence:
     dlm_checkpoint: DlmCheckpoint | None = None
     text_log: TextLog | None = None
     printed: list[Series] = field(default_factory=list)
+    printed_plan: dict[str, str] = field(default_factory=dict)
     snapshot: bool = False
     problems: list[Problem] = field(default_factory=list)
     above_limit: list[Problem] = field(default_factory=list)
@@ -106,9 +109,12 @@ class FileEvidence:
     def evidence(self, run: RunRef, tracked: Tracked | None = None, *, problems: Iterable[Problem] = ()) -> Evidence:
         """All of it as evidence of a run, with what its tracker knows. ``problems``: more of them."""
         known, trainer = tracked or Tracked(), self.trainer
+        params = {**self.params, **known.params}
+        if PLAN_PARAMS.isdisjoint(params):
+            params |= self.printed_plan
         info = RunInfo(
             status=known.status,
-            params={**self.params, **known.params},
+            params=params,
             metric_names=tuple(dict.fromkeys([*known.names, *self.names])),
             global_step=trainer.global_step if trainer else None,
             epoch=trainer.epoch if trainer else None,

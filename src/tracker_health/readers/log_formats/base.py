@@ -20,8 +20,9 @@ class Log:
     """What one log holds.
 
     ``names``: every metric in it, needed or not. ``problem`` says what of it could not be read, ``note`` what a reader
-    of the verdict should know besides; empty where there is nothing to say. ``text``: what a
-    console log says besides its numbers.
+    of the verdict should know besides; empty where there is nothing to say. ``text``: what a console log says besides
+    its numbers. ``epochs``: how many its lines say there are to be, None where they say none or not one number;
+    ``stopped_early``: it speaks of early stopping.
     """
 
     series: tuple[Series, ...] = ()
@@ -30,6 +31,8 @@ class Log:
     problem: str = ""
     note: str = ""
     text: TextLog | None = None
+    epochs: int | None = None
+    stopped_early: bool = False
 
 
 class LogFormat(Protocol):

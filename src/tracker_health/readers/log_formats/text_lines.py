@@ -24,7 +24,9 @@ _ENDS = re.compile(r"\n++")
 # "Test Error:", and on the lines below what was measured.
 _HEADING = re.compile(rf"[^\d=:]{{0,60}}?\b({'|'.join(HELD_OUT)})\b[^\d=:]{{0,60}}(?::|\*\*\*)\s*", re.IGNORECASE)
 _LONGEST_HEADING = 150
+_STOPPED_EARLY = re.compile(r"early[ _-]?stop|stopp(?:ed|ing) early|trainer to stop|out of patience", re.IGNORECASE)
 _FAIRSEQ_EPOCH = re.compile(r"\| train \| epoch \d+ \|")
+_PLANS_KEPT = 2
 _PATTERNS_KEPT = 12
 _PATTERNS_TRIED = 100
 _BARS_KEPT = 1000
@@ -54,6 +56,8 @@ class TextLines:
             names=table.names if table.points else (),
             note=table.note,
             text=reading.troubles.log(source, table.span),
+            epochs=next(iter(reading.epochs)) if len(reading.epochs) == 1 else None,
+            stopped_early=reading.stopped_early,
         )
 
 
@@ -65,6 +69,8 @@ class _Reading:
     def __init__(self, table: LogTable, select_names: SelectNames) -> None:
         self.table = table
         self.troubles = Troubles()
+        self.epochs: set[int] = set()
+        self.stopped_early = False
         self._pairs = Pairs(select_names)
         self._tables = Tables()
         self._patterns: list[Pattern] = []
@@ -138,6 +144,7 @@ class _Reading:
             self.table.take(row)
             return True
         printed = self._pairs.read(line)
+        self._look_for_the_plan(line, printed)
         if rank is not None and not self._is_taken_from(rank, line, printed):
             return False
         self._place_below_heading(line, printed)
@@ -151,6 +158,12 @@ class _Reading:
         self.table.take(record)
         self._learn(line, printed)
         return True
+
+    def _look_for_the_plan(self, line: str, printed: Printed | None) -> None:
+        """``Epoch 12/50`` says how many epochs there are to be, and many trainers say so when they stop before."""
+        if printed is not None and printed.epochs and len(self.epochs) < _PLANS_KEPT:
+            self.epochs.add(printed.epochs)
+        self.stopped_early = self.stopped_early or _STOPPED_EARLY.search(line) is not None
 
     def _learn(self, line: str, printed: Printed, owners: Collection[str] = ()) -> None:
         """Make a pattern of lines like this one; where no pattern ever fits a second line, few are made."""

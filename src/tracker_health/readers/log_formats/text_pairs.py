@@ -115,15 +115,17 @@ class Number:
 class Printed:
     """The numbers of a line; ``losses``: those among the ``metrics`` that are one, with a ``=`` or ``:`` to say so.
 
-    ``step`` and ``epoch``: those that say where the others belong; ``of_epoch``: the step counts from the beginning of
-    its epoch, or may. ``data``: the word for held-out data that they were measured on. ``bar``: how far a progress bar
-    goes; ``done``: whether it has come there. ``of_a_plan``: an axis is called as a setting would be.
+    ``step`` and ``epoch``: those that say where the others belong; ``epochs``: how many of them there are to be;
+    ``of_epoch``: the step counts from the beginning of its epoch, or may. ``data``: the word for held-out data that
+    they were measured on. ``bar``: how far a progress bar goes; ``done``: whether it has come there. ``of_a_plan``: an
+    axis is called as a setting would be.
     """
 
     metrics: list[Number] = field(default_factory=list)
     losses: list[Number] = field(default_factory=list)
     step: Number | None = None
     epoch: Number | None = None
+    epochs: int | None = None
     of_epoch: bool = False
     data: str = ""
     bar: int | None = None
@@ -218,6 +220,8 @@ class Pairs:
             printed.data = printed.data or ("" if place.data else data)
         number = Number(name, match["number"], match.start("number"), match.end("number"), match["name"])
         if self._is_axis(printed, number, line):
+            if match["of"] and printed.epoch is not None and printed.epoch.start == number.start:
+                printed.epochs = int(match["of"].strip(" /")[:15])
             return not old
         if not said and name.lower() in _PARTS and number.text.isdecimal():
             place.part = f"{name} {number.text}"
@@ -359,7 +363,7 @@ def _take_for_settings(printed: Printed) -> None:
     axes = (printed.step, printed.epoch)
     printed.metrics[:] = [replace(one, name=one.phrase or one.name) if one in axes else one for one in printed.numbers]
     printed.losses.clear()
-    printed.step = printed.epoch = None
+    printed.step = printed.epoch = printed.epochs = None
     printed.of_epoch = False
 
 

@@ -1,0 +1,106 @@
+"""A console log that says how many epochs there are to be."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+import tracker_health
+from tracker_health.verdict import Verdict
+
+
+def loss(epoch):
+    return 0.3 + 2.0 * math.exp(-epoch / 3.0) + 0.005 * math.sin(7.0 * epoch)
+
+
+def line(epoch, planned):
+    return f"Epoch {epoch}/{planned} | train_loss {loss(epoch):.4f} | val_loss {loss(epoch) + 0.1:.4f}"
+
+
+def outcome(folder):
+    """The verdict and the message of RUN001, ``skipped`` where it could not judge."""
+    report = tracker_health.check(folder)
+    judged = {result.code: (result.verdict, result.message) for result in report.results}
+    skipped = {one.code: ("skipped", one.reason) for one in report.skipped}
+    return (judged | skipped)["RUN001"]
+
+
+STYLES = {
+    "pairs": line,
+    "brackets": lambda epoch, planned: "\n".join(
+        f"Epoch [{epoch}/{planned}], Step [{step}/300], Loss: {loss(epoch - 1 + step / 300):.4f}"
+        for step in (100, 200, 300)
+    ),
+    "from 0": lambda epoch, planned: f"[Epoch {epoch - 1}/{planned}] [Batch 10/90] [D loss: {loss(epoch):.4f}]",
+    "keras": lambda epoch, planned: (
+        f"Epoch {epoch}/{planned}\n230/230 [======] - 2s 7ms/step - loss: {loss(epoch):.4f}"
+    ),
+    "tqdm": lambda epoch, planned: (
+        f"Epoch {epoch}/{planned}: 100%|████| 230/230 [00:02<00:00, 100it/s, loss={loss(epoch):.3f}]"
+    ),
+    "logger": lambda epoch, planned: (
+        f"2024-05-01 10:00:{epoch:02d} INFO train.py:88] Epoch {epoch:03d}/{planned:03d} loss=({loss(epoch):.4f})"
+    ),
+}
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize(
+    ("done", "verdict"), [(12, Verdict.WARN), (26, Verdict.WARN), (28, Verdict.PASS), (30, Verdict.PASS)]
+)
+def test_a_run_that_ends_before_its_last_epoch(tmp_path, style, done, verdict):
+    (tmp_path / "train.log").write_text("\n".join(STYLES[style](epoch, 30) for epoch in range(1, done + 1)) + "\n")
+    said, message = outcome(tmp_path)
+    assert said == verdict, message
+    assert f"{done} of 30 planned epochs" in message
+
+
+@pytest.mark.parametrize("said", [
+    "Early stopping triggered after 12 epochs",
+    "Epoch 12: early stopping",
+    "EarlyStopping counter: 5 out of 5",
+    "Monitored metric val_loss did not improve in the last 3 records. Signaling Trainer to stop.",
+    "val_loss has not improved: stopping early",
+])  # fmt: skip
+def test_a_word_about_early_stopping_is_heard(tmp_path, said):
+    lines = [line(epoch, 50) for epoch in range(1, 13)]
+    (tmp_path / "train.log").write_text("\n".join([*lines, said]) + "\n")
+    for config in ("{}", '{"epochs": 40}'):
+        (tmp_path / "config.json").write_text(config)
+        verdict, message = outcome(tmp_path)
+        assert verdict == Verdict.PASS
+        assert "early stopping was on" in message
+
+
+def test_a_log_of_every_tenth_epoch_may_have_gone_on_to_its_end(tmp_path):
+    (tmp_path / "train.log").write_text("\n".join(line(epoch, 100) for epoch in range(0, 100, 10)) + "\n")
+    assert outcome(tmp_path)[0] == Verdict.PASS
+
+
+def test_a_training_that_goes_on_in_another_log_is_whole(tmp_path):
+    (tmp_path / "train_1.log").write_text("\n".join(line(epoch, 50) for epoch in range(1, 31)) + "\n")
+    (tmp_path / "train_2.log").write_text("\n".join(line(epoch, 50) for epoch in range(31, 51)) + "\n")
+    assert outcome(tmp_path)[0] == Verdict.PASS
+
+
+def test_two_plans_are_none(tmp_path):
+    """Of two trainings, in two logs or in one."""
+    for folder, names in (("two", ("pretrain.log", "finetune.log")), ("one", ("train.log", "train.log"))):
+        (tmp_path / folder).mkdir()
+        for name, planned in zip(names, (50, 20), strict=True):
+            with (tmp_path / folder / name).open("a") as log:
+                log.writelines(line(epoch, planned) + "\n" for epoch in range(1, 13))
+        assert outcome(tmp_path / folder)[0] == "skipped", folder
+
+
+def test_the_run_s_own_plan_counts_first(tmp_path):
+    (tmp_path / "config.json").write_text('{"num_train_epochs": 12}')
+    (tmp_path / "train.log").write_text("\n".join(line(epoch, 50) for epoch in range(1, 13)) + "\n")
+    assert outcome(tmp_path)[0] == Verdict.PASS
+
+
+def test_a_banner_s_settings_count_as_they_did(tmp_path):
+    rows = [f"epoch {epoch} train_loss {loss(epoch):.4f}" for epoch in range(1, 13)]
+    (tmp_path / "train.log").write_text("\n".join(["epochs=30/2, batch=64, lr=0.1", *rows]) + "\n")
+    assert "12 of 30 planned epochs" in outcome(tmp_path)[1]
