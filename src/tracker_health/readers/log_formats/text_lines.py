@@ -24,6 +24,7 @@ _ENDS = re.compile(r"\n++")
 # "Test Error:", and on the lines below what was measured.
 _HEADING = re.compile(rf"[^\d=:]{{0,60}}?\b({'|'.join(HELD_OUT)})\b[^\d=:]{{0,60}}(?::|\*\*\*)\s*", re.IGNORECASE)
 _LONGEST_HEADING = 150
+_OF_STOPPING = ("top", "TOP", "atience")  # looked for first: far cheaper than the pattern
 _STOPPED_EARLY = re.compile(r"early[ _-]?stop|stopp(?:ed|ing) early|trainer to stop|out of patience", re.IGNORECASE)
 _FAIRSEQ_EPOCH = re.compile(r"\| train \| epoch \d+ \|")
 _PLANS_KEPT = 2
@@ -163,7 +164,8 @@ class _Reading:
         """``Epoch 12/50`` says how many epochs there are to be, and many trainers say so when they stop before."""
         if printed is not None and printed.epochs and len(self.epochs) < _PLANS_KEPT:
             self.epochs.add(printed.epochs)
-        self.stopped_early = self.stopped_early or _STOPPED_EARLY.search(line) is not None
+        if not self.stopped_early and any(map(line.__contains__, _OF_STOPPING)):
+            self.stopped_early = _STOPPED_EARLY.search(line) is not None
 
     def _learn(self, line: str, printed: Printed, owners: Collection[str] = ()) -> None:
         """Make a pattern of lines like this one; where no pattern ever fits a second line, few are made."""
