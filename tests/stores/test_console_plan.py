@@ -36,6 +36,10 @@ STYLES = {
     "keras": lambda epoch, planned: (
         f"Epoch {epoch}/{planned}\n230/230 [======] - 2s 7ms/step - loss: {loss(epoch):.4f}"
     ),
+    "headings": lambda epoch, planned: (
+        f"Epoch {epoch - 1}/{planned - 1}\n----------\ntrain Loss: {loss(epoch):.4f} Acc: 0.9000\n"
+        f"val Loss: {loss(epoch):.4f} Acc: 0.9000\n"
+    ),
     "tqdm": lambda epoch, planned: (
         f"Epoch {epoch}/{planned}: 100%|████| 230/230 [00:02<00:00, 100it/s, loss={loss(epoch):.3f}]"
     ),
@@ -53,7 +57,7 @@ def test_a_run_that_ends_before_its_last_epoch(tmp_path, style, done, verdict):
     (tmp_path / "train.log").write_text("\n".join(STYLES[style](epoch, 30) for epoch in range(1, done + 1)) + "\n")
     said, message = outcome(tmp_path)
     assert said == verdict, message
-    assert f"{done} of 30 planned epochs" in message
+    assert f"{done} of {29 if style == 'headings' else 30} planned epochs" in message
 
 
 @pytest.mark.parametrize("said", [
@@ -104,3 +108,10 @@ def test_a_banner_s_settings_count_as_they_did(tmp_path):
     rows = [f"epoch {epoch} train_loss {loss(epoch):.4f}" for epoch in range(1, 13)]
     (tmp_path / "train.log").write_text("\n".join(["epochs=30/2, batch=64, lr=0.1", *rows]) + "\n")
     assert "12 of 30 planned epochs" in outcome(tmp_path)[1]
+
+
+def test_the_accuracy_behind_a_validation_loss_is_of_the_validation(tmp_path):
+    rows = [f"{data} Loss: {loss(epoch):.4f} Acc: 0.{90 + epoch}" for epoch in range(5) for data in ("train", "val")]
+    (tmp_path / "train.log").write_text("\n".join(rows) + "\n")
+    found = {(one.role, len(one), len(set(one.steps))) for one in tracker_health.series(tmp_path).series}
+    assert found == {(role, 5, 5) for role in ("train_loss", "val_loss", "train_accuracy", "val_accuracy")}

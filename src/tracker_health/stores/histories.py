@@ -299,6 +299,7 @@ def _take_plan(found: FileEvidence, logs: Collection[Log]) -> None:
     said = {log.epochs for log in logs if log.epochs is not None}
     if len(said) == 1:
         found.printed_plan = {"num_train_epochs": str(said.pop())}
+        found.printed_epoch = max((log.epoch for log in logs if log.epoch is not None), default=None)
     if any(log.stopped_early for log in logs):
         found.params.setdefault("early_stopping", "said in the console log")
 

@@ -77,7 +77,8 @@ class AboveLimit(ReadError):
 class FileEvidence:
     """What the files of a run gave. ``above_limit``: what may not be downloaded, which is for its store to explain.
     ``printed``: what console logs have of the metrics, where those come from a tracker. ``printed_plan``: a param for
-    what console logs count up to, where no other says how far the run was meant to go.
+    what console logs count up to, where no other says how far the run was meant to go; ``printed_epoch``: how far they
+    counted in headings.
     """
 
     series: list[Series] = field(default_factory=list)
@@ -91,6 +92,7 @@ class FileEvidence:
     text_log: TextLog | None = None
     printed: list[Series] = field(default_factory=list)
     printed_plan: dict[str, str] = field(default_factory=dict)
+    printed_epoch: int | None = None
     snapshot: bool = False
     problems: list[Problem] = field(default_factory=list)
     above_limit: list[Problem] = field(default_factory=list)
@@ -117,7 +119,7 @@ class FileEvidence:
             params=params,
             metric_names=tuple(dict.fromkeys([*known.names, *self.names])),
             global_step=trainer.global_step if trainer else None,
-            epoch=trainer.epoch if trainer else None,
+            epoch=trainer.epoch if trainer else self.printed_epoch,
             snapshot=self.snapshot,
         )
         return Evidence(

@@ -58,6 +58,7 @@ class TextLines:
             note=table.note,
             text=reading.troubles.log(source, table.span),
             epochs=next(iter(reading.epochs)) if len(reading.epochs) == 1 else None,
+            epoch=max(reading.headings) + (min(reading.headings) == 0) if reading.headings else None,
             stopped_early=reading.stopped_early,
         )
 
@@ -71,6 +72,7 @@ class _Reading:
         self.table = table
         self.troubles = Troubles()
         self.epochs: set[int] = set()
+        self.headings: list[int] = []
         self.stopped_early = False
         self._pairs = Pairs(select_names)
         self._tables = Tables()
@@ -162,8 +164,12 @@ class _Reading:
 
     def _look_for_the_plan(self, line: str, printed: Printed | None) -> None:
         """``Epoch 12/50`` says how many epochs there are to be, and many trainers say so when they stop before."""
-        if printed is not None and printed.epochs and len(self.epochs) < _PLANS_KEPT:
-            self.epochs.add(printed.epochs)
+        if printed is not None and printed.epochs:
+            if len(self.epochs) < _PLANS_KEPT:
+                self.epochs.add(printed.epochs)
+            if printed.epoch_number is not None and not printed.is_row:
+                self.headings.append(printed.epoch_number)
+                self.headings[:] = [min(self.headings), max(self.headings)]
         if not self.stopped_early and any(map(line.__contains__, _OF_STOPPING)):
             self.stopped_early = _STOPPED_EARLY.search(line) is not None
 

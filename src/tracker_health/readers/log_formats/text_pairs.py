@@ -152,10 +152,13 @@ class Printed:
 
 @dataclass(slots=True)
 class _Place:
-    """How far a line has been read; ``data``: the held-out data that the rest is about, ``part``: that of a model."""
+    """How far a line has been read; ``data``: the held-out data that the rest is about, ``first``: that which the first
+    metric's name begins with, ``part``: that of a model.
+    """
 
     end: int
     data: str = ""
+    first: str = ""
     part: str = ""
 
 
@@ -229,8 +232,14 @@ class Pairs:
             if part and not between.strip():  # "head 2 loss=0.5"
                 number = replace(number, name=f"{part} {name}")
             whole = match["of"] is None and _UNIT.match(line, number.end) is None
-            self._take(printed, number.on(place.data), whole=whole, said=said)
+            self._take(printed, self._on_its_data(printed, number, place), whole=whole, said=said)
         return True
+
+    def _on_its_data(self, printed: Printed, number: Number, place: _Place) -> Number:
+        """The number on the data that it was measured on: in ``val Loss: 0.31 Acc: 0.9`` the accuracy is of ``val``."""
+        if not printed.metrics and " " in number.name:
+            place.first = HELD_OUT.get(number.name.partition(" ")[0].lower(), "")
+        return number.on(place.data or (place.first if self.role(number.name) == "train_accuracy" else ""))
 
     def _take(self, printed: Printed, number: Number, *, whole: bool, said: bool) -> None:
         known = self.role(number.name)
