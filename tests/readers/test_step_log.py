@@ -378,6 +378,10 @@ NOT_LOGGED = {
         for step in range(24)
         for row in [wide(step, loss=2.0), *([wide(step, val_loss=3.0, test_accuracy=0.9)] if step % 2 else [])]
     ],
+    "a last evaluation in a row of its own": [
+        *({"epoch": step // 2, "step": step, "loss": 2.0, "lr": 0.1, "val_loss": 3.0} for step in range(9)),
+        {"epoch": 5, "step": 9, "loss": None, "lr": None, "val_loss": 3.0},
+    ],
     "a test at the end": [*(wide(step, loss=2.0, lr=0.1) for step in range(50)), wide(50, test_accuracy=0.9)],
     "every step, then every tenth": [
         wide(step, lr=0.1, loss=2.0 if step < 50 or step % 10 == 0 else None) for step in range(399)
@@ -402,6 +406,13 @@ def test_null_in_a_wide_log_can_still_be_nan(log):
         if step % 10 == 9:
             rows.append(wide(step, val_loss=3.0))
     assert nan_steps(log(*rows)) == list(range(200, 300))
+
+
+def test_one_null_beside_what_training_logs_is_nan(log):
+    rows = [{"step": step, "loss": 2.0, "lr": 0.1, "val_loss": 3.0} for step in range(10)]
+    assert nan_steps(log(*rows[:9], rows[9] | {"loss": None})) == [9]
+    evaluations = [{"step": step, "loss": None, "lr": None, "val_loss": 3.0} for step in (10, 11)]
+    assert nan_steps(log(*rows, *evaluations)) == [10, 11], "two are no last evaluation"
 
 
 def test_a_metric_that_comes_with_the_trouble_excuses_no_null(log):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
@@ -16,7 +16,7 @@ from tracker_health.errors import ReadError
 from tracker_health.evidence import FloatArray, IntArray, Series, StepUnit
 from tracker_health.readers.json_lines import MAX_FIELDS, MAX_NAME_CHARACTERS, as_number, param_text
 from tracker_health.readers.log_formats.base import SelectNames
-from tracker_health.readers.log_formats.log_rows import Clock, Row, name_on
+from tracker_health.readers.log_formats.log_rows import STEP_FIELDS, Clock, Row, name_on
 
 MAX_POINTS = 3_000_000
 """Of longer histories every second, fourth, ... row is kept."""
@@ -29,6 +29,7 @@ _MAX_PARAMS = 1000
 _POINTS_OF_A_HABIT = 3
 _NAME_FIELDS = ("name", "metric", "key", "tag")
 _PLAN_FIELDS = frozenset({"max_steps", "total_steps", "num_train_epochs", "max_epochs"})
+_AXES = frozenset({*STEP_FIELDS, "epoch", "time", "timestamp", "wall_time", "elapsed"})
 _SAYS_WHAT_IT_IS = ("type", "split", "phase", "mode", "stage", "subset")
 
 Wide = Callable[[Mapping[str, Any]], tuple[float, ...]]
@@ -187,7 +188,7 @@ class _Shape:
 @dataclass(slots=True)
 class _Nulls:
     """The steps at which a metric was null since its last number, how often it was before that, and how often in a
-    row.
+    row; ``of_evaluation``: the last of the rows had numbers of held-out data alone.
     """
 
     rows: array[int] = field(default_factory=lambda: array("q"))
@@ -195,6 +196,7 @@ class _Nulls:
     gaps: int = 0
     longest: int = 0
     numbers: int = 0
+    of_evaluation: bool = False
 
 
 class LogTable:
@@ -206,8 +208,8 @@ class LogTable:
     metadata: their plain values become params.
 
     Several writers of JSON put null for NaN. A field that was a number in nine of ten rows, and then is null to the end
-    in rows of the same kind, more of them than ever before in a row, is NaN there; other nulls are what wide logs write
-    where nothing was logged.
+    in rows of the same kind, more of them than ever before in a row, is NaN there (but not in one last row that has an
+    evaluation alone); other nulls are what wide logs write where nothing was logged.
 
     Of more points than memory should hold, those of metrics that nobody asked for go first; then of every two rows one,
     again and again. What is not finite stays.
@@ -309,7 +311,8 @@ class LogTable:
             self.add(self.kind(tuple(numbers), row.unit), row.step, numbers.values())
         if nulls:
             alien = self._never_beside(tuple(numbers), tuple(nulls))
-            self._take_nulls(row, [name for name in nulls if name not in alien], rarest)
+            others = [name for name in nulls if name not in alien]
+            self._take_nulls(row, others, rarest, evaluation=_of_evaluation(numbers))
 
     def kind(self, names: tuple[str, ...], unit: StepUnit) -> RowKind:
         """The rows of these metrics.
@@ -352,9 +355,10 @@ class LogTable:
         if self._kept > MAX_POINTS:
             self._make_room()
 
-    def _take_nulls(self, row: Row, names: list[str], rarest: int) -> None:
+    def _take_nulls(self, row: Row, names: list[str], rarest: int, *, evaluation: bool) -> None:
         """``rarest``: how often the rarest metric was logged that is a number here. Where that is less than half as
         often as one that is null, this is a row of another kind (an evaluation's, a summary's).
+        ``evaluation``: all that the row has is of held-out data.
         """
         for name in names:
             numbers = self._count(name)
@@ -369,6 +373,7 @@ class LogTable:
             if 9 * nulls.gaps <= numbers and len(nulls.rows) < MAX_POINTS:
                 nulls.rows.append(self._rows)
                 nulls.steps.append(row.step)
+                nulls.of_evaluation = evaluation
 
     def _never_beside(self, numbers: tuple[str, ...], nulls: tuple[str, ...]) -> frozenset[str]:
         """Which of the nulls were never a number beside each of these: the row is of another kind than theirs."""
@@ -472,8 +477,15 @@ class LogTable:
             return np.empty(0, dtype=np.int64)
         steps = np.array(nulls.steps, dtype=np.int64)
         tail = steps[(np.array(nulls.rows, dtype=np.int64) > row) & (steps > step)]
-        of_training = name_on("val", name) != name  # an evaluation may just not have been there yet
-        return tail if len(tail) > max(nulls.longest, int(not of_training)) else tail[:0]
+        # An evaluation may just not have been there yet, and the last one may have a row of its own (Lightning's CSV).
+        one_is_none = name_on("val", name) == name or nulls.of_evaluation
+        return tail if len(tail) > max(nulls.longest, int(one_is_none)) else tail[:0]
+
+
+def _of_evaluation(names: Collection[str]) -> bool:
+    """Whether these metrics say that all of them were measured on held-out data."""
+    measured = [name for name in names if name not in _AXES]
+    return bool(measured) and all(name_on("val", name) == name for name in measured)
 
 
 def _fields(record: dict[str, Any]) -> Iterable[tuple[str, Any]]:
