@@ -104,7 +104,7 @@ def test_the_run_s_own_plan_counts_first(tmp_path):
     assert outcome(tmp_path)[0] == Verdict.PASS
 
 
-def test_a_banner_s_settings_count_as_they_did(tmp_path):
+def test_the_plan_in_a_banner_counts_first(tmp_path):
     rows = [f"epoch {epoch} train_loss {loss(epoch):.4f}" for epoch in range(1, 13)]
     (tmp_path / "train.log").write_text("\n".join(["epochs=30/2, batch=64, lr=0.1", *rows]) + "\n")
     assert "12 of 30 planned epochs" in outcome(tmp_path)[1]
@@ -115,3 +115,13 @@ def test_the_accuracy_behind_a_validation_loss_is_of_the_validation(tmp_path):
     (tmp_path / "train.log").write_text("\n".join(rows) + "\n")
     found = {(one.role, len(one), len(set(one.steps))) for one in tracker_health.series(tmp_path).series}
     assert found == {(role, 5, 5) for role in ("train_loss", "val_loss", "train_accuracy", "val_accuracy")}
+
+
+def test_unrelated_logs_have_no_plan(tmp_path):
+    """Neither is judged, so neither says how far the run came."""
+    for name, scale in (("run_1", 1.0), ("run_2", 3.0)):
+        rows = [f"Epoch {epoch}/50\ntrain_loss: {scale * loss(epoch):.4f}" for epoch in range(1, 13)]
+        (tmp_path / f"{name}.log").write_text("\n".join(rows) + "\n")
+    report = tracker_health.check(tmp_path)
+    assert "several unrelated logs" in report.summary
+    assert "RUN001" not in {result.code for result in report.results}

@@ -36,8 +36,9 @@ class Truncated(Probe):
 
     Known limits:
         A run without a recorded plan is skipped. A killed run that its tracker still calls running passes, unless the
-        launcher saw it die.
-        In a log of every k-th epoch a run that died less than k epochs before its end is not told from a whole one.
+        launcher saw it die. One that stopped early and says so nowhere, neither in its params nor in its console log,
+        is not told from one that was cut off. `step 230/744` is no plan: it may count batches. In a log of every k-th
+        epoch a run that died less than k epochs before its end is not told from a whole one.
 
     What to do:
         Resume from the last checkpoint, or find out in the console log what stopped it.

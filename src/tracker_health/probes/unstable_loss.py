@@ -27,8 +27,7 @@ from tracker_health.verdict import Verdict
 _BLOCKS = 40
 _LEAST_BLOCK = 3
 _FEWEST, _SEVERAL = 8, 15
-_FEW = 2  # times min_points
-_BEFORE = 4, 8  # points, of few and of more
+_MOST_FOR_A_LEAP = 2  # times min_points
 _AROUND = 2  # blocks to either side
 _HALF, _MOST = 1.4826, 0.6080  # of normal noise, the deviation over what half and a tenth of the sizes exceed
 
@@ -116,7 +115,7 @@ class UnstableLoss(Probe):
         measured = {"excursions": excursions, "tallest": float(rise[tallest]), "descent": descent, "noise": noise}
         long = lasting >= self.lasting_share * len(levels)
         if excursions < self.repeated and not steep[:-1].any() and not long:
-            leap = self._leap(loss) if len(values) < _FEW * self.min_points else None
+            leap = self._leap(loss) if len(values) < _MOST_FOR_A_LEAP * self.min_points else None
             return leap or Finding(
                 verdict=Verdict.PASS, message=f"{count(excursions, 'excursion')} of the loss level", measured=measured
             )
@@ -136,9 +135,8 @@ class UnstableLoss(Probe):
         n = len(values)
         best = np.minimum.accumulate(values)
         # The last point is not known to come back: a loss that is up at the end has diverged.
-        after = 0 if n < _SEVERAL else 1 if n < self.min_points else 2
-        first = _BEFORE[n >= self.min_points]
-        for at in range(first, n - max(1, after) if n >= _FEWEST else 0):
+        before, after = (4, 0) if n < _SEVERAL else (4, 1) if n < self.min_points else (8, 2)
+        for at in range(before, n - max(1, after) if n >= _FEWEST else 0):
             rise, descent = float(values[at] - best[at - 1]), float(values[0] - best[at - 1])
             noise = self.sigmas * max(evaluation_noise(values[:at]), local_noise(values[at + 1 :]))
             lasts = bool((values[at + 1 : at + 1 + after] - best[at - 1] > self.rise_share * descent).all())

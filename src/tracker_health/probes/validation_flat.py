@@ -25,7 +25,7 @@ _ANOTHER_UNIT = 10.0
 _BLOCKS = 60
 _FALLING = -1.0
 _SEVERAL, _SURE = 10, -3.0
-_FEW, _LIKELY = 5, -1.8  # no five values score below -2.2
+_FEW, _LIKELY = 5, -1.8  # five that fall all along score -2.2
 _USUAL = 0.75  # of the furthest
 
 

@@ -159,7 +159,6 @@ def read_logs(tree: FileTree, request: Request, found: FileEvidence) -> None:
         for file, log in unread:
             found.params |= log.params
             _report(found, file, log, _HISTORY_ROLES)
-    _take_plan(found, read)
     logs = [_joined(parts) for parts in pieces.values()]
     _report_lacking(lacking, found, judged=bool(logs) or found.trainer is not None)
     strangers = _strangers(logs)
@@ -174,6 +173,7 @@ def read_logs(tree: FileTree, request: Request, found: FileEvidence) -> None:
     elif strangers:
         _report_strangers(found, "logs", strangers)
         return
+    _take_plan(found, read)
     if found.trainer is not None:
         logs.insert(0, _Log(found.trainer.source, found.trainer.series))
     found.series[:] = _judged(logs, found.notes)

@@ -29,7 +29,7 @@ _MAX_PARAMS = 1000
 _POINTS_OF_A_HABIT = 3
 _NAME_FIELDS = ("name", "metric", "key", "tag")
 _PLAN_FIELDS = frozenset({"max_steps", "total_steps", "num_train_epochs", "max_epochs"})
-_AXES = frozenset({*STEP_FIELDS, "epoch", "time", "timestamp", "wall_time", "elapsed"})
+_NOT_MEASURED = frozenset({*STEP_FIELDS, "epoch", "time", "timestamp", "wall_time", "elapsed"})
 _SAYS_WHAT_IT_IS = ("type", "split", "phase", "mode", "stage", "subset")
 
 Wide = Callable[[Mapping[str, Any]], tuple[float, ...]]
@@ -484,7 +484,7 @@ class LogTable:
 
 def _of_evaluation(names: Collection[str]) -> bool:
     """Whether these metrics say that all of them were measured on held-out data."""
-    measured = [name for name in names if name not in _AXES]
+    measured = [name for name in names if name not in _NOT_MEASURED]
     return bool(measured) and all(name_on("val", name) == name for name in measured)
 
 
