@@ -47,6 +47,7 @@ from tracker_health.probes.odd_one_out import OddOneOut
 from tracker_health.probes.off_target import OffTarget
 from tracker_health.probes.overfit import Overfit
 from tracker_health.probes.plateau import Plateau
+from tracker_health.probes.repeated_batch import RepeatedBatch
 from tracker_health.probes.schedule import Schedule
 from tracker_health.probes.slow_descent import SlowDescent
 from tracker_health.probes.slowdown import Slowdown
@@ -83,6 +84,7 @@ BUILT_IN: tuple[type[Probe], ...] = (
     UnstableLoss,
     InitialLoss,
     EpochSawtooth,
+    RepeatedBatch,
     TrainingDrift,
     Overfit,
     ValidationFlat,
