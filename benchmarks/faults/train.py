@@ -215,16 +215,12 @@ class Training:
         self.truth.append({"step": step, "train": train, "val": held_out, "accuracy": accuracy})
 
     def _log_validation(self, step: int) -> None:
-        if not self.recipe.logs_validation:
-            return
+        """What the log may have of the validation samples."""
         if step:
             self.model.eval()
             half = len(self.data.x_val) // 2
             loss, accuracy = self._measure(self.data.x_val[half:][:200], self.data.y_val[half:][:200])
-            if not self.data.classes or self.recipe.validation_logged != "accuracy":
-                self.log[step - 1]["val"] = loss
-            if self.data.classes and self.recipe.validation_logged != "loss":
-                self.log[step - 1]["accuracy"] = accuracy
+            self.log[step - 1] |= {"val": loss} | ({"accuracy": accuracy} if self.data.classes else {})
 
     def moved(self) -> dict[str, float]:
         """By how much each trainable tensor that matters has changed, relative to its size."""
