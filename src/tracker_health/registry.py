@@ -14,6 +14,7 @@ from tracker_health.probes.dead_units import DeadUnits
 from tracker_health.probes.diverged import Diverged
 from tracker_health.probes.epoch_sawtooth import EpochSawtooth
 from tracker_health.probes.epsilon_dominates import EpsilonDominates
+from tracker_health.probes.evaluation_stands_still import EvaluationStandsStill
 from tracker_health.probes.exploding_gradient import ExplodingGradient
 from tracker_health.probes.gap_dead_activation import GapDeadActivation
 from tracker_health.probes.gap_exploding import GapExploding
@@ -68,7 +69,7 @@ from tracker_health.probes.validation_flat import ValidationFlat
 from tracker_health.probes.vanishing_gradient import VanishingGradient
 from tracker_health.probes.weight_scale import WeightScale
 
-RULES_VERSION = 8
+RULES_VERSION = 9
 """Raised whenever a rule may judge the same evidence differently, so that annotated runs are judged again."""
 
 BUILT_IN: tuple[type[Probe], ...] = (
@@ -86,6 +87,7 @@ BUILT_IN: tuple[type[Probe], ...] = (
     EpochSawtooth,
     RepeatedBatch,
     TrainingDrift,
+    EvaluationStandsStill,
     Overfit,
     ValidationFlat,
     AccuracyAtChance,

@@ -10,6 +10,7 @@ import numpy as np
 from tracker_health.evidence import Evidence, FloatArray, IntArray, Need, Series
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._comparable import settled
+from tracker_health.probes._standing import OF_ANOTHER_MODEL, is_of_another_model
 from tracker_health.probes._stats import (
     block_medians,
     depth_of_minimum,
@@ -102,6 +103,8 @@ class Overfit(Probe):
         return (Need(role="val_loss", min_points=self.min_points), Need(role="train_loss", optional=True))
 
     def judge(self, evidence: Evidence) -> Finding:
+        if is_of_another_model(evidence):
+            return Finding(verdict=Verdict.SKIP, message=OF_ANOTHER_MODEL)
         held_out = evidence.first("val_loss").finite()
         rise = settled(evidence)
         if rise is not None:

@@ -8,6 +8,7 @@ from typing import Annotated
 from tracker_health.evidence import Evidence, FloatArray, Need
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._comparable import settled
+from tracker_health.probes._standing import OF_ANOTHER_MODEL, is_of_another_model
 from tracker_health.probes._stats import (
     block_medians,
     depth_of_minimum,
@@ -82,6 +83,8 @@ class ValidationFlat(Probe):
         rise = settled(evidence)
         if rise is not None:
             return Finding(verdict=Verdict.SKIP, message=f"the objective changes: {printable(rise[0], 60)} rises")
+        if is_of_another_model(evidence):
+            return Finding(verdict=Verdict.SKIP, message=OF_ANOTHER_MODEL)
         held_out, loss = evidence.first("val_loss").finite().values, evidence.first("train_loss").finite()
         if len(held_out) < self.min_points or len(loss) < 6:
             return Finding(verdict=Verdict.SKIP, message="too few finite points of the two losses")
