@@ -112,6 +112,39 @@ def test_the_median_loss_tells_where_the_first_one_exploded(make, judge):
     assert judge(AT_CHANCE, evidence).verdict == "warn"
 
 
+@pytest.mark.parametrize(
+    ("accuracy", "n", "descent", "verdict"),
+    [
+        pytest.param(0.54, 36, 0.02, "warn", id="of fifty samples"),
+        pytest.param(0.36661, 5, 0.02, "warn", id="of many samples"),
+        pytest.param(0.37, 5, 0.02, "SkippedProbe", id="rounded, and few"),
+        pytest.param(0.97, 36, 0.02, "SkippedProbe", id="nearly all of one class"),
+        pytest.param(0.54, 36, 0.2, "SkippedProbe", id="more sure of the same answers"),
+        pytest.param(1.0, 36, 0.02, "SkippedProbe", id="all right"),
+        pytest.param(0.0, 36, 0.02, "SkippedProbe", id="never measured"),
+    ],
+)
+@pytest.mark.parametrize("validation", [True, False])
+def test_an_accuracy_that_never_changes(accuracy, n, descent, verdict, validation, make, judge):
+    """The losses are no cross-entropy, so that nothing tells what guessing has."""
+    losses = 40.0 * (1.0 - descent * np.linspace(0, 1, 200))
+    more = [make.series(np.full(n, accuracy), role="val_accuracy" if validation else "train_accuracy")]
+    if validation:
+        more.append(make.series(40.0 * (1.0 - descent * np.linspace(0, 1, n)), role="val_loss"))
+    result = judge(AT_CHANCE, make.evidence(losses, *more))
+    assert result.verdict == verdict
+    if verdict == "warn":
+        assert f"all {n} values" in result.message
+
+
+def test_an_accuracy_that_changes_once(make, judge):
+    values = np.full(36, 0.54)
+    values[20] = 0.56
+    losses = make.series(np.full(36, 40.0) - 0.01 * np.arange(36), role="val_loss")
+    evidence = make.evidence(np.full(200, 40.0), losses, make.series(values, role="val_accuracy"))
+    assert judge(AT_CHANCE, evidence).verdict == "SkippedProbe"
+
+
 @pytest.mark.parametrize("code", [AT_CHANCE, GAP])
 def test_accuracies_alone_do_not_pass(code, make, judge):
     assert (
@@ -127,13 +160,20 @@ def test_counts_are_no_accuracies(values, make, judge):
         assert judge(code, logged(make, held_out=np.array(values), params=TEN)).verdict == "SkippedProbe"
 
 
-def naive_at_chance(values, chance, rule):
-    """Whether all thirds lie at the level of guessing, and how nearly each condition is met or missed."""
-    rest = list(values[len(values) // 10 :])
-    steps = [b - a for a, b in itertools.pairwise(rest)]
+def naive_scatter(values):
+    steps = [b - a for a, b in itertools.pairwise(values)]
     mean = sum(steps) / len(steps)
-    noise = math.sqrt(sum((step - mean) ** 2 for step in steps) / len(steps)) / math.sqrt(2)
-    margins = []
+    return math.sqrt(sum((step - mean) ** 2 for step in steps) / len(steps)) / math.sqrt(2)
+
+
+def naive_at_chance(values, chance, rule):
+    """Whether all thirds and the last three values lie at the level of guessing, and how nearly each condition is met
+    or missed.
+    """
+    rest = list(values[len(values) // 10 :])
+    noise, before = naive_scatter(rest), naive_scatter(rest[: len(rest) * 2 // 3])
+    at_end = max(min(rule.tolerance, 0.2 * chance), 3 * before / math.sqrt(3))
+    margins = [at_end - abs(sum(rest[-3:]) / 3 - chance)]
     for at in range(3):
         size = [len(rest) // 3 + (number < len(rest) % 3) for number in range(3)]
         part = rest[sum(size[:at]) : sum(size[: at + 1])]

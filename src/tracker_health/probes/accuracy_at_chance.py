@@ -21,7 +21,8 @@ from tracker_health.probes._accuracy import (
     scatter,
     without_a_loss,
 )
-from tracker_health.probes._standing import OF_ANOTHER_MODEL, is_of_another_model
+from tracker_health.probes._standing import OF_ANOTHER_MODEL, coarseness, is_of_another_model
+from tracker_health.probes._stats import median
 from tracker_health.result import Finding
 from tracker_health.verdict import Verdict
 
@@ -29,6 +30,12 @@ _SURE = 3.0
 _LAST = 3
 _ENOUGH = 0.1  # of what lies above guessing: what must be told from the noise
 _SHARE = 0.2  # of the chance level
+_MANY, _FINE = 10, 0.002  # values, where their last digit is no smaller than that
+_LITTLE = 0.05
+_REMEDY = (
+    "check that inputs and labels belong together in both sets and are prepared alike; then change the learning rate "
+    "tenfold"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,8 +57,10 @@ class AccuracyAtChance(Probe):
         guessing: within `tolerance` (or a fifth of the level, if that is less), or within three standard errors of the
         third's mean; so have the last three values, by the noise before. That error must be small enough to show a
         tenth of what lies above guessing. Fail when neither accuracy ever left it, and the level is known for sure;
-        warn otherwise. Where accuracies are all that was logged, the rule finds what is wrong, and is skipped where
-        nothing is.
+        warn otherwise. Warn also, whatever guessing has, when all values are one number below `constant_below`, to the
+        last digit (at least ten of them, or five with three digits or more), and the loss of the same samples, or else
+        the training loss, came down by less than 5 %: no answer ever changed. Where accuracies are all that was logged,
+        the rule finds what is wrong, and is skipped where nothing is.
 
     Known limits:
         A classifier that gives one answer only is right as often as that is: found where the classes are about equally
@@ -73,6 +82,10 @@ class AccuracyAtChance(Probe):
     tolerance: Annotated[
         float, Threshold("distance from guessing that counts as there", "share of answers", "design", gt=0, le=0.5)
     ] = 0.02
+    constant_below: Annotated[
+        float, Threshold("accuracy below which one number all along is none that was learnt", "share of answers",
+                         "design", gt=0, le=1)
+    ] = 0.9  # fmt: skip
     min_points: Annotated[int, Threshold("finite values needed", "points", "design", ge=5)] = 5
 
     @property
@@ -82,11 +95,11 @@ class AccuracyAtChance(Probe):
     def judge(self, evidence: Evidence) -> Finding:
         if is_of_another_model(evidence):
             return Finding(verdict=Verdict.SKIP, message=OF_ANOTHER_MODEL)
-        known = [
-            (shares, chance)
-            for shares in measures(evidence, self.min_points)
-            if (chance := chance_of(evidence, shares)) is not None
-        ]
+        there = list(measures(evidence, self.min_points))
+        constant = next((one for one in there if self._never_changed(one, evidence)), None)
+        if constant is not None:
+            return _constant(constant)
+        known = [(shares, chance) for shares in there if (chance := chance_of(evidence, shares)) is not None]
         if not known:
             return Finding(verdict=Verdict.SKIP, message="no level of guessing is known, or too few values")
         guessing = next((one for one in known if self._guesses(one[0].judged.values, one[1].share)), None)
@@ -98,6 +111,18 @@ class AccuracyAtChance(Probe):
         end = shares.end
         message = f"the {shares.name} ends at {percent(end)}, guessing has {percent(chance.share)}"
         return Finding(verdict=Verdict.PASS, message=message, measured={"end": end, "chance": chance.share})
+
+    def _never_changed(self, shares: Shares, evidence: Evidence) -> bool:
+        """Whether every value is the same number, one that a model has which never changed an answer."""
+        values = shares.judged.values
+        value = float(values[0])
+        if values.min() != values.max() or not 0.0 < value < self.constant_below:
+            return False
+        if len(values) < (_MANY if coarseness(value) > _FINE else self.min_points):
+            return False
+        losses = [evidence.find(role) for role in ("val_loss" if shares.held_out is not None else "", "train_loss")]
+        finite = next((one.finite().values for one in losses if one is not None and len(one.finite()) > 1), None)
+        return finite is not None and finite[0] - median(finite[-_LAST:]) < _LITTLE * abs(finite[0])
 
     def _guesses(self, values: FloatArray, chance: float) -> bool:
         """Whether the values stay at the level of guessing from the first tenth on, for sure."""
@@ -130,7 +155,16 @@ class AccuracyAtChance(Probe):
         return Finding(
             verdict=Verdict.FAIL if chance.told and shares.train is not None and not learnt else Verdict.WARN,
             message=message,
-            remedy="check that inputs and labels belong together in both sets and are prepared alike; then change the "
-            "learning rate tenfold",
+            remedy=_REMEDY,
             measured=measured,
         )
+
+
+def _constant(shares: Shares) -> Finding:
+    whose, n = "training" if shares.held_out is None else "validation", len(shares.judged)
+    return Finding(
+        verdict=Verdict.WARN,
+        message=f"the {whose} {shares.name} is {percent(shares.end)} in all {n} values: no answer ever changed",
+        remedy=_REMEDY,
+        measured={"end": shares.end, "points": n},
+    )
