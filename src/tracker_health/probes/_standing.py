@@ -1,4 +1,6 @@
-"""A validation loss that is one number to its end while the training loss falls: that of another model."""
+"""A validation loss that is one number to its end: that of another model than the one that is trained, or of weights
+that no longer change.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from tracker_health.probes._stats import block_medians, evaluation_noise, in_ran
 EVALUATIONS = 5
 REPEATS = 4
 FALL = 0.02
-OF_ANOTHER_MODEL = "the validation loss stands still while the training loss falls (see GEN005)"
+OF_ANOTHER_MODEL = "the validation loss stands still (see GEN005)"
 
 _HALF = 0.5  # of the evaluations
 _LONGER = 4  # times as long as every stretch before
@@ -25,6 +27,10 @@ _BLOCKS = 20
 _SIGNIFICANT = 3.0
 _FALLING, _FOR_SURE = -1.5, -2.3
 _ANOTHER_UNIT = 2.0
+_MANY, _MOST = 8, 0.75  # evaluations, and of all
+_DIGITS, _SOME_DIGITS = 1e-4, 1e-3
+_UNDER_WAY = 0.05  # of the highest learning rate
+_LEFT = 0.01  # of where the training loss began
 
 
 class Standing(NamedTuple):
@@ -42,11 +48,12 @@ class Standing(NamedTuple):
 
 
 def is_of_another_model(evidence: Evidence) -> bool:
-    """Whether the validation loss says nothing of the model that is trained."""
+    """Whether the validation loss says nothing of how the training goes."""
     held_out, loss = evidence.find("val_loss"), evidence.find("train_loss")
     if held_out is None or loss is None:
         return False
-    return len(held_out.finite()) >= EVALUATIONS and standing(held_out.finite(), loss.finite()) is not None
+    both = held_out.finite(), loss.finite()
+    return len(both[0]) >= EVALUATIONS and (standing(*both) is not None or stopped(evidence, *both) is not None)
 
 
 def standing(held_out: Series, loss: Series, repeats: int = REPEATS, fall: float = FALL) -> Standing | None:
@@ -70,6 +77,36 @@ def standing(held_out: Series, loss: Series, repeats: int = REPEATS, fall: float
     if before - after < max(fall * start, _BEYOND_ROUNDING * coarseness(value) / abs(value) * abs(before)):
         return None
     return Standing(value, step, equal, len(held_out), before * unit, after * unit, (before - after) / start)
+
+
+def stopped(evidence: Evidence, held_out: Series, loss: Series) -> Standing | None:
+    """What shows that the weights no longer change, early in the run: the validation loss is one number from there on,
+    for most of the evaluations, or for half of them at a learning rate that had not come down. Both are finite.
+    """
+    equal, value = equal_at_end(held_out.values), float(held_out.values[-1])
+    if equal < max(_MANY, _HALF * len(held_out)) or value == 0.0 or _is_the_logs(held_out, loss, equal):
+        return None
+    step, values = int(held_out.steps[-equal]), in_range(loss.values)[0]
+    since = values[loss.steps > _on_the_axis_of(loss.steps, step, int(held_out.steps[-1]))]
+    start = abs(median(values[:3]))
+    if len(since) < _FEWEST or not abs(median(since)) > _LEFT * start:
+        return None  # all is learnt
+    under_way = _under_way(evidence, step)
+    if coarseness(value) > (_SOME_DIGITS if under_way else _DIGITS) * abs(value):
+        return None
+    if equal < _MOST * len(held_out) and not under_way:
+        return None
+    unit = in_range(loss.values)[1]
+    before, after = _ends(since)
+    fall = (before - after) / start if start else 0.0
+    return Standing(value, step, equal, len(held_out), before * unit, after * unit, fall)
+
+
+def _under_way(evidence: Evidence, step: int) -> bool:
+    """Whether the learning rate is known to have been no small part of its highest at a step."""
+    rates = [one.finite() for one in evidence.series if one.role == "learning_rate"]
+    at = [(one, one.values[one.steps >= step]) for one in rates]
+    return any(len(later) and later[0] > _UNDER_WAY * one.values.max() for one, later in at)
 
 
 def equal_at_end(values: FloatArray) -> int:

@@ -7,15 +7,21 @@ from typing import Annotated
 
 from tracker_health.evidence import Evidence, Need
 from tracker_health.probe import Probe, Symptom, Threshold
-from tracker_health.probes._standing import EVALUATIONS, FALL, REPEATS, equal_at_end, standing
+from tracker_health.probes._standing import EVALUATIONS, FALL, REPEATS, Standing, equal_at_end, standing, stopped
 from tracker_health.result import Finding
 from tracker_health.text import number
 from tracker_health.verdict import Verdict
 
+_ANOTHER = (
+    "check which model is evaluated: an average that is not updated, a copy made before the training, or one that the "
+    "optimizer does not have"
+)
+_STOPPED = "look for what stopped at that step: the schedule, a loss scale that skips every step, or the optimizer"
+
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationStandsStill(Probe):
-    """The validation loss is one and the same number to the end, while the training loss falls.
+    """The validation loss is one and the same number to the end.
 
     What it finds:
         A validation loss that repeats a number exactly in at least half of its evaluations, up to the last one.
@@ -23,7 +29,8 @@ class EvaluationStandsStill(Probe):
     Why it matters:
         Weights that move never give the same loss twice. What is evaluated is another model than the one that is
         trained: a moving average that is not updated, the copy that the training began with, an optimizer made for
-        other parameters. Early stopping and the choice of a checkpoint then go by a number that means nothing.
+        other parameters. Or the weights do not move: every step is skipped, or the learning rate is 0. Early stopping
+        and the choice of a checkpoint then go by a number that means nothing.
 
     How it decides:
         Warn when at least `min_repeats` evaluations at the end, and half of all, are one number other than 0, and the
@@ -32,15 +39,20 @@ class EvaluationStandsStill(Probe):
         began; and, in proportion, by a hundred times the unit of the number's last digit. Of 304 runs whose training
         loss fell, none had a validation loss that moved, in proportion, by less than an eighth of that.
 
+        Warn also when at least eight evaluations at the end, and three quarters of all, are one number of five digits
+        or more, whatever the training loss does, unless that is nearly 0 and all is learnt: no schedule is meant to end
+        so early. Half of the evaluations are enough, and four digits, where the learning rate was above a twentieth of
+        its highest when the number was first seen.
+
         Not where it may be the log that repeats the number. A log that has more rows than evaluations copies each of
         them: every earlier stretch of equal values must be at most a quarter as long. A best value so far never rises:
         such a loss must not have stood anywhere before. A single number must begin within four evaluations of the
         training.
 
     Known limits:
-        Needs 5 evaluations, and a training loss that still falls, beyond its noise, once the other stands still; with
-        two decimals by half or so. A best value so far that stood nowhere but at its end is taken for a model that
-        stands still. Other rules on validation (GEN001 to GEN004) are skipped where this one finds something.
+        Needs 5 evaluations, and a training loss that falls, beyond its noise, once they stand still (with two decimals
+        by half or so), or else four digits. A best value so far that stood nowhere but at its end is taken for a model
+        that stands still. Other rules on validation (GEN001 to GEN004) are skipped where this one finds something.
 
     What to do:
         Compare the weights that are evaluated with those that the optimizer has. Look whether the moving average is
@@ -73,22 +85,27 @@ class EvaluationStandsStill(Probe):
         if n < self.min_points:
             return Finding(verdict=Verdict.SKIP, message=f"only {n} finite evaluations")
         found = standing(held_out, loss, self.min_repeats, self.min_fall)
-        if found is None:
-            equal = equal_at_end(held_out.values)
-            message = f"the last of {n} evaluations " + (
-                "is a new number" if equal == 1 else f"repeats {equal - 1} others"
-            )
-            return Finding(verdict=Verdict.PASS, message=message, measured={"repeats": equal, "evaluations": n})
-        return Finding(
-            verdict=Verdict.WARN,
-            message=f"the validation loss is exactly {number(found.value)} in the last {found.repeats} of {n} "
-            f"evaluations, from step {found.step} on, while the training loss fell from {number(found.before)} to "
-            f"{number(found.after)}",
-            remedy="check which model is evaluated: an average that is not updated, a copy made before the training, "
-            "or one that the optimizer does not have",
-            measured={
-                "repeats": found.repeats, "evaluations": n, "stands_at": found.value, "train_before": found.before,
-                "train_after": found.after, "fall_share": found.fall,
-            },
-            steps=(found.step,),
-        )  # fmt: skip
+        if found is not None:
+            while_it_fell = f", while the training loss fell from {number(found.before)} to {number(found.after)}"
+            return _finding(found, while_it_fell, _ANOTHER)
+        found = stopped(evidence, held_out, loss)
+        if found is not None:
+            return _finding(found, ": the weights no longer change", _STOPPED)
+        equal = equal_at_end(held_out.values)
+        repeats = "is a new number" if equal == 1 else f"repeats {equal - 1} others"
+        measured = {"repeats": equal, "evaluations": n}
+        return Finding(verdict=Verdict.PASS, message=f"the last of {n} evaluations {repeats}", measured=measured)
+
+
+def _finding(found: Standing, meanwhile: str, remedy: str) -> Finding:
+    return Finding(
+        verdict=Verdict.WARN,
+        message=f"the validation loss is exactly {number(found.value)} in the last {found.repeats} of "
+        f"{found.evaluations} evaluations, from step {found.step} on{meanwhile}",
+        remedy=remedy,
+        measured={
+            "repeats": found.repeats, "evaluations": found.evaluations, "stands_at": found.value,
+            "train_before": found.before, "train_after": found.after, "fall_share": found.fall,
+        },
+        steps=(found.step,),
+    )  # fmt: skip
