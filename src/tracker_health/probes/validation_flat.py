@@ -23,6 +23,7 @@ from tracker_health.text import number, printable
 from tracker_health.verdict import Verdict
 
 _ANOTHER_UNIT = 10.0
+_NONE = 0.005
 _BLOCKS = 60
 _FALLING = -1.0
 _SEVERAL, _SURE = 10, -3.0
@@ -44,7 +45,8 @@ class ValidationFlat(Probe):
 
     How it decides:
         The untrained model's level is the first training loss. Warn when the best validation loss is less than
-        `min_gain` below it while the training loss fell by at least `train_descent` of it. Where the validation loss
+        `min_gain` below it while the training loss fell by at least `train_descent` of it, or by `small_descent` for
+        sure (Mann-Kendall) where the validation loss gained less than half a percent. Where the validation loss
         does not fall (Mann-Kendall), its best is its lowest value and three quarters of what the lowest of that many
         noisy values may lie below their level, but no more than the median of its second half.
 
@@ -73,6 +75,10 @@ class ValidationFlat(Probe):
     train_descent: Annotated[
         float, Threshold("fall of the training loss that is a clear one", "fraction", "calibration", gt=0, le=1)
     ] = 0.2
+    small_descent: Annotated[
+        float, Threshold("the same where the validation loss gained nothing at all", "fraction", "calibration", gt=0,
+                         le=1)
+    ] = 0.1  # fmt: skip
     min_points: Annotated[int, Threshold("finite evaluations needed", "evaluations", "design", ge=2)] = 3
 
     @property
@@ -97,7 +103,10 @@ class ValidationFlat(Probe):
             return Finding(verdict=Verdict.SKIP, message="the history does not begin with the training")
         gain, fall = (start - _best_level(held_out)) / start, (start - end) / start
         measured = {"start": start, "train_end": end, "val_best": best, "gain_share": gain, "train_share": fall}
-        if gain >= self.min_gain or fall < self.train_descent:
+        clear = fall >= self.train_descent or (
+            fall >= self.small_descent and gain < _NONE and mann_kendall(_blocks(loss.values)) < _SURE
+        )
+        if gain >= self.min_gain or not clear:
             return Finding(
                 verdict=Verdict.PASS,
                 message=f"the best validation loss is {number(best)}, training began at {number(start)}",
@@ -120,15 +129,20 @@ def _falls_from_its_own_start(held_out: FloatArray, start: float, least: float) 
     """Whether the validation loss began above the training loss, and came down by more than chance to its end."""
     size = max(1, len(held_out) // 4)
     before, after = float(held_out[0]), median(held_out[-size:])
-    blocks = block_medians(held_out, max(1, len(held_out) // _BLOCKS))
+    blocks = _blocks(held_out)
     sure = len(blocks) >= _FEW and mann_kendall(blocks) < (_SURE if len(blocks) >= _SEVERAL else _LIKELY)
     return before > start and before - after > least * before and sure
+
+
+def _blocks(values: FloatArray) -> FloatArray:
+    """A few dozen levels of a history."""
+    return block_medians(values, max(1, len(values) // _BLOCKS))
 
 
 def _best_level(held_out: FloatArray) -> float:
     """Of values that only scatter, the lowest is below their level, and the more of them the further."""
     low = float(held_out.min())
-    if mann_kendall(block_medians(held_out, max(1, len(held_out) // _BLOCKS))) < _FALLING:
+    if mann_kendall(_blocks(held_out)) < _FALLING:
         return low
     level = low + _USUAL * depth_of_minimum(len(held_out)) * evaluation_noise(held_out)
     return min(level, median(held_out[len(held_out) // 2 :]))
