@@ -17,6 +17,7 @@ from tracker_health.evidence.run import (
     Trouble,
 )
 from tracker_health.evidence.series import FloatArray, IntArray, Series, StepUnit
+from tracker_health.evidence.steps import StepCount
 from tracker_health.evidence.tensors import (
     Attribution,
     MomentStats,
@@ -48,6 +49,7 @@ __all__ = [
     "RunRef",
     "Series",
     "Siblings",
+    "StepCount",
     "StepUnit",
     "TensorHeader",
     "TensorState",

@@ -112,11 +112,16 @@ class OptimizerState:
     beside_weights: bool | None = None
 
     @property
-    def steps(self) -> int | None:
-        """Optimizer steps done: the most that any parameter has seen, else the file's global step."""
+    def counted(self) -> int | None:
+        """Optimizer steps by the optimizer's own count: the most that any parameter has seen."""
         counted = [tensor.step for tensor in self.tensors if tensor.step is not None and np.isfinite(tensor.step)]
-        positive = [int(step) for step in counted if step >= 0]
-        return max(positive) if positive else self.global_step
+        return max((int(step) for step in counted if step >= 0), default=None)
+
+    @property
+    def steps(self) -> int | None:
+        """Optimizer steps done: by the optimizer's own count, else the file's global step."""
+        counted = self.counted
+        return self.global_step if counted is None else counted
 
     @property
     def with_second_moment(self) -> tuple[TensorState, ...]:
