@@ -215,6 +215,9 @@ def _amount_of_optimizer_state(evidence: Evidence) -> int:
 _AMOUNTS: Mapping[str, Callable[[Evidence], int]] = {
     Part.OPTIMIZER_STATE: _amount_of_optimizer_state,
     Part.SECOND_MOMENTS: lambda evidence: len(evidence.optimizer.with_second_moment) if evidence.optimizer else 0,
+    Part.SAVED_LOSS_SCALE: lambda evidence: int(
+        evidence.optimizer is not None and evidence.optimizer.loss_scale is not None
+    ),
     Part.WEIGHTS: lambda evidence: int(evidence.weights is not None),
     Part.WEIGHT_CHANGES: lambda evidence: len(evidence.weights.changes) if evidence.weights is not None else 0,
     Part.OPTIMIZER_STEPS: lambda evidence: int(evidence.optimizer_steps is not None),

@@ -97,7 +97,7 @@ class OptimizerState:
     not rebuilt. ``stateless`` are the labels of the parameters that a group lists and for which nothing is kept.
     ``attribution`` says where the tensors' names come from. ``listed``: per group the ids of its parameters in order,
     those without state included; empty where that is not known. ``beside_weights``: whether its file holds the weights
-    as well; None where nobody looked.
+    as well; None where nobody looked. ``loss_scale``: of half precision, as the scaler saved it with the checkpoint.
     """
 
     source: str
@@ -110,6 +110,7 @@ class OptimizerState:
     attribution: Attribution = Attribution.UNATTRIBUTED
     listed: tuple[tuple[int | str, ...], ...] = ()
     beside_weights: bool | None = None
+    loss_scale: float | None = None
 
     @property
     def counted(self) -> int | None:
