@@ -3,33 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
 from tracker_health.evidence import Evidence, Need, OptimizerState, Part, TensorHeader, Weights
-from tracker_health.layers import place_of
 from tracker_health.probe import Probe, Symptom, Threshold
-from tracker_health.probes._model import (
-    Sized,
-    bare_name,
-    expert_of,
-    front_first,
-    kind_of,
-    look_like_adapters,
-    looks_frozen,
-    never_trained,
-    parameters_of,
-    tail_of,
-)
+from tracker_health.probes._frozen import Sized, looks_frozen
+from tracker_health.probes._model import expert_of, parameters_of
+from tracker_health.probes._stateless import is_cut_off, seems_frozen, was_never_trained
+from tracker_health.probes._unlisted import not_listed
 from tracker_health.result import Finding
 from tracker_health.text import count, listing
 from tracker_health.verdict import Verdict
 
 _OFTEN_UNUSED = re.compile(r"(^|\.)(pooler|mask_token|mask_emb|masked_spec_embed)(\.|$)")
 _FIRST_FACTOR = re.compile(r"\.lora_(embedding_)?A(\.|$)")
-_UNNAMED = re.compile(r"(?:^|/)#(-?\d+)$")
 _FORGOTTEN = "make the optimizer from all trainable parameters; look for .detach() or no_grad before the loss"
 _UNUSED = (
     "unused or frozen on purpose? Then leave them out of the optimizer; else look for .detach() or no_grad between "
@@ -104,7 +93,7 @@ class MissingFromOptimizer(Probe):
         said = _said_to_be_frozen(evidence)
         found = None if said or not state.stateless else self._without_state(state, evidence.weights)
         sure, doubtful = parameters_of(evidence.weights.tensors if evidence.weights is not None else ())
-        missing = _not_listed(state, sure, doubtful)
+        missing = not_listed(state, sure, doubtful)
         if found is None and missing and evidence.weights is not None and not (said and state.stateless):
             found = self._forgotten(state, missing, [*sure, *doubtful], is_adapter=evidence.weights.is_adapter)
         if found is not None:
@@ -124,15 +113,15 @@ class MissingFromOptimizer(Probe):
         experts = [label for label in gone if expert_of(label) is not None]
         rest = [label for label in gone if expert_of(label) is None]
         having = len(state.tensors)
-        if rest and not (len(rest) > self.max_share * (len(rest) + having) or _frozen(state, rest, weights)):
-            if _convincing(state, rest, weights):
+        if rest and not (len(rest) > self.max_share * (len(rest) + having) or seems_frozen(state, rest, weights)):
+            if is_cut_off(state, rest, weights):
                 what = f"{_have(len(rest))} no state, though others like them are trained: no gradient ever reached "
                 return _finding(Verdict.FAIL, rest, having, what + ("it" if len(rest) == 1 else "them"), _FORGOTTEN)
             if len(rest) > _OF_ONE_LAYER:
                 what = f"{_have(len(rest))} no state: unused, frozen, or cut off from the loss"
                 return _finding(Verdict.WARN, rest, having, what, _UNUSED)
             return None
-        if rest and _never_trained(state, rest, weights):
+        if rest and was_never_trained(state, rest, weights):
             what = f"{_have(len(rest))} no state and still the size that layers begin with: never trained"
             return _finding(Verdict.WARN, rest, having, what, _UNUSED)
         if experts:
@@ -181,138 +170,3 @@ def _said_to_be_frozen(evidence: Evidence) -> bool:
         re.search(r"freez|frozen", name.lower()) and str(value).lower() not in ("", "none", "false", "0", "0.0")
         for name, value in evidence.info.params.items()
     )
-
-
-def _has_names(state: OptimizerState) -> bool:
-    return all(tensor.certain_name is not None and not str(tensor.certain_name).isdigit() for tensor in state.tensors)
-
-
-def _are_named(state: OptimizerState, gone: Sequence[str]) -> bool:
-    return _has_names(state) and not any(_UNNAMED.search(label) for label in gone)
-
-
-# Listed without state
-
-
-def _frozen(state: OptimizerState, gone: Sequence[str], weights: Weights | None) -> bool:
-    """Whether what has no state looks frozen on purpose: by names, or else by the order of the parameters."""
-    shapes = [tensor.shape for tensor in state.tensors]
-    if all(len(shape) <= 1 for shape in shapes):
-        return True
-    if _are_named(state, gone):
-        known = {tail_of(one.name): one.shape for one in weights.tensors} if weights is not None else {}
-        trained = [Sized(bare_name(tensor.label), tensor.shape) for tensor in state.tensors]
-        return looks_frozen([Sized(bare_name(label), known.get(tail_of(label))) for label in gone], trained)
-    if weights is not None and weights.is_adapter:
-        return not _lists_an_adapter_alone(state, gone, weights)
-    return look_like_adapters(shapes) or _are_first(state, gone)
-
-
-def _are_first(state: OptimizerState, gone: Sequence[str]) -> bool:
-    """Whether no parameter of the same group lies before these, by their numbers.
-
-    A group's parameters are numbered on from those of the group before. What lies between two groups' trained ones may
-    belong to either, and is taken for the first of the second.
-    """
-    groups: dict[str, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
-    for tensor in state.tensors:
-        if isinstance(tensor.id, int):
-            groups[tensor.optimizer][tensor.group or 0].append(tensor.id)
-    spans = {name: [(min(ids), max(ids)) for ids in by_group.values()] for name, by_group in groups.items()}
-    last = {name: max(end for _, end in found) for name, found in spans.items()}
-    starts = {name: sorted(found) for name, found in spans.items()}
-    for label in gone:
-        found = _UNNAMED.search(label)
-        owner = label[: found.start()] if found else ""
-        if found is None or owner not in spans:
-            continue
-        place = int(found.group(1))
-        if place > last[owner] or any(start < place < end for start, end in starts[owner]):
-            return False
-    return True
-
-
-def _convincing(state: OptimizerState, gone: Sequence[str], weights: Weights | None) -> bool:
-    """Whether neither freezing nor an unused branch explains what has no state."""
-    if weights is not None and weights.is_adapter and _lists_an_adapter_alone(state, gone, weights):
-        return True
-    last: dict[tuple[str, str], int] = {}
-    layers = set()
-    for tensor in state.tensors:
-        place = place_of(tensor.certain_name) if tensor.certain_name is not None else None
-        if place is not None:
-            layers.add((place.stack, place.layer))
-            last[place.stack, place.role] = max(place.layer, last.get((place.stack, place.role), place.layer))
-    places = [place_of(label) for label in gone]
-    amid = sum(
-        place is not None
-        and (place.stack, place.layer) in layers
-        and last.get((place.stack, place.role), -1) > place.layer
-        for place in places
-    )
-    return 2 * amid >= len(gone)
-
-
-def _lists_an_adapter_alone(state: OptimizerState, gone: Sequence[str], weights: Weights) -> bool:
-    return len(state.tensors) + len(gone) <= len(weights.tensors)
-
-
-def _never_trained(state: OptimizerState, gone: Sequence[str], weights: Weights | None) -> bool:
-    """Whether the values of what has no state show that it was never trained, neither here nor before."""
-    if weights is None:
-        return False
-    if _are_named(state, gone):
-        tails = {tail_of(label) for label in gone}
-        return never_trained(one for one in weights.tensors if tail_of(one.name) in tails)
-    left = _by_shape([tensor.shape for tensor in state.tensors], *parameters_of(weights.tensors))
-    return len(left) <= len(gone) and never_trained(left)
-
-
-# Not listed at all
-
-
-def _not_listed(
-    state: OptimizerState, sure: list[TensorHeader], doubtful: list[TensorHeader]
-) -> tuple[TensorHeader, ...]:
-    """The trainable tensors of the weights that the optimizer has not, in order; nothing where it cannot be told."""
-    if _has_names(state):
-        named = [str(tensor.certain_name) for tensor in state.tensors]
-        return _by_name([*named, *state.stateless], {kind_of(name) for name in named}, sure, doubtful)
-    # Of what is listed without state the shape is not known.
-    return () if state.stateless else _by_shape([tensor.shape for tensor in state.tensors], sure, doubtful)
-
-
-def _by_name(
-    names: Iterable[str], kinds: set[str], sure: list[TensorHeader], doubtful: list[TensorHeader]
-) -> tuple[TensorHeader, ...]:
-    """Names may have a prefix in one of the two files (``module.``, ``base_model.model.``): tails are compared. What
-    may be a buffer counts where others of its kind are in the optimizer.
-    """
-    tails = {tail_of(name) for name in names}
-    trainable = [*sure, *(one for one in doubtful if kind_of(one.name) in kinds)]
-    missing = tuple(one for one in trainable if tail_of(one.name) not in tails)
-    # Names of another world: nothing can be said.
-    return missing if len(missing) < len(trainable) else ()
-
-
-def _by_shape(
-    shapes: list[tuple[int, ...]], sure: list[TensorHeader], doubtful: list[TensorHeader]
-) -> tuple[TensorHeader, ...]:
-    """What is left of the weights when each of the optimizer's shapes has taken one. Of several tensors of a shape
-    those count as left that would most likely be frozen on purpose: a file of weights does not keep the model's order.
-    What may be a buffer is never left, but may have been taken.
-    """
-    have, wanted = Counter(shapes), Counter(one.shape for one in sure)
-    if _any_above(have, wanted + Counter(one.shape for one in doubtful)):
-        return ()  # not the weights of this optimizer
-    left = wanted - have
-    missing = []
-    for one in sorted(sure, key=front_first):
-        if left[one.shape]:
-            left[one.shape] -= 1
-            missing.append(one)
-    return tuple(missing)
-
-
-def _any_above(have: Mapping[tuple[int, ...], int], wanted: Mapping[tuple[int, ...], int]) -> bool:
-    return any(amount > wanted.get(shape, 0) for shape, amount in have.items())
