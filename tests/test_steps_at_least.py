@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tracker_health.config import Config
@@ -17,6 +17,8 @@ from tracker_health.evidence import (
     Series,
     StepUnit,
     TensorState,
+    WeightChange,
+    Weights,
 )
 
 REF = RunRef(store="directory", id="x", name="x")
@@ -156,6 +158,7 @@ def test_without_an_optimizer_the_log_counts():
     assert counted() == (0, "")
 
 
+@settings(deadline=None)
 @given(
     rows=st.integers(1, 40),
     every=st.integers(1, 30),
@@ -182,17 +185,21 @@ def reason(rule, evidence):
     return report.skipped[0].reason
 
 
-@pytest.mark.parametrize("rule", ["OPT003", "OPT004"])
-def test_a_rule_that_is_skipped_says_what_was_counted(rule):
-    told = reason(rule, Evidence(run=REF, optimizer=sgd(extras={"epoch": 3})))
-    untold = reason(rule, Evidence(run=REF, optimizer=sgd()))
-    assert "counted by the checkpoint's epoch" in told
-    if rule == "OPT003":
-        assert told.startswith("no parameter has 50 optimizer steps: 3 are known")
-        assert untold == "no parameter has 50 optimizer steps: none is known"
-    else:
-        assert told.startswith("only 3 optimizer steps of optimizer state")
-        assert untold.startswith("neither optimizer, checkpoint nor log tells")
+@pytest.mark.parametrize(
+    ("rule", "told", "untold"),
+    [
+        ("OPT003", "no parameter has 50 optimizer steps: 3 are known, {}", "no parameter has 50 optimizer steps: none is known"),
+        ("OPT004", "fewer than 5 optimizer steps are known: 3, {}", "fewer than 5 optimizer steps are known: none"),
+        ("WGT002", "only 3 optimizer steps of optimizer state ({}), 10 are needed", "neither optimizer, checkpoint nor log tells"),
+    ],
+)  # fmt: skip
+def test_a_rule_that_is_skipped_says_what_was_counted(rule, told, untold):
+    moved = (WeightChange(name="a.weight", rms=0.1, unchanged=False),)
+    weights = Weights(source="last.pt", tensors=(), previous="first.pt", changes=moved)
+    state = sgd(extras={"epoch": 3})
+    by = "counted by the checkpoint's epoch"
+    assert reason(rule, Evidence(run=REF, optimizer=state, weights=weights)).startswith(told.format(by))
+    assert reason(rule, Evidence(run=REF, optimizer=sgd(), weights=weights)).startswith(untold)
 
 
 def test_a_lower_bound_is_no_count():

@@ -17,7 +17,7 @@ from tracker_health.evidence.run import (
     Trouble,
 )
 from tracker_health.evidence.series import FloatArray, IntArray, Series, StepUnit
-from tracker_health.evidence.steps import StepCount
+from tracker_health.evidence.steps import StepCount, told_by_checkpoint
 from tracker_health.evidence.tensors import (
     Attribution,
     MomentStats,
@@ -58,4 +58,5 @@ __all__ = [
     "WeightChange",
     "Weights",
     "label_of",
+    "told_by_checkpoint",
 ]

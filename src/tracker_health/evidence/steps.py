@@ -41,22 +41,23 @@ def steps_at_least(evidence: Evidence) -> StepCount:
     the run's record and its log bear out. 0 where nothing tells.
     """
     state = evidence.optimizer
-    if state is not None and state.counted is not None:
-        return StepCount(state.counted, "the optimizer itself")
-    if state is not None and state.global_step is not None:
-        return StepCount(state.global_step, "the checkpoint's step")
+    told = StepCount(0, "") if state is None else told_by_checkpoint(state)
+    if state is not None and state.steps is not None:
+        return told
     if evidence.info.global_step is not None:
         return StepCount(evidence.info.global_step, "the trainer state")
-    saved = _saved(state)
-    bounds = [*saved, *_logged(evidence, _epoch_of(state))]
-    return max(bounds, key=lambda one: one.steps, default=StepCount(0, ""))
+    return max([told, *_logged(evidence, _epoch_of(state))], key=lambda one: one.steps)
 
 
-def _saved(state: OptimizerState | None) -> list[StepCount]:
-    """What the plain values of a checkpoint say."""
-    extras: Mapping[str, Any] = state.extras if state is not None else {}
-    counted = ((key, _whole(extras.get(key))) for key in (*_COUNTERS, *_EPOCHS))
-    return [StepCount(number, f"the checkpoint's {key}") for key, number in counted if number is not None]
+def told_by_checkpoint(state: OptimizerState) -> StepCount:
+    """What a checkpoint says of itself: its optimizer's own count, its step, or its other counters and its epoch."""
+    if state.counted is not None:
+        return StepCount(state.counted, "the optimizer itself")
+    if state.global_step is not None:
+        return StepCount(state.global_step, "the checkpoint's step")
+    counted = ((key, _whole(state.extras.get(key))) for key in (*_COUNTERS, *_EPOCHS))
+    known = [StepCount(number, f"the checkpoint's {key}") for key, number in counted if number is not None]
+    return max(known, key=lambda one: one.steps, default=StepCount(0, ""))
 
 
 def _epoch_of(state: OptimizerState | None) -> int | None:

@@ -11,10 +11,11 @@ from tracker_health.evidence import Evidence, Need, OptimizerState, Part, Tensor
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._frozen import Sized, looks_frozen
 from tracker_health.probes._model import expert_of, parameters_of
+from tracker_health.probes._never_updated import hardly_stepped, never_stepped
 from tracker_health.probes._stateless import is_cut_off, seems_frozen, was_never_trained
 from tracker_health.probes._unlisted import not_listed
 from tracker_health.result import Finding
-from tracker_health.text import count, listing
+from tracker_health.text import count, listing, printable
 from tracker_health.verdict import Verdict
 
 _OFTEN_UNUSED = re.compile(r"(^|\.)(pooler|mask_token|mask_emb|masked_spec_embed)(\.|$)")
@@ -35,7 +36,8 @@ class MissingFromOptimizer(Probe):
 
     What it finds:
         Parameters that a group of the optimizer lists, but for which it keeps no state: their gradient was always None.
-        And tensors of the checkpoint's weights that the optimizer was never given.
+        And tensors of the checkpoint's weights that the optimizer was never given. And an optimizer that was hardly
+        ever stepped.
 
     Why it matters:
         These parameters keep the values that they began with, whatever the loss does; nothing complains about it.
@@ -51,13 +53,17 @@ class MissingFromOptimizer(Probe):
         state, tensors are found missing by name, or where the optimizer has no names by their shapes: fail for an
         adapter file, which holds trained tensors only. In a whole model it warns, unless the same signs say that they
         are frozen on purpose. Buffers and the copies that are made of a model (teacher, moving average, momentum
-        encoder) do not count.
+        encoder) do not count. An optimizer that would have state after its first step (Adam and its like, SGD with a
+        momentum) and has none made no update: fail where the checkpoint itself says that it is from after `min_steps`
+        steps, warn where the log does. Warn where Adam has counted fewer than `few_updates` updates and the run more
+        than `most_accumulated` steps to each of them.
 
     Known limits:
         A forgotten or detached first layer looks like a frozen one, unless its values show that it was never trained. A
         param of the run that speaks of freezing (`freeze_...`) excuses all that is listed without state. Buffers are
         told by their names: tensors of an unknown kind count only where another one of that kind is trained. Optimizers
-        without state (plain SGD) cannot be judged.
+        without state (plain SGD) cannot be judged. That some of the updates were skipped, half of them or nine in ten,
+        is not told from gradients that accumulate, nor from a resume without the optimizer's state.
 
     What to do:
         Make the optimizer from `model.parameters()` after the model is complete; look for `.detach()` and
@@ -79,17 +85,36 @@ class MissingFromOptimizer(Probe):
     ] = 0.7  # fmt: skip
     min_steps: Annotated[int, Threshold("optimizer steps before no state means something", "steps", "design", ge=1)] = 5
 
+    few_updates: Annotated[
+        int, Threshold("updates by the optimizer's own count below which they are compared to the run's steps", "steps",
+                       "design", ge=1)
+    ] = 50  # fmt: skip
+    most_accumulated: Annotated[
+        int, Threshold("batches of an update above which gradients are not accumulated, but updates skipped", "batches",
+                       "design", ge=1)
+    ] = 100  # fmt: skip
+
     @property
     def needs(self) -> tuple[Need, ...]:
         return (
-            Need(role=Part.OPTIMIZER_STATE, min_points=self.min_steps, unit="optimizer_steps"),
+            Need(role=Part.OPTIMIZER_STATE, unit="optimizer_steps"),
             Need(role=Part.WEIGHTS, optional=True),
+            Need(role="train_loss", optional=True),
         )
 
     def judge(self, evidence: Evidence) -> Finding:
-        state = evidence.optimizer
-        if state is None or not state.tensors:
+        state, known = evidence.optimizer, evidence.steps_at_least
+        if state is None:
+            return Finding(verdict=Verdict.SKIP, message="there is no optimizer state")
+        idle = never_stepped(evidence, state, self.min_steps)
+        idle = idle or hardly_stepped(evidence, state, self.few_updates, self.most_accumulated)
+        if idle is not None:
+            return idle
+        if not state.tensors:
             return Finding(verdict=Verdict.SKIP, message="the optimizer keeps no state (plain SGD)")
+        if known.steps < self.min_steps:
+            by = f"{known.steps}, counted by {printable(known.by, 80)}" if known.by else "none"
+            return Finding(verdict=Verdict.SKIP, message=f"fewer than {self.min_steps} optimizer steps are known: {by}")
         said = _said_to_be_frozen(evidence)
         found = None if said or not state.stateless else self._without_state(state, evidence.weights)
         sure, doubtful = parameters_of(evidence.weights.tensors if evidence.weights is not None else ())

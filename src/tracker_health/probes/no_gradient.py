@@ -52,8 +52,7 @@ class NoGradient(Probe):
         parameters are affected. Experts of a mixture (`experts.3.`) are a warning: nothing is cut off, the router sent
         them no token. Where the optimizer has no names, a parameter counts as an expert's when the weights beside it
         have an expert's tensor of its shape. Warn where gradients stopped coming to some of the matrices: Adam's first
-        moment forgets in a hundred steps, and is then next to nothing beside the second. Warn where the state of an
-        optimizer that has moments after its first step (its groups have betas) is empty although the log goes that far.
+        moment forgets in a hundred steps, and is then next to nothing beside the second.
 
     Known limits:
         Checkpoints without parameter names cannot tell a bias from a gain: vectors are then left out. Squares of
@@ -91,7 +90,7 @@ class NoGradient(Probe):
         kept = [one for one in (state.tensors if state else ()) if _moment(one) is not None]
         steps = evidence.steps_at_least.steps
         if not kept:
-            return self._without_any(state, steps)
+            return Finding(verdict=Verdict.SKIP, message="the optimizer keeps no moments (plain SGD), or made none")
         trained = [one for one in kept if self._trained_enough(one, steps)]
         if not trained:
             known = evidence.steps_at_least
@@ -126,18 +125,6 @@ class NoGradient(Probe):
             remedy="look for .detach(), no_grad, a dead activation or an unused branch between them and the loss",
             measured=measured,
             details=details,
-        )
-
-    def _without_any(self, state: OptimizerState | None, steps: int) -> Finding:
-        """What to say of an optimizer without moments: plain SGD has none, one with betas has after its first step."""
-        has_betas = state is not None and not state.tensors and any("betas" in group for group in state.groups)
-        if not has_betas or steps < self.min_steps:
-            return Finding(verdict=Verdict.SKIP, message="the optimizer keeps no moments (plain SGD)")
-        return Finding(
-            verdict=Verdict.WARN,
-            message=f"the saved optimizer has no state at all, after {steps} steps: it never made one",
-            remedy="call optimizer.step() after backward(), on the optimizer that is saved",
-            measured={"tensors": 0},
         )
 
     @staticmethod
