@@ -306,12 +306,17 @@ def _without_evidence(probe: Probe, need: Need, evidence: Evidence) -> SkippedPr
             )
     found = max(evidence.amount(role) for role in need.roles)
     details = {"role": need.role, f"num_{need.unit}": found, f"min_{need.unit}": need.min_points}
-    if found:
-        amount = count(found, _spoken(need.unit).removesuffix("s"))
-        reason = f"only {amount} of {_spoken(need.role)}, {need.min_points} are needed"
-    else:
-        reason = _why_missing(need, evidence)
+    reason = _why_too_few(need, found, evidence) if found else _why_missing(need, evidence)
     return SkippedProbe(code=probe.code, name=probe.name, reason=reason, details=details)
+
+
+def _why_too_few(need: Need, found: int, evidence: Evidence) -> str:
+    known = evidence.steps_at_least
+    if need.unit == "optimizer_steps" and not known.by:
+        return f"neither optimizer, checkpoint nor log tells how many steps were done, {need.min_points} are needed"
+    amount = count(found, _spoken(need.unit).removesuffix("s"))
+    by = f" (counted by {printable(known.by, 80)})" if need.unit == "optimizer_steps" else ""
+    return f"only {amount} of {_spoken(need.role)}{by}, {need.min_points} are needed"
 
 
 def _why_missing(need: Need, evidence: Evidence) -> str:

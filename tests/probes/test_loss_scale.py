@@ -118,6 +118,46 @@ def test_nan_inf_and_few_points(make, judge):
     assert judge(CODE, make.evidence([1.0] * 50)).verdict == "SkippedProbe"
 
 
+# The scale that the scaler saved
+
+
+def saved(make, scale, logged=None, steps=None):
+    state = make.state(make.tensor(0), loss_scale=scale)
+    more = [] if logged is None else [make.series(logged, steps, role="loss_scale")]
+    return make.evidence([1.0] * 50, *more, optimizer=state)
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-30, 2.0**-16, 0.5])
+def test_a_saved_scale_that_collapsed(scale, make, judge):
+    """No log of it is needed."""
+    result = judge(CODE, saved(make, scale))
+    assert result.verdict == "fail"
+    assert f"saved in training_state.pt is {scale:.4g}, below 1" in result.message
+    assert result.measured == {"end": scale}
+
+
+@pytest.mark.parametrize("scale", [1.0, 128.0, 65536.0, 2.0**24])
+def test_a_saved_scale_that_is_sound(scale, make, judge):
+    result = judge(CODE, saved(make, scale))
+    assert (result.verdict, result.measured["end"]) == ("pass", scale)
+
+
+@pytest.mark.parametrize("scale", [None, -1.0])
+def test_no_saved_scale(scale, make, judge):
+    assert judge(CODE, saved(make, scale)).verdict == "SkippedProbe"
+
+
+def test_a_saved_scale_beside_a_logged_one(make, judge):
+    healthy, storm = np.full(50, 65536.0), scaler(range(600, 640))
+    assert judge(CODE, saved(make, 65536.0, healthy)).message == "the loss scale ends at 65536"
+    assert "saved in" in judge(CODE, saved(make, 2.0**-20, healthy)).message
+    assert "halved 40 times" in judge(CODE, saved(make, 2.0**-20, storm)).message
+    assert judge(CODE, saved(make, 65536.0, storm)).verdict == "fail"
+    for few in ([65536.0] * 3, [0.0] * 50):
+        assert judge(CODE, saved(make, 65536.0, few)).verdict == "pass"
+        assert judge(CODE, saved(make, 0.0, few)).verdict == "fail"
+
+
 def held_down(exponents):
     """Without the way up by three powers of two or more in one step, and the way back, for up to twenty points."""
     tamed = list(exponents)

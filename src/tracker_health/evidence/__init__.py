@@ -17,6 +17,7 @@ from tracker_health.evidence.run import (
     Trouble,
 )
 from tracker_health.evidence.series import FloatArray, IntArray, Series, StepUnit
+from tracker_health.evidence.steps import StepCount, told_by_checkpoint
 from tracker_health.evidence.tensors import (
     Attribution,
     MomentStats,
@@ -48,6 +49,7 @@ __all__ = [
     "RunRef",
     "Series",
     "Siblings",
+    "StepCount",
     "StepUnit",
     "TensorHeader",
     "TensorState",
@@ -56,4 +58,5 @@ __all__ = [
     "WeightChange",
     "Weights",
     "label_of",
+    "told_by_checkpoint",
 ]

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from tracker_health.evidence.needs import Part
 from tracker_health.evidence.run import DlmCheckpoint, DlmStepLog, Problem, RunInfo, RunRef, Siblings, TextLog
 from tracker_health.evidence.series import Series, StepUnit
+from tracker_health.evidence.steps import StepCount, steps_at_least
 from tracker_health.evidence.tensors import OptimizerState, Weights
 
 _PLANNED_STEPS = ("max_steps", "total_steps", "num_training_steps", "max_iters", "planned_steps")
@@ -91,8 +92,15 @@ class Evidence:
     @cached_property
     def optimizer_steps(self) -> int | None:
         """Optimizer steps done, from the checkpoint, the trainer state, or a series counted in optimizer steps."""
-        known = [*self._steps_recorded, *(int(counted.max()) for counted in self._steps_logged)]
+        known = [*self._steps_recorded, *(int(counted.max()) for counted in self.steps_logged)]
         return max(known) if known else None
+
+    @cached_property
+    def steps_at_least(self) -> StepCount:
+        """Optimizer steps that the optimizer's state has seen, at least, and by what that is known; 0 where nothing
+        tells. For rules that need so many of them, never for one that finds too few.
+        """
+        return steps_at_least(self)
 
     @property
     def _steps_recorded(self) -> list[int]:
@@ -101,7 +109,7 @@ class Evidence:
         return [steps for steps in (*recorded, self.info.global_step) if steps is not None]
 
     @property
-    def _steps_logged(self) -> list[npt.NDArray[Any]]:
+    def steps_logged(self) -> list[npt.NDArray[Any]]:
         """The optimizer steps that series have points at."""
         counted: list[npt.NDArray[Any]] = [
             series.steps for series in self.series if series.step_unit is StepUnit.OPTIMIZER_STEP and len(series)
@@ -116,8 +124,8 @@ class Evidence:
         """Steps that may lie between the last point and the next one, which was not reached."""
         if self._steps_recorded:
             return 0.0
-        last = max((counted.max() for counted in self._steps_logged), default=0)
-        return max((_spacing(one) - 1.0 for one in self._steps_logged if one.max() == last), default=0.0)
+        last = max((counted.max() for counted in self.steps_logged), default=0)
+        return max((_spacing(one) - 1.0 for one in self.steps_logged if one.max() == last), default=0.0)
 
     @cached_property
     def progress(self) -> Progress | None:
@@ -132,7 +140,7 @@ class Evidence:
                 snapshot=snapshot,
                 unlogged=self._steps_unlogged,
             )
-        planned_epochs = _positive(self.info.params, _PLANNED_EPOCHS)
+        planned_epochs = self.planned_epochs
         known = [done for done in (self.info.epoch, self._epochs_counted) if done is not None]
         if planned_epochs is not None and known:
             unlogged = self._epochs_unlogged if self.info.epoch is None else 0.0
@@ -140,6 +148,11 @@ class Evidence:
                 done=max(known), planned=planned_epochs, unit="epochs", snapshot=snapshot, unlogged=unlogged
             )
         return None
+
+    @property
+    def planned_epochs(self) -> float | None:
+        """How many epochs the run was meant to have, by its params."""
+        return _positive(self.info.params, _PLANNED_EPOCHS)
 
     @property
     def plan(self) -> Mapping[str, str]:
@@ -195,14 +208,16 @@ def _positive(params: Mapping[str, str], names: Iterable[str]) -> float | None:
 
 
 def _amount_of_optimizer_state(evidence: Evidence) -> int:
-    if evidence.optimizer is None:
-        return 0
-    return evidence.optimizer.steps or 1
+    """In optimizer steps, as far as they are known; of a state that is there at least 1."""
+    return 0 if evidence.optimizer is None else max(1, evidence.steps_at_least.steps)
 
 
 _AMOUNTS: Mapping[str, Callable[[Evidence], int]] = {
     Part.OPTIMIZER_STATE: _amount_of_optimizer_state,
     Part.SECOND_MOMENTS: lambda evidence: len(evidence.optimizer.with_second_moment) if evidence.optimizer else 0,
+    Part.SAVED_LOSS_SCALE: lambda evidence: int(
+        evidence.optimizer is not None and evidence.optimizer.loss_scale is not None
+    ),
     Part.WEIGHTS: lambda evidence: int(evidence.weights is not None),
     Part.WEIGHT_CHANGES: lambda evidence: len(evidence.weights.changes) if evidence.weights is not None else 0,
     Part.OPTIMIZER_STEPS: lambda evidence: int(evidence.optimizer_steps is not None),

@@ -12,6 +12,7 @@ class Part(StrEnum):
 
     OPTIMIZER_STATE = "optimizer_state"
     SECOND_MOMENTS = "second_moments"
+    SAVED_LOSS_SCALE = "saved_loss_scale"
     WEIGHTS = "weights"
     WEIGHT_CHANGES = "weight_changes"
     OPTIMIZER_STEPS = "optimizer_steps"

@@ -97,7 +97,7 @@ class OptimizerState:
     not rebuilt. ``stateless`` are the labels of the parameters that a group lists and for which nothing is kept.
     ``attribution`` says where the tensors' names come from. ``listed``: per group the ids of its parameters in order,
     those without state included; empty where that is not known. ``beside_weights``: whether its file holds the weights
-    as well; None where nobody looked.
+    as well; None where nobody looked. ``loss_scale``: of half precision, as the scaler saved it with the checkpoint.
     """
 
     source: str
@@ -110,13 +110,19 @@ class OptimizerState:
     attribution: Attribution = Attribution.UNATTRIBUTED
     listed: tuple[tuple[int | str, ...], ...] = ()
     beside_weights: bool | None = None
+    loss_scale: float | None = None
+
+    @property
+    def counted(self) -> int | None:
+        """Optimizer steps by the optimizer's own count: the most that any parameter has seen."""
+        counted = [tensor.step for tensor in self.tensors if tensor.step is not None and np.isfinite(tensor.step)]
+        return max((int(step) for step in counted if step >= 0), default=None)
 
     @property
     def steps(self) -> int | None:
-        """Optimizer steps done: the most that any parameter has seen, else the file's global step."""
-        counted = [tensor.step for tensor in self.tensors if tensor.step is not None and np.isfinite(tensor.step)]
-        positive = [int(step) for step in counted if step >= 0]
-        return max(positive) if positive else self.global_step
+        """Optimizer steps done: by the optimizer's own count, else the file's global step."""
+        counted = self.counted
+        return self.global_step if counted is None else counted
 
     @property
     def with_second_moment(self) -> tuple[TensorState, ...]:

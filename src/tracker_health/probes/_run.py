@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracker_health.evidence import Evidence, FloatArray, Series, StepUnit
+from tracker_health.evidence import Evidence, FloatArray, Series
 from tracker_health.probes._stats import local_noise, median, median_error, start_level
 
 _BASE_MODEL_PARAMS = (
@@ -80,15 +80,3 @@ def _at_once(values: FloatArray, end: float) -> bool:
     first = max(3, n // 100)
     early = median(values[first : first + max(3, n // 10)])
     return bool(early <= end + _NEARLY * (values[0] - end) and end >= _LITTLE * early)
-
-
-def steps_done(evidence: Evidence) -> int:
-    """Optimizer steps, for an optimizer that does not count them itself: as far as the log goes, at least."""
-    known = evidence.optimizer.steps if evidence.optimizer is not None else None
-    known = evidence.optimizer_steps if known is None else known
-    if known is not None:
-        return known
-    loss = evidence.find("train_loss")
-    if loss is None or not len(loss):
-        return 0
-    return len(loss) if loss.step_unit in (StepUnit.EPOCH, StepUnit.LOG_CALL) else int(loss.steps.max())

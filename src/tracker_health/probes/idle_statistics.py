@@ -8,7 +8,6 @@ from typing import Annotated
 
 from tracker_health.evidence import Evidence, Need, Part, TensorHeader
 from tracker_health.probe import Probe, Symptom, Threshold
-from tracker_health.probes._run import steps_done
 from tracker_health.result import Finding
 from tracker_health.text import count, listing
 from tracker_health.verdict import Verdict
@@ -69,7 +68,7 @@ class IdleStatistics(Probe):
         untouched = len(layers) >= _SEVERAL and all(_is_as_begun(tensors, layer) for layer in layers)
         if not known and not untouched:
             return Finding(verdict=Verdict.SKIP, message="no trained layer with running statistics")
-        if steps_done(evidence) < self.min_steps:
+        if evidence.steps_at_least.steps < self.min_steps:
             return Finding(verdict=Verdict.SKIP, message=f"fewer than {self.min_steps} optimizer steps are known")
         if untouched:
             return Finding(

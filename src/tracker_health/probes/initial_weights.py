@@ -14,7 +14,6 @@ import numpy as np
 from tracker_health.evidence import Evidence, Need, OptimizerState, Part, TensorHeader, TensorState
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._model import parameters_of, tail_of
-from tracker_health.probes._run import steps_done
 from tracker_health.probes._updates import Walk, walks
 from tracker_health.result import Finding
 from tracker_health.text import count, listing
@@ -97,7 +96,7 @@ class InitialWeights(Probe):
         if _were_rounded(known):
             return Finding(verdict=Verdict.SKIP, message="the weights are numbers of half precision")
         of = _owners(state, known)
-        done = steps_done(evidence)
+        done = evidence.steps_at_least.steps
         walked = walks(evidence, done)
         stepped = [one for one in state.tensors if of[one.label] and self._is_stepped(one, done)]
         if not stepped:

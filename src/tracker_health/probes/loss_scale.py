@@ -7,15 +7,16 @@ from typing import Annotated
 
 import numpy as np
 
-from tracker_health.evidence import Evidence, FloatArray, Need, Series
+from tracker_health.evidence import Evidence, FloatArray, Need, Part, Series
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.result import Finding
-from tracker_health.text import number
+from tracker_health.text import count, number, printable
 from tracker_health.verdict import Verdict
 
 _LEAST = 2.0**-30
 _RESET = 8.0  # times the scale before: growth doubles it
 _CALIBRATION = 20
+_REMEDY = "find the layer that overflows, train in bf16, or lower the learning rate"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +24,8 @@ class LossScale(Probe):
     """The loss scale of half precision collapses.
 
     What it finds:
-        A loss scale that falls below 1, or that is halved again and again.
+        A loss scale that falls below 1, or that is halved again and again: in the log, or as the scaler saved it with
+        the checkpoint.
 
     Why it matters:
         The scaler halves its scale each time a gradient overflows, and skips the step. A scale that goes on falling
@@ -33,11 +35,13 @@ class LossScale(Probe):
         Fail when the scale ends below `min_scale`; or when it was halved `halvings` times or more within `window`
         steps, not counting the first tenth of the run, in which it finds its level, and not counting the way back to
         the level before, within 20 points of a reset to a higher scale, as a resume does. Halvings between two points
-        that lie further apart than the window are spread evenly over the steps between them.
+        that lie further apart than the window are spread evenly over the steps between them. Fail, too, when the
+        checkpoint's scaler holds a scale below `min_scale`, whatever is logged.
 
     Known limits:
-        Needs the loss scale. Sparse logs show how far it fell, not how often; a fall counts by its factors of two. A
-        scale that is 0 throughout is taken for none.
+        Sparse logs show how far the scale fell, not how often; a fall counts by its factors of two. A logged scale that
+        is 0 throughout is taken for none; a saved one of 0 is not, since a scaler that is off saves nothing. Scalers in
+        distributed checkpoints are not read.
 
     What to do:
         Look for the layer that overflows; train in bf16; lower the learning rate.
@@ -59,16 +63,32 @@ class LossScale(Probe):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        return (Need(role="loss_scale", min_points=self.min_points),)
+        return (Need(role="loss_scale", any_of=(Part.SAVED_LOSS_SCALE,)),)
 
     def judge(self, evidence: Evidence) -> Finding:
-        scale = evidence.first("loss_scale").finite()
-        scale = scale.at(np.flatnonzero(scale.values >= 0))
-        if len(scale) < self.min_points:
-            return Finding(verdict=Verdict.SKIP, message=f"only {len(scale)} finite loss scales")
-        first, end = float(scale.values[0]), float(scale.values[-1])
+        logged, state = self._logged(evidence), evidence.optimizer
+        saved = state.loss_scale if state is not None else None
+        if state is None or saved is None or saved < 0 or logged.verdict is Verdict.FAIL:
+            return logged
+        kept = f"the loss scale saved in {printable(state.source, 80)} is {number(saved)}"
+        if saved < self.min_scale:
+            fell = f"{kept}, below {number(self.min_scale)}: one overflow after another, and each skips a step"
+            return Finding(verdict=Verdict.FAIL, message=fell, remedy=_REMEDY, measured={"end": saved})
+        if logged.verdict is Verdict.SKIP:
+            return Finding(verdict=Verdict.PASS, message=kept, measured={"end": saved})
+        return logged
+
+    def _logged(self, evidence: Evidence) -> Finding:
+        """What the log says."""
+        series = evidence.find("loss_scale")
+        scale = series.finite() if series is not None else None
+        scale = scale.at(np.flatnonzero(scale.values >= 0)) if scale is not None else None
+        if scale is None or len(scale) < self.min_points:
+            found = 0 if scale is None else len(scale)
+            return Finding(verdict=Verdict.SKIP, message=f"only {count(found, 'finite loss scale')} in the log")
         if not scale.values.any():
             return Finding(verdict=Verdict.SKIP, message="the loss scale is 0 throughout: none is in use")
+        first, end = float(scale.values[0]), float(scale.values[-1])
         most, step = self._most_halvings(scale.at(np.arange(len(scale) // 10, len(scale))))
         measured = {"first": first, "end": end, "most_halvings": most}
         if end >= self.min_scale and most < self.halvings:
@@ -80,7 +100,7 @@ class LossScale(Probe):
         return Finding(
             verdict=Verdict.FAIL,
             message=f"{fell}; {often}" if most >= self.halvings else fell,
-            remedy="find the layer that overflows, train in bf16, or lower the learning rate",
+            remedy=_REMEDY,
             measured=measured,
             steps=(step,),
         )

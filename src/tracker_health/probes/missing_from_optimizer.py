@@ -3,33 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
 from tracker_health.evidence import Evidence, Need, OptimizerState, Part, TensorHeader, Weights
-from tracker_health.layers import place_of
 from tracker_health.probe import Probe, Symptom, Threshold
-from tracker_health.probes._model import (
-    Sized,
-    bare_name,
-    expert_of,
-    front_first,
-    kind_of,
-    look_like_adapters,
-    looks_frozen,
-    never_trained,
-    parameters_of,
-    tail_of,
-)
+from tracker_health.probes._frozen import Sized, looks_frozen
+from tracker_health.probes._model import expert_of, parameters_of
+from tracker_health.probes._never_updated import hardly_stepped, never_stepped
+from tracker_health.probes._stateless import is_cut_off, seems_frozen, was_never_trained
+from tracker_health.probes._unlisted import not_listed
 from tracker_health.result import Finding
-from tracker_health.text import count, listing
+from tracker_health.text import count, listing, printable
 from tracker_health.verdict import Verdict
 
 _OFTEN_UNUSED = re.compile(r"(^|\.)(pooler|mask_token|mask_emb|masked_spec_embed)(\.|$)")
 _FIRST_FACTOR = re.compile(r"\.lora_(embedding_)?A(\.|$)")
-_UNNAMED = re.compile(r"(?:^|/)#(-?\d+)$")
 _FORGOTTEN = "make the optimizer from all trainable parameters; look for .detach() or no_grad before the loss"
 _UNUSED = (
     "unused or frozen on purpose? Then leave them out of the optimizer; else look for .detach() or no_grad between "
@@ -46,7 +36,8 @@ class MissingFromOptimizer(Probe):
 
     What it finds:
         Parameters that a group of the optimizer lists, but for which it keeps no state: their gradient was always None.
-        And tensors of the checkpoint's weights that the optimizer was never given.
+        And tensors of the checkpoint's weights that the optimizer was never given. And an optimizer that was hardly
+        ever stepped.
 
     Why it matters:
         These parameters keep the values that they began with, whatever the loss does; nothing complains about it.
@@ -62,13 +53,17 @@ class MissingFromOptimizer(Probe):
         state, tensors are found missing by name, or where the optimizer has no names by their shapes: fail for an
         adapter file, which holds trained tensors only. In a whole model it warns, unless the same signs say that they
         are frozen on purpose. Buffers and the copies that are made of a model (teacher, moving average, momentum
-        encoder) do not count.
+        encoder) do not count. An optimizer that would have state after its first step (Adam and its like, SGD with a
+        momentum) and has none made no update: fail where the checkpoint itself says that it is from after `min_steps`
+        steps, warn where the log does. Warn where Adam has counted fewer than `few_updates` updates and the run more
+        than `most_accumulated` steps to each of them.
 
     Known limits:
         A forgotten or detached first layer looks like a frozen one, unless its values show that it was never trained. A
         param of the run that speaks of freezing (`freeze_...`) excuses all that is listed without state. Buffers are
         told by their names: tensors of an unknown kind count only where another one of that kind is trained. Optimizers
-        without state (plain SGD) cannot be judged.
+        without state (plain SGD) cannot be judged. That some of the updates were skipped, half of them or nine in ten,
+        is not told from gradients that accumulate, nor from a resume without the optimizer's state.
 
     What to do:
         Make the optimizer from `model.parameters()` after the model is complete; look for `.detach()` and
@@ -90,21 +85,40 @@ class MissingFromOptimizer(Probe):
     ] = 0.7  # fmt: skip
     min_steps: Annotated[int, Threshold("optimizer steps before no state means something", "steps", "design", ge=1)] = 5
 
+    few_updates: Annotated[
+        int, Threshold("updates by the optimizer's own count below which they are compared to the run's steps", "steps",
+                       "design", ge=1)
+    ] = 50  # fmt: skip
+    most_accumulated: Annotated[
+        int, Threshold("batches of an update above which gradients are not accumulated, but updates skipped", "batches",
+                       "design", ge=1)
+    ] = 100  # fmt: skip
+
     @property
     def needs(self) -> tuple[Need, ...]:
         return (
-            Need(role=Part.OPTIMIZER_STATE, min_points=self.min_steps, unit="optimizer_steps"),
+            Need(role=Part.OPTIMIZER_STATE, unit="optimizer_steps"),
             Need(role=Part.WEIGHTS, optional=True),
+            Need(role="train_loss", optional=True),
         )
 
     def judge(self, evidence: Evidence) -> Finding:
-        state = evidence.optimizer
-        if state is None or not state.tensors:
+        state, known = evidence.optimizer, evidence.steps_at_least
+        if state is None:
+            return Finding(verdict=Verdict.SKIP, message="there is no optimizer state")
+        idle = never_stepped(evidence, state, self.min_steps)
+        idle = idle or hardly_stepped(evidence, state, self.few_updates, self.most_accumulated)
+        if idle is not None:
+            return idle
+        if not state.tensors:
             return Finding(verdict=Verdict.SKIP, message="the optimizer keeps no state (plain SGD)")
+        if known.steps < self.min_steps:
+            by = f"{known.steps}, counted by {printable(known.by, 80)}" if known.by else "none"
+            return Finding(verdict=Verdict.SKIP, message=f"fewer than {self.min_steps} optimizer steps are known: {by}")
         said = _said_to_be_frozen(evidence)
         found = None if said or not state.stateless else self._without_state(state, evidence.weights)
         sure, doubtful = parameters_of(evidence.weights.tensors if evidence.weights is not None else ())
-        missing = _not_listed(state, sure, doubtful)
+        missing = not_listed(state, sure, doubtful)
         if found is None and missing and evidence.weights is not None and not (said and state.stateless):
             found = self._forgotten(state, missing, [*sure, *doubtful], is_adapter=evidence.weights.is_adapter)
         if found is not None:
@@ -124,15 +138,15 @@ class MissingFromOptimizer(Probe):
         experts = [label for label in gone if expert_of(label) is not None]
         rest = [label for label in gone if expert_of(label) is None]
         having = len(state.tensors)
-        if rest and not (len(rest) > self.max_share * (len(rest) + having) or _frozen(state, rest, weights)):
-            if _convincing(state, rest, weights):
+        if rest and not (len(rest) > self.max_share * (len(rest) + having) or seems_frozen(state, rest, weights)):
+            if is_cut_off(state, rest, weights):
                 what = f"{_have(len(rest))} no state, though others like them are trained: no gradient ever reached "
                 return _finding(Verdict.FAIL, rest, having, what + ("it" if len(rest) == 1 else "them"), _FORGOTTEN)
             if len(rest) > _OF_ONE_LAYER:
                 what = f"{_have(len(rest))} no state: unused, frozen, or cut off from the loss"
                 return _finding(Verdict.WARN, rest, having, what, _UNUSED)
             return None
-        if rest and _never_trained(state, rest, weights):
+        if rest and was_never_trained(state, rest, weights):
             what = f"{_have(len(rest))} no state and still the size that layers begin with: never trained"
             return _finding(Verdict.WARN, rest, having, what, _UNUSED)
         if experts:
@@ -181,138 +195,3 @@ def _said_to_be_frozen(evidence: Evidence) -> bool:
         re.search(r"freez|frozen", name.lower()) and str(value).lower() not in ("", "none", "false", "0", "0.0")
         for name, value in evidence.info.params.items()
     )
-
-
-def _has_names(state: OptimizerState) -> bool:
-    return all(tensor.certain_name is not None and not str(tensor.certain_name).isdigit() for tensor in state.tensors)
-
-
-def _are_named(state: OptimizerState, gone: Sequence[str]) -> bool:
-    return _has_names(state) and not any(_UNNAMED.search(label) for label in gone)
-
-
-# Listed without state
-
-
-def _frozen(state: OptimizerState, gone: Sequence[str], weights: Weights | None) -> bool:
-    """Whether what has no state looks frozen on purpose: by names, or else by the order of the parameters."""
-    shapes = [tensor.shape for tensor in state.tensors]
-    if all(len(shape) <= 1 for shape in shapes):
-        return True
-    if _are_named(state, gone):
-        known = {tail_of(one.name): one.shape for one in weights.tensors} if weights is not None else {}
-        trained = [Sized(bare_name(tensor.label), tensor.shape) for tensor in state.tensors]
-        return looks_frozen([Sized(bare_name(label), known.get(tail_of(label))) for label in gone], trained)
-    if weights is not None and weights.is_adapter:
-        return not _lists_an_adapter_alone(state, gone, weights)
-    return look_like_adapters(shapes) or _are_first(state, gone)
-
-
-def _are_first(state: OptimizerState, gone: Sequence[str]) -> bool:
-    """Whether no parameter of the same group lies before these, by their numbers.
-
-    A group's parameters are numbered on from those of the group before. What lies between two groups' trained ones may
-    belong to either, and is taken for the first of the second.
-    """
-    groups: dict[str, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
-    for tensor in state.tensors:
-        if isinstance(tensor.id, int):
-            groups[tensor.optimizer][tensor.group or 0].append(tensor.id)
-    spans = {name: [(min(ids), max(ids)) for ids in by_group.values()] for name, by_group in groups.items()}
-    last = {name: max(end for _, end in found) for name, found in spans.items()}
-    starts = {name: sorted(found) for name, found in spans.items()}
-    for label in gone:
-        found = _UNNAMED.search(label)
-        owner = label[: found.start()] if found else ""
-        if found is None or owner not in spans:
-            continue
-        place = int(found.group(1))
-        if place > last[owner] or any(start < place < end for start, end in starts[owner]):
-            return False
-    return True
-
-
-def _convincing(state: OptimizerState, gone: Sequence[str], weights: Weights | None) -> bool:
-    """Whether neither freezing nor an unused branch explains what has no state."""
-    if weights is not None and weights.is_adapter and _lists_an_adapter_alone(state, gone, weights):
-        return True
-    last: dict[tuple[str, str], int] = {}
-    layers = set()
-    for tensor in state.tensors:
-        place = place_of(tensor.certain_name) if tensor.certain_name is not None else None
-        if place is not None:
-            layers.add((place.stack, place.layer))
-            last[place.stack, place.role] = max(place.layer, last.get((place.stack, place.role), place.layer))
-    places = [place_of(label) for label in gone]
-    amid = sum(
-        place is not None
-        and (place.stack, place.layer) in layers
-        and last.get((place.stack, place.role), -1) > place.layer
-        for place in places
-    )
-    return 2 * amid >= len(gone)
-
-
-def _lists_an_adapter_alone(state: OptimizerState, gone: Sequence[str], weights: Weights) -> bool:
-    return len(state.tensors) + len(gone) <= len(weights.tensors)
-
-
-def _never_trained(state: OptimizerState, gone: Sequence[str], weights: Weights | None) -> bool:
-    """Whether the values of what has no state show that it was never trained, neither here nor before."""
-    if weights is None:
-        return False
-    if _are_named(state, gone):
-        tails = {tail_of(label) for label in gone}
-        return never_trained(one for one in weights.tensors if tail_of(one.name) in tails)
-    left = _by_shape([tensor.shape for tensor in state.tensors], *parameters_of(weights.tensors))
-    return len(left) <= len(gone) and never_trained(left)
-
-
-# Not listed at all
-
-
-def _not_listed(
-    state: OptimizerState, sure: list[TensorHeader], doubtful: list[TensorHeader]
-) -> tuple[TensorHeader, ...]:
-    """The trainable tensors of the weights that the optimizer has not, in order; nothing where it cannot be told."""
-    if _has_names(state):
-        named = [str(tensor.certain_name) for tensor in state.tensors]
-        return _by_name([*named, *state.stateless], {kind_of(name) for name in named}, sure, doubtful)
-    # Of what is listed without state the shape is not known.
-    return () if state.stateless else _by_shape([tensor.shape for tensor in state.tensors], sure, doubtful)
-
-
-def _by_name(
-    names: Iterable[str], kinds: set[str], sure: list[TensorHeader], doubtful: list[TensorHeader]
-) -> tuple[TensorHeader, ...]:
-    """Names may have a prefix in one of the two files (``module.``, ``base_model.model.``): tails are compared. What
-    may be a buffer counts where others of its kind are in the optimizer.
-    """
-    tails = {tail_of(name) for name in names}
-    trainable = [*sure, *(one for one in doubtful if kind_of(one.name) in kinds)]
-    missing = tuple(one for one in trainable if tail_of(one.name) not in tails)
-    # Names of another world: nothing can be said.
-    return missing if len(missing) < len(trainable) else ()
-
-
-def _by_shape(
-    shapes: list[tuple[int, ...]], sure: list[TensorHeader], doubtful: list[TensorHeader]
-) -> tuple[TensorHeader, ...]:
-    """What is left of the weights when each of the optimizer's shapes has taken one. Of several tensors of a shape
-    those count as left that would most likely be frozen on purpose: a file of weights does not keep the model's order.
-    What may be a buffer is never left, but may have been taken.
-    """
-    have, wanted = Counter(shapes), Counter(one.shape for one in sure)
-    if _any_above(have, wanted + Counter(one.shape for one in doubtful)):
-        return ()  # not the weights of this optimizer
-    left = wanted - have
-    missing = []
-    for one in sorted(sure, key=front_first):
-        if left[one.shape]:
-            left[one.shape] -= 1
-            missing.append(one)
-    return tuple(missing)
-
-
-def _any_above(have: Mapping[tuple[int, ...], int], wanted: Mapping[tuple[int, ...], int]) -> bool:
-    return any(amount > wanted.get(shape, 0) for shape, amount in have.items())

@@ -13,10 +13,9 @@ import numpy as np
 from tracker_health.evidence import Evidence, MomentStats, Need, OptimizerState, Part, TensorState, Weights
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._model import expert_of
-from tracker_health.probes._run import steps_done
 from tracker_health.probes._updates import decays_alone, first_beta, signal_to_noise
 from tracker_health.result import Finding
-from tracker_health.text import count, listing
+from tracker_health.text import count, listing, printable
 from tracker_health.verdict import Verdict
 
 # Adam's mean of m squared over v: of gradients that are noise, and after some ninety steps without any.
@@ -40,20 +39,20 @@ class NoGradient(Probe):
         keeps none (SGD with momentum, Lion) the first moment.
 
     Why it matters:
-        Adam's second moment is a running mean of squared gradients: exactly 0 means that every gradient was exactly
-        0. The layer is detached, dead, or masked out, and keeps the values it began with. A momentum is 0 where every
+        Adam's second moment is a running mean of squared gradients: exactly 0 means that every gradient was exactly 0.
+        The layer is detached, dead, or masked out, and keeps the values it began with. A momentum is 0 where every
         gradient of the last thousand steps or so was.
 
     How it decides:
-        Per parameter with at least `min_steps` steps: fail when at least `zero_share` of its second moment (or of its
-        momentum) is exactly 0; or when a matrix's momentum is that of its weight decay, value for value, unless that is
-        so of all and the loss has come down to a hundredth. Exempt, because a zero gradient is right there: embeddings
-        and tied output layers (rows never seen), and vectors that may be biases before a normalisation layer unless all
+        Per parameter with at least `min_steps` steps, which the checkpoint or the log has to bear out where the
+        optimizer does not count them: fail when at least `zero_share` of its second moment (or of its momentum) is
+        exactly 0; or when a matrix's momentum is that of its weight decay, value for value, unless that is so of all
+        and the loss has come down to a hundredth. Exempt, because a zero gradient is right there: embeddings and tied
+        output layers (rows never seen), and vectors that may be biases before a normalisation layer unless all
         parameters are affected. Experts of a mixture (`experts.3.`) are a warning: nothing is cut off, the router sent
         them no token. Where the optimizer has no names, a parameter counts as an expert's when the weights beside it
         have an expert's tensor of its shape. Warn where gradients stopped coming to some of the matrices: Adam's first
-        moment forgets in a hundred steps, and is then next to nothing beside the second. Warn where the state of an
-        optimizer that has moments after its first step (its groups have betas) is empty although the log goes that far.
+        moment forgets in a hundred steps, and is then next to nothing beside the second.
 
     Known limits:
         Checkpoints without parameter names cannot tell a bias from a gain: vectors are then left out. Squares of
@@ -89,12 +88,15 @@ class NoGradient(Probe):
     def judge(self, evidence: Evidence) -> Finding:
         state = evidence.optimizer
         kept = [one for one in (state.tensors if state else ()) if _moment(one) is not None]
-        steps = steps_done(evidence)
+        steps = evidence.steps_at_least.steps
         if not kept:
-            return self._without_any(state, steps)
+            return Finding(verdict=Verdict.SKIP, message="the optimizer keeps no moments (plain SGD), or made none")
         trained = [one for one in kept if self._trained_enough(one, steps)]
         if not trained:
-            return Finding(verdict=Verdict.SKIP, message=f"no parameter has {self.min_steps} optimizer steps")
+            known = evidence.steps_at_least
+            by = f"{known.steps} are known, counted by {printable(known.by, 80)}" if known.by else "none is known"
+            message = f"no parameter has {self.min_steps} optimizer steps: {by}"
+            return Finding(verdict=Verdict.SKIP, message=message)
         decaying = _decaying(evidence, trained)
         silent = [one for one in trained if self._is_silent(one) or one.label in decaying]
         everything = len(silent) == len(trained)
@@ -123,18 +125,6 @@ class NoGradient(Probe):
             remedy="look for .detach(), no_grad, a dead activation or an unused branch between them and the loss",
             measured=measured,
             details=details,
-        )
-
-    def _without_any(self, state: OptimizerState | None, steps: int) -> Finding:
-        """What to say of an optimizer without moments: plain SGD has none, one with betas has after its first step."""
-        has_betas = state is not None and not state.tensors and any("betas" in group for group in state.groups)
-        if not has_betas or steps < self.min_steps:
-            return Finding(verdict=Verdict.SKIP, message="the optimizer keeps no moments (plain SGD)")
-        return Finding(
-            verdict=Verdict.WARN,
-            message=f"the saved optimizer has no state at all, after {steps} steps: it never made one",
-            remedy="call optimizer.step() after backward(), on the optimizer that is saved",
-            measured={"tensors": 0},
         )
 
     @staticmethod

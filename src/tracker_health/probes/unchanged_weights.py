@@ -21,7 +21,6 @@ from tracker_health.evidence import (
 from tracker_health.layers import place_of
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._model import expert_of, parameters_of, tail_of
-from tracker_health.probes._run import steps_done
 from tracker_health.probes._updates import walks
 from tracker_health.result import Finding
 from tracker_health.text import count, listing, printable, without_numbers
@@ -161,7 +160,7 @@ def _beyond_rounding(evidence: Evidence, state: OptimizerState, still: list[Tens
     matrix there are small values, too, that it would change.
     """
     steps: dict[str | tuple[int, ...], float] = {}
-    far = walks(evidence, steps_done(evidence))
+    far = walks(evidence, evidence.steps_at_least.steps)
     for tensor in state.tensors:
         key = tensor.shape if tensor.name is None else tail_of(tensor.name)
         if tensor.label in far and far[tensor.label].step > 0:

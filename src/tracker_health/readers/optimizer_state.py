@@ -13,6 +13,7 @@ from tracker_health.evidence import Attribution, OptimizerState, TensorState, la
 from tracker_health.readers.moments import first_moment, read_moments, tensors_to_read
 from tracker_health.readers.random_access import RandomAccess
 from tracker_health.readers.safe_pickle import Opaque
+from tracker_health.readers.saved_scaler import saved_loss_scale, scales_in
 from tracker_health.readers.tensor_values import TensorStatistics, Values
 from tracker_health.readers.torch_archive import open_torch_archive
 from tracker_health.readers.torch_pickle import TensorRef
@@ -91,6 +92,7 @@ def read_optimizer_state(path: Path | RandomAccess, source: str) -> OptimizerSta
             extras=extras,
             stubs=archive.stubs,
             beside_weights=bool(torch_weights(archive.root)),
+            loss_scale=saved_loss_scale(archive.root, statistics),
         )
 
 
@@ -174,6 +176,7 @@ def require_sane_extent(state_dicts: Iterable[Mapping[str, Any]]) -> None:
 
 def _to_read(root: Any, states: Iterable[Mapping[str, Any]]) -> Iterator[TensorRef]:
     """The tensors that reading these state dicts of a saved structure will read."""
+    yield from (one for one in scales_in(root) if isinstance(one, TensorRef))
     mappings = [root]
     for state_dict in states:
         mappings += state_dict["param_groups"][:1000]

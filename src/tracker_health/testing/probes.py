@@ -22,7 +22,13 @@ Points = Sequence[float] | Sequence[tuple[int, float]]
 
 _RUN = RunRef(store="directory", id="check_probe", name="check_probe")
 # The parts that a store reads from a checkpoint's optimizer file; and the weights file beside it.
-_OPTIMIZER_PARTS = (Part.OPTIMIZER_STATE, Part.SECOND_MOMENTS, Part.OPTIMIZER_STEPS, Part.PLAN)
+_OPTIMIZER_PARTS = (
+    Part.OPTIMIZER_STATE,
+    Part.SECOND_MOMENTS,
+    Part.OPTIMIZER_STEPS,
+    Part.SAVED_LOSS_SCALE,
+    Part.PLAN,
+)
 
 
 def check_probe(

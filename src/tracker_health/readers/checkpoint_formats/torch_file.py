@@ -1,6 +1,7 @@
 """Single files of ``torch.save`` with an optimizer's state: ``training_state.pt``, ``optimizer.pt``, a ``.ckpt``.
 
-Accelerate saves each optimizer of several in a file of its own: ``optimizer.bin``, ``optimizer_1.bin``, ...
+Accelerate saves each optimizer of several in a file of its own: ``optimizer.bin``, ``optimizer_1.bin``, ... Beside
+``optimizer.pt`` or ``.bin`` lies ``scaler.pt`` where training was in half precision.
 """
 
 from __future__ import annotations
@@ -9,9 +10,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tracker_health.errors import RunError
 from tracker_health.evidence import OptimizerState, Weights
 from tracker_health.readers.checkpoint_formats.base import Folder, Sign
 from tracker_health.readers.optimizer_state import has_optimizer_state, joined, read_optimizer_state
+from tracker_health.readers.saved_scaler import saved_loss_scale
+from tracker_health.readers.tensor_values import TensorStatistics
+from tracker_health.readers.torch_archive import open_torch_archive
 
 _KNOWN = re.compile(r"(training_state\.pt|optimizer\.(pt|bin))", re.IGNORECASE)
 _FURTHER = re.compile(r"optimizer_(\d{1,4})\.bin", re.IGNORECASE)
@@ -21,6 +26,8 @@ _NEVER = re.compile(
     r"|adapter_model\..*|consolidated.*|sampler.*\.bin|dl_state_dict.*\.bin)",
     re.IGNORECASE,
 )
+_ALONE = re.compile(r"optimizer\.(pt|bin)", re.IGNORECASE)
+_SCALER = "scaler.pt"
 
 
 class TorchFile:
@@ -29,11 +36,11 @@ class TorchFile:
     name = "file of torch.save"
 
     def belongs(self, name: str) -> bool:
-        return bool(_POSSIBLE.fullmatch(name)) and not _NEVER.fullmatch(name)
+        return _may_lead(name) or name == _SCALER
 
     def leads(self, names: Sequence[str]) -> dict[str, Sign]:
         first = any(name.lower() == "optimizer.bin" for name in names)
-        found = [name for name in names if self.belongs(name) and not (first and _FURTHER.fullmatch(name))]
+        found = [name for name in names if _may_lead(name) and not (first and _FURTHER.fullmatch(name))]
         return {name: Sign.SURE if _KNOWN.fullmatch(name) else Sign.POSSIBLE for name in found}
 
     def why_not(self, names: Sequence[str]) -> str:
@@ -45,6 +52,8 @@ class TorchFile:
 
     def read(self, folder: Folder, lead: str, source: str) -> OptimizerState:
         first = read_optimizer_state(folder.open(lead), source)
+        if first.loss_scale is None and _ALONE.fullmatch(lead) and _SCALER in folder.names:
+            first = replace(first, loss_scale=_scale_beside(folder))
         further = _further(folder.names) if lead.lower() == "optimizer.bin" else []
         if not further:
             return first
@@ -52,10 +61,23 @@ class TorchFile:
         states |= {name.rpartition(".")[0]: read_optimizer_state(folder.open(name), source) for name in further}
         stubs = dict.fromkeys(stub for state in states.values() for stub in state.stubs)
         together = joined([named(state, name) for name, state in states.items()])
-        return replace(together, source=source, stubs=tuple(stubs))
+        return replace(together, source=source, stubs=tuple(stubs), loss_scale=first.loss_scale)
 
     def weights(self, folder: Folder, lead: str, source: str) -> Weights | None:
         del folder, lead, source  # weights of such a checkpoint lie in files of their own
+        return None
+
+
+def _may_lead(name: str) -> bool:
+    return bool(_POSSIBLE.fullmatch(name)) and not _NEVER.fullmatch(name)
+
+
+def _scale_beside(folder: Folder) -> float | None:
+    """The loss scale in the scaler's own file; None where that cannot be read: no other evidence hangs on it."""
+    try:
+        with open_torch_archive(folder.open(_SCALER)) as archive:
+            return saved_loss_scale(archive.root, TensorStatistics())
+    except (RunError, OSError):
         return None
 
 

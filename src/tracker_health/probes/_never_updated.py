@@ -1,0 +1,77 @@
+"""Optimizers that were hardly ever stepped, by what they keep and count."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tracker_health.evidence import Evidence, OptimizerState, told_by_checkpoint
+from tracker_health.result import Finding
+from tracker_health.text import count, printable
+from tracker_health.verdict import Verdict
+
+# What the groups of optimizers have that keep state whatever their settings: Adam and its like, RMSprop, Adadelta,
+# Adafactor.
+_ALWAYS = ("betas", "alpha", "rho", "scale_parameter")
+_CALL_STEP = "call optimizer.step() after backward(), on the optimizer that is saved, whose parameters are the model's"
+_SKIPPED = (
+    "look for what skips steps: a loss scaler, a check for NaN, a branch around optimizer.step(); when resuming, load "
+    "the optimizer's state"
+)
+
+
+def never_stepped(evidence: Evidence, state: OptimizerState, least: int) -> Finding | None:
+    """What is wrong with an optimizer that would keep state from its first step on and has none; None where nothing is.
+
+    By its own count a checkpoint is from after ``least`` steps; by the log alone it may be from before them all.
+    """
+    known = evidence.steps_at_least
+    keeping = state.groups and all(map(_keeps_state, state.groups))
+    if state.tensors or not state.stateless or not keeping or known.steps < least:
+        return None
+    sure = told_by_checkpoint(state).steps >= least
+    done = f"{count(known.steps, 'step')} (counted by {printable(known.by, 80)})"
+    doubt = "" if sure else ", or the checkpoint is from before training"
+    return Finding(
+        verdict=Verdict.FAIL if sure else Verdict.WARN,
+        message=f"{_none_of(len(state.stateless))} any state after {done}: the optimizer made no update{doubt}",
+        remedy=_CALL_STEP,
+        measured={"missing": len(state.stateless), "in_optimizer": 0},
+    )
+
+
+def _none_of(parameters: int) -> str:
+    return f"none of {parameters} parameters has" if parameters > 1 else "the 1 parameter that there is has not"
+
+
+def _keeps_state(group: Mapping[str, Any]) -> bool:
+    momentum = group.get("momentum")
+    return any(key in group for key in _ALWAYS) or (isinstance(momentum, (int, float)) and momentum > 0)
+
+
+def hardly_stepped(evidence: Evidence, state: OptimizerState, few: int, most_in_one: int) -> Finding | None:
+    """What is wrong with an optimizer whose own count of a handful (fewer than ``few``) lies far below the run's:
+    beyond ``most_in_one`` batches to an update, which no accumulation of gradients has; None where nothing is.
+    """
+    own, reached = state.counted, _reached(evidence, state)
+    if own is None or own >= few or reached is None or reached <= most_in_one * max(own, 1):
+        return None
+    if _went_on(evidence, reached):
+        return None
+    return Finding(
+        verdict=Verdict.WARN,
+        message=f"the optimizer has made {count(own, 'update')}, the run has come to step {reached}: almost all "
+        f"updates were skipped, or its state was lost when the run was resumed",
+        remedy=_SKIPPED,
+        measured={"updates": own, "global_step": reached},
+    )
+
+
+def _reached(evidence: Evidence, state: OptimizerState) -> int | None:
+    return state.global_step if state.global_step is not None else evidence.info.global_step
+
+
+def _went_on(evidence: Evidence, reached: int) -> bool:
+    """Whether the log begins in the middle: the run goes on from another one, and its optimizer may be new."""
+    loss = evidence.find("train_loss")
+    return loss is not None and len(loss) > 0 and 2 * int(loss.clean().steps.min()) > reached
