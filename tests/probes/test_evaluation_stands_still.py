@@ -300,6 +300,7 @@ def test_a_learning_rate_of_0_stops_both(make, judge):
         pytest.param(11, 20, 4, 1e-3, "pass", id="less than half"),
         pytest.param(8, 20, 4, 1e-5, "pass", id="at a rate that has come down"),
         pytest.param(2, 9, None, None, "pass", id="few evaluations"),
+        pytest.param(4, 20, None, 0.0, "pass", id="at a rate of 0, which another rule tells"),
     ],
 )
 def test_weights_that_no_longer_change(at, n, decimals, rate, verdict, make, judge):

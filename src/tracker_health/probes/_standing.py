@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tracker_health.evidence import Evidence, FloatArray, IntArray, Series
+from tracker_health.probes._run import rate_since
 from tracker_health.probes._stats import block_medians, evaluation_noise, in_range, mann_kendall, median, median_error
 
 EVALUATIONS = 5
@@ -29,7 +30,7 @@ _FALLING, _FOR_SURE = -1.5, -2.3
 _ANOTHER_UNIT = 2.0
 _MANY, _MOST = 8, 0.75  # evaluations, and of all
 _DIGITS, _SOME_DIGITS = 1e-4, 1e-3
-_UNDER_WAY = 0.05  # of the highest learning rate
+_UNDER_WAY, _NO_RATE = 0.05, 1e-6  # of the highest learning rate
 _LEFT = 0.01  # of where the training loss began
 
 
@@ -91,7 +92,10 @@ def stopped(evidence: Evidence, held_out: Series, loss: Series) -> Standing | No
     start = abs(median(values[:3]))
     if len(since) < _FEWEST or not abs(median(since)) > _LEFT * start:
         return None  # all is learnt
-    under_way = _under_way(evidence, step)
+    rate = rate_since(evidence, step)
+    if rate is not None and rate <= _NO_RATE:
+        return None  # which LRS001 tells
+    under_way = rate is not None and rate > _UNDER_WAY
     if coarseness(value) > (_SOME_DIGITS if under_way else _DIGITS) * abs(value):
         return None
     if equal < _MOST * len(held_out) and not under_way:
@@ -100,13 +104,6 @@ def stopped(evidence: Evidence, held_out: Series, loss: Series) -> Standing | No
     before, after = _ends(since)
     fall = (before - after) / start if start else 0.0
     return Standing(value, step, equal, len(held_out), before * unit, after * unit, fall)
-
-
-def _under_way(evidence: Evidence, step: int) -> bool:
-    """Whether the learning rate is known to have been no small part of its highest at a step."""
-    rates = [one.finite() for one in evidence.series if one.role == "learning_rate"]
-    at = [(one, one.values[one.steps >= step]) for one in rates]
-    return any(len(later) and later[0] > _UNDER_WAY * one.values.max() for one, later in at)
 
 
 def equal_at_end(values: FloatArray) -> int:

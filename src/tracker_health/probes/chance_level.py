@@ -94,6 +94,7 @@ class ChanceLevel(Probe):
     def needs(self) -> tuple[Need, ...]:
         return (
             Need(role="train_loss", min_points=self.min_points),
+            Need(role="val_loss", optional=True),
             Need(role="grad_norm", optional=True),
             Need(role=Part.WEIGHTS, optional=True),
         )

@@ -42,7 +42,7 @@ class EvaluationStandsStill(Probe):
         Warn also when at least eight evaluations at the end, and three quarters of all, are one number of five digits
         or more, whatever the training loss does, unless that is nearly 0 and all is learnt: no schedule is meant to end
         so early. Half of the evaluations are enough, and four digits, where the learning rate was above a twentieth of
-        its highest when the number was first seen.
+        its highest when the number was first seen. A learning rate that is logged as 0 is left to LRS001.
 
         Not where it may be the log that repeats the number. A log that has more rows than evaluations copies each of
         them: every earlier stretch of equal values must be at most a quarter as long. A best value so far never rises:
@@ -77,7 +77,11 @@ class EvaluationStandsStill(Probe):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        return (Need(role="val_loss", min_points=self.min_points), Need(role="train_loss", min_points=4))
+        return (
+            Need(role="val_loss", min_points=self.min_points),
+            Need(role="train_loss", min_points=4),
+            Need(role="learning_rate", optional=True),
+        )
 
     def judge(self, evidence: Evidence) -> Finding:
         held_out, loss = evidence.first("val_loss").finite(), evidence.first("train_loss").finite()
