@@ -29,6 +29,9 @@ def naive(losses, held_out, plain, rule=RULE):
     margins = [start, held_out[0] - 2 * start, best - 0.8 * held_out[0], best - 10 * start]
     if start <= 0 or (held_out[0] > 2 * start and best < 0.8 * held_out[0]) or best > 10 * start:
         return None, "SkippedProbe", margins
+    margins += [losses[1] - 0.5 * losses[0], held_out[0] - 1.1 * start]
+    if losses[1] < 0.5 * losses[0] and held_out[0] <= 1.1 * start:
+        return None, "SkippedProbe", margins
     trend = plain.trend(held_out)
     margins.append(trend + 1)
     level = best
@@ -207,6 +210,16 @@ def test_boundary_of_the_gain(factor, verdict, make, judge):
 def test_boundary_of_the_training_descent(factor, verdict, make, judge):
     losses = np.array([2.0] * 20 + [2.0 * (1 - RULE.train_descent * factor)] * 20)
     assert judge(CODE, pair(make, losses, [2.5, 2.5, 2.5]), small_descent=1.0).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("second", "validation", "verdict"), [(0.03, 1.0, "SkippedProbe"), (0.1, 1.0, "warn"), (0.03, 1.3, "warn")]
+)
+def test_a_log_that_begins_when_much_was_learnt(second, validation, verdict, make, judge):
+    """Of fifty steps each: the first value is that of a model which has learnt most there is."""
+    losses = np.append(0.116, second * np.exp(-np.arange(14) / 4))
+    held_out = 0.116 * validation * np.array([0.99, 1.02, 1.04, 1.03, 1.05])
+    assert judge(CODE, pair(make, losses, held_out)).verdict == verdict
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from tracker_health.verdict import Verdict
 
 _ANOTHER_UNIT = 10.0
 _NONE = 0.005
+_HALF, _ALIKE = 0.5, 1.1
 _BLOCKS = 60
 _FALLING = -1.0
 _SEVERAL, _SURE = 10, -3.0
@@ -54,7 +55,9 @@ class ValidationFlat(Probe):
         Needs a training history that begins with the training, and both losses in the same unit. Where the
         validation loss begins higher than the training loss and falls for sure (Mann-Kendall below minus three, of
         five to nine evaluations below -1.8, by `min_gain`), it passes: a training that goes on from another one begins
-        with a gap. Where it begins at more than twice of it and falls by a fifth, the rule is skipped.
+        with a gap. Where it begins at more than twice of it and falls by a fifth, the rule is skipped. So it is where
+        the training loss halves between its first two points and the validation loss begins no higher: what was learnt
+        before the first point is not seen.
 
     What to do:
         Check that labels belong to their inputs, that the loader shuffles, and that both sets are prepared alike.
@@ -101,6 +104,9 @@ class ValidationFlat(Probe):
             return Finding(verdict=Verdict.SKIP, message="the two losses are not in the same unit")
         if loss.steps[0] > max(1.0, 0.2 * loss.steps[-1]):
             return Finding(verdict=Verdict.SKIP, message="the history does not begin with the training")
+        if loss.values[1] < _HALF * loss.values[0] and held_out[0] <= _ALIKE * start:
+            said = "the log begins when much was learnt: it does not tell where the untrained model stood"
+            return Finding(verdict=Verdict.SKIP, message=said)
         gain, fall = (start - _best_level(held_out)) / start, (start - end) / start
         measured = {"start": start, "train_end": end, "val_best": best, "gain_share": gain, "train_share": fall}
         clear = fall >= self.train_descent or (
