@@ -206,6 +206,13 @@ def test_below_4_points_it_is_skipped(n, make, judge):
         [4.5, 13.9, 27.4, 38.8, 45.3],
         [2.3, 2.9, 3.9, 4.1],
         [-1.0, 0.2, 1.1, 2.3, 3.0],
+        [0.68, 0.56, 0.42, 0.39, 0.38, 0.56, 0.68],
+        [2.3, 1.4, 0.9, 0.8, 1.3, 2.2],
+        [1.0, 0.72, 0.62, 0.75, 1.02],
+        [0.68, 0.60, 0.52, 0.44, 0.38, 0.53, 0.68],
+        [2.3, 1.1, 0.9, 0.85, 2.25, 2.3],  # it leapt, and stayed
+        [0.54, 0.19, 31725.0, 1.31, 1.02, 0.96],  # further than it settled
+        [1.57, 0.35, 0.38, 2.54, 1.81, 1.76, 1.77],
     ],
 )
 def test_a_few_points_that_climb(losses, make, judge):
@@ -222,10 +229,63 @@ def test_a_few_points_that_climb(losses, make, judge):
         [1.0, 1.1, 1.2, 1.3, 1.4],  # by less than half
         [1.0, 3.0, 0.6, 2.9, 1.6, 3.4],  # noise
         [3.0, 1.0, 0.5, 8.0],  # at the end alone
+        [0.68, 0.56, 0.42, 0.39, 0.38, 0.45, 0.56],  # not all the way
+        [0.68, 0.64, 0.60, 0.58, 0.57, 0.63, 0.68],  # by little
+        [0.68, 0.56, 0.60, 0.39, 0.38, 0.56, 0.68],  # not all along
+        [0.68, 0.56, 0.42, 0.39, 0.38, 0.40, 0.68],  # at once, and at the end alone
+        [1.0, 0.8, 0.6, 0.8, 1.0],  # with a corner that is not smooth, of so few
+        [2.3, 1.1, 0.9, 1.6, 0.85, 2.3, 2.35],  # noise as large as that may make this
     ],
 )
 def test_a_few_points_that_do_not(losses, make, judge):
     assert judge(CODE, make.evidence(losses)).verdict == "SkippedProbe"
+
+
+def climbed_by_plain_python(losses, plain):
+    """Of four to seven points: whether they climbed, and by how much each condition is met or missed."""
+    start, end, last = losses[0], min(losses[-2:]), losses[-1]
+    bends = [c - 2 * b + a for a, b, c in zip(losses, losses[1:], losses[2:], strict=False)]
+    noise = max(plain.evaluation_noise(losses), bend_noise_of(bends))
+    past = [end - start - 0.5 * abs(start), end - start - 4 * noise]
+    doubled, tripled = end - 2 * max(losses[:-2]), min(losses[1:]) - 3 * start
+    flat = [min(one, max(start, last)) for one in losses]
+    low = flat.index(min(flat))
+    down, steps = start - flat[low], [b - a for a, b in itertools.pairwise(flat)]
+    aside = sum(max(step, 0) for step in steps[:low]) + sum(max(-step, 0) for step in steps[low:])
+    flat_bends = [c - 2 * b + a for a, b, c in zip(flat, flat[1:], flat[2:], strict=False)]
+    height = [one - flat[low] for one in flat[-2:]]
+    stayed = [down - 0.5 * start, 0.1 * down - aside, min(height) - 0.9 * down]
+    smooth = [down - 0.3 * start, height[0] - 0.3 * down, height[1] - 0.9 * down]
+    smooth += [flat[-1] - flat[low] - 5 * bend_noise_of(flat_bends)]
+    back = min(stayed) >= 0 or (low >= 2 and aside == 0 and min(smooth) >= 0)
+    back = back and low <= len(losses) - 3 and down > 0
+    margins = [*past, doubled, tripled, *stayed, *smooth]
+    return min(past) > 0 or (start > 0 and (doubled >= 0 or tripled >= 0 or back)), margins
+
+
+@given(
+    seed=st.integers(0, 10**6),
+    n=st.integers(4, 7),
+    low=st.floats(0.05, 0.9),
+    back=st.floats(0, 3),
+    noise=st.sampled_from([0.0, 0.01, 0.05, 0.2, 0.6]),
+)
+def test_a_few_points_against_plain_python(seed, n, low, back, noise, plain, make, judge):
+    rng = np.random.default_rng(seed)
+    at = int(rng.integers(1, n))
+    down = 1 - (1 - low) * np.linspace(0, 1, at + 1) ** rng.uniform(0.3, 1)
+    up = low + back * (1 - low) * np.linspace(0, 1, n - at)[1:] ** rng.uniform(0, 2)
+    losses = (np.concatenate([down, up]) * (1 + noise * rng.standard_normal(n))).tolist()
+    expected, margins = climbed_by_plain_python(losses, plain)
+    assume(all(abs(margin) > 1e-9 for margin in margins))
+    assert judge(CODE, make.evidence(losses)).verdict == ("warn" if expected else "SkippedProbe")
+
+
+@given(losses=st.lists(st.floats(-5, 50), min_size=4, max_size=7))
+def test_any_few_points_against_plain_python(losses, plain, make, judge):
+    expected, margins = climbed_by_plain_python(losses, plain)
+    assume(all(abs(margin) > 1e-9 for margin in margins))
+    assert judge(CODE, make.evidence(losses)).verdict == ("warn" if expected else "SkippedProbe")
 
 
 def drawn(rng, n, noise):
@@ -237,7 +297,7 @@ def drawn(rng, n, noise):
 
 
 @pytest.mark.parametrize("noise", [0.01, 0.1, 0.4])
-@pytest.mark.parametrize("n", [8, 10, 14, 19])
+@pytest.mark.parametrize("n", [5, 7, 8, 10, 14, 19])
 def test_noise_is_seldom_a_climb(n, noise, make, judge):
     rng = np.random.default_rng(n)
     results = [judge(CODE, make.evidence(drawn(rng, n, noise))).verdict for _ in range(300)]

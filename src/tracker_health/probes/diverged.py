@@ -11,8 +11,9 @@ from numpy.lib.stride_tricks import sliding_window_view
 from tracker_health.evidence import Evidence, FloatArray, Need, Series
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._comparable import after_warming, rose_by_design, settled
+from tracker_health.probes._few_points import climbed as climbed_of_few
 from tracker_health.probes._few_points import clipped, lifted, noise_of_levels
-from tracker_health.probes._stats import block_medians, evaluation_noise, in_range, local_noise, median, start_level
+from tracker_health.probes._stats import block_medians, in_range, local_noise, median, start_level
 from tracker_health.result import Finding
 from tracker_health.text import number, printable
 from tracker_health.verdict import Verdict
@@ -21,7 +22,6 @@ _FEWEST = 4
 _SURE_POINTS = 20
 _FEW_POINTS = 40
 _LEVELS_TO_JUDGE_WANDER = 10
-_NEARLY_ALL = 0.9
 _FAR = 3.0
 _STILL = 0.1  # of the size at the beginning of the last quarter
 
@@ -59,18 +59,22 @@ class Diverged(Probe):
         nothing bounds it, as where a sign was turned round.
 
         Of four points and more, but fewer than `min_points`, only a climb counts, to the last two of them: past the
-        start by `climb_share` of it and by `sigmas` times the noise; by nine tenths back to the start from half of it;
-        to twice of all before; or to three times the start, with all points after the first.
+        start by `climb_share` of it and by `sigmas` times the noise; to twice of all before; to three times the start,
+        with all points after the first; or back to the start, without what lies above both ends: by nine tenths from
+        half of it, with no more than a tenth of the way in the wrong direction. Or, from 30 % of it, two steps or more
+        down and two or more up, without one in the wrong direction, the last one back by nine tenths and the one before
+        by three, and all of it beyond five deviations, by the second differences.
 
         It is unsure (a warning) below 20 points, where the step counter went back to the middle and the second pass
         ended before the first, and where the loss climbed gradually in the first quarter and has come down ever since:
         contrastive losses do while their queue of negatives fills.
 
     Known limits:
-        Needs 4 points, and 8 to find a rise after a descent. A learning-rate restart in the last blocks looks like a
-        divergence, and so does an objective that is made harder without a logged weight that says so: pruning or
-        quantisation that sets in, a curriculum, a KL term that is annealed, a target network whose predictions get
-        harder to meet (BYOL and its like). Only the training loss is judged: a rising validation loss is overfitting.
+        Needs 4 points, and 8 to find a rise that does not lead back to the start; of 5 points one that turns at a
+        corner passes. A learning-rate restart in the last blocks looks like a divergence, and so does an objective that
+        is made harder without a logged weight that says so: pruning or quantisation that sets in, a curriculum, a KL
+        term that is annealed, a target network whose predictions get harder to meet (BYOL and its like). Only the
+        training loss is judged: a rising validation loss is overfitting.
 
     What to do:
         Take the checkpoint at the best level. Restart from there with a lower learning rate, longer warm-up, or
@@ -153,15 +157,9 @@ class Diverged(Probe):
         )
 
     def _climbed(self, loss: Series) -> bool:
-        """Whether the last two of a few points lie clearly above the first, or lost what had been half of it."""
+        """Whether a few points climbed."""
         values, _ = in_range(loss.values)
-        start, low, end = float(values[0]), float(values.min()), float(values[-2:].min())
-        if end - start > max(self.climb_share * abs(start), self.sigmas * evaluation_noise(values)):
-            return True
-        # An explosion is its own noise.
-        lost = low <= start / 2.0 and end - low >= _NEARLY_ALL * (start - low)
-        doubled = end >= 2.0 * float(values[:-2].max())
-        return bool(start > 0 and (lost or doubled or float(values[1:].min()) >= 3.0 * start))
+        return climbed_of_few(values, self.climb_share, self.sigmas)
 
     def _ran_away(self, first: float, levels: FloatArray) -> bool:
         """Whether the loss is far below 0 at its end, and still falls."""
