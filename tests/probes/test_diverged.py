@@ -200,6 +200,22 @@ def test_below_4_points_it_is_skipped(n, make, judge):
 
 
 @pytest.mark.parametrize(
+    ("losses", "held_out", "verdict"),
+    [
+        ([0.67, 0.63, 0.72, 0.85, 0.93], [0.58, 0.77, 0.89, 1.19, 1.33], "warn"),
+        ([0.67, 0.63, 0.72, 0.85, 0.93], None, "SkippedProbe"),
+        ([0.67, 0.63, 0.72, 0.85, 0.93], [0.58, 0.57, 0.56, 0.57, 0.58], "SkippedProbe"),
+        ([0.67, 0.63, 0.6, 0.58, 0.57], [0.58, 0.77, 0.89, 1.19, 1.33], "SkippedProbe"),  # overfitting
+        ([0.67, 0.63, 0.72, 0.85, 0.8], [0.58, 0.77, 0.89, 1.19, 1.33], "SkippedProbe"),
+        ([0.67, 0.63, 0.69, 0.7, 0.72], [0.58, 0.58, 0.6, 0.61, 0.62], "SkippedProbe"),
+    ],
+)
+def test_few_points_of_two_losses_that_climb_together(losses, held_out, verdict, make, judge):
+    more = [] if held_out is None else [make.series(held_out, role="val_loss")]
+    assert judge(CODE, make.evidence(losses, *more)).verdict == verdict
+
+
+@pytest.mark.parametrize(
     "losses",
     [
         [4.0, 69.0, 388.0, 952.0, 1600.0],

@@ -15,6 +15,7 @@ _ASIDE = 0.1  # of the way down, in the wrong direction
 _CLEARLY, _HALF = 0.3, 0.5  # of the start
 _SMOOTH = 5.0
 _STEPS = 2
+_LEAST_TOGETHER, _ABOVE = 4, 0.2
 
 
 def noise_of_levels(values: FloatArray, size: int) -> float:
@@ -56,6 +57,19 @@ def climbed(values: FloatArray, share: float, sigmas: float) -> bool:
     # An explosion is its own noise.
     doubled = end >= 2.0 * float(values[:-2].max())
     return start > 0 and (doubled or float(values[1:].min()) >= 3.0 * start or _came_back(values))
+
+
+def climb_together(values: FloatArray, held_out: FloatArray) -> bool:
+    """Whether the losses of training and of validation both end well above their first values, at their highest and
+    after climbing twice in a row: what noise does to one of them it does not do to the other.
+    """
+    return all(
+        len(one) >= _LEAST_TOGETHER
+        and bool((np.diff(one[-_STEPS - 1 :]) > 0).all())
+        and float(one[-1]) == float(one.max())
+        and float(one[-1] - one[0]) > _ABOVE * abs(float(one[0]))
+        for one in (values, held_out)
+    )
 
 
 def _came_back(values: FloatArray) -> bool:

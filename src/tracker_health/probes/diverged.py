@@ -11,8 +11,8 @@ from numpy.lib.stride_tricks import sliding_window_view
 from tracker_health.evidence import Evidence, FloatArray, Need, Series
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._comparable import after_warming, rose_by_design, settled
+from tracker_health.probes._few_points import climb_together, clipped, lifted, noise_of_levels
 from tracker_health.probes._few_points import climbed as climbed_of_few
-from tracker_health.probes._few_points import clipped, lifted, noise_of_levels
 from tracker_health.probes._stats import block_medians, in_range, local_noise, median, start_level
 from tracker_health.result import Finding
 from tracker_health.text import number, printable
@@ -63,7 +63,8 @@ class Diverged(Probe):
         with all points after the first; or back to the start, without what lies above both ends: by nine tenths from
         half of it, with no more than a tenth of the way in the wrong direction. Or, from 30 % of it, two steps or more
         down and two or more up, without one in the wrong direction, the last one back by nine tenths and the one before
-        by three, and all of it beyond five deviations, by the second differences.
+        by three, and all of it beyond five deviations, by the second differences. Or when training and validation loss
+        both end a fifth above their first values, after climbing twice in a row, at the highest of all.
 
         It is unsure (a warning) below 20 points, where the step counter went back to the middle and the second pass
         ended before the first, and where the loss climbed gradually in the first quarter and has come down ever since:
@@ -111,6 +112,7 @@ class Diverged(Probe):
     def needs(self) -> tuple[Need, ...]:
         return (
             Need(role="train_loss", min_points=min(_FEWEST, self.min_points)),
+            Need(role="val_loss", optional=True),
             Need(role="objective_weight", optional=True),
         )
 
@@ -121,7 +123,7 @@ class Diverged(Probe):
         if n < self.min_points:
             only = f"only {n} finite points of the loss{history.note}, {self.min_points} are needed"
             skipped = Finding(verdict=Verdict.SKIP, message=only)
-            return skipped if history.note or n < _FEWEST or not self._climbed(loss) else _climb_of_few(loss)
+            return skipped if history.note or n < _FEWEST or not self._climbed(loss, evidence) else _climb_of_few(loss)
         values, unit = in_range(loss.values)
         curve = _Curve.of(values)
         start, low, end, high = curve.start, curve.low, curve.end, curve.high
@@ -156,10 +158,13 @@ class Diverged(Probe):
             confidence="low" if doubtful else "high",
         )
 
-    def _climbed(self, loss: Series) -> bool:
-        """Whether a few points climbed."""
-        values, _ = in_range(loss.values)
-        return climbed_of_few(values, self.climb_share, self.sigmas)
+    def _climbed(self, loss: Series, evidence: Evidence) -> bool:
+        """Whether a few points climbed, or climbed a little beside the validation loss."""
+        held_out = evidence.find("val_loss")
+        both = (in_range(one.finite().values)[0] for one in (loss, held_out) if one is not None)
+        values, *evaluations = both
+        together = any(climb_together(values, one) for one in evaluations)
+        return together or climbed_of_few(values, self.climb_share, self.sigmas)
 
     def _ran_away(self, first: float, levels: FloatArray) -> bool:
         """Whether the loss is far below 0 at its end, and still falls."""
