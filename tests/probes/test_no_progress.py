@@ -468,8 +468,13 @@ def test_asking_for_less_never_finds_more(losses, one, other, make, judge):
         ([0.4012, 0.4003, 0.3996, 0.3990], None, {}, "SkippedProbe"),
         ([0.0, -1.0, -2.0, -3.0], None, {}, "SkippedProbe"),
         ([2.31, 2.312, 2.309], None, {}, "SkippedProbe"),
+        ([2.31, 1.9, 1.7, 1.6], None, {}, "pass"),
+        ([1.2, 1.0, 0.9, 0.8, 0.85], None, {"base_model": "b"}, "pass"),
+        ([2.31, 2.1, 2.0, 1.9], None, {}, "SkippedProbe"),
+        ([2.31, 1.6, 1.7, 1.9], None, {}, "SkippedProbe"),
+        ([2.31, 1.6, 1.2], None, {}, "SkippedProbe"),
     ],
 )
-def test_of_a_few_points_only_none_at_all_counts(losses, held_out, params, verdict, make, judge):
+def test_of_a_few_points_only_none_at_all_and_a_large_descent_count(losses, held_out, params, verdict, make, judge):
     more = [make.series(held_out, role="val_loss")] if held_out else []
     assert judge(CODE, make.evidence(losses, *more, params=params)).verdict == verdict

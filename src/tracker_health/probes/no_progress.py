@@ -37,6 +37,7 @@ _LEANING_OF_FEW = 0.5
 _FEW = 50
 _FEW_EVALUATIONS = 3
 _LITTLE, _HARDLY, _NOT_AT_ALL = 0.01, 0.005, 0.001
+_SURELY, _LOST = 0.2, 0.25
 _FEWEST = 4
 _DISTINCT = 10
 _WINDOW = 50
@@ -85,7 +86,8 @@ class NoProgress(Probe):
         epoch, what was learnt before is not seen: then it passes so, too, unless it does not move by more than a
         thousandth, which is a warning.
 
-        Of four points and more, but fewer than `min_points`, it warns when neither loss came down by half a percent.
+        Of four points and more, but fewer than `min_points`, it passes, with low confidence, when the loss came down by
+        a fifth and kept three quarters of that. It warns when neither loss came down by half a percent.
 
         It fails as well when the last tenth of the points, and at least twenty, are one and the same number, other than
         0, after more than ten others: nothing was learnt from there on. Not where the log repeats or rounds its
@@ -151,22 +153,27 @@ class NoProgress(Probe):
 
 
 def _of_few(evidence: Evidence, loss: Series, needed: int) -> Finding:
-    """Of too few points to tell a small descent from noise: the finding that there is none at all, or nothing."""
+    """Of too few points to tell a small descent from noise: that there is none at all, or a large one, or nothing."""
     n, held_out = len(loss), evidence.find("val_loss")
+    too_few = Finding(verdict=Verdict.SKIP, message=f"only {n} finite points of the {_name(loss)}, {needed} are needed")
+    if n < _FEWEST:
+        return too_few
+    start, best, end = float(loss.values[0]), float(loss.values.min()), float(loss.values[-1])
+    measured: dict[str, float | int] = {"start": start, "best": best, "points": n}
+    if start > 0 and _lowered(loss.values) >= _SURELY and end - best <= _LOST * (start - best):
+        message = f"the {_name(loss)} came down from {number(start)} to {number(end)} in {n} points"
+        return Finding(verdict=Verdict.PASS, message=message, measured=measured, confidence="low")
     losses = [loss.values, *([held_out.finite().values] if held_out is not None else [])]
     flat = all(_lowered(values) < _HARDLY for values in losses if len(values) > 1)
     flat = flat and not (_begins_late(loss) and _moves(loss.values))
-    if n < _FEWEST or not flat or is_fine_tuning(evidence) or settled(evidence) is not None:
-        return Finding(
-            verdict=Verdict.SKIP, message=f"only {n} finite points of the {_name(loss)}, {needed} are needed"
-        )
-    start, best = float(loss.values[0]), float(loss.values.min())
+    if not flat or is_fine_tuning(evidence) or settled(evidence) is not None:
+        return too_few
     return Finding(
         verdict=Verdict.FAIL,
         message=f"the {_name(loss)} hardly came down in {n} points: it starts at {number(start)}, its lowest is "
         f"{number(best)}",
         remedy=_REMEDY,
-        measured={"start": start, "best": best, "points": n},
+        measured=measured,
         confidence="low",
     )
 
