@@ -32,6 +32,7 @@ _HALF = 0.5
 _NEAR = 0.05
 _ANOTHER_UNIT = 10.0
 _TRAIN_LOST = 0.1
+_FELL, _FELL_ON = 0.1, 0.2
 _AT_ONCE = 0.02  # of all steps
 
 
@@ -52,15 +53,23 @@ class Overfit(Probe):
         steadily (Mann-Kendall), by `steady_rise_share` and `steady_descent_share`. In either case also by what the
         lowest of that many noisy values lies below the others and three standard errors, with at least `min_after`
         evaluations after the minimum, and while the training loss, where there is one, ended no more than a tenth
-        higher than it was then. Warn also when the two losses end further apart, beyond what they were apart when both
-        began, than `gap_share` of the training loss's descent, or when the training loss ends below `memorised_share`
-        of the validation loss and that is still above 15 % of where training began; unless the validation loss, too,
-        lost more than half of that, and ends no more than 5 % or its noise above its minimum: that is how a training
-        usually ends that fits its samples. Where a weight of the objective rises (`kl_weight`), what comes after that
-        is judged.
+        higher than it was then.
+
+        Warn also when the two losses end further apart, beyond what they were apart when both began, than `gap_share`
+        of the training loss's descent, or when the training loss ends below `memorised_share` of the validation loss
+        and that is still above 15 % of where training began. Not where the validation loss followed: it fell by a tenth
+        from its first values, ends no more than 5 % or its noise above its minimum, and came as near to that when less
+        than a fifth of the training loss's descent was left. Losses of survival times, of pairs or of larger batches
+        look like that: they are normalised or sampled otherwise in validation. Samples learnt by heart do not count
+        either where the validation loss lost more than half of where training began and ends as near to its minimum:
+        that is how a training usually ends that fits its samples.
+
+        Where a weight of the objective rises (`kl_weight`), what comes after that is judged.
 
     Known limits:
-        Needs 4 evaluations. Accuracy may still rise while the loss does: overconfidence is overfitting of the loss.
+        Needs 4 evaluations. Accuracy may still rise while the loss does: overconfidence is overfitting of the loss. A
+        gap alone is not seen where the validation loss falls on to the end; one whose normalisation makes it far larger
+        than the training loss may fall by less than a tenth, and is taken for a gap.
 
     What to do:
         Take the checkpoint at the minimum, and stop there the next time; more data, augmentation, dropout or weight
@@ -120,7 +129,8 @@ class Overfit(Probe):
         if course.rise > needed and n - 1 - course.at >= self.min_after and _training_went_on(evidence, course.step):
             return self._rose(course, n, evidence)
         gap = _gap(evidence, values, course.noise)
-        if gap is not None and (gap.share > self.gap_share or self._memorised(gap, course, n)):
+        far = gap is not None and (gap.share > self.gap_share or self._memorised(gap, course, n))
+        if gap is not None and far and not _followed(held_out, course, gap, evidence):
             return self._apart(course, n, gap, by_heart=gap.share <= self.gap_share)
         message = f"the validation loss ends at {number(course.end)}, its minimum is {number(course.low)}"
         return Finding(verdict=Verdict.PASS, message=message, measured=course.measured(n))
@@ -164,8 +174,7 @@ class Overfit(Probe):
     def _memorised(self, gap: _Gap, course: _Course, evaluations: int) -> bool:
         """Whether nothing is left of the training loss, and a good deal of the validation loss."""
         left = gap.train_end < self.memorised_share * gap.val_end
-        near = max(_NEAR * abs(course.low), (depth_of_minimum(evaluations) + _ERROR_OF_THREE) * course.noise)
-        learnt = course.rise <= near and course.end < _HALF * gap.start
+        learnt = course.rise <= course.near(evaluations) and course.end < _HALF * gap.start
         return left and gap.val_end > _LEFT * gap.start and not learnt
 
 
@@ -182,6 +191,10 @@ class _Course(NamedTuple):
     @property
     def rise(self) -> float:
         return self.end - self.low
+
+    def near(self, evaluations: int) -> float:
+        """How far above the lowest of so many values one may lie that is at the minimum as well."""
+        return max(_NEAR * abs(self.low), (depth_of_minimum(evaluations) + _ERROR_OF_THREE) * self.noise)
 
     def measured(self, evaluations: int) -> dict[str, float | int]:
         return {
@@ -250,6 +263,19 @@ def _first_loss(evidence: Evidence) -> float:
     return float(loss.finite().values[0]) if loss is not None and len(loss.finite()) else -np.inf
 
 
+def _followed(held_out: Series, course: _Course, gap: _Gap, evidence: Evidence) -> bool:
+    """Whether the validation loss, too, came down, stays at its minimum, and had not stopped there long before the
+    training: it is normalised or sampled otherwise then, as of survival times, of pairs or of larger batches.
+    """
+    values, near = held_out.values, course.near(len(held_out))
+    top = float(values[: max(1, len(values) // 4)].max())
+    if course.rise > near or top - course.end < _FELL * abs(top):
+        return False
+    stopped = int(held_out.steps[np.argmax(values <= course.low + near)])
+    then, _ = _then_and_now(evidence.first("train_loss").finite(), stopped)
+    return then - gap.train_end < _FELL_ON * (gap.start - gap.train_end)
+
+
 def _training_went_on(evidence: Evidence, step: int) -> bool:
     """Whether the training loss ended no higher than it was when the validation loss was lowest. Unknown counts as
     so.
@@ -257,8 +283,12 @@ def _training_went_on(evidence: Evidence, step: int) -> bool:
     loss = evidence.find("train_loss")
     if loss is None or len(loss.finite()) < 4:
         return True
-    finite = loss.finite()
-    size = max(2, len(finite) // 10)
-    at = int(np.clip(np.searchsorted(finite.steps, step), size, len(finite)))
-    then, now = median(finite.values[at - size : at]), median(finite.values[-size:])
+    then, now = _then_and_now(loss.finite(), step)
     return now <= then + _TRAIN_LOST * abs(then)
+
+
+def _then_and_now(loss: Series, step: int) -> tuple[float, float]:
+    """The level of a loss at a step and at its end."""
+    size = max(2, len(loss) // 10)
+    at = int(np.clip(np.searchsorted(loss.steps, step), size, len(loss)))
+    return median(loss.values[at - size : at]), median(loss.values[-size:])
