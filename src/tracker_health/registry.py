@@ -8,6 +8,7 @@ from tracker_health.plugins import Plugins, load_plugins
 from tracker_health.probe import Probe
 from tracker_health.probes.accuracy_at_chance import AccuracyAtChance
 from tracker_health.probes.accuracy_gap import AccuracyGap
+from tracker_health.probes.betas_swapped import BetasSwapped
 from tracker_health.probes.chance_level import ChanceLevel
 from tracker_health.probes.crashed import Crashed
 from tracker_health.probes.dead_units import DeadUnits
@@ -106,6 +107,7 @@ BUILT_IN: tuple[type[Probe], ...] = (
     LayerOutlier,
     UnscaledInputs,
     EpsilonDominates,
+    BetasSwapped,
     NonfiniteWeights,
     UnchangedWeights,
     DeadUnits,

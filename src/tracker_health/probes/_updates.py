@@ -25,6 +25,7 @@ from tracker_health.probes._run import learning_rates
 
 _DEFAULT_BETAS = (0.9, 0.999)
 _DEFAULT_EPS = 1e-8
+_ADAM = frozenset({"adam", "amsgrad", "adam-8bit"})
 _SAME_DECAY = 0.01
 _MOST_EPS = 1e300  # far beyond any, and still a number
 _FEWEST_STEPS = 10
@@ -128,6 +129,16 @@ def _summary(stats: MomentStats) -> tuple[float, ...]:
 def first_beta(state: OptimizerState, tensor: TensorState) -> float:
     """Adam's b1 of a parameter."""
     return _betas(_group(state, tensor))[0]
+
+
+def betas_of_adam(state: OptimizerState, tensor: TensorState) -> tuple[float, float] | None:
+    """The two betas of a parameter whose moments are Adam's; None where its group has no such two, and of another
+    optimizer: Adan and AdEMAMix have three, and NovoGrad has one second moment for all values of a parameter.
+    """
+    first, second, given = tensor.first_moment, tensor.second_moment, _group(state, tensor).get("betas")
+    if tensor.kind not in _ADAM or first is None or second is None or first.count != second.count:
+        return None
+    return _sane_betas(given) if isinstance(given, tuple) and len(given) == 2 else None
 
 
 def weighted_median(pairs: list[tuple[float, int]]) -> float | None:
@@ -341,7 +352,10 @@ def _group(state: OptimizerState, tensor: TensorState) -> Mapping[str, Any]:
 
 def _betas(group: Mapping[str, Any]) -> tuple[float, float]:
     given = group.get("betas")
-    if not isinstance(given, tuple) or len(given) < 2:
-        return _DEFAULT_BETAS
+    known = _sane_betas(given) if isinstance(given, tuple) and len(given) >= 2 else None
+    return _DEFAULT_BETAS if known is None else known
+
+
+def _sane_betas(given: tuple[Any, ...]) -> tuple[float, float] | None:
     sane = all(isinstance(one, (int, float)) and 0 <= one < 1 for one in given[:2])
-    return (float(given[0]), float(given[1])) if sane else _DEFAULT_BETAS
+    return (float(given[0]), float(given[1])) if sane else None
