@@ -373,3 +373,21 @@ def test_higher_thresholds_never_find_more(losses, held_out, data, make, judge):
     evidence = pair(make, losses, held_out)
     if judge(CODE, evidence, **lower).verdict == "pass":
         assert judge(CODE, evidence, **higher).verdict == "pass"
+
+
+@pytest.mark.parametrize(("every", "end", "verdict"), [(50, 0.131, "pass"), (50, 0.16, "warn"), (1, 0.131, "warn")])
+def test_a_log_that_begins_when_much_was_learnt(every, end, verdict, make, judge):
+    """Nobody knows how far the validation loss had come down before."""
+    losses = np.append(0.116, 0.03 * np.exp(-np.arange(14) / 4) + 0.001)
+    steps = every * np.arange(1, 16)
+    held_out = make.series(np.linspace(0.114, end, 6), steps[4::2], role="val_loss")
+    assert judge(CODE, make.evidence(losses, held_out, steps=steps)).verdict == verdict
+
+
+@pytest.mark.parametrize(("accuracy", "verdict"), [(0.96, "pass"), (96.0, "pass"), (0.8, "warn"), (None, "warn")])
+def test_by_heart_and_right(accuracy, verdict, make, judge):
+    """A loss of a few epochs, whose mean in the first one is little."""
+    losses = [0.42, 0.03, 0.005, 0.002, 0.0018, 0.0016]
+    held_out = make.series([0.188, 0.13, 0.137, 0.136, 0.1365, 0.1368], steps=np.arange(6), role="val_loss")
+    more = [] if accuracy is None else [make.series(np.full(6, accuracy), role="val_accuracy")]
+    assert judge(CODE, make.evidence(losses, held_out, *more)).verdict == verdict

@@ -9,7 +9,8 @@ import numpy as np
 
 from tracker_health.evidence import Evidence, FloatArray, IntArray, Need, Series
 from tracker_health.probe import Probe, Symptom, Threshold
-from tracker_health.probes._comparable import settled
+from tracker_health.probes._accuracy import measures
+from tracker_health.probes._comparable import begins_late, settled
 from tracker_health.probes._standing import OF_ANOTHER_MODEL, is_of_another_model
 from tracker_health.probes._stats import (
     block_medians,
@@ -33,6 +34,8 @@ _NEAR = 0.05
 _ANOTHER_UNIT = 10.0
 _TRAIN_LOST = 0.1
 _FELL, _FELL_ON = 0.1, 0.2
+_RIGHT = 0.9
+_ALIKE = 1.1
 _AT_ONCE = 0.02  # of all steps
 
 
@@ -53,7 +56,9 @@ class Overfit(Probe):
         steadily (Mann-Kendall), by `steady_rise_share` and `steady_descent_share`. In either case also by what the
         lowest of that many noisy values lies below the others and three standard errors, with at least `min_after`
         evaluations after the minimum, and while the training loss, where there is one, ended no more than a tenth
-        higher than it was then.
+        higher than it was then. Where the first point of the training loss comes after ten steps or more and it halves
+        up to the second, the log does not show what was learnt before: then the rise must be `steady_rise_share` in any
+        case, and the next paragraph holds where the validation loss begins above the training loss only.
 
         Warn also when the two losses end further apart, beyond what they were apart when both began, than `gap_share`
         of the training loss's descent, or when the training loss ends below `memorised_share` of the validation loss
@@ -62,7 +67,7 @@ class Overfit(Probe):
         than a fifth of the training loss's descent was left. Losses of survival times, of pairs or of larger batches
         look like that: they are normalised or sampled otherwise in validation. Samples learnt by heart do not count
         either where the validation loss lost more than half of where training began and ends as near to its minimum:
-        that is how a training usually ends that fits its samples.
+        that is how a training usually ends that fits its samples; nor where nine in ten validation answers are right.
 
         Where a weight of the objective rises (`kl_weight`), what comes after that is judged.
 
@@ -109,7 +114,11 @@ class Overfit(Probe):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        return (Need(role="val_loss", min_points=self.min_points), Need(role="train_loss", optional=True))
+        return (
+            Need(role="val_loss", min_points=self.min_points),
+            Need(role="train_loss", optional=True),
+            Need(role="val_accuracy", optional=True),
+        )
 
     def judge(self, evidence: Evidence) -> Finding:
         if is_of_another_model(evidence):
@@ -125,19 +134,24 @@ class Overfit(Probe):
         if n < self.min_points:
             return Finding(verdict=Verdict.SKIP, message=f"only {n} finite evaluations")
         course = _course(values, held_out.steps, _first_loss(evidence))
-        needed = self._needed_rise(course, values)
+        needed = self._needed_rise(course, values, evidence)
         if course.rise > needed and n - 1 - course.at >= self.min_after and _training_went_on(evidence, course.step):
             return self._rose(course, n, evidence)
         gap = _gap(evidence, values, course.noise)
-        far = gap is not None and (gap.share > self.gap_share or self._memorised(gap, course, n))
+        by_heart = gap is not None and self._memorised(gap, course, n) and not _mostly_right(evidence)
+        far = gap is not None and (gap.share > self.gap_share or by_heart)
         if gap is not None and far and not _followed(held_out, course, gap, evidence):
             return self._apart(course, n, gap, by_heart=gap.share <= self.gap_share)
         message = f"the validation loss ends at {number(course.end)}, its minimum is {number(course.low)}"
         return Finding(verdict=Verdict.PASS, message=message, measured=course.measured(n))
 
-    def _needed_rise(self, course: _Course, values: FloatArray) -> float:
+    def _needed_rise(self, course: _Course, values: FloatArray, evidence: Evidence) -> float:
         """The rise above the minimum that counts: a share, and what the noise alone would make of that many values."""
-        needed = max(self.rise_share * abs(course.low), self.descent_share * course.descent)
+        loss = evidence.find("train_loss")
+        # How far the validation loss came down is not seen where the log begins when that is done.
+        late = loss is not None and begins_late(loss.finite())
+        share = self.steady_rise_share if late else self.rise_share
+        needed = max(share * abs(course.low), self.descent_share * course.descent)
         if _climbs(values[course.at :]):
             steady = max(self.steady_rise_share * abs(course.low), self.steady_descent_share * course.descent)
             needed = min(needed, steady)
@@ -234,6 +248,8 @@ def _gap(evidence: Evidence, held_out: FloatArray, noise: float) -> _Gap | None:
     if loss is None or len(loss.finite()) < _FEW_POINTS:
         return None
     values = loss.finite().values
+    if begins_late(loss.finite()) and held_out[0] <= _ALIKE * values[0]:
+        return None
     start, end = max(float(values[0]), float(held_out[0])), median(values[-max(2, len(values) // 10) :])
     falls = held_out[0] > 3.0 * values[0] and held_out[-1] < 0.8 * held_out[0]
     another_unit = falls or held_out.min() > _ANOTHER_UNIT * values[0]
@@ -249,6 +265,12 @@ def _gap_at_first(loss: Series, held_out: Series) -> float:
     together = abs(int(held_out.steps[0]) - int(loss.steps[0])) <= max(1.0, _AT_ONCE * float(loss.steps[-1]))
     size = max(1, min(5, len(loss) // 20))
     return max(0.0, float(held_out.values[0]) - median(loss.values[:size])) if together else 0.0
+
+
+def _mostly_right(evidence: Evidence) -> bool:
+    """Whether nine in ten of the validation samples get the right answer, where that was logged."""
+    known = [one for one in measures(evidence, 1) if one.held_out is not None and one.name == "accuracy"]
+    return any(one.end >= _RIGHT for one in known)
 
 
 def _climbs(since_best: FloatArray) -> bool:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from tracker_health.evidence import Evidence, FloatArray, Need
 from tracker_health.probe import Probe, Symptom, Threshold
-from tracker_health.probes._comparable import settled
+from tracker_health.probes._comparable import begins_late, settled
 from tracker_health.probes._standing import OF_ANOTHER_MODEL, is_of_another_model
 from tracker_health.probes._stats import (
     block_medians,
@@ -24,7 +24,7 @@ from tracker_health.verdict import Verdict
 
 _ANOTHER_UNIT = 10.0
 _NONE = 0.005
-_HALF, _ALIKE = 0.5, 1.1
+_ALIKE = 1.1
 _BLOCKS = 60
 _FALLING = -1.0
 _SEVERAL, _SURE = 10, -3.0
@@ -56,8 +56,8 @@ class ValidationFlat(Probe):
         validation loss begins higher than the training loss and falls for sure (Mann-Kendall below minus three, of
         five to nine evaluations below -1.8, by `min_gain`), it passes: a training that goes on from another one begins
         with a gap. Where it begins at more than twice of it and falls by a fifth, the rule is skipped. So it is where
-        the training loss halves between its first two points and the validation loss begins no higher: what was learnt
-        before the first point is not seen.
+        the first point comes after ten steps or more, the training loss halves up to the second, and the validation
+        loss begins no higher: what was learnt before is not seen.
 
     What to do:
         Check that labels belong to their inputs, that the loader shuffles, and that both sets are prepared alike.
@@ -104,7 +104,7 @@ class ValidationFlat(Probe):
             return Finding(verdict=Verdict.SKIP, message="the two losses are not in the same unit")
         if loss.steps[0] > max(1.0, 0.2 * loss.steps[-1]):
             return Finding(verdict=Verdict.SKIP, message="the history does not begin with the training")
-        if loss.values[1] < _HALF * loss.values[0] and held_out[0] <= _ALIKE * start:
+        if begins_late(loss) and held_out[0] <= _ALIKE * start:
             said = "the log begins when much was learnt: it does not tell where the untrained model stood"
             return Finding(verdict=Verdict.SKIP, message=said)
         gain, fall = (start - _best_level(held_out)) / start, (start - end) / start
