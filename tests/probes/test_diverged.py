@@ -200,6 +200,19 @@ def test_below_4_points_it_is_skipped(n, make, judge):
 
 
 @pytest.mark.parametrize(
+    ("losses", "verdict"),
+    [
+        ([0.76, 0.52, 11.3, 16.9, 12.2, 15.8], "warn"),
+        ([0.76, 0.52, 0.61, 16.9, 12.2], "warn"),
+        ([0.76, 0.52, 11.3, 16.9, 12.2, 2.2], "SkippedProbe"),  # and comes back
+        ([0.76, 0.52, 0.61, 0.66, 12.2], "SkippedProbe"),  # at the end alone
+    ],
+)
+def test_few_points_that_leap_and_stay_there(losses, verdict, make, judge):
+    assert judge(CODE, make.evidence(losses)).verdict == verdict
+
+
+@pytest.mark.parametrize(
     ("losses", "held_out", "verdict"),
     [
         ([0.67, 0.63, 0.72, 0.85, 0.93], [0.58, 0.77, 0.89, 1.19, 1.33], "warn"),
@@ -263,7 +276,8 @@ def climbed_by_plain_python(losses, plain):
     bends = [c - 2 * b + a for a, b, c in zip(losses, losses[1:], losses[2:], strict=False)]
     noise = max(plain.evaluation_noise(losses), bend_noise_of(bends))
     past = [end - start - 0.5 * abs(start), end - start - 4 * noise]
-    doubled, tripled = end - 2 * max(losses[:-2]), min(losses[1:]) - 3 * start
+    doubled = end - 2 * max(losses[:-2])
+    tripled = max(min(losses[at:]) - 3 * max(losses[:at]) for at in range(1, len(losses) - 1))
     flat = [min(one, max(start, last)) for one in losses]
     low = flat.index(min(flat))
     down, steps = start - flat[low], [b - a for a, b in itertools.pairwise(flat)]

@@ -391,3 +391,13 @@ def test_by_heart_and_right(accuracy, verdict, make, judge):
     held_out = make.series([0.188, 0.13, 0.137, 0.136, 0.1365, 0.1368], steps=np.arange(6), role="val_loss")
     more = [] if accuracy is None else [make.series(np.full(6, accuracy), role="val_accuracy")]
     assert judge(CODE, make.evidence(losses, held_out, *more)).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("train", "end", "verdict"), [(0.003, 1.36, "warn"), (0.3, 1.36, "pass"), (0.003, 1.2, "pass")]
+)
+def test_a_validation_loss_that_followed_half_of_the_way(train, end, verdict, make, judge):
+    """Nothing is left of the training loss, and more than half of the validation loss."""
+    course = np.exp(-np.arange(120) / 10)
+    losses, held_out = train + (2.47 - train) * course, end + (2.33 - end) * np.exp(-np.arange(120) / 14)
+    assert judge(CODE, pair(make, losses, held_out)).verdict == verdict

@@ -15,6 +15,7 @@ _ASIDE = 0.1  # of the way down, in the wrong direction
 _CLEARLY, _HALF = 0.3, 0.5  # of the start
 _SMOOTH = 5.0
 _STEPS = 2
+_TREBLED = 3.0
 _LEAST_TOGETHER, _ABOVE = 4, 0.2
 
 
@@ -56,7 +57,14 @@ def climbed(values: FloatArray, share: float, sigmas: float) -> bool:
         return True
     # An explosion is its own noise.
     doubled = end >= 2.0 * float(values[:-2].max())
-    return start > 0 and (doubled or float(values[1:].min()) >= 3.0 * start or _came_back(values))
+    return start > 0 and (doubled or _leapt(values) or _came_back(values))
+
+
+def _leapt(values: FloatArray) -> bool:
+    """Whether all values from some place on, two or more, are three times as large as all before it."""
+    before = np.maximum.accumulate(values)[:-2]
+    after = np.minimum.accumulate(values[::-1])[::-1][1:-1]
+    return bool((after >= _TREBLED * before).any())
 
 
 def climb_together(values: FloatArray, held_out: FloatArray) -> bool:

@@ -59,12 +59,12 @@ class Diverged(Probe):
         nothing bounds it, as where a sign was turned round.
 
         Of four points and more, but fewer than `min_points`, only a climb counts, to the last two of them: past the
-        start by `climb_share` of it and by `sigmas` times the noise; to twice of all before; to three times the start,
-        with all points after the first; or back to the start, without what lies above both ends: by nine tenths from
-        half of it, with no more than a tenth of the way in the wrong direction. Or, from 30 % of it, two steps or more
-        down and two or more up, without one in the wrong direction, the last one back by nine tenths and the one before
-        by three, and all of it beyond five deviations, by the second differences. Or when training and validation loss
-        both end a fifth above their first values, after climbing twice in a row, at the highest of all.
+        start by `climb_share` of it and by `sigmas` times the noise; to twice of all before; to three times of all
+        before, for good; or back to the start, without what lies above both ends: by nine tenths from half of it, with
+        no more than a tenth of the way in the wrong direction. Or, from 30 % of it, two steps or more down and two or
+        more up, without one in the wrong direction, the last one back by nine tenths and the one before by three, and
+        all of it beyond five deviations, by the second differences. Or when training and validation loss both end a
+        fifth above their first values, after climbing twice in a row, at the highest of all.
 
         It is unsure (a warning) below 20 points, where the step counter went back to the middle and the second pass
         ended before the first, and where the loss climbed gradually in the first quarter and has come down ever since:

@@ -65,9 +65,11 @@ class Overfit(Probe):
         and that is still above 15 % of where training began. Not where the validation loss followed: it fell by a tenth
         from its first values, ends no more than 5 % or its noise above its minimum, and came as near to that when less
         than a fifth of the training loss's descent was left. Losses of survival times, of pairs or of larger batches
-        look like that: they are normalised or sampled otherwise in validation. Samples learnt by heart do not count
-        either where the validation loss lost more than half of where training began and ends as near to its minimum:
-        that is how a training usually ends that fits its samples; nor where nine in ten validation answers are right.
+        look like that: they are normalised or sampled otherwise in validation. But it did not follow where it ends
+        above half of where training began and the training loss below `memorised_share` of it. Samples learnt by heart
+        do not count either where the validation loss lost more than half of where training began and ends as near to
+        its minimum: that is how a training usually ends that fits its samples; nor where nine in ten validation answers
+        are right.
 
         Where a weight of the objective rises (`kl_weight`), what comes after that is judged.
 
@@ -140,7 +142,7 @@ class Overfit(Probe):
         gap = _gap(evidence, values, course.noise)
         by_heart = gap is not None and self._memorised(gap, course, n) and not _mostly_right(evidence)
         far = gap is not None and (gap.share > self.gap_share or by_heart)
-        if gap is not None and far and not _followed(held_out, course, gap, evidence):
+        if gap is not None and far and not self._followed(held_out, course, gap, evidence):
             return self._apart(course, n, gap, by_heart=gap.share <= self.gap_share)
         message = f"the validation loss ends at {number(course.end)}, its minimum is {number(course.low)}"
         return Finding(verdict=Verdict.PASS, message=message, measured=course.measured(n))
@@ -190,6 +192,19 @@ class Overfit(Probe):
         left = gap.train_end < self.memorised_share * gap.val_end
         learnt = course.rise <= course.near(evaluations) and course.end < _HALF * gap.start
         return left and gap.val_end > _LEFT * gap.start and not learnt
+
+    def _followed(self, held_out: Series, course: _Course, gap: _Gap, evidence: Evidence) -> bool:
+        """Whether the validation loss, too, came down, stays at its minimum, and had not stopped there long before the
+        training: it is normalised or sampled otherwise then, as of survival times, of pairs or of larger batches.
+        """
+        values, near = held_out.values, course.near(len(held_out))
+        top = float(values[: max(1, len(values) // 4)].max())
+        nothing_left = gap.train_end < self.memorised_share * gap.val_end and course.end > _HALF * gap.start
+        if nothing_left or course.rise > near or top - course.end < _FELL * abs(top):
+            return False
+        stopped = int(held_out.steps[np.argmax(values <= course.low + near)])
+        then, _ = _then_and_now(evidence.first("train_loss").finite(), stopped)
+        return then - gap.train_end < _FELL_ON * (gap.start - gap.train_end)
 
 
 class _Course(NamedTuple):
@@ -283,19 +298,6 @@ def _first_loss(evidence: Evidence) -> float:
     """Where the training began: the first evaluation comes when the better part of an epoch has been learnt."""
     loss = evidence.find("train_loss")
     return float(loss.finite().values[0]) if loss is not None and len(loss.finite()) else -np.inf
-
-
-def _followed(held_out: Series, course: _Course, gap: _Gap, evidence: Evidence) -> bool:
-    """Whether the validation loss, too, came down, stays at its minimum, and had not stopped there long before the
-    training: it is normalised or sampled otherwise then, as of survival times, of pairs or of larger batches.
-    """
-    values, near = held_out.values, course.near(len(held_out))
-    top = float(values[: max(1, len(values) // 4)].max())
-    if course.rise > near or top - course.end < _FELL * abs(top):
-        return False
-    stopped = int(held_out.steps[np.argmax(values <= course.low + near)])
-    then, _ = _then_and_now(evidence.first("train_loss").finite(), stopped)
-    return then - gap.train_end < _FELL_ON * (gap.start - gap.train_end)
 
 
 def _training_went_on(evidence: Evidence, step: int) -> bool:
