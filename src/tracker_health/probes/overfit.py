@@ -66,10 +66,10 @@ class Overfit(Probe):
         from its first values, ends no more than 5 % or its noise above its minimum, and came as near to that when less
         than a fifth of the training loss's descent was left. Losses of survival times, of pairs or of larger batches
         look like that: they are normalised or sampled otherwise in validation. But it did not follow where it ends
-        above half of where training began and the training loss below `memorised_share` of it. Samples learnt by heart
-        do not count either where the validation loss lost more than half of where training began and ends as near to
-        its minimum: that is how a training usually ends that fits its samples; nor where nine in ten validation answers
-        are right.
+        above half of where training began, the training loss below `memorised_share` of it, and more than one in ten
+        validation answers, which were logged, is wrong. Samples learnt by heart do not count either where the
+        validation loss lost more than half of where training began and ends as near to its minimum: that is how a
+        training usually ends that fits its samples; nor where nine in ten validation answers are right.
 
         Where a weight of the objective rises (`kl_weight`), what comes after that is judged.
 
@@ -140,7 +140,7 @@ class Overfit(Probe):
         if course.rise > needed and n - 1 - course.at >= self.min_after and _training_went_on(evidence, course.step):
             return self._rose(course, n, evidence)
         gap = _gap(evidence, values, course.noise)
-        by_heart = gap is not None and self._memorised(gap, course, n) and not _mostly_right(evidence)
+        by_heart = gap is not None and self._memorised(gap, course, n) and not _right(evidence) >= _RIGHT
         far = gap is not None and (gap.share > self.gap_share or by_heart)
         if gap is not None and far and not self._followed(held_out, course, gap, evidence):
             return self._apart(course, n, gap, by_heart=gap.share <= self.gap_share)
@@ -200,7 +200,7 @@ class Overfit(Probe):
         values, near = held_out.values, course.near(len(held_out))
         top = float(values[: max(1, len(values) // 4)].max())
         nothing_left = gap.train_end < self.memorised_share * gap.val_end and course.end > _HALF * gap.start
-        if nothing_left or course.rise > near or top - course.end < _FELL * abs(top):
+        if (nothing_left and _right(evidence) < _RIGHT) or course.rise > near or top - course.end < _FELL * abs(top):
             return False
         stopped = int(held_out.steps[np.argmax(values <= course.low + near)])
         then, _ = _then_and_now(evidence.first("train_loss").finite(), stopped)
@@ -282,10 +282,10 @@ def _gap_at_first(loss: Series, held_out: Series) -> float:
     return max(0.0, float(held_out.values[0]) - median(loss.values[:size])) if together else 0.0
 
 
-def _mostly_right(evidence: Evidence) -> bool:
-    """Whether nine in ten of the validation samples get the right answer, where that was logged."""
-    known = [one for one in measures(evidence, 1) if one.held_out is not None and one.name == "accuracy"]
-    return any(one.end >= _RIGHT for one in known)
+def _right(evidence: Evidence) -> float:
+    """The share of the validation samples that get the right answer at the end; NaN where it was not logged."""
+    known = [one.end for one in measures(evidence, 1) if one.held_out is not None and one.name == "accuracy"]
+    return known[0] if known else float("nan")
 
 
 def _climbs(since_best: FloatArray) -> bool:
