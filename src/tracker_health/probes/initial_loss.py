@@ -18,7 +18,7 @@ from tracker_health.text import number
 from tracker_health.verdict import Verdict
 
 _SOON = 3
-_OF_GUESSING = 1.0 / 3.0
+_FEW_CLASSES, _ABOUT, _OF_GUESSING = 4, 0.5, 1.0 / 3.0
 _WORD = re.compile("[a-z0-9]+")
 _COUNTED = frozenset({"acc", "accuracy", "top1", "perplexity", "ppl"})
 
@@ -43,8 +43,9 @@ class InitialLoss(Probe):
 
         Where the params are silent, the number of classes is the size of the model's last layer, in a checkpoint, if an
         accuracy was logged beside the loss and the run is no fine-tune. Then more must bear out that the loss is a
-        cross-entropy among so many: it comes down below that logarithm as soon, the first accuracy is at least a third
-        of guessing's, and the loss is never lower than so many wrong answers allow.
+        cross-entropy among so many: the first accuracy is that of guessing to within a half, of four classes or more;
+        or it is at least a third of guessing's, and the loss comes down below that logarithm as soon. And the loss is
+        never lower than so many wrong answers allow.
 
     Known limits:
         Needs the number of classes, and a cross-entropy in nats, averaged and not summed. Of a detection loss, CTC or
@@ -133,5 +134,8 @@ def _is_borne_out(values: FloatArray, classes: int, evidence: Evidence) -> bool:
     beside the share of sequences without an error, is none.
     """
     accuracy = next(one for one in measures(evidence, 1) if one.name == "accuracy").judged
-    guesses = float(accuracy.values[0]) >= _OF_GUESSING / classes
-    return guesses and _comes_below(values, classes) and not is_of_something_else(evidence)
+    of_guessing = float(accuracy.values[0]) * classes
+    # A choice among more, a contrast of samples say, that begins at three times this logarithm is right far less often.
+    guesses = classes >= _FEW_CLASSES and abs(of_guessing - 1.0) <= _ABOUT
+    unlearnt = of_guessing >= _OF_GUESSING and _comes_below(values, classes)
+    return (guesses or unlearnt) and not is_of_something_else(evidence)
