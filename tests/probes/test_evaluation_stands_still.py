@@ -300,6 +300,9 @@ def test_a_learning_rate_of_0_stops_both(make, judge):
         pytest.param(11, 20, 4, 1e-3, "pass", id="less than half"),
         pytest.param(8, 20, 4, 1e-5, "pass", id="at a rate that has come down"),
         pytest.param(2, 9, None, None, "pass", id="few evaluations"),
+        pytest.param(2, 9, None, 1e-3, "warn", id="few evaluations at a rate that goes on"),
+        pytest.param(2, 9, 4, 1e-3, "pass", id="few evaluations of four digits"),
+        pytest.param(3, 7, None, 1e-3, "pass", id="too few evaluations"),
         pytest.param(4, 20, None, 0.0, "pass", id="at a rate of 0, which another rule tells"),
     ],
 )

@@ -28,7 +28,7 @@ _BLOCKS = 20
 _SIGNIFICANT = 3.0
 _FALLING, _FOR_SURE = -1.5, -2.3
 _ANOTHER_UNIT = 2.0
-_MANY, _MOST = 8, 0.75  # evaluations, and of all
+_SEVERAL, _MANY, _MOST = 5, 8, 0.75  # evaluations, and of all
 _DIGITS, _SOME_DIGITS = 1e-4, 1e-3
 _UNDER_WAY, _NO_RATE = 0.05, 1e-6  # of the highest learning rate
 _LEFT = 0.01  # of where the training loss began
@@ -85,7 +85,7 @@ def stopped(evidence: Evidence, held_out: Series, loss: Series) -> Standing | No
     for most of the evaluations, or for half of them at a learning rate that had not come down. Both are finite.
     """
     equal, value = equal_at_end(held_out.values), float(held_out.values[-1])
-    if equal < max(_MANY, _HALF * len(held_out)) or value == 0.0 or _is_the_logs(held_out, loss, equal):
+    if equal < max(_SEVERAL, _HALF * len(held_out)) or value == 0.0 or _is_the_logs(held_out, loss, equal):
         return None
     step, values = int(held_out.steps[-equal]), in_range(loss.values)[0]
     since = values[loss.steps > _on_the_axis_of(loss.steps, step, int(held_out.steps[-1]))]
@@ -95,10 +95,10 @@ def stopped(evidence: Evidence, held_out: Series, loss: Series) -> Standing | No
     rate = rate_since(evidence, step)
     if rate is not None and rate <= _NO_RATE:
         return None  # which LRS001 tells
-    under_way = rate is not None and rate > _UNDER_WAY
-    if coarseness(value) > (_SOME_DIGITS if under_way else _DIGITS) * abs(value):
+    under_way, digits = rate is not None and rate > _UNDER_WAY, coarseness(value) / abs(value)
+    if equal < _MANY and not (under_way and digits <= _DIGITS):
         return None
-    if equal < _MOST * len(held_out) and not under_way:
+    if digits > (_SOME_DIGITS if under_way else _DIGITS) or (equal < _MOST * len(held_out) and not under_way):
         return None
     unit = in_range(loss.values)[1]
     before, after = _ends(since)

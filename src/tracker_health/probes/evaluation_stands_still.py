@@ -41,8 +41,9 @@ class EvaluationStandsStill(Probe):
 
         Warn also when at least eight evaluations at the end, and three quarters of all, are one number of five digits
         or more, whatever the training loss does, unless that is nearly 0 and all is learnt: no schedule is meant to end
-        so early. Half of the evaluations are enough, and four digits, where the learning rate was above a twentieth of
-        its highest when the number was first seen. A learning rate that is logged as 0 is left to LRS001.
+        so early. Half of the evaluations are enough, and four digits (or five evaluations, of five digits), where the
+        learning rate was above a twentieth of its highest when the number was first seen. A learning rate that is
+        logged as 0 is left to LRS001.
 
         Not where it may be the log that repeats the number. A log that has more rows than evaluations copies each of
         them: every earlier stretch of equal values must be at most a quarter as long. A best value so far never rises:
