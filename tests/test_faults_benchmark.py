@@ -78,7 +78,7 @@ def test_no_logged_value_is_made_of_the_oracles_held_out_samples(benchmark):
     training = made(benchmark, "mlp-wine", steps=48, planned=48, logs_validation=True)
     seen = []
     measure = training._measure
-    training._measure = lambda x, y: seen.append(x) or measure(x, y)
+    training._measure = lambda model, x, y: seen.append(x) or measure(model, x, y)
     training._evaluate(1)
     training.log.append({})
     training._log_validation(1)
@@ -147,6 +147,21 @@ def test_nan_in_the_saved_weights_alone(benchmark, tmp_path):
     assert sum(bool(one.isnan().any()) for one in saved.values()) == 1
     assert not any(one.isnan().any() for one in training.model.state_dict().values())
     assert np.isfinite([point["loss"] for point in training.log]).all()
+
+
+@pytest.mark.parametrize(("at", "alike"), [(0, 8), (20, 7)])
+def test_an_evaluation_of_a_copy_that_nobody_updates(at, alike, benchmark):
+    """Eight evaluations, the first at step 10: all of the copy, or all but this one."""
+    fault = benchmark["faults"].FAULTS["stale-evaluation"]()
+    settings = {"steps": 80, "planned": 80, "logs_validation": True, "validation_logged": "loss"}
+    training = made(benchmark, "mlp-digits", fault, **settings)
+    fault.at, fault.copy = at, None
+    fault.model(training.model, training.rng)
+    training.run()
+    logged = [point["val"] for point in training.log if "val" in point]
+    assert [logged.count(one) for one in dict.fromkeys(logged)] == [1] * (8 - alike) + [alike]
+    assert fault.shows(training.recipe)
+    assert training.truth[-1]["val"] < 0.8 * training.truth[0]["val"]
 
 
 def test_half_of_a_hidden_layer_is_dead(benchmark):

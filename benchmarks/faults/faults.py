@@ -6,6 +6,7 @@ leave that part of its state or plan, its loss must tell, as for any other fault
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -77,6 +78,10 @@ class Fault:
 
     def after_step(self, training: Training) -> None:
         pass
+
+    def validated(self, model: nn.Module) -> nn.Module:
+        """The model that is evaluated for the log; the truth is always that of the trained one."""
+        return model
 
     def logged(self, row: dict[str, float]) -> dict[str, Any]:
         return row
@@ -711,6 +716,32 @@ class WeightsLost(Fault):
                     parameter.copy_(training.before[name])
 
 
+class StaleEvaluation(Fault):
+    """The log's validation loss is of a copy of the model, made at the start or early on and not updated since."""
+
+    name, symptoms, structural = "stale-evaluation", frozenset({"frozen", "not_learning"}), True
+    copy: nn.Module | None = None
+
+    def recipe(self, recipe: Recipe, task: Task, rng: np.random.Generator) -> Recipe:
+        self.at = 0 if rng.random() < 0.5 else int(recipe.steps * rng.uniform(0.02, 0.3))
+        self.logs_loss = recipe.validation_logged != "accuracy" or task.data().classes is None
+        return recipe
+
+    def shows(self, recipe: Recipe) -> bool:
+        return recipe.logs_validation and self.logs_loss
+
+    def model(self, model: nn.Module, rng: np.random.Generator) -> None:
+        if self.at == 0:
+            self.copy = deepcopy(model)
+
+    def after_step(self, training: Training) -> None:
+        if training.done + 1 == self.at:
+            self.copy = deepcopy(training.model)
+
+    def validated(self, model: nn.Module) -> nn.Module:
+        return model if self.copy is None else self.copy
+
+
 FAULTS: dict[str, type[Fault]] = {
     one.name: one
     for one in (
@@ -719,7 +750,7 @@ FAULTS: dict[str, type[Fault]] = {
         ExplodingInit, RandomLabels, ShuffledLabels, BlindInputs, RawInputs, BadBatches, Memorised, SameBatch,
         SortedData, WrongSign, TooShort, StoppedEarly, FrozenLayer, NanWeights, DeadRows, UpdateTooSmall,
         UpdateTooLarge, InitialSaved, EvaluationMode, EpsilonTooLarge, ScaledAway, GroupRateZero, SoftmaxTwice,
-        WeightsLost,
+        WeightsLost, StaleEvaluation,
     )
 }  # fmt: skip
 
@@ -736,5 +767,6 @@ PRIMARY = {
     "update-too-small": "update_size", "update-too-large": "update_size", "initial-saved": "frozen",
     "evaluation-mode": "frozen", "epsilon-too-large": "update_size", "scaled-away": "update_size",
     "group-rate-zero": "frozen", "softmax-twice": "not_learning", "weights-lost": "unstable",
+    "stale-evaluation": "frozen",
 }  # fmt: skip
 """The one symptom that names a fault best, where several are accepted."""

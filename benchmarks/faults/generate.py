@@ -17,7 +17,7 @@ from faults import FAULTS, Fault
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from tasks import TASKS, Task
 
-VERSION = 3
+VERSION = 4
 """Raised when a run would come out otherwise: runs of another version are trained again."""
 
 SIZES = {"small": (3, 1), "full": (36, 9)}
@@ -71,7 +71,7 @@ def _seed(task: str, fault: str, number: int) -> int:
 def train_one(job: Job, out: str) -> str:
     """Train a run and write what it leaves; the truth comes last, so that a run with a truth is whole."""
     import torch
-    from leave import leave
+    from leave import leave, log
     from train import Training, truth_of
 
     torch.set_num_threads(1)
@@ -81,6 +81,7 @@ def train_one(job: Job, out: str) -> str:
     training = Training(task, recipes.draw(task, job.seed), fault)
     training.run()
     leave(training, Path(out, "runs", job.id))
+    log(training, recipes.telling_all(training.recipe), Path(out, "told", job.id))
     truth = truth_of(training) | {
         "fault": job.fault,
         "structural": fault.structural and fault.shows(training.recipe),

@@ -27,10 +27,7 @@ _NAMES = (
 
 def leave(training: Training, folder: Path) -> None:
     """Write what a user would have: the log, the training state and the weights."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "metrics.jsonl").open("w") as file:
-        for row in [_header(training), *_again(training, _rows(training))]:
-            file.write(json.dumps(row) + "\n")
+    log(training, training.recipe, folder)
     last = training.checkpoint()
     if not training.recipe.checkpoints or training.earlier is None:
         _save(training, last, folder, is_last=True)
@@ -39,8 +36,15 @@ def leave(training: Training, folder: Path) -> None:
         _save(training, one, folder / f"checkpoint-{one.step}", is_last=one is last)
 
 
-def _header(training: Training) -> dict[str, Any]:
-    recipe = training.recipe
+def log(training: Training, recipe: Recipe, folder: Path) -> None:
+    """Write the log of a run that has the habits of a recipe, its own or one that leaves nothing out."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "metrics.jsonl").open("w") as file:
+        for row in [_header(training, recipe), *_again(training, _rows(training, recipe))]:
+            file.write(json.dumps(row) + "\n")
+
+
+def _header(training: Training, recipe: Recipe) -> dict[str, Any]:
     header: dict[str, Any] = {"type": "config", "batch_size": recipe.batch, "optimizer": recipe.optimizer}
     if recipe.tells_plan:
         header["max_steps"] = recipe.planned
@@ -61,10 +65,10 @@ def _again(training: Training, rows: list[dict[str, Any]]) -> list[dict[str, Any
     return [*rows[:cut], *again, *rows[cut:]]
 
 
-def _rows(training: Training) -> list[dict[str, Any]]:
-    digits, names = training.recipe.digits, _NAMES[training.recipe.naming]
+def _rows(training: Training, recipe: Recipe) -> list[dict[str, Any]]:
+    digits, names = recipe.digits, _NAMES[recipe.naming]
     rows = []
-    for row in rows_logged(training):
+    for row in rows_logged(training, recipe):
         named = {names.get(key, key): _rounded(key, value, digits) for key, value in row.items()}
         rows.append(training.fault.logged(named))
     return rows
@@ -76,9 +80,8 @@ def _rounded(key: str, value: float, digits: int | None) -> float:
     return float(f"{value:.4g}") if key in ("grad", "rate") else round(value, digits)
 
 
-def rows_logged(training: Training) -> Iterator[dict[str, float]]:
-    """The log as this run's habits have it: its cadence, its smoothing."""
-    recipe = training.recipe
+def rows_logged(training: Training, recipe: Recipe) -> Iterator[dict[str, float]]:
+    """The log as these habits have it: its cadence, its smoothing, what it leaves out."""
     every = {"every step": 1, "every 10 steps": 10, "every epoch": training.epoch}[recipe.cadence]
     smooth = None
     interval: list[float] = []
@@ -94,9 +97,18 @@ def rows_logged(training: Training) -> Iterator[dict[str, float]]:
             row |= {key: _one_of(values, mean=mean) for key, values in (("loss", interval), ("hits", hits)) if values}
             interval, hits = [], []
             row |= _beside_the_loss(recipe, point, norm)
-        row |= {key: point[key] for key in ("val", "accuracy") if key in point}
+        row |= {key: point[key] for key in _validation_logged(training, recipe) if key in point}
         if row:
             yield {"step": step, "epoch": step / training.epoch} | row
+
+
+def _validation_logged(training: Training, recipe: Recipe) -> tuple[str, ...]:
+    """What the log has of the validation samples: of classifiers the loss, the accuracy or both."""
+    if not recipe.logs_validation:
+        return ()
+    if not training.data.classes:
+        return ("val",)
+    return {"loss": ("val",), "accuracy": ("accuracy",), "both": ("val", "accuracy")}[recipe.validation_logged]
 
 
 def _one_of(interval: list[float], *, mean: bool) -> float:

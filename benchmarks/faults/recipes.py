@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from tasks import Task
@@ -121,6 +121,14 @@ def draw(task: Task, seed: int) -> Recipe:
         logs_accuracy=bool(rng.random() < 0.4),
         validation_logged=str(rng.choice(VALIDATION, p=[0.55, 0.2, 0.25])),
     )
+
+
+def telling_all(recipe: Recipe) -> Recipe:
+    """The same run with a log that leaves nothing out; how often it logs, and in how many digits, stays as it was."""
+    return replace(
+        recipe, logs_gradient=True, logs_rate=True, logs_validation=True, tells_plan=True, tells_classes=True,
+        logs_scale=True, logs_accuracy=True, validation_logged="both",
+    )  # fmt: skip
 
 
 def rate_at(recipe: Recipe, step: int) -> float:

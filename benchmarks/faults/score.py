@@ -21,7 +21,10 @@ from oracle import Label, labels
 from tracker_health import Config, check, preset
 from tracker_health.registry import BUILT_IN
 
-COLUMNS = (("default", "checkpoint"), ("default", "logs"), ("dlm", "checkpoint"), ("runmedic", "logs"))
+COLUMNS = (
+    ("default", "checkpoint"), ("default", "all logged"), ("default", "logs"), ("dlm", "checkpoint"),
+    ("runmedic", "logs"), ("runmedic", "all logged"),
+)  # fmt: skip
 _RUNMEDIC = {
     "divergence": "diverged", "overfitting": "overfit", "no_learning": "not_learning", "non_finite": "nonfinite",
     "grad_spikes": "spikes", "loss_spikes": "spikes", "constant_lr_plateau": "schedule",
@@ -124,6 +127,18 @@ def _without_checkpoints(out: Path, runs: list[Run]) -> Path:
     return folder
 
 
+def _with_all_logged(out: Path, runs: list[Run]) -> Path:
+    """The same runs with logs that leave nothing out, beside the same checkpoints."""
+    folder = out / "told"
+    for run in runs:
+        for path in (out / "runs" / run.id).rglob("*"):
+            target = folder / run.id / path.relative_to(out / "runs" / run.id)
+            if path.is_file() and path.name != "metrics.jsonl" and not target.exists():
+                target.parent.mkdir(exist_ok=True)
+                target.hardlink_to(path)
+    return folder
+
+
 def _as_adapter_store(out: Path, runs: list[Run]) -> Path:
     """The same runs as the two original rules read them: a step log of their own form beside the training state."""
     folder = out / "stores"
@@ -179,7 +194,11 @@ def score(size: str, out: Path, split: str, tools: list[str]) -> Scores:
     healthy = [run for run in runs if run.label.certified]
     unsure = [run for run in runs if run.fault == "none" and not run.label.certified]
     sick = [run for run in runs if run.fault != "none" and (run.structural or run.label.manifested)]
-    places = {"checkpoint": out / "runs", "logs": _without_checkpoints(out, runs)}
+    places = {
+        "checkpoint": out / "runs",
+        "all logged": _with_all_logged(out, runs),
+        "logs": _without_checkpoints(out, runs),
+    }
     answers = {}
     for tool, state in COLUMNS:
         if tool in tools:

@@ -200,31 +200,28 @@ class Training:
         rows, self.order = self.order[: self.recipe.batch], self.order[self.recipe.batch :]
         return rows
 
+    @staticmethod
     @torch.no_grad()
-    def _measure(self, x: Tensor, y: Tensor) -> tuple[float, float]:
-        output = self.model(x)
+    def _measure(model: nn.Module, x: Tensor, y: Tensor) -> tuple[float, float]:
+        """The loss and the accuracy in evaluation mode."""
+        output = model.eval()(x)
         return float(loss_of(output, y)), accuracy_of(output, y)
 
     def _evaluate(self, step: int) -> None:
         """The truth: the loss on fixed samples, in evaluation mode, of the sound data."""
-        self.model.eval()
         data = self.fault.evaluated(self.task.data(), self.data)
-        train, _ = self._measure(data.x[:200], data.y[:200])
+        train, _ = self._measure(self.model, data.x[:200], data.y[:200])
         half = len(data.x_val) // 2  # the other half is for the log
-        held_out, accuracy = self._measure(data.x_val[:half][:200], data.y_val[:half][:200])
+        held_out, accuracy = self._measure(self.model, data.x_val[:half][:200], data.y_val[:half][:200])
         self.truth.append({"step": step, "train": train, "val": held_out, "accuracy": accuracy})
 
     def _log_validation(self, step: int) -> None:
-        if not self.recipe.logs_validation:
-            return
+        """What the log may have of the validation samples."""
         if step:
-            self.model.eval()
+            model = self.fault.validated(self.model)
             half = len(self.data.x_val) // 2
-            loss, accuracy = self._measure(self.data.x_val[half:][:200], self.data.y_val[half:][:200])
-            if not self.data.classes or self.recipe.validation_logged != "accuracy":
-                self.log[step - 1]["val"] = loss
-            if self.data.classes and self.recipe.validation_logged != "loss":
-                self.log[step - 1]["accuracy"] = accuracy
+            loss, accuracy = self._measure(model, self.data.x_val[half:][:200], self.data.y_val[half:][:200])
+            self.log[step - 1] |= {"val": loss} | ({"accuracy": accuracy} if self.data.classes else {})
 
     def moved(self) -> dict[str, float]:
         """By how much each trainable tensor that matters has changed, relative to its size."""

@@ -8,12 +8,14 @@ from tracker_health.plugins import Plugins, load_plugins
 from tracker_health.probe import Probe
 from tracker_health.probes.accuracy_at_chance import AccuracyAtChance
 from tracker_health.probes.accuracy_gap import AccuracyGap
+from tracker_health.probes.betas_swapped import BetasSwapped
 from tracker_health.probes.chance_level import ChanceLevel
 from tracker_health.probes.crashed import Crashed
 from tracker_health.probes.dead_units import DeadUnits
 from tracker_health.probes.diverged import Diverged
 from tracker_health.probes.epoch_sawtooth import EpochSawtooth
 from tracker_health.probes.epsilon_dominates import EpsilonDominates
+from tracker_health.probes.evaluation_stands_still import EvaluationStandsStill
 from tracker_health.probes.exploding_gradient import ExplodingGradient
 from tracker_health.probes.gap_dead_activation import GapDeadActivation
 from tracker_health.probes.gap_exploding import GapExploding
@@ -47,6 +49,7 @@ from tracker_health.probes.odd_one_out import OddOneOut
 from tracker_health.probes.off_target import OffTarget
 from tracker_health.probes.overfit import Overfit
 from tracker_health.probes.plateau import Plateau
+from tracker_health.probes.repeated_batch import RepeatedBatch
 from tracker_health.probes.schedule import Schedule
 from tracker_health.probes.slow_descent import SlowDescent
 from tracker_health.probes.slowdown import Slowdown
@@ -67,7 +70,7 @@ from tracker_health.probes.validation_flat import ValidationFlat
 from tracker_health.probes.vanishing_gradient import VanishingGradient
 from tracker_health.probes.weight_scale import WeightScale
 
-RULES_VERSION = 8
+RULES_VERSION = 9
 """Raised whenever a rule may judge the same evidence differently, so that annotated runs are judged again."""
 
 BUILT_IN: tuple[type[Probe], ...] = (
@@ -83,7 +86,9 @@ BUILT_IN: tuple[type[Probe], ...] = (
     UnstableLoss,
     InitialLoss,
     EpochSawtooth,
+    RepeatedBatch,
     TrainingDrift,
+    EvaluationStandsStill,
     Overfit,
     ValidationFlat,
     AccuracyAtChance,
@@ -102,6 +107,7 @@ BUILT_IN: tuple[type[Probe], ...] = (
     LayerOutlier,
     UnscaledInputs,
     EpsilonDominates,
+    BetasSwapped,
     NonfiniteWeights,
     UnchangedWeights,
     DeadUnits,

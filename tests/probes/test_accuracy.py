@@ -84,7 +84,7 @@ def test_an_auc_of_one_half(make, judge):
 NEAR_MISSES = {
     "it learns late": np.concatenate([guessing(20), learning(10)]),
     "it learns little": guessing(chance=0.14),
-    "the majority is predicted": np.full(30, 0.3),
+    "the majority is predicted": guessing(chance=0.3, noise=0.001),
     "worse than guessing": np.full(30, 0.02),
     "too noisy to tell": guessing(noise=0.3),
 }
@@ -103,13 +103,48 @@ def test_a_vocabulary_is_no_number_of_classes(make, judge):
 
 def test_nothing_tells_the_level_of_guessing(make, judge):
     """An accuracy of one in three would be guessing, but a first loss of 2.3 is that of ten classes."""
-    assert judge(AT_CHANCE, logged(make, held_out=np.full(30, 1 / 3))).verdict == "SkippedProbe"
+    assert judge(AT_CHANCE, logged(make, held_out=guessing(chance=1 / 3))).verdict == "SkippedProbe"
 
 
 def test_the_median_loss_tells_where_the_first_one_exploded(make, judge):
     losses = np.concatenate([[2538.0, 425.0, 3.2], 2.4 + 0.05 * np.random.default_rng(0).standard_normal(27)])
     evidence = make.evidence(losses, make.series(guessing(), role="val_accuracy"))
     assert judge(AT_CHANCE, evidence).verdict == "warn"
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "n", "descent", "verdict"),
+    [
+        pytest.param(0.54, 36, 0.02, "warn", id="of fifty samples"),
+        pytest.param(0.36661, 7, 0.02, "warn", id="of many samples"),
+        pytest.param(0.36661, 7, 0.3, "warn", id="the most frequent of many answers"),
+        pytest.param(0.37, 5, 0.02, "SkippedProbe", id="rounded, and few"),
+        pytest.param(0.97, 36, 0.02, "SkippedProbe", id="nearly all of one class"),
+        pytest.param(0.54, 36, 0.2, "SkippedProbe", id="more sure of the same answers"),
+        pytest.param(1.0, 36, 0.02, "SkippedProbe", id="all right"),
+        pytest.param(0.0, 36, 0.02, "SkippedProbe", id="never measured"),
+    ],
+)
+@pytest.mark.parametrize("validation", [True, False])
+def test_an_accuracy_that_never_changes(accuracy, n, descent, verdict, validation, make, judge):
+    """The losses are no cross-entropy, so that nothing tells what guessing has."""
+    losses = 40.0 * (1.0 - descent * np.linspace(0, 1, 200))
+    more = [make.series(np.full(n, accuracy), role="val_accuracy" if validation else "train_accuracy")]
+    if validation:
+        more.append(make.series(40.0 * (1.0 - descent * np.linspace(0, 1, n)), role="val_loss"))
+    result = judge(AT_CHANCE, make.evidence(losses, *more))
+    assert result.verdict == verdict
+    if verdict == "warn":
+        assert f"of {n} values" in result.message
+
+
+@pytest.mark.parametrize(("value", "other", "at"), [(0.54, 0.56, 20), (0.54, 0.5, 2), (0.34, 0.36, 20)])
+def test_an_accuracy_that_changes_once(value, other, at, make, judge):
+    values = np.full(36, value)
+    values[at] = other
+    losses = make.series(np.full(36, 40.0) - 0.01 * np.arange(36), role="val_loss")
+    evidence = make.evidence(np.full(200, 40.0), losses, make.series(values, role="val_accuracy"))
+    assert judge(AT_CHANCE, evidence).verdict == "SkippedProbe"
 
 
 @pytest.mark.parametrize("code", [AT_CHANCE, GAP])
@@ -127,13 +162,20 @@ def test_counts_are_no_accuracies(values, make, judge):
         assert judge(code, logged(make, held_out=np.array(values), params=TEN)).verdict == "SkippedProbe"
 
 
-def naive_at_chance(values, chance, rule):
-    """Whether all thirds lie at the level of guessing, and how nearly each condition is met or missed."""
-    rest = list(values[len(values) // 10 :])
-    steps = [b - a for a, b in itertools.pairwise(rest)]
+def naive_scatter(values):
+    steps = [b - a for a, b in itertools.pairwise(values)]
     mean = sum(steps) / len(steps)
-    noise = math.sqrt(sum((step - mean) ** 2 for step in steps) / len(steps)) / math.sqrt(2)
-    margins = []
+    return math.sqrt(sum((step - mean) ** 2 for step in steps) / len(steps)) / math.sqrt(2)
+
+
+def naive_at_chance(values, chance, rule):
+    """Whether all thirds and the last three values lie at the level of guessing, and how nearly each condition is met
+    or missed.
+    """
+    rest = list(values[len(values) // 10 :])
+    noise, before = naive_scatter(rest), naive_scatter(rest[: len(rest) * 2 // 3])
+    at_end = max(min(rule.tolerance, 0.2 * chance), 3 * before / math.sqrt(3))
+    margins = [at_end - abs(sum(rest[-3:]) / 3 - chance)]
     for at in range(3):
         size = [len(rest) // 3 + (number < len(rest) % 3) for number in range(3)]
         part = rest[sum(size[:at]) : sum(size[: at + 1])]

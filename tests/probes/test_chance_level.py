@@ -37,7 +37,21 @@ def stands(losses, count, distance, margins, *, settles=False):
     return min(met) >= 0
 
 
-def naive(losses, classes, plain, rule=RULE):
+def came_down_to(losses, held_out, count, margins):
+    """Whether the loss came down to ln of so many from little above, and the validation loss ends there or above."""
+    rest, chance = losses[max(1, len(losses) // 10) :], math.log(count)
+    if len(rest) < 6 or held_out is None or len(held_out) < 3:
+        return False
+    *before, last = (statistics.median(part) / chance - 1 for part in np.array_split(rest, 3))
+    near = min(0.005, 0.06 / count / chance)
+    first, ends = statistics.median(losses[:3]) / chance - 1, statistics.median(held_out[-3:]) / chance - 1
+    met = [near - abs(last), first + 0.005, 0.1 - first, ends + 0.015, 0.1 - ends]
+    met += [margin for third in before for margin in (third + near, 0.1 - third)]
+    margins += met
+    return min(met) >= 0
+
+
+def naive(losses, classes, plain, rule=RULE, held_out=None):
     """The verdict, and by how much each condition of it is met or missed."""
     n = len(losses)
     end = plain.median(losses[-max(3, n // 10) :])
@@ -57,6 +71,8 @@ def naive(losses, classes, plain, rule=RULE):
         if min(met) >= 0:
             return "fail", end, margins
     if any(stands(losses, count, 0.06 / count, margins) for count in range(2, 21)):
+        return "warn", end, margins
+    if any(came_down_to(losses, held_out, count, margins) for count in range(2, 21)):
         return "warn", end, margins
     if classes is not None and stands(losses, classes, 1, margins, settles=True):
         return "warn", end, margins
@@ -85,7 +101,7 @@ def naive(losses, classes, plain, rule=RULE):
 
 
 def assert_as_naive(losses, classes, plain, make, judge, held_out=None):
-    verdict, end, margins = naive(losses, classes, plain)
+    verdict, end, margins = naive(losses, classes, plain, held_out=held_out)
     assume(all(margin == 0 or abs(margin) > 1e-9 * max(1e-300, *map(abs, losses)) for margin in margins))
     more = [] if held_out is None else [make.series(held_out, role="val_loss")]
     params = {} if classes is None else {"num_classes": str(classes)}
@@ -108,6 +124,41 @@ def test_a_fine_tune_at_the_level_of_two_classes(make, judge):
     for level, verdict in ((math.log(2), "warn"), (math.log(3), "pass"), (0.75, "pass")):
         losses = pinned(0, level, start=1.1 * level, noise=0.005)
         assert judge(CODE, make.evidence(losses, params={"base_model": "x"})).verdict == verdict
+
+
+def unlearnt(count, *, start=1.06, end=1.0, n=120, seed=0):
+    """A loss that comes down from a random beginning, in shares of the level of guessing."""
+    noise = 0.01 * np.random.default_rng(seed).standard_normal(n)
+    return math.log(count) * (end + (start - end) * np.exp(-6.0 * np.arange(n) / n) + noise)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("count", [2, 5, 10])
+def test_a_random_beginning_that_is_unlearnt_and_no_more(count, seed, make, judge):
+    losses = unlearnt(count, seed=seed)
+    held_out = make.series(unlearnt(count, n=8, end=1.003), steps=np.arange(8) * 15, role="val_loss")
+    result = judge(CODE, make.evidence(losses, held_out))
+    assert result.verdict == "warn"
+    assert f"among {count} classes" in result.message
+
+
+@pytest.mark.parametrize(
+    ("more", "validation"),
+    [
+        pytest.param({"end": 0.97}, 0.97, id="both went below"),
+        pytest.param({}, 0.97, id="the validation loss went below"),
+        pytest.param({"start": 1.3}, 1.0, id="it began far above"),
+        pytest.param({"end": 1.02}, 1.02, id="another level"),
+    ],
+)
+@pytest.mark.parametrize("seed", range(3))
+def test_a_descent_that_passes_the_level_of_guessing(more, validation, seed, make, judge):
+    held_out = make.series(unlearnt(5, n=8, end=validation), steps=np.arange(8) * 15, role="val_loss")
+    assert judge(CODE, make.evidence(unlearnt(5, seed=seed, **more), held_out)).verdict == "pass"
+
+
+def test_without_a_validation_loss_a_descent_to_that_level_is_one(make, judge):
+    assert judge(CODE, make.evidence(unlearnt(5))).verdict == "pass"
 
 
 @pytest.mark.parametrize("param", ["vocab_size", "num_classes"])

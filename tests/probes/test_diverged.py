@@ -20,6 +20,28 @@ def noise_of(values):
     return 1.4826 * median([abs(b - a) for a, b in itertools.pairwise(values)]) / math.sqrt(2)
 
 
+def bend_noise_of(bends):
+    return math.sqrt(sum(one**2 for one in bends) / len(bends) / 6) if bends else 0.0
+
+
+def level_noise_of(values, size):
+    """Of fewer than 20 points: by second differences, or more times by those away from the largest step up."""
+    bends = [c - 2 * b + a for a, b, c in zip(values, values[1:], values[2:], strict=False)]
+    steps = [b - a for a, b in itertools.pairwise(values)]
+    leap = steps.index(max(steps))
+    beside = [bend for at, bend in enumerate(bends) if at not in (leap - 1, leap)]
+    return 1.2533 / math.sqrt(size) * min(1.6 * bend_noise_of(bends), 2.5 * bend_noise_of(beside))
+
+
+def lifts_of(values):
+    """By how much the values from some place on are all as much higher as it takes than those before; above 0: so."""
+    lifts = [
+        (min(values[at:]) - (1.25 if len(values) - at == 3 else 1.1) * max(values[:at]), max(values[:at]))
+        for at in range(3, len(values) - 2)
+    ]
+    return [lift for lift, before in lifts if before > 0]
+
+
 def naive(losses):
     """The measured numbers, and how far each of the two conditions is from holding (above 0: it holds)."""
     n = len(losses)
@@ -37,11 +59,18 @@ def naive(losses):
     if n < 40:
         low = min(low, *(median(losses[at : at + size]) for at in range(n - size + 1)))
         noise = min(noise, noise_of(losses[n // 2 :]))
+    climb_noise, lifted = noise, []
+    if n < 20:
+        top = max(losses[0], end)
+        noise, climb_noise = level_noise_of([min(one, top) for one in losses], size), level_noise_of(losses, size)
+        lifted = lifts_of(losses)
     head = median(losses[:size])
     start = losses[0] if head - losses[0] > 4 * early else head
     descent = max(start - low, 0.2 * abs(low))
-    rise = end - low - max(0.15 * descent, 4 * noise, 0)
-    climb = high - start - max((0.5 if start == head else 2.0) * abs(start), 4 * noise, 0)
+    beyond = max([end - low - 4 * noise, *lifted])
+    rise = min(end - low - max(0.15 * descent, 0), beyond)
+    beyond = max([high - start - 4 * climb_noise, *([high - start - 3 * start] if n < 20 and start > 0 else [])])
+    climb = min(high - start - max((0.5 if start == head else 2.0) * abs(start), 0), beyond)
     return {"start": start, "best": low, "end": end, "peak": high, "noise": noise}, rise, climb
 
 
@@ -59,6 +88,21 @@ def assert_as_naive(losses, make, judge):
 @given(losses=st.lists(st.floats(-100, 100), min_size=8, max_size=150))
 def test_against_plain_python(losses, make, judge):
     assert_as_naive(losses, make, judge)
+
+
+@given(
+    seed=st.integers(0, 10**6),
+    n=st.integers(8, 24),
+    leap=st.floats(-1, 9),
+    overshoot=st.sampled_from([0.0, 0.0, 5.0, 100.0]),
+    noise=st.sampled_from([0.0, 0.01, 0.1, 0.4]),
+)
+def test_short_leaps_against_plain_python(seed, n, leap, overshoot, noise, make, judge):
+    """Down, up at one point, and on from there."""
+    rng = np.random.default_rng(seed)
+    at = int(rng.integers(2, n - 1))
+    losses = 1 + 3 * np.exp(-5 * np.arange(n) / n) + leap * (np.arange(n) >= at) + overshoot * (np.arange(n) == at)
+    assert_as_naive((losses * (1 + noise * rng.standard_normal(n))).tolist(), make, judge)
 
 
 @given(seed=st.integers(0, 10**6), n=st.integers(8, 400), bend=st.floats(-2, 2), noise=st.floats(0, 0.3))
@@ -139,7 +183,7 @@ def test_against_one_lucky_first_batch_the_climb_has_to_be_a_large_one(peak, ver
 
 def test_a_short_log_whose_blocks_lie_across_its_minimum(make, judge):
     """Sixteen points, blocks of four: the lowest four points are halves of two blocks."""
-    losses = [5.0, 4.5, 4.0, 3.6, 3.3, 3.0, 1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0]
+    losses = [5.0, 4.3, 3.6, 3.0, 2.4, 1.8, 1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0]
     result = judge(CODE, make.evidence(losses))
     assert (result.verdict, result.confidence, result.measured["best"]) == ("warn", "low", 1.0)
 
@@ -156,12 +200,48 @@ def test_below_4_points_it_is_skipped(n, make, judge):
 
 
 @pytest.mark.parametrize(
+    ("losses", "verdict"),
+    [
+        ([0.76, 0.52, 11.3, 16.9, 12.2, 15.8], "warn"),
+        ([0.76, 0.52, 0.61, 16.9, 12.2], "warn"),
+        ([0.76, 0.52, 11.3, 16.9, 12.2, 2.2], "SkippedProbe"),  # and comes back
+        ([0.76, 0.52, 0.61, 0.66, 12.2], "SkippedProbe"),  # at the end alone
+    ],
+)
+def test_few_points_that_leap_and_stay_there(losses, verdict, make, judge):
+    assert judge(CODE, make.evidence(losses)).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("losses", "held_out", "verdict"),
+    [
+        ([0.67, 0.63, 0.72, 0.85, 0.93], [0.58, 0.77, 0.89, 1.19, 1.33], "warn"),
+        ([0.67, 0.63, 0.72, 0.85, 0.93], None, "SkippedProbe"),
+        ([0.67, 0.63, 0.72, 0.85, 0.93], [0.58, 0.57, 0.56, 0.57, 0.58], "SkippedProbe"),
+        ([0.67, 0.63, 0.6, 0.58, 0.57], [0.58, 0.77, 0.89, 1.19, 1.33], "SkippedProbe"),  # overfitting
+        ([0.67, 0.63, 0.72, 0.85, 0.8], [0.58, 0.77, 0.89, 1.19, 1.33], "SkippedProbe"),
+        ([0.67, 0.63, 0.69, 0.7, 0.72], [0.58, 0.58, 0.6, 0.61, 0.62], "SkippedProbe"),
+    ],
+)
+def test_few_points_of_two_losses_that_climb_together(losses, held_out, verdict, make, judge):
+    more = [] if held_out is None else [make.series(held_out, role="val_loss")]
+    assert judge(CODE, make.evidence(losses, *more)).verdict == verdict
+
+
+@pytest.mark.parametrize(
     "losses",
     [
         [4.0, 69.0, 388.0, 952.0, 1600.0],
         [4.5, 13.9, 27.4, 38.8, 45.3],
         [2.3, 2.9, 3.9, 4.1],
         [-1.0, 0.2, 1.1, 2.3, 3.0],
+        [0.68, 0.56, 0.42, 0.39, 0.38, 0.56, 0.68],
+        [2.3, 1.4, 0.9, 0.8, 1.3, 2.2],
+        [1.0, 0.72, 0.62, 0.75, 1.02],
+        [0.68, 0.60, 0.52, 0.44, 0.38, 0.53, 0.68],
+        [2.3, 1.1, 0.9, 0.85, 2.25, 2.3],  # it leapt, and stayed
+        [0.54, 0.19, 31725.0, 1.31, 1.02, 0.96],  # further than it settled
+        [1.57, 0.35, 0.38, 2.54, 1.81, 1.76, 1.77],
     ],
 )
 def test_a_few_points_that_climb(losses, make, judge):
@@ -178,10 +258,108 @@ def test_a_few_points_that_climb(losses, make, judge):
         [1.0, 1.1, 1.2, 1.3, 1.4],  # by less than half
         [1.0, 3.0, 0.6, 2.9, 1.6, 3.4],  # noise
         [3.0, 1.0, 0.5, 8.0],  # at the end alone
+        [0.68, 0.56, 0.42, 0.39, 0.38, 0.45, 0.56],  # not all the way
+        [0.68, 0.64, 0.60, 0.58, 0.57, 0.63, 0.68],  # by little
+        [0.68, 0.56, 0.60, 0.39, 0.38, 0.56, 0.68],  # not all along
+        [0.68, 0.56, 0.42, 0.39, 0.38, 0.40, 0.68],  # at once, and at the end alone
+        [1.0, 0.8, 0.6, 0.8, 1.0],  # with a corner that is not smooth, of so few
+        [2.3, 1.1, 0.9, 1.6, 0.85, 2.3, 2.35],  # noise as large as that may make this
     ],
 )
 def test_a_few_points_that_do_not(losses, make, judge):
     assert judge(CODE, make.evidence(losses)).verdict == "SkippedProbe"
+
+
+def climbed_by_plain_python(losses, plain):
+    """Of four to seven points: whether they climbed, and by how much each condition is met or missed."""
+    start, end, last = losses[0], min(losses[-2:]), losses[-1]
+    bends = [c - 2 * b + a for a, b, c in zip(losses, losses[1:], losses[2:], strict=False)]
+    noise = max(plain.evaluation_noise(losses), bend_noise_of(bends))
+    past = [end - start - 0.5 * abs(start), end - start - 4 * noise]
+    doubled = end - 2 * max(losses[:-2])
+    tripled = max(min(losses[at:]) - 3 * max(losses[:at]) for at in range(1, len(losses) - 1))
+    flat = [min(one, max(start, last)) for one in losses]
+    low = flat.index(min(flat))
+    down, steps = start - flat[low], [b - a for a, b in itertools.pairwise(flat)]
+    aside = sum(max(step, 0) for step in steps[:low]) + sum(max(-step, 0) for step in steps[low:])
+    flat_bends = [c - 2 * b + a for a, b, c in zip(flat, flat[1:], flat[2:], strict=False)]
+    height = [one - flat[low] for one in flat[-2:]]
+    stayed = [down - 0.5 * start, 0.1 * down - aside, min(height) - 0.9 * down]
+    smooth = [down - 0.3 * start, height[0] - 0.3 * down, height[1] - 0.9 * down]
+    smooth += [flat[-1] - flat[low] - 5 * bend_noise_of(flat_bends)]
+    back = min(stayed) >= 0 or (low >= 2 and aside == 0 and min(smooth) >= 0)
+    back = back and low <= len(losses) - 3 and down > 0
+    margins = [*past, doubled, tripled, *stayed, *smooth]
+    return min(past) > 0 or (start > 0 and (doubled >= 0 or tripled >= 0 or back)), margins
+
+
+@given(
+    seed=st.integers(0, 10**6),
+    n=st.integers(4, 7),
+    low=st.floats(0.05, 0.9),
+    back=st.floats(0, 3),
+    noise=st.sampled_from([0.0, 0.01, 0.05, 0.2, 0.6]),
+)
+def test_a_few_points_against_plain_python(seed, n, low, back, noise, plain, make, judge):
+    rng = np.random.default_rng(seed)
+    at = int(rng.integers(1, n))
+    down = 1 - (1 - low) * np.linspace(0, 1, at + 1) ** rng.uniform(0.3, 1)
+    up = low + back * (1 - low) * np.linspace(0, 1, n - at)[1:] ** rng.uniform(0, 2)
+    losses = (np.concatenate([down, up]) * (1 + noise * rng.standard_normal(n))).tolist()
+    expected, margins = climbed_by_plain_python(losses, plain)
+    assume(all(abs(margin) > 1e-9 for margin in margins))
+    assert judge(CODE, make.evidence(losses)).verdict == ("warn" if expected else "SkippedProbe")
+
+
+@given(losses=st.lists(st.floats(-5, 50), min_size=4, max_size=7))
+def test_any_few_points_against_plain_python(losses, plain, make, judge):
+    expected, margins = climbed_by_plain_python(losses, plain)
+    assume(all(abs(margin) > 1e-9 for margin in margins))
+    assert judge(CODE, make.evidence(losses)).verdict == ("warn" if expected else "SkippedProbe")
+
+
+def drawn(rng, n, noise):
+    """A healthy loss of a few points: it levels off somewhere, or is level from the first point on."""
+    floor, tail = rng.uniform(0.05, 1.0), rng.choice(["normal", "t"])
+    level = floor + (1 - floor) * np.exp(-rng.uniform(1, 20) * np.arange(n) / n)
+    scatter = noise * (rng.standard_normal(n) if tail == "normal" else rng.standard_t(3, n) / np.sqrt(3))
+    return level * np.where(scatter > 0, 1 + scatter, 1 / (1 - scatter))
+
+
+@pytest.mark.parametrize("noise", [0.01, 0.1, 0.4])
+@pytest.mark.parametrize("n", [5, 7, 8, 10, 14, 19])
+def test_noise_is_seldom_a_climb(n, noise, make, judge):
+    rng = np.random.default_rng(n)
+    results = [judge(CODE, make.evidence(drawn(rng, n, noise))).verdict for _ in range(300)]
+    assert results.count("warn") <= 4
+
+
+@pytest.mark.parametrize("n", [8, 9, 12, 19])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_short_log_that_climbs_at_its_end(seed, n, make, judge):
+    """From the middle on, half of the way back up: the steps of the way down are no noise."""
+    rng, half = np.random.default_rng(seed), n // 2
+    down = 0.4 + 1.6 * np.exp(-4 * np.arange(half) / half)
+    losses = np.concatenate([down, down[-1] + np.linspace(0.1, 0.9, n - half)]) * (1 + 0.01 * rng.standard_normal(n))
+    result = judge(CODE, make.evidence(losses))
+    assert (result.verdict, result.confidence) == ("warn", "low")
+    assert "then rose" in result.message
+
+
+@pytest.mark.parametrize(
+    ("losses", "verdict"),
+    [
+        ([2.0, 1.1, 0.4, 0.3, 3.2, 1.9, 1.8, 1.8, 1.77, 1.75, 1.76], "warn"),  # higher than where it settled
+        ([1.8, 1.7, 1.6, 1.4, 1.2, 1.1, 15.6, 1.86, 1.8, 1.82], "warn"),
+        ([3.3, 2.4, 2.2, 7.4, 5.2, 4.2, 4.1, 3.7], "warn"),  # still on its way down, but above all before
+        ([3.3, 2.4, 2.2, 7.4, 5.2, 4.2, 3.5, 3.2], "pass"),  # or not
+        ([1.0, 1.1, 0.9, 1.6, 1.7, 1.65, 1.6, 1.7], "warn"),
+        ([1.6, 4.9, 9.2, 1.55, 1.53, 1.51, 1.55, 1.53, 1.51, 1.52], "pass"),  # it came back
+        ([1.6, 1.5, 95.0, 1.55, 1.53, 1.51, 1.55, 1.53, 1.51, 1.52], "warn"),  # from far above
+    ],
+)
+def test_leaps_in_a_short_log(losses, verdict, make, judge):
+    assert judge(CODE, make.evidence(losses)).verdict == verdict
 
 
 def test_nan_are_left_to_los001(make, judge):

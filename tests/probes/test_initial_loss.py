@@ -122,6 +122,72 @@ def test_boundary_of_the_plain_factor(factor, verdict, make, judge):
     assert judge(CODE, make.evidence(losses, params={"vocab_size": "10"})).verdict == "pass"
 
 
+def with_head(make, losses, accuracies, *, head=10, params=None, more=(), **parts):
+    """A run without params beside a checkpoint whose last layer chooses among so many."""
+    if accuracies is not None:
+        more = (*more, make.series(accuracies, role="val_accuracy", name="val/accuracy"))
+    shapes = {"0.weight": (48, 20), "0.bias": (48,), "fc.weight": (head, 48), "fc.bias": (head,)}
+    return make.evidence(losses, *more, params=params, weights=make.weights(shapes), **parts)
+
+
+UNLEARNT = np.array([12.0, 6.0, 3.1, 1.9, *np.linspace(2.0, 0.5, 40)])
+RIGHT_EARLY = np.linspace(30.0, 80.0, 15)
+LEARNING = np.array([5.6, 27.9, *np.linspace(38, 80, 15)])
+
+
+@pytest.mark.parametrize("unit", [1.0, 0.01])
+def test_the_last_layer_tells_the_classes(unit, make, judge):
+    """Where the params are silent, and an accuracy was logged."""
+    result = judge(CODE, with_head(make, UNLEARNT, LEARNING * unit))
+    assert result.verdict == "warn"
+    assert "5.2 times that of guessing among 10 classes" in result.message
+    sound = judge(CODE, with_head(make, np.minimum(UNLEARNT, 2.6), LEARNING * unit))
+    assert sound.verdict == "pass"
+    assert judge(CODE, with_head(make, UNLEARNT, None)).verdict == "SkippedProbe"
+    assert judge(CODE, with_head(make, UNLEARNT, LEARNING * unit, head=1)).verdict == "SkippedProbe"
+    assert judge(CODE, with_head(make, UNLEARNT, LEARNING * unit, params={"base_model": "x"})).verdict == "SkippedProbe"
+    assert judge(CODE, with_head(make, UNLEARNT, LEARNING * unit, params={"num_classes": "1000"})).verdict == "pass"
+
+
+@pytest.mark.parametrize(
+    ("losses", "accuracies"),
+    [
+        (np.linspace(12.0, 0.5, 60), RIGHT_EARLY),
+        (np.array([12.0, 6.0, 3.1, 2.9, *np.linspace(2.9, 2.4, 40)]), RIGHT_EARLY),
+        (UNLEARNT, np.array([0.0, 0.0, *np.linspace(5, 80, 15)])),
+        (np.array([12.0, 6.0, 0.5, 0.1, *np.full(40, 0.02)]), np.linspace(4, 60, 15)),
+    ],
+    ids=["it comes down too slowly", "not below guessing", "whole sequences", "squares, beside answers that are near"],
+)
+def test_a_loss_that_is_no_choice_of_the_last_layer(losses, accuracies, make, judge):
+    held_out = make.series(losses[-len(accuracies) :], role="val_loss")
+    evidence = with_head(make, losses, accuracies, more=(held_out,))
+    assert judge(CODE, evidence).verdict == "pass"
+
+
+@pytest.mark.parametrize(("first", "verdict"), [(3.4, "warn"), (3.2, "pass")])
+def test_boundary_of_the_first_accuracy(first, verdict, make, judge):
+    """Of a loss that comes below guessing."""
+    assert judge(CODE, with_head(make, UNLEARNT, np.array([first, *LEARNING[1:]]))).verdict == verdict
+
+
+@pytest.mark.parametrize(("first", "verdict"), [(4.9, "pass"), (5.1, "warn"), (14.9, "warn"), (15.1, "pass")])
+@pytest.mark.parametrize("level", [1.0, 20.0])
+def test_a_loss_that_stays_high_beside_a_first_accuracy_of_guessing(level, first, verdict, make, judge):
+    losses, accuracies = level * np.linspace(70.0, 3.2, 60), np.array([first, *LEARNING[1:]])
+    assert judge(CODE, with_head(make, losses, accuracies)).verdict == verdict
+    three = with_head(make, losses, np.linspace(33.0, 80.0, 15), head=3)
+    assert judge(CODE, three).verdict == "pass"
+
+
+@pytest.mark.parametrize("size", [8, 16, 64])
+def test_a_contrast_of_samples_in_a_space_of_few_dimensions(size, make, judge):
+    """A choice among so many begins at three times ln d, and is right once in d cubed."""
+    losses = (3.01 + 0.5 * np.exp(-np.arange(60) / 9.0)) * math.log(size)
+    accuracies = np.linspace(100.0 / size**3, 60.0, 15)
+    assert judge(CODE, with_head(make, losses, accuracies, head=size)).verdict == "pass"
+
+
 def test_a_first_loss_that_is_nan_is_left_to_los001(make, judge):
     assert judge(CODE, make.evidence([math.nan, 2.0, 1.0, *[1.0] * 9], params={"num_classes": "10"})).verdict == "pass"
     assert judge(CODE, make.evidence([math.nan] * 9, params={"num_classes": "10"})).verdict == "SkippedProbe"

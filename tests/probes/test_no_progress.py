@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tracker_health.evidence import TensorHeader, Weights
+from tracker_health.evidence import StepUnit, TensorHeader, Weights
 
 CODE = "LOS005"
 
@@ -376,6 +376,66 @@ def test_the_validation_loss_stands_in(healthy, make, judge):
     assert judge(CODE, make.evidence(np.full(30, 2.0), validation)).verdict == "fail"
 
 
+def late(values, make, **more):
+    """A validation loss that is evaluated every hundred steps, for the first time after so many."""
+    return make.series(values, 100 * (1 + np.arange(len(values))), role="val_loss", **more)
+
+
+LEARNT_AT_ONCE = np.array([0.353, 0.351, 0.349, 0.352, 0.350, 0.351, 0.348, 0.350])
+
+
+@pytest.mark.parametrize("repeats", [1, 5])
+def test_a_validation_loss_that_begins_late_does_not_show_what_was_learnt(repeats, make, judge):
+    """All was learnt in the first epoch."""
+    result = judge(CODE, make.evidence(None, late(np.tile(LEARNT_AT_ONCE, repeats), make)))
+    assert (result.verdict, result.confidence) == ("pass", "low")
+    assert "first evaluation" in result.message
+    assert "validation loss" in result.message
+    falling = judge(CODE, make.evidence(None, late(np.linspace(2.0, 1.0, 8 * repeats), make)))
+    assert (falling.verdict, falling.confidence) == ("pass", "high")
+    assert falling.message.startswith("the validation loss came down")
+
+
+@pytest.mark.parametrize("points", [5, 8, 40])
+def test_one_that_does_not_move_at_all_is_a_warning(points, make, judge):
+    for moves, verdict in ((0.0, "warn"), (0.0009, "warn"), (0.0011, "pass" if points >= 8 else "SkippedProbe")):
+        values = 0.693 * (1 - moves * (np.arange(points) % 2))
+        result = judge(CODE, make.evidence(None, late(values, make)))
+        assert result.verdict == verdict
+        if verdict == "warn":
+            assert result.confidence == "low"
+            assert "the validation loss" in result.message
+
+
+@pytest.mark.parametrize(
+    ("steps", "unit", "verdict"),
+    [
+        (100 * np.arange(30), StepUnit.UNKNOWN, "fail"),  # before the first step, and after every hundred
+        (100 * np.arange(30), StepUnit.EPOCH, "pass"),
+        (np.arange(30), StepUnit.UNKNOWN, "pass"),  # of epochs, it may be
+        (100 * np.arange(1, 31), StepUnit.UNKNOWN, "pass"),
+    ],
+)
+def test_a_validation_loss_that_begins_with_the_training(steps, unit, verdict, make, judge):
+    values = np.tile(LEARNT_AT_ONCE, 4)[:30]
+    held_out = make.series(values, steps, role="val_loss", step_unit=unit)
+    assert judge(CODE, make.evidence(None, held_out)).verdict == verdict
+
+
+@pytest.mark.parametrize(("end", "verdict"), [(2.19, "pass"), (2.24, "fail")])
+def test_a_few_points_of_the_training_loss_beside_it(end, verdict, make, judge):
+    """The validation loss alone would fail; the training loss came down by a twentieth, or less."""
+    held_out = make.series(np.tile(LEARNT_AT_ONCE, 4)[:30], 100 * np.arange(30), role="val_loss")
+    result = judge(CODE, make.evidence(make.series([2.31, 2.25, end], [999, 1999, 2999]), held_out))
+    assert result.verdict == verdict
+    assert ("training loss come down to 2.19" in result.message) is (verdict == "pass")
+
+
+def test_the_training_loss_is_called_the_loss(sick, make, judge):
+    assert judge(CODE, make.evidence(sick.at_chance())).message.startswith("the loss ")
+    assert judge(CODE, make.evidence(np.linspace(2.0, 1.0, 30))).message.startswith("the loss ")
+
+
 def test_only_nan_is_skipped(make, judge):
     assert judge(CODE, make.evidence(np.full(50, np.nan))).verdict == "SkippedProbe"
 
@@ -408,8 +468,13 @@ def test_asking_for_less_never_finds_more(losses, one, other, make, judge):
         ([0.4012, 0.4003, 0.3996, 0.3990], None, {}, "SkippedProbe"),
         ([0.0, -1.0, -2.0, -3.0], None, {}, "SkippedProbe"),
         ([2.31, 2.312, 2.309], None, {}, "SkippedProbe"),
+        ([2.31, 1.9, 1.7, 1.6], None, {}, "pass"),
+        ([1.2, 1.0, 0.9, 0.8, 0.85], None, {"base_model": "b"}, "pass"),
+        ([2.31, 2.1, 2.0, 1.9], None, {}, "SkippedProbe"),
+        ([2.31, 1.6, 1.7, 1.9], None, {}, "SkippedProbe"),
+        ([2.31, 1.6, 1.2], None, {}, "SkippedProbe"),
     ],
 )
-def test_of_a_few_points_only_none_at_all_counts(losses, held_out, params, verdict, make, judge):
+def test_of_a_few_points_only_none_at_all_and_a_large_descent_count(losses, held_out, params, verdict, make, judge):
     more = [make.series(held_out, role="val_loss")] if held_out else []
     assert judge(CODE, make.evidence(losses, *more, params=params)).verdict == verdict

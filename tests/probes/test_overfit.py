@@ -2,6 +2,7 @@
 
 import bisect
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -83,7 +84,13 @@ def naive(losses, held_out, plain, rule=RULE):
     learnt = rise <= near and end < 0.5 * start
     margins += [rise - near, end - 0.5 * start]
     memorised = train_end < rule.memorised_share * val_end and val_end > 0.15 * start and not learnt
-    return measured, "warn" if share > rule.gap_share or memorised else "pass", margins
+    stopped = evaluation_steps(losses, held_out)[next(at for at, one in enumerate(held_out) if one <= low + near)]
+    at = min(max(bisect.bisect_left(range(len(losses)), stopped), size), len(losses))
+    came = plain.median(losses[at - size : at]) - train_end
+    followed = rise <= near and top - end >= 0.1 * abs(top) and came < 0.2 * (start - train_end)
+    margins += [top - end - 0.1 * abs(top), came - 0.2 * (start - train_end), *(one - low - near for one in held_out)]
+    apart = share > rule.gap_share or memorised
+    return measured, "warn" if apart and not followed else "pass", margins
 
 
 def assert_as_naive(losses, held_out, plain, make, judge):
@@ -115,7 +122,7 @@ def overfit(seed=0, *, n=400, evaluations=20, rise=0.4, turn=0.4, floor=0.05, no
 
 def test_the_gap_that_a_training_goes_on_from_does_not_count(make, judge):
     losses = 0.31 - 0.14 * np.linspace(0, 1, 200)
-    held_out, steps = 0.5 - 0.11 * np.linspace(0, 1, 20), np.linspace(0, 199, 20)
+    held_out, steps = 0.5 - 0.04 * np.linspace(0, 1, 20), np.linspace(0, 199, 20)
     evidence = make.evidence(losses, make.series(held_out, steps, role="val_loss"))
     assert judge(CODE, evidence).verdict == "pass"
     later = make.evidence(losses, make.series(held_out, steps + 40, role="val_loss"))
@@ -188,13 +195,48 @@ def test_a_divergence_of_both_losses_is_no_overfitting(sick, make, judge):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_two_losses_end_far_apart(seed, make, judge):
-    """The validation loss never rises, and stays at 60 % of the descent."""
+    """The validation loss never rises, and stops at 60 % of the descent when the training's has begun."""
     losses, _ = overfit(seed, floor=0.02)
-    held_out = 2.3 - np.linspace(0.6, 0.9, 10)
+    held_out = np.maximum(1.4, 2.3 - np.linspace(0.6, 3.6, 10))
     result = judge(CODE, pair(make, losses, held_out))
     assert result.verdict == "warn"
     assert f"{result.measured['gap_share']:.0%}" in result.message
     assert "shuffles" in result.remedy
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_validation_loss_that_is_normalised_otherwise(seed, make, judge):
+    """Survival times: the loss of the whole set is higher than that of a batch by the logarithm of how many there are.
+    It falls with the other, and stays at its minimum; the first evaluation comes after an epoch.
+    """
+    rng, step = np.random.default_rng(seed), np.arange(400)
+    losses = 2.0 + 1.2 * np.exp(-step / 80) + 0.05 * rng.standard_normal(400)
+    offset = 4.0 + 1.2 * np.exp(-step[9::10] / 80) + 0.01 * rng.standard_normal(40)
+    assert judge(CODE, pair(make, losses, offset)).verdict == "pass"
+    assert judge(CODE, pair(make, losses, 5.0 + 0.01 * rng.standard_normal(40))).verdict == "warn", "it learnt nothing"
+    rising = offset + np.linspace(0.0, 1.0, 40)
+    assert judge(CODE, pair(make, losses, rising)).verdict == "warn", "it rose again"
+
+
+@pytest.mark.parametrize(
+    ("fell", "rose", "stops", "verdict"),
+    [
+        (0.110, 0.0, 0.95, "pass"),
+        (0.090, 0.0, 0.95, "warn"),  # by less than a tenth
+        (0.160, 0.048, 0.95, "pass"),
+        (0.160, 0.053, 0.95, "warn"),  # above the minimum again
+        (0.110, 0.0, 0.82, "pass"),
+        (0.110, 0.0, 0.75, "warn"),  # and the training loss fell on
+    ],
+)
+def test_boundaries_of_a_validation_loss_that_followed(fell, rose, stops, verdict, make, judge):
+    """The training loss falls from 3 to 0.5 all along; the validation loss from 3 until it stops."""
+    losses, held_out = np.linspace(3.0, 0.5, 1000), np.full(100, 3.0 * (1.0 - fell))
+    fall = round(100 * stops)
+    held_out[:25] = 3.0
+    held_out[25:fall] = np.linspace(3.0, 3.0 * (1.0 - fell) * 1.0501, fall - 25)
+    held_out[-3:] *= 1.0 + rose
+    assert judge(CODE, pair(make, losses, held_out)).verdict == verdict
 
 
 @pytest.mark.parametrize(("train", "verdict"), [(0.0205, "pass"), (0.0195, "warn")])
@@ -332,3 +374,38 @@ def test_higher_thresholds_never_find_more(losses, held_out, data, make, judge):
     evidence = pair(make, losses, held_out)
     if judge(CODE, evidence, **lower).verdict == "pass":
         assert judge(CODE, evidence, **higher).verdict == "pass"
+
+
+@pytest.mark.parametrize(("every", "end", "verdict"), [(50, 0.131, "pass"), (50, 0.16, "warn"), (1, 0.131, "warn")])
+def test_a_log_that_begins_when_much_was_learnt(every, end, verdict, make, judge):
+    """Nobody knows how far the validation loss had come down before."""
+    losses = np.append(0.116, 0.03 * np.exp(-np.arange(14) / 4) + 0.001)
+    steps = every * np.arange(1, 16)
+    held_out = make.series(np.linspace(0.114, end, 6), steps[4::2], role="val_loss")
+    assert judge(CODE, make.evidence(losses, held_out, steps=steps)).verdict == verdict
+
+
+@pytest.mark.parametrize(("accuracy", "verdict"), [(0.96, "pass"), (96.0, "pass"), (0.8, "warn"), (None, "warn")])
+def test_by_heart_and_right(accuracy, verdict, make, judge):
+    """A loss of a few epochs, whose mean in the first one is little."""
+    losses = [0.42, 0.03, 0.005, 0.002, 0.0018, 0.0016]
+    held_out = make.series([0.188, 0.13, 0.137, 0.136, 0.1365, 0.1368], steps=np.arange(6), role="val_loss")
+    more = [] if accuracy is None else [make.series(np.full(6, accuracy), role="val_accuracy")]
+    assert judge(CODE, make.evidence(losses, held_out, *more)).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("train", "end", "accuracy", "verdict"),
+    [(0.003, 1.36, 0.6, "warn"), (0.3, 1.36, 0.6, "pass"), (0.003, 1.2, 0.6, "pass"), (0.003, 1.36, None, "pass")],
+)
+def test_a_validation_loss_that_followed_half_of_the_way(train, end, accuracy, verdict, make, judge):
+    """Nothing is left of the training loss, and more than half of the validation loss: of a distillation's, it may be
+    that nothing more can go.
+    """
+    course = np.exp(-np.arange(120) / 10)
+    losses, held_out = train + (2.47 - train) * course, end + (2.33 - end) * np.exp(-np.arange(120) / 14)
+    evidence = pair(make, losses, held_out)
+    if accuracy is not None:
+        shares = make.series(accuracy * (1 - course), role="val_accuracy")
+        evidence = replace(evidence, series=(*evidence.series, shares))
+    assert judge(CODE, evidence).verdict == verdict

@@ -115,6 +115,73 @@ def test_a_warm_up_stepped_once_per_epoch(make, judge):
     assert judge(CODE, evidence_of(make, twice)).verdict == "warn"
 
 
+@pytest.mark.parametrize("decimals", [4, 5, 6, 8])
+@pytest.mark.parametrize("points", [12, 60, 1000])
+@pytest.mark.parametrize("levels", [3.3, 5.7, 9.2])
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_warm_up_that_the_log_rounds(first, levels, points, decimals, make, judge):
+    """0.000001, 0.000001, 0.000002, ...: printed with so many decimals it repeats itself, and still rises."""
+    rising = (first + np.linspace(0.0, levels, points)) * 10.0**-decimals
+    assert judge(CODE, evidence_of(make, np.round(rising, decimals))).verdict == "warn"
+    # It has come to its rate, and stays there.
+    reached = np.concatenate([rising[: points // 2], np.full(points - points // 2, rising[points // 2])])
+    assert judge(CODE, evidence_of(make, np.round(reached, decimals))).verdict == "pass"
+    beside = evidence_of(make, np.round(rising, decimals), losses=3 * np.exp(-np.arange(200) / 10) + 1)
+    assert judge(CODE, beside).verdict == "pass", "the loss has levelled off"
+
+
+@pytest.mark.parametrize(
+    ("values", "verdict"),
+    [
+        ([1, 1, 2, 2, 3, 3, 4, 4], "warn"),
+        ([1, 1, 2, 2, 3, 3, 4, 4, 4], "pass"),  # printed more often than any before: it may have been reached
+        ([1, 1, 1, 1, 2, 2, 3, 3, 3, 4, 4, 4], "warn"),
+        ([1, 1, 1, 1, 2, 2, 3, 3, 4, 4, 4, 4], "pass"),  # the first value may be printed as often as it likes
+        ([1, 1, 2, 2, 3, 3], "pass"),  # two rises are no rounding
+        ([1, 1, 2, 2, 4, 4, 5, 5, 6, 6], "pass"),  # by two of the decimal, and repeated: a staircase
+        ([1, 1, 2, 2, 3, 3, 2, 2, 3, 3, 4, 4], "pass"),  # back
+        ([1.5, 1.5, 2.5, 2.5, 3.5, 3.5, 4.5, 4.5], "pass"),  # no such decimal
+        ([3, 3, 4, 4, 5, 5, 6, 6], "pass"),  # no more than twice the first
+    ],
+)
+def test_rises_by_the_last_decimal(values, verdict, make, judge):
+    assert judge(CODE, evidence_of(make, np.round(np.array(values) * 1e-6, 7))).verdict == verdict
+    assert judge(CODE, evidence_of(make, np.array(values) * 3.7e-6)).verdict == "pass"
+
+
+def rises_by_decimals(values):
+    """The same once more: which numbers were printed how often, and by how much each lies above the one before."""
+    printed = [(value, len(list(group))) for value, group in itertools.groupby(values)]
+    for decimals in range(3, 13):
+        whole = [value * 10**decimals for value, _ in printed]
+        if all(abs(one - round(one)) < 1e-6 for one in whole) and len(whole) > 3:
+            by_one = all(round(b) - round(a) == 1 for a, b in itertools.pairwise(whole))
+            if by_one:
+                return printed[-1][1] <= max(often for _, often in printed[1:-1])
+    return False
+
+
+@FEW
+@given(
+    often=st.lists(st.integers(1, 4), min_size=2, max_size=9),
+    first=st.integers(0, 2),
+    decimals=st.integers(2, 13),
+    skips=st.booleans(),
+)
+def test_rounded_rates_against_plain_python(often, first, decimals, skips, make, judge):
+    numbers = [first + index + (skips and index == len(often) - 1) for index in range(len(often))]
+    values = [
+        round(one * 10.0**-decimals, decimals) for one, times in zip(numbers, often, strict=True) for _ in range(times)
+    ]
+    if len(values) < RULE.min_points:
+        return
+    moves = [b - a for a, b in itertools.pairwise(values)]
+    rises = moves[-1] > 0 and sum(move > 0 for move in moves) > len(moves) / 2
+    rising = values[-1] > 2 * values[0] and (rises or rises_by_decimals(values))
+    idle = values.count(0.0) / len(values) > 0.5
+    assert judge(CODE, evidence_of(make, values)).verdict == ("warn" if idle or rising else "pass")
+
+
 @pytest.mark.parametrize(
     ("name", "verdict"), [("settled", "pass"), ("descent", "warn"), ("at_chance", "warn"), ("short", "warn")]
 )

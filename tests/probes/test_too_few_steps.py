@@ -120,6 +120,97 @@ def test_nine_tenths_of_the_plan_are_enough(make, judge):
     assert judge(CODE, make.evidence(info=info(44, max_steps=50))).verdict == "fail"
 
 
+# What the batches of a log tell
+
+
+def batches(make, n, per_epoch=20.0, *, every=1, base=1, whole=False, losses=None, unit=StepUnit.UNKNOWN, **more):
+    """A log of every k-th batch, with its epoch."""
+    steps = np.arange(1, n + 1) * every - (1 - base)
+    epochs = steps / per_epoch if not whole else np.floor((steps - base) / per_epoch)
+    return make.evidence(
+        make.series(levelled(n) if losses is None else losses, steps, step_unit=unit),
+        make.series(epochs, steps, role="epoch", step_unit=unit),
+        *more.pop("others", ()),
+        **more,
+    )
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize(
+    ("n", "every", "base", "most"), [(30, 1, 1, 30), (30, 1, 0, 30), (49, 1, 1, 49), (9, 5, 1, 49), (8, 1, 1, 8)]
+)
+def test_no_more_optimizer_steps_than_batches(n, every, base, most, whole, make, judge):
+    per_epoch = 20.0 if every == 1 else 25.0
+    result = judge(CODE, batches(make, n, per_epoch, every=every, base=base, whole=whole))
+    assert result.verdict == ("fail" if most < 10 else "warn")
+    assert f"at most {most} optimizer steps" in result.message
+    assert result.measured == {"optimizer_steps_at_most": most}
+
+
+def test_few_batches_of_a_loss_that_still_falls(make, judge):
+    result = judge(CODE, batches(make, 30, losses=np.linspace(4, 2, 30)))
+    assert result.verdict == "fail"
+    assert "falling steeply" in result.message
+
+
+def test_one_epoch_and_its_validation(make, judge):
+    """All that the log says of the epoch is its number; a row of the validation is at the last step."""
+    held_out = make.series([1.2], [30], role="val_loss")
+    evidence = batches(make, 30, 30.0, whole=True, others=[held_out])
+    assert judge(CODE, evidence).verdict == "warn"
+
+
+@pytest.mark.parametrize(("n", "every"), [(50, 1), (10, 5), (300, 1), (5, 10)])
+def test_batches_enough_tell_nothing(n, every, make, judge):
+    """They may be fewer optimizer steps: gradients may accumulate."""
+    assert judge(CODE, batches(make, n, every=every)).verdict == "SkippedProbe"
+
+
+@pytest.mark.parametrize("status", ["RUNNING", "SCHEDULED"])
+def test_batches_of_a_run_that_goes_on_are_no_end(status, make, judge):
+    assert judge(CODE, batches(make, 30, info=RunInfo(status=status))).verdict == "SkippedProbe"
+    assert judge(CODE, batches(make, 30, info=RunInfo(snapshot=True))).verdict == "SkippedProbe"
+    assert judge(CODE, batches(make, 30, info=RunInfo(status="FINISHED"))).verdict == "warn"
+
+
+def test_an_exact_count_comes_first(make, judge):
+    assert judge(CODE, batches(make, 30, info=info(600))).verdict == "pass"
+    assert "only 12 optimizer steps" in judge(CODE, batches(make, 30, info=info(12))).message
+
+
+@pytest.mark.parametrize("unit", [StepUnit.LOG_CALL, StepUnit.EPOCH])
+def test_calls_of_a_logger_are_no_batches(unit, make, judge):
+    assert judge(CODE, batches(make, 30, unit=unit)).verdict == "SkippedProbe"
+
+
+def test_steps_that_are_no_batches(make, judge):
+    def verdict(steps, epochs, *others):
+        loss = make.series(levelled(len(steps)), steps)
+        return judge(CODE, make.evidence(loss, make.series(epochs, steps, role="epoch"), *others)).verdict
+
+    one = np.arange(1, 31)
+    assert verdict(one, one / 20) == "warn"
+    assert verdict(one, one) == "SkippedProbe"  # the step is the epoch
+    assert verdict(one, one / 0.5) == "SkippedProbe"  # a row of every second epoch
+    assert verdict(one, np.repeat(np.arange(15), 2)) == "SkippedProbe"  # training and validation of an epoch
+    assert verdict(one, np.sqrt(one) + 0.5) == "SkippedProbe"  # no constant ratio
+    assert verdict(one, np.repeat([0, 1, 2], [4, 20, 6])) == "SkippedProbe"
+    assert verdict(one, np.repeat([0, 1, 3], 10)) == "SkippedProbe"
+    assert verdict(one, np.full(30, 7)) == "SkippedProbe"  # a run that was resumed in its eighth epoch
+    assert verdict(one + 15, (one + 15) / 20) == "SkippedProbe"  # the log begins late
+    assert verdict(one, 3 + one / 20) == "SkippedProbe"  # so does the training
+    assert verdict(one[:4], one[:4] / 20) == "SkippedProbe"  # too few rows to tell
+    longer = make.series(levelled(100), np.arange(100), role="val_loss")
+    assert verdict(one, one / 20, longer) == "SkippedProbe"  # another history goes further
+
+
+@given(n=st.integers(5, 80), per_epoch=st.integers(2, 40), least=st.integers(1, 100))
+def test_batches_against_plain_python(n, per_epoch, least, make, judge):
+    evidence = batches(make, n, per_epoch)
+    result = judge(CODE, evidence, min_steps=least, hopeless_steps=1)
+    assert result.verdict == ("warn" if n < least else "SkippedProbe")
+
+
 def test_a_step_that_may_be_the_epochs_number(make, judge):
     """SGD does not count; the log of 100 points goes to step 9,900, the checkpoint says 30."""
     steps = np.arange(100) * 100

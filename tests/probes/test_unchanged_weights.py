@@ -1,5 +1,7 @@
 """WGT002."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -121,6 +123,14 @@ def test_not_one_moved(make, judge):
     for name in ("checkpoint-200/copy.safetensors", "last/model.safetensors", "best-epoch3.pt"):
         copy = judge(CODE, evidence_of(make, everything, previous=name))
         assert copy.verdict == "SkippedProbe"
+
+
+@pytest.mark.parametrize(("end", "verdict"), [(0.0, "SkippedProbe"), (1e-5, "warn")])
+def test_not_one_moved_at_a_rate_of_0(end, verdict, make, judge):
+    """That the schedule ended is another rule's finding."""
+    evidence = evidence_of(make, set(names_of()))
+    rate = make.series([1e-3, 5e-4, end, end], role="learning_rate")
+    assert judge(CODE, replace(evidence, series=(*evidence.series, rate))).verdict == verdict
 
 
 def test_without_an_earlier_checkpoint(make, judge):

@@ -30,12 +30,19 @@ def trained(classes=10, *, twice=False, n=30, most=12.0, noise=1.0, seed=0):
     return np.array(losses), np.array(accuracies)
 
 
-def logged(make, losses, accuracies, *, validation=False, params=None):
-    """A run; with ``validation`` the loss and accuracy are the validation's, beside the same training loss."""
+def logged(make, losses, accuracies, *, validation=False, params=None, head=None):
+    """A run; with ``validation`` the loss and accuracy are the validation's, beside the same training loss. ``head``: so
+    many does the last layer of its checkpoint choose among.
+    """
     more = [make.series(accuracies, role="val_accuracy" if validation else "train_accuracy")]
     if validation:
         more.append(make.series(losses, role="val_loss"))
-    return make.evidence(losses, *more, params=params)
+    weights = (
+        make.weights({"0.weight": (48, 20), "0.bias": (48,), "fc.weight": (head, 48), "fc.bias": (head,)})
+        if head
+        else None
+    )
+    return make.evidence(losses, *more, params=params, weights=weights)
 
 
 @pytest.mark.parametrize("validation", [False, True])
@@ -75,6 +82,34 @@ def test_a_loss_that_is_lower_than_two_softmaxes_allow(end, verdict, make, judge
     losses = end + (math.log(10) - end) * np.exp(-np.arange(30) / 4.0)
     accuracies = np.minimum(np.linspace(0.1, 1.5, 30), 0.86)
     assert judge(CODE, logged(make, losses, accuracies, params=TEN)).verdict == verdict
+
+
+LATE = np.append(2.219, np.linspace(1.83, 1.57, 29)), np.linspace(0.64, 0.865, 30)
+
+
+@pytest.mark.parametrize(
+    ("params", "head", "verdict"),
+    [(None, None, "SkippedProbe"), (None, 10, "warn"), (None, 2, "SkippedProbe"), (None, 1, "SkippedProbe"),
+     (None, 40, "SkippedProbe"), (TEN, 100, "warn"), ({"num_classes": "80"}, 10, "SkippedProbe"),
+     ({"vocab_size": "10"}, 10, "SkippedProbe")],
+)  # fmt: skip
+def test_the_last_layer_tells_the_classes(params, head, verdict, make, judge):
+    """Where the params are silent, and the loss begins there."""
+    assert judge(CODE, logged(make, *LATE, params=params, head=head)).verdict == verdict
+
+
+@pytest.mark.parametrize("classes", [4, 10, 100, 1000])
+@pytest.mark.parametrize("n", [8, 30])
+def test_a_sound_run_with_a_last_layer(classes, n, make, judge):
+    assert judge(CODE, logged(make, *trained(classes, n=n), head=classes)).verdict == "pass"
+    assert judge(CODE, logged(make, *trained(classes, n=n, twice=True), head=classes)).verdict == "warn"
+
+
+def test_a_last_layer_that_the_loss_does_not_agree_with_changes_nothing(make, judge):
+    """An embedding of so many values, say: then the loss alone tells, as without it."""
+    for run in (trained(10, twice=True), trained(10)):
+        one, other = (judge(CODE, logged(make, *run, head=head)) for head in (None, 64))
+        assert (one.verdict, one.measured) == (other.verdict, other.measured)
 
 
 def test_a_log_that_begins_when_some_has_been_learnt(make, judge):

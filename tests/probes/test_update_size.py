@@ -208,3 +208,60 @@ def test_signal_to_noise_against_adams_own_numbers(tmp_path, make):
     second = kept["exp_avg_sq"].double() / (1 - 0.95**37)
     assert signal_to_noise(state, state.tensors[0]) == pytest.approx(float((first**2 / second).mean()), rel=1e-5)
     assert signal_to_noise(state, state.tensors[0], fewest_steps=38) is None
+
+
+def by_sgd(make, sizes, *, moment, rate=0.1, steps=1000, logged=True, losses=None, **more):
+    """Matrices of 4 x n values under SGD, whose momentum has this root mean square."""
+    shapes = [(4, index + 2) for index in range(len(sizes))]
+    tensors = [
+        make.tensor(index, None, shape=shape, step=None, first=make.moment(moment), kind="momentum")
+        for index, shape in enumerate(shapes)
+    ]
+    headers = tuple(
+        TensorHeader(name=f"layers.{index}.weight", shape=shape, dtype="F32", rms=size)
+        for index, (shape, size) in enumerate(zip(shapes, sizes, strict=True))
+    )
+    series = [make.series([rate] * 5, role="learning_rate")] if logged else []
+    state = make.state(*tensors, groups=({"lr": rate, "momentum": 0.9},), global_step=steps)
+    return make.evidence(
+        level(0.0) if losses is None else losses, *series, **more, optimizer=state,
+        weights=Weights(source="model.safetensors", tensors=headers),
+    )  # fmt: skip
+
+
+def test_sgd_that_could_not_have_moved(make, judge):
+    """Gradients that are clipped to nearly nothing."""
+    result = judge(SMALL, by_sgd(make, [0.1, 0.2], moment=1e-7))
+    assert result.verdict == "fail"
+    # 0.1 * 1e-7 * 1000 steps over 0.2, the larger matrix's
+    assert result.measured["reach"] == pytest.approx(5e-5)
+    assert "100 times" in result.remedy
+    assert judge(SMALL, by_sgd(make, [0.1, 0.2], moment=1e-7), min_reach=4e-5).verdict == "pass"
+
+
+def test_sgd_that_moved(make, judge):
+    assert judge(SMALL, by_sgd(make, [0.1, 0.2], moment=1e-3)).verdict == "pass"
+
+
+def test_sgd_whose_gradients_are_gone_for_all_is_learnt(make, judge):
+    """What is left of the momentum at the end is small where everything is learnt."""
+    result = judge(SMALL, by_sgd(make, [0.1], moment=1e-9, losses=level(0.9)))
+    assert result.verdict == "pass"
+    assert "was enough" in result.message
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param({"logged": False}, id="a schedule may have lowered the rate"),
+        pytest.param({"losses": [2.0, 1.9]}, id="no loss tells"),
+        pytest.param({"steps": None}, id="steps that nothing counts"),
+    ],
+)
+def test_what_sgd_does_not_tell(more, make, judge):
+    assert judge(SMALL, by_sgd(make, [0.1], moment=1e-9, **more)).verdict == "SkippedProbe"
+
+
+def test_a_fine_tune_by_sgd(make, judge):
+    result = judge(SMALL, by_sgd(make, [0.1], moment=1e-9, params={"base_model": "base"}))
+    assert result.verdict == "warn"

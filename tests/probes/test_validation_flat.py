@@ -36,9 +36,11 @@ def naive(losses, held_out, plain, rule=RULE):
         above = best + 0.75 * math.sqrt(2 * math.log(len(held_out))) * plain.evaluation_noise(held_out)
         level = min(above, plain.median(held_out[len(held_out) // 2 :]))
     gain, fall = (start - level) / start, (start - end) / start
-    margins += [gain - rule.min_gain, fall - rule.train_descent]
+    course = plain.trend([plain.median(block) for block in plain.blocks(losses, max(1, len(losses) // 60))])
+    margins += [gain - rule.min_gain, fall - rule.train_descent, fall - rule.small_descent, gain - 0.005, course + 3]
+    clear = fall >= rule.train_descent or (fall >= rule.small_descent and gain < 0.005 and course < -3)
     measured = {"start": start, "train_end": end, "val_best": best, "gain_share": gain, "train_share": fall}
-    if not (gain < rule.min_gain and fall >= rule.train_descent):
+    if not (gain < rule.min_gain and clear):
         return measured, "pass", margins
     before, after = held_out[0], plain.median(held_out[-max(1, len(held_out) // 4) :])
     blocks = plain.blocks(held_out, max(1, len(held_out) // 60))
@@ -204,7 +206,34 @@ def test_boundary_of_the_gain(factor, verdict, make, judge):
 @pytest.mark.parametrize(("factor", "verdict"), [(1 - 1e-9, "pass"), (1 + 1e-9, "warn")])
 def test_boundary_of_the_training_descent(factor, verdict, make, judge):
     losses = np.array([2.0] * 20 + [2.0 * (1 - RULE.train_descent * factor)] * 20)
-    assert judge(CODE, pair(make, losses, [2.5, 2.5, 2.5])).verdict == verdict
+    assert judge(CODE, pair(make, losses, [2.5, 2.5, 2.5]), small_descent=1.0).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("second", "validation", "verdict"), [(0.03, 1.0, "SkippedProbe"), (0.1, 1.0, "warn"), (0.03, 1.3, "warn")]
+)
+def test_a_log_that_begins_when_much_was_learnt(second, validation, verdict, make, judge):
+    """Of fifty steps each: the first value is that of a model which has learnt most there is."""
+    losses = np.append(0.116, second * np.exp(-np.arange(14) / 4))
+    held_out = 0.116 * validation * np.array([0.99, 1.02, 1.04, 1.03, 1.05])
+    steps = np.arange(50, 800, 50)
+    evidence = make.evidence(losses, make.series(held_out, steps[2::3], role="val_loss"), steps=steps)
+    assert judge(CODE, evidence).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("fall", "validation", "noise", "verdict"),
+    [
+        pytest.param(0.12, 1.0, 0.0, "warn", id="nothing gained"),
+        pytest.param(0.12, 0.985, 0.0, "pass", id="something gained"),
+        pytest.param(0.08, 1.0, 0.0, "pass", id="hardly anything learnt"),
+        pytest.param(0.12, 1.0, 0.3, "pass", id="noise"),
+    ],
+)
+def test_a_small_descent_that_holds_for_the_training_samples_alone(fall, validation, noise, verdict, make, judge):
+    losses = 2.3 * (1 - fall * np.linspace(0, 1, 12)) + noise * np.random.default_rng(0).standard_normal(12)
+    held_out = 2.3 * np.append([1.003, 1.001, 1.002, 1.0], validation + 1e-4 * np.array([1, 0, 3, 2, 0, 1, 3, 1]))
+    assert judge(CODE, pair(make, losses, held_out)).verdict == verdict
 
 
 @pytest.mark.parametrize(("offset", "verdict"), [(0, "warn"), (50, "warn"), (120, "SkippedProbe")])

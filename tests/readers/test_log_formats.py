@@ -317,6 +317,89 @@ LINES = {
 }  # fmt: skip
 
 
+def of_each_step(style, steps, every, epochs, *, base=1, total=None):
+    """The lines of every k-th step of a run, with a validation after each epoch; where they belong."""
+    lines, train, held_out = [], [], []
+    for epoch in range(epochs):
+        for step in range(steps):
+            done = epoch * steps + step + base
+            if done % every == 0:
+                said = step + base if total is None else done
+                lines.append(style.format(epoch=epoch + 1, step=said, total=total or steps, loss=1 + 1 / (done + 1)))
+                train.append(done)
+        lines.append(f"Validation loss: {1 + 2 / (epoch + 1):.4f}, accuracy: {epoch}.50 %")
+        held_out.append((epoch + 1) * steps)
+    return "\n".join(lines) + "\n", train, held_out
+
+
+STEPS_OF_EPOCHS = (
+    "Epoch [{epoch}/12], Step [{step}/{total}], Loss: {loss:.4f}",
+    "Epoch {epoch}/12, Batch {step}/{total}, Loss: {loss:.4f}",
+    "Epoch: {epoch} | Batch {step}/{total} | loss {loss:.4f} | lr 0.1",
+    "epoch {epoch}, iter {step}/{total}, loss: {loss:.4f}",
+    "| epoch {epoch:3d} | {step:5d}/{total:5d} batches | loss {loss:5.4f}",
+)
+
+
+@pytest.mark.parametrize("style", STEPS_OF_EPOCHS)
+@pytest.mark.parametrize(("steps", "every"), [(54, 10), (18, 10), (16, 10), (54, 40), (100, 25), (20, 1), (30, 30)])
+def test_steps_that_begin_anew_with_each_epoch_are_one_axis(style, steps, every, text):
+    """Also where every tenth step of the whole run is printed, so that each epoch begins with another."""
+    content, train, held_out = of_each_step(style, steps, every, 12)
+    found = text(content)
+    loss = found.get("Loss") or found["loss"]
+    assert [step for step, _ in loss] == train
+    assert [value for _, value in loss] == [pytest.approx(1 + 1 / (step + 1), abs=1e-4) for step in train]
+    assert [step for step, _ in found["epoch"]] == train
+    assert [step for step, _ in found["Validation loss"]] == held_out
+    assert len(found["Validation loss"]) == 12
+
+
+def test_steps_of_epochs_that_are_counted_from_0(text):
+    content, train, held_out = of_each_step(STEPS_OF_EPOCHS[1], 100, 10, 3, base=0)
+    found = text(content)
+    assert [step for step, _ in found["Loss"]] == train
+    assert [step for step, _ in found["Validation loss"]] == held_out
+
+
+@pytest.mark.parametrize("style", STEPS_OF_EPOCHS)
+@pytest.mark.parametrize(("steps", "every"), [(54, 10), (30, 30), (100, 25)])
+def test_steps_that_go_on_rising_beside_the_epoch_stay_as_they_are(style, steps, every, text):
+    content, train, _ = of_each_step(style, steps, every, 12, total=steps * 12)
+    found = text(content)
+    assert [step for step, _ in found.get("Loss") or found["loss"]] == train
+
+
+def test_a_log_that_begins_in_a_later_epoch(text):
+    rows = "".join(
+        f"Epoch [{epoch}/9], Step [{step}/54], Loss: 0.5\n"
+        for epoch in (4, 5, 7)
+        for step in (20, 40)
+        if epoch + step > 24
+    )
+    assert [step for step, _ in text(rows)["Loss"]] == [40, 74, 94, 182, 202]
+
+
+def test_a_validation_within_an_epoch_belongs_to_the_step_before_it(text):
+    rows = "".join(
+        f"Epoch [{epoch}/9], Step [{step}/60], Loss: 0.5\n" + (f"val_loss: {step / 100}\n" if step % 30 == 0 else "")
+        for epoch in (1, 2)
+        for step in range(10, 61, 10)
+    )
+    assert [step for step, _ in text(rows)["val_loss"]] == [30, 60, 90, 120]
+
+
+def test_the_mean_of_an_epoch_is_no_step_of_its_own(text):
+    rows = "".join(
+        "".join(f"Epoch [{epoch}/9], Step [{step}/54], Loss: 0.5\n" for step in (20, 40))
+        + f"Epoch [{epoch}/9], Loss: 0.7\nEpoch [{epoch}/9], val_loss: 0.6\nEpoch {epoch}: best val_loss: 0.6\n"
+        for epoch in (1, 2)
+    )
+    found = text(rows)
+    assert found["Loss"] == [(20, 0.5), (40, 0.5), (74, 0.5), (94, 0.5)]
+    assert found["val_loss"] == [(54, 0.6), (108, 0.6)]
+
+
 def test_a_table_whose_names_have_blanks_in_them(text):
     """As spaCy prints it: the columns are those of the ruler below the names."""
     header = "E    #       LOSS TOK2VEC  LOSS NER  SCORE \n---  ------  ------------  --------  ------\n"

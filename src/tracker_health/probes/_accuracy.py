@@ -99,7 +99,7 @@ def chance_of(evidence: Evidence, shares: Shares) -> Chance | None:
         return Chance(1.0 / known, told=True)
     if vocabulary(evidence) is not None:  # most tokens are right far more, or far less, often than one in so many
         return None
-    if _is_of_something_else(evidence):
+    if is_of_something_else(evidence):
         return None
     level = float(np.mean(shares.judged.values))
     loss = evidence.find("train_loss")
@@ -112,9 +112,11 @@ def chance_of(evidence: Evidence, shares: Shares) -> Chance | None:
     return Chance(1.0 / guessed, told=False) if near else None
 
 
-def classes_of_loss(evidence: Evidence) -> float | None:
+def classes_of_loss(evidence: Evidence, head: int | None = None) -> float | None:
     """Among how many classes the training loss, a cross-entropy, chooses: as its first values say, from 3 to 20, or the
     run's params, where those agree; None where it begins as no such loss.
+
+    ``head``: what the model's last layer chooses among, which counts where the params are silent and the loss agrees.
     """
     loss = evidence.find("train_loss")
     values = loss.finite().values if loss is not None else np.empty(0)
@@ -123,6 +125,8 @@ def classes_of_loss(evidence: Evidence) -> float | None:
     known = classes(evidence)
     if known is not None:
         return known if begins_at_chance(values, known) else None
+    if head is not None and begins_at_chance(values, head):
+        return head
     # The highest sign of a beginning: a log of every tenth step, or of epochs, begins when some has been learnt.
     count = exp(min(max(float(values[0]), float(np.median(values[:_FIRST]))), _BEYOND))
     return count if _LEAST_SEEN <= count <= _MOST_GUESSED else None
@@ -134,7 +138,7 @@ def least_accuracy(evidence: Evidence) -> tuple[Series, float] | None:
     A wrong answer has a probability of one half at most, and costs ln 2 or more: at most loss / ln 2 of them are wrong.
     """
     count = classes_of_loss(evidence)
-    if count is None or _is_of_something_else(evidence):
+    if count is None or is_of_something_else(evidence):
         return None
     loss = evidence.first("train_loss").finite()
     return Series(name=loss.name, steps=loss.steps, values=1.0 - loss.values / log(2.0)), 1.0 / count
@@ -153,7 +157,7 @@ def pairs(evidence: Evidence, shares: Shares, least: int) -> list[tuple[str, Ser
     return found
 
 
-def _is_of_something_else(evidence: Evidence) -> bool:
+def is_of_something_else(evidence: Evidence) -> bool:
     """Whether a loss is lower than a cross-entropy of so many wrong answers could be, of the same samples: a squared
     error beside the share of answers within a tolerance, say.
     """

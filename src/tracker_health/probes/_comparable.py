@@ -10,6 +10,8 @@ from tracker_health.probes._stats import block_medians, in_range, local_noise, m
 
 _GRADUAL = 0.02  # of the points, on the way up
 _FAR = 0.5
+_HALVES = 0.5
+_SEVERAL_STEPS = 10
 _LEVELS = 20
 _LEAST_CLIMB = 5
 _FORGETS = np.geomspace(1e-3, 0.5, 60)
@@ -23,6 +25,14 @@ def comparable(loss: Series, evidence: Evidence) -> Series:
     if rise is not None:
         loss = loss.at(np.flatnonzero(loss.steps >= rise[1]))
     return loss.at(np.arange(after_climb(loss.values), len(loss))) if len(loss) else loss
+
+
+def begins_late(loss: Series) -> bool:
+    """Whether much was learnt before a training loss was first logged: after ten steps or more, and it halves up to the
+    second point.
+    """
+    values = loss.values
+    return len(loss) > 1 and int(loss.steps[0]) >= _SEVERAL_STEPS and bool(values[1] < _HALVES * values[0])
 
 
 def settled(evidence: Evidence) -> tuple[str, int] | None:

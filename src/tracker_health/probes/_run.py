@@ -31,6 +31,18 @@ def learning_rates(evidence: Evidence) -> list[Series]:
     return [one for one in rates if len(one)]
 
 
+def rate_since(evidence: Evidence, step: int) -> float | None:
+    """The first learning rate that was logged at a step or after it, as a share of the highest; of several groups that
+    of the one where it is the largest. None where there is none, or all are 0.
+    """
+    found = [
+        float(later[0] / rate.values.max())
+        for rate in learning_rates(evidence)
+        if len(later := rate.values[rate.steps >= step]) and rate.values.max() > 0
+    ]
+    return max(found, default=None)
+
+
 def is_fine_tuning(evidence: Evidence) -> bool:
     """Whether an adapter, or a param that names a base model, shows that the run began from a trained one."""
     if evidence.weights is not None and evidence.weights.has_adapter:

@@ -139,6 +139,14 @@ def evaluation_noise(values: FloatArray) -> float:
     return max(robust, min(3.0 * robust, float(np.sqrt(np.mean(late**2) / 6.0))))
 
 
+def noise_of_bends(bends: FloatArray) -> float:
+    """Standard deviation of the noise that makes such second differences of a straight line: their root mean square."""
+    largest = float(np.abs(bends).max()) if len(bends) else 0.0
+    if largest == 0.0:
+        return 0.0
+    return largest * float(np.sqrt(np.mean((bends / largest) ** 2) / 6.0))
+
+
 def depth_of_minimum(count: int) -> float:
     """By how many deviations the lowest of so many values with normal noise lies below their level, at most."""
     return float(np.sqrt(2.0 * np.log(count)))

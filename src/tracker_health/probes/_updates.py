@@ -19,11 +19,13 @@ from tracker_health.evidence import (
     Series,
     TensorHeader,
     TensorState,
+    Weights,
 )
 from tracker_health.probes._run import learning_rates
 
 _DEFAULT_BETAS = (0.9, 0.999)
 _DEFAULT_EPS = 1e-8
+_ADAM = frozenset({"adam", "amsgrad", "adam-8bit"})
 _SAME_DECAY = 0.01
 _MOST_EPS = 1e300  # far beyond any, and still a number
 _FEWEST_STEPS = 10
@@ -129,6 +131,16 @@ def first_beta(state: OptimizerState, tensor: TensorState) -> float:
     return _betas(_group(state, tensor))[0]
 
 
+def betas_of_adam(state: OptimizerState, tensor: TensorState) -> tuple[float, float] | None:
+    """The two betas of a parameter whose moments are Adam's; None where its group has no such two, and of another
+    optimizer: Adan and AdEMAMix have three, and NovoGrad has one second moment for all values of a parameter.
+    """
+    first, second, given = tensor.first_moment, tensor.second_moment, _group(state, tensor).get("betas")
+    if tensor.kind not in _ADAM or first is None or second is None or first.count != second.count:
+        return None
+    return _sane_betas(given) if isinstance(given, tuple) and len(given) == 2 else None
+
+
 def weighted_median(pairs: list[tuple[float, int]]) -> float | None:
     """The median of (value, weight) pairs by their weights; None where there are none."""
     known = sorted(pair for pair in pairs if pair[1] > 0)
@@ -163,13 +175,7 @@ def update_size(evidence: Evidence) -> UpdateSize | None:
     state = evidence.optimizer
     if state is None or evidence.weights is None:
         return None
-    rates, squares = _peak_rates(evidence, state), defaultdict(list)
-    for weight in evidence.weights.tensors:
-        square = float("nan") if weight.rms is None else weight.rms * weight.rms  # ** raises where it is too large
-        if np.isfinite(square) and not _ZERO_INITIALISED.search(weight.name):
-            squares[weight.shape].append(square)
-    sizes = {shape: float(np.sqrt(np.mean(known))) for shape, known in squares.items()}
-    found = []
+    rates, sizes, found = _peak_rates(evidence, state), _sizes_by_shape(evidence.weights), []
     for tensor in state.tensors:
         if tensor.second_moment is None or tensor.first_moment is None or len(tensor.shape) < 2:
             continue
@@ -184,6 +190,35 @@ def update_size(evidence: Evidence) -> UpdateSize | None:
         return None
     middle = next(size for size, _ in found if size.ratio == median)
     return replace(middle, scheduled=all(size.scheduled for size, _ in found), scale=usual)
+
+
+def _sizes_by_shape(weights: Weights) -> dict[tuple[int, ...], float]:
+    """The root mean square of the weights of each shape, without second factors of adapters, which begin at 0."""
+    squares = defaultdict(list)
+    for weight in weights.tensors:
+        square = float("nan") if weight.rms is None else weight.rms * weight.rms  # ** raises where it is too large
+        if np.isfinite(square) and not _ZERO_INITIALISED.search(weight.name):
+            squares[weight.shape].append(square)
+    return {shape: float(np.sqrt(np.mean(known))) for shape, known in squares.items()}
+
+
+def reach_of_momentum(evidence: Evidence) -> float | None:
+    """How far SGD with a momentum can have moved the weights, over their size, had every step been as large as one at
+    the highest learning rate with the momentum that is left, and all in one direction.
+
+    The median over the matrices by their number of values; None where momentum, weights or steps are not known, or the
+    rate is only the last one that was set.
+    """
+    state, steps = evidence.optimizer, evidence.optimizer_steps
+    if state is None or evidence.weights is None or steps is None:
+        return None
+    rates, sizes, found = _peak_rates(evidence, state), _sizes_by_shape(evidence.weights), []
+    for tensor in state.tensors:
+        moment, size = tensor.first_moment, sizes.get(tensor.shape, 0.0)
+        rate, scheduled = rates.get(_group_index(state, tensor), (0.0, False))
+        if tensor.kind == "momentum" and moment is not None and len(tensor.shape) > 1 and size > 0 and scheduled:
+            found.append((rate * moment.rms * steps / size, tensor.numel))
+    return weighted_median([pair for pair in found if np.isfinite(pair[0])])
 
 
 def relative_updates(evidence: Evidence) -> list[tuple[TensorState, float]]:
@@ -253,9 +288,8 @@ def _step_size(state: OptimizerState, tensor: TensorState, rate: float) -> float
 
 
 def needs_of_update_size(min_steps: int) -> tuple[Need, ...]:
-    """What ``update_size`` reads, after so many optimizer steps, and the loss that bears it out."""
+    """What the sizes of steps are read from, after so many of them, and the loss that bears them out."""
     return (
-        Need(role=Part.SECOND_MOMENTS),
         Need(role=Part.WEIGHTS),
         Need(role=Part.OPTIMIZER_STATE, min_points=min_steps, unit="optimizer_steps"),
         Need(role="learning_rate", optional=True),
@@ -318,7 +352,10 @@ def _group(state: OptimizerState, tensor: TensorState) -> Mapping[str, Any]:
 
 def _betas(group: Mapping[str, Any]) -> tuple[float, float]:
     given = group.get("betas")
-    if not isinstance(given, tuple) or len(given) < 2:
-        return _DEFAULT_BETAS
+    known = _sane_betas(given) if isinstance(given, tuple) and len(given) >= 2 else None
+    return _DEFAULT_BETAS if known is None else known
+
+
+def _sane_betas(given: tuple[Any, ...]) -> tuple[float, float] | None:
     sane = all(isinstance(one, (int, float)) and 0 <= one < 1 for one in given[:2])
-    return (float(given[0]), float(given[1])) if sane else _DEFAULT_BETAS
+    return (float(given[0]), float(given[1])) if sane else None

@@ -21,6 +21,8 @@ from tracker_health.probes._accuracy import (
     scatter,
     without_a_loss,
 )
+from tracker_health.probes._standing import OF_ANOTHER_MODEL, coarseness, is_of_another_model
+from tracker_health.probes._stats import median
 from tracker_health.result import Finding
 from tracker_health.verdict import Verdict
 
@@ -28,6 +30,12 @@ _SURE = 3.0
 _LAST = 3
 _ENOUGH = 0.1  # of what lies above guessing: what must be told from the noise
 _SHARE = 0.2  # of the chance level
+_MANY, _FINE = 10, 0.002  # values, where their last digit is no smaller than that
+_LITTLE, _RARE, _HALF = 0.05, 0.05, 0.5
+_REMEDY = (
+    "check that inputs and labels belong together in both sets and are prepared alike; then change the learning rate "
+    "tenfold"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,8 +57,11 @@ class AccuracyAtChance(Probe):
         guessing: within `tolerance` (or a fifth of the level, if that is less), or within three standard errors of the
         third's mean; so have the last three values, by the noise before. That error must be small enough to show a
         tenth of what lies above guessing. Fail when neither accuracy ever left it, and the level is known for sure;
-        warn otherwise. Where accuracies are all that was logged, the rule finds what is wrong, and is skipped where
-        nothing is.
+        warn otherwise. Warn also, whatever guessing has, when all values after the first fifth are one number from 5 %
+        to `constant_below`, to the last digit (at least ten of them, or five with three digits or more). One of a half
+        and more may be the share of the more frequent of two answers: then all values have to be that number, and the
+        loss of the same samples, or else the training loss, must have come down by less than 5 %. Where accuracies are
+        all that was logged, the rule finds what is wrong, and is skipped where nothing is.
 
     Known limits:
         A classifier that gives one answer only is right as often as that is: found where the classes are about equally
@@ -72,6 +83,10 @@ class AccuracyAtChance(Probe):
     tolerance: Annotated[
         float, Threshold("distance from guessing that counts as there", "share of answers", "design", gt=0, le=0.5)
     ] = 0.02
+    constant_below: Annotated[
+        float, Threshold("accuracy below which one number all along is none that was learnt", "share of answers",
+                         "design", gt=0, le=1)
+    ] = 0.9  # fmt: skip
     min_points: Annotated[int, Threshold("finite values needed", "points", "design", ge=5)] = 5
 
     @property
@@ -79,11 +94,13 @@ class AccuracyAtChance(Probe):
         return NEEDS
 
     def judge(self, evidence: Evidence) -> Finding:
-        known = [
-            (shares, chance)
-            for shares in measures(evidence, self.min_points)
-            if (chance := chance_of(evidence, shares)) is not None
-        ]
+        if is_of_another_model(evidence):
+            return Finding(verdict=Verdict.SKIP, message=OF_ANOTHER_MODEL)
+        there = list(measures(evidence, self.min_points))
+        constant = next((one for one in there if self._never_changed(one, evidence)), None)
+        if constant is not None:
+            return _constant(constant)
+        known = [(shares, chance) for shares in there if (chance := chance_of(evidence, shares)) is not None]
         if not known:
             return Finding(verdict=Verdict.SKIP, message="no level of guessing is known, or too few values")
         guessing = next((one for one in known if self._guesses(one[0].judged.values, one[1].share)), None)
@@ -95,6 +112,20 @@ class AccuracyAtChance(Probe):
         end = shares.end
         message = f"the {shares.name} ends at {percent(end)}, guessing has {percent(chance.share)}"
         return Finding(verdict=Verdict.PASS, message=message, measured={"end": end, "chance": chance.share})
+
+    def _never_changed(self, shares: Shares, evidence: Evidence) -> bool:
+        """Whether the values are one number, that of a model which gives every sample the same answer, or never changed
+        one.
+        """
+        values = shares.judged.values
+        rest = values[len(values) // 5 :]
+        value = float(rest[0])
+        if rest.min() != rest.max() or not _RARE < value < self.constant_below:
+            return False
+        if len(rest) < (_MANY if coarseness(value) > _FINE else self.min_points):
+            return False
+        # A loss comes down to what the frequencies of the answers make of it. Of two answers one may be rare.
+        return value < _HALF or (values.min() == values.max() and _hardly_came_down(shares, evidence))
 
     def _guesses(self, values: FloatArray, chance: float) -> bool:
         """Whether the values stay at the level of guessing from the first tenth on, for sure."""
@@ -127,7 +158,24 @@ class AccuracyAtChance(Probe):
         return Finding(
             verdict=Verdict.FAIL if chance.told and shares.train is not None and not learnt else Verdict.WARN,
             message=message,
-            remedy="check that inputs and labels belong together in both sets and are prepared alike; then change the "
-            "learning rate tenfold",
+            remedy=_REMEDY,
             measured=measured,
         )
+
+
+def _hardly_came_down(shares: Shares, evidence: Evidence) -> bool:
+    """Whether the loss of the same samples, or else the training loss, is there and has come down by little."""
+    losses = [evidence.find(role) for role in ("val_loss" if shares.held_out is not None else "", "train_loss")]
+    values = next((one.finite().values for one in losses if one is not None and len(one.finite()) > 1), None)
+    return values is not None and float(values[0]) - median(values[-_LAST:]) < _LITTLE * abs(float(values[0]))
+
+
+def _constant(shares: Shares) -> Finding:
+    whose, n = "training" if shares.held_out is None else "validation", len(shares.judged)
+    return Finding(
+        verdict=Verdict.WARN,
+        message=f"the {whose} {shares.name} is {percent(shares.end)} in all but the first of {n} values: every sample "
+        "gets the same answer, or no answer ever changed",
+        remedy=_REMEDY,
+        measured={"end": shares.end, "points": n},
+    )

@@ -21,6 +21,7 @@ from tracker_health.probes._accuracy import (
     scatter,
     without_a_loss,
 )
+from tracker_health.probes._standing import OF_ANOTHER_MODEL, is_of_another_model
 from tracker_health.result import Finding
 from tracker_health.verdict import Verdict
 
@@ -93,6 +94,8 @@ class AccuracyGap(Probe):
         return NEEDS
 
     def judge(self, evidence: Evidence) -> Finding:
+        if is_of_another_model(evidence):
+            return Finding(verdict=Verdict.SKIP, message=OF_ANOTHER_MODEL)
         known = [shares for shares in measures(evidence, self.min_points) if shares.held_out is not None]
         if not known:
             return Finding(verdict=Verdict.SKIP, message="too few values of a validation accuracy")

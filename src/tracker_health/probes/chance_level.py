@@ -8,7 +8,7 @@ from typing import Annotated
 
 import numpy as np
 
-from tracker_health.evidence import Evidence, FloatArray, Need, Part
+from tracker_health.evidence import Evidence, FloatArray, Need, Part, Series
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._classes import begins_at_chance, counts
 from tracker_health.probes._run import is_fine_tuning
@@ -26,6 +26,8 @@ _HIGH = 0.25
 _LOWER = 0.98
 _NEAR = 0.1
 _HALF = 0.5
+_LITTLE, _NEARLY = 0.1, 0.015
+_FEW_EVALUATIONS = 3
 _VANISHED = 1e-3
 _FAR = 2.0
 
@@ -51,8 +53,9 @@ class ChanceLevel(Probe):
 
         Warn when the loss has stood at that logarithm since its first tenth, within half a percent, wherever it began;
         or at ln 2, ln 3, ... ln 20 (ln 2 alone, in a fine-tune): then also within a seventeenth of the distance to the
-        next, lest any loss be near one of them. Where the params tell the level and it began at more than twice of
-        that, it may take a third of the run to come down to it.
+        next, lest any loss be near one of them. So it does where the training loss came down to such a level from at
+        most a tenth above, and the validation loss ends no more than 1.5 % below it. Where the params tell the level
+        and the loss began at more than twice of that, it may take a third of the run to come down to it.
 
         Warn as well when the loss is pinned to a level of at least a quarter of its first value, if the run is no
         fine-tune, of which no more may be asked: it came down to it (to within a tenth of the descent) by its
@@ -91,6 +94,7 @@ class ChanceLevel(Probe):
     def needs(self) -> tuple[Need, ...]:
         return (
             Need(role="train_loss", min_points=self.min_points),
+            Need(role="val_loss", optional=True),
             Need(role="grad_norm", optional=True),
             Need(role=Part.WEIGHTS, optional=True),
         )
@@ -109,11 +113,12 @@ class ChanceLevel(Probe):
                 where = f"the level of guessing among {stuck} classes ({number(log(stuck))})"
                 return self._finding(Verdict.FAIL, f"the loss ends at {number(end)}, {where}", measured)
         fine_tuning = is_fine_tuning(evidence)
-        pinned = _small_chance_level(values, 2 if fine_tuning else _MOST_CLASSES)
+        pinned = _small_chance_level(values, evidence.find("val_loss"), 2 if fine_tuning else _MOST_CLASSES)
         pinned = pinned or next((one for one in counts(evidence) if _stands_at(values, one, 1.0, settles=True)), None)
         if pinned is not None:
             where = f"the level of guessing among {pinned} classes ({number(log(pinned))})"
-            return self._finding(Verdict.WARN, f"the loss has stood at {number(end)} all along, {where}", measured)
+            stood = f"the loss began at {number(float(values[0]))} and has stood at {number(end)}"
+            return self._finding(Verdict.WARN, f"{stood}, {where}", measured)
         sign = "" if fine_tuning else _second_sign(evidence, end, known)
         if sign and self._fell_at_once(values, end):
             first = number(float(values[0]))
@@ -168,12 +173,36 @@ def _second_sign(evidence: Evidence, end: float, known: list[int]) -> str:
     return f"the gradient norm fell from {number(first)} to {number(last)}" if last < _VANISHED * first else ""
 
 
-def _small_chance_level(values: FloatArray, most: int) -> int | None:
-    """The number of classes, up to ``most``, at whose chance level the loss has stood since its first tenth."""
-    classes = round(exp(min(median(_after_first_tenth(values)), 4.0)))
-    # The levels lie closer and closer together: any loss would be near one of them.
-    found = 2 <= classes <= most and _stands_at(values, classes, _COINCIDENCE / classes)
-    return classes if found else None
+def _small_chance_level(values: FloatArray, held_out: Series | None, most: int) -> int | None:
+    """The number of classes, up to ``most``, at whose chance level the loss has stood since its first tenth, or to
+    which both losses came down from little above.
+    """
+    rest = _after_first_tenth(values)
+    for level in (median(rest), median(rest[-max(1, len(rest) // 3) :])):
+        classes = round(exp(min(level, 4.0)))
+        # The levels lie closer and closer together: any loss would be near one of them.
+        distance = _COINCIDENCE / classes if classes else 0.0
+        if 2 <= classes <= most and (
+            _stands_at(values, classes, distance) or _came_down_to(values, held_out, classes, distance)
+        ):
+            return classes
+    return None
+
+
+def _came_down_to(values: FloatArray, held_out: Series | None, classes: int, distance: float) -> bool:
+    """Whether a training loss that began little above the level of guessing came down to it, and the validation loss
+    ends there or above: what was unlearnt is a random beginning.
+    """
+    rest, chance = _after_first_tenth(values), log(classes)
+    evaluations = held_out.finite().values if held_out is not None else np.empty(0)
+    if len(rest) < _FEW_POINTS or len(evaluations) < _FEW_EVALUATIONS:
+        return False
+    *before, last = (median(part) / chance - 1.0 for part in np.array_split(rest, 3))
+    near = min(_EXACT, distance / chance)
+    began = -_EXACT <= median(values[:3]) / chance - 1.0 <= _LITTLE
+    came = all(-near <= third <= _LITTLE for third in before) and abs(last) <= near
+    ends = median(evaluations[-_FEW_EVALUATIONS:]) / chance - 1.0
+    return began and came and -_NEARLY <= ends <= _LITTLE
 
 
 def _stands_at(values: FloatArray, classes: int, distance: float, *, settles: bool = False) -> bool:

@@ -11,7 +11,9 @@ from numpy.lib.stride_tricks import sliding_window_view
 from tracker_health.evidence import Evidence, FloatArray, Need, Series
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._comparable import after_warming, rose_by_design, settled
-from tracker_health.probes._stats import block_medians, evaluation_noise, in_range, local_noise, median, start_level
+from tracker_health.probes._few_points import climb_together, clipped, lifted, noise_of_levels
+from tracker_health.probes._few_points import climbed as climbed_of_few
+from tracker_health.probes._stats import block_medians, in_range, local_noise, median, start_level
 from tracker_health.result import Finding
 from tracker_health.text import number, printable
 from tracker_health.verdict import Verdict
@@ -20,7 +22,7 @@ _FEWEST = 4
 _SURE_POINTS = 20
 _FEW_POINTS = 40
 _LEVELS_TO_JUDGE_WANDER = 10
-_NEARLY_ALL = 0.9
+_FAR = 3.0
 _STILL = 0.1  # of the size at the beginning of the last quarter
 
 
@@ -40,9 +42,14 @@ class Diverged(Probe):
         count. Fail when the last level exceeds the lowest by more than `rise_share` of the descent *and* more than
         `sigmas` times the noise, from point to point or from level to level; the descent counts as at least a fifth
         of the lowest level, so that a flat curve's wander is none. Also when some level exceeds the start by more
-        than `climb_share` of the start
-        *and* by `sigmas` times the noise; the start is the first level, or the very first value where that is clearly
-        lower, in which case the climb must be twice the start.
+        than `climb_share` of the start *and* by `sigmas` times the noise; the start is the first level, or the very
+        first value where that is clearly lower, in which case the climb must be twice the start.
+
+        Below 20 points the descent would pass for noise. There the noise is 1.6 standard errors of a level, by the root
+        mean square of the second differences, or, where that is less, 2.5 of them without those of the largest step up;
+        for a rise what lies above both ends is cut off before. It does not count for a climb by three times the start,
+        nor for a rise where the last three points are all a quarter higher than all before them, or the last four or
+        more a tenth.
 
         Only what can be compared is. While a logged weight of a part of the loss rises (`kl_weight`, `beta`,
         `sparsity`: the role `objective_weight`) the loss measures something else with every step: what comes after the
@@ -52,19 +59,23 @@ class Diverged(Probe):
         nothing bounds it, as where a sign was turned round.
 
         Of four points and more, but fewer than `min_points`, only a climb counts, to the last two of them: past the
-        start by `climb_share` of it and by `sigmas` times the noise; by nine tenths back to the start from half of it;
-        to twice of all before; or to three times the start, with all points after the first.
+        start by `climb_share` of it and by `sigmas` times the noise; to twice of all before; to three times of all
+        before, for good; or back to the start, without what lies above both ends: by nine tenths from half of it, with
+        no more than a tenth of the way in the wrong direction. Or, from 30 % of it, two steps or more down and two or
+        more up, without one in the wrong direction, the last one back by nine tenths and the one before by three, and
+        all of it beyond five deviations, by the second differences. Or when training and validation loss both end a
+        fifth above their first values, after climbing twice in a row, at the highest of all.
 
         It is unsure (a warning) below 20 points, where the step counter went back to the middle and the second pass
-        ended before the first, and where the loss climbed
-        gradually in the first quarter and has come down ever since: contrastive losses do while their queue of
-        negatives fills.
+        ended before the first, and where the loss climbed gradually in the first quarter and has come down ever since:
+        contrastive losses do while their queue of negatives fills.
 
     Known limits:
-        Needs 4 points, and 8 to find a rise after a descent. A learning-rate restart in the last blocks looks like a
-        divergence, and so does an objective that is made harder without a logged weight that says so: pruning or
-        quantisation that sets in, a curriculum, a KL term that is annealed, a target network whose predictions get
-        harder to meet (BYOL and its like). Only the training loss is judged: a rising validation loss is overfitting.
+        Needs 4 points, and 8 to find a rise that does not lead back to the start; of 5 points one that turns at a
+        corner passes. A learning-rate restart in the last blocks looks like a divergence, and so does an objective that
+        is made harder without a logged weight that says so: pruning or quantisation that sets in, a curriculum, a KL
+        term that is annealed, a target network whose predictions get harder to meet (BYOL and its like). Only the
+        training loss is judged: a rising validation loss is overfitting.
 
     What to do:
         Take the checkpoint at the best level. Restart from there with a lower learning rate, longer warm-up, or
@@ -101,6 +112,7 @@ class Diverged(Probe):
     def needs(self) -> tuple[Need, ...]:
         return (
             Need(role="train_loss", min_points=min(_FEWEST, self.min_points)),
+            Need(role="val_loss", optional=True),
             Need(role="objective_weight", optional=True),
         )
 
@@ -111,16 +123,18 @@ class Diverged(Probe):
         if n < self.min_points:
             only = f"only {n} finite points of the loss{history.note}, {self.min_points} are needed"
             skipped = Finding(verdict=Verdict.SKIP, message=only)
-            return skipped if history.note or n < _FEWEST or not self._climbed(loss) else _climb_of_few(loss)
+            return skipped if history.note or n < _FEWEST or not self._climbed(loss, evidence) else _climb_of_few(loss)
         values, unit = in_range(loss.values)
         curve = _Curve.of(values)
         start, low, end, high = curve.start, curve.low, curve.end, curve.high
         descent = max(start - low, 0.2 * abs(low))
         rise, climb = end - low, high - start
-        rose = rise > max(self.rise_share * descent, self.sigmas * curve.noise) and rise > 0
+        beyond_noise = rise > self.sigmas * curve.noise or (n < _SURE_POINTS and lifted(values))
+        rose = rise > max(0.0, self.rise_share * descent) and beyond_noise
         # One lucky first batch is no level: against it alone, the climb has to be a large one.
         share = self.climb_share if start == curve.head else max(2.0, self.climb_share)
-        climbed = climb > max(share * abs(start), self.sigmas * curve.noise) and climb > 0
+        far = n < _SURE_POINTS and 0 < _FAR * start < climb
+        climbed = climb > max(0.0, share * abs(start)) and (far or climb > self.sigmas * curve.noise_of_climb)
         measured = {
             "start": start * unit, "best": low * unit, "end": end * unit, "peak": high * unit,
             "noise": curve.noise * unit, "points": n, "rise_share": rise / descent if descent else 0.0,
@@ -144,16 +158,13 @@ class Diverged(Probe):
             confidence="low" if doubtful else "high",
         )
 
-    def _climbed(self, loss: Series) -> bool:
-        """Whether the last two of a few points lie clearly above the first, or lost what had been half of it."""
-        values, _ = in_range(loss.values)
-        start, low, end = float(values[0]), float(values.min()), float(values[-2:].min())
-        if end - start > max(self.climb_share * abs(start), self.sigmas * evaluation_noise(values)):
-            return True
-        # An explosion is its own noise.
-        lost = low <= start / 2.0 and end - low >= _NEARLY_ALL * (start - low)
-        doubled = end >= 2.0 * float(values[:-2].max())
-        return bool(start > 0 and (lost or doubled or float(values[1:].min()) >= 3.0 * start))
+    def _climbed(self, loss: Series, evidence: Evidence) -> bool:
+        """Whether a few points climbed, or climbed a little beside the validation loss."""
+        held_out = evidence.find("val_loss")
+        both = (in_range(one.finite().values)[0] for one in (loss, held_out) if one is not None)
+        values, *evaluations = both
+        together = any(climb_together(values, one) for one in evaluations)
+        return together or climbed_of_few(values, self.climb_share, self.sigmas)
 
     def _ran_away(self, first: float, levels: FloatArray) -> bool:
         """Whether the loss is far below 0 at its end, and still falls."""
@@ -224,13 +235,15 @@ class _Levels:
 
 @dataclass(frozen=True, kw_only=True)
 class _Curve(_Levels):
-    """A history in numbers. ``head``: its first level; ``best``: the index of the lowest; ``rose_by_design``: it
-    climbed gradually, early on, and has come down ever since.
+    """A history in numbers. ``noise``: what a rise is measured by, and ``noise_of_climb`` what a climb past the start
+    is; ``head``: its first level; ``best``: the index of the lowest; ``rose_by_design``: it climbed gradually, early
+    on, and has come down ever since.
     """
 
     levels: FloatArray
     size: int
     noise: float
+    noise_of_climb: float
     head: float
     best: int
     rose_by_design: bool
@@ -251,6 +264,10 @@ class _Curve(_Levels):
             # Blocks of a short log may lie across its minimum: the level is looked for at every place.
             low = min(low, float(np.median(sliding_window_view(values, size), axis=1).min()))
             noise = min(noise, local_noise(values[n // 2 :]))
+        noise_of_climb = noise
+        if n < _SURE_POINTS:
+            noise = noise_of_levels(clipped(values, float(levels[-1])), size)
+            noise_of_climb = noise_of_levels(values, size)
         start = start_level(values, size, early_noise)
         return cls(
             start=start,
@@ -260,6 +277,7 @@ class _Curve(_Levels):
             levels=levels,
             size=size,
             noise=noise,
+            noise_of_climb=noise_of_climb,
             head=median(values[:size]),
             best=int(np.argmin(levels)),
             rose_by_design=len(levels) >= _LEVELS_TO_JUDGE_WANDER and rose_by_design(values, levels, start, noise),

@@ -7,15 +7,18 @@ from dataclasses import dataclass
 from math import log
 from typing import Annotated
 
-from tracker_health.evidence import Evidence, FloatArray, Need
+from tracker_health.evidence import Evidence, FloatArray, Need, Part
 from tracker_health.probe import Probe, Symptom, Threshold
-from tracker_health.probes._classes import counts, vocabulary
+from tracker_health.probes._accuracy import is_of_something_else, measures
+from tracker_health.probes._classes import classes_of_head, counts, vocabulary
+from tracker_health.probes._run import is_fine_tuning
 from tracker_health.probes._stats import median
 from tracker_health.result import Finding
 from tracker_health.text import number
 from tracker_health.verdict import Verdict
 
 _SOON = 3
+_FEW_CLASSES, _ABOUT, _OF_GUESSING = 4, 0.5, 1.0 / 3.0
 _WORD = re.compile("[a-z0-9]+")
 _COUNTED = frozenset({"acc", "accuracy", "top1", "perplexity", "ppl"})
 
@@ -37,6 +40,12 @@ class InitialLoss(Probe):
         metric called accuracy, top-1 or perplexity; or a loss that comes down below that logarithm within a twentieth
         of the points (at least three), as a model's does that unlearns its certainty; or, with a number of classes, a
         first loss of `plain_factor` times its logarithm: the means that detectors add up begin lower.
+
+        Where the params are silent, the number of classes is the size of the model's last layer, in a checkpoint, if an
+        accuracy was logged beside the loss and the run is no fine-tune. Then more must bear out that the loss is a
+        cross-entropy among so many: the first accuracy is that of guessing to within a half, of four classes or more;
+        or it is at least a third of guessing's, and the loss comes down below that logarithm as soon. And the loss is
+        never lower than so many wrong answers allow.
 
     Known limits:
         Needs the number of classes, and a cross-entropy in nats, averaged and not summed. Of a detection loss, CTC or
@@ -61,22 +70,29 @@ class InitialLoss(Probe):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        return (Need(role="train_loss"),)
+        return (
+            Need(role="train_loss"),
+            Need(role="val_accuracy", any_of=("train_accuracy",), optional=True),
+            Need(role="val_loss", optional=True),
+            Need(role=Part.WEIGHTS, optional=True),
+        )
 
     def judge(self, evidence: Evidence) -> Finding:
         known, loss = counts(evidence), evidence.first("train_loss").finite()
-        if not known:
+        head = _head_of_classifier(evidence) if not known else None
+        if head is None and not known:
             return Finding(
                 verdict=Verdict.SKIP, message="the number of classes is not known: no param num_classes or vocab_size"
             )
         if not len(loss) or loss.steps[0] > max(1.0, 0.2 * loss.steps[-1]):
             return Finding(verdict=Verdict.SKIP, message="the history does not begin with the training")
         # A classifier's settings may hold the vocabulary of the language model that it was made of.
-        classes, first = known[0], float(loss.values[0])
+        classes, first = head or known[0], float(loss.values[0])
         chance = log(classes)
         measured = {"classes": classes, "chance": chance, "first": first}
         high = first > self.factor * chance
-        if not (high and self._is_cross_entropy(loss.values, classes, evidence)):
+        shown = self._is_cross_entropy if head is None else _is_borne_out
+        if not (high and shown(loss.values, classes, evidence)):
             note = "; nothing shows that the loss is a cross-entropy among so many" if high else ""
             message = f"the first loss is {number(first)}, chance is {number(chance)}{note}"
             return Finding(verdict=Verdict.PASS, message=message, measured=measured)
@@ -91,13 +107,35 @@ class InitialLoss(Probe):
 
     def _is_cross_entropy(self, values: FloatArray, classes: int, evidence: Evidence) -> bool:
         """Whether answers are counted, the loss comes below chance at once, or begins too high for anything else."""
-        start = max(_SOON, len(values) // 20)
-        soon = values[start : start + max(_SOON, len(values) // 50)]
-        unlearnt = bool(len(soon) and median(soon) < log(classes))
         plainly = classes != vocabulary(evidence) and values[0] > self.plain_factor * log(classes)
-        return unlearnt or plainly or _answers_are_counted(evidence.info.metric_names)
+        return _comes_below(values, classes) or plainly or _answers_are_counted(evidence.info.metric_names)
 
 
 def _answers_are_counted(names: tuple[str, ...]) -> bool:
     words = {word for name in names for word in _WORD.findall(name.lower())}
     return not words.isdisjoint(_COUNTED)
+
+
+def _comes_below(values: FloatArray, classes: int) -> bool:
+    """Whether the loss is below guessing within a twentieth of the points."""
+    start = max(_SOON, len(values) // 20)
+    soon = values[start : start + max(_SOON, len(values) // 50)]
+    return bool(len(soon) and median(soon) < log(classes))
+
+
+def _head_of_classifier(evidence: Evidence) -> int | None:
+    """The size of the last layer, where answers were counted beside the loss."""
+    counted = any(one.name == "accuracy" for one in measures(evidence, 1))
+    return classes_of_head(evidence) if counted and not is_fine_tuning(evidence) else None
+
+
+def _is_borne_out(values: FloatArray, classes: int, evidence: Evidence) -> bool:
+    """Whether loss and accuracy are those of a choice among as many as the last layer has: a sum of squares, or CTC,
+    beside the share of sequences without an error, is none.
+    """
+    accuracy = next(one for one in measures(evidence, 1) if one.name == "accuracy").judged
+    of_guessing = float(accuracy.values[0]) * classes
+    # A choice among more, a contrast of samples say, that begins at three times this logarithm is right far less often.
+    guesses = classes >= _FEW_CLASSES and abs(of_guessing - 1.0) <= _ABOUT
+    unlearnt = of_guessing >= _OF_GUESSING and _comes_below(values, classes)
+    return (guesses or unlearnt) and not is_of_something_else(evidence)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import numpy as np
 
-from tracker_health.evidence import Evidence, FloatArray, Need, Part, Series
+from tracker_health.evidence import Evidence, FloatArray, Need, Part, Series, StepUnit
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._comparable import after_climb, settled
 from tracker_health.probes._run import is_fine_tuning
@@ -36,7 +36,8 @@ _LEANING, _FALLING = 2.0, 1.0
 _LEANING_OF_FEW = 0.5
 _FEW = 50
 _FEW_EVALUATIONS = 3
-_LITTLE, _HARDLY = 0.01, 0.005
+_LITTLE, _HARDLY, _NOT_AT_ALL = 0.01, 0.005, 0.001
+_SURELY, _LOST = 0.2, 0.25
 _FEWEST = 4
 _DISTINCT = 10
 _WINDOW = 50
@@ -80,7 +81,13 @@ class NoProgress(Probe):
         start, from which the loss has come down ever since, is left out: contrastive losses do that while their queue
         of negatives fills.
 
-        Of four points and more, but fewer than `min_points`, it warns when neither loss came down by half a percent.
+        The validation loss in its place passes with low confidence beside a few points of the training loss that came
+        down by as much as is asked for. Where its first evaluation comes when training had done a part, as after an
+        epoch, what was learnt before is not seen: then it passes so, too, unless it does not move by more than a
+        thousandth, which is a warning.
+
+        Of four points and more, but fewer than `min_points`, it passes, with low confidence, when the loss came down by
+        a fifth and kept three quarters of that. It warns when neither loss came down by half a percent.
 
         It fails as well when the last tenth of the points, and at least twenty, are one and the same number, other than
         0, after more than ten others: nothing was learnt from there on. Not where the log repeats or rounds its
@@ -135,28 +142,38 @@ class NoProgress(Probe):
         needed = self.min_descent_fine_tuning if fine_tuning else self.min_descent
         descent = _descent(loss.at(np.arange(after_climb(loss.values), n)))
         if descent.significant and descent.share >= needed:
-            message = f"the loss came down from {descent.described} in {n} points"
+            message = f"the {_name(loss)} came down from {descent.described} in {n} points"
             return Finding(verdict=Verdict.PASS, message=message, measured=descent.measured())
-        doubt = _doubt(descent, evidence, needed, fine_tuning=fine_tuning)
+        doubt = _doubt(descent, evidence, needed, fine_tuning=fine_tuning) or _unseen(loss, evidence, needed)
         if doubt:
-            message = f"{doubt}: the loss begins at {number(descent.start)}, its best level is {number(descent.best)}"
+            levels = f"begins at {number(descent.start)}, its best level is {number(descent.best)}"
+            message = f"{doubt}: the {_name(loss)} {levels}"
             return Finding(verdict=Verdict.PASS, message=message, measured=descent.measured(), confidence="low")
         return _missed(loss, descent, needed, fine_tuning=fine_tuning)
 
 
 def _of_few(evidence: Evidence, loss: Series, needed: int) -> Finding:
-    """Of too few points to tell a small descent from noise: the finding that there is none at all, or nothing."""
+    """Of too few points to tell a small descent from noise: that there is none at all, or a large one, or nothing."""
     n, held_out = len(loss), evidence.find("val_loss")
+    too_few = Finding(verdict=Verdict.SKIP, message=f"only {n} finite points of the {_name(loss)}, {needed} are needed")
+    if n < _FEWEST:
+        return too_few
+    start, best, end = float(loss.values[0]), float(loss.values.min()), float(loss.values[-1])
+    measured: dict[str, float | int] = {"start": start, "best": best, "points": n}
+    if start > 0 and _lowered(loss.values) >= _SURELY and end - best <= _LOST * (start - best):
+        message = f"the {_name(loss)} came down from {number(start)} to {number(end)} in {n} points"
+        return Finding(verdict=Verdict.PASS, message=message, measured=measured, confidence="low")
     losses = [loss.values, *([held_out.finite().values] if held_out is not None else [])]
     flat = all(_lowered(values) < _HARDLY for values in losses if len(values) > 1)
-    if n < _FEWEST or not flat or is_fine_tuning(evidence) or settled(evidence) is not None:
-        return Finding(verdict=Verdict.SKIP, message=f"only {n} finite points of the loss, {needed} are needed")
-    start, best = float(loss.values[0]), float(loss.values.min())
+    flat = flat and not (_begins_late(loss) and _moves(loss.values))
+    if not flat or is_fine_tuning(evidence) or settled(evidence) is not None:
+        return too_few
     return Finding(
         verdict=Verdict.FAIL,
-        message=f"the loss hardly came down in {n} points: it starts at {number(start)}, its lowest is {number(best)}",
+        message=f"the {_name(loss)} hardly came down in {n} points: it starts at {number(start)}, its lowest is "
+        f"{number(best)}",
         remedy=_REMEDY,
-        measured={"start": start, "best": best, "points": n},
+        measured=measured,
         confidence="low",
     )
 
@@ -186,6 +203,34 @@ def _doubt(descent: _Descent, evidence: Evidence, needed: float, *, fine_tuning:
     return "the noise would hide what a fine-tune gains" if unseen else ""
 
 
+def _name(loss: Series) -> str:
+    return "validation loss" if loss.role == "val_loss" else "loss"
+
+
+def _unseen(loss: Series, evidence: Evidence, needed: float) -> str:
+    """Why a validation loss in the training loss's place does not show what was learnt; empty where it does."""
+    series = evidence.find("train_loss")
+    training = series.finite().values if series is not None else np.empty(0)
+    if loss.role == "val_loss" and len(training) > 1 and _lowered(training) >= needed:
+        return f"the few points of the training loss come down to {number(float(training.min()))}"
+    late = "what was learnt before the first evaluation is not seen"
+    return late if _begins_late(loss) and _moves(loss.values) else ""
+
+
+def _begins_late(loss: Series) -> bool:
+    """Whether a loss is the validation's and begins when training had done a part. At step 0 it begins with the
+    training, unless its steps count the evaluations, or epochs.
+    """
+    if loss.role != "val_loss" or len(loss) < 2:
+        return False
+    return bool(loss.steps[0] > 0 or loss.step_unit is StepUnit.EPOCH or median(np.diff(loss.steps)) <= 1)
+
+
+def _moves(values: FloatArray) -> bool:
+    values, _ = in_range(values)
+    return bool(np.ptp(values) > _NOT_AT_ALL * np.abs(values).max())
+
+
 def _missed(loss: Series, descent: _Descent, needed: float, *, fine_tuning: bool) -> Finding:
     n, blurred = len(loss), descent.could_hide(needed)
     resumed = bool(loss.steps[0] > 0.2 * loss.steps[-1] > 0)
@@ -200,10 +245,10 @@ def _missed(loss: Series, descent: _Descent, needed: float, *, fine_tuning: bool
         outcome = f"did not {stayed} in {n} points: {levels}"
     return Finding(
         verdict=Verdict.WARN if fine_tuning or slowly else Verdict.FAIL,
-        message=f"the loss {outcome}",
+        message=f"the {_name(loss)} {outcome}",
         remedy=_REMEDY,
         measured=descent.measured(),
-        confidence="low" if blurred or resumed or n < _SURE_POINTS else "high",
+        confidence="low" if blurred or resumed or n < _SURE_POINTS or _begins_late(loss) else "high",
     )
 
 

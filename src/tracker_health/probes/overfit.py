@@ -9,7 +9,9 @@ import numpy as np
 
 from tracker_health.evidence import Evidence, FloatArray, IntArray, Need, Series
 from tracker_health.probe import Probe, Symptom, Threshold
-from tracker_health.probes._comparable import settled
+from tracker_health.probes._accuracy import measures
+from tracker_health.probes._comparable import begins_late, settled
+from tracker_health.probes._standing import OF_ANOTHER_MODEL, is_of_another_model
 from tracker_health.probes._stats import (
     block_medians,
     depth_of_minimum,
@@ -31,6 +33,9 @@ _HALF = 0.5
 _NEAR = 0.05
 _ANOTHER_UNIT = 10.0
 _TRAIN_LOST = 0.1
+_FELL, _FELL_ON = 0.1, 0.2
+_RIGHT = 0.9
+_ALIKE = 1.1
 _AT_ONCE = 0.02  # of all steps
 
 
@@ -51,15 +56,27 @@ class Overfit(Probe):
         steadily (Mann-Kendall), by `steady_rise_share` and `steady_descent_share`. In either case also by what the
         lowest of that many noisy values lies below the others and three standard errors, with at least `min_after`
         evaluations after the minimum, and while the training loss, where there is one, ended no more than a tenth
-        higher than it was then. Warn also when the two losses end further apart, beyond what they were apart when both
-        began, than `gap_share` of the training loss's descent, or when the training loss ends below `memorised_share`
-        of the validation loss and that is still above 15 % of where training began; unless the validation loss, too,
-        lost more than half of that, and ends no more than 5 % or its noise above its minimum: that is how a training
-        usually ends that fits its samples. Where a weight of the objective rises (`kl_weight`), what comes after that
-        is judged.
+        higher than it was then. Where the first point of the training loss comes after ten steps or more and it halves
+        up to the second, the log does not show what was learnt before: then the rise must be `steady_rise_share` in any
+        case, and the next paragraph holds where the validation loss begins above the training loss only.
+
+        Warn also when the two losses end further apart, beyond what they were apart when both began, than `gap_share`
+        of the training loss's descent, or when the training loss ends below `memorised_share` of the validation loss
+        and that is still above 15 % of where training began. Not where the validation loss followed: it fell by a tenth
+        from its first values, ends no more than 5 % or its noise above its minimum, and came as near to that when less
+        than a fifth of the training loss's descent was left. Losses of survival times, of pairs or of larger batches
+        look like that: they are normalised or sampled otherwise in validation. But it did not follow where it ends
+        above half of where training began, the training loss below `memorised_share` of it, and more than one in ten
+        validation answers, which were logged, is wrong. Samples learnt by heart do not count either where the
+        validation loss lost more than half of where training began and ends as near to its minimum: that is how a
+        training usually ends that fits its samples; nor where nine in ten validation answers are right.
+
+        Where a weight of the objective rises (`kl_weight`), what comes after that is judged.
 
     Known limits:
-        Needs 4 evaluations. Accuracy may still rise while the loss does: overconfidence is overfitting of the loss.
+        Needs 4 evaluations. Accuracy may still rise while the loss does: overconfidence is overfitting of the loss. A
+        gap alone is not seen where the validation loss falls on to the end; one whose normalisation makes it far larger
+        than the training loss may fall by less than a tenth, and is taken for a gap.
 
     What to do:
         Take the checkpoint at the minimum, and stop there the next time; more data, augmentation, dropout or weight
@@ -99,9 +116,15 @@ class Overfit(Probe):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        return (Need(role="val_loss", min_points=self.min_points), Need(role="train_loss", optional=True))
+        return (
+            Need(role="val_loss", min_points=self.min_points),
+            Need(role="train_loss", optional=True),
+            Need(role="val_accuracy", optional=True),
+        )
 
     def judge(self, evidence: Evidence) -> Finding:
+        if is_of_another_model(evidence):
+            return Finding(verdict=Verdict.SKIP, message=OF_ANOTHER_MODEL)
         held_out = evidence.first("val_loss").finite()
         rise = settled(evidence)
         if rise is not None:
@@ -113,18 +136,24 @@ class Overfit(Probe):
         if n < self.min_points:
             return Finding(verdict=Verdict.SKIP, message=f"only {n} finite evaluations")
         course = _course(values, held_out.steps, _first_loss(evidence))
-        needed = self._needed_rise(course, values)
+        needed = self._needed_rise(course, values, evidence)
         if course.rise > needed and n - 1 - course.at >= self.min_after and _training_went_on(evidence, course.step):
             return self._rose(course, n, evidence)
         gap = _gap(evidence, values, course.noise)
-        if gap is not None and (gap.share > self.gap_share or self._memorised(gap, course, n)):
+        by_heart = gap is not None and self._memorised(gap, course, n) and not _right(evidence) >= _RIGHT
+        far = gap is not None and (gap.share > self.gap_share or by_heart)
+        if gap is not None and far and not self._followed(held_out, course, gap, evidence):
             return self._apart(course, n, gap, by_heart=gap.share <= self.gap_share)
         message = f"the validation loss ends at {number(course.end)}, its minimum is {number(course.low)}"
         return Finding(verdict=Verdict.PASS, message=message, measured=course.measured(n))
 
-    def _needed_rise(self, course: _Course, values: FloatArray) -> float:
+    def _needed_rise(self, course: _Course, values: FloatArray, evidence: Evidence) -> float:
         """The rise above the minimum that counts: a share, and what the noise alone would make of that many values."""
-        needed = max(self.rise_share * abs(course.low), self.descent_share * course.descent)
+        loss = evidence.find("train_loss")
+        # How far the validation loss came down is not seen where the log begins when that is done.
+        late = loss is not None and begins_late(loss.finite())
+        share = self.steady_rise_share if late else self.rise_share
+        needed = max(share * abs(course.low), self.descent_share * course.descent)
         if _climbs(values[course.at :]):
             steady = max(self.steady_rise_share * abs(course.low), self.steady_descent_share * course.descent)
             needed = min(needed, steady)
@@ -161,9 +190,21 @@ class Overfit(Probe):
     def _memorised(self, gap: _Gap, course: _Course, evaluations: int) -> bool:
         """Whether nothing is left of the training loss, and a good deal of the validation loss."""
         left = gap.train_end < self.memorised_share * gap.val_end
-        near = max(_NEAR * abs(course.low), (depth_of_minimum(evaluations) + _ERROR_OF_THREE) * course.noise)
-        learnt = course.rise <= near and course.end < _HALF * gap.start
+        learnt = course.rise <= course.near(evaluations) and course.end < _HALF * gap.start
         return left and gap.val_end > _LEFT * gap.start and not learnt
+
+    def _followed(self, held_out: Series, course: _Course, gap: _Gap, evidence: Evidence) -> bool:
+        """Whether the validation loss, too, came down, stays at its minimum, and had not stopped there long before the
+        training: it is normalised or sampled otherwise then, as of survival times, of pairs or of larger batches.
+        """
+        values, near = held_out.values, course.near(len(held_out))
+        top = float(values[: max(1, len(values) // 4)].max())
+        nothing_left = gap.train_end < self.memorised_share * gap.val_end and course.end > _HALF * gap.start
+        if (nothing_left and _right(evidence) < _RIGHT) or course.rise > near or top - course.end < _FELL * abs(top):
+            return False
+        stopped = int(held_out.steps[np.argmax(values <= course.low + near)])
+        then, _ = _then_and_now(evidence.first("train_loss").finite(), stopped)
+        return then - gap.train_end < _FELL_ON * (gap.start - gap.train_end)
 
 
 class _Course(NamedTuple):
@@ -179,6 +220,10 @@ class _Course(NamedTuple):
     @property
     def rise(self) -> float:
         return self.end - self.low
+
+    def near(self, evaluations: int) -> float:
+        """How far above the lowest of so many values one may lie that is at the minimum as well."""
+        return max(_NEAR * abs(self.low), (depth_of_minimum(evaluations) + _ERROR_OF_THREE) * self.noise)
 
     def measured(self, evaluations: int) -> dict[str, float | int]:
         return {
@@ -218,6 +263,8 @@ def _gap(evidence: Evidence, held_out: FloatArray, noise: float) -> _Gap | None:
     if loss is None or len(loss.finite()) < _FEW_POINTS:
         return None
     values = loss.finite().values
+    if begins_late(loss.finite()) and held_out[0] <= _ALIKE * values[0]:
+        return None
     start, end = max(float(values[0]), float(held_out[0])), median(values[-max(2, len(values) // 10) :])
     falls = held_out[0] > 3.0 * values[0] and held_out[-1] < 0.8 * held_out[0]
     another_unit = falls or held_out.min() > _ANOTHER_UNIT * values[0]
@@ -233,6 +280,12 @@ def _gap_at_first(loss: Series, held_out: Series) -> float:
     together = abs(int(held_out.steps[0]) - int(loss.steps[0])) <= max(1.0, _AT_ONCE * float(loss.steps[-1]))
     size = max(1, min(5, len(loss) // 20))
     return max(0.0, float(held_out.values[0]) - median(loss.values[:size])) if together else 0.0
+
+
+def _right(evidence: Evidence) -> float:
+    """The share of the validation samples that get the right answer at the end; NaN where it was not logged."""
+    known = [one.end for one in measures(evidence, 1) if one.held_out is not None and one.name == "accuracy"]
+    return known[0] if known else float("nan")
 
 
 def _climbs(since_best: FloatArray) -> bool:
@@ -254,8 +307,12 @@ def _training_went_on(evidence: Evidence, step: int) -> bool:
     loss = evidence.find("train_loss")
     if loss is None or len(loss.finite()) < 4:
         return True
-    finite = loss.finite()
-    size = max(2, len(finite) // 10)
-    at = int(np.clip(np.searchsorted(finite.steps, step), size, len(finite)))
-    then, now = median(finite.values[at - size : at]), median(finite.values[-size:])
+    then, now = _then_and_now(loss.finite(), step)
     return now <= then + _TRAIN_LOST * abs(then)
+
+
+def _then_and_now(loss: Series, step: int) -> tuple[float, float]:
+    """The level of a loss at a step and at its end."""
+    size = max(2, len(loss) // 10)
+    at = int(np.clip(np.searchsorted(loss.steps, step), size, len(loss)))
+    return median(loss.values[at - size : at]), median(loss.values[-size:])

@@ -15,6 +15,9 @@ from tracker_health.text import number
 from tracker_health.verdict import Verdict
 
 _NOTHING = 1e-6
+_LEAST_RISES = 3
+_DECIMALS = np.arange(3, 13)
+_SAME = 1e-6  # of a decimal, by what floating-point numbers miss it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,10 +37,13 @@ class Schedule(Probe):
         standard errors, the log rounds the rate to 0. Warn when more than `zero_share` of the points lie below a
         millionth of the highest rate, and when the rate rose at every point (repeats aside) up to the very end, to more
         than twice its first value, while the loss had not levelled off (its last quarter brought a twentieth of the
-        descent or more).
+        descent or more). A rate that the log rounds repeats itself while it rises slowly: where it rose at least three
+        times, always by one of the last decimal that is printed (the third to the twelfth), it still rises unless the
+        last value was printed more often than any one between the first and the last.
 
     Known limits:
-        Needs 5 points of the learning rate. A learning-rate range test rises on purpose.
+        Needs 5 points of the learning rate. A learning-rate range test rises on purpose. Of a warm-up that a log prints
+        as three numbers or fewer nothing is seen.
 
     What to do:
         Give the scheduler the number of optimizer steps, and step it once per optimizer step.
@@ -107,7 +113,20 @@ def _came_down(loss: Series | None) -> bool:
 
 def _rises_to_the_end(values: FloatArray) -> bool:
     steps = np.diff(values)
-    return bool((steps >= 0).all() and steps[-1] > 0 and values[-1] > 2.0 * values[0] and np.mean(steps > 0) > 0.5)
+    if not ((steps >= 0).all() and values[-1] > 2.0 * values[0]):
+        return False
+    return bool(steps[-1] > 0 and np.mean(steps > 0) > 0.5) or _rises_by_decimals(values)
+
+
+def _rises_by_decimals(values: FloatArray) -> bool:
+    """Whether a rate repeats itself because the log rounds it, and goes on rising as slowly as that to the end."""
+    changes = np.flatnonzero(np.diff(values)) + 1
+    if len(changes) < _LEAST_RISES:
+        return False
+    by = np.multiply.outer(np.append(np.diff(values)[changes - 1], values[0]), 10.0**_DECIMALS)
+    decimal = (np.abs(by[:-1] - 1.0) < _SAME).all(axis=0) & (np.abs(by[-1] - np.round(by[-1])) < _SAME)
+    repeats = np.diff(np.concatenate([changes, [len(values)]]))
+    return bool(decimal.any() and repeats[-1] <= repeats[:-1].max())
 
 
 def _levelled_off(loss: Series | None) -> bool:

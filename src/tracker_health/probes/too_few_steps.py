@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from tracker_health.evidence import Evidence, Need, Part
 from tracker_health.probe import Probe, Symptom, Threshold
+from tracker_health.probes._batches import steps_at_most
 from tracker_health.probes._stats import median
 from tracker_health.result import Finding
 from tracker_health.text import count
@@ -23,7 +25,7 @@ class TooFewSteps(Probe):
 
     What it finds:
         Fewer than `min_steps` optimizer steps, counted by the checkpoint, the trainer state, or a metric that counts
-        them.
+        them. Where none of them tells: fewer than that at most, by a log whose steps count batches.
 
     Why it matters:
         After a few steps Adam's moments are still warming up and an adapter has hardly moved: the model is the one
@@ -33,11 +35,15 @@ class TooFewSteps(Probe):
         Below `hopeless_steps`: fail. Below `min_steps`: fail when something corroborates it (the run stopped before
         its plan, the learning rate was still rising, or the loss was still falling steeply), else warn: a fine-tune
         of 1,000 samples in 3 epochs at batch 64 is 47 steps and may be fine. Epoch-numbered metrics never count as
-        steps.
+        steps. A log's steps count batches where they stand in a constant ratio to the epochs beside them, more
+        than one an epoch, from the beginning on: there were no more optimizer steps than batches, and fewer where
+        gradients accumulate. Such a bound is judged like a count when it is low, and says nothing when it is not.
 
     Known limits:
-        Where neither checkpoint nor trainer state tells the steps, the rule is skipped. So it is where a checkpoint of
-        an optimizer that does not count has a `step` that the log exceeds tenfold: it may be the epoch's number.
+        Where neither checkpoint nor trainer state nor a metric tells the steps, and no log has few batches, the rule is
+        skipped. So it is where a checkpoint of an optimizer that does not count has a `step` that the log exceeds
+        tenfold: it may be the epoch's number. A log of a counter of its own rows, each the mean of many batches, looks
+        as one of batches does.
 
     What to do:
         Train longer: more epochs, a smaller batch, or fewer gradient accumulation steps.
@@ -61,14 +67,16 @@ class TooFewSteps(Probe):
     @property
     def needs(self) -> tuple[Need, ...]:
         return (
-            Need(role=Part.OPTIMIZER_STEPS),
+            Need(role=Part.OPTIMIZER_STEPS, any_of=("epoch",)),
             Need(role="train_loss", optional=True),
             Need(role="learning_rate", optional=True),
             Need(role=Part.PLAN, optional=True),
         )
 
     def judge(self, evidence: Evidence) -> Finding:
-        steps = evidence.optimizer_steps or 0
+        if evidence.optimizer_steps is None:
+            return self._judge_at_most(evidence, steps_at_most(evidence))
+        steps = evidence.optimizer_steps
         measured = {"optimizer_steps": steps}
         logged = _contradicted(evidence, steps)
         if steps < self.min_steps and logged:
@@ -76,6 +84,16 @@ class TooFewSteps(Probe):
             return Finding(verdict=Verdict.SKIP, message=message)
         if steps >= self.min_steps:
             return Finding(verdict=Verdict.PASS, message=f"{count(steps, 'optimizer step')}", measured=measured)
+        return self._too_few(evidence, steps, f"only {count(steps, 'optimizer step')}", measured)
+
+    def _judge_at_most(self, evidence: Evidence, most: int | None) -> Finding:
+        if most is None or most >= self.min_steps:
+            message = "the number of optimizer steps is not known: no checkpoint, trainer state or metric global_step"
+            return Finding(verdict=Verdict.SKIP, message=message)
+        said = f"at most {count(most, 'optimizer step')}, as many as the log has batches"
+        return self._too_few(evidence, most, said, {"optimizer_steps_at_most": most})
+
+    def _too_few(self, evidence: Evidence, steps: int, said: str, measured: Mapping[str, int]) -> Finding:
         signs = [
             sign for sign in (_stopped_early(evidence), _still_warming_up(evidence), _still_falling(evidence)) if sign
         ]
@@ -84,7 +102,7 @@ class TooFewSteps(Probe):
         limit = self.hopeless_steps if hopeless else self.min_steps
         return Finding(
             verdict=Verdict.FAIL if hopeless or signs else Verdict.WARN,
-            message=f"only {count(steps, 'optimizer step')}, fewer than {limit}{because}",
+            message=f"{said}, fewer than {limit}{because}",
             remedy=f"train for {self.min_steps} optimizer steps or more: more epochs or smaller batches",
             measured=measured,
         )

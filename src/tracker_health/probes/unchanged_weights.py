@@ -21,6 +21,7 @@ from tracker_health.evidence import (
 from tracker_health.layers import place_of
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._model import expert_of, parameters_of, tail_of
+from tracker_health.probes._run import learning_rates, rate_since
 from tracker_health.probes._updates import walks
 from tracker_health.result import Finding
 from tracker_health.text import count, listing, printable, without_numbers
@@ -28,6 +29,7 @@ from tracker_health.verdict import Verdict
 
 _HALF = re.compile(r"^(BF16|F16|F8)")
 _LAST_DIGIT = 4.0 * 2.0**-24  # of a value; four, since the values of a tensor, and its steps, differ in size
+_NO_RATE = 1e-6  # of the highest
 _NAMED = (Attribution.NAMED, Attribution.CONTENT_CHECKED)
 _ROUNDED = (
     "keep the weights, or the optimizer's copy of them, in float32: in bfloat16 a change below a 256th of a value is "
@@ -57,7 +59,7 @@ class UnchangedWeights(Probe):
         full-precision copies may have moved. A vector that a step at the group's highest rate would change by less than
         a value's last digit is left alone: a bias before a normalisation that takes it away again gets hardly any
         gradient. Where not one tensor changed it warns if the names of the checkpoints differ in their numbers alone:
-        others (`last.pt`) may be copies.
+        others (`last.pt`) may be copies, and where the log has the learning rate come down to 0, LRS001 tells that.
 
     Known limits:
         Needs the weights of two checkpoints. Buffers, integers and experts without tokens do not count.
@@ -83,6 +85,7 @@ class UnchangedWeights(Probe):
         return (
             Need(role=Part.WEIGHT_CHANGES),
             Need(role=Part.OPTIMIZER_STATE, min_points=self.min_steps, unit="optimizer_steps"),
+            Need(role="learning_rate", optional=True),
         )
 
     def judge(self, evidence: Evidence) -> Finding:
@@ -95,7 +98,7 @@ class UnchangedWeights(Probe):
         earlier = printable(weights.previous, 80)
         measured = {"compared": len(compared), "unchanged": 0}
         if compared and len(still) == len(compared):
-            return self._nothing_moved(weights, len(compared))
+            return self._nothing_moved(evidence, weights, len(compared))
         stuck = [one for one in self._trained(state, still, compared) if expert_of(one.name) is None]
         stuck = _beyond_rounding(evidence, state, stuck)
         precise = [one for one in stuck if not _HALF.match(one.dtype)]
@@ -115,7 +118,11 @@ class UnchangedWeights(Probe):
         )
 
     @staticmethod
-    def _nothing_moved(weights: Weights, amount: int) -> Finding:
+    def _nothing_moved(evidence: Evidence, weights: Weights, amount: int) -> Finding:
+        last = max((int(one.steps[-1]) for one in learning_rates(evidence)), default=0)
+        rate = rate_since(evidence, last)
+        if rate is not None and rate <= _NO_RATE:
+            return Finding(verdict=Verdict.SKIP, message="no tensor changed, at a learning rate of 0 (see LRS001)")
         both = f"{printable(weights.previous, 80)} and {printable(weights.source, 80)}"
         if weights.previous == weights.source or without_numbers(weights.previous) != without_numbers(weights.source):
             return Finding(verdict=Verdict.SKIP, message=f"{both} hold the same weights: one may be a copy")

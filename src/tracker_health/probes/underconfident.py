@@ -8,10 +8,10 @@ from typing import Annotated
 
 import numpy as np
 
-from tracker_health.evidence import Evidence, Need, Series
+from tracker_health.evidence import Evidence, Need, Part, Series
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._accuracy import classes_of_loss, measures, pairs, percent, scatter
-from tracker_health.probes._classes import classes
+from tracker_health.probes._classes import classes, classes_of_head
 from tracker_health.result import Finding
 from tracker_health.text import number
 from tracker_health.verdict import Verdict
@@ -36,14 +36,14 @@ class Underconfident(Probe):
         applies it itself; the logits are kept small; or only the last layer learns.
 
     How it decides:
-        Among how many classes the loss chooses is told by the run's params, or by its first values (4 to 20), unless
-        most answers were right by then. The last
-        tenth of a loss is taken as a share of guessing's, ln C; the accuracy of the same samples as a share of the way
-        from guessing to 1. Warn when the two together are at least `least_sum` by more than three standard errors (and
-        1.25 of the other samples, where those were looked at as well), the
-        loss is below guessing, and neither it nor the training loss is lower than a softmax of probabilities allows:
-        ln(e + C - 1) less the probability of the right answer, which is 1 at most, and on the whole no more than the
-        accuracy. Sound classifiers have about 1 together, and less than 1.25.
+        Among how many classes the loss chooses is told by the run's params, or by the size of the model's last layer in
+        a checkpoint, where the loss begins within 30 % of its logarithm. Else its first values tell (4 to 20), unless
+        most answers were right by then. The last tenth of a loss is taken as a share of guessing's, ln C; the accuracy
+        of the same samples as a share of the way from guessing to 1. Warn when the two together are at least
+        `least_sum` by more than three standard errors (and 1.25 of the other samples, where those were looked at as
+        well), the loss is below guessing, and neither it nor the training loss is lower than a softmax of probabilities
+        allows: ln(e + C - 1) less the probability of the right answer, which is 1 at most, and on the whole no more
+        than the accuracy. Sound classifiers have about 1 together, and less than 1.25.
 
     Known limits:
         Needs accuracy and loss of the same samples, and four classes. Losses of bounded logits (cosines at a high
@@ -74,15 +74,18 @@ class Underconfident(Probe):
             Need(role="train_loss", min_points=self.min_points),
             Need(role="val_accuracy", any_of=("train_accuracy",)),
             Need(role="val_loss", optional=True),
+            Need(role=Part.WEIGHTS, optional=True),
         )
 
     def judge(self, evidence: Evidence) -> Finding:
-        count = classes_of_loss(evidence)
+        head = classes_of_head(evidence) if classes(evidence) is None else None
+        count = classes_of_loss(evidence, head)
         if count is None or count < _FEWEST_CLASSES:
             return Finding(verdict=Verdict.SKIP, message="the loss does not begin as a cross-entropy of four classes")
         shares = next((one for one in measures(evidence, self.min_points) if one.name == "accuracy"), None)
         paired = pairs(evidence, shares, self.min_points) if shares is not None else []
-        if paired and classes(evidence) is None and all(_begins_late(one[2], count, evidence) for one in paired):
+        told = classes(evidence) is not None or count == head
+        if paired and not told and all(_begins_late(one[2], count, evidence) for one in paired):
             return Finding(
                 verdict=Verdict.SKIP,
                 message="most is right at the first loss, which does not tell the number of classes",

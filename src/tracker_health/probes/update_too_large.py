@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from tracker_health.evidence import Evidence, Need
+from tracker_health.evidence import Evidence, Need, Part
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._run import descent
 from tracker_health.probes._updates import needs_of_update_size, update_size
@@ -68,7 +68,7 @@ class UpdateTooLarge(Probe):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        return needs_of_update_size(self.min_steps)
+        return (Need(role=Part.SECOND_MOMENTS), *needs_of_update_size(self.min_steps))
 
     def judge(self, evidence: Evidence) -> Finding:
         size = update_size(evidence)

@@ -8,7 +8,7 @@ from typing import Annotated
 from tracker_health.evidence import Evidence, Need
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._run import descent, is_fine_tuning
-from tracker_health.probes._updates import needs_of_update_size, update_size
+from tracker_health.probes._updates import needs_of_update_size, reach_of_momentum, update_size
 from tracker_health.result import Finding
 from tracker_health.text import number
 from tracker_health.verdict import Verdict
@@ -21,7 +21,8 @@ class UpdateTooSmall(Probe):
     """Steps are far too small for the weights to move.
 
     What it finds:
-        An Adam training whose highest learning rate makes hardly any change to the weights in a step.
+        An Adam training whose highest learning rate makes hardly any change to the weights in a step, or one by SGD
+        whose steps together could not have changed them.
 
     Why it matters:
         The model stays what it was, however long it trains.
@@ -29,15 +30,18 @@ class UpdateTooSmall(Probe):
     How it decides:
         Adam's step is about lr * sqrt((1 - b1) / (1 + b1)) for each value, 0.23 lr for b1 = 0.9, whatever the gradient.
         It counts as too small when the highest learning rate makes that less than `min_ratio` of the root mean square
-        of the weights, in the median over the matrices by their number of values. The rate is that of a matrix's own
-        group, the highest of the log or of the scheduler's memory in the checkpoint; one that is only the last that was
-        set is not judged. Fail when the training loss bears it out, which did not come down by `least_descent` of its
-        start (a quarter of that for a fine-tune); pass when it did; warn where there is no loss, and for a fine-tune
-        (an adapter, or a param that names a base model), whose rate may be small on purpose.
+        of the weights, in the median over the matrices by their number of values. SGD's step is its momentum times the
+        rate: it counts as too small when the momentum that is left and the highest rate would have moved the weights by
+        less than `min_reach` of their size, even had all steps of the run gone in one direction. The rate is that of a
+        matrix's own group, the highest of the log or of the scheduler's memory in the checkpoint; one that is only the
+        last that was set is not judged. Fail when the training loss bears it out, which did not come down by
+        `least_descent` of its start (a quarter of that for a fine-tune); pass when it did; warn where there is no loss,
+        and for a fine-tune (an adapter, or a param that names a base model), whose rate may be small on purpose.
 
     Known limits:
-        Needs Adam's state and the weights beside it. A rate that is right for a short polish at the end of a training
-        is small on purpose; where nothing names the base model, that looks the same.
+        Needs the state of Adam, or of SGD with a momentum, and the weights beside it; of SGD a loss as well. A rate
+        that is right for a short polish at the end of a training is small on purpose; where nothing names the base
+        model, that looks the same.
 
     What to do:
         Raise the learning rate tenfold. Sound trainings from scratch have a ratio of 0.0002 to 0.02 at their highest
@@ -53,6 +57,9 @@ class UpdateTooSmall(Probe):
     headline = ("update_ratio",)
 
     min_ratio: Annotated[float, Threshold("least step over the size of the weights", "ratio", "design", gt=0)] = 1e-5
+    min_reach: Annotated[
+        float, Threshold("least way of all steps of SGD over the size of the weights", "ratio", "calibration", gt=0)
+    ] = 5e-3
     least_descent: Annotated[
         float, Threshold("share of its start by which a loss falls that learns", "fraction", "calibration", gt=0)
     ] = 0.05
@@ -63,23 +70,34 @@ class UpdateTooSmall(Probe):
         return needs_of_update_size(self.min_steps)
 
     def judge(self, evidence: Evidence) -> Finding:
-        size = update_size(evidence)
-        if size is None or not size.scheduled:
-            why = "the highest learning rate is not known, or no matrix of the state is among the weights"
-            return Finding(verdict=Verdict.SKIP, message=why)
-        measured = {"update_ratio": size.ratio, "peak_rate": size.rate}
-        step = f"a step at the highest learning rate, {number(size.rate)}, is {number(size.ratio)} of the weights"
-        if size.ratio >= self.min_ratio:
+        size, reach = update_size(evidence), reach_of_momentum(evidence)
+        if size is not None and size.scheduled:
+            measured = {"update_ratio": size.ratio, "peak_rate": size.rate}
+            step = f"a step at the highest learning rate, {number(size.rate)}, is {number(size.ratio)} of the weights"
+            usual = ", where sound trainings from scratch have 0.0002 to 0.02"
+            return self._judged(evidence, step, usual, measured, enough=size.ratio / self.min_ratio)
+        if size is None and reach is not None and descent(evidence) is not None:
+            way = f"all steps in one direction, as large as the last, would have moved the weights by {number(reach)}"
+            return self._judged(evidence, way, " of their size", {"reach": reach}, enough=reach / self.min_reach)
+        why = "the highest learning rate is not known, or no matrix of the state is among the weights"
+        return Finding(verdict=Verdict.SKIP, message=why)
+
+    def _judged(
+        self, evidence: Evidence, step: str, usual: str, measured: dict[str, float], *, enough: float
+    ) -> Finding:
+        """The finding on steps of a size that is, where they are too small, ``enough`` (below 1) of what they need."""
+        if enough >= 1.0:
             return Finding(verdict=Verdict.PASS, message=step, measured=measured)
         loss, fine_tuning = descent(evidence), is_fine_tuning(evidence)
         needed = self.least_descent * (_FINE_TUNING if fine_tuning else 1.0)
         if loss is not None and loss.sure and loss.share >= needed:
             message = f"{step}, which was enough: the loss came down by {loss.share:.0%}"
             return Finding(verdict=Verdict.PASS, message=message, measured=measured | {"descent": loss.share})
+        factor = f"{number(1.0 / enough)} times" if enough > 0 else "by far"
         seen = "no loss tells whether that was enough" if loss is None else "the loss did not come down either"
         return Finding(
             verdict=Verdict.WARN if loss is None or fine_tuning else Verdict.FAIL,
-            message=f"{step}, where sound trainings from scratch have 0.0002 to 0.02; {seen}",
-            remedy=f"raise the learning rate above {number(size.rate * self.min_ratio / size.ratio)}",
+            message=f"{step}{usual}; {seen}",
+            remedy=f"raise the learning rate, or what gradients are clipped to, {factor}",
             measured=measured,
         )

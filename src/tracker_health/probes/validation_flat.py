@@ -7,7 +7,8 @@ from typing import Annotated
 
 from tracker_health.evidence import Evidence, FloatArray, Need
 from tracker_health.probe import Probe, Symptom, Threshold
-from tracker_health.probes._comparable import settled
+from tracker_health.probes._comparable import begins_late, settled
+from tracker_health.probes._standing import OF_ANOTHER_MODEL, is_of_another_model
 from tracker_health.probes._stats import (
     block_medians,
     depth_of_minimum,
@@ -22,6 +23,8 @@ from tracker_health.text import number, printable
 from tracker_health.verdict import Verdict
 
 _ANOTHER_UNIT = 10.0
+_NONE = 0.005
+_ALIKE = 1.1
 _BLOCKS = 60
 _FALLING = -1.0
 _SEVERAL, _SURE = 10, -3.0
@@ -43,7 +46,8 @@ class ValidationFlat(Probe):
 
     How it decides:
         The untrained model's level is the first training loss. Warn when the best validation loss is less than
-        `min_gain` below it while the training loss fell by at least `train_descent` of it. Where the validation loss
+        `min_gain` below it while the training loss fell by at least `train_descent` of it, or by `small_descent` for
+        sure (Mann-Kendall) where the validation loss gained less than half a percent. Where the validation loss
         does not fall (Mann-Kendall), its best is its lowest value and three quarters of what the lowest of that many
         noisy values may lie below their level, but no more than the median of its second half.
 
@@ -51,7 +55,9 @@ class ValidationFlat(Probe):
         Needs a training history that begins with the training, and both losses in the same unit. Where the
         validation loss begins higher than the training loss and falls for sure (Mann-Kendall below minus three, of
         five to nine evaluations below -1.8, by `min_gain`), it passes: a training that goes on from another one begins
-        with a gap. Where it begins at more than twice of it and falls by a fifth, the rule is skipped.
+        with a gap. Where it begins at more than twice of it and falls by a fifth, the rule is skipped. So it is where
+        the first point comes after ten steps or more, the training loss halves up to the second, and the validation
+        loss begins no higher: what was learnt before is not seen.
 
     What to do:
         Check that labels belong to their inputs, that the loader shuffles, and that both sets are prepared alike.
@@ -72,6 +78,10 @@ class ValidationFlat(Probe):
     train_descent: Annotated[
         float, Threshold("fall of the training loss that is a clear one", "fraction", "calibration", gt=0, le=1)
     ] = 0.2
+    small_descent: Annotated[
+        float, Threshold("the same where the validation loss gained nothing at all", "fraction", "calibration", gt=0,
+                         le=1)
+    ] = 0.1  # fmt: skip
     min_points: Annotated[int, Threshold("finite evaluations needed", "evaluations", "design", ge=2)] = 3
 
     @property
@@ -82,6 +92,8 @@ class ValidationFlat(Probe):
         rise = settled(evidence)
         if rise is not None:
             return Finding(verdict=Verdict.SKIP, message=f"the objective changes: {printable(rise[0], 60)} rises")
+        if is_of_another_model(evidence):
+            return Finding(verdict=Verdict.SKIP, message=OF_ANOTHER_MODEL)
         held_out, loss = evidence.first("val_loss").finite().values, evidence.first("train_loss").finite()
         if len(held_out) < self.min_points or len(loss) < 6:
             return Finding(verdict=Verdict.SKIP, message="too few finite points of the two losses")
@@ -92,9 +104,15 @@ class ValidationFlat(Probe):
             return Finding(verdict=Verdict.SKIP, message="the two losses are not in the same unit")
         if loss.steps[0] > max(1.0, 0.2 * loss.steps[-1]):
             return Finding(verdict=Verdict.SKIP, message="the history does not begin with the training")
+        if begins_late(loss) and held_out[0] <= _ALIKE * start:
+            said = "the log begins when much was learnt: it does not tell where the untrained model stood"
+            return Finding(verdict=Verdict.SKIP, message=said)
         gain, fall = (start - _best_level(held_out)) / start, (start - end) / start
         measured = {"start": start, "train_end": end, "val_best": best, "gain_share": gain, "train_share": fall}
-        if gain >= self.min_gain or fall < self.train_descent:
+        clear = fall >= self.train_descent or (
+            fall >= self.small_descent and gain < _NONE and mann_kendall(_blocks(loss.values)) < _SURE
+        )
+        if gain >= self.min_gain or not clear:
             return Finding(
                 verdict=Verdict.PASS,
                 message=f"the best validation loss is {number(best)}, training began at {number(start)}",
@@ -117,15 +135,20 @@ def _falls_from_its_own_start(held_out: FloatArray, start: float, least: float) 
     """Whether the validation loss began above the training loss, and came down by more than chance to its end."""
     size = max(1, len(held_out) // 4)
     before, after = float(held_out[0]), median(held_out[-size:])
-    blocks = block_medians(held_out, max(1, len(held_out) // _BLOCKS))
+    blocks = _blocks(held_out)
     sure = len(blocks) >= _FEW and mann_kendall(blocks) < (_SURE if len(blocks) >= _SEVERAL else _LIKELY)
     return before > start and before - after > least * before and sure
+
+
+def _blocks(values: FloatArray) -> FloatArray:
+    """A few dozen levels of a history."""
+    return block_medians(values, max(1, len(values) // _BLOCKS))
 
 
 def _best_level(held_out: FloatArray) -> float:
     """Of values that only scatter, the lowest is below their level, and the more of them the further."""
     low = float(held_out.min())
-    if mann_kendall(block_medians(held_out, max(1, len(held_out) // _BLOCKS))) < _FALLING:
+    if mann_kendall(_blocks(held_out)) < _FALLING:
         return low
     level = low + _USUAL * depth_of_minimum(len(held_out)) * evaluation_noise(held_out)
     return min(level, median(held_out[len(held_out) // 2 :]))

@@ -60,7 +60,9 @@ class Clock:
     """The step of each object of a log, in order.
 
     An object with an epoch and no step belongs to the last step before it, or in a log without steps to its epoch.
-    Steps that begin anew with each epoch are counted on: ``offsets`` holds, by epoch, what was done before it.
+    Steps that begin anew with each epoch are counted on: ``offsets`` holds, by epoch, what was done before it. That is
+    exact where rows say how many steps an epoch has (``epoch_steps``, 0 where none does, to be set before such a row)
+    and go on to its end; elsewhere it is what their spacing tells. ``gap``: how far the last two rows are apart.
     """
 
     offsets: dict[int, int] = field(default_factory=dict)
@@ -70,6 +72,25 @@ class Clock:
     stride: int = 1
     now: int | None = None
     unit: StepUnit = StepUnit.UNKNOWN
+    epoch_steps: int = 0
+    gap: int = 0
+    _counted: int = 0
+    _begins_anew: bool = False
+
+    @property
+    def offset(self) -> int:
+        """What was done before the epoch at hand."""
+        return self.offsets.get(self.epoch, 0) if self.epoch is not None else 0
+
+    @property
+    def end_of_epoch(self) -> int | None:
+        """The step at which the epoch at hand ends, where its last row is there; else None."""
+        following = (
+            self.last + self.gap + (self.first == 0)
+        )  # counted from 0, none has the epoch's length as its number
+        if self.epoch is None or not self.epoch_steps or not self.last <= self.epoch_steps < following:
+            return None
+        return self.offset + self.epoch_steps
 
     def row(self, record: Mapping[str, Any]) -> Row | None:
         """Where an object's numbers belong; None where it is no point of a history."""
@@ -119,20 +140,36 @@ class Clock:
             self._enter(epoch, step)
         elif step > self.last:
             self.stride, self.last = step - self.last, step
-        return step + self.offsets[epoch]
+        counted = step + self.offsets[epoch]
+        if counted > self._counted:
+            self.gap, self._counted = counted - self._counted, counted
+        return counted
 
     def _enter(self, epoch: int, step: int) -> None:
-        before = self.offsets.get(self.epoch, 0) if self.epoch is not None else 0
+        before = self.offset
         if self.epoch is None or epoch < self.epoch:  # the beginning, or a resume
             self.offsets.setdefault(epoch, 0)
         else:
-            anew = step <= self.first
-            offset = before + (self.last - self.first + self.stride if anew else 0)
+            offset = before + self._done_in_epochs(epoch, step)
             if len(self.offsets) >= _EPOCHS_KEPT:
                 self.offsets.clear()
             self.offsets[epoch] = offset if abs(offset) < _MAX_OFFSET else 0
         # Of an epoch with one row that row is likely its last.
         self.epoch, self.first, self.last, self.stride = epoch, step, step, max(step, 1)
+
+    def _done_in_epochs(self, epoch: int, step: int) -> int:
+        """How many steps there were since the beginning of the epoch at hand, where a later one begins with this step;
+        0 where the steps go on from one epoch to the next.
+        """
+        total = self.epoch_steps if max(step, self.last) <= self.epoch_steps else 0
+        anew = step <= self.first or (total > 0 and (self._begins_anew or step < self.last))
+        if not anew:
+            return 0
+        self._begins_anew |= total > 0
+        # The rows of one process among several, of samples, may end far from where the data does.
+        if total and (self.first == self.last or total <= self.last + 2 * self.gap):
+            return (epoch - (self.epoch or 0)) * total
+        return self.last - self.first + self.stride
 
 
 def _other_step_field(record: Mapping[str, Any]) -> str | None:

@@ -305,10 +305,14 @@ class LogTable:
                 continue
             numbers[name_on(row.data, name) if row.data else name] = number
         rarest = min(map(self._count, numbers), default=MAX_POINTS) if nulls else 0
+        step = row.step
         if row.epoch_only:
-            numbers = {name: value for name, value in numbers.items() if self._last_step(name) != row.step}
+            # Of a metric that was logged by step this is the epoch's mean.
+            step = row.step if self.clock.end_of_epoch is None else self.clock.end_of_epoch
+            known = (row.step, step)
+            numbers = {name: value for name, value in numbers.items() if self._last_step(name) not in known}
         if numbers:
-            self.add(self.kind(tuple(numbers), row.unit), row.step, numbers.values())
+            self.add(self.kind(tuple(numbers), row.unit), step, numbers.values())
         if nulls:
             alien = self._never_beside(tuple(numbers), tuple(nulls))
             others = [name for name in nulls if name not in alien]

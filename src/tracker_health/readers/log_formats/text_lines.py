@@ -254,6 +254,7 @@ class _Reading:
             record["epoch"] = self._epoch_of_bar(printed)
         if printed.step is not None:
             record[printed.step.name] = int(printed.step.text)
+            self.table.clock.epoch_steps = printed.epoch_steps or self.table.clock.epoch_steps
         elif printed.epoch_number is None and (not printed.of_epoch or self._epoch is None):
             self._place_by_order(record, printed)
         if printed.step is None and printed.epoch_number is not None:
@@ -288,12 +289,18 @@ class _Reading:
             self._bars[printed.bar] = (passes, done)
         return passes
 
+    @staticmethod
+    def _is_of_held_out_data(printed: Printed) -> bool:
+        return bool(printed.data) or all(name_on("val", one.name) == one.name for one in printed.metrics)
+
     def _place_by_order(self, record: dict[str, Any], printed: Printed) -> None:
         if not self._ordinal:
             clock = self.table.clock
             if clock.now is not None:
                 # The clock counts on from the epoch's beginning, as for every row.
-                record["step"] = clock.now - (clock.offsets.get(clock.epoch, 0) if clock.epoch is not None else 0)
+                record["step"] = clock.now - clock.offset
+                if clock.end_of_epoch is not None:
+                    record["step"] = clock.epoch_steps if self._is_of_held_out_data(printed) else clock.last
                 return
             if self._whole_epoch is not None:
                 record["epoch"] = self._whole_epoch

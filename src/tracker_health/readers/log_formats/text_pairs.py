@@ -116,9 +116,9 @@ class Printed:
     """The numbers of a line; ``losses``: those among the ``metrics`` that are one, with a ``=`` or ``:`` to say so.
 
     ``step`` and ``epoch``: those that say where the others belong; ``epochs``: how many of them there are to be;
-    ``of_epoch``: the step counts from the beginning of its epoch, or may. ``data``: the word for held-out data that
-    they were measured on. ``bar``: how far a progress bar goes; ``done``: whether it has come there. ``of_a_plan``: an
-    axis is called as a setting would be.
+    ``steps``: what the step is said to count up to (``Step [10/18]``); ``of_epoch``: the step counts from the beginning
+    of its epoch, or may. ``data``: the word for held-out data that they were measured on. ``bar``: how far a progress
+    bar goes; ``done``: whether it has come there. ``of_a_plan``: an axis is called as a setting would be.
     """
 
     metrics: list[Number] = field(default_factory=list)
@@ -126,6 +126,7 @@ class Printed:
     step: Number | None = None
     epoch: Number | None = None
     epochs: int | None = None
+    steps: Number | None = None
     of_epoch: bool = False
     data: str = ""
     bar: int | None = None
@@ -142,6 +143,15 @@ class Printed:
         """All of them, from left to right."""
         axes = [one for one in (self.step, self.epoch) if one is not None]
         return sorted([*self.metrics, *axes], key=lambda one: one.start)
+
+    @property
+    def epoch_steps(self) -> int:
+        """How many steps an epoch of the training has, where the line says so beside its epoch; else 0."""
+        if self.data or (self.epoch_number is None and not self.of_epoch):
+            return 0
+        if self.bar is not None:
+            return self.bar
+        return int(self.steps.text) if self.steps is not None and self.epoch_number is not None else 0
 
     @property
     def epoch_number(self) -> int | None:
@@ -223,8 +233,7 @@ class Pairs:
             printed.data = printed.data or ("" if place.data else data)
         number = Number(name, match["number"], match.start("number"), match.end("number"), match["name"])
         if self._is_axis(printed, number, line):
-            if match["of"] and printed.epoch is not None and printed.epoch.start == number.start:
-                printed.epochs = int(match["of"].strip(" /")[:15])
+            _look_at_end_of_axis(printed, match)
             return not old
         if not said and name.lower() in _PARTS and number.text.isdecimal():
             place.part = f"{name} {number.text}"
@@ -317,6 +326,16 @@ class Pairs:
         return True
 
 
+def _look_at_end_of_axis(printed: Printed, match: re.Match[str]) -> None:
+    """The second number of ``10/18``."""
+    start, text = match.start("number"), (match["of"] or "").strip(" /")[:15]
+    if text and printed.epoch is not None and printed.epoch.start == start:
+        printed.epochs = int(text)
+    if printed.step is not None and printed.step.start == start:
+        is_within = text and printed.step.name == "step"
+        printed.steps = Number("", text, match.end("of") - len(text), match.end("of")) if is_within else None
+
+
 def _stands_alone(match: re.Match[str]) -> bool:
     """Whether a line is nothing but ``val_loss 0.5``, behind a logger's prefix or not."""
     line, name = match.string, match["name"]
@@ -372,7 +391,7 @@ def _take_for_settings(printed: Printed) -> None:
     axes = (printed.step, printed.epoch)
     printed.metrics[:] = [replace(one, name=one.phrase or one.name) if one in axes else one for one in printed.numbers]
     printed.losses.clear()
-    printed.step = printed.epoch = printed.epochs = None
+    printed.step = printed.epoch = printed.epochs = printed.steps = None
     printed.of_epoch = False
 
 

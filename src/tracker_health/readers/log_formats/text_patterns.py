@@ -29,6 +29,8 @@ _LARGEST = 2**53
 class Pattern:
     """How lines of one kind are read: the place of the step among their numbers, and the metrics of the others.
 
+    ``epoch_steps``: how many steps all of them say that an epoch has, 0 where they do not.
+
     ``repeats``: they say, each of its rank, what another rank says, and are passed over. ``suspicious``: they have
     words that may tell of a trouble.
     """
@@ -39,6 +41,7 @@ class Pattern:
     epoch: int | None
     unit: StepUnit
     data: str
+    epoch_steps: int = 0
     repeats: bool = False
     suspicious: bool = False
 
@@ -59,6 +62,9 @@ class Pattern:
             named = one.start - len(one.name) - _AROUND_A_NAME if any(map(str.isdigit, one.name)) else one.start
             written += [_generalised(line[position : one.start], named - position, any_rank=bool(owners)), _NUMBER]
             position = one.end
+            if one == printed.step and printed.steps is not None and printed.epoch_steps:
+                written.append(re.escape(line[position : printed.steps.end]))
+                position = printed.steps.end
         try:
             expression = re.compile("".join([*written, _generalised(line[position:], len(line)), r"\n"]))
         except (re.error, OverflowError, RecursionError):
@@ -73,7 +79,8 @@ class Pattern:
         unit = StepUnit.OPTIMIZER_STEP if printed.step.name == "global_step" else StepUnit.UNKNOWN
         epoch = numbers.index(printed.epoch) if printed.epoch is not None else None
         kind = table.kind(tuple(names), unit)
-        return cls(expression, kind, numbers.index(printed.step), epoch, unit, printed.data, bool(owners))
+        step, total = numbers.index(printed.step), printed.epoch_steps
+        return cls(expression, kind, step, epoch, unit, printed.data, total, repeats=bool(owners))
 
     def run(self, block: str, position: int, table: LogTable) -> tuple[int, int]:
         """Add the rows of this kind that stand one after the other from a position on; where they end, and how many
@@ -83,9 +90,11 @@ class Pattern:
         while (line := match(block, position)) is not None:
             found.append(line.groups())
             position = line.end()
-        if found and not self.repeats and not self._add_all(found, table):
-            for groups in found:
-                self._add(groups, table)
+        if found and not self.repeats:
+            table.clock.epoch_steps = self.epoch_steps or table.clock.epoch_steps
+            if not self._add_all(found, table):
+                for groups in found:
+                    self._add(groups, table)
         return position, len(found)
 
     def _add_all(self, found: list[tuple[str, ...]], table: LogTable) -> bool:

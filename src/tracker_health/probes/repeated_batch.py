@@ -1,0 +1,111 @@
+"""LOS013."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+
+from tracker_health.evidence import Evidence, FloatArray, Need
+from tracker_health.probe import Probe, Symptom, Threshold
+from tracker_health.probes._stats import in_range, median
+from tracker_health.result import Finding
+from tracker_health.text import number
+from tracker_health.verdict import Verdict
+
+_MAD_TO_SIGMA = 1.4826
+_THIRD_DIFFERENCES = float(np.sqrt(20.0))  # standard deviation of those of noise of deviation 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class RepeatedBatch(Probe):
+    """The loss of single steps has no noise, as if every step saw the same batch.
+
+    What it finds:
+        A training loss that is logged several times in each epoch and follows a smooth line from its first point to its
+        last.
+
+    Why it matters:
+        Batches differ, and so do their losses. Where they do not, the loader yields one batch again and again: the
+        model learns that by heart, its loss comes down beautifully, and nothing else is learnt.
+
+    How it decides:
+        The roughness of a stretch is its noise, estimated from third differences, which a smooth line hardly has, over
+        the size of the usual difference between neighbours: about 1 for noise alone. Warn when it is below
+        `max_roughness` in each third of the run, and each epoch, as the log or the run's params count them, holds
+        `min_per_epoch` points or more: a training that takes all samples at once has one step in an epoch, and means
+        over epochs have little noise.
+
+    Known limits:
+        Needs `min_points` points, and a number of epochs. Dropout and augmentation make noise of their own, and a log
+        of few decimals looks rough when little is left: such runs pass. To fit one batch on purpose, as a test, looks
+        the same; so does the slow moving average (a decay of 0.99) of batches that differ by 1 %.
+
+    What to do:
+        Print what identifies the samples of two batches in a row; look for `next(iter(loader))` inside the loop, and
+        for a data set whose `__getitem__` does not use its index.
+
+    References:
+        Gasser, Sroka and Jennen-Steinmetz (1986), on the noise of a smooth regression from its differences.
+    """
+
+    code = "LOS013"
+    name = "repeated-batch"
+    symptom = Symptom.OVERFIT
+    headline = ("roughness",)
+
+    max_roughness: Annotated[
+        float, Threshold("noise over the usual difference of neighbours", "ratio", "calibration", gt=0)
+    ] = 0.015
+    min_per_epoch: Annotated[float, Threshold("points of the loss in an epoch", "points", "design", gt=1)] = 3.0
+    min_points: Annotated[int, Threshold("finite points needed", "points", "design", ge=15)] = 30
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        return (Need(role="train_loss", min_points=self.min_points), Need(role="epoch", optional=True))
+
+    def judge(self, evidence: Evidence) -> Finding:
+        values = evidence.first("train_loss").finite().values
+        n, epochs = len(values), _epochs(evidence)
+        if n < self.min_points:
+            return Finding(verdict=Verdict.SKIP, message=f"only {n} finite points of the loss")
+        if epochs is None:
+            return Finding(verdict=Verdict.SKIP, message="neither the log nor the run's params count epochs")
+        if n < self.min_per_epoch * epochs:
+            said = f"the loss was logged {n} times in {number(epochs)} epochs: means over epochs have little noise"
+            return Finding(verdict=Verdict.SKIP, message=said)
+        rough = max(_roughness(third) for third in np.array_split(in_range(values)[0], 3))
+        measured = {"roughness": rough, "points_per_epoch": n / epochs, "points": n}
+        if rough > self.max_roughness:
+            message = f"the loss has the noise of different batches: {number(rough)} of its usual step"
+            return Finding(verdict=Verdict.PASS, message=message, measured=measured)
+        return Finding(
+            verdict=Verdict.WARN,
+            message=f"the loss has no noise ({number(rough)} of its usual step) at {n} points in {number(epochs)} "
+            "epochs: every step may have seen the same batch",
+            remedy="print the samples of two batches in a row; look for next(iter(loader)) inside the loop",
+            measured=measured,
+        )
+
+
+def _epochs(evidence: Evidence) -> float | None:
+    """How many epochs the log spans, the one that it begins in included, or else were planned; None where nothing
+    tells.
+    """
+    counted = evidence.find("epoch")
+    values = counted.finite().values if counted is not None else np.empty(0)
+    known = [float(values.max()) - float(values.min()) + 1.0] if len(values) else []
+    progress = evidence.progress
+    if progress is not None and progress.unit == "epochs":
+        known.append(progress.planned)
+    if evidence.info.epoch is not None:
+        known.append(evidence.info.epoch)
+    return max((epochs for epochs in known if 0 < epochs < np.inf), default=None)
+
+
+def _roughness(values: FloatArray) -> float:
+    """Noise over the usual difference between neighbours: 0 of a smooth line, about 1 of noise; 1 of a flat one."""
+    usual = median(np.abs(np.diff(values)))
+    noise = _MAD_TO_SIGMA * median(np.abs(np.diff(values, 3))) / _THIRD_DIFFERENCES
+    return noise / usual if usual > 0 else 1.0

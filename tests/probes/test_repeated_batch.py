@@ -1,0 +1,149 @@
+"""LOS013."""
+
+import itertools
+import math
+import statistics
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tracker_health.evidence import RunInfo
+from tracker_health.probes.repeated_batch import _roughness
+
+CODE = "LOS013"
+
+
+def line(n, *, end=0.05, pace=6.0):
+    """A loss without noise."""
+    return end + 2.3 * np.exp(-pace * np.arange(n) / n)
+
+
+def batches(n, *, noise=0.05, seed=0):
+    """The same of batches that differ."""
+    return line(n) * (1.0 + noise * np.random.default_rng(seed).standard_normal(n))
+
+
+def logged(make, losses, *, per_epoch=20, **more):
+    epochs = make.series(np.arange(len(losses)) // per_epoch, role="epoch")
+    return make.evidence(losses, epochs, **more)
+
+
+@pytest.mark.parametrize("n", [60, 300, 3000])
+def test_one_batch_again_and_again(n, make, judge):
+    result = judge(CODE, logged(make, line(n)))
+    assert result.verdict == "warn"
+    assert result.symptom == "overfit"
+    assert result.measured["roughness"] < 0.015
+    assert f"{n} points" in result.message
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("noise", [0.3, 0.03, 0.004])
+@pytest.mark.parametrize("n", [60, 300, 3000])
+def test_batches_that_differ(n, noise, seed, make, judge):
+    assert judge(CODE, logged(make, batches(n, noise=noise, seed=seed))).verdict == "pass"
+
+
+def smoothed(values, keeps=0.9):
+    out, level = [], values[0]
+    for value in values:
+        level = keeps * level + (1.0 - keeps) * value
+        out.append(level)
+    return np.array(out)
+
+
+def running_means(values, per_epoch):
+    """Of each epoch's batches so far, as Keras shows them."""
+    parts = np.split(values, np.arange(per_epoch, len(values), per_epoch))
+    return np.concatenate([np.cumsum(part) / np.arange(1, len(part) + 1) for part in parts])
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        pytest.param(smoothed, id="moving average"),
+        pytest.param(lambda values: smoothed(values, 0.99), id="slow moving average"),
+        pytest.param(lambda values: running_means(values, 20), id="running means"),
+        pytest.param(lambda values: values.reshape(-1, 10).mean(1), id="means of ten steps"),
+    ],
+)
+@pytest.mark.parametrize("noise", [0.2, 0.05])
+def test_ways_to_log_batches_that_differ(log, noise, make, judge):
+    for seed in range(10):
+        losses = log(batches(600, noise=noise, seed=seed))
+        assert judge(CODE, logged(make, losses)).verdict == "pass"
+
+
+@pytest.mark.parametrize("per_epoch", [1, 2])
+def test_all_samples_at_once(per_epoch, make, judge):
+    """A step an epoch has no noise where it is of all samples."""
+    result = judge(CODE, logged(make, line(300), per_epoch=per_epoch))
+    assert result.verdict == "SkippedProbe"
+    assert "epochs" in result.reason["reason"]
+
+
+def test_an_epoch_that_nothing_counts(make, judge):
+    assert judge(CODE, make.evidence(line(300))).verdict == "SkippedProbe"
+
+
+def test_epochs_of_the_plan(make, judge):
+    told = make.evidence(line(300), params={"num_train_epochs": "10"}, info=None)
+    assert judge(CODE, told).verdict == "SkippedProbe"  # how many were done is not known
+    done = RunInfo(params={"num_train_epochs": "10"}, metric_names=("train_loss",), epoch=8.0)
+    assert judge(CODE, make.evidence(line(300), info=done)).verdict == "warn"
+    many = RunInfo(params={"num_train_epochs": "300"}, metric_names=("train_loss",), epoch=300.0)
+    assert judge(CODE, make.evidence(line(300), info=many)).verdict == "SkippedProbe"
+
+
+def test_a_part_without_noise(make, judge):
+    """Noise in any third is noise: the first steps of a steep descent hide theirs."""
+    losses = line(300)
+    losses[200:] = batches(300)[200:]
+    assert judge(CODE, logged(make, losses)).verdict == "pass"
+
+
+def test_what_rounding_hides(make, judge):
+    """Two decimals of a loss that has come down to 0.05 are steps, and no line."""
+    assert judge(CODE, logged(make, np.round(line(300, pace=20.0), 2))).verdict == "pass"
+
+
+def test_few_points(make, judge):
+    assert judge(CODE, logged(make, line(29))).verdict == "SkippedProbe"
+    assert judge(CODE, logged(make, line(30))).verdict == "warn"
+
+
+def test_a_flat_loss_says_nothing(make, judge):
+    assert judge(CODE, logged(make, np.full(100, 0.7))).verdict == "pass"
+
+
+def test_its_threshold(make, judge):
+    evidence = logged(make, batches(300))
+    measured = judge(CODE, evidence).measured["roughness"]
+    assert judge(CODE, evidence, max_roughness=measured * 0.99).verdict == "pass"
+    assert judge(CODE, evidence, max_roughness=measured * 1.01).verdict == "warn"
+
+
+def naive_roughness(values):
+    """Once more, in plain Python."""
+    thirds = [d - 3.0 * c + 3.0 * b - a for a, b, c, d in zip(values, values[1:], values[2:], values[3:], strict=False)]
+    usual = statistics.median(abs(b - a) for a, b in itertools.pairwise(values))
+    noise = 1.4826 * statistics.median(map(abs, thirds)) / math.sqrt(20.0)
+    return noise / usual if usual else 1.0
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    values=st.lists(st.floats(-100, 100).map(lambda one: round(one, 6)), min_size=10, max_size=80),
+    unit=st.sampled_from([0.25, 2.0, 1024.0]),
+)
+def test_the_statistic(values, unit):
+    rough = _roughness(np.array(values))
+    assert rough == pytest.approx(naive_roughness(values), rel=1e-6, abs=1e-9)
+    assert _roughness(unit * np.array(values)) == pytest.approx(rough)
+
+
+def test_noise_alone_is_about_one():
+    values = np.random.default_rng(1).standard_normal(20_000)
+    assert _roughness(values) == pytest.approx(1.0484, rel=0.05)  # sigma over 0.6745 sqrt(2) sigma
