@@ -3,6 +3,7 @@
 import gzip
 import json
 import time
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,8 +13,9 @@ import torch
 from torch import nn
 
 from tracker_health.api import check
-from tracker_health.evidence import OptimizerState, TensorHeader, TensorState, Weights
+from tracker_health.evidence import MomentStats, OptimizerState, TensorHeader, TensorState, Weights
 from tracker_health.probes._frozen import Sized, are_branches, looks_frozen
+from tracker_health.probes._model import never_trained
 from tracker_health.probes._sisters import (
     alike_embeddings,
     amid_sisters,
@@ -60,6 +62,13 @@ def of_names(*names, shape=(4, 4)):
 def test_no_module_is_frozen_by_halves(missing, trained, found):
     """A layer or a direction of a recurrent module may be; and AWD-LSTM trains a copy."""
     assert trained_by_halves(of_names(missing), of_names(*trained)) == ([missing] if found else [])
+
+
+def test_the_first_parameters_of_a_model_may_end_within_a_layer():
+    first, rest = ["emb.weight", "rnn.weight_ih_l0"], ["rnn.weight_hh_l0", "fc.weight"]
+    assert trained_by_halves(of_names(*first), of_names(*rest)) == []
+    assert trained_by_halves(of_names(*first), of_names(*rest, "pos_emb.weight")) == first[1:]
+    assert trained_by_halves(of_names("emb.weight", rest[0]), of_names(*first[1:], *rest[1:])) == rest[:1]
 
 
 @pytest.mark.parametrize(
@@ -458,6 +467,43 @@ def test_what_real_trainers_leave_is_sound(name, named, make, judge):
     state, weights = of_a_trainer(name, named=named)
     result = judge(CODE, make.evidence(optimizer=state, weights=weights))
     assert result.verdict == ("warn" if name == "llama_frozenlast" else "pass"), result.message
+
+
+# The size that layers begin with
+
+
+def header(values, name="0.weight"):
+    values = values.detach().double().flatten()
+    shape = (8, len(values) // 8)
+    stats = MomentStats(
+        count=len(values), mean=float(values.mean()), rms=float(values.square().mean().sqrt()),
+        minimum=float(values.min()), maximum=float(values.max()), zeros=0, nonfinite=0,
+    )  # fmt: skip
+    return TensorHeader(name=name, shape=shape, dtype="F32", rms=stats.rms, stats=stats)
+
+
+@pytest.mark.parametrize("width", [2, 8, 9, 16, 64])
+@pytest.mark.parametrize("seed", range(5))
+def test_matrices_as_they_begin_and_trained_before(width, seed):
+    """Of a small one its largest value has to tell, of a very small one nothing does."""
+    torch.manual_seed(seed)
+    fresh = nn.Linear(width, 8).weight
+    assert never_trained([header(fresh)]) is (width > 2)
+    assert not never_trained([header(3.3 * fresh)])
+    if width < 16:
+        assert not never_trained([header(0.8 * fresh)]), "too small to tell by their size"
+
+
+@pytest.mark.parametrize("kind", [nn.RNN, nn.GRU, nn.LSTM])
+def test_recurrent_layers_begin_by_their_width(kind):
+    torch.manual_seed(0)
+    layer = kind(30, 16)
+    some = [
+        replace(header(one, f"rnn.{name}"), shape=tuple(one.shape))
+        for name, one in layer.named_parameters()
+        if one.dim() > 1
+    ]
+    assert never_trained(some)
 
 
 # Tied tensors in a file of weights

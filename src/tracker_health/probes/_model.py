@@ -30,6 +30,10 @@ other.
 GATES = (1, 3, 4)
 _SURE = 4.0  # standard deviations
 _MOST_ERROR = 0.3  # of a mean square that tells anything: a matrix of 150 values
+_MOST_ERROR_AT_EDGE = 0.45  # where the largest value tells as well: of 64
+# Of n values that are uniform up to a bound, the largest lies within so many n-ths of it, but for one in 160,000.
+_EDGE = 12.0
+_ROUNDED = 1e-6
 _MOST_READ = 1 << 20
 
 
@@ -115,16 +119,30 @@ def expert_of(name: str | None) -> str | None:
 def never_trained(tensors: Iterable[TensorHeader]) -> bool:
     """Whether these tensors still are as large as layers begin, to within the error of a random draw.
 
-    Only matrices tell, and small ones only against it: a linear layer or a convolution begins uniform within
-    1 / sqrt(fan-in), an embedding normal. Trained weights lie elsewhere; where all of several matrices fit, none was
-    trained.
+    Only matrices tell: a linear layer or a convolution begins uniform within 1 / sqrt(fan-in), an embedding normal.
+    Trained weights lie elsewhere; where all of several matrices fit, none was trained. Small ones tell against it, and
+    for it only where their largest value lies at that bound.
     """
     matrices = [one for one in tensors if len(one.shape) >= 2 and one.rms is not None and one.numel]
     return any(map(_tells, matrices)) and all(_as_initialised(one) for one in matrices)
 
 
 def _tells(tensor: TensorHeader) -> bool:
-    return tensor.rms == 0.0 or _uniform_error(tensor) <= _MOST_ERROR
+    error = _uniform_error(tensor)
+    return tensor.rms == 0.0 or error <= _MOST_ERROR or (error <= _MOST_ERROR_AT_EDGE and _ends_at_bound(tensor))
+
+
+def _ends_at_bound(tensor: TensorHeader) -> bool:
+    """Whether the largest value is that of a uniform draw up to the bound of torch's own layers."""
+    if tensor.stats is None:
+        return False
+    largest = max(tensor.stats.maximum, -tensor.stats.minimum)
+    bounds = [1 / sqrt(prod(tensor.shape[1:])), *_recurrent_bounds(tensor)]
+    return any(bound * (1.0 - _EDGE / tensor.numel) <= largest <= bound * (1.0 + _ROUNDED) for bound in bounds)
+
+
+def _recurrent_bounds(tensor: TensorHeader) -> list[float]:
+    return [sqrt(gates / tensor.shape[0]) for gates in GATES] if RECURRENT.search(tensor.name) else []
 
 
 def _uniform_error(tensor: TensorHeader) -> float:
@@ -139,8 +157,7 @@ def _as_initialised(tensor: TensorHeader) -> bool:
     if square == 0.0:
         return True  # what begins at 0: an adapter's second factor, a gate
     bounded = [1 / (3 * fan_in), 2 / (fan_in + fan_out)]
-    if RECURRENT.search(tensor.name):
-        bounded += [gates / (3 * tensor.shape[0]) for gates in GATES]
+    bounded += [bound**2 / 3 for bound in _recurrent_bounds(tensor)]
     if any(abs(square / expected - 1.0) <= uniform for expected in bounded):
         stats = tensor.stats
         return stats is None or max(stats.maximum, -stats.minimum) ** 2 <= 3.01 * square * (1.0 + uniform)

@@ -41,8 +41,13 @@ def module_of(name: str) -> str:
 def trained_by_halves(missing: Collection[Sized], trained: Collection[Sized]) -> list[str]:
     """The missing ones of a recurrent layer's or an attention's matrices, of which others are trained.
 
-    A dropout on weights (AWD-LSTM) trains a copy of the same name, which ends in ``_raw``.
+    A dropout on weights (AWD-LSTM) trains a copy of the same name, which ends in ``_raw``. Where the first so many of
+    all parameters are frozen, that may end within a layer, behind its first matrix.
     """
+    before = [one for one in missing if _whole_of(one.name) is None]
+    if before and all(is_front(one.name) for one in before) and not any(is_front(one.name) for one in trained):
+        missing = [one for one in missing if "weight_ih" not in one.name]
+
     there = {key for one in trained if (key := _whole_of(one.name)) is not None}
     copied = {kind.removesuffix("_raw") for one in trained if (kind := kind_of(one.name)).endswith("_raw")}
     return [one.name for one in missing if _whole_of(one.name) in there and kind_of(one.name) not in copied]
