@@ -64,6 +64,18 @@ def beside(size: str, out: Path, split: str) -> None:
 
 
 @main.command()
+@click.option("--size", type=click.Choice(["small", "full"]), default="full", show_default=True)
+@click.option("--out", type=click.Path(path_type=Path), default=OUT, show_default=True)
+def bound(size: str, out: Path) -> None:
+    """Print what a classifier finds that is fitted to all that the rules measure; after ``score``."""
+    from bound import bound as lines
+
+    for place, log in (("runs", "as logged"), ("told", "all logged")):
+        for line in lines(size, out, place):
+            print(f"{log:10} {line}")
+
+
+@main.command()
 @click.option("--split", type=click.Choice(["tune", "validate"]), default="tune", show_default=True)
 @click.option("--seeds", type=int, default=2, show_default=True, help="So many processes of each kind.")
 def consoles(split: str, seeds: int) -> None:
