@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from tracker_health.evidence import TensorHeader
@@ -15,8 +15,17 @@ _FRONT = re.compile(
 )
 _BACK = re.compile(r"(^|[._])(head|lm_head|classifier|score|logits|output|out|fc|final_layer|proj_out)([._]|$)")
 _NUMBERED = re.compile(r"^(.*?)(?:^|\.)(\d+)\.")
-_ADAPTER = re.compile(r"(^|[._])(lora|adapter|prompt|prefix)([._]|$)", re.IGNORECASE)
+ADAPTER = re.compile(r"(^|[._])(lora|adapter|prompt|prefix)([._]|$)", re.IGNORECASE)
+_NORM = re.compile(r"(^|[._])(bn\d*|\w*norm\w*|ln(_?\w+)?)(?=[._])", re.IGNORECASE)
+_OUTPUT = re.compile(r"head|proj|predict|classif|output|logits|final|neck|fc", re.IGNORECASE)
+_OFTEN_UNUSED = re.compile(
+    r"(^|\.)(pooler|mask_token|mask_emb|masked_spec_embed|aux\d*|aux(iliary)?_\w+)(\.|$)"
+    # Fixed on purpose: the length of a normalised weight, sinusoidal positions.
+    r"|(^|\.)(weight_g|weight\.original0|\w*pos(ition)?s?_emb\w*)$"
+)
 _MANY_VECTORS = 4
+_BRANCH = 3  # tensors: more than a weight and its bias
+_MOST = 0.9
 
 
 class Sized(NamedTuple):
@@ -46,6 +55,27 @@ def _place(name: str) -> _Place:
     return _Place(1, stem, int(numbered.group(2))) if numbered else _Place(1, "", 0)
 
 
+def often_unused(name: str) -> bool:
+    """Whether many models carry a tensor of this name along that is not trained."""
+    return bool(_OFTEN_UNUSED.search(name))
+
+
+def is_front(name: str) -> bool:
+    """Whether a name says that something lies at a model's front: an embedding, a stem."""
+    return _place(name).part == 0
+
+
+def is_back(name: str) -> bool:
+    """Whether a name says that something is a model's output layer."""
+    return _place(name).part == 2
+
+
+def number_in_chain(name: str) -> tuple[str, int] | None:
+    """The list that a name leads into first, and the number there; None of a name without one."""
+    found = _NUMBERED.match(name)
+    return (found.group(1), int(found.group(2))) if found else None
+
+
 def front_first(tensor: TensorHeader) -> tuple[int, int, str]:
     """A key that sorts tensors by how early in a model they lie."""
     place = _place(tensor.name)
@@ -54,18 +84,28 @@ def front_first(tensor: TensorHeader) -> tuple[int, int, str]:
 
 def looks_frozen(missing: Collection[Sized], trained: Collection[Sized]) -> bool:
     """Whether what is not trained looks frozen on purpose: nothing that lies before it is trained. So are many vectors
-    at once (all normalisation layers), all matrices but the head's, an output layer that is tied to the embedding, and
+    at once (all normalisation layers), all but vectors and the head, an output layer that is tied to the embedding, and
     all else beside an adapter.
     """
     adapted = _adapted(missing, trained)
     missing = [one for one in missing if _module_of(one.name) not in adapted]
-    if any(_ADAPTER.search(one.name) for one in trained):
-        missing = [one for one in missing if _ADAPTER.search(one.name)]
-    if len(missing) > _MANY_VECTORS and all(one.shape is not None and len(one.shape) == 1 for one in missing):
+    if any(ADAPTER.search(one.name) for one in trained):
+        missing = [one for one in missing if ADAPTER.search(one.name)]
+    if _are_normalisations(missing):
         return True
     places = [(one, _place(one.name)) for one in trained]
-    if _are_vectors_and_head(places) and all(one.shape is not None and len(one.shape) > 1 for one in missing):
-        return True
+    return _are_vectors_and_head(places) or _lie_before(missing, places)
+
+
+def _are_normalisations(missing: Collection[Sized]) -> bool:
+    """Whether these are many vectors and nothing else; where shapes are not known, most are called a normalisation."""
+    if any(one.shape is None for one in missing):
+        return sum(bool(_NORM.search(one.name)) for one in missing) >= max(_MANY_VECTORS + 1, 0.8 * len(missing))
+    return len(missing) > _MANY_VECTORS and all(one.shape is not None and len(one.shape) == 1 for one in missing)
+
+
+def _lie_before(missing: Collection[Sized], places: Collection[tuple[Sized, _Place]]) -> bool:
+    """Whether nothing that is trained lies before any of these."""
     front = {one.shape for one, place in places if place.part == 0}
     first_part = min((place.part for _, place in places), default=3)
     first_number: dict[tuple[int, str], int] = {}
@@ -79,6 +119,53 @@ def looks_frozen(missing: Collection[Sized], trained: Collection[Sized]) -> bool
         if place.part > first_part or place.number > first_number.get((place.part, place.list_name), place.number):
             return False
     return True
+
+
+def are_branches(missing: Collection[Sized], trained: Collection[Sized]) -> bool:
+    """Whether these are whole branches of the model, or nearly so: a tower, an encoder, a network of the loss."""
+    inside = {prefix for one in trained for prefix in _prefixes(one.name)}
+    roots: dict[str, list[Sized]] = defaultdict(list)
+    for one in missing:
+        root = next((prefix for prefix in _prefixes(one.name) if prefix not in inside), None)
+        if root is not None:
+            roots[root].append(one)
+    stems = Counter(map(_stem, {*inside, *roots}))
+    branching = (some for root, some in roots.items() if _is_branch(some) and _may_be_branch(root, stems))
+    return sum(map(len, branching)) >= _MOST * len(missing) > 0
+
+
+def _is_branch(some: Collection[Sized]) -> bool:
+    """Whether these are more than one layer's."""
+    return len(some) >= _BRANCH and len({_module_of(one.name) for one in some}) > 1
+
+
+def branches(tensors: Collection[Sized]) -> dict[str, list[Sized]]:
+    """The parts of a model that a name leads into, by that name: ``text_model``, ``text_model.encoder``."""
+    found: dict[str, list[Sized]] = defaultdict(list)
+    for one in tensors:
+        for prefix in _prefixes(one.name):
+            found[prefix].append(one)
+    stems = Counter(map(_stem, found))
+    return {prefix: some for prefix, some in found.items() if _is_branch(some) and _may_be_branch(prefix, stems)}
+
+
+def _prefixes(name: str) -> Iterator[str]:
+    """The modules around a tensor, the outermost first, as far as none is a number in a list."""
+    parts = name.split(".")[:-1]
+    for depth, part in enumerate(parts, 1):
+        if part.isdigit():
+            return
+        yield ".".join(parts[:depth])
+
+
+def _may_be_branch(root: str, stems: Mapping[str, int]) -> bool:
+    """Whether a module is none of several that are numbered in their names (``layer3``), and no output."""
+    numbered = _stem(root) != root and stems.get(_stem(root), 0) > 1
+    return not numbered and not _OUTPUT.search(root.rpartition(".")[2])
+
+
+def _stem(module: str) -> str:
+    return module.rstrip("0123456789")
 
 
 def _module_of(name: str) -> str:

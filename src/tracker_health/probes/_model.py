@@ -6,13 +6,14 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from math import prod, sqrt
+from typing import Protocol
 
 from tracker_health.evidence import TensorHeader
 
 _FLOATING = re.compile(r"^(F|BF)\d+")
 _BUFFER = re.compile(
     r"(^|\.)(running_mean|running_var|num_batches_tracked|position_ids|inv_freq|token_type_ids|attn_mask|masked_bias"
-    r"|causal_mask|relative_position_index|anchor_grid|anchors|freqs_cis|rotary_emb\.\w+)$"
+    r"|causal_mask|final_logits_bias|relative_position_index|anchor_grid|anchors|freqs_cis|rotary_emb\.\w+)$"
 )
 _PARAMETER = re.compile(
     r"weight|bias|kernel|gamma|beta(?!s)|lora|emb|token|query|prompt|proj|scale|_[gv]$|^[wb](\d*|_.*)$", re.IGNORECASE
@@ -22,7 +23,17 @@ _COPY = re.compile(r"(^|_)(teacher|ema|swa|momentum|shadow|averaged|reference|re
 _TWIN = re.compile(r"(^|_)(target|old|offline|slow|key|k|m|bar)(_|$)", re.IGNORECASE)
 _TWIN_DEPTH = 2
 _EXPERT = re.compile(r"(^|\.)(experts?|local_experts)[._](\d{1,6})(\.|$)", re.IGNORECASE)
+RECURRENT = re.compile(r"(^|[._])weight_(ih|hh)(_|$)")
+"""A matrix of a recurrent layer, which begins uniform within 1 / sqrt(hidden size): of so many ``GATES`` above each
+other.
+"""
+GATES = (1, 3, 4)
 _SURE = 4.0  # standard deviations
+_MOST_ERROR = 0.3  # of a mean square that tells anything: a matrix of 150 values
+_MOST_ERROR_AT_EDGE = 0.45  # where the largest value tells as well: of 64
+# Of n values that are uniform up to a bound, the largest lies within so many n-ths of it, but for one in 160,000.
+_EDGE = 12.0
+_ROUNDED = 1e-6
 _MOST_READ = 1 << 20
 
 
@@ -33,7 +44,7 @@ def parameters_of(tensors: Sequence[TensorHeader]) -> tuple[list[TensorHeader], 
     moving average, a momentum encoder).
     """
     floating = [one for one in tensors if _FLOATING.match(one.dtype)]
-    copies = _copies(floating)
+    copies = copies_among(floating)
     kept = [one for one in floating if one.name not in copies and not _is_buffer(one)]
     sure = [one for one in kept if _PARAMETER.search(kind_of(one.name))]
     return sure, [one for one in kept if not _PARAMETER.search(kind_of(one.name))]
@@ -68,10 +79,22 @@ def _is_buffer(tensor: TensorHeader) -> bool:
     )
 
 
-def _copies(tensors: Sequence[TensorHeader]) -> set[str]:
-    """The names of copies. Words that a trained module may bear too (``target``) count only beside the original."""
+class _Sized(Protocol):
+    """What has a name and a shape."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def shape(self) -> tuple[int, ...] | None: ...
+
+
+def copies_among(tensors: Sequence[_Sized]) -> set[str]:
+    """The names of copies that are made of a model and not trained. Words that a trained module may bear too
+    (``target``) count only beside the original.
+    """
     split = {one.name: one.name.split(".") for one in tensors}
-    owners: dict[tuple[str, tuple[int, ...]], set[str]] = defaultdict(set)
+    owners: dict[tuple[str, tuple[int, ...] | None], set[str]] = defaultdict(set)
     for one in tensors:
         parts = split[one.name]
         for depth in range(min(_TWIN_DEPTH, len(parts) - 1) + 1):
@@ -97,23 +120,47 @@ def never_trained(tensors: Iterable[TensorHeader]) -> bool:
     """Whether these tensors still are as large as layers begin, to within the error of a random draw.
 
     Only matrices tell: a linear layer or a convolution begins uniform within 1 / sqrt(fan-in), an embedding normal.
-    Trained weights lie elsewhere; where all of several matrices fit, none was trained.
+    Trained weights lie elsewhere; where all of several matrices fit, none was trained. Small ones tell against it, and
+    for it only where their largest value lies at that bound.
     """
-    matrices = [one for one in tensors if len(one.shape) >= 2 and one.rms is not None]
-    return bool(matrices) and all(_as_initialised(one) for one in matrices)
+    matrices = [one for one in tensors if len(one.shape) >= 2 and one.rms is not None and one.numel]
+    return any(map(_tells, matrices)) and all(_as_initialised(one) for one in matrices)
+
+
+def _tells(tensor: TensorHeader) -> bool:
+    error = _uniform_error(tensor)
+    return tensor.rms == 0.0 or error <= _MOST_ERROR or (error <= _MOST_ERROR_AT_EDGE and _ends_at_bound(tensor))
+
+
+def _ends_at_bound(tensor: TensorHeader) -> bool:
+    """Whether the largest value is that of a uniform draw up to the bound of torch's own layers."""
+    if tensor.stats is None:
+        return False
+    largest = max(tensor.stats.maximum, -tensor.stats.minimum)
+    bounds = [1 / sqrt(prod(tensor.shape[1:])), *_recurrent_bounds(tensor)]
+    return any(bound * (1.0 - _EDGE / tensor.numel) <= largest <= bound * (1.0 + _ROUNDED) for bound in bounds)
+
+
+def _recurrent_bounds(tensor: TensorHeader) -> list[float]:
+    return [sqrt(gates / tensor.shape[0]) for gates in GATES] if RECURRENT.search(tensor.name) else []
+
+
+def _uniform_error(tensor: TensorHeader) -> float:
+    """The relative error of the mean square of a uniform draw; that of a normal one is larger by sqrt(2.5)."""
+    return _SURE * sqrt(0.8 / min(tensor.numel, _MOST_READ))
 
 
 def _as_initialised(tensor: TensorHeader) -> bool:
-    read = min(tensor.numel, _MOST_READ)
     fan_in, fan_out = prod(tensor.shape[1:]), tensor.shape[0] * prod(tensor.shape[2:])
-    if not read or not fan_in or not fan_out:
-        return False
-    square = (tensor.rms or 0.0) ** 2
+    square, uniform = (tensor.rms or 0.0) ** 2, _uniform_error(tensor)
+    normal = uniform * sqrt(2.5)
     if square == 0.0:
         return True  # what begins at 0: an adapter's second factor, a gate
-    # The relative error of a mean square is sqrt(4 / 5) for a uniform and sqrt(2) for a normal draw, over sqrt(n).
-    uniform, normal = _SURE * sqrt(0.8 / read), _SURE * sqrt(2.0 / read)
-    if any(abs(square / expected - 1.0) <= uniform for expected in (1 / (3 * fan_in), 2 / (fan_in + fan_out))):
+    bounded = [1 / (3 * fan_in), 2 / (fan_in + fan_out)]
+    bounded += [bound**2 / 3 for bound in _recurrent_bounds(tensor)]
+    if any(abs(square / expected - 1.0) <= uniform for expected in bounded):
         stats = tensor.stats
         return stats is None or max(stats.maximum, -stats.minimum) ** 2 <= 3.01 * square * (1.0 + uniform)
+    if uniform <= _MOST_ERROR < normal:
+        return False
     return any(abs(square / expected - 1.0) <= normal for expected in (1.0, 0.02**2, 2 / fan_in, 2 / fan_out))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,15 +12,13 @@ import numpy as np
 
 from tracker_health.evidence import Evidence, Need, OptimizerState, Part, TensorHeader, TensorState
 from tracker_health.probe import Probe, Symptom, Threshold
-from tracker_health.probes._model import parameters_of, tail_of
+from tracker_health.probes._model import GATES, RECURRENT, parameters_of, tail_of
 from tracker_health.probes._updates import Walk, walks
 from tracker_health.result import Finding
 from tracker_health.text import count, listing
 from tracker_health.verdict import Verdict
 
 _PRECISE = frozenset({"F32", "F64"})
-_RECURRENT = re.compile(r"(^|[._])weight_(ih|hh)(_|$)")
-_GATES = (1, 3, 4)
 _FEWEST_OF_A_VECTOR = 4
 _FEWEST_OF_A_MATRIX = 500
 # Of n values that are uniform up to a bound, the largest lies within so many n-ths of it, but for one in 160,000.
@@ -175,8 +172,8 @@ def _as_begun(tensor: TensorHeader) -> bool:
 def _bounds(tensor: TensorHeader) -> list[float]:
     fan_in, fan_out = prod(tensor.shape[1:]), tensor.shape[0] * prod(tensor.shape[2:])
     bounds = [1 / fan_in, 3 / fan_in, 6 / fan_in, 6 / (fan_in + fan_out)]
-    if _RECURRENT.search(tensor.name):
-        bounds += [gates / tensor.shape[0] for gates in _GATES]
+    if RECURRENT.search(tensor.name):
+        bounds += [gates / tensor.shape[0] for gates in GATES]
     return [sqrt(bound) for bound in bounds]
 
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from itertools import permutations
 from typing import NamedTuple
 
-from tracker_health.evidence import Attribution, OptimizerState, TensorHeader, Weights
+from tracker_health.evidence import Attribution, OptimizerState, TensorHeader, Weights, label_of
 from tracker_health.readers.module_order import Leaf, Shape, certain_places
 
 _FLOATING = re.compile(r"(F|BF)\d+")
@@ -66,9 +66,11 @@ def attributed(state: OptimizerState, weights: Weights | None) -> OptimizerState
     names = _certain_names(_groups(state), candidates, ordered=weights.in_order)
     if not names:
         return state
+    without_state = {label_of(key, None): name for key, name in names.items()}
     return replace(
         state,
         tensors=tuple(replace(one, name=names.get(one.id), assumed=one.id in names) for one in state.tensors),
+        presumed={label: without_state[label] for label in state.stateless if label in without_state},
         attribution=Attribution.ASSUMED_ORDER,
     )
 
@@ -78,6 +80,7 @@ def unattributed(state: OptimizerState) -> OptimizerState:
     return replace(
         state,
         tensors=tuple(replace(one, name=None, assumed=False) if one.assumed else one for one in state.tensors),
+        presumed={},
         attribution=Attribution.UNATTRIBUTED,
     )
 
