@@ -85,7 +85,11 @@ def assert_as_naive(losses, make, judge):
         assert result.measured[name] == pytest.approx(value, rel=1e-9, abs=scale)
 
 
-@given(losses=st.lists(st.floats(-100, 100), min_size=8, max_size=150))
+# The square of what is smaller vanishes.
+LOSSES = st.floats(-100, 100).map(lambda one: one if abs(one) > 1e-100 else 0.0)
+
+
+@given(losses=st.lists(LOSSES, min_size=8, max_size=150))
 def test_against_plain_python(losses, make, judge):
     assert_as_naive(losses, make, judge)
 
