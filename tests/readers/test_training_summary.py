@@ -17,7 +17,8 @@ from tracker_health.readers.training_summary import TrainingSummary, as_text, re
 def summary(*, mean=0.5, zeros=0):
     stats = MomentStats(count=6, mean=mean, rms=0.7, minimum=0.0, maximum=1.0, zeros=zeros, nonfinite=0, zero_rows=1)
     state = OptimizerState(
-        source="s", attribution=Attribution.NAMED, groups=({"lr": 1e-3, "betas": [0.9, 0.999]},), stateless=("b",), listed=((0, 1),),
+        source="s", attribution=Attribution.NAMED, groups=({"lr": 1e-3, "betas": [0.9, 0.999]},),
+        stateless=("b",), frozen=("b",), listed=((0, 1),),
         global_step=120, tensors=(TensorState(id=0, name="w", shape=(2, 3), step=120.0, first_moment=stats, second_moment=stats,
                          moment_ratio=0.05, group=0, kind="adam"),),
     )  # fmt: skip

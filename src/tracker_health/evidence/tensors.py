@@ -94,7 +94,8 @@ class OptimizerState:
 
     ``global_step`` comes from the file or from the trainer state beside it, else None. ``extras`` are the plain
     top-level values of the file (epoch, best_val_loss, ...). ``stubs`` are the names of objects in the file that were
-    not rebuilt. ``stateless`` are the labels of the parameters that a group lists and for which nothing is kept.
+    not rebuilt. ``stateless`` are the labels of the parameters that a group lists and for which nothing is kept;
+    ``frozen``: those of them that ask for no gradient, None where that is not known (a file does not say).
     ``presumed``: of those without a name the one that the assumed order gives them, by label.
     ``attribution`` says where the tensors' names come from. ``listed``: per group the ids of its parameters in order,
     those without state included; empty where that is not known. ``beside_weights``: whether its file holds the weights
@@ -108,6 +109,7 @@ class OptimizerState:
     extras: Mapping[str, Any] = field(default_factory=dict)
     stubs: tuple[str, ...] = ()
     stateless: tuple[str, ...] = ()
+    frozen: tuple[str, ...] | None = None
     presumed: Mapping[str, str] = field(default_factory=dict)
     attribution: Attribution = Attribution.UNATTRIBUTED
     listed: tuple[tuple[int | str, ...], ...] = ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -65,7 +66,9 @@ def _optimizer(optimizer: torch.optim.Optimizer, known: Mapping[str, Tensor]) ->
         for one, entry in optimizer.state.items()
         if id(one) in ids
     }
-    return optimizer_state({"state": state, "param_groups": groups}, "", TensorStatistics())
+    found = optimizer_state({"state": state, "param_groups": groups}, "", TensorStatistics())
+    asking = {name for name, one in known.items() if one.requires_grad}
+    return replace(found, frozen=tuple(name for name in found.stateless if name not in asking))
 
 
 def _headers(known: Mapping[str, Tensor]) -> Iterator[TensorHeader]:

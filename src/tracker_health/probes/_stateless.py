@@ -26,6 +26,7 @@ from tracker_health.verdict import Verdict
 
 _UNNAMED = re.compile(r"(?:^|/)#(-?\d+)$")
 _AS_BEGUN = "no state and still the size that layers begin with"
+_NONE_CAME = "no state, though they ask for a gradient: none ever reached them"
 _MANY = 4
 _MOST_OF_A_BRANCH = 0.9
 _OF_ONE_LAYER = 2  # a weight and its bias amid what is trained: a pooler or a head that a task leaves out
@@ -55,7 +56,8 @@ def amiss(state: OptimizerState, gone: Sequence[str], weights: Weights | None, m
         gone, names = _without_excused(gone, names)
     if not gone:
         return None
-    on_purpose = len(gone) > max_share * (len(gone) + len(state.tensors)) or _seem_frozen(state, gone, weights, names)
+    are_most = len(gone) > max_share * (len(gone) + len(state.tensors))
+    on_purpose = are_most or _seem_frozen(state, gone, weights, names)
     sign = _surely_amiss(state, gone, weights, names, on_purpose=on_purpose)
     if sign is None and names is not None:
         sign = _beside_sisters(gone, names)
@@ -63,8 +65,15 @@ def amiss(state: OptimizerState, gone: Sequence[str], weights: Weights | None, m
         return sign
     if not on_purpose:
         return _amid_what_is_trained(gone, weights, names)
+    if not are_most and names is not None and _ask_for_gradients(state, names):
+        return Sign(Verdict.WARN, _shown(names, gone), _NONE_CAME)
     as_begun = _were_never_trained(state, gone, weights, names)
     return Sign(Verdict.WARN, _shown(names, gone), f"{_AS_BEGUN}: never trained") if as_begun else None
+
+
+def _ask_for_gradients(state: OptimizerState, names: Named) -> bool:
+    """Whether it is known that these are not frozen, and they are no branch that may be unused."""
+    return state.frozen is not None and not are_branches(names.missing, names.trained)
 
 
 def _surely_amiss(

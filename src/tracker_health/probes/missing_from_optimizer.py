@@ -52,7 +52,8 @@ class MissingFromOptimizer(Probe):
         branches (a tower, an encoder); where more than `max_share` is missing; where nothing but vectors and the head
         is trained, or all but normalisations, or adapters; one of several heads; parts that many models carry along
         unused (a pooler, an auxiliary head). But it warns where the values of such tensors still are as large as layers
-        begin: nobody keeps random weights.
+        begin: nobody keeps random weights. It warns, too, where a training that was watched left word that they asked
+        for a gradient, and they are no whole branch: that is no freezing.
 
         Of the weights beside the state, tensors are found missing by name, or where the optimizer has no names by their
         shapes: fail for an adapter file, which holds trained tensors only. In a whole model it warns, unless the same
@@ -145,7 +146,8 @@ class MissingFromOptimizer(Probe):
     def _without_state(self, state: OptimizerState, weights: Weights | None) -> Finding | None:
         """What is wrong with the parameters that are listed and have no state; None where nothing is."""
         called = {label: state.presumed.get(label, label) for label in state.stateless}
-        gone = [label for label in state.stateless if not often_unused(called[label])]
+        frozen = frozenset(state.frozen or ())
+        gone = [label for label in state.stateless if label not in frozen and not often_unused(called[label])]
         experts = [label for label in gone if expert_of(called[label]) is not None]
         rest = [label for label in gone if expert_of(called[label]) is None]
         having = len(state.tensors)

@@ -65,6 +65,8 @@ def as_text(summary: TrainingSummary) -> str:
             "stateless": list(optimizer.stateless),
             "listed": list(optimizer.listed),
         }
+        if optimizer.frozen is not None:
+            document["optimizer"]["frozen"] = list(optimizer.frozen)
     if weights is not None:
         document["weights"] = [asdict(one) for one in weights.tensors]
     return json.dumps(_written(document), allow_nan=False, separators=(",", ":")) + "\n"
@@ -128,6 +130,7 @@ def _optimizer(document: Mapping[str, Any], source: str, steps: int) -> Optimize
         groups=tuple(groups),
         global_step=steps,
         stateless=tuple(map(_name, _items(document["stateless"]))),
+        frozen=tuple(map(_name, _items(document["frozen"]))) if "frozen" in document else None,
         attribution=Attribution.NAMED,
         listed=tuple(tuple(map(_whole, _items(ids))) for ids in _items(document["listed"])),
     )
