@@ -212,7 +212,8 @@ def test_the_oracle(benchmark):
     lost["evaluations"][-1] = {"step": 0, "train": 0.5, "val": 0.65, "accuracy": 0.0}
     truths = {f"sibling{index}": truth(0.5 + 0.01 * index) for index in range(9)} | {
         "short": truth(0.5, steps=20), "still": truth(0.5, moved=0.0), "poor": truth(1.5), "late": late, "lost": lost,
-        "harmless": truth(0.55, fault="f"), "harmful": truth(1.2, fault="f"), "nan": truth(float("nan"), fault="f"),
+        "harmless": truth(0.55, fault="f"), "slight": truth(0.9, fault="f"),
+        "harmful": truth(1.2, fault="f"), "nan": truth(float("nan"), fault="f"),
     }  # fmt: skip
     labels = benchmark["oracle"].labels(truths)
     assert all(labels[f"sibling{index}"].certified for index in range(9))
@@ -220,7 +221,13 @@ def test_the_oracle(benchmark):
         "short": "too short", "still": "a tensor did not move", "poor": "little descent (train)", "late": "still falling",
         "lost": "lost again (val)",
     }  # fmt: skip
-    assert [labels[name].manifested for name in ("harmless", "harmful", "nan")] == [False, True, True]
+    faulty = [labels[name] for name in ("harmless", "slight", "harmful", "nan")]
+    assert [(one.manifested, one.slight) for one in faulty] == [
+        (False, True),
+        (True, True),
+        (True, False),
+        (True, False),
+    ]
 
 
 def test_wilson_against_known_values(benchmark):
@@ -244,6 +251,16 @@ def test_what_a_tool_says_nothing_of_is_no_pass(benchmark):
     lines = score.table(scores)
     assert "| overfit | 3 | 0.50 |" in lines
     assert "| **no answer (not in the shares)** | 3 | 1 |" in lines
+
+
+def test_runs_that_a_fault_hardly_harmed_are_left_out_of_a_line_of_their_own(benchmark):
+    score = benchmark["score"]
+    runs = [sample(benchmark, name, "overfit", ("overfit",)) for name in "ab"]
+    runs[1] = replace(runs[1], label=replace(runs[1].label, slight=True))
+    answers = {"a": score.Answer(True, ("overfit",)), "b": score.Answer(False, ())}
+    lines = score.table(score.Scores("tune", [], [], runs, {("default", "checkpoint"): answers}))
+    assert "| **all manifested, mean over faults** | 2 | 0.50 |" in lines
+    assert "| **those that would not be certified as healthy, mean over faults** | 1 | 1.00 |" in lines
 
 
 def test_the_strict_share_accepts_one_symptom(benchmark):

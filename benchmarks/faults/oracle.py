@@ -31,11 +31,14 @@ SPIKE_FACTOR = 3.0
 
 @dataclass(frozen=True)
 class Label:
-    """``certified``: healthy beyond doubt. ``manifested``: a fault that did something. ``reason``: why not."""
+    """``certified``: healthy beyond doubt. ``manifested``: a fault that did something. ``reason``: why not.
+    ``slight``: a fault that did so little that the run would be certified, had nothing been done to it.
+    """
 
     certified: bool
     manifested: bool
     reason: str
+    slight: bool = False
 
 
 @dataclass(frozen=True)
@@ -118,4 +121,5 @@ def _manifested(truth: dict[str, Any], siblings: _Siblings) -> Label:
     ]
     spiked = bool((losses[len(losses) // 10 :] > SPIKE_FACTOR * losses[0]).any())
     done = any(worse) or spiked or not np.isfinite(losses).all()
-    return Label(certified=False, manifested=done, reason="" if done else "no worse than its siblings")
+    slight = not _why_not_healthy(truth, siblings)
+    return Label(certified=False, manifested=done, reason="" if done else "no worse than its siblings", slight=slight)

@@ -19,6 +19,7 @@ from generate import jobs
 from oracle import Label, labels
 
 from tracker_health import Config, check, preset
+from tracker_health.probe import Probe
 from tracker_health.registry import BUILT_IN
 
 COLUMNS = (
@@ -237,11 +238,24 @@ def _recalls(scores: Scores, *, structural: bool) -> list[str]:
     chosen = _by_fault([run for run in scores.sick if run.structural is structural])
     recalls = {fault: [_recall(by_id, group) for by_id in scores.answers.values()] for fault, group in chosen.items()}
     kind = "structural" if structural else "manifested"
-    means = [float(np.nanmean(column)) for column in zip(*recalls.values(), strict=True)]
-    return [
+    lines = [
         *(_row(fault, len(chosen[fault]), values) for fault, values in recalls.items()),
-        _row(f"**all {kind}, mean over faults**", sum(map(len, chosen.values())), means),
+        *_mean(f"**all {kind}, mean over faults**", scores, chosen),
     ]
+    if not structural:
+        plain = {
+            fault: some for fault, group in chosen.items() if (some := [one for one in group if not one.label.slight])
+        }
+        lines += _mean("**those that would not be certified as healthy, mean over faults**", scores, plain)
+    return lines
+
+
+def _mean(name: str, scores: Scores, chosen: dict[str, list[Run]]) -> list[str]:
+    """A line; none where there is no run."""
+    if not chosen:
+        return []
+    recalls = ([_recall(by_id, group) for group in chosen.values()] for by_id in scores.answers.values())
+    return [_row(name, sum(map(len, chosen.values())), [float(np.nanmean(column)) for column in recalls])]
 
 
 def _by_fault(runs: list[Run]) -> dict[str, list[Run]]:
@@ -307,15 +321,19 @@ def disagreements(scores: Scores) -> Iterator[str]:
 def by_rule(scores: Scores) -> dict[str, Any]:
     """For each of our rules, previews too: on how many healthy runs it had something to judge, its false alarms among
     them, and what it finds by itself, with the checkpoint at hand. ``missed``: sick runs of faults that its symptom
-    would name, where it found none of any.
+    would name, where it found none of any. A rule that only the preset ``dlm`` has is measured under that one.
     """
-    answers = scores.answers["default", "checkpoint"]
     groups = _by_fault(scores.sick)
     return {
-        probe.code: _of_rule(probe.code, probe.symptom, scores.healthy, groups, answers)
+        probe.code: _of_rule(probe.code, probe.symptom, scores.healthy, groups, scores.answers[used, "checkpoint"])
         for probe in BUILT_IN
-        if probe.status == "preview" or preset("default").counts(probe.code, probe.status)
+        for used in ("dlm" if _is_of_dlm_alone(probe) else "default",)
+        if (used, "checkpoint") in scores.answers
     }
+
+
+def _is_of_dlm_alone(probe: Probe) -> bool:
+    return probe.status != "preview" and not preset("default").counts(probe.code, probe.status)
 
 
 def _of_rule(

@@ -8,15 +8,19 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from tracker_health.evidence import TensorHeader
+from tracker_health.layers import place_of
 
 _FRONT = re.compile(
     r"(^|[._])(tok|token|tokens|emb|embed|embedding|embeddings|embed_tokens|wte|wpe|pos|position|positions|patch|patches"
     r"|stem|conv1)([._]|$)"
 )
-_BACK = re.compile(r"(^|[._])(head|lm_head|classifier|score|logits|output|out|fc|final_layer|proj_out)([._]|$)")
-_NUMBERED = re.compile(r"^(.*?)(?:^|\.)(\d+)\.")
+_BACK = re.compile(
+    r"(^|[._])(head|lm_head|classifier|score|logits|output|out|final_layer|proj_out)([._]|$)|(^|\.)fc(\.|$)"
+)
+_NUMBERED = re.compile(r"^(.*?)(?:^|\.)(\d{1,6})\.")
+_STAGE = re.compile(r"(.*?(?:layer|stage|block|conv|fc|linear|dense|hidden))_?(\d{1,3})")
 ADAPTER = re.compile(r"(^|[._])(lora|adapter|prompt|prefix)([._]|$)", re.IGNORECASE)
-_NORM = re.compile(r"(^|[._])(bn\d*|\w*norm\w*|ln(_?\w+)?)(?=[._])", re.IGNORECASE)
+_NORM = re.compile(r"norm|(^|_)(bn\d*(_|$)|ln)", re.IGNORECASE)
 _OUTPUT = re.compile(r"head|proj|predict|classif|output|logits|final|neck|fc", re.IGNORECASE)
 _OFTEN_UNUSED = re.compile(
     r"(^|\.)(pooler|mask_token|mask_emb|masked_spec_embed|aux\d*|aux(iliary)?_\w+)(\.|$)"
@@ -24,6 +28,7 @@ _OFTEN_UNUSED = re.compile(
     r"|(^|\.)(weight_g|weight\.original0|\w*pos(ition)?s?_emb\w*)$"
 )
 _MANY_VECTORS = 4
+_LAYERS = 3
 _BRANCH = 3  # tensors: more than a weight and its bias
 _MOST = 0.9
 
@@ -36,12 +41,13 @@ class Sized(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """Where in a model a tensor lies, as far as its name tells: its part (0 first, 2 last), its list, its number
-    there.
+    """Where in a model a tensor lies, as far as its name tells: its part (0 first, 2 last), its list, the number of its
+    stage (``layer3``) and its own there.
     """
 
     part: int
     list_name: str
+    stage: int
     number: int
 
 
@@ -49,10 +55,12 @@ def _place(name: str) -> _Place:
     numbered = _NUMBERED.match(name)
     stem = numbered.group(1) if numbered else name
     if _FRONT.search(stem):
-        return _Place(0, "", 0)
-    if _BACK.search(stem):
-        return _Place(2, "", 0)
-    return _Place(1, stem, int(numbered.group(2))) if numbered else _Place(1, "", 0)
+        return _Place(0, "", 0, 0)
+    part, number = 2 if _BACK.search(stem) else 1, int(numbered.group(2)) if numbered else 0
+    staged = _STAGE.fullmatch(stem if numbered else _module_of(stem))
+    if staged is not None:
+        return _Place(part, staged.group(1), int(staged.group(2)), number)
+    return _Place(part, stem if numbered else "", 0, number)
 
 
 def often_unused(name: str) -> bool:
@@ -76,22 +84,22 @@ def number_in_chain(name: str) -> tuple[str, int] | None:
     return (found.group(1), int(found.group(2))) if found else None
 
 
-def front_first(tensor: TensorHeader) -> tuple[int, int, str]:
+def front_first(tensor: TensorHeader) -> tuple[int, int, int, str]:
     """A key that sorts tensors by how early in a model they lie."""
     place = _place(tensor.name)
-    return place.part, place.number, tensor.name
+    return place.part, place.stage, place.number, tensor.name
 
 
 def looks_frozen(missing: Collection[Sized], trained: Collection[Sized]) -> bool:
     """Whether what is not trained looks frozen on purpose: nothing that lies before it is trained. So are many vectors
-    at once (all normalisation layers), all but vectors and the head, an output layer that is tied to the embedding, and
-    all else beside an adapter.
+    at once (all normalisation layers), all but vectors and the head, an output layer that is tied to the embedding, the
+    same parts of every layer, and all else beside an adapter.
     """
     adapted = _adapted(missing, trained)
     missing = [one for one in missing if _module_of(one.name) not in adapted]
     if any(ADAPTER.search(one.name) for one in trained):
         missing = [one for one in missing if ADAPTER.search(one.name)]
-    if _are_normalisations(missing):
+    if _are_normalisations(missing) or _are_parts_of_every_layer(missing, trained):
         return True
     places = [(one, _place(one.name)) for one in trained]
     return _are_vectors_and_head(places) or _lie_before(missing, places)
@@ -100,23 +108,42 @@ def looks_frozen(missing: Collection[Sized], trained: Collection[Sized]) -> bool
 def _are_normalisations(missing: Collection[Sized]) -> bool:
     """Whether these are many vectors and nothing else; where shapes are not known, most are called a normalisation."""
     if any(one.shape is None for one in missing):
-        return sum(bool(_NORM.search(one.name)) for one in missing) >= max(_MANY_VECTORS + 1, 0.8 * len(missing))
+        return sum(_is_of_norm(one.name) for one in missing) >= max(_MANY_VECTORS + 1, 0.8 * len(missing))
     return len(missing) > _MANY_VECTORS and all(one.shape is not None and len(one.shape) == 1 for one in missing)
+
+
+def _are_parts_of_every_layer(missing: Collection[Sized], trained: Collection[Sized]) -> bool:
+    """Whether these are some parts of every layer, as all but the attention, and what lies in front of the layers."""
+    places = [place_of(one.name) for one in missing]
+    inside = [place for place in places if place is not None]
+    beside = {place for one in trained if (place := place_of(one.name)) is not None}
+    outside = (one for one, place in zip(missing, places, strict=True) if place is None)
+    return (
+        len({(place.stack, place.layer) for place in inside}) >= _LAYERS
+        and {(place.stack, place.layer) for place in inside} <= {(place.stack, place.layer) for place in beside}
+        and not {(place.stack, place.role) for place in inside} & {(place.stack, place.role) for place in beside}
+        and all(is_front(one.name) or (one.shape is not None and len(one.shape) < 2) for one in outside)
+    )
+
+
+def _is_of_norm(name: str) -> bool:
+    return any(map(_NORM.search, name.split(".")[:-1]))
 
 
 def _lie_before(missing: Collection[Sized], places: Collection[tuple[Sized, _Place]]) -> bool:
     """Whether nothing that is trained lies before any of these."""
     front = {one.shape for one, place in places if place.part == 0}
     first_part = min((place.part for _, place in places), default=3)
-    first_number: dict[tuple[int, str], int] = {}
+    first: dict[tuple[int, str], tuple[int, int]] = {}
     for _, place in places:
-        key = place.part, place.list_name
-        first_number[key] = min(place.number, first_number.get(key, place.number))
+        key, at = (place.part, place.list_name), (place.stage, place.number)
+        first[key] = min(at, first.get(key, at))
     for one in missing:
         place = _place(one.name)
         if place.part == 2 and one.shape in front:
             continue
-        if place.part > first_part or place.number > first_number.get((place.part, place.list_name), place.number):
+        at = place.stage, place.number
+        if place.part > first_part or at > first.get((place.part, place.list_name), at):
             return False
     return True
 
@@ -174,11 +201,11 @@ def _module_of(name: str) -> str:
 
 def _adapted(missing: Collection[Sized], trained: Collection[Sized]) -> set[str]:
     """The modules whose matrix has two thin trained factors beside it, whatever these are called."""
-    beside: dict[str, list[tuple[int, ...]]] = defaultdict(list)
+    beside: dict[str, set[tuple[int, ...]]] = defaultdict(set)
     for one in trained:
         if one.shape is not None and len(one.shape) == 2:
             for above in (_module_of(one.name), _module_of(_module_of(one.name))):
-                beside[above].append(one.shape)
+                beside[above].add(one.shape)
     found = set()
     for one in missing:
         if one.shape is None or len(one.shape) != 2:

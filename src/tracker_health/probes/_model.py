@@ -123,7 +123,7 @@ def never_trained(tensors: Iterable[TensorHeader]) -> bool:
     Trained weights lie elsewhere; where all of several matrices fit, none was trained. Small ones tell against it, and
     for it only where their largest value lies at that bound.
     """
-    matrices = [one for one in tensors if len(one.shape) >= 2 and one.rms is not None and one.numel]
+    matrices = [one for one in tensors if sum(size > 1 for size in one.shape) >= 2 and one.rms is not None]
     return any(map(_tells, matrices)) and all(_as_initialised(one) for one in matrices)
 
 

@@ -7,12 +7,13 @@ from typing import Any
 
 from tracker_health.evidence import Evidence, OptimizerState, told_by_checkpoint
 from tracker_health.result import Finding
-from tracker_health.text import count, printable
+from tracker_health.text import count, listing, printable
 from tracker_health.verdict import Verdict
 
 # What the groups of optimizers have that keep state whatever their settings: Adam and its like, RMSprop, Adadelta,
 # Adafactor.
 _ALWAYS = ("betas", "alpha", "rho", "scale_parameter")
+_ROWS_OF_AN_UPDATE = 2
 _CALL_STEP = "call optimizer.step() after backward(), on the optimizer that is saved, whose parameters are the model's"
 _SKIPPED = (
     "look for what skips steps: a loss scaler, a check for NaN, a branch around optimizer.step(); when resuming, load "
@@ -23,25 +24,42 @@ _SKIPPED = (
 def never_stepped(evidence: Evidence, state: OptimizerState, least: int) -> Finding | None:
     """What is wrong with an optimizer that would keep state from its first step on and has none; None where nothing is.
 
-    By its own count a checkpoint is from after ``least`` steps; by the log alone it may be from before them all.
+    By its own count a checkpoint is from after ``least`` steps; by the log alone it may be from before them all. One of
+    several optimizers may be meant to begin later.
     """
     known = evidence.steps_at_least
+    idle = _idle(state)
     keeping = state.groups and all(map(_keeps_state, state.groups))
-    if state.tensors or not state.stateless or not keeping or known.steps < least:
+    if not idle or not keeping or known.steps < least:
         return None
-    sure = told_by_checkpoint(state).steps >= least
+    alone = not state.tensors
+    sure = alone and told_by_checkpoint(state).steps >= least
     done = f"{count(known.steps, 'step')} (counted by {printable(known.by, 80)})"
-    doubt = "" if sure else ", or the checkpoint is from before training"
+    doubt = "" if sure else ", or the checkpoint is from before training" if alone else ", or is to begin later"
+    which = "" if alone else f" of {listing(sorted(set(map(_owner, idle))), 3)}"
     return Finding(
         verdict=Verdict.FAIL if sure else Verdict.WARN,
-        message=f"{_none_of(len(state.stateless))} any state after {done}: the optimizer made no update{doubt}",
+        message=f"{_none_of(len(idle), which)} any state after {done}: the optimizer made no update{doubt}",
         remedy=_CALL_STEP,
-        measured={"missing": len(state.stateless), "in_optimizer": 0},
+        measured={"missing": len(idle), "in_optimizer": len(state.tensors)},
+        details={} if alone else {"missing": idle[:200]},
     )
 
 
-def _none_of(parameters: int) -> str:
-    return f"none of {parameters} parameters has" if parameters > 1 else "the 1 parameter that there is has not"
+def _idle(state: OptimizerState) -> list[str]:
+    """The parameters of the optimizers that have no state at all."""
+    active = {one.optimizer for one in state.tensors}
+    if not active:
+        return list(state.stateless)
+    return [] if "" in active else [label for label in state.stateless if _owner(label) not in active]
+
+
+def _owner(label: str) -> str:
+    return label.rpartition("/")[0]
+
+
+def _none_of(parameters: int, which: str) -> str:
+    return f"none of {parameters} parameters{which} has" if parameters > 1 else f"the 1 parameter{which} has not"
 
 
 def _keeps_state(group: Mapping[str, Any]) -> bool:
@@ -56,7 +74,7 @@ def hardly_stepped(evidence: Evidence, state: OptimizerState, few: int, most_in_
     own, reached = state.counted, _reached(evidence, state)
     if own is None or own >= few or reached is None or reached <= most_in_one * max(own, 1):
         return None
-    if _went_on(evidence, reached):
+    if _went_on(evidence, reached) or _logs_its_updates(evidence, own):
         return None
     return Finding(
         verdict=Verdict.WARN,
@@ -69,6 +87,14 @@ def hardly_stepped(evidence: Evidence, state: OptimizerState, few: int, most_in_
 
 def _reached(evidence: Evidence, state: OptimizerState) -> int | None:
     return state.global_step if state.global_step is not None else evidence.info.global_step
+
+
+def _logs_its_updates(evidence: Evidence, own: int) -> bool:
+    """Whether the log has a row for each update or so: its steps then count something else, as samples or an
+    environment's steps.
+    """
+    loss = evidence.find("train_loss")
+    return loss is not None and len(loss) <= _ROWS_OF_AN_UPDATE * own
 
 
 def _went_on(evidence: Evidence, reached: int) -> bool:

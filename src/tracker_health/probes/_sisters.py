@@ -16,16 +16,22 @@ from tracker_health.probes._model import kind_of
 # The matrices of one layer and direction of a recurrent module; an attention's projections where they are apart.
 _HALF = re.compile(r"weight_(?:ih|hh|hr)((?:_l\d+)?(?:_reverse)?)|([qkv])_proj_weight")
 _NUMBER = re.compile(r"(?<![^.])\d{1,6}(?=\.)")
-# Lists of what stands beside each other, of which a run may use some.
+# Lists, by their own name, of what stands beside each other, of which a run may use some.
 _ALTERNATIVES = re.compile(
-    r"(^|[._])(\w*heads?|experts?|tasks?|branch(es)?|adapters?|exits?|aux\w*|outputs?|classifiers?|domains?|lang(uage)?s?"
+    r"heads?$|(^|_)(experts?|tasks?|branch(es)?|adapters?|exits?|aux\w*|outputs?|classifiers?|domains?|lang(uage)?s?"
     r"|ops|choices|candidates|paths?|prompts?|seg_layers|towers?|modalit(y|ies)|decoders|policies|critics|actors|agents"
-    r"|predictors?|targets?)\.$",
+    r"|predictors?|targets?)$",
+    re.IGNORECASE,
+)
+# Where keys are names, modules of one head may look so, too (``classifier.dense``): only of many things at once.
+_NAMED_ALTERNATIVES = re.compile(
+    r"heads$|(^|_)(experts|tasks|branches|adapters|exits|outputs|classifiers|domains|lang(uage)?s|modalities|decoders"
+    r"|policies|critics|actors|agents|predictors|targets)$",
     re.IGNORECASE,
 )
 # Heads of an objective that is not this run's.
 _OTHER_OBJECTIVE = re.compile(
-    r"(^|[._])(lm_head|mlm\w*|nsp\w*|cls|predictions?|pooler|classifier|aux\w*|auxiliary\w*|multiple_choice\w*"
+    r"(^|[._])(lm_head|mlm\w*|nsp\w*|cls|predictions?|pooler|aux\w*|auxiliary\w*|multiple_choice\w*"
     r"|value_head|v_head|seq_relationship)([._]|$)",
     re.IGNORECASE,
 )
@@ -128,7 +134,7 @@ def amid_sisters(missing: Collection[Sized], trained: Collection[Sized]) -> list
         if any(
             (before, behind) in sisters
             and lost[before, behind] <= sisters[before, behind].amount > 1
-            and not _ALTERNATIVES.search(before)
+            and not _holds_alternatives(before[:-1])
             and _is_amid(one, number, sisters[before, behind], side_by_side=bool(_embedding_in(before)))
             for before, number, behind in _numbered(one.name)
         )
@@ -142,13 +148,24 @@ def _is_amid(one: Sized, number: int, sisters: _Sisters, *, side_by_side: bool) 
 
 
 def alternatives(missing: Collection[Sized], trained: Collection[Sized]) -> set[str]:
-    """Those of the missing ones that stand beside trained ones of which a run may use some: heads of several tasks."""
-    used = {(before, behind) for one in trained for before, _, behind in _numbered(one.name)}
-    return {
-        one.name
-        for one in missing
-        if any(_ALTERNATIVES.search(before) and (before, behind) in used for before, _, behind in _numbered(one.name))
-    }
+    """Those of the missing ones that stand beside trained ones of which a run may use some: heads of several tasks, by
+    number or by name.
+    """
+    used = {place for one in trained for place in _among_alternatives(one.name)}
+    return {one.name for one in missing if any(place in used for place in _among_alternatives(one.name))}
+
+
+def _among_alternatives(name: str) -> Iterator[tuple[str, str]]:
+    """What stands before and behind each key of a list of alternatives."""
+    parts = name.split(".")
+    for at in range(1, len(parts) - 1):
+        of = _ALTERNATIVES if parts[at].isdecimal() else _NAMED_ALTERNATIVES
+        if of.search(parts[at - 1]):
+            yield ".".join(parts[:at]), ".".join(parts[at + 1 :])
+
+
+def _holds_alternatives(module: str) -> bool:
+    return bool(_ALTERNATIVES.search(module.rpartition(".")[2]))
 
 
 def _numbered(name: str) -> Iterator[tuple[str, int, str]]:
@@ -166,7 +183,7 @@ def lone_head(missing: Collection[Sized], trained: Collection[Sized], last: str)
         return False
     (module,) = modules
     above = module_of(module)
-    if _OTHER_OBJECTIVE.search(module) or (above and _ALTERNATIVES.search(f"{above}.")):
+    if _OTHER_OBJECTIVE.search(module) or _holds_alternatives(above):
         return False
     others = [one for one in trained if is_back(one.name) and not (above and one.name.startswith(f"{above}."))]
     return not others and _is_last(module, missing, trained, last)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
 from tracker_health.evidence import OptimizerState, Weights
 from tracker_health.layers import place_of
 from tracker_health.probes._frozen import ADAPTER, Sized, are_branches, look_like_adapters, looks_frozen
-from tracker_health.probes._model import copies_among, never_trained, parameters_of, tail_of
+from tracker_health.probes._model import bare_name, copies_among, never_trained, parameters_of, tail_of
 from tracker_health.probes._sisters import (
     alike_embeddings,
     alternatives,
@@ -68,7 +68,7 @@ def amiss(state: OptimizerState, gone: Sequence[str], weights: Weights | None, m
     if not are_most and names is not None and _ask_for_gradients(state, names):
         return Sign(Verdict.WARN, _shown(names, gone), _NONE_CAME)
     as_begun = _were_never_trained(state, gone, weights, names)
-    return Sign(Verdict.WARN, _shown(names, gone), f"{_AS_BEGUN}: never trained") if as_begun else None
+    return Sign(Verdict.WARN, _shown(names, gone), f"{_AS_BEGUN}, as if never trained") if as_begun else None
 
 
 def _ask_for_gradients(state: OptimizerState, names: Named) -> bool:
@@ -110,7 +110,7 @@ def _amid_what_is_trained(gone: Sequence[str], weights: Weights | None, names: N
     if without_their_matrix(names.missing, names.trained):
         return Sign(Verdict.WARN, _shown(names, gone), "no state, though a bias of the same module is trained")
     if lone_head(names.missing, names.trained, _last_parameter(weights)) and _as_begun(names, weights):
-        return Sign(Verdict.WARN, _shown(names, gone), f"{_AS_BEGUN}: the model's head was never trained")
+        return Sign(Verdict.WARN, _shown(names, gone), f"{_AS_BEGUN}: the model's head looks never trained")
     if alike_embeddings(names.missing, names.trained) and _as_begun(names, weights):
         return Sign(Verdict.WARN, _shown(names, gone), f"{_AS_BEGUN}, though embeddings like it are trained")
     return None
@@ -146,13 +146,20 @@ def _by_name(state: OptimizerState, gone: Sequence[str], weights: Weights | None
         return None
     known = {tail_of(one.name): one.shape for one in weights.tensors} if weights is not None else {}
     if _are_named(state, gone):
-        # Each of several optimizers is a branch.
-        missing = [Sized(label.replace("/", "."), known.get(tail_of(label))) for label in gone]
-        return Named(missing, [Sized(one.label.replace("/", "."), one.shape) for one in state.tensors], {})
+        name = _naming([*gone, *(one.label for one in state.tensors)])
+        missing = [Sized(name(label), known.get(tail_of(label))) for label in gone]
+        return Named(missing, [Sized(name(one.label), one.shape) for one in state.tensors], {})
     if any(one.name is None for one in state.tensors) or not all(label in state.presumed for label in gone):
         return None
     missing = [Sized(state.presumed[label], known.get(tail_of(state.presumed[label]))) for label in gone]
     return Named(missing, [Sized(str(one.name), one.shape) for one in state.tensors], state.presumed)
+
+
+def _naming(labels: Sequence[str]) -> Callable[[str], str]:
+    """How to call parameters: several optimizers are those of one model, unless names are in more than one of them."""
+    if len(set(map(bare_name, labels))) == len(labels):
+        return bare_name
+    return lambda label: label.replace("/", ".")
 
 
 def _are_named(state: OptimizerState, gone: Sequence[str]) -> bool:
@@ -171,6 +178,7 @@ def _seem_frozen(state: OptimizerState, gone: Sequence[str], weights: Weights | 
     if weights is not None and weights.is_adapter:
         return not _lists_an_adapter_alone(state, gone, weights)
     of_one_kind = look_like_adapters(shapes) or _are_of_one_kind(shapes, len(gone))
+    of_one_kind = of_one_kind or (names is None and _are_vectors(shapes, gone, weights))
     return of_one_kind or _are_first(state, gone) or (names is None and _are_in_one_piece(state, gone))
 
 
@@ -178,6 +186,14 @@ def _are_of_one_kind(shapes: Sequence[tuple[int, ...]], gone: int) -> bool:
     """Whether of many parameters vectors alone are trained, or matrices alone: biases, or all but normalisations."""
     vectors = sum(len(shape) <= 1 for shape in shapes)
     return min(vectors, len(shapes) - vectors) <= 1 and min(max(vectors, len(shapes) - vectors), gone) > _MANY
+
+
+def _are_vectors(shapes: list[tuple[int, ...]], gone: Sequence[str], weights: Weights | None) -> bool:
+    """Whether these are many, and by the weights all of them vectors: normalisation layers."""
+    if weights is None or len(gone) <= _MANY:
+        return False
+    left = left_by_shape(shapes, *parameters_of(weights.tensors))
+    return len(left) == len(gone) and all(len(one.shape) == 1 for one in left)
 
 
 def _are_in_one_piece(state: OptimizerState, gone: Sequence[str]) -> bool:

@@ -20,7 +20,7 @@ from tracker_health.probes._frozen import (
     often_unused,
 )
 from tracker_health.probes._model import expert_of, kind_of, never_trained, parameters_of, tail_of
-from tracker_health.probes._sisters import alike_embeddings, amid_sisters, trained_by_halves
+from tracker_health.probes._sisters import alike_embeddings, amid_sisters, module_of, trained_by_halves
 from tracker_health.verdict import Verdict
 
 _FIRST_FACTOR = re.compile(r"\.lora_(embedding_)?A(\.|$)")
@@ -62,22 +62,36 @@ def forgotten(
     trained = [one for some in parameters_of(weights.tensors) for one in some if one.name not in gone]
     missing = [one for one in missing if not often_unused(one.name)]
     what = f"of the weights {'is' if len(missing) == 1 else 'are'} not in the optimizer"
-    sign = Sign(Verdict.WARN, [one.name for one in missing], what, is_sure=True)
+    sign = Sign(Verdict.WARN, _called(state, missing, trained), what, is_sure=True)
     if weights.is_adapter:
         # All first factors at once are frozen on purpose (LoRA-FA).
         factors = {one.name for one in (*missing, *trained) if _FIRST_FACTOR.search(one.name)}
-        return None if not missing or set(sign.labels) == factors else sign._replace(verdict=Verdict.FAIL)
+        return None if not missing or {one.name for one in missing} == factors else sign._replace(verdict=Verdict.FAIL)
     if any(ADAPTER.search(one.name) for one in trained):
         missing = [one for one in missing if ADAPTER.search(one.name)]
-        sign = sign._replace(labels=[one.name for one in missing])
+        sign = sign._replace(labels=_called(state, missing, trained))
     if not missing or len(missing) > max_share * (len(state.tensors) + len(missing)):
         return None
-    frozen = looks_frozen(_sizes(missing), _sizes(trained)) or _are_whole_branches(state, missing, trained)
+    frozen = looks_frozen(_sizes(missing), _sizes(trained)) and not never_trained(missing)
+    frozen = frozen or _are_whole_branches(state, missing, trained)
     return None if frozen and not _left_out_by_accident(state, missing, trained) else sign
 
 
 def _sizes(tensors: Iterable[TensorHeader]) -> list[Sized]:
     return [Sized(one.name, one.shape) for one in tensors]
+
+
+def _called(state: OptimizerState, missing: Sequence[TensorHeader], trained: Sequence[TensorHeader]) -> list[str]:
+    """How to call what is missing. Without names in the optimizer shapes tell: of several tensors of one shape it may
+    be another one, unless all else of its module is missing.
+    """
+    if has_names(state):
+        return [one.name for one in missing]
+    beside, modules = {one.shape for one in trained}, {module_of(one.name) for one in trained}
+    return [
+        one.name if one.shape not in beside or module_of(one.name) not in modules else f"{one.name} or another like it"
+        for one in missing
+    ]
 
 
 def _are_whole_branches(
@@ -167,7 +181,9 @@ def left_by_shape(
         return []  # not the weights of this optimizer
     left = wanted - have
     missing = []
-    for one in sorted(sure, key=front_first):
+    # Where all of a shape are left, the rest of their modules is.
+    whole = {module_of(one.name) for one in sure if left[one.shape] == wanted[one.shape]}
+    for one in sorted(sure, key=lambda one: (module_of(one.name) not in whole, *front_first(one))):
         if left[one.shape]:
             left[one.shape] -= 1
             missing.append(one)
