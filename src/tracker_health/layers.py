@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
 _LAYER = re.compile(r"(?:^|\.)(layers|h|blocks?|layer|resblocks|encoder_layers|decoder_layers)\.(\d{1,6})(?:\.|$)")
@@ -27,3 +28,19 @@ def place_of(name: str) -> Place | None:
     if found is None:
         return None
     return Place(name[: found.end(1)], int(found.group(2)), name[found.end() :])
+
+
+_LONGEST = 500
+_DEEPEST = 40
+_MOST_TEXT = 100_000_000  # characters by depth: so much is held when each name is cut at each of its dots
+
+
+def are_names(names: Iterable[str]) -> bool:
+    """Whether parameters may be called so. No model has longer names, and to take such apart costs their square."""
+    text = 0
+    for name in names:
+        depth = name.count(".")
+        text += len(name) * (depth + 1)
+        if len(name) > _LONGEST or depth > _DEEPEST or text > _MOST_TEXT:
+            return False
+    return True

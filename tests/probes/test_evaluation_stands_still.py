@@ -173,7 +173,7 @@ def test_the_unit_of_the_last_digit_by_trying(value):
 def test_the_initial_copy_is_evaluated(n, evaluations, seed, make, judge):
     result = judge(CODE, pair(make, learning(n, seed=seed), np.full(evaluations, INITIAL)))
     assert result.verdict == "warn"
-    assert f"exactly 2.303 in the last {evaluations} of {evaluations} evaluations" in result.message
+    assert f"one number, 2.303, in the last {evaluations} of {evaluations} evaluations" in result.message
     assert "which model is evaluated" in result.remedy
     assert result.measured["repeats"] == evaluations
 
@@ -462,3 +462,10 @@ def test_steps_out_of_order_change_nothing(make, judge):
         evidence, series=(loss, make.series(held_out.values[order], held_out.steps[order], role="val_loss"))
     )
     assert judge(CODE, shuffled).measured == judge(CODE, evidence).measured
+
+
+def test_more_repeats_than_there_are_find_nothing(make, judge):
+    """Neither by the training loss nor by the number alone."""
+    evidence = pair(make, learning(), np.full(10, INITIAL))
+    assert judge(CODE, evidence).verdict == "warn"
+    assert judge(CODE, evidence, min_repeats=50).verdict == "pass"

@@ -234,10 +234,21 @@ def test_the_front_was_detached_and_never_trained(seed, named, make, judge):
     assert stateless(make, judge, shapes, "0.", "1.", named=named, weights=pretrained).verdict == "pass"
 
 
-def test_a_param_that_speaks_of_freezing(make, judge):
-    said = {"freeze_base": "True"}
-    assert stateless(make, judge, transformer(), "layers.1.mlp", params=said).verdict == "pass"
-    assert stateless(make, judge, transformer(), "layers.1.mlp", params={"freeze_base": "0"}).verdict == "fail"
+@pytest.mark.parametrize(
+    ("said", "frozen"),
+    [
+        ({"freeze_base": "True"}, True),
+        ({"frozen_stages": "2"}, True),
+        ({"freeze_base": "0"}, False),
+        ({"frozen_stages": "-1"}, False),
+        ({"freeze_bn": "no"}, False),
+        ({"frozen_layers": "[]"}, False),
+        ({"unfreeze_epoch": "3"}, False),
+    ],
+)
+def test_a_param_that_speaks_of_freezing(said, frozen, make, judge):
+    result = stateless(make, judge, transformer(), "layers.1.mlp", params=said)
+    assert result.verdict == ("pass" if frozen else "fail")
 
 
 def test_two_optimizers_are_judged_apart(make, judge):

@@ -76,6 +76,7 @@ def test_in_the_optimizers_state(tmp_path):
         {"config": {"scale": 0.25, "loss_scale": 0.25}},
         {"scaler": {"scale": "0.25", "growth_factor": 2.0}},
         {"scaler": {"scale": True, "growth_factor": 2.0}},
+        {"scaler": {"scale": -1.0, "growth_factor": 2.0}},
         {"scaler": {"scale": math.nan, "growth_factor": 2.0}},
         {"scaler": {"scale": 10**400, "growth_factor": 2.0}},
         {"scaler": {"scale": torch.ones(2), "growth_factor": 2.0}},

@@ -116,13 +116,16 @@ def _are_parts_of_every_layer(missing: Collection[Sized], trained: Collection[Si
     """Whether these are some parts of every layer, as all but the attention, and what lies in front of the layers."""
     places = [place_of(one.name) for one in missing]
     inside = [place for place in places if place is not None]
-    beside = {place for one in trained if (place := place_of(one.name)) is not None}
+    beside = [place for one in trained if (place := place_of(one.name)) is not None]
     outside = (one for one, place in zip(missing, places, strict=True) if place is None)
+    none_outside = len(beside) == len(trained)  # nothing but parts of layers is trained
     return (
         len({(place.stack, place.layer) for place in inside}) >= _LAYERS
         and {(place.stack, place.layer) for place in inside} <= {(place.stack, place.layer) for place in beside}
         and not {(place.stack, place.role) for place in inside} & {(place.stack, place.role) for place in beside}
-        and all(is_front(one.name) or (one.shape is not None and len(one.shape) < 2) for one in outside)
+        and (
+            none_outside or all(is_front(one.name) or (one.shape is not None and len(one.shape) < 2) for one in outside)
+        )
     )
 
 

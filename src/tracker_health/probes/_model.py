@@ -121,10 +121,18 @@ def never_trained(tensors: Iterable[TensorHeader]) -> bool:
 
     Only matrices tell: a linear layer or a convolution begins uniform within 1 / sqrt(fan-in), an embedding normal.
     Trained weights lie elsewhere; where all of several matrices fit, none was trained. Small ones tell against it, and
-    for it only where their largest value lies at that bound.
+    for it only where their largest value lies at that bound. One is enough where all normalisations scale by exactly 1.
     """
+    tensors = list(tensors)
     matrices = [one for one in tensors if sum(size > 1 for size in one.shape) >= 2 and one.rms is not None]
-    return any(map(_tells, matrices)) and all(_as_initialised(one) for one in matrices)
+    fit = [one for one in matrices if _as_initialised(one)]
+    return any(map(_tells, fit)) and (len(fit) == len(matrices) or _scale_by_one(tensors))
+
+
+def _scale_by_one(tensors: Iterable[TensorHeader]) -> bool:
+    """Whether there are normalisations, and all are as they begin."""
+    scales = [one.stats for one in tensors if len(one.shape) == 1 and kind_of(one.name) == "weight"]
+    return bool(scales) and all(one is not None and one.minimum == one.maximum == 1.0 for one in scales)
 
 
 def _tells(tensor: TensorHeader) -> bool:

@@ -17,7 +17,7 @@ from tracker_health.probes._stats import block_medians, evaluation_noise, in_ran
 EVALUATIONS = 5
 REPEATS = 4
 FALL = 0.02
-OF_ANOTHER_MODEL = "the validation loss stands still (see GEN005)"
+OF_ANOTHER_MODEL = "the validation loss stands still, and says nothing of the training (GEN005 tells of that)"
 
 _HALF = 0.5  # of the evaluations
 _LONGER = 4  # times as long as every stretch before
@@ -80,12 +80,14 @@ def standing(held_out: Series, loss: Series, repeats: int = REPEATS, fall: float
     return Standing(value, step, equal, len(held_out), before * unit, after * unit, (before - after) / start)
 
 
-def stopped(evidence: Evidence, held_out: Series, loss: Series) -> Standing | None:
+def stopped(evidence: Evidence, held_out: Series, loss: Series, repeats: int = REPEATS) -> Standing | None:
     """What shows that the weights no longer change, early in the run: the validation loss is one number from there on,
     for most of the evaluations, or for half of them at a learning rate that had not come down. Both are finite.
+
+    ``repeats``: equal evaluations at the end, at least.
     """
     equal, value = equal_at_end(held_out.values), float(held_out.values[-1])
-    if equal < max(_SEVERAL, _HALF * len(held_out)) or value == 0.0 or _is_the_logs(held_out, loss, equal):
+    if equal < max(_SEVERAL, repeats, _HALF * len(held_out)) or value == 0.0 or _is_the_logs(held_out, loss, equal):
         return None
     step, values = int(held_out.steps[-equal]), in_range(loss.values)[0]
     since = values[loss.steps > _on_the_axis_of(loss.steps, step, int(held_out.steps[-1]))]

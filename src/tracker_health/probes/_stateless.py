@@ -21,7 +21,7 @@ from tracker_health.probes._sisters import (
     trained_by_halves,
     without_their_matrix,
 )
-from tracker_health.probes._unlisted import Sign, has_names, left_by_shape
+from tracker_health.probes._unlisted import OF_ONE_LAYER, Sign, has_names, left_by_shape
 from tracker_health.verdict import Verdict
 
 _UNNAMED = re.compile(r"(?:^|/)#(-?\d+)$")
@@ -29,7 +29,6 @@ _AS_BEGUN = "no state and still the size that layers begin with"
 _NONE_CAME = "no state, though they ask for a gradient: none ever reached them"
 _MANY = 4
 _MOST_OF_A_BRANCH = 0.9
-_OF_ONE_LAYER = 2  # a weight and its bias amid what is trained: a pooler or a head that a task leaves out
 
 
 class Named(NamedTuple):
@@ -103,7 +102,7 @@ def _beside_sisters(gone: Sequence[str], names: Named) -> Sign | None:
 
 def _amid_what_is_trained(gone: Sequence[str], weights: Weights | None, names: Named | None) -> Sign | None:
     """What is wrong with parameters behind trained ones: a pooler, or a head that the task leaves out, is one layer."""
-    if len(gone) > _OF_ONE_LAYER:
+    if len(gone) > OF_ONE_LAYER:
         return Sign(Verdict.WARN, _shown(names, gone), "no state: unused, frozen, or cut off from the loss")
     if names is None:
         return None

@@ -26,6 +26,10 @@ from tracker_health.verdict import Verdict
 _FIRST_FACTOR = re.compile(r"\.lora_(embedding_)?A(\.|$)")
 
 
+OF_ONE_LAYER = 2
+"""A weight and its bias: a pooler or a head that a task leaves out, a layer of random features."""
+
+
 class Sign(NamedTuple):
     """What shows that some parameters are not left out on purpose: in words, and how sure that is. ``labels``: which
     ones, as people know them.
@@ -42,10 +46,18 @@ def has_names(state: OptimizerState) -> bool:
     return all(tensor.certain_name is not None and not str(tensor.certain_name).isdigit() for tensor in state.tensors)
 
 
+def _may_be_named(state: OptimizerState) -> bool:
+    """Whether all of its parameters have names, be it by an assumed order."""
+    assumed = all(one.name is not None for one in state.tensors) and all(
+        one in state.presumed for one in state.stateless
+    )
+    return has_names(state) or assumed
+
+
 def not_listed(state: OptimizerState, weights: Weights | None) -> list[TensorHeader]:
     """The trainable tensors of the weights that the optimizer has not, in order; nothing where it cannot be told."""
     sure, doubtful = parameters_of(weights.tensors if weights is not None else ())
-    if has_names(state):
+    if _may_be_named(state):
         return _by_name(state, sure, doubtful)
     # Of what is listed without state the shape is not known.
     return [] if state.stateless else left_by_shape([tensor.shape for tensor in state.tensors], sure, doubtful)
@@ -70,9 +82,11 @@ def forgotten(
     if any(ADAPTER.search(one.name) for one in trained):
         missing = [one for one in missing if ADAPTER.search(one.name)]
         sign = sign._replace(labels=_called(state, missing, trained))
-    if not missing or len(missing) > max_share * (len(state.tensors) + len(missing)):
+    if not missing:
         return None
-    frozen = looks_frozen(_sizes(missing), _sizes(trained)) and not never_trained(missing)
+    are_most = len(missing) > max_share * (len(state.tensors) + len(missing))
+    random = len(missing) > OF_ONE_LAYER and never_trained(missing)
+    frozen = (are_most or looks_frozen(_sizes(missing), _sizes(trained))) and not random
     frozen = frozen or _are_whole_branches(state, missing, trained)
     return None if frozen and not _left_out_by_accident(state, missing, trained) else sign
 
@@ -100,7 +114,7 @@ def _are_whole_branches(
     """Whether these are whole branches of the model that were trained before, as a frozen tower is. Without names those
     of any branch that has their shapes.
     """
-    if has_names(state):
+    if _may_be_named(state):
         return are_branches(_sizes(missing), _sizes(trained)) and not never_trained(missing)
     wanted = Counter(one.shape for one in missing)
     by_name = {one.name: one for one in (*missing, *trained)}
@@ -147,8 +161,8 @@ def _by_name(state: OptimizerState, sure: list[TensorHeader], doubtful: list[Ten
     """Names may have a prefix in one of the two files (``module.``, ``base_model.model.``): tails are compared. What
     may be a buffer counts where others of its kind are in the optimizer.
     """
-    trained = {tail_of(str(one.certain_name)): one.shape for one in state.tensors}
-    tails = {*trained, *map(tail_of, state.stateless)}
+    trained = {tail_of(str(one.name)): one.shape for one in state.tensors}
+    tails = {*trained, *(tail_of(state.presumed.get(label, label)) for label in state.stateless)}
     kinds = {kind_of(name) for name in trained}
     trainable = [*sure, *(one for one in doubtful if kind_of(one.name) in kinds)]
     there = {tail_of(one.name) for one in trainable}

@@ -93,7 +93,7 @@ class EvaluationStandsStill(Probe):
         if found is not None:
             while_it_fell = f", while the training loss fell from {number(found.before)} to {number(found.after)}"
             return _finding(found, while_it_fell, _ANOTHER)
-        found = stopped(evidence, held_out, loss)
+        found = stopped(evidence, held_out, loss, self.min_repeats)
         if found is not None:
             return _finding(found, ": the weights no longer change", _STOPPED)
         equal = equal_at_end(held_out.values)
@@ -105,7 +105,7 @@ class EvaluationStandsStill(Probe):
 def _finding(found: Standing, meanwhile: str, remedy: str) -> Finding:
     return Finding(
         verdict=Verdict.WARN,
-        message=f"the validation loss is exactly {number(found.value)} in the last {found.repeats} of "
+        message=f"the validation loss is one number, {number(found.value)}, in the last {found.repeats} of "
         f"{found.evaluations} evaluations, from step {found.step} on{meanwhile}",
         remedy=remedy,
         measured={

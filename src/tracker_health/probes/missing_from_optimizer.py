@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Annotated
 
-from tracker_health.evidence import Evidence, Need, OptimizerState, Part, Weights
+from tracker_health.evidence import Evidence, Need, OptimizerState, Part, Weights, label_of
+from tracker_health.layers import are_names
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._frozen import often_unused
 from tracker_health.probes._model import expert_of
@@ -23,6 +24,7 @@ _UNUSED = (
     "unused or frozen on purpose? Then leave them out of the optimizer; else look for .detach() or no_grad between "
     "them and the loss"
 )
+_NO = frozenset(("", "none", "null", "false", "no", "off", "[]", "{}", "()"))
 _ROUTING = "look at the routing: its balance loss, its capacity, and how many tokens each expert gets"
 
 
@@ -50,20 +52,23 @@ class MissingFromOptimizer(Probe):
 
         It passes what is frozen on purpose: where nothing that lies before is trained, as in a frozen backbone; whole
         branches (a tower, an encoder); where more than `max_share` is missing; where nothing but vectors and the head
-        is trained, or all but normalisations, or adapters; one of several heads; parts that many models carry along
-        unused (a pooler, an auxiliary head). But it warns where the values of such tensors still are as large as layers
-        begin: nobody keeps random weights. It warns, too, where a training that was watched left word that they asked
-        for a gradient, and they are no whole branch: that is no freezing.
+        is trained, or all but normalisations, or adapters, or the same parts of every layer; one of several heads;
+        parts that many models carry along unused (a pooler, an auxiliary head). But it warns where the values of such
+        tensors still are as large as layers begin (or some are, and all normalisations scale by exactly 1): nobody
+        keeps random weights, but for a single layer that is not listed. It warns, too, where a training that was
+        watched left word that they asked for a gradient, and they are no whole branch: that is no freezing.
 
         Of the weights beside the state, tensors are found missing by name, or where the optimizer has no names by their
-        shapes: fail for an adapter file, which holds trained tensors only. In a whole model it warns, unless the same
+        shapes, and which one of a shape it is may then be open: fail for an adapter file, which holds trained tensors
+        only. In a whole model it warns, unless the same
         signs say that they are frozen on purpose. Buffers, a tied tensor's second name and the copies that are made of
         a model (teacher, moving average, momentum encoder) do not count.
 
         An optimizer that would have state after its first step (Adam and its like, SGD with a momentum) and has none
         made no update: fail where the checkpoint itself says that it is from after `min_steps` steps, warn where the
-        log does. Warn where Adam has counted fewer than `few_updates` updates and the run more than `most_accumulated`
-        steps to each of them.
+        log does, or where it is one of several optimizers, which may begin later. What Adagrad made before the first
+        step, and never stepped, is no state. Warn where Adam has counted fewer than `few_updates` updates and the run
+        more than `most_accumulated` steps to each of them, and the log has more than two rows to each.
 
     Known limits:
         A forgotten or detached first layer or branch looks like a frozen one, unless its values show that it was never
@@ -118,6 +123,9 @@ class MissingFromOptimizer(Probe):
         state, known = evidence.optimizer, evidence.steps_at_least
         if state is None:
             return Finding(verdict=Verdict.SKIP, message="there is no optimizer state")
+        if not are_names(_names(state, evidence.weights)):
+            return Finding(verdict=Verdict.SKIP, message="names of parameters are longer than any model's")
+        state = _without_idle(state, self.min_steps)
         idle = never_stepped(evidence, state, self.min_steps)
         idle = idle or hardly_stepped(evidence, state, self.few_updates, self.most_accumulated)
         if idle is not None:
@@ -182,9 +190,34 @@ def _have(amount: int) -> str:
     return "has" if amount == 1 else "have"
 
 
+def _names(state: OptimizerState, weights: Weights | None) -> Iterator[str]:
+    yield from (one.label for one in state.tensors)
+    yield from state.stateless
+    yield from (one.name for one in (weights.tensors if weights is not None else ()))
+
+
+def _without_idle(state: OptimizerState, least: int) -> OptimizerState:
+    """The state without what was made before the first step and never stepped since, as Adagrad's."""
+    idle = [one for one in state.tensors if one.step == 0]
+    if not idle or (state.counted or 0) < least:
+        return state
+    labels = {label_of(one.id, one.certain_name, one.optimizer): one for one in idle}
+    presumed = {label: one.name for label, one in labels.items() if one.assumed and one.name is not None}
+    return replace(
+        state,
+        tensors=tuple(one for one in state.tensors if one.step != 0),
+        stateless=(*state.stateless, *labels),
+        presumed={**state.presumed, **presumed},
+    )
+
+
 def _said_to_be_frozen(evidence: Evidence) -> bool:
     """Whether the run's own params speak of freezing."""
     return any(
-        re.search(r"freez|frozen", name.lower()) and str(value).lower() not in ("", "none", "false", "0", "0.0")
+        re.search(r"(?<!un)freez|frozen", name.lower()) and not _says_no(str(value).strip().lower())
         for name, value in evidence.info.params.items()
     )
+
+
+def _says_no(value: str) -> bool:
+    return value in _NO or bool(re.fullmatch(r"-\d{1,9}(\.\d{1,9})?|0+(\.0+)?", value))

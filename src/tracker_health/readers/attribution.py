@@ -16,6 +16,7 @@ from itertools import permutations
 from typing import NamedTuple
 
 from tracker_health.evidence import Attribution, OptimizerState, TensorHeader, Weights, label_of
+from tracker_health.layers import are_names
 from tracker_health.readers.module_order import Leaf, Shape, certain_places
 
 _FLOATING = re.compile(r"(F|BF)\d+")
@@ -35,8 +36,6 @@ _EXPERT_PARTS = (("gate_proj", "up_proj", "down_proj"), ("w1", "w3", "w2"))
 _NAMELESS = "?"
 _MOST_PARAMETERS = 20_000
 _MOST_GROUPS = 4
-_LONGEST_NAME = 500
-_DEEPEST_NAME = 40
 _MOST_MODULES = 200_000  # in all names together: each takes a kilobyte of memory
 
 
@@ -56,8 +55,8 @@ def attributed(state: OptimizerState, weights: Weights | None) -> OptimizerState
         return state
     if any(tensor.name is not None or tensor.optimizer for tensor in state.tensors):
         return state
-    if any(len(one.name) > _LONGEST_NAME or one.name.count(".") > _DEEPEST_NAME for one in weights.tensors):
-        return state  # no model has such names
+    if not are_names(one.name for one in weights.tensors):
+        return state
     candidates = [tensor for tensor in weights.tensors if _may_be_trained(tensor)]
     if max(len(candidates), len(state.tensors)) > _MOST_PARAMETERS:
         return state

@@ -60,4 +60,4 @@ def _read(scale: Any, statistics: TensorStatistics) -> float | None:
         number = statistics.scalar(scale) if isinstance(scale, Values) else float(scale)
     except (ReadError, OverflowError):  # the state beside it may be whole
         return None
-    return number if isfinite(number) else None
+    return number if isfinite(number) and number >= 0.0 else None
