@@ -282,3 +282,35 @@ def test_a_momentum_of_gradients_and_weight_decay(decay, tmp_path):
 def test_nothing_but_decay_everywhere(falls, verdict, tmp_path):
     """A loss that has come down to 0 has no gradient left; one that has not, is out of reach of the weights."""
     assert left_by_sgd(tmp_path, still=True, falls=falls, momentum=0.9).verdict == verdict
+
+
+class LastOutput(torch.nn.Module):
+    def __init__(self, kind, *, bidirectional, final):
+        super().__init__()
+        self.rnn = kind(6, 12, batch_first=True, bidirectional=bidirectional)
+        self.head, self.final = torch.nn.Linear(12 * (1 + bidirectional), 3), final
+
+    def forward(self, x):
+        outputs, states = self.rnn(x)
+        states = states[0] if isinstance(states, tuple) else states
+        return self.head(torch.cat(list(states), 1) if self.final else outputs[:, -1])
+
+
+@pytest.mark.parametrize("kind", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN])
+@pytest.mark.parametrize(
+    ("bidirectional", "final", "length", "verdict"),
+    [(True, False, 5, "warn"), (True, True, 5, "pass"), (False, False, 5, "pass"), (False, False, 1, "warn")],
+)
+def test_recurrent_layers_of_which_one_step_is_read(kind, bidirectional, final, length, verdict, tmp_path):
+    torch.manual_seed(0)
+    model = LastOutput(kind, bidirectional=bidirectional, final=final)
+    optimizer = torch.optim.Adam(model.named_parameters(), lr=1e-3)
+    for _ in range(60):
+        optimizer.zero_grad()
+        model(torch.randn(4, length, 6)).square().mean().backward()
+        optimizer.step()
+    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, tmp_path / "last.pt")
+    (result,) = [one for one in check(tmp_path).results if one.code == CODE]
+    assert result.verdict == verdict, result.message
+    if verdict == "warn":
+        assert "no gradient came through time: rnn.weight_hh_l0" in result.message

@@ -18,6 +18,7 @@ from tracker_health.result import Finding
 from tracker_health.text import count, listing, printable
 from tracker_health.verdict import Verdict
 
+_MEMORY = re.compile(r"weight_hh(?=(?:_l\d{1,3})?(?:_reverse)?$)")
 # Adam's mean of m squared over v: of gradients that are noise, and after some ninety steps without any.
 _USUAL = 0.05
 _FORGOTTEN = 1e-8
@@ -51,8 +52,10 @@ class NoGradient(Probe):
         output layers (rows never seen), and vectors that may be biases before a normalisation layer unless all
         parameters are affected. Experts of a mixture (`experts.3.`) are a warning: nothing is cut off, the router sent
         them no token. Where the optimizer has no names, a parameter counts as an expert's when the weights beside it
-        have an expert's tensor of its shape. Warn where gradients stopped coming to some of the matrices: Adam's first
-        moment forgets in a hundred steps, and is then next to nothing beside the second.
+        have an expert's tensor of its shape. Likewise the matrices by which recurrent layers take their last hidden
+        state, where those for the inputs are trained: the loss reads one step of them. Warn where gradients stopped
+        coming to some of the matrices: Adam's first moment forgets in a hundred steps, and is then next to nothing
+        beside the second.
 
     Known limits:
         Checkpoints without parameter names cannot tell a bias from a gain: vectors are then left out. Squares of
@@ -117,6 +120,8 @@ class NoGradient(Probe):
         experts = _experts(dead, evidence.weights)
         if len(experts) == len(dead) and not everything:
             return self._idle_experts(experts, measured, details)
+        if not everything and _are_unused_memories(dead, trained):
+            return _without_memory(dead, measured, details)
         any_of_all = f"any of the {len(dead)} parameters" if len(dead) > 1 else "the 1 parameter that there is"
         which = any_of_all if everything else f"{len(dead)} of {len(trained)} parameters"
         return Finding(
@@ -145,6 +150,26 @@ class NoGradient(Probe):
     def _is_silent(self, tensor: TensorState) -> bool:
         moment = _moment(tensor)
         return moment is not None and moment.nonfinite == 0 and moment.zeros >= self.zero_share * moment.count
+
+
+def _are_unused_memories(dead: Sequence[TensorState], trained: Sequence[TensorState]) -> bool:
+    """Whether these are matrices of recurrent layers that take the last hidden state, and those beside them, which take
+    the inputs, are trained.
+    """
+    alive = {one.name for one in trained} - {one.name for one in dead}
+    return all(one.name and _MEMORY.search(one.name) and _MEMORY.sub("weight_ih", one.name) in alive for one in dead)
+
+
+def _without_memory(dead: Sequence[TensorState], measured: dict[str, int], details: dict[str, list[str]]) -> Finding:
+    return Finding(
+        verdict=Verdict.WARN,
+        message=f"no gradient came through time: {listing([one.label for one in dead])} never took a hidden state that "
+        f"the loss depends on",
+        remedy="read the whole sequence, or both final states (h_n): the last output of the backward direction saw "
+        "one input, and so has every output where the sequences have one step",
+        measured=measured,
+        details=details,
+    )
 
 
 def _decaying(evidence: Evidence, trained: Sequence[TensorState]) -> set[str]:
