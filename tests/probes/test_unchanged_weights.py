@@ -1,5 +1,7 @@
 """WGT002."""
 
+import copy
+import json
 from dataclasses import replace
 
 import pytest
@@ -183,3 +185,243 @@ def test_a_bias_that_a_normalisation_takes_away_again(trained, verdict, tmp_path
             safetensors.save_file(model.state_dict(), folder / "model.safetensors")
     result = next(one for one in check(tmp_path).results if one.code == CODE)
     assert result.verdict == verdict
+
+
+# Trainings that leave weights alone, without the optimizer's state.
+
+
+def net(torch, width=24):
+    return torch.nn.Sequential(
+        torch.nn.Linear(16, width),
+        torch.nn.ReLU(),
+        torch.nn.Linear(width, width),
+        torch.nn.ReLU(),
+        torch.nn.Linear(width, 1),
+    )
+
+
+@pytest.fixture
+def torch():
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    return torch
+
+
+def trained(torch, folder, model, parameters=None, *, steps=120, every=30, saved=None, optimizer=None, **more):
+    """Train and leave ``model_30.pt``, ... and a log. ``saved``: what is saved in place of the model."""
+    optimizer = optimizer or torch.optim.Adam(list(model.parameters() if parameters is None else parameters), lr=1e-2)
+    forward = more.pop("forward", model)
+    truth = torch.randn(16)
+    rows = []
+    for step in range(1, steps + 1):
+        x = torch.randn(32, 16)
+        loss = (forward(x)[:, 0] - x @ truth).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        rows.append({"step": step, "train_loss": float(loss.detach())})
+        if step % every == 0:
+            torch.save((saved or model).state_dict(), folder / f"model_{step}.pt")
+    (folder / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "config.json").write_text(json.dumps({"batch_size": 32, **more}))
+
+
+def judged(folder):
+    """The verdict and what is said; a skip has its reason."""
+    report = check(folder)
+    found = [(str(one.verdict), one.message) for one in report.results if one.code == CODE]
+    skipped = [("SkippedProbe", one.reason) for one in report.skipped if one.code == CODE]
+    return (found + skipped)[0]
+
+
+def test_weights_alone_that_are_trained(torch, tmp_path):
+    trained(torch, tmp_path, net(torch))
+    assert judged(tmp_path) == ("pass", "6 of 6 tensors changed since model_90.pt")
+
+
+def test_a_stale_copy_is_saved(torch, tmp_path):
+    model = net(torch)
+    trained(torch, tmp_path, model, saved=copy.deepcopy(model))
+    verdict, said = judged(tmp_path)
+    assert verdict == "fail"
+    assert said == "not one of 6 tensors differs between model_30.pt and model_120.pt, while the training loss fell"
+    (tmp_path / "log.jsonl").unlink()
+    assert judged(tmp_path) == ("fail", "not one of 6 tensors differs between model_30.pt and model_120.pt")
+
+
+def test_a_stale_copy_of_two_checkpoints(torch, tmp_path):
+    """Whoever saves the best weights under the last step leaves two that are the same."""
+    model = net(torch)
+    trained(torch, tmp_path, model, saved=copy.deepcopy(model), every=60)
+    verdict, said = judged(tmp_path)
+    assert (verdict, "model_60.pt and model_120.pt, while" in said) == ("warn", True)
+
+
+def test_nothing_is_trained(torch, tmp_path):
+    """Loss and weights stand still, at a learning rate of 0 that nobody logged."""
+    model = net(torch)
+    trained(torch, tmp_path, model, optimizer=torch.optim.Adam(model.parameters(), lr=0.0))
+    assert judged(tmp_path)[0] == "warn"
+
+
+def test_the_best_weights_are_saved_last(torch, tmp_path):
+    model = net(torch)
+    trained(torch, tmp_path, model)
+    (tmp_path / "model_120.pt").write_bytes((tmp_path / "model_90.pt").read_bytes())
+    verdict, said = judged(tmp_path)
+    assert (verdict, "one may be a copy" in said) == ("SkippedProbe", True)
+
+
+@pytest.mark.parametrize("names", [("epoch=3.ckpt", "epoch=3-v1.ckpt", "epoch=3-v2.ckpt"), ("last.pt", "best.pt")])
+def test_one_step_is_saved_more_than_once(names, torch, tmp_path):
+    model = net(torch)
+    trained(torch, tmp_path, model, every=120)
+    first = tmp_path / "model_120.pt"
+    for name in names:
+        (tmp_path / name).write_bytes(first.read_bytes())
+    first.unlink()
+    assert judged(tmp_path)[0] == "SkippedProbe"
+
+
+def test_the_trained_part_lies_in_another_file(torch, tmp_path):
+    safetensors = pytest.importorskip("safetensors.torch")
+    base, head = net(torch), torch.nn.Linear(1, 1)
+    for step in (30, 60, 90):
+        folder = tmp_path / f"checkpoint-{step}"
+        folder.mkdir()
+        safetensors.save_file(base.state_dict(), folder / "model.safetensors")
+        torch.nn.init.normal_(head.weight)
+        safetensors.save_file(head.state_dict(), folder / "projector.safetensors")
+    verdict, said = judged(tmp_path)
+    assert (verdict, "beside which lies projector.safetensors" in said) == ("SkippedProbe", True)
+    for folder in tmp_path.iterdir():
+        (folder / "projector.safetensors").unlink()
+    assert judged(tmp_path)[0] == "fail"
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_layers_that_were_never_trained(plain, torch, tmp_path):
+    """The first two were left out of the optimizer; an optimizer that keeps no state does not tell."""
+    model = net(torch)
+    optimizer = torch.optim.SGD(model[4].parameters(), lr=1e-2) if plain else None
+    trained(torch, tmp_path, model, model[4].parameters(), optimizer=optimizer)
+    if plain:
+        for file in tmp_path.glob("model_*.pt"):
+            held = {"model": torch.load(file), "optimizer": optimizer.state_dict(), "step": int(file.stem[6:])}
+            torch.save(held, file)
+    verdict, said = judged(tmp_path)
+    assert verdict == "warn"
+    assert said == (
+        "4 tensors show no change since model_90.pt and still the size that layers begin with, as if never trained: "
+        "0.weight, 0.bias, 2.weight, 2.bias"
+    )
+
+
+def test_layers_that_are_frozen_on_purpose(torch, tmp_path):
+    """A backbone that was trained before, and one of which the run's settings say so."""
+    model = net(torch)
+    trained(torch, tmp_path, model, steps=400)
+    for file in tmp_path.iterdir():
+        file.unlink()
+    trained(torch, tmp_path, model, model[4].parameters())
+    assert judged(tmp_path) == ("pass", "2 of 6 tensors changed since model_90.pt")
+    random = net(torch)
+    trained(torch, tmp_path, random, random[4].parameters(), freeze_backbone=True)
+    assert judged(tmp_path)[0] == "pass"
+
+
+def test_a_layer_behind_trained_ones(torch, tmp_path):
+    """In the midst of what is trained nobody freezes; a single layer may be one that the task leaves out."""
+
+    class Blocks(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.blocks = torch.nn.ModuleList(
+                torch.nn.ModuleDict({"up": torch.nn.Linear(16, 24), "down": torch.nn.Linear(24, 16)}) for _ in range(4)
+            )
+            self.head = torch.nn.Linear(16, 1)
+            self.pooler = torch.nn.Linear(16, 16)
+
+        def forward(self, x):
+            for number, block in enumerate(self.blocks):
+                inner = torch.relu(block["up"](x))
+                x = x + block["down"](inner).detach() * self.detached if number == 2 else x + block["down"](inner)
+            return self.head(x)
+
+    model = Blocks()
+    model.detached = 1.0
+    for block in model.blocks:
+        torch.nn.init.normal_(block["up"].weight, std=0.3)
+        torch.nn.init.normal_(block["down"].weight, std=0.3)
+    trained(torch, tmp_path, model)
+    verdict, said = judged(tmp_path)
+    assert (verdict, "blocks.2.up.weight" in said, "pooler" in said) == ("warn", True, False)
+
+    healthy = net(torch)
+    healthy.add_module("pooler", torch.nn.Linear(16, 16))
+    for file in tmp_path.iterdir():
+        file.unlink()
+    trained(torch, tmp_path, healthy, forward=healthy[:5])
+    assert judged(tmp_path) == ("pass", "6 of 8 tensors changed since model_90.pt")
+
+
+def test_what_stands_still_and_is_no_layer(torch, tmp_path):
+    """Masks of pruned weights, a teacher, the bias before a normalisation, random features in front."""
+    prune = pytest.importorskip("torch.nn.utils.prune")
+
+    class Student(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.B = torch.nn.Parameter(torch.randn(16, 16), requires_grad=False)
+            self.body = net(torch)
+            self.teacher = net(torch)
+            self.norm = torch.nn.LayerNorm(16, elementwise_affine=False)
+            for layer in self.body[::2]:
+                prune.random_unstructured(layer, "weight", amount=0.3)
+
+        def forward(self, x):
+            return self.body(x + 0.1 * torch.sin(x @ self.B))
+
+    model = Student()
+    trained(torch, tmp_path, model, list(model.body.parameters()))
+    assert judged(tmp_path)[0] == "pass"
+
+
+def test_first_factors_of_an_adapter(torch, tmp_path):
+    """LoRA-FA trains the second ones alone; a second one that stands still beside others is cut off."""
+    for still, verdict in ((("lora_A",), "pass"), (("lora_A", "layers.1.q_proj.lora_B"), "warn")):
+        safetensors = pytest.importorskip("safetensors.torch")
+        tensors = {
+            f"base_model.model.layers.{layer}.{module}.{factor}.weight": 0.1 * torch.randn(shape)
+            for layer in range(3)
+            for module in ("q_proj", "v_proj")
+            for factor, shape in (("lora_A", (8, 64)), ("lora_B", (64, 8)))
+        }
+        for step in (10, 20, 30):
+            folder = tmp_path / verdict / f"checkpoint-{step}"
+            folder.mkdir(parents=True)
+            for name, tensor in tensors.items():
+                if not any(one in name for one in still):
+                    tensor.add_(0.01 * torch.randn(tensor.shape))
+            safetensors.save_file(tensors, folder / "adapter_model.safetensors")
+        assert judged(tmp_path / verdict)[0] == verdict
+
+
+def test_steps_so_small_that_they_are_rounded_away(torch, tmp_path):
+    """The last checkpoint is saved a step behind the one before, at the end of the learning rate's decay."""
+    model = net(torch)
+    trained(torch, tmp_path, model)
+    held = torch.load(tmp_path / "model_120.pt")
+    for name in ("0.weight", "0.bias", "4.weight", "4.bias"):
+        held[name] = held[name] * (1 + 2e-7)
+    torch.save(held, tmp_path / "model_121.pt")
+    assert judged(tmp_path) == ("pass", "4 of 6 tensors changed since model_120.pt")
+
+
+def test_nothing_but_nan(make, judge):
+    evidence = evidence_of(make, set(names_of()))
+    stats = make.tensor(0, float("nan")).second_moment
+    nan = replace(stats, nonfinite=stats.count)
+    tensors = tuple(replace(one, stats=nan) for one in evidence.weights.tensors)
+    result = judge(CODE, replace(evidence, weights=replace(evidence.weights, tensors=tensors)))
+    assert (result.verdict, "see WGT001" in result.reason["reason"]) == ("SkippedProbe", True)

@@ -169,6 +169,8 @@ class Weights:
     """The tensors of saved weights, of one file or of several shards.
 
     ``changes``: how far they moved since the checkpoint before, ``previous`` its source; empty where there is none.
+    ``first``: where nothing changed since then, the first checkpoint of three or more, and ``same_as_first`` whether it
+    holds the same, too; empty where a file beside them may hold another part of the model.
     ``in_order``: the tensors stand in the order in which the model defines them, as a state dict that was saved whole
     has them; files of safetensors are sorted otherwise.
     """
@@ -178,6 +180,8 @@ class Weights:
     in_order: bool = False
     previous: str = ""
     changes: tuple[WeightChange, ...] = ()
+    first: str = ""
+    same_as_first: bool = False
 
     @property
     def is_adapter(self) -> bool:

@@ -13,7 +13,7 @@ from tracker_health.evidence import TensorHeader
 _FLOATING = re.compile(r"^(F|BF)\d+")
 _BUFFER = re.compile(
     r"(^|\.)(running_mean|running_var|num_batches_tracked|position_ids|inv_freq|token_type_ids|attn_mask|masked_bias"
-    r"|causal_mask|final_logits_bias|relative_position_index|anchor_grid|anchors|freqs_cis|rotary_emb\.\w+)$"
+    r"|(weight|bias|causal)_mask|final_logits_bias|relative_position_index|anchor_grid|anchors|freqs_cis|rotary_emb\.\w+)$"
 )
 _PARAMETER = re.compile(
     r"weight|bias|kernel|gamma|beta(?!s)|lora|emb|token|query|prompt|proj|scale|_[gv]$|^[wb](\d*|_.*)$", re.IGNORECASE
@@ -23,6 +23,7 @@ _COPY = re.compile(r"(^|_)(teacher|ema|swa|momentum|shadow|averaged|reference|re
 _TWIN = re.compile(r"(^|_)(target|old|offline|slow|key|k|m|bar)(_|$)", re.IGNORECASE)
 _TWIN_DEPTH = 2
 _EXPERT = re.compile(r"(^|\.)(experts?|local_experts)[._](\d{1,6})(\.|$)", re.IGNORECASE)
+_FIRST_FACTOR = re.compile(r"\.lora_(embedding_)?A(\.|$)")
 RECURRENT = re.compile(r"(^|[._])weight_(ih|hh)(_|$)")
 """A matrix of a recurrent layer, which begins uniform within 1 / sqrt(hidden size): of so many ``GATES`` above each
 other.
@@ -114,6 +115,11 @@ def expert_of(name: str | None) -> str | None:
     """The expert of a mixture that a parameter belongs to (``layers.3.experts.7``), None for any other."""
     found = _EXPERT.search(name) if name is not None else None
     return None if found is None or name is None else name[: found.end(3)]
+
+
+def is_first_factor(name: str) -> bool:
+    """Whether a tensor is the first factor of an adapter, all of which may be frozen on purpose (LoRA-FA)."""
+    return bool(_FIRST_FACTOR.search(name))
 
 
 def never_trained(tensors: Iterable[TensorHeader]) -> bool:

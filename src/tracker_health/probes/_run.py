@@ -4,12 +4,14 @@ loss came.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
 
 from tracker_health.evidence import Evidence, FloatArray, Series
 from tracker_health.probes._stats import local_noise, median, median_error, start_level
+from tracker_health.text import printable
 
 _BASE_MODEL_PARAMS = (
     "base_model",
@@ -19,6 +21,7 @@ _BASE_MODEL_PARAMS = (
     "pretrained",
     "init_checkpoint",
 )
+_NO = frozenset(("", "none", "null", "false", "no", "off", "[]", "{}", "()"))
 _FEWEST_POINTS = 8
 _SURE = 3.0  # standard errors
 _NEARLY = 0.05
@@ -51,6 +54,27 @@ def is_fine_tuning(evidence: Evidence) -> bool:
     return any(str(params.get(name, "")).lower() not in ("", "none", "false", "0") for name in _BASE_MODEL_PARAMS)
 
 
+def says_frozen(evidence: Evidence) -> bool:
+    """Whether the run's own params speak of freezing."""
+    return any(
+        re.search(r"(?<!un)freez|frozen", name.lower()) and not _says_no(str(value).strip().lower())
+        for name, value in evidence.info.params.items()
+    )
+
+
+def _says_no(value: str) -> bool:
+    return value in _NO or bool(re.fullmatch(r"-\d{1,9}(\.\d{1,9})?|0+(\.0+)?", value))
+
+
+def why_too_few_steps(evidence: Evidence, fewest: int) -> str:
+    """Why nothing is said of what the optimizer's steps did; empty where it did enough of them."""
+    known = evidence.steps_at_least
+    if known.steps >= fewest:
+        return ""
+    by = f"{known.steps}, counted by {printable(known.by, 80)}" if known.by else "none"
+    return f"fewer than {fewest} optimizer steps are known: {by}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Descent:
     """How far a training loss came.
@@ -70,7 +94,11 @@ class Descent:
 def descent(evidence: Evidence) -> Descent | None:
     """How far the training loss came; None where there is none, or too little of it to tell."""
     loss = evidence.find("train_loss")
-    values = loss.finite().values if loss is not None else np.empty(0)
+    return descent_of(loss.finite().values if loss is not None else np.empty(0))
+
+
+def descent_of(values: FloatArray) -> Descent | None:
+    """How far the values of a loss came, none of which is NaN; None where they are too few to tell."""
     if len(values) < _FEWEST_POINTS:
         return None
     noise = local_noise(values)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -19,11 +18,9 @@ from tracker_health.probes._frozen import (
     looks_frozen,
     often_unused,
 )
-from tracker_health.probes._model import expert_of, kind_of, never_trained, parameters_of, tail_of
+from tracker_health.probes._model import expert_of, is_first_factor, kind_of, never_trained, parameters_of, tail_of
 from tracker_health.probes._sisters import alike_embeddings, amid_sisters, module_of, trained_by_halves
 from tracker_health.verdict import Verdict
-
-_FIRST_FACTOR = re.compile(r"\.lora_(embedding_)?A(\.|$)")
 
 
 OF_ONE_LAYER = 2
@@ -77,7 +74,7 @@ def forgotten(
     sign = Sign(Verdict.WARN, _called(state, missing, trained), what, is_sure=True)
     if weights.is_adapter:
         # All first factors at once are frozen on purpose (LoRA-FA).
-        factors = {one.name for one in (*missing, *trained) if _FIRST_FACTOR.search(one.name)}
+        factors = {one.name for one in (*missing, *trained) if is_first_factor(one.name)}
         return None if not missing or {one.name for one in missing} == factors else sign._replace(verdict=Verdict.FAIL)
     if any(ADAPTER.search(one.name) for one in trained):
         missing = [one for one in missing if ADAPTER.search(one.name)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
@@ -13,10 +12,11 @@ from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._frozen import often_unused
 from tracker_health.probes._model import expert_of
 from tracker_health.probes._never_updated import hardly_stepped, never_stepped
+from tracker_health.probes._run import says_frozen, why_too_few_steps
 from tracker_health.probes._stateless import amiss
 from tracker_health.probes._unlisted import Sign, forgotten, not_listed
 from tracker_health.result import Finding
-from tracker_health.text import count, listing, printable
+from tracker_health.text import count, listing
 from tracker_health.verdict import Verdict
 
 _FORGOTTEN = "make the optimizer from all trainable parameters; look for .detach() or no_grad before the loss"
@@ -24,7 +24,6 @@ _UNUSED = (
     "unused or frozen on purpose? Then leave them out of the optimizer; else look for .detach() or no_grad between "
     "them and the loss"
 )
-_NO = frozenset(("", "none", "null", "false", "no", "off", "[]", "{}", "()"))
 _ROUTING = "look at the routing: its balance loss, its capacity, and how many tokens each expert gets"
 
 
@@ -120,7 +119,7 @@ class MissingFromOptimizer(Probe):
         )
 
     def judge(self, evidence: Evidence) -> Finding:
-        state, known = evidence.optimizer, evidence.steps_at_least
+        state = evidence.optimizer
         if state is None:
             return Finding(verdict=Verdict.SKIP, message="there is no optimizer state")
         if not are_names(_names(state, evidence.weights)):
@@ -132,10 +131,9 @@ class MissingFromOptimizer(Probe):
             return idle
         if not state.tensors:
             return Finding(verdict=Verdict.SKIP, message="the optimizer keeps no state (plain SGD)")
-        if known.steps < self.min_steps:
-            by = f"{known.steps}, counted by {printable(known.by, 80)}" if known.by else "none"
-            return Finding(verdict=Verdict.SKIP, message=f"fewer than {self.min_steps} optimizer steps are known: {by}")
-        said = _said_to_be_frozen(evidence)
+        if why_not := why_too_few_steps(evidence, self.min_steps):
+            return Finding(verdict=Verdict.SKIP, message=why_not)
+        said = says_frozen(evidence)
         found = None if said or not state.stateless else self._without_state(state, evidence.weights)
         missing = not_listed(state, evidence.weights)
         if found is None and missing and evidence.weights is not None and not (said and state.stateless):
@@ -209,15 +207,3 @@ def _without_idle(state: OptimizerState, least: int) -> OptimizerState:
         stateless=(*state.stateless, *labels),
         presumed={**state.presumed, **presumed},
     )
-
-
-def _said_to_be_frozen(evidence: Evidence) -> bool:
-    """Whether the run's own params speak of freezing."""
-    return any(
-        re.search(r"(?<!un)freez|frozen", name.lower()) and not _says_no(str(value).strip().lower())
-        for name, value in evidence.info.params.items()
-    )
-
-
-def _says_no(value: str) -> bool:
-    return value in _NO or bool(re.fullmatch(r"-\d{1,9}(\.\d{1,9})?|0+(\.0+)?", value))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import Annotated
@@ -21,19 +20,23 @@ from tracker_health.evidence import (
 from tracker_health.layers import place_of
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._model import expert_of, parameters_of, tail_of
-from tracker_health.probes._run import learning_rates, rate_since
+from tracker_health.probes._run import learning_rates, rate_since, says_frozen, why_too_few_steps
+from tracker_health.probes._unlisted import Sign
+from tracker_health.probes._unmoved import cut_off, fell_since, is_half, share_before
 from tracker_health.probes._updates import walks
 from tracker_health.result import Finding
-from tracker_health.text import count, listing, printable, without_numbers
+from tracker_health.text import count, listing, printable
 from tracker_health.verdict import Verdict
 
-_HALF = re.compile(r"^(BF16|F16|F8)")
 _LAST_DIGIT = 4.0 * 2.0**-24  # of a value; four, since the values of a tensor, and its steps, differ in size
 _NO_RATE = 1e-6  # of the highest
 _NAMED = (Attribution.NAMED, Attribution.CONTENT_CHECKED)
 _ROUNDED = (
     "keep the weights, or the optimizer's copy of them, in float32: in bfloat16 a change below a 256th of a value is "
     "rounded away"
+)
+_CUT_OFF = (
+    "is the optimizer made from all trainable parameters? Look for .detach() or no_grad between them and the loss"
 )
 _STUCK = "look for a second copy of these tensors: the optimizer may update another one than the model saves"
 
@@ -44,11 +47,12 @@ class UnchangedWeights(Probe):
 
     What it finds:
         Tensors that are the same to the last bit in the newest checkpoint and in the one before, although the optimizer
-        steps them.
+        steps them, or although nothing says that they are frozen on purpose.
 
     Why it matters:
-        They keep their values, whatever the loss does: a module that was replaced after the optimizer was made, weights
-        in bfloat16 whose steps are rounded away, a copy that is saved in place of the model.
+        They keep their values, whatever the loss does: a module that was replaced after the optimizer was made, layers
+        that no gradient reaches, weights in bfloat16 whose steps are rounded away, a copy that is saved in place of the
+        model.
 
     How it decides:
         Only where other tensors changed, so that steps were done. A tensor counts when the optimizer, which knows the
@@ -58,11 +62,25 @@ class UnchangedWeights(Probe):
         precision. In 16 bits and fewer it warns, of matrices only: a normalisation's ones hardly ever change there, and
         full-precision copies may have moved. A vector that a step at the group's highest rate would change by less than
         a value's last digit is left alone: a bias before a normalisation that takes it away again gets hardly any
-        gradient. Where not one tensor changed it warns if the names of the checkpoints differ in their numbers alone:
-        others (`last.pt`) may be copies, and where the log has the learning rate come down to 0, LRS001 tells that.
+        gradient.
+
+        Where no optimizer's state lies beside the weights, or one that keeps none (plain SGD), the layers that stand
+        still are asked what OPT004 asks of parameters without state: it warns where neither freezing nor an unused
+        branch explains them, or where their values still are as large as layers begin: nobody freezes random weights.
+        A vector counts only where its layer's matrix stands still, too, and all of them only where the others changed
+        by more than rounding.
+
+        Where not one tensor changed it fails if the first checkpoint of three or more is the same as well, and since
+        then the training loss fell beyond three standard errors, or there is none: what is saved is not what is
+        trained, or nothing is. It warns if there are two, or if the loss did not fall, and the names of the checkpoints
+        differ in their numbers alone. Others (`last.pt`) may be copies, and without an optimizer's state so may those
+        behind which older ones differ; where the log has the learning rate come down to 0, LRS001 tells that.
 
     Known limits:
-        Needs the weights of two checkpoints. Buffers, integers and experts without tokens do not count.
+        Needs the weights of two checkpoints. Buffers, integers and experts without tokens do not count. Without an
+        optimizer's state a layer that no gradient reaches looks like a frozen one where it lies in front, unless its
+        values show that it was never trained. A param of the run that speaks of freezing (`freeze_...`) excuses all
+        layers there.
 
     What to do:
         Make the optimizer after the model is complete; keep a float32 copy of 16-bit weights; compare
@@ -78,60 +96,46 @@ class UnchangedWeights(Probe):
     headline = ("unchanged",)
 
     min_siblings: Annotated[int, Threshold("other layers whose like changed", "layers", "design", ge=2)] = 3
-    min_steps: Annotated[int, Threshold("optimizer steps needed", "steps", "design", ge=1)] = 10
+    min_steps: Annotated[
+        int, Threshold("optimizer steps needed where there is a state", "steps", "design", ge=1)
+    ] = 10  # fmt: skip
+    max_share: Annotated[
+        float, Threshold("share of a whole model's tensors from which on they are frozen on purpose", "fraction",
+                         "design", gt=0, le=1)
+    ] = 0.7  # fmt: skip
 
     @property
     def needs(self) -> tuple[Need, ...]:
         return (
             Need(role=Part.WEIGHT_CHANGES),
-            Need(role=Part.OPTIMIZER_STATE, min_points=self.min_steps, unit="optimizer_steps"),
+            Need(role=Part.OPTIMIZER_STATE, unit="optimizer_steps", optional=True),
             Need(role="learning_rate", optional=True),
+            Need(role="train_loss", optional=True),
         )
 
     def judge(self, evidence: Evidence) -> Finding:
         weights, state = evidence.weights, evidence.optimizer
-        if weights is None or state is None or not weights.changes:
+        if weights is None or not weights.changes:
             return Finding(verdict=Verdict.SKIP, message="there is no earlier checkpoint to compare the weights with")
+        if state is not None and (why_not := why_too_few_steps(evidence, self.min_steps)):
+            return Finding(verdict=Verdict.SKIP, message=why_not)
         moved = {change.name: not change.unchanged for change in weights.changes}
         compared = [one for group in parameters_of(weights.tensors) for one in group if one.name in moved]
         still = [one for one in compared if not moved[one.name]]
         earlier = printable(weights.previous, 80)
-        measured = {"compared": len(compared), "unchanged": 0}
         if compared and len(still) == len(compared):
-            return self._nothing_moved(evidence, weights, len(compared))
+            return _nothing_moved(evidence, weights, len(compared))
+        passed = Finding(
+            verdict=Verdict.PASS,
+            message=f"{len(compared) - len(still)} of {count(len(compared), 'tensor')} changed since {earlier}",
+            measured={"compared": len(compared), "unchanged": 0},
+        )
+        if state is None or not state.tensors:
+            found = None if says_frozen(evidence) else cut_off(weights, self.max_share)
+            return passed if found is None else _as_cut_off(found, earlier, len(compared))
         stuck = [one for one in self._trained(state, still, compared) if expert_of(one.name) is None]
         stuck = _beyond_rounding(evidence, state, stuck)
-        precise = [one for one in stuck if not _HALF.match(one.dtype)]
-        rounded = [one for one in stuck if _HALF.match(one.dtype) and len(one.shape) > 1]
-        if not precise and not rounded:
-            message = f"{len(compared) - len(still)} of {count(len(compared), 'tensor')} changed since {earlier}"
-            return Finding(verdict=Verdict.PASS, message=message, measured=measured)
-        names = [one.name for one in precise or rounded]
-        why = "" if precise else f"; in {rounded[0].dtype} the steps may have been rounded away"
-        return Finding(
-            verdict=Verdict.FAIL if precise else Verdict.WARN,
-            message=f"{count(len(names), 'tensor')} in the optimizer did not change at all since {earlier}: "
-            f"{listing(names)}{why}",
-            remedy=_STUCK if precise else _ROUNDED,
-            measured=measured | {"unchanged": len(names)},
-            details={"unchanged": names[:200]},
-        )
-
-    @staticmethod
-    def _nothing_moved(evidence: Evidence, weights: Weights, amount: int) -> Finding:
-        last = max((int(one.steps[-1]) for one in learning_rates(evidence)), default=0)
-        rate = rate_since(evidence, last)
-        if rate is not None and rate <= _NO_RATE:
-            return Finding(verdict=Verdict.SKIP, message="no tensor changed, at a learning rate of 0 (see LRS001)")
-        both = f"{printable(weights.previous, 80)} and {printable(weights.source, 80)}"
-        if weights.previous == weights.source or without_numbers(weights.previous) != without_numbers(weights.source):
-            return Finding(verdict=Verdict.SKIP, message=f"{both} hold the same weights: one may be a copy")
-        return Finding(
-            verdict=Verdict.WARN,
-            message=f"not one of {count(amount, 'tensor')} differs between {both}",
-            remedy="where steps were done between them, look whether the optimizer's parameters are the saved model's",
-            measured={"compared": amount, "unchanged": amount},
-        )
+        return _as_stuck(stuck, earlier, len(compared)) or passed
 
     def _trained(
         self, state: OptimizerState, still: list[TensorHeader], compared: list[TensorHeader]
@@ -160,6 +164,69 @@ class UnchangedWeights(Probe):
                 and min(layers[place.stack, place.role]) < place.layer
             )
         ]
+
+
+def _nothing_moved(evidence: Evidence, weights: Weights, amount: int) -> Finding:
+    since = weights.first if weights.same_as_first else weights.previous
+    share = share_before(since, weights.source)
+    fell = None if share is None else fell_since(evidence, share)
+    if why_not := _why_nothing_may_move(evidence, weights, share, fell=bool(fell)):
+        return Finding(verdict=Verdict.SKIP, message=why_not)
+    return Finding(
+        verdict=Verdict.FAIL if weights.same_as_first and fell is not False else Verdict.WARN,
+        message=f"not one of {count(amount, 'tensor')} differs between {printable(since, 80)} and "
+        f"{printable(weights.source, 80)}{', while the training loss fell' if fell else ''}",
+        remedy="where steps were done between them, look whether the optimizer's parameters are the saved model's",
+        measured={"compared": amount, "unchanged": amount},
+    )
+
+
+def _why_nothing_may_move(evidence: Evidence, weights: Weights, share: float | None, *, fell: bool) -> str:
+    """Why it is no finding that nothing moved; empty where it is one. ``fell``: the loss did meanwhile."""
+    last = max((int(one.steps[-1]) for one in learning_rates(evidence)), default=0)
+    rate = rate_since(evidence, last)
+    if rate is not None and rate <= _NO_RATE and not (weights.same_as_first and fell):
+        return "no tensor changed, at a learning rate of 0 (see LRS001)"
+    if any(one.stats is not None and one.stats.nonfinite == one.stats.count for one in weights.tensors):
+        return "no tensor changed, and some are nothing but NaN (see WGT001)"
+    may_be_best = evidence.optimizer is None and weights.first and not weights.same_as_first
+    if share is None or may_be_best:
+        both = f"{printable(weights.previous, 80)} and {printable(weights.source, 80)}"
+        return f"{both} hold the same weights: one may be a copy"
+    return ""
+
+
+def _as_stuck(stuck: list[TensorHeader], earlier: str, compared: int) -> Finding | None:
+    """What is told of tensors that the optimizer stepped in vain; None where there are none, or vectors alone in half
+    precision.
+    """
+    precise = [one for one in stuck if not is_half(one)]
+    rounded = [one for one in stuck if is_half(one) and len(one.shape) > 1]
+    if not precise and not rounded:
+        return None
+    names = [one.name for one in precise or rounded]
+    why = "" if precise else f"; in {rounded[0].dtype} the steps may have been rounded away"
+    return Finding(
+        verdict=Verdict.FAIL if precise else Verdict.WARN,
+        message=f"{count(len(names), 'tensor')} in the optimizer did not change at all since {earlier}: "
+        f"{listing(names)}{why}",
+        remedy=_STUCK if precise else _ROUNDED,
+        measured={"compared": compared, "unchanged": len(names)},
+        details={"unchanged": names[:200]},
+    )
+
+
+def _as_cut_off(sign: Sign, earlier: str, compared: int) -> Finding:
+    what = sign.what.removeprefix("no state")
+    shows = "shows" if len(sign.labels) == 1 else "show"
+    return Finding(
+        verdict=Verdict.WARN,
+        message=f"{count(len(sign.labels), 'tensor')} {shows} no change since {earlier}{what}: "
+        f"{listing(list(sign.labels))}",
+        remedy=_CUT_OFF,
+        measured={"compared": compared, "unchanged": len(sign.labels)},
+        details={"unchanged": list(sign.labels[:200])},
+    )
 
 
 def _beyond_rounding(evidence: Evidence, state: OptimizerState, still: list[TensorHeader]) -> list[TensorHeader]:

@@ -31,8 +31,7 @@ class TorchArchive(ABC):
 
     def __init__(self, source: RandomAccess) -> None:
         self.source = source
-        # Twice the file: some tensors are shared, as the tables of eight-bit moments are.
-        self._unread = 2 * source.size
+        self.begin_pass()
 
     def __enter__(self) -> Self:
         return self
@@ -41,6 +40,11 @@ class TorchArchive(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.source.close()
+
+    def begin_pass(self) -> None:
+        """Let everything be read once more."""
+        # Twice the file: some tensors are shared, as the tables of eight-bit moments are.
+        self._unread = 2 * self.source.size
 
     @property
     @abstractmethod

@@ -17,7 +17,14 @@ from tracker_health.readers.random_access import RandomAccess
 from tracker_health.readers.trainer_state import read_trainer_state
 from tracker_health.stores.naming import age, checkpoints_of, numbers, series_of
 from tracker_health.stores.tree import AboveLimit, FileEvidence, FileTree, RunFile
-from tracker_health.stores.weights import holds_model, is_weights_file, read_weights, weights_lead, why_not_alone
+from tracker_health.stores.weights import (
+    Earlier,
+    holds_model,
+    is_weights_file,
+    read_weights,
+    weights_lead,
+    why_not_alone,
+)
 from tracker_health.text import listing, printable
 
 _STATE_PARTS = (Part.OPTIMIZER_STATE, Part.SECOND_MOMENTS, Part.OPTIMIZER_STEPS, Part.DLM_CHECKPOINT)
@@ -250,14 +257,14 @@ def _report_dangerous(found: FileEvidence, state: OptimizerState) -> None:
         found.problems.append(Problem(source=printable(state.source), message=message))
 
 
-def _before(chosen: RunFile, candidates: list[RunFile], steps: dict[str, int]) -> list[RunFile]:
-    """The checkpoint before the chosen one, of the same series; where there is none (``last.pt`` beside numbered ones)
-    the newest two others, of which the first may be a copy.
+def _before(chosen: RunFile, candidates: list[RunFile], steps: dict[str, int]) -> Earlier:
+    """The checkpoint before the chosen one, of the same series, and the first; where there is none (``last.pt`` beside
+    numbered ones) the newest two others, of which the first may be a copy.
     """
     key = partial(_age_key, steps)
     older = sorted((file for file in candidates if key(file) < key(chosen)), key=key, reverse=True)
     alike = [file for file in older if series_of(file.path) == series_of(chosen.path)]
-    return alike[:1] or older[:2]
+    return Earlier(alike[:1] or older[:2], alike[-1] if len(alike) > 1 else None)
 
 
 def _read_own_weights(candidate: _Candidate, found: FileEvidence) -> None:

@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from tracker_health.errors import ReadError, RunError
 from tracker_health.evidence import Attribution, OptimizerState, Part, Problem, Request, WeightChange, Weights
@@ -19,7 +20,7 @@ from tracker_health.readers.safetensors_header import open_safetensors
 from tracker_health.readers.torch_archive import TorchArchive, open_torch_archive
 from tracker_health.readers.torch_weights import is_in_order, torch_weights
 from tracker_health.readers.weights import MAX_TENSORS, Budget, StoredTensor, changes, described
-from tracker_health.stores.naming import age
+from tracker_health.stores.naming import age, series_of
 from tracker_health.stores.tree import FileEvidence, FileTree, RunFile
 from tracker_health.text import listing, printable
 
@@ -28,6 +29,8 @@ _TORCH_WEIGHTS = re.compile(r"(pytorch_model|adapter_model)(-\d{1,6}-of-\d{1,6})
 _INDEX = re.compile(r".*\.(safetensors|bin)\.index\.json", re.IGNORECASE)
 _SHARD = re.compile(r"(.*)-(\d{1,6})-of-(\d{1,6})(\.\w+)")
 _OF_A_LAYER = re.compile(r"\.(weight|lora_[AB])$")
+_MAY_HOLD_WEIGHTS = re.compile(r"\.(safetensors|bin|pt|pth|ckpt|msgpack|h5|npz)$", re.IGNORECASE)
+_NO_PART = re.compile(r"optim|sched|scaler|rng|random|training_(args|state)|(^|[-_.])(ema|best|last|latest|final)[-_.]")
 _ONLY_STATE = re.compile(r"optimizer\.(pt|bin)", re.IGNORECASE)
 _MOST_INDEX_BYTES = 16 * 2**20
 _MOST_SHARDS = 1000
@@ -139,14 +142,25 @@ class _Archives:
             self._open[file.path] = self._stack.enter_context(open_torch_archive(self.tree.open(file)))
         return self._open[file.path]
 
+    def begin_pass(self) -> None:
+        """Let all that is open be read once more: to be compared."""
+        for archive in self._open.values():
+            archive.begin_pass()
 
-def read_weights(
-    tree: FileTree, checkpoint: RunFile, earlier: Sequence[RunFile], request: Request, found: FileEvidence
-) -> None:
+
+class Earlier(NamedTuple):
+    """Checkpoints of a run from before one of them: the newest first, as far as they are compared to it until one is no
+    copy; and the first of its own series, where there are more than these.
+    """
+
+    newest: Sequence[RunFile]
+    first: RunFile | None = None
+
+
+def read_weights(tree: FileTree, checkpoint: RunFile, earlier: Earlier, request: Request, found: FileEvidence) -> None:
     """Take the weights beside a checkpoint's optimizer state or in the same file, and name the state's parameters.
 
-    ``earlier``: checkpoints of the same run from before, the newest first. The weights are compared to the first that
-    is no copy, where some rule needs that.
+    They are compared to the earlier ones where some rule needs that.
     """
     with _Archives(tree) as archives:
         files = _of(archives, checkpoint, found.optimizer)
@@ -160,7 +174,7 @@ def _read(
     archives: _Archives,
     files: _Files,
     checkpoint: RunFile,
-    earlier: Sequence[RunFile],
+    earlier: Earlier,
     *,
     request: Request,
     found: FileEvidence,
@@ -176,10 +190,9 @@ def _read(
             found.weights = Weights(source=files.source, tensors=tensors, in_order=opened.in_order)
             if found.optimizer is not None:
                 _attribute(archives, checkpoint, found.optimizer, opened, found)
-            if opened.near and request.needs(Part.WEIGHT_CHANGES):
-                for one in earlier:
-                    if _compare(archives, one, opened, found):
-                        break
+            compared = opened.near and request.needs(Part.WEIGHT_CHANGES)
+            if compared and not any(_compare(archives, one, opened, found) for one in earlier.newest):
+                _tell_copies(archives, checkpoint, earlier.first, opened, found)
     except (RunError, OSError) as error:
         found.cannot_read(files.source, error, [Part.WEIGHTS, Part.WEIGHT_CHANGES])
 
@@ -325,6 +338,7 @@ def _compare(archives: _Archives, earlier: RunFile, opened: _Opened, found: File
     if files is None or found.weights is None:
         return False
     try:
+        archives.begin_pass()
         with _opened(archives, files) as before:
             by_name = {tensor.name: tensor for tensor in before.tensors}
             moved: tuple[WeightChange, ...] = tuple(changes(opened.tensors, by_name, Budget()))
@@ -333,3 +347,42 @@ def _compare(archives: _Archives, earlier: RunFile, opened: _Opened, found: File
         return False
     found.weights = replace(found.weights, previous=files.source, changes=moved)
     return not all(one.unchanged for one in moved)
+
+
+def _tell_copies(
+    archives: _Archives, checkpoint: RunFile, first: RunFile | None, opened: _Opened, found: FileEvidence
+) -> None:
+    """Of weights that did not change since the checkpoint before: whether they are the same since the first one."""
+    weights = found.weights
+    if weights is None or not weights.changes:
+        return
+    if other := _other_part(archives.tree, checkpoint, weights.source):
+        if found.optimizer is None:
+            found.weights = replace(weights, previous="", changes=())
+            reason = f"nothing changed in {printable(weights.source)}, beside which lies {printable(other)}"
+            found.missing[Part.WEIGHT_CHANGES] = reason
+        return
+    files = _of(archives, first, None) if first is not None else None
+    if files is not None:
+        same = _hold_the_same(archives, files, opened, len(weights.changes))
+        found.weights = replace(weights, first=files.source, same_as_first=same)
+
+
+def _other_part(tree: FileTree, checkpoint: RunFile, source: str) -> str:
+    """A file of the same folder that may hold another part of the model, the one that is trained; "" where none may."""
+    alike = {series_of(checkpoint.path), series_of(source)}
+    beside = (one for one in tree.files if one.folder == checkpoint.folder and _MAY_HOLD_WEIGHTS.search(one.name))
+    others = (one.name for one in beside if series_of(one.path) not in alike and not _NO_PART.search(one.name))
+    return next(others, "")
+
+
+def _hold_the_same(archives: _Archives, files: _Files, opened: _Opened, amount: int) -> bool:
+    """Whether so many tensors can be compared, and none differs."""
+    try:
+        archives.begin_pass()
+        with _opened(archives, files) as before:
+            by_name = {tensor.name: tensor for tensor in before.tensors}
+            same = takewhile(lambda one: one.unchanged, changes(opened.tensors, by_name, Budget()))
+            return sum(1 for _ in same) == amount
+    except (RunError, OSError):
+        return False  # nothing hangs on it
