@@ -22,7 +22,6 @@ from tracker_health.probes._model import expert_of, is_first_factor, kind_of, ne
 from tracker_health.probes._sisters import alike_embeddings, amid_sisters, module_of, trained_by_halves
 from tracker_health.verdict import Verdict
 
-
 OF_ONE_LAYER = 2
 """A weight and its bias: a pooler or a head that a task leaves out, a layer of random features."""
 
