@@ -330,6 +330,28 @@ def test_layers_that_are_frozen_on_purpose(torch, tmp_path):
     assert judged(tmp_path)[0] == "pass"
 
 
+@pytest.mark.parametrize(("size", "verdict"), [(1.0, "warn"), (2.0, "pass")])
+def test_a_small_embedding_beside_them(size, verdict, torch, tmp_path):
+    """Of 160 normal values the size tells little; that of one which was trained before tells enough."""
+
+    class Tagger(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.emb = torch.nn.Embedding(10, 16)
+            self.up = torch.nn.Linear(16, 32)
+            self.head = torch.nn.Linear(32, 1)
+
+        def forward(self, x):
+            inner = self.emb(x.abs().mul(4).long().clamp(max=9)).mean(1)
+            return self.head(torch.relu(self.up(inner)))
+
+    model = Tagger()
+    with torch.no_grad():
+        model.emb.weight.copy_(torch.nn.functional.normalize(model.emb.weight, dim=0) * size * 1.1 * 10**0.5)
+    trained(torch, tmp_path, model, model.head.parameters())
+    assert judged(tmp_path)[0] == verdict
+
+
 def test_a_layer_behind_trained_ones(torch, tmp_path):
     """In the midst of what is trained nobody freezes; a single layer may be one that the task leaves out."""
 

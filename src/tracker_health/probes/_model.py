@@ -127,12 +127,13 @@ def never_trained(tensors: Iterable[TensorHeader]) -> bool:
 
     Only matrices tell: a linear layer or a convolution begins uniform within 1 / sqrt(fan-in), an embedding normal.
     Trained weights lie elsewhere; where all of several matrices fit, none was trained. Small ones tell against it, and
-    for it only where their largest value lies at that bound. One is enough where all normalisations scale by exactly 1.
+    for it only where their largest value lies at that bound; those that a normal draw allows tell neither. One is
+    enough where all normalisations scale by exactly 1.
     """
     tensors = list(tensors)
     matrices = [one for one in tensors if sum(size > 1 for size in one.shape) >= 2 and one.rms is not None]
     fit = [one for one in matrices if _as_initialised(one)]
-    return any(map(_tells, fit)) and (len(fit) == len(matrices) or _scale_by_one(tensors))
+    return any(map(_tells, fit)) and (all(map(_may_be_initialised, matrices)) or _scale_by_one(tensors))
 
 
 def _scale_by_one(tensors: Iterable[TensorHeader]) -> bool:
@@ -175,6 +176,16 @@ def _as_initialised(tensor: TensorHeader) -> bool:
     if any(abs(square / expected - 1.0) <= uniform for expected in bounded):
         stats = tensor.stats
         return stats is None or max(stats.maximum, -stats.minimum) ** 2 <= 3.01 * square * (1.0 + uniform)
-    if uniform <= _MOST_ERROR < normal:
-        return False
-    return any(abs(square / expected - 1.0) <= normal for expected in (1.0, 0.02**2, 2 / fan_in, 2 / fan_out))
+    return not uniform <= _MOST_ERROR < normal and _as_normal(tensor, normal)
+
+
+def _may_be_initialised(tensor: TensorHeader) -> bool:
+    uniform = _uniform_error(tensor)
+    normal = uniform * sqrt(2.5)
+    return _as_initialised(tensor) or (uniform <= _MOST_ERROR < normal and _as_normal(tensor, normal))
+
+
+def _as_normal(tensor: TensorHeader, error: float) -> bool:
+    fan_in, fan_out = prod(tensor.shape[1:]), tensor.shape[0] * prod(tensor.shape[2:])
+    square = (tensor.rms or 0.0) ** 2
+    return any(abs(square / expected - 1.0) <= error for expected in (1.0, 0.02**2, 2 / fan_in, 2 / fan_out))
