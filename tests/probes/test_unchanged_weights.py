@@ -240,7 +240,7 @@ def test_weights_alone_that_are_trained(torch, tmp_path):
 
 
 def test_a_stale_copy_is_saved(torch, tmp_path):
-    model = net(torch)
+    model = net(torch, 96)
     trained(torch, tmp_path, model, saved=copy.deepcopy(model))
     verdict, said = judged(tmp_path)
     assert verdict == "fail"

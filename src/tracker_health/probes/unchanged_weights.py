@@ -65,8 +65,9 @@ class UnchangedWeights(Probe):
         gradient.
 
         Where no optimizer's state lies beside the weights, or one that keeps none (plain SGD), the layers that stand
-        still are asked what OPT004 asks of parameters without state: it warns where neither freezing nor an unused
-        branch explains them, or where their values still are as large as layers begin: nobody freezes random weights.
+        still are asked what OPT004 asks of parameters without state: it warns where neither freezing (also of more than
+        `max_share`) nor an unused branch explains them, or where their values still are as large as layers begin:
+        nobody freezes random weights.
         A vector counts only where its layer's matrix stands still, too, and all of them only where the others changed
         by more than rounding.
 
