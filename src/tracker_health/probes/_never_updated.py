@@ -59,7 +59,9 @@ def _owner(label: str) -> str:
 
 
 def _none_of(parameters: int, which: str) -> str:
-    return f"none of {parameters} parameters{which} has" if parameters > 1 else f"the 1 parameter{which} has not"
+    if parameters > 1:
+        return f"none of {parameters} parameters{which} has"
+    return f"the 1 parameter{which or ' that there is'} has not"
 
 
 def _keeps_state(group: Mapping[str, Any]) -> bool:
