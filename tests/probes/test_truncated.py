@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tracker_health
 from tracker_health.evidence import RunInfo, StepUnit
 
 CODE = "RUN001"
@@ -128,3 +130,146 @@ def test_asking_for_less_never_finds_more(done, one, other, make, judge):
     evidence = make.evidence(info=info(done, max_steps=1000))
     if judge(CODE, evidence, min_fraction=higher).verdict == "pass":
         assert judge(CODE, evidence, min_fraction=lower).verdict == "pass"
+
+
+# Several counts of the same steps
+
+
+def counted(make, own, reached, **more):
+    """The state of an optimizer that counts ``own`` updates, in a checkpoint of step ``reached``."""
+    return make.state(make.tensor(0, step=float(own)), global_step=reached, **more)
+
+
+def of_steps(make, *steps, role="train_loss"):
+    return make.series(np.linspace(3, 1, len(range(*steps))), range(*steps), role=role)
+
+
+LIGHTNING = {"extras": {"pytorch-lightning_version": "2.4.0"}}
+
+
+@pytest.mark.parametrize(
+    ("own", "reached", "more", "params", "verdict"),
+    [
+        (836, 836, LIGHTNING, {}, "pass"),
+        (835, 836, LIGHTNING, {}, "pass"),  # a loss scaler that skipped one
+        (168, 836, LIGHTNING, {}, "warn"),  # begun anew at a resume
+        (500, 836, LIGHTNING, {}, "pass"),  # a resume in the first half is told, and no more
+        (209, 836, LIGHTNING, {}, "pass"),  # four batches to each update
+        (168, 836, {}, {}, "pass"),  # nobody says that these are updates
+        (168, 500, LIGHTNING, {}, "warn"),
+        (168, 836, LIGHTNING, {"accumulate_grad_batches": "5"}, "warn"),  # 168 updates of 836 that were planned
+    ],
+)
+def test_the_farthest_count_counts(own, reached, more, params, verdict, make, judge):
+    evidence = make.evidence(optimizer=counted(make, own, reached, **more), params={"max_steps": "836", **params})
+    assert judge(CODE, evidence).verdict == verdict
+
+
+def test_an_optimizer_that_was_begun_anew_is_no_end_of_the_run(make, judge):
+    evidence = make.evidence(optimizer=counted(make, 168, 836, **LIGHTNING), params={"max_steps": "836"})
+    result = judge(CODE, evidence)
+    assert result.message.startswith("the run came through 836 of 836 planned steps, but its optimizer counts 168 upda")
+    assert "ended" not in result.message
+    assert (result.measured["done"], result.measured["updates"]) == (836, 168)
+
+
+@pytest.mark.parametrize(("planned", "verdict"), [(836, "pass"), (209, "pass"), (300, "warn")])
+def test_batches_beyond_the_plan_are_no_updates(planned, verdict, make, judge):
+    evidence = make.evidence(optimizer=counted(make, 209, 836), params={"max_steps": str(planned)})
+    assert judge(CODE, evidence).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("first", "logged", "verdict"),
+    [
+        (1, 1, "warn"),
+        (1, 10, "pass"),  # a tenth of them: the steps may be samples
+        (1000, 1, "pass"),  # a run that goes on from another
+    ],
+)
+def test_updates_that_a_loss_scaler_skipped(first, logged, verdict, make, judge):
+    loss = of_steps(make, first, 1639, logged)
+    evidence = make.evidence(loss, optimizer=counted(make, 196, 1638), params={"max_steps": "1638"})
+    assert judge(CODE, evidence).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("steps", "verdict"),
+    [
+        ((1, 1001), "pass"),  # the log goes on where the checkpoint was written
+        ((1, 701), "warn"),
+        ((10, 901, 10), "pass"),
+        ((32, 40_000, 32), "warn"),  # samples, far beyond the plan
+        ((1, 20), "warn"),  # epochs
+    ],
+)
+def test_a_log_goes_on_after_the_last_checkpoint(steps, verdict, make, judge):
+    evidence = make.evidence(of_steps(make, *steps), optimizer=counted(make, 500, 500), params={"max_steps": "1000"})
+    assert judge(CODE, evidence).verdict == verdict
+
+
+PLAN = {"max_steps": "882", "epochs": "14"}
+
+
+@pytest.mark.parametrize(
+    ("train", "validated", "params", "verdict"),
+    [
+        ((10, 351, 10), (63, 316, 63), PLAN, "warn"),
+        ((10, 881, 10), (63, 883, 63), PLAN, "pass"),
+        ((10, 801, 10), (63, 757, 63), PLAN, "pass"),  # 90.7 %
+        ((63, 316, 63), None, PLAN, "warn"),  # one row an epoch
+        ((62, 316, 63), None, PLAN, "warn"),  # counted from 0
+        ((10, 351, 10), None, PLAN, "SkippedProbe"),  # rows, or whatever
+        ((1, 351), (64, 321, 64), PLAN, "SkippedProbe"),  # rows: each validation is one of them
+        ((10, 351, 10), (63, 127, 63), PLAN, "SkippedProbe"),  # two points have no rhythm
+        ((10, 351, 10), (63, 316, 63), {"max_steps": "882"}, "SkippedProbe"),
+        ((10, 351, 10), (63, 316, 63), PLAN | {"epochs": "13"}, "SkippedProbe"),
+        ((10, 101, 10), None, {"max_steps": "1000", "epochs": "100"}, "SkippedProbe"),  # every tenth epoch
+        ((10, 351, 10), (63, 316, 63), PLAN | {"patience": "5"}, "pass"),
+        ((63, 40_000, 63), None, PLAN, "SkippedProbe"),  # no steps of this plan
+    ],
+)
+def test_steps_of_an_unknown_kind_beside_the_epochs_of_the_plan(train, validated, params, verdict, make, judge):
+    more = [of_steps(make, *validated, role="val_loss")] if validated else []
+    assert judge(CODE, make.evidence(of_steps(make, *train), *more, params=params)).verdict == verdict
+
+
+@pytest.mark.parametrize("unit", [StepUnit.EPOCH, StepUnit.LOG_CALL])
+def test_rows_and_epochs_are_no_steps(unit, make, judge):
+    loss = make.series(np.linspace(3, 1, 5), range(63, 316, 63), step_unit=unit)
+    assert judge(CODE, make.evidence(loss, params=PLAN)).verdict == "SkippedProbe"
+
+
+def found_in(folder):
+    return next((one for one in tracker_health.check(folder).results if one.code == CODE), None)
+
+
+@pytest.mark.parametrize(("last", "verdict"), [(350, "warn"), (880, "pass")])
+def test_a_real_table_of_steps(last, verdict, tmp_path):
+    rows = sorted([(step, f"{3 / step},") for step in range(10, last + 1, 10)] + [
+        (step, f",{3 / step}") for step in range(63, last + 1, 63)
+    ])  # fmt: skip
+    (tmp_path / "history.csv").write_text("step,train_loss,valid_loss\n" + "".join(f"{at},{of}\n" for at, of in rows))
+    (tmp_path / "config.yaml").write_text("epochs: 14\nmax_steps: 882\n")
+    assert found_in(tmp_path).verdict == verdict
+
+
+@pytest.mark.parametrize(("resumed_at", "verdict"), [(None, "pass"), (120, "warn")])
+def test_a_real_resume_without_the_optimizers_state(resumed_at, verdict, tmp_path):
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.Adam(model.parameters())
+    lines = []
+    for step in range(1, 151):
+        if step == resumed_at:
+            optimizer = torch.optim.Adam(model.parameters())
+        optimizer.zero_grad()
+        loss = model(torch.ones(2, 4)).square().mean()
+        loss.backward()
+        optimizer.step()
+        lines.append(f"step {step} loss {float(loss.detach()):.6f}\n")
+    (tmp_path / "train.log").write_text("".join(lines))
+    (tmp_path / "config.json").write_text('{"max_steps": 150}')
+    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": 150}, tmp_path / "last.pt")
+    result = found_in(tmp_path)
+    assert result.verdict == verdict
+    assert "150 of 150" in result.message

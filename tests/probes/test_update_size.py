@@ -7,6 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+import tracker_health
 from tracker_health.evidence import TensorHeader, Weights
 from tracker_health.probes._updates import signal_to_noise, weighted_median
 from tracker_health.probes.update_too_large import UpdateTooLarge
@@ -156,6 +157,62 @@ def test_a_rate_that_was_only_set_last_is_not_called_too_small(make, judge):
     assert judge(SMALL, last).verdict == "SkippedProbe"
     assert judge(SMALL, evidence_of(make, [0.1], rate=1e-12, logged=False, initial=1e-3)).verdict == "pass"
     assert judge(LARGE, evidence_of(make, [0.1], rate=1.0, logged=False)).verdict == "warn"
+
+
+@pytest.mark.parametrize(
+    ("last", "logged", "peak", "words"),
+    [
+        (0.0, None, 1e-3, "the schedule's learning rate, 0.001 (how high it came is not logged)"),
+        (1e-3, None, 1e-3, "the highest learning rate, 0.001"),  # a constant one
+        (4e-4, np.linspace(0, 4e-4, 20), 4e-4, "the highest learning rate, 0.0004"),  # a warm-up that never ended
+        (0.0, np.linspace(1e-3, 0, 20), 1e-3, "the highest learning rate, 0.001"),
+        (0.0, [1e-5, 0.0], 1e-3, "the schedule's learning rate, 0.001 (how high it came is not logged)"),
+        (0.0, [0.0] * 20, 1e-3, "the schedule's learning rate, 0.001 (how high it came is not logged)"),  # rounded
+    ],
+)
+def test_a_rate_is_called_the_highest_where_it_was_reached(last, logged, peak, words, make, judge):
+    evidence = evidence_of(make, [0.1], rate=last, logged=False, initial=1e-3)
+    if logged is not None:
+        rates = make.series(logged, role="learning_rate")
+        evidence = make.evidence(None, rates, optimizer=evidence.optimizer, weights=evidence.weights)
+    for code in (SMALL, LARGE):
+        result = judge(code, evidence)
+        assert result.message.startswith(f"a step at {words}, is ")
+        assert result.measured["peak_rate"] == peak
+
+
+def test_a_log_that_begins_in_the_middle_does_not_tell_the_highest_rate(make, judge):
+    evidence = evidence_of(make, [0.1], rate=0.0, logged=False, initial=1e-3)
+    rates = make.series(np.linspace(1e-4, 0, 20), range(1000, 1020), role="learning_rate")
+    evidence = make.evidence(None, rates, optimizer=evidence.optimizer, weights=evidence.weights)
+    assert judge(LARGE, evidence).measured["peak_rate"] == 1e-3
+
+
+def test_the_last_rate_is_called_that(make, judge):
+    message = judge(LARGE, evidence_of(make, [0.1], rate=1e-3, logged=False)).message
+    assert message.startswith("a step at the last learning rate, 0.001, is ")
+
+
+@pytest.mark.parametrize(
+    ("log", "words"), [(True, "the highest learning rate, 0.0005"), (False, "the schedule's learn")]
+)
+def test_a_real_warm_up_that_is_longer_than_the_training(log, words, tmp_path):
+    torch = pytest.importorskip("torch")
+    model = torch.nn.Linear(8, 8)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / 200))
+    lines = []
+    for step in range(100):
+        optimizer.zero_grad()
+        loss = model(torch.ones(2, 8)).square().mean()
+        loss.backward()
+        lines.append(f"{step},{float(loss.detach())}" + f",{schedule.get_last_lr()[0]}" * log + "\n")
+        optimizer.step()
+        schedule.step()
+    (tmp_path / "metrics.csv").write_text("step,loss" + ",lr" * log + "\n" + "".join(lines))
+    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": 100}, tmp_path / "last.pt")
+    results = {one.code: one for one in tracker_health.check(tmp_path).results}
+    assert all(results[code].message.startswith(f"a step at {words}") for code in (SMALL, LARGE))
 
 
 def test_the_second_factor_of_an_adapter_is_left_out(make, judge):

@@ -257,6 +257,19 @@ def test_without_a_loss_in_the_tracker_the_logs_among_the_artifacts_are_read(sto
     assert set(evidence.info.metric_names) >= {"gpu/util", "loss"}
 
 
+def test_the_output_of_a_training_is_a_log_whatever_it_is_called(store):
+    lines = "".join(f"step {step} loss {value}\n" for step, value in descent())
+    silent, logged = store.run(metrics={"gpu/util": descent()}), store.run(metrics={"loss": descent()})
+    for run_id in (silent, logged):
+        store.log(run_id, "out.txt", lines)
+        store.log(run_id, "model/out.txt", lines)
+        store.log(run_id, "requirements.txt", lines)
+    evidence = store.open(silent).read(METRICS_ONLY)
+    assert [(one.role, len(one), one.source) for one in evidence.series] == [("train_loss", 20, "out.txt")]
+    assert evidence.problems == ()
+    assert "out.txt" not in {one.source for one in store.open(logged).read(METRICS_ONLY).series}
+
+
 def test_the_trackers_params_win_over_those_of_a_trainer_state(local):
     run_id = local.run(metrics={"gpu/util": descent()}, params={"max_steps": "40"})
     state = {

@@ -3,8 +3,9 @@
 Readers and stores make these; nothing here does I/O. Arrays are float64 or int64 and are never changed in place.
 """
 
-from tracker_health.evidence.evidence import PLAN_PARAMS, Evidence, Progress
+from tracker_health.evidence.evidence import Evidence
 from tracker_health.evidence.needs import Need, Part, Request
+from tracker_health.evidence.progress import PLAN_PARAMS, Progress, is_whole_multiple
 from tracker_health.evidence.run import (
     DlmCheckpoint,
     DlmStepLog,
@@ -57,6 +58,7 @@ __all__ = [
     "Trouble",
     "WeightChange",
     "Weights",
+    "is_whole_multiple",
     "label_of",
     "told_by_checkpoint",
 ]

@@ -2,45 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from tracker_health.evidence.needs import Part
+from tracker_health.evidence.progress import Progress, plan_of, planned_epochs, progress_of
 from tracker_health.evidence.run import DlmCheckpoint, DlmStepLog, Problem, RunInfo, RunRef, Siblings, TextLog
 from tracker_health.evidence.series import Series, StepUnit
 from tracker_health.evidence.steps import StepCount, steps_at_least
 from tracker_health.evidence.tensors import OptimizerState, Weights
-
-_PLANNED_STEPS = ("max_steps", "total_steps", "num_training_steps", "max_iters", "planned_steps")
-_PLANNED_EPOCHS = ("num_train_epochs", "max_epochs", "num_epochs", "epochs")
-PLAN_PARAMS = frozenset((*_PLANNED_STEPS, *_PLANNED_EPOCHS))
-"""The params that say how far a run was meant to go."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Progress:
-    """How far the run came, in optimizer steps or in epochs (``unit``), and how far it was meant to go.
-
-    ``snapshot``: the run goes on, or was seen in mid-training, so that this is not where it ended. ``unlogged``: how
-    much more may have been done since the last point of a log that has every k-th epoch or step only; 0 where the
-    number done is exact.
-    """
-
-    done: float
-    planned: float
-    unit: str
-    snapshot: bool = False
-    unlogged: float = 0.0
-
-    @property
-    def fraction(self) -> float:
-        """The share of the plan that was done, or may have been: what was not logged counts up to the plan's end."""
-        return max(self.done, min(self.done + self.unlogged, self.planned)) / self.planned
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -92,7 +66,8 @@ class Evidence:
     @cached_property
     def optimizer_steps(self) -> int | None:
         """Optimizer steps done, from the checkpoint, the trainer state, or a series counted in optimizer steps."""
-        known = [*self._steps_recorded, *(int(counted.max()) for counted in self.steps_logged)]
+        recorded = [self.optimizer.steps if self.optimizer is not None else None, self.info.global_step]
+        known = [*(one for one in recorded if one is not None), *(int(one.max()) for one in self.steps_logged)]
         return max(known) if known else None
 
     @cached_property
@@ -101,12 +76,6 @@ class Evidence:
         tells. For rules that need so many of them, never for one that finds too few.
         """
         return steps_at_least(self)
-
-    @property
-    def _steps_recorded(self) -> list[int]:
-        """What the checkpoint and the trainer state say was done: exact."""
-        recorded = [self.optimizer.steps] if self.optimizer is not None else []
-        return [steps for steps in (*recorded, self.info.global_step) if steps is not None]
 
     @property
     def steps_logged(self) -> list[npt.NDArray[Any]]:
@@ -119,65 +88,20 @@ class Evidence:
             counted.append(counter.finite().values)
         return counted
 
-    @property
-    def _steps_unlogged(self) -> float:
-        """Steps that may lie between the last point and the next one, which was not reached."""
-        if self._steps_recorded:
-            return 0.0
-        last = max((counted.max() for counted in self.steps_logged), default=0)
-        return max((_spacing(one) - 1.0 for one in self.steps_logged if one.max() == last), default=0.0)
-
     @cached_property
     def progress(self) -> Progress | None:
         """Done against planned, or None where either is unknown."""
-        snapshot = self.info.snapshot or self.info.goes_on
-        planned_steps = _positive(self.info.params, _PLANNED_STEPS)
-        if planned_steps is not None and self.optimizer_steps is not None:
-            return Progress(
-                done=self.optimizer_steps,
-                planned=planned_steps,
-                unit="optimizer steps",
-                snapshot=snapshot,
-                unlogged=self._steps_unlogged,
-            )
-        planned_epochs = self.planned_epochs
-        known = [done for done in (self.info.epoch, self._epochs_counted) if done is not None]
-        if planned_epochs is not None and known:
-            unlogged = self._epochs_unlogged if self.info.epoch is None else 0.0
-            return Progress(
-                done=max(known), planned=planned_epochs, unit="epochs", snapshot=snapshot, unlogged=unlogged
-            )
-        return None
+        return progress_of(self)
 
     @property
     def planned_epochs(self) -> float | None:
         """How many epochs the run was meant to have, by its params."""
-        return _positive(self.info.params, _PLANNED_EPOCHS)
+        return planned_epochs(self.info.params)
 
     @property
     def plan(self) -> Mapping[str, str]:
         """The params that say how far the run was meant to go, as they stand there: in steps, then in epochs."""
-        names = (*_PLANNED_STEPS, *_PLANNED_EPOCHS)
-        return {name: self.info.params[name] for name in names if _positive(self.info.params, (name,)) is not None}
-
-    @property
-    def _epochs_counted(self) -> float | None:
-        """Epochs done by the epoch series. One that counts whole epochs from 0 names the epoch it is in."""
-        series = self.find("epoch")
-        if series is None or not len(series.finite()):
-            return None
-        values = series.finite().values
-        from_zero = values.min() == 0.0 and bool((values == np.floor(values)).all())
-        return float(values.max()) + from_zero
-
-    @property
-    def _epochs_unlogged(self) -> float:
-        """Whole epochs that may lie between the last point and the next one: ``if epoch % 50 == 0``."""
-        series = self.find("epoch")
-        values = series.finite().values if series is not None else np.empty(0)
-        if not len(values) or not bool((values == np.floor(values)).all()):
-            return 0.0
-        return _spacing(values) - 1.0
+        return plan_of(self.info.params)
 
     def amount(self, role: str) -> int:
         """How much evidence there is for a role, in the unit a ``Need`` counts in; 0 when there is none."""
@@ -186,25 +110,6 @@ class Evidence:
             return measure(self)
         series = self.find(role)
         return len(series.clean()) if series is not None else 0
-
-
-def _spacing(values: npt.NDArray[Any]) -> float:
-    """How many whole numbers apart the logged ones are, as a rule; 1 where that cannot be told."""
-    distinct = np.unique(values)
-    if len(distinct) < 3:
-        return 1.0
-    return max(1.0, float(np.median(distinct[1:].astype(np.float64) - distinct[:-1])))
-
-
-def _positive(params: Mapping[str, str], names: Iterable[str]) -> float | None:
-    for name in names:
-        try:
-            value = float(params[name])
-        except (KeyError, ValueError):
-            continue
-        if 0 < value < float("inf"):
-            return value
-    return None
 
 
 def _amount_of_optimizer_state(evidence: Evidence) -> int:

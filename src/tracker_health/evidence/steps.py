@@ -101,7 +101,7 @@ def _borne_out(series: Series, params: Mapping[str, str]) -> int:
         return rows
     if series.step_unit is StepUnit.UNKNOWN and not _counts_samples(clean):
         rows = max(rows, min(int(clean.steps.max()), _MOST_PER_ROW * rows))
-    return rows // _accumulation(params)
+    return rows // accumulation(params)
 
 
 def _counts_samples(series: Series) -> bool:
@@ -113,7 +113,7 @@ def _counts_samples(series: Series) -> bool:
     return usual >= 16 and usual & (usual - 1) == 0
 
 
-def _accumulation(params: Mapping[str, str]) -> int:
+def accumulation(params: Mapping[str, str]) -> int:
     """Over how many batches the run's params say that gradients accumulate."""
     most = 1.0
     for name, value in params.items():

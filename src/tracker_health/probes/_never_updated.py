@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tracker_health.evidence import Evidence, OptimizerState, told_by_checkpoint
+from tracker_health.evidence import Evidence, OptimizerState, is_whole_multiple, told_by_checkpoint
 from tracker_health.result import Finding
 from tracker_health.text import count, listing, printable
 from tracker_health.verdict import Verdict
@@ -14,8 +14,9 @@ from tracker_health.verdict import Verdict
 # Adafactor.
 _ALWAYS = ("betas", "alpha", "rho", "scale_parameter")
 _ROWS_OF_AN_UPDATE = 2
+_OF_LIGHTNING = "pytorch-lightning_version"
 _CALL_STEP = "call optimizer.step() after backward(), on the optimizer that is saved, whose parameters are the model's"
-_SKIPPED = (
+SKIPPED = (
     "look for what skips steps: a loss scaler, a check for NaN, a branch around optimizer.step(); when resuming, load "
     "the optimizer's state"
 )
@@ -82,7 +83,7 @@ def hardly_stepped(evidence: Evidence, state: OptimizerState, few: int, most_in_
         verdict=Verdict.WARN,
         message=f"the optimizer has made {count(own, 'update')}, the run has come to step {reached}: almost all "
         f"updates were skipped, or its state was lost when the run was resumed",
-        remedy=_SKIPPED,
+        remedy=SKIPPED,
         measured={"updates": own, "global_step": reached},
     )
 
@@ -103,3 +104,22 @@ def _went_on(evidence: Evidence, reached: int) -> bool:
     """Whether the log begins in the middle: the run goes on from another one, and its optimizer may be new."""
     loss = evidence.find("train_loss")
     return loss is not None and len(loss) > 0 and 2 * int(loss.clean().steps.min()) > reached
+
+
+def behind(evidence: Evidence, own: int, reached: float) -> bool:
+    """Whether the optimizer's own count lies below half of the steps that the run came to, and these are surely no
+    batches, samples or steps of several optimizers in turn.
+    """
+    state = evidence.optimizer
+    if state is None or 2 * own >= reached or is_whole_multiple(int(reached), own):
+        return False
+    if _went_on(evidence, int(reached)):
+        return False
+    logged = evidence.find("train_loss") is not None and not _logs_its_updates(evidence, own)
+    return logged or _counts_updates(evidence, state)
+
+
+def _counts_updates(evidence: Evidence, state: OptimizerState) -> bool:
+    """Whether the run's step is one of trainers that count updates: Hugging Face's, Lightning's of one optimizer."""
+    alone = len({one.optimizer for one in state.tensors}) == 1
+    return evidence.info.global_step is not None or (alone and _OF_LIGHTNING in state.extras)

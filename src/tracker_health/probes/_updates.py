@@ -22,6 +22,7 @@ from tracker_health.evidence import (
     Weights,
 )
 from tracker_health.probes._run import learning_rates
+from tracker_health.text import number
 
 _DEFAULT_BETAS = (0.9, 0.999)
 _DEFAULT_EPS = 1e-8
@@ -34,6 +35,8 @@ _ZERO_INITIALISED = re.compile(r"lora_(embedding_)?B(\.|$)")
 _MOST_STEPS = 1e15
 # Where schedules remember their peak: LambdaLR and its like, OneCycleLR (whose initial rate is a 25th of it).
 _REMEMBERED = ("initial_lr", "max_lr")
+_FEWEST_RATES = 8
+_NEARLY = 0.9
 
 
 def signal_to_noise(state: OptimizerState, tensor: TensorState, *, fewest_steps: int = _FEWEST_STEPS) -> float | None:
@@ -155,13 +158,25 @@ class UpdateSize:
     """A step at the highest learning rate: its size over that of the weights, and that rate.
 
     ``scheduled``: the rate is the one of a schedule's log or memory; else it is only the last one that was set.
-    ``scale``: the size of the weights times the root of the smaller of fan-in and fan-out; near 1 in sound layers.
+    ``reached``: it was surely in force, by the log or as the last one; a schedule also remembers a rate that it never
+    came to. ``scale``: the size of the weights times the root of the smaller of fan-in and fan-out; near 1 in sound
+    layers.
     """
 
     ratio: float
     rate: float
     scheduled: bool
+    reached: bool
     scale: float
+
+    @property
+    def step(self) -> str:
+        """The step in words, which claim no more of the rate than is known."""
+        if not self.reached:
+            at = f"the schedule's learning rate, {number(self.rate)} (how high it came is not logged)"
+        else:
+            at = f"the {'highest' if self.scheduled else 'last'} learning rate, {number(self.rate)}"
+        return f"a step at {at}, is {number(self.ratio)} of the weights"
 
 
 def update_size(evidence: Evidence) -> UpdateSize | None:
@@ -181,9 +196,10 @@ def update_size(evidence: Evidence) -> UpdateSize | None:
             continue
         size, rate = sizes.get(tensor.shape, 0.0), rates.get(_group_index(state, tensor))
         if size > 0 and rate is not None:
-            ratio = _step_size(state, tensor, rate[0]) / size
+            ratio = _step_size(state, tensor, rate.value) / size
             scale = size * float(np.sqrt(min(tensor.shape[0], tensor.numel // tensor.shape[0])))
-            found.append((UpdateSize(ratio=ratio, rate=rate[0], scheduled=rate[1], scale=scale), tensor.numel))
+            one = UpdateSize(ratio=ratio, rate=rate.value, scheduled=rate.scheduled, reached=rate.reached, scale=scale)
+            found.append((one, tensor.numel))
     median = weighted_median([(size.ratio, values) for size, values in found])
     usual = weighted_median([(size.scale, values) for size, values in found])
     if median is None or usual is None:
@@ -215,9 +231,11 @@ def reach_of_momentum(evidence: Evidence) -> float | None:
     rates, sizes, found = _peak_rates(evidence, state), _sizes_by_shape(evidence.weights), []
     for tensor in state.tensors:
         moment, size = tensor.first_moment, sizes.get(tensor.shape, 0.0)
-        rate, scheduled = rates.get(_group_index(state, tensor), (0.0, False))
-        if tensor.kind == "momentum" and moment is not None and len(tensor.shape) > 1 and size > 0 and scheduled:
-            found.append((rate * moment.rms * steps / size, tensor.numel))
+        rate = rates.get(_group_index(state, tensor))
+        if rate is None or not rate.scheduled:
+            continue
+        if tensor.kind == "momentum" and moment is not None and len(tensor.shape) > 1 and size > 0:
+            found.append((rate.value * moment.rms * steps / size, tensor.numel))
     return weighted_median([pair for pair in found if np.isfinite(pair[0])])
 
 
@@ -234,7 +252,7 @@ def relative_updates(evidence: Evidence) -> list[tuple[TensorState, float]]:
         rate = rates.get(_group_index(state, tensor))
         if tensor.first_moment is None or shape != tensor.shape or not size or not np.isfinite(size) or rate is None:
             continue
-        found.append((tensor, _step_size(state, tensor, rate[0]) / size))
+        found.append((tensor, _step_size(state, tensor, rate.value) / size))
     return [(tensor, ratio) for tensor, ratio in found if np.isfinite(ratio)]
 
 
@@ -261,11 +279,12 @@ def walks(evidence: Evidence, steps: int) -> dict[str, Walk]:
         size = None if rate is None else _step_of_noise(tensor, group)
         # A schedule remembers a peak that it may not have come to.
         reached = logged if logged is not None else _rate(group, "lr")
-        if rate is not None and reached is not None:
-            rate = min(rate[0], reached), rate[1]
-        if rate is not None and size is not None and np.isfinite(rate[0] * size):
+        if rate is None or size is None:
+            continue
+        step = size * (rate.value if reached is None else min(rate.value, reached))
+        if np.isfinite(step):
             done = min(max(steps if tensor.step is None else tensor.step, 1.0), _MOST_STEPS)
-            found[tensor.label] = Walk(rate[0] * size, rate[0] * size * float(np.sqrt(done)))
+            found[tensor.label] = Walk(step, step * float(np.sqrt(done)))
     return found
 
 
@@ -297,25 +316,50 @@ def needs_of_update_size(min_steps: int) -> tuple[Need, ...]:
     )
 
 
-def _peak_rates(evidence: Evidence, state: OptimizerState) -> dict[int | None, tuple[float, bool]]:
-    """Per group its highest learning rate, and whether that was logged or remembered by a schedule.
+class _Peak(NamedTuple):
+    """A group's highest learning rate: whether a log or a schedule's memory has it, and whether it was in force."""
 
-    Of several groups with rates of their own, a logged rate is the one's that it ends at.
+    value: float
+    scheduled: bool
+    reached: bool
+
+
+def _peak_rates(evidence: Evidence, state: OptimizerState) -> dict[int | None, _Peak]:
+    """Per group its highest learning rate. Of several groups with rates of their own, a logged rate is the one's that
+    it ends at.
     """
     logged = learning_rates(evidence)
     groups = state.groups or ({},)
     alike = len({tuple(_rate(group, key) for key in ("lr", *_REMEMBERED)) for group in groups}) == 1
-    peaks: dict[int | None, tuple[float, bool]] = {}
+    peaks: dict[int | None, _Peak] = {}
     for index, group in enumerate(groups):
-        own = [one for one in logged if alike or _ends_at(one, index, groups)]
-        remembered = [_rate(group, key) for key in _REMEMBERED]
-        scheduled = _highest([*(float(one.values.max()) for one in own), *remembered])
-        known = scheduled if scheduled is not None else _highest([_rate(group, "lr")])
-        if known is not None:
-            peaks[index] = (known, scheduled is not None)
+        peak = _peak(group, [one for one in logged if alike or _ends_at(one, index, groups)])
+        if peak is not None:
+            peaks[index] = peak
     if alike and 0 in peaks:
         peaks[None] = peaks[0]  # of a parameter whose group is not known
     return peaks
+
+
+def _peak(group: Mapping[str, Any], logged: Sequence[Series]) -> _Peak | None:
+    """A schedule remembers a rate that it may never have come to, as a log of the whole run shows; it may have come to
+    it between two points of that.
+    """
+    seen, last = _highest([float(one.values.max()) for one in logged]), _rate(group, "lr")
+    peak = _highest([seen, *(_rate(group, key) for key in _REMEMBERED)])
+    if peak is None:
+        return None if last is None else _Peak(last, scheduled=False, reached=True)
+    if max(seen or 0.0, last or 0.0) >= _NEARLY * peak:
+        return _Peak(peak, scheduled=True, reached=True)
+    if seen is not None and any(map(_covers_the_run, logged)):
+        return _Peak(max(seen, last or 0.0), scheduled=True, reached=True)
+    return _Peak(peak, scheduled=True, reached=False)
+
+
+def _covers_the_run(series: Series) -> bool:
+    """Whether a log has enough points to show how high a rate came, from the first steps on."""
+    clean = series.clean()
+    return len(clean) >= _FEWEST_RATES and 0 <= clean.steps[0] <= 2 * float(np.median(np.diff(clean.steps)))
 
 
 def _ends_at(series: Series, index: int, groups: Sequence[Mapping[str, Any]]) -> bool:

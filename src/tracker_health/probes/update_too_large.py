@@ -33,8 +33,8 @@ class UpdateTooLarge(Probe):
         `healthy_descent` of its start or more, not just within its first points, and ended at its best level. Half of
         that ratio is enough where the weights have grown to more than `grown` times a layer's usual size (1 over the
         root of the smaller of fan-in and fan-out), since large weights make the steps that made them look small. The
-        rate is that of a matrix's own group, the highest of the log or of the scheduler's memory in the checkpoint, or
-        else the last that was set.
+        rate is that of a matrix's own group: the highest of a log of the whole run, else of the scheduler's memory in
+        the checkpoint, which may never have come to it, or the last that was set.
 
     Known limits:
         Needs Adam's state and the weights beside it. Matrices in front of a normalisation bear large steps, as their
@@ -77,7 +77,7 @@ class UpdateTooLarge(Probe):
             return Finding(verdict=Verdict.SKIP, message=why)
         measured = {"update_ratio": size.ratio, "peak_rate": size.rate, "weight_scale": size.scale}
         limit = self.max_ratio / 2.0 if size.scale > self.grown else self.max_ratio
-        step = f"a step at the highest learning rate, {number(size.rate)}, is {number(size.ratio)} of the weights"
+        step = size.step
         if size.ratio <= limit:
             return Finding(verdict=Verdict.PASS, message=step, measured=measured)
         loss = descent(evidence)

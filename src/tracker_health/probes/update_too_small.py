@@ -33,10 +33,11 @@ class UpdateTooSmall(Probe):
         of the weights, in the median over the matrices by their number of values. SGD's step is its momentum times the
         rate: it counts as too small when the momentum that is left and the highest rate would have moved the weights by
         less than `min_reach` of their size, even had all steps of the run gone in one direction. The rate is that of a
-        matrix's own group, the highest of the log or of the scheduler's memory in the checkpoint; one that is only the
-        last that was set is not judged. Fail when the training loss bears it out, which did not come down by
-        `least_descent` of its start (a quarter of that for a fine-tune); pass when it did; warn where there is no loss,
-        and for a fine-tune (an adapter, or a param that names a base model), whose rate may be small on purpose.
+        matrix's own group: the highest of a log of the whole run, else of the scheduler's memory in the checkpoint,
+        which may never have come to it; one that is only the last that was set is not judged. Fail when the training
+        loss bears it out, which did not come down by `least_descent` of its start (a quarter of that for a fine-tune);
+        pass when it did; warn where there is no loss, and for a fine-tune (an adapter, or a param that names a base
+        model), whose rate may be small on purpose.
 
     Known limits:
         Needs the state of Adam, or of SGD with a momentum, and the weights beside it; of SGD a loss as well. A rate
@@ -73,9 +74,8 @@ class UpdateTooSmall(Probe):
         size, reach = update_size(evidence), reach_of_momentum(evidence)
         if size is not None and size.scheduled:
             measured = {"update_ratio": size.ratio, "peak_rate": size.rate}
-            step = f"a step at the highest learning rate, {number(size.rate)}, is {number(size.ratio)} of the weights"
             usual = ", where sound trainings from scratch have 0.0002 to 0.02"
-            return self._judged(evidence, step, usual, measured, enough=size.ratio / self.min_ratio)
+            return self._judged(evidence, size.step, usual, measured, enough=size.ratio / self.min_ratio)
         if size is None and reach is not None and descent(evidence) is not None:
             way = f"all steps in one direction, as large as the last, would have moved the weights by {number(reach)}"
             return self._judged(evidence, way, " of their size", {"reach": reach}, enough=reach / self.min_reach)

@@ -22,6 +22,7 @@ from tracker_health.stores.checkpoints import CHECKPOINT_PARTS, is_checkpoint_fi
 from tracker_health.stores.files import is_relevant, is_settings, read_files
 from tracker_health.stores.locks import locked
 from tracker_health.stores.own import HEALTH_FOLDER, in_the_way, is_file_name
+from tracker_health.stores.texts import MOST_TEXTS, may_be_text_log, texts_among
 from tracker_health.stores.tree import RunFile
 from tracker_health.text import listing, printable
 from tracker_health.verdict import Verdict
@@ -62,12 +63,15 @@ class DirectoryRun:
         Hidden folders and linked ones are not entered; linked files count, as data versioning and caches make them.
         """
         found: list[RunFile] = []
+        texts = 0
         try:
             for file in self._walk(self._folder, 0):
                 self._seen += 1
                 if self._seen > MAX_FILES:
                     break
-                if len(found) < MANY_FILES or self._matters(file):
+                text = may_be_text_log(file.path)
+                texts += text
+                if len(found) < MANY_FILES or self._matters(file) or (text and texts <= MOST_TEXTS + 1):
                     found.append(file)
         except PermissionError as error:
             raise StoreRefused(f"{printable(self._given)}: no permission to list it") from error
@@ -89,7 +93,8 @@ class DirectoryRun:
         return ()
 
     def fingerprint(self, request: Request) -> str:  # noqa: ARG002 - the protocol's
-        files = [file for file in self.files if self._matters(file)]
+        texts = texts_among(self.files)
+        files = [file for file in self.files if self._matters(file) or file in texts]
         content = [[file.path, file.size, file.modified] for file in files]
         return hashlib.sha256(json.dumps(content).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 

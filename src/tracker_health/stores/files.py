@@ -20,6 +20,7 @@ from tracker_health.stores.histories import (
     read_trainer_states,
 )
 from tracker_health.stores.summaries import read_gradients, read_settings, read_summary
+from tracker_health.stores.texts import texts_among
 from tracker_health.stores.tree import FileEvidence, FileTree, RunFile
 
 LOSSES = frozenset({"train_loss", "val_loss", OBJECTIVE_LOSS})
@@ -37,8 +38,14 @@ def is_settings(name: str) -> bool:
 
 
 def relevant_files(tree: FileTree) -> tuple[RunFile, ...]:
-    """The files that reading may open."""
+    """The files that reading may open, by their names."""
     return tuple(file for file in tree.files if is_relevant(file.name))
+
+
+def opened_files(tree: FileTree, *, logs: bool = True) -> tuple[RunFile, ...]:
+    """Those, and the texts that reading looks into where ``logs`` are read: a fingerprint hangs on all of them."""
+    texts = [file for file in (texts_among(tree.files) if logs else ()) if not is_relevant(file.name)]
+    return tuple(sorted([*relevant_files(tree), *texts], key=lambda file: file.path))
 
 
 def read_files(

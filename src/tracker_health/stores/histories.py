@@ -19,6 +19,7 @@ from tracker_health.readers.dlm_log import read_dlm_step_log
 from tracker_health.readers.trainer_state import TrainerState, read_trainer_state
 from tracker_health.stores.agreement import agree, canonical, comparable, difference
 from tracker_health.stores.naming import numbers, series_of
+from tracker_health.stores.texts import begins_as_log, is_history, says_output, texts_among
 from tracker_health.stores.tree import FileEvidence, FileTree, RunFile
 from tracker_health.text import listing, printable, without_numbers
 
@@ -129,54 +130,91 @@ def is_log(name: str) -> bool:
 
 
 def read_logs(tree: FileTree, request: Request, found: FileEvidence) -> None:
-    """The series of every log, and what the console said besides."""
-    # By number: of a step that two pieces hold, the one in part-10 is newer than the one in part-2.
-    files = sorted((file for file in tree.files if is_log(file.name)), key=lambda file: (numbers(file.path), file.path))
-    pieces: dict[str, list[_Log]] = {}
-    unread: list[tuple[RunFile, Log]] = []
-    lacking: list[tuple[RunFile, MissingExtra]] = []
-    read: list[Log] = []
-    for file in files:
-        try:
-            log, form = _read_one(tree, file, request, alone=len(files) == 1)
-        except MissingExtra as error:
-            lacking.append((file, error))
-            continue
-        except (RunError, OSError) as error:
-            found.cannot_read(file.path, error, _HISTORY_ROLES)
-            continue
-        _take_text(found, log)
-        read.append(log)
+    """The series of every log, and what the console said besides. Texts of any other name count where they read as a
+    log: those called as a training's output is, and others where nothing else has a history.
+    """
+    reading = _Logs(tree, request, found)
+    texts = [file for file in texts_among(tree.files) if not is_log(file.name)]
+    named = [file for file in tree.files if is_log(file.name)]
+    reading.take([*named, *(file for file in texts if says_output(file))])
+    if not reading.has_history:
+        reading.take([file for file in texts if not says_output(file)])
+    reading.finish()
+
+
+class _Logs:
+    """The logs of a run that were read."""
+
+    def __init__(self, tree: FileTree, request: Request, found: FileEvidence) -> None:
+        self._tree, self._request, self._found = tree, request, found
+        self._pieces: dict[str, list[_Log]] = {}
+        self._unread: list[tuple[RunFile, Log]] = []
+        self._lacking: list[tuple[RunFile, MissingExtra]] = []
+        self._read: list[Log] = []
+
+    @property
+    def has_history(self) -> bool:
+        """Whether a loss, or anything else by which a training is judged, was found."""
+        logged = [one.role for parts in self._pieces.values() for part in parts for one in part.series]
+        return self._found.trainer is not None or not frozenset(_HISTORY_ROLES).isdisjoint(logged)
+
+    def take(self, files: list[RunFile]) -> None:
+        """Read files, each what its name or its content says."""
+        # By number: of a step that two pieces hold, the one in part-10 is newer than the one in part-2.
+        files = sorted(files, key=lambda file: (numbers(file.path), file.path))
+        for file in files:
+            named = is_log(file.name)
+            if not named and not begins_as_log(self._tree, file, self._request):
+                continue
+            try:
+                log, form = _read_one(self._tree, file, self._request, alone=len(files) == 1)
+            except MissingExtra as error:
+                self._lacking.append((file, error))
+            except (RunError, OSError) as error:
+                if named:
+                    self._found.cannot_read(file.path, error, _HISTORY_ROLES)
+            else:
+                if named or is_history(log):
+                    self._take_one(file, log, form)
+
+    def _take_one(self, file: RunFile, log: Log, form: LogFormat | None) -> None:
+        _take_text(self._found, log)
+        self._read.append(log)
         if not log.names:
-            unread += [(file, log)] * _is_sure(file)
-            continue
-        _take_names(found, log)
-        _report(found, file, log, ())
+            self._unread += [(file, log)] * _is_sure(file)
+            return
+        _take_names(self._found, log)
+        _report(self._found, file, log, ())
         precise = form is None or form.precise
-        pieces.setdefault(_key_of(file), []).append(_Log(file.path, log.series, precise))
-    if not pieces:
-        # Without a single step they are no logs, unless they are all there is.
-        for file, log in unread:
-            found.params |= log.params
-            _report(found, file, log, _HISTORY_ROLES)
-    logs = [_joined(parts) for parts in pieces.values()]
-    _report_lacking(lacking, found, judged=bool(logs) or found.trainer is not None)
-    strangers = _strangers(logs)
-    if (
-        strangers
-        and found.trainer is not None
-        and all(_EVENTS.fullmatch(PurePosixPath(path).name) for path in strangers)
-    ):
-        # Each launch of the Hugging Face Trainer leaves a folder of them below the checkpoints.
-        found.notes.append(f"several unrelated logs: {listing(strangers)}; {printable(found.trainer.source)} is judged")
-        logs = [log for log in logs if log.path not in strangers]
-    elif strangers:
-        _report_strangers(found, "logs", strangers)
-        return
-    _take_plan(found, read)
-    if found.trainer is not None:
-        logs.insert(0, _Log(found.trainer.source, found.trainer.series))
-    found.series[:] = _judged(logs, found.notes)
+        self._pieces.setdefault(_key_of(file), []).append(_Log(file.path, log.series, precise))
+
+    def finish(self) -> None:
+        """Give what was read: each metric of the log that has most of it."""
+        found = self._found
+        if not self._pieces:
+            # Without a single step they are no logs, unless they are all there is.
+            for file, log in self._unread:
+                found.params |= log.params
+                _report(found, file, log, _HISTORY_ROLES)
+        logs = [_joined(parts) for parts in self._pieces.values()]
+        _report_lacking(self._lacking, found, judged=bool(logs) or found.trainer is not None)
+        strangers = _strangers(logs)
+        if (
+            strangers
+            and found.trainer is not None
+            and all(_EVENTS.fullmatch(PurePosixPath(path).name) for path in strangers)
+        ):
+            # Each launch of the Hugging Face Trainer leaves a folder of them below the checkpoints.
+            judged = printable(found.trainer.source)
+            found.notes.append(f"several unrelated logs: {listing(strangers)}; {judged} is judged")
+            logs = [log for log in logs if log.path not in strangers]
+        elif strangers:
+            _report_strangers(found, "logs", strangers)
+            return
+        _take_plan(found, self._read)
+        if found.trainer is not None:
+            logs.insert(0, _Log(found.trainer.source, found.trainer.series))
+        found.series[:] = _judged(logs, found.notes)
 
 
 def _is_sure(file: RunFile) -> bool:

@@ -13,7 +13,7 @@ from tracker_health.readers.log_formats.event_file import EventFile
 from tracker_health.readers.log_formats.gap_log import GapLog
 from tracker_health.readers.log_formats.json_history import JsonHistory
 from tracker_health.readers.log_formats.step_log import StepLog
-from tracker_health.readers.log_formats.text_lines import TextLines
+from tracker_health.readers.log_formats.text_lines import TextLines, log_of
 from tracker_health.readers.regular_file import open_regular
 
 FORMATS: tuple[LogFormat, ...] = (EventFile(), GapLog(), StepLog(), JsonHistory(), CsvTable(), TextLines())
@@ -41,6 +41,11 @@ def formats_of(path: Path) -> list[LogFormat]:
     with BufferedReader(open_regular(path)) as file:
         head = file.read(HEAD_BYTES)
     return [one for one in FORMATS if one.recognises(head)]
+
+
+def is_table(head: bytes) -> bool:
+    """Whether a file that begins like this has lines of a format that is told by its beginning."""
+    return any(FORMATS[one].recognises(head) for one in (1, 2, 4))
 
 
 def read_log(path: Path, source: str, select_names: SelectNames, prefix: str = "") -> tuple[Log, LogFormat | None]:
@@ -71,4 +76,14 @@ def read_log(path: Path, source: str, select_names: SelectNames, prefix: str = "
     return first or (Log(), None)
 
 
-__all__ = ["FORMATS", "Log", "LogFormat", "SelectNames", "formats_of", "promised_by", "read_log"]
+__all__ = [
+    "FORMATS",
+    "Log",
+    "LogFormat",
+    "SelectNames",
+    "formats_of",
+    "is_table",
+    "log_of",
+    "promised_by",
+    "read_log",
+]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -47,20 +47,13 @@ class TextLines:
         return bool(text) and _JSON.match(text) is None
 
     def read(self, path: Path, source: str, select_names: SelectNames, prefix: str = "") -> Log:
-        reading = _Reading(LogTable(select_names, prefix), select_names)
-        for block in without_labels(blocks(path)):
-            reading.take(block)
-        table = reading.table
-        return Log(
-            series=table.series(source) if table.points else (),
-            params=table.params,
-            names=table.names if table.points else (),
-            note=table.note,
-            text=reading.troubles.log(source, table.span),
-            epochs=next(iter(reading.epochs)) if len(reading.epochs) == 1 else None,
-            epoch=max(reading.headings) + (min(reading.headings) == 0) if reading.headings else None,
-            stopped_early=reading.stopped_early,
-        )
+        return _Reading(LogTable(select_names, prefix), select_names).log(blocks(path), source)
+
+
+def log_of(piece: bytes, select_names: SelectNames) -> Log:
+    """What a piece of a console log holds, from its beginning or its end."""
+    text = text_of(piece)
+    return _Reading(LogTable(select_names, ""), select_names).log([text] if text else [], "")
 
 
 class _Reading:
@@ -90,6 +83,22 @@ class _Reading:
         self._fresh = False
         self._full_bar: tuple[int | None, int] = (None, 0)
         self._held_out: dict[str, float] = {}
+
+    def log(self, pieces: Iterable[str], source: str) -> Log:
+        """What all of a log holds, given in blocks of whole lines."""
+        for block in without_labels(pieces):
+            self.take(block)
+        table = self.table
+        return Log(
+            series=table.series(source) if table.points else (),
+            params=table.params,
+            names=table.names if table.points else (),
+            note=table.note,
+            text=self.troubles.log(source, table.span),
+            epochs=next(iter(self.epochs)) if len(self.epochs) == 1 else None,
+            epoch=max(self.headings) + (min(self.headings) == 0) if self.headings else None,
+            stopped_early=self.stopped_early,
+        )
 
     def take(self, block: str) -> None:
         """Read some lines."""

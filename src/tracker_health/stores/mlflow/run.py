@@ -20,7 +20,7 @@ from tracker_health.evidence import Evidence, FloatArray, IntArray, Request, Run
 from tracker_health.gap_names import LIVE_TAG, LIVE_WORDS
 from tracker_health.roles import OWN_PREFIXES
 from tracker_health.stores.base import Cleared, Recorded, WrittenInPart
-from tracker_health.stores.files import LOSSES, relevant_files
+from tracker_health.stores.files import LOSSES, opened_files
 from tracker_health.stores.mlflow.artifacts import ArtifactTree
 from tracker_health.stores.mlflow.batch import Batch
 from tracker_health.stores.mlflow.connection import command_on, connect, moved
@@ -28,7 +28,7 @@ from tracker_health.stores.mlflow.failures import shown, translated
 from tracker_health.stores.mlflow.histories import read_history
 from tracker_health.stores.mlflow.writer import MlflowWriter, latest_points
 from tracker_health.stores.record import recorded_on
-from tracker_health.stores.tree import FileEvidence, Tracked
+from tracker_health.stores.tree import FileEvidence, RunFile, Tracked
 from tracker_health.text import printable
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class MlflowRun:
         points = [[point.key, point.step, point.timestamp, _value(point.value)] for point in latest]
         content: list[Any] = [self._run.info.status, self._run.info.end_time, points, len(self._run.data.params)]
         if self._needs_files(request):
-            content.append([[file.path, file.size] for file in relevant_files(self._artifacts)])
+            content.append([[file.path, file.size] for file in self._opened(request)])
             content.append(bool(self._artifacts.problem))
         return hashlib.sha256(json.dumps(content).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
@@ -139,7 +139,11 @@ class MlflowRun:
 
     def bytes_of_files(self, request: Request) -> int:
         """How much of its files judging the run could read, at most."""
-        return sum(file.size for file in relevant_files(self._artifacts)) if self._needs_files(request) else 0
+        return sum(file.size for file in self._opened(request)) if self._needs_files(request) else 0
+
+    def _opened(self, request: Request) -> tuple[RunFile, ...]:
+        logs = LOSSES.isdisjoint(request.select_names(self._names).values())
+        return opened_files(self._artifacts, logs=logs)
 
     def close(self) -> None:
         """Delete what was downloaded."""

@@ -17,9 +17,9 @@ from tracker_health.errors import RunError, WriteError
 from tracker_health.evidence import Evidence, Problem, Request, RunRef, Series
 from tracker_health.gap_names import LIVE_WANDB_TAGS
 from tracker_health.stores.base import Cleared, Recorded
-from tracker_health.stores.files import LOSSES, relevant_files
+from tracker_health.stores.files import LOSSES, opened_files
 from tracker_health.stores.record import recorded_on
-from tracker_health.stores.tree import FileEvidence, Tracked
+from tracker_health.stores.tree import FileEvidence, RunFile, Tracked
 from tracker_health.stores.wandb.address import Address
 from tracker_health.stores.wandb.connection import Connection, connect
 from tracker_health.stores.wandb.online_files import OnlineFiles
@@ -78,7 +78,7 @@ class OnlineRun:
         content: list[Any] = [self._run.state, keys.get("lastStep"), sorted(self._counts.items())]
         content.append(sorted(params_of(self._run.config)))
         if self._needs_files(request):
-            content += [self._files.identity, bool(self._files.problem)]
+            content += [self._files.identity(self._opened(request)), bool(self._files.problem)]
         return hashlib.sha256(json.dumps(content).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
     def read(self, request: Request) -> Evidence:
@@ -94,7 +94,11 @@ class OnlineRun:
 
     def bytes_of_files(self, request: Request) -> int:
         """How much of its files judging the run could read, at most."""
-        return sum(file.size for file in relevant_files(self._files)) if self._needs_files(request) else 0
+        return sum(file.size for file in self._opened(request)) if self._needs_files(request) else 0
+
+    def _opened(self, request: Request) -> tuple[RunFile, ...]:
+        logs = LOSSES.isdisjoint(request.select_names(self._counts).values())
+        return opened_files(self._files, logs=logs)
 
     def close(self) -> None:
         """Delete what was downloaded."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -19,6 +18,7 @@ from tracker_health.stores.fetched_files import MAX_FILES, MAX_SEEN, FetchedFile
 from tracker_health.stores.files import is_relevant
 from tracker_health.stores.http_parts import HttpParts
 from tracker_health.stores.naming import is_plain
+from tracker_health.stores.texts import MOST_TEXTS, may_be_text_log
 from tracker_health.stores.tree import RunFile
 from tracker_health.stores.url import asked
 from tracker_health.stores.wandb.connection import Connection, fetched, pages
@@ -49,10 +49,9 @@ class OnlineFiles(FetchedFiles):
         self._connection = connection
         self._run = run
 
-    @property
-    def identity(self) -> list[list[Any]]:
-        """Path, size and checksum of each file."""
-        return [[file.path, file.size, self._listing.versions[file.path]] for file in self.files]
+    def identity(self, files: Iterable[RunFile]) -> list[list[Any]]:
+        """Path, size and checksum of each of these files."""
+        return [[file.path, file.size, self._listing.versions[file.path]] for file in files]
 
     def local(self, file: RunFile) -> Path:
         with _as_read_error():
@@ -62,16 +61,17 @@ class OnlineFiles(FetchedFiles):
     @cached_property
     def _listing(self) -> _Listing:
         found: dict[str, tuple[RunFile, Any]] = {}
-        counts: Counter[bool] = Counter()
+        seen = texts = 0
         problem = ""
         try:
             for path, file in self._walk():
-                counts[True] += 1
-                if counts[True] > MAX_SEEN:
+                seen += 1
+                if seen > MAX_SEEN:
                     break
                 name = path.rpartition("/")[2]
-                if is_plain(path) and is_relevant(name):
-                    counts[False] += 1
+                text = may_be_text_log(path) and not is_relevant(name)
+                texts += text
+                if is_plain(path) and (is_relevant(name) or (text and texts <= MOST_TEXTS + 1)):
                     found.setdefault(path, (RunFile(path=path, size=file.size), file))
                 if len(found) >= MAX_FILES:
                     break
@@ -82,7 +82,7 @@ class OnlineFiles(FetchedFiles):
             origins={path: file for path, (_, file) in found.items()},
             versions={path: str(getattr(file, "md5", "") or "") for path, (_, file) in found.items()},
             problem=problem,
-            truncated=counts[True] > MAX_SEEN or len(found) >= MAX_FILES,
+            truncated=seen > MAX_SEEN or len(found) >= MAX_FILES,
         )
 
     def _walk(self) -> Iterator[tuple[str, Any]]:

@@ -1,0 +1,212 @@
+"""How far a run came, beside how far it was meant to go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tracker_health.evidence.series import Series, StepUnit
+from tracker_health.evidence.steps import accumulation
+
+if TYPE_CHECKING:
+    from tracker_health.evidence.evidence import Evidence
+
+_PLANNED_STEPS = ("max_steps", "total_steps", "num_training_steps", "max_iters", "planned_steps")
+_PLANNED_EPOCHS = ("num_train_epochs", "max_epochs", "num_epochs", "epochs")
+PLAN_PARAMS = frozenset((*_PLANNED_STEPS, *_PLANNED_EPOCHS))
+"""The params that say how far a run was meant to go."""
+
+_BEYOND = 1.1  # of a plan: what goes further counts something else
+_ABOUT = 0.1
+_FEWEST_EPOCHS = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """How far the run came, in optimizer steps or in epochs (``unit``), and how far it was meant to go.
+
+    ``snapshot``: the run goes on, or was seen in mid-training, so that this is not where it ended. ``unlogged``: how
+    much more may have been done since the last point of a log that has every k-th epoch or step only; 0 where the
+    number done is exact. ``updates``: the optimizer's own count, where it lies below what was done.
+    """
+
+    done: float
+    planned: float
+    unit: str
+    snapshot: bool = False
+    unlogged: float = 0.0
+    updates: int | None = None
+
+    @property
+    def fraction(self) -> float:
+        """The share of the plan that was done, or may have been: what was not logged counts up to the plan's end."""
+        return max(self.done, min(self.done + self.unlogged, self.planned)) / self.planned
+
+
+class _Count(NamedTuple):
+    done: int
+    unlogged: float = 0.0
+
+
+def progress_of(evidence: Evidence) -> Progress | None:
+    """Done against planned, or None where either is unknown."""
+    planned = planned_steps(evidence.info.params)
+    return (
+        (_in_steps(evidence, planned) if planned is not None else None)
+        or _in_epochs(evidence)
+        or (_by_rhythm(evidence, planned) if planned is not None else None)
+    )
+
+
+def planned_steps(params: Mapping[str, str]) -> float | None:
+    """How many steps a run was meant to have, by its params."""
+    return _positive(params, _PLANNED_STEPS)
+
+
+def planned_epochs(params: Mapping[str, str]) -> float | None:
+    """How many epochs a run was meant to have, by its params."""
+    return _positive(params, _PLANNED_EPOCHS)
+
+
+def plan_of(params: Mapping[str, str]) -> dict[str, str]:
+    """The params that say how far a run was meant to go, as they stand there: in steps, then in epochs."""
+    names = (*_PLANNED_STEPS, *_PLANNED_EPOCHS)
+    return {name: params[name] for name in names if _positive(params, (name,)) is not None}
+
+
+def _positive(params: Mapping[str, str], names: Iterable[str]) -> float | None:
+    for name in names:
+        try:
+            value = float(params[name])
+        except (KeyError, ValueError):
+            continue
+        if 0 < value < float("inf"):
+            return value
+    return None
+
+
+# In steps
+
+
+def _in_steps(evidence: Evidence, planned: float) -> Progress | None:
+    """By the farthest of the counts: an optimizer counts anew after a resume without its state, and not what a loss
+    scaler skips; a checkpoint may be older than the log's end.
+    """
+    state = evidence.optimizer
+    own = None if state is None else state.counted
+    told = [evidence.info.global_step, None if state is None else state.global_step]
+    recorded = [_Count(steps) for steps in told if steps is not None]
+    logged = [_counted(steps) for steps in evidence.steps_logged]
+    if recorded or own is not None:
+        unknown = (one for one in _of_unknown_unit(evidence) if one.steps.max() <= _BEYOND * planned)
+        logged += [_counted(one.steps) for one in unknown]
+    counts = [*recorded, *logged]
+    if own is not None:
+        others = [one for one in counts if not _counts_batches(one.done, own, planned, evidence.info.params)]
+        counts = [_Count(own), *others]
+    if not counts:
+        return None
+    farthest = max(counts, key=lambda one: (one.done, -one.unlogged))
+    return Progress(
+        done=farthest.done,
+        planned=planned,
+        unit="optimizer steps",
+        snapshot=_is_snapshot(evidence),
+        unlogged=farthest.unlogged,
+        updates=own if own is not None and own < farthest.done else None,
+    )
+
+
+def _counted(steps: npt.NDArray[Any]) -> _Count:
+    return _Count(int(steps.max()), _spacing(steps) - 1.0)
+
+
+def _of_unknown_unit(evidence: Evidence) -> Iterator[Series]:
+    return (one for one in evidence.series if one.step_unit is StepUnit.UNKNOWN and len(one))
+
+
+def _counts_batches(steps: int, own: int, planned: float, params: Mapping[str, str]) -> bool:
+    """Whether a count that an optimizer's own lies below is one of batches, of which each update takes several: as many
+    as the params say, or a whole number of them, which leads beyond the plan.
+    """
+    if own <= 0 or steps <= own:
+        return False
+    said = accumulation(params)
+    as_said = said > 1 and abs(steps / own / said - 1.0) <= _ABOUT
+    return as_said or (steps > _BEYOND * planned and is_whole_multiple(steps, own))
+
+
+def is_whole_multiple(steps: int, own: int) -> bool:
+    """Whether there were so many batches to each of the optimizer's updates, the last one's perhaps left over."""
+    return 0 < own < steps and steps % own < steps // own
+
+
+def _by_rhythm(evidence: Evidence, planned: float) -> Progress | None:
+    """By a log that does not say what its steps are, where its points lie one epoch of the plan apart: they are steps
+    then, neither epochs nor rows.
+    """
+    epochs = planned_epochs(evidence.info.params)
+    if epochs is None:
+        return None
+    known = list(_of_unknown_unit(evidence))
+    sources = {one.source for one in known if _has_rhythm(one, planned / epochs)}
+    counts = [_counted(one.steps) for one in known if one.source in sources]
+    farthest = max(counts, default=None)
+    if farthest is None or farthest.done <= _BEYOND * epochs or farthest.done > _BEYOND * planned:
+        return None
+    unit, snapshot = "optimizer steps", _is_snapshot(evidence)
+    unlogged = min(one.unlogged for one in counts if one.done == farthest.done)
+    return Progress(done=farthest.done, planned=planned, unit=unit, snapshot=snapshot, unlogged=unlogged)
+
+
+def _has_rhythm(series: Series, epoch: float) -> bool:
+    """Whether a history has a point for each epoch of so many steps."""
+    apart = np.diff(np.unique(series.steps))
+    return len(apart) >= _FEWEST_EPOCHS - 1 and epoch >= 2 and bool((apart == epoch).all())
+
+
+# In epochs
+
+
+def _in_epochs(evidence: Evidence) -> Progress | None:
+    planned = planned_epochs(evidence.info.params)
+    known = [done for done in (evidence.info.epoch, _epochs_counted(evidence)) if done is not None]
+    if planned is None or not known:
+        return None
+    unlogged = _epochs_unlogged(evidence) if evidence.info.epoch is None else 0.0
+    return Progress(done=max(known), planned=planned, unit="epochs", snapshot=_is_snapshot(evidence), unlogged=unlogged)
+
+
+def _epochs_counted(evidence: Evidence) -> float | None:
+    """Epochs done by the epoch series. One that counts whole epochs from 0 names the epoch it is in."""
+    series = evidence.find("epoch")
+    if series is None or not len(series.finite()):
+        return None
+    values = series.finite().values
+    from_zero = values.min() == 0.0 and bool((values == np.floor(values)).all())
+    return float(values.max()) + from_zero
+
+
+def _epochs_unlogged(evidence: Evidence) -> float:
+    """Whole epochs that may lie between the last point and the next one: ``if epoch % 50 == 0``."""
+    series = evidence.find("epoch")
+    values = series.finite().values if series is not None else np.empty(0)
+    if not len(values) or not bool((values == np.floor(values)).all()):
+        return 0.0
+    return _spacing(values) - 1.0
+
+
+def _is_snapshot(evidence: Evidence) -> bool:
+    return evidence.info.snapshot or evidence.info.goes_on
+
+
+def _spacing(values: npt.NDArray[Any]) -> float:
+    """How many whole numbers apart the logged ones are, as a rule; 1 where that cannot be told."""
+    distinct = np.unique(values)
+    if len(distinct) < 3:
+        return 1.0
+    return max(1.0, float(np.median(distinct[1:].astype(np.float64) - distinct[:-1])))

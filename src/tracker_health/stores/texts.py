@@ -1,0 +1,94 @@
+"""Text files of any name (``out.txt``) that may be console logs: what their names, places and contents say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tracker_health.errors import RunError
+from tracker_health.evidence import Request, StepUnit
+from tracker_health.readers.random_access import RandomAccess
+from tracker_health.stores.tree import FileTree, RunFile
+
+if TYPE_CHECKING:
+    from tracker_health.readers.log_formats import Log
+
+MOST_TEXTS = 20
+"""Of a run: more of them are data."""
+
+_TEXT = re.compile(r".*\.txt", re.IGNORECASE)
+_FOLDER = re.compile(r"(?:.*[-_.])?(?:logs?|outputs?|out|stdout|console|slurm)(?:[-_.].*)?", re.IGNORECASE)
+# What a training's output is sent to; any other text counts only where nothing else has a history.
+_OF_OUTPUT = re.compile(
+    r"(?:.*[-_.])?(?:out|run|train|training|trainer|main|screen|terminal|job)(?:[-_.].*)?\.txt", re.IGNORECASE
+)
+_SOMETHING_ELSE = re.compile(
+    r"(?:.*[-_.])?(?:read_?me|licen[cs]e|notice|copying|authors|requirements|constraints|vocab(?:ulary)?|merges|notes?|"
+    r"todo|change_?log|class(?:es)?|labels?|tokens?|dict(?:ionary)?|corpus|prompts?|freeze|environment|packages|args|"
+    r"config|cmakelists)(?:[-_.].*)?\.txt",
+    re.IGNORECASE,
+)
+_BEGINNING, _END = 2**16, 2**14
+_FEWEST = 3
+_MOST_LINES_TO_A_ROW, _MOST_TO_A_COUNTED_ROW = 50, 4
+
+
+def may_be_text_log(path: str) -> bool:
+    """Whether a file of this path is looked into: at the run's top, or in a folder of logs there."""
+    folder, _, name = path.rpartition("/")
+    placed = not folder or ("/" not in folder and _FOLDER.fullmatch(folder) is not None)
+    return placed and _TEXT.fullmatch(name) is not None and _SOMETHING_ELSE.fullmatch(name) is None
+
+
+def says_output(file: RunFile) -> bool:
+    """Whether such a text is called what the output of trainings is."""
+    return _OF_OUTPUT.fullmatch(file.name) is not None
+
+
+def texts_among(files: Iterable[RunFile]) -> list[RunFile]:
+    """The files that may be such texts, by path; none where they are so many that they are data."""
+    found = [file for file in files if may_be_text_log(file.path)]
+    return found if len(found) <= MOST_TEXTS else []
+
+
+def begins_as_log(tree: FileTree, file: RunFile, request: Request) -> bool:
+    """Whether a text is worth reading whole: it is small, or its beginning or its end is of a log."""
+    if file.size <= _BEGINNING:
+        return file.size > 0
+    try:
+        opened = tree.open(file)
+        try:
+            pieces = (0, _BEGINNING), (max(opened.size - _END, 0), _END)
+            return any(_is_of_a_log(_piece(opened, start, size), request) for start, size in pieces)
+        finally:
+            opened.close()
+    except (RunError, OSError):
+        return False
+
+
+def _piece(opened: RandomAccess, start: int, size: int) -> bytes:
+    content = bytearray(min(size, opened.size - start))
+    opened.read_into(start, memoryview(content))
+    return bytes(content)
+
+
+def _is_of_a_log(piece: bytes, request: Request) -> bool:
+    # Here: a folder with nothing but a checkpoint is judged without the formats of logs.
+    from tracker_health.readers.log_formats import is_table, log_of
+
+    return is_table(piece) or is_history(log_of(piece, request.select_names))
+
+
+def is_history(log: Log) -> bool:
+    """Whether what was read of a text, or of a piece of it, is a log: a metric has several points, which are no rare
+    find in it.
+    """
+    known = [one for one in log.series if len(np.unique(one.steps)) >= _FEWEST]
+    if not known or log.text is None:
+        return bool(known)
+    counted = all(one.step_unit is StepUnit.LOG_CALL for one in known)
+    most = _MOST_TO_A_COUNTED_ROW if counted else _MOST_LINES_TO_A_ROW
+    return log.text.rows >= _FEWEST and log.text.rows * most >= log.text.lines
