@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tracker_health.probes._accuracy import least_accuracy, samples_of
+from tracker_health.probes._accuracy import chance_of, least_accuracy, measures, samples_of
 from tracker_health.probes.accuracy_at_chance import AccuracyAtChance
 from tracker_health.probes.accuracy_gap import AccuracyGap
 
@@ -106,10 +106,48 @@ def test_nothing_tells_the_level_of_guessing(make, judge):
     assert judge(AT_CHANCE, logged(make, held_out=guessing(chance=1 / 3))).verdict == "SkippedProbe"
 
 
-def test_the_median_loss_tells_where_the_first_one_exploded(make, judge):
-    losses = np.concatenate([[2538.0, 425.0, 3.2], 2.4 + 0.05 * np.random.default_rng(0).standard_normal(27)])
+@pytest.mark.parametrize("level", [1.9, 2.4, 2.8])
+def test_the_median_loss_tells_where_the_first_one_exploded(level, make, judge):
+    losses = np.concatenate([[2538.0, 425.0, 3.2], level + 0.05 * np.random.default_rng(0).standard_normal(27)])
     evidence = make.evidence(losses, make.series(guessing(), role="val_accuracy"))
     assert judge(AT_CHANCE, evidence).verdict == "warn"
+
+
+@pytest.mark.parametrize("first", [1.03, 1.36, 1.79, 1.95])
+def test_a_loss_that_passes_by_a_level_on_its_way_down(first, make, judge):
+    """Half of the answers among six are right; the median loss is not far from ln 2 by chance."""
+    losses = 0.81 + (first - 0.81) * np.exp(-np.arange(30.0) / 3.0)
+    evidence = make.evidence(losses, make.series(guessing(chance=0.5), role="val_accuracy"))
+    assert judge(AT_CHANCE, evidence).verdict == "SkippedProbe"
+
+
+@pytest.mark.parametrize(("head", "verdict"), [(2, "warn"), (None, "warn"), (6, "SkippedProbe"), (10, "SkippedProbe")])
+def test_the_last_layer_contradicts_a_level(head, verdict, make, judge):
+    """The loss came down to ln 2 from above, and the validation accuracy is a half."""
+    losses = 0.7 + 1.1 * np.exp(-np.arange(30.0))
+    weights = with_head(make, head) if head else None
+    evidence = make.evidence(losses, make.series(guessing(chance=0.5), role="val_accuracy"), weights=weights)
+    assert judge(AT_CHANCE, evidence).verdict == verdict
+
+
+@FEW
+@given(
+    level=st.floats(0.02, 0.98),
+    first=st.floats(0.1, 5.0),
+    end=st.floats(0.1, 5.0),
+    head=st.integers(2, 1000),
+)
+def test_no_level_is_told_against_the_last_layer(level, first, end, head, make):
+    losses = end + (first - end) * np.exp(-np.arange(20.0))
+    evidence = make.evidence(
+        losses, make.series(np.full(20, level), role="val_accuracy"), weights=with_head(make, head)
+    )
+    chance = chance_of(evidence, next(measures(evidence, 5)))
+    assert chance is None or abs(math.log(chance.share) + math.log(head)) <= 0.3 * math.log(head) + 1e-9
+
+
+def with_head(make, size):
+    return make.weights({"0.weight": (48, 20), "0.bias": (48,), "fc.weight": (size, 48), "fc.bias": (size,)})
 
 
 @pytest.mark.parametrize(

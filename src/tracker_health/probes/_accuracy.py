@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tracker_health.evidence import Evidence, FloatArray, Need, Series
-from tracker_health.probes._classes import begins_at_chance, classes, vocabulary
+from tracker_health.evidence import Evidence, FloatArray, Need, Part, Series
+from tracker_health.probes._classes import begins_at_chance, classes, classes_of_head, vocabulary
 from tracker_health.text import number
 
 ROLES = (("accuracy", "train_accuracy", "val_accuracy"), ("AUC", "train_auc", "val_auc"))
@@ -18,10 +18,12 @@ LOSSES = ("train_loss", "val_loss", "objective_loss")
 NEEDS = (
     Need(role="val_accuracy", any_of=("train_accuracy", "val_auc", "train_auc")),
     Need(role="train_loss", any_of=LOSSES[1:], optional=True),
+    Need(role=Part.WEIGHTS, optional=True),
 )
 _AUC_OF_GUESSING = 0.5
 _MOST_GUESSED = 20
 _NEAR = 0.3
+_THERE = 0.1
 _FIRST = 3
 _LEAST_SEEN = 2.85  # three classes, and 5 % of noise in the first loss
 _BY_CHANCE = 0.05
@@ -89,8 +91,8 @@ def chance_of(evidence: Evidence, shares: Shares) -> Chance | None:
     """What guessing has of a measure; None where nothing tells.
 
     Without a number of classes in the run's params it is the one, up to 20, whose share the accuracy has had on the
-    whole, if the first loss, or its median, lies within 30 % of its logarithm: two signs that know nothing of each
-    other.
+    whole, if the first loss lies within 30 % of its logarithm, or its median near it: two signs that know nothing of
+    each other. Not where the model's last layer chooses among clearly more or fewer.
     """
     if shares.name == "AUC":
         return Chance(_AUC_OF_GUESSING, told=True)
@@ -107,9 +109,23 @@ def chance_of(evidence: Evidence, shares: Shares) -> Chance | None:
     guessed = round(1.0 / level) if level * (_MOST_GUESSED + 1) > 1.0 else 0
     if guessed < 2 or guessed > _MOST_GUESSED or not len(values):
         return None
-    levels = float(np.median(values[:_FIRST])), float(np.median(values))
-    near = any(abs(level - log(guessed)) <= _NEAR * log(guessed) for level in levels)
-    return Chance(1.0 / guessed, told=False) if near else None
+    near = begins_at_chance(values, guessed) or _comes_to(values, guessed)
+    return Chance(1.0 / guessed, told=False) if near and not _contradicted(guessed, evidence) else None
+
+
+def _comes_to(values: FloatArray, guessed: int) -> bool:
+    """Whether the median lies near the loss of guessing: within 10 %, since a loss that began among more answers passes
+    by many such levels on its way down, or 30 % where it began above all of them.
+    """
+    exploded = float(np.median(values[:_FIRST])) > (1.0 + _NEAR) * log(_MOST_GUESSED)
+    near = _NEAR if exploded else _THERE
+    return abs(float(np.median(values)) - log(guessed)) <= near * log(guessed)
+
+
+def _contradicted(guessed: int, evidence: Evidence) -> bool:
+    """Whether the model's last layer chooses among so many that guessing has another loss."""
+    head = classes_of_head(evidence)
+    return head is not None and abs(log(guessed) - log(head)) > _NEAR * log(head)
 
 
 def classes_of_loss(evidence: Evidence, head: int | None = None) -> float | None:

@@ -52,16 +52,18 @@ class AccuracyAtChance(Probe):
 
     How it decides:
         Guessing is one in the number of classes, from the run's params; of the area under the curve, one half. Where no
-        param tells, it is the nearest such share with up to 20 classes, if the first loss, or its median, lies within
-        30 % of the logarithm of that number. All thirds of the values after the first tenth have to lie at the level of
-        guessing: within `tolerance` (or a fifth of the level, if that is less), or within three standard errors of the
-        third's mean; so have the last three values, by the noise before. That error must be small enough to show a
-        tenth of what lies above guessing. Fail when neither accuracy ever left it, and the level is known for sure;
-        warn otherwise. Warn also, whatever guessing has, when all values after the first fifth are one number from 5 %
-        to `constant_below`, to the last digit (at least ten of them, or five with three digits or more). One of a half
-        and more may be the share of the more frequent of two answers: then all values have to be that number, and the
-        loss of the same samples, or else the training loss, must have come down by less than 5 %. Where accuracies are
-        all that was logged, the rule finds what is wrong, and is skipped where nothing is.
+        param tells, it is the nearest such share with up to 20 classes, if the first loss lies within 30 % of the
+        logarithm of that number, or its median within 10 % (30 % of a loss that began above all of those logarithms),
+        and the last layer of the saved weights does not choose among more or fewer (to within 30 % of that logarithm).
+        All thirds of the values after the first tenth have to lie at the level of guessing: within `tolerance` (or a
+        fifth of the level, if that is less), or within three standard errors of the third's mean; so have the last
+        three values, by the noise before. That error must be small enough to show a tenth of what lies above guessing.
+        Fail when neither accuracy ever left it, and the level is known for sure; warn otherwise. Warn also, whatever
+        guessing has, when all values after the first fifth are one number from 5 % to `constant_below`, to the last
+        digit (at least ten of them, or five with three digits or more). One of a half and more may be the share of the
+        more frequent of two answers: then all values have to be that number, and the loss of the same samples, or else
+        the training loss, must have come down by less than 5 %. Where accuracies are all that was logged, the rule
+        finds what is wrong, and is skipped where nothing is.
 
     Known limits:
         A classifier that gives one answer only is right as often as that is: found where the classes are about equally
