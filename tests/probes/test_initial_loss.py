@@ -200,3 +200,48 @@ def test_a_higher_factor_never_finds_more(first, one, other, make, judge):
     evidence = make.evidence([first, 1.0, 1.0], params={"num_classes": "10"})
     if judge(CODE, evidence, factor=lower).verdict == "pass":
         assert judge(CODE, evidence, factor=higher).verdict == "pass"
+
+
+# On another scale
+
+
+DISTILLED = np.array([9.49, 9.29, 8.77, 8.1, 7.53, 5.5, 3.84, 2.6, 1.9, 1.5, *np.linspace(1.1, 0.7, 10)])
+OF_STUDENT = np.array([0.09, 0.18, 0.43, 0.58, 0.67, 0.76, 0.81, 0.83, 0.86, 0.88, *np.linspace(0.9, 0.93, 10)])
+
+
+def counted(make, losses, right, *, params=None):
+    more = (make.series(right, role="train_accuracy", name="acc"),)
+    return with_head(make, losses, None, more=more, params=params)
+
+
+@pytest.mark.parametrize("params", [None, {"num_classes": "10"}], ids=["by the last layer", "told"])
+def test_a_distillation_that_learns(params, make, judge):
+    """It begins at four times guessing, and a wrong answer costs more and more while most become right."""
+    assert judge(CODE, counted(make, DISTILLED, OF_STUDENT, params=params)).verdict == "pass"
+    unlearnt = DISTILLED[0] * (1.0 - OF_STUDENT) / (1.0 - OF_STUDENT[0])
+    assert judge(CODE, counted(make, unlearnt, OF_STUDENT, params=params)).verdict == "warn"
+    assert judge(CODE, counted(make, DISTILLED, np.minimum(OF_STUDENT, 0.2), params=params)).verdict == "warn"
+
+
+def test_a_loss_that_explodes_is_on_no_other_scale(make, judge):
+    losses = np.array([70.0, *np.geomspace(90.0, 1e6, 19)])
+    assert judge(CODE, counted(make, losses, OF_STUDENT, params={"num_classes": "10"})).verdict == "warn"
+
+
+@FEW
+@given(
+    level=st.floats(1.0, 50.0),
+    right=st.lists(st.floats(0.0, 1.0), min_size=5, max_size=30),
+    unlearnt=st.lists(st.floats(0.0, 1.0), min_size=5, max_size=30),
+)
+def test_wrong_answers_that_get_cheaper_are_a_cross_entropy(level, right, unlearnt, make, judge):
+    """Whatever is learnt: the certainty of an untrained model, which each wrong answer pays, only falls."""
+    n = min(len(right), len(unlearnt))
+    right, certainty = np.array([0.1, *right[:n]]), np.sort([1.0, *unlearnt[:n]])[::-1]
+    losses = 3.1 * math.log(10) * level * certainty * (1.0 - right) / 0.9
+    assert judge(CODE, counted(make, losses, right, params={"num_classes": "10"})).verdict == "warn"
+
+
+@pytest.mark.parametrize("right", [[1.0] * 20, [0.0] * 20, [math.nan] * 20, [0.5, math.nan] * 10])
+def test_odd_accuracies(right, make, judge):
+    judge(CODE, counted(make, DISTILLED, np.array(right)))

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from math import log
 from typing import Annotated
 
-from tracker_health.evidence import Evidence, FloatArray, Need, Part
+import numpy as np
+
+from tracker_health.evidence import Evidence, FloatArray, Need, Part, Series
 from tracker_health.probe import Probe, Symptom, Threshold
-from tracker_health.probes._accuracy import is_of_something_else, measures
+from tracker_health.probes._accuracy import is_of_something_else, measures, pairs
 from tracker_health.probes._classes import classes_of_head, counts, vocabulary
 from tracker_health.probes._run import is_fine_tuning
 from tracker_health.probes._stats import median
@@ -19,6 +21,7 @@ from tracker_health.verdict import Verdict
 
 _SOON = 3
 _FEW_CLASSES, _ABOUT, _OF_GUESSING = 4, 0.5, 1.0 / 3.0
+_HALF, _DEARER = 0.5, 1.5
 _WORD = re.compile("[a-z0-9]+")
 _COUNTED = frozenset({"acc", "accuracy", "top1", "perplexity", "ppl"})
 
@@ -46,6 +49,10 @@ class InitialLoss(Probe):
         cross-entropy among so many: the first accuracy is that of guessing to within a half, of four classes or more;
         or it is at least a third of guessing's, and the loss comes down below that logarithm as soon. And the loss is
         never lower than so many wrong answers allow.
+
+        In neither case a loss that is on another scale, as one of distillation times the square of its temperature: it
+        is still `factor` times that logarithm when half of the answers are right, while a wrong one costs half as much
+        again as at first. A model that unlearns its certainty pays less and less for each.
 
     Known limits:
         Needs the number of classes, and a cross-entropy in nats, averaged and not summed. Of a detection loss, CTC or
@@ -92,7 +99,7 @@ class InitialLoss(Probe):
         measured = {"classes": classes, "chance": chance, "first": first}
         high = first > self.factor * chance
         shown = self._is_cross_entropy if head is None else _is_borne_out
-        if not (high and shown(loss.values, classes, evidence)):
+        if not (high and shown(loss.values, classes, evidence) and not self._is_on_another_scale(classes, evidence)):
             note = "; nothing shows that the loss is a cross-entropy among so many" if high else ""
             message = f"the first loss is {number(first)}, chance is {number(chance)}{note}"
             return Finding(verdict=Verdict.PASS, message=message, measured=measured)
@@ -109,6 +116,25 @@ class InitialLoss(Probe):
         """Whether answers are counted, the loss comes below chance at once, or begins too high for anything else."""
         plainly = classes != vocabulary(evidence) and values[0] > self.plain_factor * log(classes)
         return _comes_below(values, classes) or plainly or _answers_are_counted(evidence.info.metric_names)
+
+    def _is_on_another_scale(self, classes: int, evidence: Evidence) -> bool:
+        """Whether the loss is as high when half of the answers are right, and each wrong one is dearer than at first:
+        of the training samples or of the validation samples.
+        """
+        level = self.factor * log(classes)
+        shares = (one for one in measures(evidence, _SOON) if one.name == "accuracy")
+        return any(
+            _gets_dearer(loss, accuracy, level) for one in shares for _, loss, accuracy in pairs(evidence, one, _SOON)
+        )
+
+
+def _gets_dearer(loss: Series, accuracy: Series, level: float) -> bool:
+    """Whether a wrong answer costs half as much again as at first, when half are right and the loss is this high."""
+    right = np.interp(loss.steps, accuracy.steps, accuracy.values)
+    with np.errstate(all="ignore"):
+        cost = loss.values / (1.0 - right)
+    still = (right >= _HALF) & (right < 1.0) & (loss.values >= level) & (loss.values <= loss.values[0])
+    return bool(still.any() and median(cost[still]) >= _DEARER * cost[0])
 
 
 def _answers_are_counted(names: tuple[str, ...]) -> bool:
