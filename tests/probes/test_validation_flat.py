@@ -8,6 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from tracker_health.probes._comparable import is_of_margins
 from tracker_health.probes.validation_flat import ValidationFlat
 
 CODE = "GEN002"
@@ -54,6 +55,7 @@ def naive(losses, held_out, plain, rule=RULE):
 def assert_as_naive(losses, held_out, plain, make, judge):
     measured, verdict, margins = naive(losses, held_out, plain)
     assume(all(abs(margin) > 1e-9 for margin in margins))
+    assume(sum(loss == 0 for loss in losses) < 3)  # a loss of margins
     result = judge(CODE, pair(make, losses, held_out))
     assert result.verdict == verdict
     for name, value in (measured or {}).items():
@@ -271,3 +273,46 @@ def test_stricter_thresholds_never_find_more(losses, held_out, gains, falls, mak
     stricter = {"min_gain": min(gains), "train_descent": max(falls)}
     if judge(CODE, evidence, **stricter).verdict == "warn":
         assert judge(CODE, evidence, **looser).verdict == "warn"
+
+
+def of_margins(n=60, *, seed=0, digits=17, hardest=0.05):
+    """Batches of triplets: fewer and fewer violate the margin, and a batch without any has a loss of exactly 0."""
+    rng = np.random.default_rng(seed)
+    losses = 0.3 * np.exp(-np.arange(n) / 4.0) + hardest * rng.exponential(size=n)
+    losses[10:][rng.random(n - 10) < 0.4] = 0.0
+    return losses.round(digits)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_loss_of_margins_is_not_compared(seed, make, judge):
+    """Validation compares more samples with each other, and finds harder ones."""
+    held_out = 0.4 + 0.02 * np.random.default_rng(seed).standard_normal(12)
+    result = judge(CODE, pair(make, of_margins(seed=seed), held_out))
+    assert result.verdict == "SkippedProbe"
+    assert "margins" in result.reason["reason"]
+    assert judge("GEN001", pair(make, of_margins(seed=seed), held_out)).verdict == "pass"
+
+
+@pytest.mark.parametrize(
+    "losses",
+    [
+        of_margins() + 1e-9,
+        of_margins(digits=2),
+        np.append(of_margins()[:20] + 1e-9, np.zeros(40)),
+        2.3 * np.exp(-np.arange(60.0)) + 1e-4 * (np.arange(60) % 2) * (np.arange(60) < 58),
+        np.append(of_margins() + 1e-9, [0.0, 0.0]),
+    ],
+    ids=["never exactly 0", "rounded to 0", "0 to the end", "learnt by heart", "two zeros"],
+)
+def test_other_losses_near_0_are_compared(losses, make, judge):
+    held_out = losses[0] * (1.05 + 0.02 * np.random.default_rng(0).standard_normal(12))
+    assert judge(CODE, pair(make, losses, held_out)).verdict == "warn"
+
+
+@FEW
+@given(losses=st.lists(st.floats(0, 5), min_size=1, max_size=40))
+def test_only_exact_zeros_are_of_margins(losses):
+    values = np.array([loss if loss > 1e-3 else 0.0 for loss in losses])
+    assert not is_of_margins(values[values > 0])
+    assert not is_of_margins(values.round(2))
+    assert not is_of_margins(np.sort(values)[::-1])

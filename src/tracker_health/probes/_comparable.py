@@ -6,10 +6,12 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from tracker_health.evidence import Evidence, FloatArray, IntArray, Series
-from tracker_health.probes._stats import block_medians, in_range, local_noise, mann_kendall, start_level
+from tracker_health.probes._standing import coarseness
+from tracker_health.probes._stats import block_medians, in_range, local_noise, mann_kendall, median, start_level
 
 _GRADUAL = 0.02  # of the points, on the way up
 _FAR = 0.5
+_FIRST = 3
 _HALVES = 0.5
 _SEVERAL_STEPS = 10
 _LEVELS = 20
@@ -17,6 +19,7 @@ _LEAST_CLIMB = 5
 _FORGETS = np.geomspace(1e-3, 0.5, 60)
 _LEVEL = 0.08
 _LEARNT = 0.75
+_ZEROS, _LEFT, _EXACT = 3, 0.01, 1e-6  # of the first loss
 
 
 def comparable(loss: Series, evidence: Evidence) -> Series:
@@ -33,6 +36,21 @@ def begins_late(loss: Series) -> bool:
     """
     values = loss.values
     return len(loss) > 1 and int(loss.steps[0]) >= _SEVERAL_STEPS and bool(values[1] < _HALVES * values[0])
+
+
+def is_of_margins(values: FloatArray) -> bool:
+    """Whether a loss is exactly 0 where nothing violates a margin (triplets, hinge), and is far from it in between.
+
+    How many violate it depends on the batch, so that two losses of batches drawn otherwise do not compare. A
+    cross-entropy of samples learnt by heart that reads 0 has been rounded, or stays near it.
+    """
+    zeros = np.flatnonzero(values == 0.0)
+    if len(zeros) < _ZEROS or (values < 0.0).any():
+        return False
+    start, later = median(values[:_FIRST]), values[zeros[0] :]
+    left = later[later > _LEFT * start]
+    exact = [coarseness(float(value)) <= _EXACT * start for value in left[:_FIRST]]
+    return len(left) >= _ZEROS and all(exact)
 
 
 def settled(evidence: Evidence) -> tuple[str, int] | None:

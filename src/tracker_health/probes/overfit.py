@@ -10,7 +10,7 @@ import numpy as np
 from tracker_health.evidence import Evidence, FloatArray, IntArray, Need, Series
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._accuracy import measures
-from tracker_health.probes._comparable import begins_late, settled
+from tracker_health.probes._comparable import begins_late, is_of_margins, settled
 from tracker_health.probes._standing import OF_ANOTHER_MODEL, is_of_another_model
 from tracker_health.probes._stats import (
     block_medians,
@@ -74,9 +74,11 @@ class Overfit(Probe):
         Where a weight of the objective rises (`kl_weight`), what comes after that is judged.
 
     Known limits:
-        Needs 4 evaluations. Accuracy may still rise while the loss does: overconfidence is overfitting of the loss. A
-        gap alone is not seen where the validation loss falls on to the end; one whose normalisation makes it far larger
-        than the training loss may fall by less than a tenth, and is taken for a gap.
+        Needs 4 evaluations. How far apart the two losses end is not judged of losses of margins, which are exactly 0
+        where no sample violates one: they hang on how many are compared. Accuracy may still rise while the loss does:
+        overconfidence is overfitting of the loss. A gap alone is not seen where the validation loss falls on to the
+        end; one whose normalisation makes it far larger than the training loss may fall by less than a tenth, and is
+        taken for a gap.
 
     What to do:
         Take the checkpoint at the minimum, and stop there the next time; more data, augmentation, dropout or weight
@@ -263,6 +265,8 @@ def _gap(evidence: Evidence, held_out: FloatArray, noise: float) -> _Gap | None:
     if loss is None or len(loss.finite()) < _FEW_POINTS:
         return None
     values = loss.finite().values
+    if is_of_margins(values):
+        return None
     if begins_late(loss.finite()) and held_out[0] <= _ALIKE * values[0]:
         return None
     start, end = max(float(values[0]), float(held_out[0])), median(values[-max(2, len(values) // 10) :])

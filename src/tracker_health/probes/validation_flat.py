@@ -7,7 +7,7 @@ from typing import Annotated
 
 from tracker_health.evidence import Evidence, FloatArray, Need
 from tracker_health.probe import Probe, Symptom, Threshold
-from tracker_health.probes._comparable import begins_late, settled
+from tracker_health.probes._comparable import begins_late, is_of_margins, settled
 from tracker_health.probes._standing import OF_ANOTHER_MODEL, is_of_another_model
 from tracker_health.probes._stats import (
     block_medians,
@@ -57,7 +57,9 @@ class ValidationFlat(Probe):
         five to nine evaluations below -1.8, by `min_gain`), it passes: a training that goes on from another one begins
         with a gap. Where it begins at more than twice of it and falls by a fifth, the rule is skipped. So it is where
         the first point comes after ten steps or more, the training loss halves up to the second, and the validation
-        loss begins no higher: what was learnt before is not seen.
+        loss begins no higher: what was learnt before is not seen. And so it is where the training loss is exactly 0 at
+        three points, without rounding, and above a hundredth of its start at three after the first of them: losses of
+        margins (triplets, hinge) hang on how many samples are compared.
 
     What to do:
         Check that labels belong to their inputs, that the loader shuffles, and that both sets are prepared alike.
@@ -97,6 +99,11 @@ class ValidationFlat(Probe):
         held_out, loss = evidence.first("val_loss").finite().values, evidence.first("train_loss").finite()
         if len(held_out) < self.min_points or len(loss) < 6:
             return Finding(verdict=Verdict.SKIP, message="too few finite points of the two losses")
+        if is_of_margins(loss.values):
+            said = (
+                "the training loss is exactly 0 again and again, as one of margins: it hangs on how batches are drawn"
+            )
+            return Finding(verdict=Verdict.SKIP, message=said)
         start = start_level(loss.values, max(1, min(3, len(loss) // 10)), local_noise(loss.values))
         end, best = median(loss.values[-max(2, len(loss) // 10) :]), float(held_out.min())
         falls = held_out[0] > 2.0 * start and best < 0.8 * held_out[0]
