@@ -211,3 +211,86 @@ def test_stricter_thresholds_find_less(losses, one, other, make, judge):
     lower, higher = sorted([one, other])
     if judge(CODE, evidence, little=higher, pace=lower).verdict == "pass":
         assert judge(CODE, evidence, little=lower, pace=higher).verdict == "pass"
+
+
+# By the validation loss
+
+
+def hidden(make, held_out, *more, n=200, start=4.6, share=0.05, noise=0.7, seed=0, first=0, params=None):
+    """A training loss whose noise hides how it comes down, beside evaluations evenly spaced up to the end."""
+    losses = slow(n, start=start, share=share, noise=noise, seed=seed)
+    steps = first + np.arange(n)
+    evaluations = first + np.linspace(n / len(held_out), n, len(held_out))
+    series = make.series(held_out, evaluations, role="val_loss")
+    return make.evidence(losses, series, *more, steps=steps, params=params)
+
+
+@pytest.mark.parametrize("evaluations", [8, 15, 16, 40])
+@pytest.mark.parametrize("power", [1.0, 2.0], ids=["a line", "a warm-up that never ends"])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_validation_loss_shows_what_noise_hides(evaluations, power, seed, make, judge):
+    held_out = slow(evaluations, share=0.04, power=power)
+    result = judge(CODE, hidden(make, held_out, seed=seed))
+    assert result.verdict == "warn"
+    assert "the validation loss has come down by no more than 4%, from 4." in result.message
+    assert judge(CODE, hidden(make, held_out, seed=seed, params={"base_model": "b"})).verdict == "pass"
+
+
+def test_a_tiny_share_is_told(make, judge):
+    assert "by no more than 0.2%, from" in judge(CODE, hidden(make, slow(20, share=0.002))).message
+
+
+@pytest.mark.parametrize(
+    ("share", "evaluations", "verdict"), [(0.3, 15, "pass"), (0.3, 16, "warn"), (0.45, 20, "warn"), (0.55, 20, "pass")]
+)
+def test_many_evaluations_along_a_line_may_have_come_further(share, evaluations, verdict, make, judge):
+    assert judge(CODE, hidden(make, slow(evaluations, share=share), noise=0.3)).verdict == verdict
+
+
+HELD_OUT_NEAR_MISSES = {
+    "it levels off": slow(20, power=0.5),
+    "noise": slow(20, share=0.02, noise=0.05),
+    "it rises": slow(20)[::-1],
+    "it stands still": np.full(20, 4.6),
+    "too few evaluations": slow(5),
+    "a schedule's end": slow(progress=summed(rates("cosine")))[::20],
+    "below zero": slow(20, start=-4.6, share=-0.1),
+}
+
+
+@pytest.mark.parametrize("held_out", HELD_OUT_NEAR_MISSES.values(), ids=HELD_OUT_NEAR_MISSES)
+def test_near_misses_of_the_validation_loss(held_out, make, judge):
+    assert judge(CODE, hidden(make, held_out)).verdict == "pass"
+
+
+def test_what_the_training_loss_learnt_counts(make, judge):
+    """The first evaluation comes when most has been learnt."""
+    losses = 0.6 + 4.0 * np.exp(-np.arange(200.0) / 4.0)
+    series = make.series(slow(10, start=0.9, share=0.1), np.linspace(20, 200, 10), role="val_loss")
+    assert judge(CODE, make.evidence(losses, series)).verdict == "pass"
+
+
+def test_a_history_that_does_not_show_a_whole_training(make, judge):
+    held_out = slow(20, share=0.04)
+    assert judge(CODE, hidden(make, held_out, first=1000)).verdict == "pass"
+    ramp = make.series(np.linspace(0.0, 1.0, 200), role="objective_weight")
+    assert judge(CODE, hidden(make, held_out, ramp)).verdict == "pass"
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("schedule", ["constant", "linear", "cosine", "warm-up", "stable-decay", "steps"])
+def test_a_validation_loss_of_a_target_that_is_mostly_noise(schedule, seed, make, judge):
+    """Without the noise of batches: what the same descent leaves of a target's learnable fifth."""
+    losses, values = regression(schedule, seed)
+    learnt = np.exp(-2.0 * np.cumsum(values))
+    held_out = (1.0 + 0.25 * learnt)[24::25]
+    series = make.series(held_out, np.arange(25, 501, 25), role="val_loss")
+    assert judge(CODE, make.evidence(losses, series)).verdict == "pass"
+
+
+@FEW
+@given(exponent=st.integers(-20, 20), n=st.integers(6, 40), share=st.floats(0.01, 0.6), power=st.floats(0.2, 3.0))
+def test_the_unit_of_the_validation_loss_does_not_matter(exponent, n, share, power, make, judge):
+    held_out = slow(n, share=share, power=power)
+    first = judge(CODE, hidden(make, held_out)).verdict
+    assert judge(CODE, hidden(make, held_out * 2.0**exponent)).verdict == first

@@ -37,8 +37,9 @@ class StillDescending(Probe):
         logged.
 
     Known limits:
-        Needs 16 points, and twice as many where there is noise; LOS011 looks at shorter logs, and at those whose
-        learning rate came down. A loss that learns late, after a long plateau, looks the same.
+        Needs 16 points, and twice as many where there is noise; LOS011 looks at shorter logs, at those whose learning
+        rate came down, and at losses that fall along a straight line, whose last quarter is no larger. A loss that
+        learns late, after a long plateau, looks the same.
 
     What to do:
         Train longer, or raise the learning rate.
