@@ -90,8 +90,9 @@ LATE = np.append(2.219, np.linspace(1.83, 1.57, 29)), np.linspace(0.64, 0.865, 3
 @pytest.mark.parametrize(
     ("params", "head", "verdict"),
     [(None, None, "SkippedProbe"), (None, 10, "warn"), (None, 2, "SkippedProbe"), (None, 1, "SkippedProbe"),
-     (None, 40, "SkippedProbe"), (TEN, 100, "warn"), ({"num_classes": "80"}, 10, "SkippedProbe"),
-     ({"vocab_size": "10"}, 10, "SkippedProbe")],
+     (None, 40, "SkippedProbe"), (TEN, 100, "warn"),
+     ({"num_classes": "80"}, 10, "SkippedProbe"), ({"vocab_size": "80"}, 10, "SkippedProbe"),
+     ({"vocab_size": "10"}, 10, "warn")],
 )  # fmt: skip
 def test_the_last_layer_tells_the_classes(params, head, verdict, make, judge):
     """Where the params are silent, and the loss begins there."""
@@ -138,7 +139,7 @@ def test_near_misses(losses, accuracies, make, judge):
 SKIPPED = {
     "three classes": (trained(3, twice=True), None),
     "no cross-entropy of these classes": (trained(10, twice=True), {"num_classes": "80"}),
-    "a vocabulary": (trained(10, twice=True), {"vocab_size": "10"}),
+    "another vocabulary": (trained(10, twice=True), {"vocab_size": "80"}),
     "many, and no param": (trained(100, twice=True), None),
 }
 
@@ -171,3 +172,80 @@ def test_a_higher_sum_never_finds_more(one, other, twice, seed, make, judge):
     lower, higher = sorted([one, other])
     if judge(CODE, evidence, least_sum=lower).verdict == "pass":
         assert judge(CODE, evidence, least_sum=higher).verdict == "pass"
+
+
+# By the sum of loss and accuracy
+
+
+def saturated(classes, accuracies):
+    """The losses of two softmaxes whose first is sure of all its answers."""
+    return math.log(math.e + classes - 1) - np.asarray(accuracies)
+
+
+PART = np.append([0.31, 0.35, 0.37, 0.38], np.linspace(0.39, 0.41, 18))
+"""The accuracies of a language model that is tuned with few parameters."""
+
+
+@pytest.mark.parametrize("params", [None, {"vocab_size": "128"}, {"num_classes": "128"}, {"base_model": "b"}])
+@pytest.mark.parametrize("validation", [False, True])
+def test_two_softmaxes_among_many(params, validation, make, judge):
+    evidence = logged(make, saturated(128, PART), PART, validation=validation, params=params)
+    result = judge(CODE, evidence)
+    assert result.verdict == "warn"
+    assert "they add up as behind two softmaxes among about 128 answers" in result.message
+    assert result.measured["classes"] == pytest.approx(128)
+
+
+def test_an_accuracy_that_stays_beside_a_loss_that_began_at_guessing(make, judge):
+    """The most frequent answer is all that was learnt, before the first evaluation."""
+    losses, right = np.append(math.log(128), saturated(128, np.full(29, 0.308))), np.full(14, 0.308)
+    held_out = (make.series(saturated(128, right), role="val_loss"), make.series(right, role="val_accuracy"))
+    assert judge(CODE, make.evidence(losses, *held_out)).verdict == "warn"
+    for params in ({"base_model": "b"}, {"vocab_size": "256"}):
+        assert judge(CODE, make.evidence(losses, *held_out, params=params)).verdict != "warn"
+    assert judge(CODE, make.evidence(losses[1:], *held_out)).verdict != "warn"
+
+
+def frequent(accuracies, classes=128):
+    """The losses of a model that gives its answers the probability that they are right, and all others the same."""
+    right = np.asarray(accuracies)
+    return -right * np.log(right) - (1 - right) * np.log((1 - right) / (classes - 1))
+
+
+SOUND = {
+    "its answers are as probable as they are right": (frequent(PART), PART),
+    "the loss falls faster than the accuracy rises": (4.45 - 3.0 * (PART - PART[-1]), PART),
+    "the loss stays": (np.full(22, 4.457), PART),
+    "it begins above two softmaxes": (np.append([5.2] * 3, saturated(128, PART)), np.append([0.0] * 3, PART)),
+    "it came far below": (np.append(saturated(128, PART), [2.9] * 3), np.append(PART, [0.41] * 3)),
+    "all but nothing is learnt": (saturated(128, PART / 40), PART / 40),
+    "a share of three": (saturated(3, PART), PART),
+}
+
+
+@pytest.mark.parametrize(("losses", "accuracies"), SOUND.values(), ids=SOUND)
+def test_near_misses_of_two_softmaxes(losses, accuracies, make, judge):
+    assert judge(CODE, logged(make, losses, accuracies)).verdict != "warn"
+    assert judge(CODE, logged(make, losses, accuracies, params={"vocab_size": "1000"})).verdict != "warn"
+
+
+def test_sound_losses_of_other_samples_excuse(make, judge):
+    """Of mixed training samples: their loss is high, and that of the validation samples is not."""
+    held_out = make.series(frequent(PART), role="val_loss"), make.series(PART, role="val_accuracy")
+    mixed = make.evidence(saturated(128, PART), make.series(PART, role="train_accuracy"), *held_out)
+    assert judge(CODE, mixed).verdict != "warn"
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    classes=st.integers(64, 5000),
+    end=st.floats(0.3, 0.95),
+    rise=st.floats(0.5, 0.9),
+    n=st.integers(8, 60),
+    seed=st.integers(0, 99),
+)
+def test_whatever_the_number_of_answers(classes, end, rise, n, seed, make, judge):
+    right = end * (1.0 - rise * np.exp(-5.0 * np.arange(n) / n))
+    right += 1e-3 * np.random.default_rng(seed).standard_normal(n)
+    assert judge(CODE, logged(make, saturated(classes, right), right)).verdict == "warn"
+    assert judge(CODE, logged(make, frequent(right, classes), right)).verdict != "warn"

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import e, log, sqrt
-from typing import Annotated
+from math import e, exp, log, sqrt
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
 from tracker_health.evidence import Evidence, Need, Part, Series
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._accuracy import classes_of_loss, measures, pairs, percent, scatter
-from tracker_health.probes._classes import classes, classes_of_head
+from tracker_health.probes._classes import classes, classes_of_head, counts
+from tracker_health.probes._run import is_fine_tuning
+from tracker_health.probes._stats import median
 from tracker_health.result import Finding
 from tracker_health.text import number
 from tracker_health.verdict import Verdict
@@ -22,6 +24,12 @@ _AS_SOUND = 1.25
 _SURER_THAN_RIGHT = 0.05  # the mean probability of the right answers less their share
 _SMOOTHED = 3
 _SURE = 3.0
+_EXCESS, _LITTLE_EXCESS = 0.2, 0.1  # nats
+_SAME_COUNT = 0.05
+_GAIN, _SURE_GAIN, _IN_STEP, _PARTS = 0.05, 5.0, 0.25, 5
+_OF_ACCURACY = 0.2
+_BEYOND = 700.0  # an exponential that is still a number
+_REMEDY = "give logits to the loss, without a softmax before it; if the loss is still falling, train longer"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +52,15 @@ class Underconfident(Probe):
         well), the loss is below guessing, and neither it nor the training loss is lower than a softmax of probabilities
         allows: ln(e + C - 1) less the probability of the right answer, which is 1 at most, and on the whole no more
         than the accuracy. Sound classifiers have about 1 together, and less than 1.25.
+
+        Among many classes, or where few answers are right, a second softmax is known by another sum: loss and accuracy,
+        as plain numbers, are ln(e + C - 1) then, since the loss is that less the probability of the right answer. Warn
+        when they are at the end, to within 0.05 and a fifth of the accuracy, for the C that the params tell. Where
+        these are silent, warn when the sum stayed the same, whatever C is, while the accuracy rose by 0.05 or more: in
+        fifths of the run to within a quarter of that rise, and the loss did not begin above that sum. Where it did not
+        rise, the last layer tells C, or the first training loss, if the run is no fine-tune. In any case the loss has
+        to lie 0.2 (that of the other samples 0.1) above that of a model which is as often right, gives its answers just
+        that probability and all others the same.
 
     Known limits:
         Needs accuracy and loss of the same samples, and four classes. Losses of bounded logits (cosines at a high
@@ -78,6 +95,30 @@ class Underconfident(Probe):
         )
 
     def judge(self, evidence: Evidence) -> Finding:
+        found = self._hardly_preferred(evidence)
+        return found if found.verdict is Verdict.WARN else self._two_softmaxes(evidence) or found
+
+    def _two_softmaxes(self, evidence: Evidence) -> Finding | None:
+        """That loss and accuracy add up as behind two softmaxes, where they do."""
+        shares = next((one for one in measures(evidence, self.min_points) if one.name == "accuracy"), None)
+        paired = pairs(evidence, shares, self.min_points) if shares is not None else []
+        ends = [_End(*_ends(loss, accuracy)[:2]) for _, loss, accuracy in paired]
+        lowest = _lowest(evidence.first("train_loss"))
+        for (whose, loss, accuracy), end in zip(paired, ends, strict=True):
+            answers = end.answers
+            kept_up = lowest >= _NEAR_FLOOR * (end.sum - 1.0) and end.excess(answers) >= _EXCESS
+            excused = min(one.excess(answers) for one in ends) < _LITTLE_EXCESS
+            if kept_up and not excused and _adds_up(loss, accuracy, end, evidence):
+                return Finding(
+                    verdict=Verdict.WARN,
+                    message=f"the {whose} accuracy ends at {percent(end.accuracy)}, the loss at {number(end.loss)}: "
+                    f"they add up as behind two softmaxes among about {number(float(round(answers)))} answers",
+                    remedy=_REMEDY,
+                    measured={"loss": end.loss, "accuracy": end.accuracy, "classes": answers},
+                )
+        return None
+
+    def _hardly_preferred(self, evidence: Evidence) -> Finding:
         head = classes_of_head(evidence) if classes(evidence) is None else None
         count = classes_of_loss(evidence, head)
         if count is None or count < _FEWEST_CLASSES:
@@ -109,9 +150,59 @@ class Underconfident(Probe):
             verdict=Verdict.WARN,
             message=f"{seen}, {loss / log(count):.0%} of what guessing has: the answers are right, but hardly "
             "preferred",
-            remedy="give logits to the loss, without a softmax before it; if the loss is still falling, train longer",
+            remedy=_REMEDY,
             measured=measured,
         )
+
+
+class _End(NamedTuple):
+    """Loss and accuracy of the same samples, at the end."""
+
+    loss: float
+    accuracy: float
+
+    @property
+    def sum(self) -> float:
+        return self.loss + self.accuracy
+
+    @property
+    def answers(self) -> float:
+        """Among how many answers two softmaxes have this sum."""
+        return exp(min(self.sum, _BEYOND)) - (e - 1.0)
+
+    def excess(self, answers: float) -> float:
+        """How far the loss lies above that of a model which gives its answers the probability that they are right, and
+        all others the same; minus infinity for fewer than four.
+        """
+        wrong = 1.0 - self.accuracy
+        if answers < _FEWEST_CLASSES or not 0.0 <= wrong < 1.0:
+            return -np.inf
+        return self.loss + self.accuracy * log(self.accuracy) + (wrong and wrong * log(wrong / (answers - 1.0)))
+
+
+def _are_told(end: _End, evidence: Evidence) -> bool:
+    """Whether the number of answers is the one that the params, or else the last layer or the first training loss
+    tell.
+    """
+    known: list[float] = [*counts(evidence)]
+    if not known:
+        head, first = classes_of_head(evidence), float(evidence.first("train_loss").finite().values[0])
+        known = [one for one in (head, None if is_fine_tuning(evidence) else exp(min(first, _BEYOND))) if one]
+    near = min(_SAME_COUNT, _OF_ACCURACY * end.accuracy)
+    return any(abs(log(count + e - 1.0) - end.sum) <= near for count in known)
+
+
+def _adds_up(loss: Series, accuracy: Series, end: _End, evidence: Evidence) -> bool:
+    """Whether the sum of loss and accuracy is that of the number of answers, or stayed the same while the accuracy
+    rose: which it must have, where that rose and no param tells the number.
+    """
+    right = np.interp(loss.steps, accuracy.steps, accuracy.values)
+    size = max(1, len(right) // 10)
+    gain = float(right[-size:].mean() - right[:size].mean())
+    if counts(evidence) or gain < max(_GAIN, _SURE_GAIN * scatter(right) * sqrt(2.0 / size)):
+        return _are_told(end, evidence)
+    sums = [float(part.mean()) for part in np.array_split(loss.values + right, _PARTS)]
+    return max(sums) - min(sums) <= _IN_STEP * gain and median(loss.values[:_SMOOTHED]) <= end.sum + _SAME_COUNT
 
 
 def _begins_late(accuracy: Series, count: float, evidence: Evidence) -> bool:
