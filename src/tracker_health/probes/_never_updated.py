@@ -13,6 +13,7 @@ from tracker_health.verdict import Verdict
 # What the groups of optimizers have that keep state whatever their settings: Adam and its like, RMSprop, Adadelta,
 # Adafactor.
 _ALWAYS = ("betas", "alpha", "rho", "scale_parameter")
+_ABOUT = 0.1
 _ROWS_OF_AN_UPDATE = 2
 _OF_LIGHTNING = "pytorch-lightning_version"
 _CALL_STEP = "call optimizer.step() after backward(), on the optimizer that is saved, whose parameters are the model's"
@@ -93,11 +94,11 @@ def _reached(evidence: Evidence, state: OptimizerState) -> int | None:
 
 
 def _logs_its_updates(evidence: Evidence, own: int) -> bool:
-    """Whether the log has a row for each update or so: its steps then count something else, as samples or an
-    environment's steps.
+    """Whether the log has a row for each update: its steps then count something else, as samples or an environment's
+    steps.
     """
     loss = evidence.find("train_loss")
-    return loss is not None and len(loss) <= _ROWS_OF_AN_UPDATE * own
+    return loss is not None and abs(len(loss) - own) <= max(1.0, _ABOUT * own)
 
 
 def _went_on(evidence: Evidence, reached: int) -> bool:
@@ -115,7 +116,8 @@ def behind(evidence: Evidence, own: int, reached: float) -> bool:
         return False
     if _went_on(evidence, int(reached)):
         return False
-    logged = evidence.find("train_loss") is not None and not _logs_its_updates(evidence, own)
+    loss = evidence.find("train_loss")
+    logged = loss is not None and len(loss) > _ROWS_OF_AN_UPDATE * own
     return logged or _counts_updates(evidence, state)
 
 

@@ -67,7 +67,7 @@ class MissingFromOptimizer(Probe):
         made no update: fail where the checkpoint itself says that it is from after `min_steps` steps, warn where the
         log does, or where it is one of several optimizers, which may begin later. What Adagrad made before the first
         step, and never stepped, is no state. Warn where Adam has counted fewer than `few_updates` updates and the run
-        more than `most_accumulated` steps to each of them, and the log has more than two rows to each.
+        more than `most_accumulated` steps to each of them, and the log has not a row for each.
 
     Known limits:
         A forgotten or detached first layer or branch looks like a frozen one, unless its values show that it was never
