@@ -68,12 +68,12 @@ def trained(model, optimizer, steps=60, closure=None):
             closure()
 
 
-def saved(folder, weights, optimizer, steps=60):
+def saved(folder, weights, optimizer, steps=60, losses=None):
+    """``losses``: by step; else they fall."""
+    losses = losses or {step: 1 / (step + 1) for step in range(steps)}
     save_file({name: one.contiguous() for name, one in weights.items()}, folder / "model.safetensors")
     torch.save(optimizer.state_dict(), folder / "optimizer.pt")
-    (folder / "log.jsonl").write_text(
-        "".join(f'{{"step": {step}, "loss": {1 / (step + 1)}}}\n' for step in range(steps))
-    )
+    (folder / "log.jsonl").write_text("".join(f'{{"step": {step}, "loss": {loss}}}\n' for step, loss in losses.items()))
     report = check(str(folder))
     return next(one for one in (*report.results, *report.skipped) if one.code == CODE)
 
@@ -159,6 +159,24 @@ def test_a_rate_that_ended_at_zero(scheduled, tmp_path):
     assert saved(tmp_path, initial, optimizer).verdict == "fail"
 
 
+@pytest.mark.parametrize(
+    ("start", "last_step", "verdict"),
+    [(1.1, 60, "fail"), (0.5, 60, "pass"), (1.1, 600, "pass")],
+    ids=["it fell", "it stayed", "it fell after the checkpoint"],
+)
+def test_a_rate_of_which_nothing_is_left_beside_a_loss_that_fell(start, last_step, verdict, tmp_path):
+    """Set by hand to 0 at the end, and never logged: how far the weights went is not known, but that they did."""
+    model = network()
+    initial = copy.deepcopy(model.state_dict())
+    optimizer = torch.optim.AdamW(model.named_parameters(), lr=1e-3)
+    trained(model, optimizer)
+    optimizer.param_groups[0]["lr"] = 0.0
+    steps = np.linspace(1, last_step, 30).astype(int)
+    losses = dict(zip(steps, np.linspace(start, 0.5, 30) + 0.01 * np.cos(np.arange(30)), strict=True))
+    assert saved(tmp_path, model.state_dict(), optimizer, losses=losses).verdict == "pass"
+    assert saved(tmp_path, initial, optimizer, losses=losses).verdict == verdict
+
+
 def test_half_precision_tells_nothing(tmp_path):
     model = network()
     optimizer = torch.optim.AdamW(model.named_parameters(), lr=1e-3)
@@ -187,7 +205,7 @@ def test_a_warm_up_that_has_hardly_begun_moves_nothing(logged, tmp_path):
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: (step + 1) / 10**7)
     rates = []
     trained(model, optimizer, closure=lambda: (rates.append(schedule.get_last_lr()[0]), schedule.step()))
-    assert saved(tmp_path, model.state_dict(), optimizer).verdict != "fail"
+    assert saved(tmp_path, model.state_dict(), optimizer, losses=dict.fromkeys(range(60), 1.0)).verdict != "fail"
     if logged:
         lines = (f'{{"step": {step}, "loss": 1.0, "lr": {rate}}}\n' for step, rate in enumerate(rates))
         (tmp_path / "log.jsonl").write_text("".join(lines))

@@ -191,3 +191,14 @@ def test_a_lost_part_does_not_hide_a_lost_loss(make, judge):
 )
 def test_a_perplexity_may_begin_beyond_the_largest_number(name, values, verdict, make, judge):
     assert judge(CODE, make.evidence(make.series(values, name=name))).verdict == verdict
+
+
+@pytest.mark.parametrize(("name", "end", "verdict"), [
+    ("train_loss", 4e31, "fail"), ("train_loss", -4e31, "fail"), ("train_loss", 4e20, "pass"), ("perplexity", 4e31, "pass"),
+])  # fmt: skip
+def test_a_loss_that_is_as_good_as_infinite(name, end, verdict, make, judge):
+    """Whatever it began with: a log of epochs may begin behind the explosion."""
+    values = [2.0, *np.linspace(end / 2, end, 19)]
+    series = make.series(values, name=name, role="train_loss")
+    assert judge(CODE, make.evidence(series)).verdict == verdict
+    assert judge(CODE, make.evidence(make.series([end, *[2.0] * 19], name=name, role="train_loss"))).verdict == "pass"

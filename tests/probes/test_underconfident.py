@@ -137,7 +137,7 @@ def test_near_misses(losses, accuracies, make, judge):
 
 
 SKIPPED = {
-    "three classes": (trained(3, twice=True), None),
+    "two classes": (trained(2, twice=True), None),
     "no cross-entropy of these classes": (trained(10, twice=True), {"num_classes": "80"}),
     "another vocabulary": (trained(10, twice=True), {"vocab_size": "80"}),
     "many, and no param": (trained(100, twice=True), None),
@@ -194,6 +194,11 @@ def test_two_softmaxes_among_many(params, validation, make, judge):
     assert result.verdict == "warn"
     assert "they add up as behind two softmaxes among about 128 answers" in result.message
     assert result.measured["classes"] == pytest.approx(128)
+
+
+def test_two_softmaxes_among_three(make, judge):
+    assert judge(CODE, logged(make, *trained(3, twice=True))).verdict == "warn"
+    assert judge(CODE, logged(make, *trained(3))).verdict == "SkippedProbe"
 
 
 def test_an_accuracy_that_stays_beside_a_loss_that_began_at_guessing(make, judge):

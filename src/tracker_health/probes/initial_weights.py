@@ -13,6 +13,7 @@ import numpy as np
 from tracker_health.evidence import Evidence, Need, OptimizerState, Part, TensorHeader, TensorState
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._model import GATES, RECURRENT, parameters_of, tail_of
+from tracker_health.probes._run import descent
 from tracker_health.probes._updates import Walk, walks
 from tracker_health.result import Finding
 from tracker_health.text import count, listing
@@ -27,6 +28,7 @@ _ROUNDED = 1e-6
 _SPREAD = 4.0 * sqrt(0.8)  # four standard errors of a uniform draw's mean square, times sqrt(n)
 _VISIBLE = 1e-5  # of a one or a zero: far above float32's precision
 # Times that distance from the bound: a dozen values would lie beyond it. A matrix alone has to be surer.
+_LEARNT, _LONG = 0.1, 50  # of the first loss; steps
 _MARGIN = 4.0
 _WIDE_MARGIN = 8.0
 _SMALLEST_SQUARE = 1e-30
@@ -54,8 +56,9 @@ class InitialWeights(Probe):
         of the bounds 1 / sqrt(fan-in), sqrt(3 / fan-in), sqrt(6 / fan-in), sqrt(6 / (fan-in + fan-out)) as that of a
         uniform draw does, and never beyond it, and its mean square is a third of the bound's. Training moves values
         across that bound. Such a tensor of at least `min_steps` steps with gradients fails where steps of its learning
-        rate would show: two tensors, or a matrix with twice that margin. Where its group has no learning rate, while
-        others have one, it warns.
+        rate would show: two tensors, or a matrix with twice that margin. So it does, where that is not known, if every
+        matrix is such a one, of two tensors at least, and the loss fell by a tenth for sure, in 50 steps or more and
+        most of the log. Where its group has no learning rate, while others have one, it warns.
 
     Known limits:
         Normal initialisation leaves no trace in matrices; then normalisations and biases have to tell. Only for weights
@@ -104,6 +107,14 @@ class InitialWeights(Probe):
         measured = {"initial": len(stuck) + len(without), "stepped": len(stepped)}
         if stuck and self._is_sure(stuck, walked, of):
             return _finding(Verdict.FAIL, stuck, "that the optimizer stepped", _REMEDY, measured)
+        if len(begun) > 1 and _every_matrix(stepped) == _every_matrix(begun) != set() and _has_learnt(evidence, state):
+            return _finding(
+                Verdict.FAIL,
+                begun,
+                "that the optimizer stepped, while the loss fell,",
+                _REMEDY,
+                measured | {"initial": len(begun)},
+            )
         if without:
             return _finding(Verdict.WARN, without, "with gradients and a learning rate of 0", _NO_RATE, measured)
         message = f"{len(stepped) - measured['initial']} of {count(len(stepped), 'tensor')} left what layers begin with"
@@ -193,6 +204,18 @@ def _would_show(tensor: TensorState, walk: Walk, of: Sequence[TensorHeader], mar
         return walk.step > _VISIBLE
     largest = max((max(one.stats.maximum, -one.stats.minimum) for one in of if one.stats is not None), default=0.0)
     return walk.whole > margin * _EDGE * largest / tensor.numel
+
+
+def _every_matrix(tensors: Sequence[TensorState]) -> set[str]:
+    return {one.label for one in tensors if len(one.shape) > 1}
+
+
+def _has_learnt(evidence: Evidence, state: OptimizerState) -> bool:
+    """Whether the loss fell for sure, so that some weights moved, and not after this checkpoint alone."""
+    loss, came = evidence.find("train_loss"), descent(evidence)
+    if loss is None or came is None or not came.sure or came.share < _LEARNT:
+        return False
+    return (state.steps or 0) >= max(_LONG, int(loss.steps[-1]) // 2)
 
 
 def _has_no_rate(state: OptimizerState, tensor: TensorState) -> bool:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from tracker_health.evidence import Evidence, IntArray, Need, Series
 from tracker_health.probe import Probe, Symptom, Threshold
-from tracker_health.probes._stats import placeholders, stretch_ends
+from tracker_health.probes._stats import median, placeholders, stretch_ends
 from tracker_health.result import Finding
 from tracker_health.roles import LOSS_PART, OBJECTIVE_LOSS, is_perplexity
 from tracker_health.text import count, number, printable
@@ -18,6 +18,7 @@ from tracker_health.verdict import Verdict, worst
 
 _LOSSES = ("train_loss", "val_loss", OBJECTIVE_LOSS)
 _FEWEST = 3
+_AS_GOOD_AS_INFINITE = 1e30  # the largest number of single precision is 3.4e38
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,12 +34,12 @@ class NonfiniteLoss(Probe):
 
     How it decides:
         On the newest value of every step. Fail when at least `max_share` of the points are non-finite, or one lies in
-        the last `tail_share` of them. Otherwise warn, naming the steps. A NaN that a resumed run wrote over is not
-        counted; nor is what stands for a value that was not taken: NaN between values at a regular distance, or at
-        exactly the steps at which the validation loss was measured, what a validation loss says before its first value,
-        and a perplexity that begins beyond the largest number. A part of the loss (`loss_seg` beside `loss`) may have
-        nothing to measure: warn where one that had been finite three times is non-finite to the end, in at least
-        `tail_share` of its points and three of them.
+        the last `tail_share` of them, or these are as good as infinite: beyond 1e30 in their median. Otherwise warn,
+        naming the steps. A NaN that a resumed run wrote over is not counted; nor is what stands for a value that was
+        not taken: NaN between values at a regular distance, or at exactly the steps at which the validation loss was
+        measured, what a validation loss says before its first value, and a perplexity that begins beyond the largest
+        number. A part of the loss (`loss_seg` beside `loss`) may have nothing to measure: warn where one that had been
+        finite three times is non-finite to the end, in at least `tail_share` of its points and three of them.
 
     Known limits:
         Of many parts the first 16 are read. A trainer that writes 0.0 in place of NaN hides it from this rule; LOS002
@@ -84,6 +85,9 @@ class NonfiniteLoss(Probe):
         measured = {"nonfinite": len(steps), "points": total, "share": share}
         name = printable(series.name, 60)
         if not len(steps):
+            last = median(np.abs(clean.values[-max(1, round(total * self.tail_share)) :]))
+            if last > _AS_GOOD_AS_INFINITE and not is_perplexity(series.name):
+                return _as_good_as_infinite(name, last, measured)
             return Finding(verdict=Verdict.PASS, message=f"all {total} points of {name} are finite", measured=measured)
         tail = max(1, round(total * self.tail_share))
         dead = share >= self.max_share or bool(bad[-tail:].any())
@@ -142,6 +146,15 @@ def _are_those_of_validation(steps: IntArray, evidence: Evidence) -> bool:
     clean = held_out.clean()
     every = clean.steps[~np.isnan(clean.values)]
     return len(steps) > 1 and bool(np.isfinite(clean.values).any()) and np.array_equal(steps, every)
+
+
+def _as_good_as_infinite(name: str, last: float, measured: dict[str, float | int]) -> Finding:
+    return Finding(
+        verdict=Verdict.FAIL,
+        message=f"{name} ends at {number(last)}, as good as infinite",
+        remedy="restart with a lower learning rate or gradient clipping; look at the scale of inputs and targets",
+        measured=measured,
+    )
 
 
 def _remedy(clean: Series, bad: npt.NDArray[np.bool_]) -> str:

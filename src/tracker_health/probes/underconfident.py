@@ -19,6 +19,7 @@ from tracker_health.text import number
 from tracker_health.verdict import Verdict
 
 _FEWEST_CLASSES = 3.5
+_FEWEST_ADDED = 2.5  # where loss and accuracy add up
 _NEAR_FLOOR = 0.95
 _AS_SOUND = 1.25
 _SURER_THAN_RIGHT = 0.05  # the mean probability of the right answers less their share
@@ -63,10 +64,10 @@ class Underconfident(Probe):
         that probability and all others the same.
 
     Known limits:
-        Needs accuracy and loss of the same samples, and four classes. Losses of bounded logits (cosines at a high
-        temperature, rates of spiking neurons) are underconfident on purpose, as are targets that are smoothed by 0.3,
-        or those of a teacher at a high temperature. A loss with other terms in it (of a second task, say) may look so,
-        and so may one that contrasts a few samples, beside the accuracy of a probe.
+        Needs accuracy and loss of the same samples, and four classes, or three where these add up. Losses of bounded
+        logits (cosines at a high temperature, rates of spiking neurons) are underconfident on purpose, as are targets
+        that are smoothed by 0.3, or those of a teacher at a high temperature. A loss with other terms in it (of a
+        second task, say) may look so, and so may one that contrasts a few samples, beside the accuracy of a probe.
 
     What to do:
         Give logits to the loss, without a softmax. If the loss is still falling, train longer.
@@ -172,10 +173,10 @@ class _End(NamedTuple):
 
     def excess(self, answers: float) -> float:
         """How far the loss lies above that of a model which gives its answers the probability that they are right, and
-        all others the same; minus infinity for fewer than four.
+        all others the same; minus infinity for fewer than three.
         """
         wrong = 1.0 - self.accuracy
-        if answers < _FEWEST_CLASSES or not 0.0 <= wrong < 1.0:
+        if answers < _FEWEST_ADDED or not 0.0 <= wrong < 1.0:
             return -np.inf
         return self.loss + self.accuracy * log(self.accuracy) + (wrong and wrong * log(wrong / (answers - 1.0)))
 
