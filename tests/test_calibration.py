@@ -2,6 +2,7 @@
 
 import pytest
 
+from tracker_health.registry import BUILT_IN
 from tracker_health.render import calibration as module
 
 _RULES = {
@@ -11,11 +12,19 @@ _RULES = {
 }
 
 
-@pytest.fixture(autouse=True)
-def measured(monkeypatch):
+@pytest.mark.parametrize("rule", BUILT_IN, ids=lambda rule: rule.code)
+def test_every_rule_says_what_was_measured(rule):
+    alarms, _, when = module.calibration(rule.code)
+    assert "certified healthy validation runs" in alarms
+    assert when.startswith("Measured on 20")
+
+
+@pytest.fixture
+def drawn(monkeypatch):
     monkeypatch.setattr(module, "_measured", lambda: {"date": "2030-01-02", "healthy": 100, "rules": _RULES})
 
 
+@pytest.mark.usefixtures("drawn")
 def test_the_share_is_of_the_runs_that_were_judged():
     alarms, found, _ = module.calibration("AAA001")
     assert "in 40 of 100 certified healthy validation runs" in alarms
@@ -23,6 +32,7 @@ def test_the_share_is_of_the_runs_that_were_judged():
     assert found == "Of sick ones it found, by itself: g 9 of 9, f 1 of 9."
 
 
+@pytest.mark.usefixtures("drawn")
 def test_a_rule_that_judged_nothing_and_found_nothing():
     alarms, found, when = module.calibration("AAA002")
     assert alarms == "None of the 100 certified healthy validation runs had what it judges."
@@ -30,9 +40,11 @@ def test_a_rule_that_judged_nothing_and_found_nothing():
     assert "2030-01-02" in when
 
 
+@pytest.mark.usefixtures("drawn")
 def test_a_rule_without_a_fault_of_its_own():
     assert "no fault that this rule is for" in module.calibration("AAA003")[1]
 
 
+@pytest.mark.usefixtures("drawn")
 def test_a_rule_that_was_not_measured():
     assert module.calibration("ZZZ999") == []
