@@ -56,9 +56,10 @@ class InitialWeights(Probe):
         of the bounds 1 / sqrt(fan-in), sqrt(3 / fan-in), sqrt(6 / fan-in), sqrt(6 / (fan-in + fan-out)) as that of a
         uniform draw does, and never beyond it, and its mean square is a third of the bound's. Training moves values
         across that bound. Such a tensor of at least `min_steps` steps with gradients fails where steps of its learning
-        rate would show: two tensors, or a matrix with twice that margin. So it does, where that is not known, if every
-        matrix is such a one, of two tensors at least, and the loss fell by a tenth for sure, in 50 steps or more and
-        most of the log. Where its group has no learning rate, while others have one, it warns.
+        rate would show: two tensors, or a matrix with twice that margin. So it does, where that is not known, if half
+        of the matrices are such ones, two at least, of groups that have a learning rate, and the loss fell by a tenth
+        for sure, in 50 steps or more and most of the log. Where its group has no learning rate, while others have one,
+        it warns.
 
     Known limits:
         Normal initialisation leaves no trace in matrices; then normalisations and biases have to tell. Only for weights
@@ -107,14 +108,10 @@ class InitialWeights(Probe):
         measured = {"initial": len(stuck) + len(without), "stepped": len(stepped)}
         if stuck and self._is_sure(stuck, walked, of):
             return _finding(Verdict.FAIL, stuck, "that the optimizer stepped", _REMEDY, measured)
-        if len(begun) > 1 and _every_matrix(stepped) == _every_matrix(begun) != set() and _has_learnt(evidence, state):
-            return _finding(
-                Verdict.FAIL,
-                begun,
-                "that the optimizer stepped, while the loss fell,",
-                _REMEDY,
-                measured | {"initial": len(begun)},
-            )
+        rated = [one for one in begun if not _has_no_rate(state, one)]
+        if 1 < _matrices(rated) >= _matrices(stepped) / 2 and _has_learnt(evidence, state):
+            measured["initial"] = len(begun)
+            return _finding(Verdict.FAIL, begun, "that the optimizer stepped, while the loss fell,", _REMEDY, measured)
         if without:
             return _finding(Verdict.WARN, without, "with gradients and a learning rate of 0", _NO_RATE, measured)
         message = f"{len(stepped) - measured['initial']} of {count(len(stepped), 'tensor')} left what layers begin with"
@@ -206,8 +203,8 @@ def _would_show(tensor: TensorState, walk: Walk, of: Sequence[TensorHeader], mar
     return walk.whole > margin * _EDGE * largest / tensor.numel
 
 
-def _every_matrix(tensors: Sequence[TensorState]) -> set[str]:
-    return {one.label for one in tensors if len(one.shape) > 1}
+def _matrices(tensors: Sequence[TensorState]) -> int:
+    return sum(len(one.shape) > 1 for one in tensors)
 
 
 def _has_learnt(evidence: Evidence, state: OptimizerState) -> bool:
