@@ -14,6 +14,8 @@ from torch.nn import functional as F  # noqa: E402, N812
 import tracker_health  # noqa: E402
 from tracker_health import GradientDumps, watch  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 
 class Model(nn.Module):
     """Its first eight words never come up, nor have its first two inputs values: corners of zeros."""
