@@ -110,8 +110,8 @@ class InitialWeights(Probe):
             return _finding(Verdict.FAIL, stuck, "that the optimizer stepped", _REMEDY, measured)
         rated = [one for one in begun if not _has_no_rate(state, one)]
         if 1 < _matrices(rated) >= _matrices(stepped) / 2 and _has_learnt(evidence, state):
-            measured["initial"] = len(begun)
-            return _finding(Verdict.FAIL, begun, "that the optimizer stepped, while the loss fell,", _REMEDY, measured)
+            measured["initial"] = len(rated)
+            return _finding(Verdict.FAIL, rated, "that the optimizer stepped, while the loss fell,", _REMEDY, measured)
         if without:
             return _finding(Verdict.WARN, without, "with gradients and a learning rate of 0", _NO_RATE, measured)
         message = f"{len(stepped) - measured['initial']} of {count(len(stepped), 'tensor')} left what layers begin with"
