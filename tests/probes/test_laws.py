@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tracker_health.config import Config, preset
@@ -226,6 +226,8 @@ def test_no_loss_history_breaks_a_rule(values, steps, make, report):
     smooth=st.booleans(),
     classes=st.none() | st.sampled_from(["2", "10", "nan"]),
 )
+@example(pool=[HUGE / 2], seed=0, n=20, smooth=False, classes=None)
+@example(pool=[HUGE], seed=0, n=200, smooth=True, classes="10")
 def test_no_long_history_of_any_role_breaks_a_rule(pool, seed, n, smooth, classes, make, report):
     """Long enough for every rule: values of a few kinds at random, or a curve with some of them in it."""
     rng = np.random.default_rng(seed)

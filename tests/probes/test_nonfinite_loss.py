@@ -202,3 +202,12 @@ def test_a_loss_that_is_as_good_as_infinite(name, end, verdict, make, judge):
     series = make.series(values, name=name, role="train_loss")
     assert judge(CODE, make.evidence(series)).verdict == verdict
     assert judge(CODE, make.evidence(make.series([end, *[2.0] * 19], name=name, role="train_loss"))).verdict == "pass"
+
+
+@pytest.mark.parametrize("last", [2e30, 8.98846567431158e307, 1.7976931348623157e308])
+@pytest.mark.parametrize("points", [1, 2, 3, 4])
+def test_an_end_beyond_1e30_is_as_good_as_infinite(last, points, make, judge):
+    result = judge(CODE, make.evidence([*np.linspace(2.0, 1.0, 9 * points), *[last] * points]))
+    assert result.verdict == "fail"
+    assert "e+" in result.message
+    assert judge(CODE, make.evidence([2.0] * 9 * points + [-last] * points)).verdict == "fail"

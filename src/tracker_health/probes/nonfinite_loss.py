@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from tracker_health.evidence import Evidence, IntArray, Need, Series
 from tracker_health.probe import Probe, Symptom, Threshold
-from tracker_health.probes._stats import median, placeholders, stretch_ends
+from tracker_health.probes._stats import placeholders, stretch_ends
 from tracker_health.result import Finding
 from tracker_health.roles import LOSS_PART, OBJECTIVE_LOSS, is_perplexity
 from tracker_health.text import count, number, printable
@@ -85,7 +85,8 @@ class NonfiniteLoss(Probe):
         measured = {"nonfinite": len(steps), "points": total, "share": share}
         name = printable(series.name, 60)
         if not len(steps):
-            last = median(np.abs(clean.values[-max(1, round(total * self.tail_share)) :]))
+            at_end = np.sort(np.abs(clean.values[-max(1, round(total * self.tail_share)) :]))
+            last = float(at_end[len(at_end) // 2])  # one that was logged: the mean of two may overflow
             if last > _AS_GOOD_AS_INFINITE and not is_perplexity(series.name):
                 return _as_good_as_infinite(name, last, measured)
             return Finding(verdict=Verdict.PASS, message=f"all {total} points of {name} are finite", measured=measured)
