@@ -254,3 +254,10 @@ def test_whatever_the_number_of_answers(classes, end, rise, n, seed, make, judge
     right += 1e-3 * np.random.default_rng(seed).standard_normal(n)
     assert judge(CODE, logged(make, saturated(classes, right), right)).verdict == "warn"
     assert judge(CODE, logged(make, frequent(right, classes), right)).verdict != "warn"
+
+
+@pytest.mark.parametrize("losses", [[math.inf] * 5, [math.nan] * 9 + [2.3], [math.nan] * 9 + [2.3, 2.2]])
+def test_a_training_loss_of_few_finite_values(losses, make, judge):
+    validation = [make.series([2.3] * 9, role="val_loss"), make.series([0.1] * 9, role="val_accuracy")]
+    result = judge(CODE, make.evidence(losses, *validation))
+    assert result.verdict == "SkippedProbe"

@@ -96,6 +96,9 @@ class Underconfident(Probe):
         )
 
     def judge(self, evidence: Evidence) -> Finding:
+        finite = len(evidence.first("train_loss").finite())
+        if finite < self.min_points:
+            return Finding(verdict=Verdict.SKIP, message=f"only {finite} finite values of the training loss")
         found = self._hardly_preferred(evidence)
         return found if found.verdict is Verdict.WARN else self._two_softmaxes(evidence) or found
 
