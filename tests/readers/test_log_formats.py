@@ -179,6 +179,16 @@ LINES = {
         "Epoch 5/6\n100/100 - 2s - 5ms/step - loss: 0.5 - val_loss: 0.6\nEpoch 6/6\n100/100 - 2s - loss: 0.4 - val_loss: 0.5\n10/10 - 0s - loss: 0.7\n",
         {"loss": [(5, 0.5), (6, 0.4)], "val_loss": [(5, 0.6), (6, 0.5)]},
     ),
+    "a line as Keras has it for every batch": (
+        "Epoch 1/2\n1/3 - 1s - loss: 0.9 - lr: 1e-3\n2/3 - 1s - loss: 0.8 - lr: 1e-3\n3/3 - 1s - loss: 0.7 - lr: 1e-3\n"
+        "Epoch 2/2\n1/3 - 1s - loss: 0.6 - lr: 1e-3\n2/3 - 1s - loss: 0.5 - lr: 1e-3\n3/3 - 1s - loss: 0.4 - lr: 1e-3\n",
+        {"loss": [(1, 0.9), (2, 0.8), (3, 0.7), (4, 0.6), (5, 0.5), (6, 0.4)]},
+    ),
+    "a line as Keras has it, of batches that are counted on": (
+        "Epoch 1/2\n1/6 - 1s - loss: 0.9\nEpoch 1/2\n2/6 - 1s - loss: 0.8\nEpoch 1/2\n3/6 - 1s - loss: 0.7\n"
+        "Epoch 2/2\n4/6 - 1s - loss: 0.6\nEpoch 2/2\n5/6 - 1s - loss: 0.5\nEpoch 2/2\n6/6 - 1s - loss: 0.4\n",
+        {"loss": [(1, 0.9), (2, 0.8), (3, 0.7), (4, 0.6), (5, 0.5), (6, 0.4)]},
+    ),
     "Megatron's validation": (
         " iteration      100/  500000 | lm loss: 6.5E+00 |\n validation loss at iteration 100 | lm loss value: 6.0E+00 | lm loss PPL: 4.03E+02 |\n",
         {"lm loss": [(100, 6.5)], "validation/lm loss value": [(100, 6.0)]},

@@ -17,8 +17,9 @@ from tracker_health.evidence.run import (
     TextLog,
     Trouble,
 )
+from tracker_health.evidence.schedule import SavedSchedule
 from tracker_health.evidence.series import FloatArray, IntArray, Series, StepUnit
-from tracker_health.evidence.steps import StepCount, told_by_checkpoint
+from tracker_health.evidence.steps import StepCount, is_of_the_end, told_by_checkpoint
 from tracker_health.evidence.tensors import (
     Attribution,
     MomentStats,
@@ -48,6 +49,7 @@ __all__ = [
     "RunEnd",
     "RunInfo",
     "RunRef",
+    "SavedSchedule",
     "Series",
     "Siblings",
     "StepCount",
@@ -58,6 +60,7 @@ __all__ = [
     "Trouble",
     "WeightChange",
     "Weights",
+    "is_of_the_end",
     "is_whole_multiple",
     "label_of",
     "told_by_checkpoint",

@@ -123,6 +123,7 @@ _AMOUNTS: Mapping[str, Callable[[Evidence], int]] = {
     Part.SAVED_LOSS_SCALE: lambda evidence: int(
         evidence.optimizer is not None and evidence.optimizer.loss_scale is not None
     ),
+    Part.SAVED_SCHEDULE: lambda evidence: len(evidence.optimizer.schedules) if evidence.optimizer is not None else 0,
     Part.WEIGHTS: lambda evidence: int(evidence.weights is not None),
     Part.WEIGHT_CHANGES: lambda evidence: len(evidence.weights.changes) if evidence.weights is not None else 0,
     Part.OPTIMIZER_STEPS: lambda evidence: int(evidence.optimizer_steps is not None),

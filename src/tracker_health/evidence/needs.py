@@ -13,6 +13,7 @@ class Part(StrEnum):
     OPTIMIZER_STATE = "optimizer_state"
     SECOND_MOMENTS = "second_moments"
     SAVED_LOSS_SCALE = "saved_loss_scale"
+    SAVED_SCHEDULE = "saved_schedule"
     WEIGHTS = "weights"
     WEIGHT_CHANGES = "weight_changes"
     OPTIMIZER_STEPS = "optimizer_steps"

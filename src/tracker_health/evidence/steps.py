@@ -27,6 +27,7 @@ _ACCUMULATIONS = frozenset(
 # A row stands for no more steps than this where nobody says what its step counts: that may be samples or tokens.
 _MOST_PER_ROW = 10
 _LARGEST_COUNT = 2**53
+_AT_THE_END = 0.9  # of a run
 
 
 class StepCount(NamedTuple):
@@ -47,6 +48,18 @@ def steps_at_least(evidence: Evidence) -> StepCount:
     if evidence.info.global_step is not None:
         return StepCount(evidence.info.global_step, "the trainer state")
     return max([told, *_logged(evidence, _epoch_of(state))], key=lambda one: one.steps)
+
+
+def is_of_the_end(evidence: Evidence) -> bool:
+    """Whether the checkpoint was written about where the run ended, as far as its log tells; False where it goes on."""
+    state = evidence.optimizer
+    if state is None or evidence.info.snapshot or evidence.info.goes_on:
+        return False
+    epoch, steps = _epoch_of(state), state.steps
+    logged = [one for one in evidence.series if one.step_unit is not StepUnit.EPOCH and len(one)]
+    last = max((int(one.steps.max()) for one in logged), default=0)
+    in_time = steps is None or last <= (2.0 - _AT_THE_END) * steps
+    return in_time and (epoch is None or _share(evidence, epoch) >= _AT_THE_END)
 
 
 def told_by_checkpoint(state: OptimizerState) -> StepCount:

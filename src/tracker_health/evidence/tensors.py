@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from tracker_health.evidence.schedule import SavedSchedule
+
 
 @dataclass(frozen=True, kw_only=True)
 class MomentStats:
@@ -100,6 +102,7 @@ class OptimizerState:
     ``attribution`` says where the tensors' names come from. ``listed``: per group the ids of its parameters in order,
     those without state included; empty where that is not known. ``beside_weights``: whether its file holds the weights
     as well; None where nobody looked. ``loss_scale``: of half precision, as the scaler saved it with the checkpoint.
+    ``schedules``: the learning-rate schedulers that were saved with it.
     """
 
     source: str
@@ -115,6 +118,7 @@ class OptimizerState:
     listed: tuple[tuple[int | str, ...], ...] = ()
     beside_weights: bool | None = None
     loss_scale: float | None = None
+    schedules: tuple[SavedSchedule, ...] = ()
 
     @property
     def counted(self) -> int | None:

@@ -7,26 +7,31 @@ from typing import Annotated
 
 import numpy as np
 
-from tracker_health.evidence import Evidence, FloatArray, Need, Series
+from tracker_health.evidence import Evidence, FloatArray, Need, Part, SavedSchedule, Series
 from tracker_health.probe import Probe, Symptom, Threshold
+from tracker_health.probes._schedules import ACCURACIES, LOSSES, levelled_off, should_have_ended, waits_in_vain
 from tracker_health.probes._stats import in_range, local_noise, median, median_error
 from tracker_health.result import Finding
-from tracker_health.text import number
-from tracker_health.verdict import Verdict
+from tracker_health.text import count, number
+from tracker_health.verdict import Verdict, worst
 
 _NOTHING = 1e-6
 _LEAST_RISES = 3
 _DECIMALS = np.arange(3, 13)
 _SAME = 1e-6  # of a decimal, by what floating-point numbers miss it
+_REMEDY = "give the scheduler the number of optimizer steps, and step it once per optimizer step"
+_MODE = "give ReduceLROnPlateau mode='min' for a loss, mode='max' for an accuracy"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule(Probe):
-    """The learning rate was 0 for most of the run, or never finished warming up.
+    """The learning rate's schedule was laid out for another number of steps.
 
     What it finds:
         A learning rate that is 0 all along, that is (almost) 0 for most of the run, or that was still rising when the
-        run ended.
+        run ended: in the log, or by the scheduler that was saved with the checkpoint. One that was stepped far less
+        often than it was laid out for, or so often that it began anew again and again. One that waits for a loss to
+        rise, or for an accuracy to fall.
 
     Why it matters:
         Such a schedule was laid out for another number of steps: counted in epochs instead of steps, or before
@@ -41,15 +46,26 @@ class Schedule(Probe):
         times, always by one of the last decimal that is printed (the third to the twelfth), it still rises unless the
         last value was printed more often than any one between the first and the last.
 
+        Where no rate was logged, the same is asked of those that the saved scheduler gave at each of its steps, as its
+        settings tell, if they also tell the last rate that it saved: torch's steps, milestones, exponentials, cosines,
+        lines, polynomials, one-cycle schedules, and several in turn. Warn, too, when a cosine that was saved took at
+        least `most_waves` of its waves, and when a scheduler took less than `least_stepped` of the steps that it was
+        laid out for, though the run came to the end of its plan; where no plan is known, if the checkpoint is of the
+        run's end, the best validation loss among the last two (or without any, the training loss still falling). And
+        when a scheduler that waits for a metric to rise has the highest value of a loss for its best, or the lowest of
+        an accuracy when it waits for a fall.
+
     Known limits:
         Needs 5 points of the learning rate. A learning-rate range test rises on purpose. Of a warm-up that a log prints
-        as three numbers or fewer nothing is seen.
+        as three numbers or fewer nothing is seen. A schedule that is a function of one's own (LambdaLR, which most
+        trainers use) saves none of its settings.
 
     What to do:
-        Give the scheduler the number of optimizer steps, and step it once per optimizer step.
+        Give the scheduler the number of optimizer steps, and step it once per optimizer step; or the number of epochs,
+        and step it once per epoch.
 
     References:
-        Goyal et al. (2017) on warm-up.
+        Goyal et al. (2017) on warm-up; Loshchilov and Hutter (2017) on the cosine.
     """
 
     code = "LRS001"
@@ -60,33 +76,72 @@ class Schedule(Probe):
         float, Threshold("share of the points at a rate of almost 0", "fraction", "design", gt=0, le=1)
     ] = 0.5
     min_points: Annotated[int, Threshold("finite points needed", "points", "design", ge=3)] = 5
+    most_waves: Annotated[float, Threshold("waves of a saved cosine that are too many", "waves", "design", ge=2)] = 5.0
+    least_stepped: Annotated[
+        float, Threshold("share of its steps that a saved schedule should take", "fraction", "design", ge=0, le=1)
+    ] = 0.5
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        return (Need(role="learning_rate", min_points=self.min_points),)
+        return (
+            Need(role="learning_rate", min_points=self.min_points, any_of=(Part.SAVED_SCHEDULE,)),
+            *(Need(role=role, optional=True) for role in (*LOSSES, *ACCURACIES, Part.PLAN)),
+        )
 
     def judge(self, evidence: Evidence) -> Finding:
-        rates = [one.finite() for one in evidence.series if one.role == "learning_rate"]
-        rate = max(rates, key=_peak)  # a frozen group may well have 0
-        values = rate.values
-        if len(values) < self.min_points:
-            return Finding(verdict=Verdict.SKIP, message=f"only {len(values)} finite learning rates")
-        peak, idle = _peak(rate), float(np.mean(np.abs(values) <= _NOTHING * _peak(rate)))
+        logged = self._logged(evidence)
+        schedules = evidence.optimizer.schedules if evidence.optimizer is not None else ()
+        saved = [self._saved(one, evidence, logged) for one in schedules]
+        verdict = worst(one.verdict for one in (logged, *saved))
+        return next(one for one in (logged, *saved) if one.verdict is verdict)
+
+    def _logged(self, evidence: Evidence) -> Finding:
+        """What the log says."""
+        rates = [one.finite().values for one in evidence.series if one.role == "learning_rate"]
+        rate = max(rates, key=_peak, default=np.empty(0))  # a frozen group may well have 0
+        if len(rate) < self.min_points:
+            return Finding(verdict=Verdict.SKIP, message=f"only {len(rate)} finite learning rates")
+        return self._of_rates(rate, evidence)
+
+    def _saved(self, schedule: SavedSchedule, evidence: Evidence, logged: Finding) -> Finding:
+        """What a scheduler says that was saved with the checkpoint."""
+        if message := waits_in_vain(schedule, evidence):
+            return Finding(verdict=Verdict.WARN, message=message, remedy=_MODE)
+        stepped, laid_out = schedule.stepped, schedule.laid_out
+        measured = {"stepped": stepped} | ({} if laid_out is None else {"laid_out": laid_out})
+        if laid_out is not None and schedule.period and stepped >= self.most_waves * schedule.period:
+            message = (
+                f"the schedule was laid out for {count(int(laid_out), 'step')} and took {number(stepped)}: "
+                f"the rate came down and rose again {int(stepped / schedule.period)} times"
+            )
+            return Finding(verdict=Verdict.WARN, message=message, remedy=_REMEDY, measured=measured)
+        if laid_out is not None and stepped < self.least_stepped * laid_out and should_have_ended(evidence):
+            message = (
+                f"the schedule was laid out for {count(int(laid_out), 'step')} and took {number(stepped)} "
+                f"({stepped / laid_out:.1%})"
+            )
+            return Finding(verdict=Verdict.WARN, message=message, remedy=_REMEDY, measured=measured)
+        if logged.verdict is not Verdict.SKIP or len(schedule.rates) < self.min_points:
+            return Finding(verdict=Verdict.SKIP, message=f"the saved schedule took {count(stepped, 'step')}")
+        return self._of_rates(schedule.rates, evidence)
+
+    def _of_rates(self, values: FloatArray, evidence: Evidence) -> Finding:
+        peak = _peak(values)
+        idle = float(np.mean(np.abs(values) <= _NOTHING * peak))
         measured = {"first": float(values[0]), "peak": peak, "end": float(values[-1]), "zero_share": idle}
-        remedy = "give the scheduler the number of optimizer steps, and step it once per optimizer step"
         if peak == 0.0 and _came_down(evidence.find("train_loss")):
             message = f"the learning rate is logged as 0 at all {len(values)} points, but the loss came down"
             return Finding(verdict=Verdict.PASS, message=message, measured=measured, confidence="low")
         if peak == 0.0:
             message = f"the learning rate is 0 at all {len(values)} points"
-            return Finding(verdict=Verdict.FAIL, message=message, remedy=remedy, measured=measured)
+            return Finding(verdict=Verdict.FAIL, message=message, remedy=_REMEDY, measured=measured)
         if idle > self.zero_share:
             message = f"the learning rate is 0 for {idle:.0%} of the run, after a peak of {number(peak)}"
-            return Finding(verdict=Verdict.WARN, message=message, remedy=remedy, measured=measured)
-        if _rises_to_the_end(values) and not _levelled_off(evidence.find("train_loss")):
+            return Finding(verdict=Verdict.WARN, message=message, remedy=_REMEDY, measured=measured)
+        if _rises_to_the_end(values) and not levelled_off(evidence.find("train_loss")):
             rise = f"from {number(float(values[0]))} to {number(peak)}"
             message = f"the learning rate was still rising when the run ended, {rise}"
-            return Finding(verdict=Verdict.WARN, message=message, remedy=remedy, measured=measured)
+            return Finding(verdict=Verdict.WARN, message=message, remedy=_REMEDY, measured=measured)
         return Finding(
             verdict=Verdict.PASS,
             message=f"the learning rate peaks at {number(peak)} and ends at {number(float(values[-1]))}",
@@ -94,8 +149,8 @@ class Schedule(Probe):
         )
 
 
-def _peak(series: Series) -> float:
-    return float(np.abs(series.values).max()) if len(series) else -1.0
+def _peak(values: FloatArray) -> float:
+    return float(np.abs(values).max()) if len(values) else -1.0
 
 
 def _came_down(loss: Series | None) -> bool:
@@ -127,12 +182,3 @@ def _rises_by_decimals(values: FloatArray) -> bool:
     decimal = (np.abs(by[:-1] - 1.0) < _SAME).all(axis=0) & (np.abs(by[-1] - np.round(by[-1])) < _SAME)
     repeats = np.diff(np.concatenate([changes, [len(values)]]))
     return bool(decimal.any() and repeats[-1] <= repeats[:-1].max())
-
-
-def _levelled_off(loss: Series | None) -> bool:
-    """Whether the loss came down and its last quarter brought less than a twentieth of that: the rates were enough."""
-    if loss is None or len(loss.finite()) < 8:
-        return False
-    parts = [median(part) for part in np.array_split(loss.finite().values, 8)]
-    descent = max(parts[0], float(loss.finite().values[0])) - parts[-1]
-    return descent > 0.1 * abs(parts[0]) and parts[5] - parts[-1] < 0.05 * descent

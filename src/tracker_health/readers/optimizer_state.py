@@ -14,6 +14,7 @@ from tracker_health.readers.moments import first_moment, read_moments, tensors_t
 from tracker_health.readers.random_access import RandomAccess
 from tracker_health.readers.safe_pickle import Opaque
 from tracker_health.readers.saved_scaler import saved_loss_scale, scales_in
+from tracker_health.readers.saved_schedule import saved_schedules
 from tracker_health.readers.tensor_values import TensorStatistics, Values
 from tracker_health.readers.torch_archive import open_torch_archive
 from tracker_health.readers.torch_pickle import TensorRef
@@ -83,16 +84,17 @@ def read_optimizer_state(path: Path | RandomAccess, source: str) -> OptimizerSta
         archive.expect(_to_read(archive.root, found.values()))
         statistics = TensorStatistics()
         alone = len(found) == 1
-        states = [optimizer_state(one, "" if alone else name, statistics) for name, one in found.items()]
+        together = joined([optimizer_state(one, "" if alone else name, statistics) for name, one in found.items()])
         extras = {} if alone and archive.root is next(iter(found.values())) else plain_values(archive.root, statistics)
         return replace(
-            joined(states),
+            together,
             source=source,
             global_step=global_step_of(extras),
             extras=extras,
             stubs=archive.stubs,
             beside_weights=bool(torch_weights(archive.root)),
             loss_scale=saved_loss_scale(archive.root, statistics),
+            schedules=saved_schedules(archive.root, together.groups),
         )
 
 

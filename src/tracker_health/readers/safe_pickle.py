@@ -72,6 +72,7 @@ class Record:
 Builder = Callable[[tuple[Any, ...]], Any]
 
 _ORDERED_DICTS = frozenset({"collections.OrderedDict", "collections.defaultdict"})
+_COUNTER = "collections.Counter"  # of a schedule's milestones
 _PLAIN_KEYS = frozenset({str, float, bool, bytes, type(None), Opaque, Global, Record})
 
 
@@ -357,6 +358,9 @@ class SafePickle:
             return Opaque("object")
         if target.path in _ORDERED_DICTS:
             return {}
+        if target.path == _COUNTER:
+            counts = arguments[0] if isinstance(arguments, tuple) and arguments else None
+            return counts if isinstance(counts, dict) else {}
         builder = self._builders.get(target.path)
         if builder is not None and isinstance(arguments, tuple):
             return builder(arguments)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import islice
 from math import isfinite
 from typing import Any
 
 from tracker_health.errors import ReadError
+from tracker_health.readers.saved_mappings import mappings_in
 from tracker_health.readers.tensor_values import TensorStatistics, Values
 
 # What stands beside the scale: torch's GradScaler, Megatron's, Apex's, and that in the state of fairseq's optimizer.
@@ -15,26 +15,11 @@ _BESIDE: Mapping[str, frozenset[str]] = {
     "scale": frozenset(("growth_factor", "backoff_factor", "growth_interval", "_growth_tracker", "growth_tracker")),
     "loss_scale": frozenset(("unskipped", "param_groups")),
 }
-_DEEPEST = 4  # OpenMMLab's meta.fp16.loss_scaler
-_MOST_OF_A_MAPPING = 100  # the state of an optimizer or of a model has more, and no scaler in it
-_MOST_LOOKED_AT = 10_000
 
 
 def scales_in(root: Any) -> list[Any]:
     """The loss scales in a saved structure, as numbers or as tensors in place; none of a scaler that was off."""
-    found: list[Any] = []
-    level, seen = [root] if isinstance(root, Mapping) else [], {id(root)}
-    for _ in range(_DEEPEST):
-        inner: list[Mapping[Any, Any]] = []
-        for one in level:
-            found += _own(one)
-            for value in islice(one.values(), _MOST_OF_A_MAPPING):
-                fits = isinstance(value, Mapping) and len(value) <= _MOST_OF_A_MAPPING
-                if fits and id(value) not in seen and len(seen) < _MOST_LOOKED_AT:
-                    seen.add(id(value))
-                    inner.append(value)
-        level = inner
-    return found
+    return [scale for one in mappings_in(root) for scale in _own(one)]
 
 
 def _own(mapping: Mapping[Any, Any]) -> Iterator[Any]:

@@ -28,8 +28,8 @@ from tracker_health.stores.weights import (
 from tracker_health.text import listing, printable
 
 _STATE_PARTS = (Part.OPTIMIZER_STATE, Part.SECOND_MOMENTS, Part.OPTIMIZER_STEPS, Part.DLM_CHECKPOINT)
-# A loss scale is in few checkpoints: that one cannot be read is no error of the rule on it.
-CHECKPOINT_PARTS = (*_STATE_PARTS, Part.SAVED_LOSS_SCALE, Part.WEIGHTS, Part.WEIGHT_CHANGES)
+# A loss scale or a schedule is in few checkpoints: that one cannot be read is no error of the rule on it.
+CHECKPOINT_PARTS = (*_STATE_PARTS, Part.SAVED_LOSS_SCALE, Part.SAVED_SCHEDULE, Part.WEIGHTS, Part.WEIGHT_CHANGES)
 _STATE_ROLES = frozenset(_STATE_PARTS)
 _MAX_CANDIDATES = 50
 _STEPS_COMPARED = 3

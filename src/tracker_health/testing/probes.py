@@ -27,6 +27,7 @@ _OPTIMIZER_PARTS = (
     Part.SECOND_MOMENTS,
     Part.OPTIMIZER_STEPS,
     Part.SAVED_LOSS_SCALE,
+    Part.SAVED_SCHEDULE,
     Part.PLAN,
 )
 

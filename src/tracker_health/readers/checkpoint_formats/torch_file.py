@@ -1,20 +1,22 @@
 """Single files of ``torch.save`` with an optimizer's state: ``training_state.pt``, ``optimizer.pt``, a ``.ckpt``.
 
 Accelerate saves each optimizer of several in a file of its own: ``optimizer.bin``, ``optimizer_1.bin``, ... Beside
-``optimizer.pt`` or ``.bin`` lies ``scaler.pt`` where training was in half precision.
+``optimizer.pt`` or ``.bin`` lie ``scheduler.pt`` or ``.bin``, and ``scaler.pt`` where training was in half precision.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any, TypeVar
 
 from tracker_health.errors import RunError
 from tracker_health.evidence import OptimizerState, Weights
 from tracker_health.readers.checkpoint_formats.base import Folder, Sign
 from tracker_health.readers.optimizer_state import has_optimizer_state, joined, read_optimizer_state
 from tracker_health.readers.saved_scaler import saved_loss_scale
+from tracker_health.readers.saved_schedule import saved_schedules
 from tracker_health.readers.tensor_values import TensorStatistics
 from tracker_health.readers.torch_archive import open_torch_archive
 
@@ -28,6 +30,10 @@ _NEVER = re.compile(
 )
 _ALONE = re.compile(r"optimizer\.(pt|bin)", re.IGNORECASE)
 _SCALER = "scaler.pt"
+_SCHEDULERS = ("scheduler.pt", "scheduler.bin")
+
+
+_Found = TypeVar("_Found")
 
 
 class TorchFile:
@@ -36,7 +42,7 @@ class TorchFile:
     name = "file of torch.save"
 
     def belongs(self, name: str) -> bool:
-        return _may_lead(name) or name == _SCALER
+        return _may_lead(name) or name == _SCALER or name in _SCHEDULERS
 
     def leads(self, names: Sequence[str]) -> dict[str, Sign]:
         first = any(name.lower() == "optimizer.bin" for name in names)
@@ -52,8 +58,8 @@ class TorchFile:
 
     def read(self, folder: Folder, lead: str, source: str) -> OptimizerState:
         first = read_optimizer_state(folder.open(lead), source)
-        if first.loss_scale is None and _ALONE.fullmatch(lead) and _SCALER in folder.names:
-            first = replace(first, loss_scale=_scale_beside(folder))
+        if _ALONE.fullmatch(lead):
+            first = _with_what_lies_beside(first, folder)
         further = _further(folder.names) if lead.lower() == "optimizer.bin" else []
         if not further:
             return first
@@ -61,7 +67,9 @@ class TorchFile:
         states |= {name.rpartition(".")[0]: read_optimizer_state(folder.open(name), source) for name in further}
         stubs = dict.fromkeys(stub for state in states.values() for stub in state.stubs)
         together = joined([named(state, name) for name, state in states.items()])
-        return replace(together, source=source, stubs=tuple(stubs), loss_scale=first.loss_scale)
+        return replace(
+            together, source=source, stubs=tuple(stubs), loss_scale=first.loss_scale, schedules=first.schedules
+        )
 
     def weights(self, folder: Folder, lead: str, source: str) -> Weights | None:
         del folder, lead, source  # weights of such a checkpoint lie in files of their own
@@ -72,11 +80,22 @@ def _may_lead(name: str) -> bool:
     return bool(_POSSIBLE.fullmatch(name)) and not _NEVER.fullmatch(name)
 
 
-def _scale_beside(folder: Folder) -> float | None:
-    """The loss scale in the scaler's own file; None where that cannot be read: no other evidence hangs on it."""
+def _with_what_lies_beside(state: OptimizerState, folder: Folder) -> OptimizerState:
+    """The state with the loss scale and the schedule that have files of their own."""
+    if state.loss_scale is None and _SCALER in folder.names:
+        scale = _beside(folder, _SCALER, lambda root: saved_loss_scale(root, TensorStatistics()))
+        state = replace(state, loss_scale=scale)
+    name = next((name for name in _SCHEDULERS if name in folder.names), None)
+    if not state.schedules and name is not None:
+        state = replace(state, schedules=_beside(folder, name, lambda root: saved_schedules(root, state.groups)) or ())
+    return state
+
+
+def _beside(folder: Folder, name: str, read: Callable[[Any], _Found]) -> _Found | None:
+    """What a file beside the optimizer's holds; None where that cannot be read: no other evidence hangs on it."""
     try:
-        with open_torch_archive(folder.open(_SCALER)) as archive:
-            return saved_loss_scale(archive.root, TensorStatistics())
+        with open_torch_archive(folder.open(name)) as archive:
+            return read(archive.root)
     except (RunError, OSError):
         return None
 

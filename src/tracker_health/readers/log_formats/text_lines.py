@@ -71,6 +71,7 @@ class _Reading:
         self._tables = Tables()
         self._patterns: list[Pattern] = []
         self._epoch: int | None = None
+        self._of_batches = False
         self._bars: dict[int | None, tuple[int, int]] = {}
         self._ordinal = 0
         self._at_ordinal: set[str] = set()
@@ -157,6 +158,7 @@ class _Reading:
             return True
         printed = self._pairs.read(line)
         self._look_for_the_plan(line, printed)
+        self._look_at_lines_of_batches(printed)
         if rank is not None and not self._is_taken_from(rank, line, printed):
             return False
         self._place_below_heading(line, printed)
@@ -181,6 +183,14 @@ class _Reading:
                 self.headings[:] = [min(self.headings), max(self.headings)]
         if not self.stopped_early and any(map(line.__contains__, _OF_STOPPING)):
             self.stopped_early = _STOPPED_EARLY.search(line) is not None
+
+    def _look_at_lines_of_batches(self, printed: Printed | None) -> None:
+        """Where there is a line for every batch, the one at the end of an epoch is no mean of it."""
+        if printed is None:
+            return
+        self._of_batches |= printed.of_batch
+        if self._of_batches and printed.last is not None and printed.step is None:
+            printed.step = printed.last
 
     def _learn(self, line: str, printed: Printed, owners: Collection[str] = ()) -> None:
         """Make a pattern of lines like this one; where no pattern ever fits a second line, few are made."""

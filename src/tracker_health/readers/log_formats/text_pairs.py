@@ -26,7 +26,7 @@ _PAIR = re.compile(
 )
 # A tqdm bar, which a narrow terminal leaves without the bar; Keras's; what PyTorch's examples print behind the epoch.
 _BAR = re.compile(r"(?:\|[ ]*|^[ \t]*(?=\d+/\d+ \[\d+:\d\d))(?P<step>\d+)/(?P<total>\d+|\?)[ ]*\[")
-_KERAS_BAR = re.compile(r"[ \t]*(?P<step>\d+)/(?P<total>\d+)[ ]+(?:\[(?!\d+:\d\d)|[━╸]|- \d+m?s\b)")
+_KERAS_BAR = re.compile(r"[ \t]*(?P<step>\d+)/(?P<total>\d+)[ ]+(?:\[(?!\d+:\d\d)|[━╸]|(?P<line>-) \d+m?s\b)")
 # "Epoch: [0][ 50/5005]", "Epoch(train) [1][ 50/7330]", "Train: 0 [ 50/1251", "| epoch   1 |   200/ 2983 batches".
 _SAMPLES = re.compile(
     r"(?:\b[Ee]poch(?:\(train\))?|^Train):?[ \t]*\[?(?P<epoch>\d{1,15})(?:/\d+)?\]?[ \t]*"
@@ -118,7 +118,9 @@ class Printed:
     ``step`` and ``epoch``: those that say where the others belong; ``epochs``: how many of them there are to be;
     ``steps``: what the step is said to count up to (``Step [10/18]``); ``of_epoch``: the step counts from the beginning
     of its epoch, or may. ``data``: the word for held-out data that they were measured on. ``bar``: how far a progress
-    bar goes; ``done``: whether it has come there. ``of_a_plan``: an axis is called as a setting would be.
+    bar goes; ``done``: whether it has come there. ``of_batch``: the line has the form in which Keras ends an epoch, but
+    amid one; ``last``: the step of one at its end, if it is a batch's. ``of_a_plan``: an axis is called as a setting
+    would be.
     """
 
     metrics: list[Number] = field(default_factory=list)
@@ -131,6 +133,8 @@ class Printed:
     data: str = ""
     bar: int | None = None
     done: bool = False
+    of_batch: bool = False
+    last: Number | None = None
     of_a_plan: bool = False
 
     @property
@@ -366,14 +370,18 @@ def _look_at_place(line: str, start: int, printed: Printed) -> None:
 
 def _look_at_bar(line: str, start: int, printed: Printed) -> None:
     match = _KERAS_BAR.match(line, start)
-    if match is not None:
+    # Keras prints a line without a bar at the end of an epoch only: others print one for every batch.
+    of_batch = match is not None and match["line"] is not None and match["step"] != match["total"]
+    if match is not None and not of_batch:
         printed.of_epoch = printed.done = True
         printed.bar = int(match["total"]) if len(match["total"]) < 16 else None
+        if match["line"] is not None and printed.bar is not None:
+            printed.last = Number("step", match["step"], match.start("step"), match.end("step"))
         if match["step"] != match["total"]:  # means of the epoch so far; the last of them is the epoch's
             printed.metrics.clear()
             printed.losses.clear()
         return
-    match = _BAR.search(line, start)
+    match = match or _BAR.search(line, start)
     if match is None and (match := _SAMPLES.search(line, start)) is not None:
         printed.epoch = Number("epoch", match["epoch"], match.start("epoch"), match.end("epoch"))
         printed.metrics[:] = [one for one in printed.metrics if one.start >= match.end()]
@@ -384,6 +392,7 @@ def _look_at_bar(line: str, start: int, printed: Printed) -> None:
         printed.bar = int(match["total"]) if match["total"].isdecimal() and len(match["total"]) < 16 else None
         printed.done = match["step"] == match["total"]
         printed.step = Number("step", match["step"], match.start("step"), match.end("step"))
+        printed.of_batch = of_batch
 
 
 def _take_for_settings(printed: Printed) -> None:

@@ -1,0 +1,67 @@
+"""What a learning-rate scheduler that was saved with a checkpoint says of itself, beside the metrics."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tracker_health.evidence import Evidence, FloatArray, SavedSchedule, Series, is_of_the_end
+from tracker_health.probes._stats import median
+from tracker_health.text import number, printable
+
+LOSSES = ("train_loss", "val_loss")
+ACCURACIES = ("train_accuracy", "val_accuracy", "val_auc")
+
+_AS_LOGGED = 1e-3
+_FEWEST_VALUES = 5
+_LAST_ONES = 2
+_WHOLE = 0.9
+
+
+def waits_in_vain(schedule: SavedSchedule, evidence: Evidence) -> str:
+    """That a scheduler takes the highest value of a loss, or the lowest of an accuracy, for the best; empty where it
+    does not, or where its best is one of another metric, too.
+    """
+    best, rise = schedule.best, schedule.waits_for_rise
+    if best is None or rise is None:
+        return ""
+    known = [one for role in (*LOSSES, *ACCURACIES) if (one := evidence.find(role)) is not None and len(one.finite())]
+    with_it = [one for one in known if _is_in(best, one.finite().values)]
+    wrong = LOSSES if rise else ACCURACIES
+    if len(with_it) != 1 or with_it[0].role not in wrong:
+        return ""
+    values, name = with_it[0].finite().values, printable(with_it[0].name, 60)
+    worst, other = (values.max(), values.min()) if rise else (values.min(), values.max())
+    if len(values) < _FEWEST_VALUES or not _is_in(best, np.array([worst])) or _is_in(best, np.array([other])):
+        return ""
+    direction, end = ("rise", "highest") if rise else ("fall", "lowest")
+    return f"the schedule waits for {name} to {direction}: the best that it has seen, {number(best)}, is the {end}"
+
+
+def _is_in(value: float, values: FloatArray) -> bool:
+    """Whether it is one of these, as a log rounds them."""
+    return bool((np.abs(values - value) <= _AS_LOGGED * abs(value)).any())
+
+
+def should_have_ended(evidence: Evidence) -> bool:
+    """Whether the run came to its end, so that its schedule should have as well, and nobody stopped it since it did not
+    get any better.
+    """
+    if evidence.progress is not None:
+        return not evidence.progress.snapshot and evidence.progress.fraction >= _WHOLE
+    held_out = evidence.find("val_loss")
+    values = held_out.finite().values if held_out is not None else np.empty(0)
+    if not is_of_the_end(evidence):
+        return False
+    if len(values) >= _FEWEST_VALUES:
+        return len(values) - 1 - int(np.argmin(values)) < _LAST_ONES
+    loss = evidence.find("train_loss")
+    return loss is not None and len(loss.finite()) >= 8 and not levelled_off(loss)
+
+
+def levelled_off(loss: Series | None) -> bool:
+    """Whether the loss came down and its last quarter brought less than a twentieth of that: the rates were enough."""
+    if loss is None or len(loss.finite()) < 8:
+        return False
+    parts = [median(part) for part in np.array_split(loss.finite().values, 8)]
+    descent = max(parts[0], float(loss.finite().values[0])) - parts[-1]
+    return descent > 0.1 * abs(parts[0]) and parts[5] - parts[-1] < 0.05 * descent
