@@ -16,6 +16,7 @@ from tracker_health.evidence import (
     DlmCheckpoint,
     DlmStepLog,
     RunInfo,
+    SavedSchedule,
     StepUnit,
     TextLog,
     Trouble,
@@ -79,6 +80,22 @@ def histories(draw, make):
 
 
 @st.composite
+def schedules(draw):
+    """As a hostile checkpoint may have them: finite rates, any counts."""
+    finite = st.floats(allow_nan=False, allow_infinity=False)
+    rates = np.array(draw(st.lists(finite, max_size=8)), dtype=np.float64)
+    return SavedSchedule(
+        stepped=draw(st.integers(0, 2**53)),
+        laid_out=draw(st.none() | st.floats(1, 1e300)),
+        period=draw(st.none() | st.floats(2, 1e300)),
+        steps=np.arange(len(rates)),
+        rates=rates,
+        best=draw(st.none() | finite),
+        waits_for_rise=draw(st.none() | st.booleans()),
+    )
+
+
+@st.composite
 def states(draw, make):
     tensors = []
     for key in range(draw(st.integers(0, 6))):
@@ -110,6 +127,7 @@ def states(draw, make):
                 ]
             )
         ),
+        schedules=tuple(draw(st.lists(schedules(), max_size=2))),
         stateless=tuple(
             draw(st.lists(st.text(max_size=20) | st.sampled_from(["#3", "d/#9", "layers.0.w"]), max_size=2))
         ),

@@ -1,6 +1,7 @@
 """LRS001."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tracker_health.probes.schedule import Schedule
+from tracker_health.readers.saved_schedule import saved_schedules
 
 CODE = "LRS001"
 RULE = Schedule()
@@ -271,3 +273,112 @@ def test_a_higher_share_never_finds_more(zeros, one, other, make, judge):
     evidence = evidence_of(make, [1.0] * 20 + [0.0] * zeros)
     if judge(CODE, evidence, zero_share=lower).verdict == "pass":
         assert judge(CODE, evidence, zero_share=higher).verdict == "pass"
+
+
+# The scheduler that was saved with a checkpoint
+
+
+def stepped(schedule, times):
+    """The saved state of one of torch's schedulers behind so many steps."""
+    lr = pytest.importorskip("torch").optim.lr_scheduler
+    torch = pytest.importorskip("torch")
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
+    scheduler = schedule(lr, optimizer)
+    for _ in range(times):
+        optimizer.step()
+        scheduler.step()
+    return saved_schedules(scheduler.state_dict(), optimizer.state_dict()["param_groups"])
+
+
+FALLING, FALLEN = np.geomspace(2.0, 0.2, 40), np.geomspace(2.0, 0.2, 20).tolist() + [0.2] * 40
+
+
+def with_saved(make, schedules, *series, losses=FALLING, params=None, **more):
+    state = make.state(make.tensor(0, step=900.0), schedules=schedules, global_step=None, **more)
+    return make.evidence(losses, *series, optimizer=state, params=params or {})
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("schedule", "times", "says"),
+    [
+        (lambda lr, o: lr.StepLR(o, 10, 0.1), 900, "is 0 for 92% of the run"),
+        (lambda lr, o: lr.ExponentialLR(o, 0.95), 900, "is 0 for 70% of the run"),
+        (lambda lr, o: lr.MultiStepLR(o, [1, 2, 3, 4, 5, 6, 7], 0.1), 900, "is 0 for 99% of the run"),
+        (lambda lr, o: lr.LinearLR(o, 0.001, 1.0, 5000), 900, "still rising when the run ended, from 0.0001 to 0.01808"),
+        (lambda lr, o: lr.CosineAnnealingLR(o, 20), 900, "laid out for 20 steps and took 900: the rate came down and rose again 22"),
+        (lambda lr, o: lr.CosineAnnealingLR(o, 900), 10, "laid out for 900 steps and took 10 (1.1%)"),
+        (lambda lr, o: lr.OneCycleLR(o, 0.1, 900), 10, "laid out for 900 steps and took 10 (1.1%)"),
+        (lambda lr, o: lr.OneCycleLR(o, 0.1, 3200), 900, "laid out for 3200 steps and took 900 (28.1%)"),
+    ],
+)  # fmt: skip
+def test_a_saved_schedule_for_another_number_of_steps(schedule, times, says, make, judge):
+    result = judge(CODE, with_saved(make, stepped(schedule, times)))
+    assert result.verdict == "warn"
+    assert says in result.message
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("schedule", "times"),
+    [
+        (lambda lr, o: lr.StepLR(o, 300, 0.1), 900),
+        (lambda lr, o: lr.ExponentialLR(o, 0.99), 900),
+        (lambda lr, o: lr.LinearLR(o, 0.001, 1.0, 90), 900),
+        (lambda lr, o: lr.CosineAnnealingLR(o, 900), 900),
+        (lambda lr, o: lr.CosineAnnealingLR(o, 150), 900),
+        (lambda lr, o: lr.CosineAnnealingLR(o, 1200), 900),
+        (lambda lr, o: lr.OneCycleLR(o, 0.1, 901), 900),
+        (lambda lr, o: lr.SequentialLR(o, [lr.LinearLR(o, 0.1, 1.0, 50), lr.CosineAnnealingLR(o, 850)], [50]), 900),
+    ],
+)
+def test_a_saved_schedule_as_it_should_be(schedule, times, make, judge):
+    assert judge(CODE, with_saved(make, stepped(schedule, times))).verdict == "pass"
+
+
+def halfway(lr, optimizer):
+    return lr.CosineAnnealingLR(optimizer, 3000)
+
+
+def test_a_run_that_stopped_by_itself_or_is_not_over_may_have_left_its_schedule(make, judge):
+    schedules = stepped(halfway, 900)
+    held_out = make.series([1.0, 0.8, 0.7, 0.75, 0.8, 0.85], role="val_loss")
+    improving = make.series([1.0, 0.8, 0.7, 0.6, 0.5, 0.45], role="val_loss")
+    assert judge(CODE, with_saved(make, schedules)).verdict == "warn"
+    assert judge(CODE, with_saved(make, schedules, improving)).verdict == "warn"
+    assert judge(CODE, with_saved(make, schedules, held_out)).verdict == "pass"
+    assert judge(CODE, with_saved(make, schedules, losses=FALLEN)).verdict == "pass"
+    assert judge(CODE, with_saved(make, schedules, losses=np.geomspace(2.0, 0.2, 2000))).verdict == "pass"
+    assert judge(CODE, with_saved(make, schedules, losses=None)).verdict == "pass"
+
+
+def test_beside_the_runs_own_plan(make, judge):
+    """A run that was cut off is RUN001's; one that came to its end should have come to that of its schedule."""
+    schedules = stepped(halfway, 900)
+    assert judge(CODE, with_saved(make, schedules, params={"max_steps": "900"})).verdict == "warn"
+    assert judge(CODE, with_saved(make, schedules, params={"max_steps": "3000"})).verdict == "pass"
+
+
+def test_the_log_is_asked_first(make, judge):
+    """What was logged is what the training had; how often the scheduler was stepped still counts."""
+    logged = make.series(rates("linear decay to 0"), role="learning_rate")
+    gone = stepped(lambda lr, o: lr.StepLR(o, 10, 0.1), 900)
+    assert judge(CODE, with_saved(make, gone, logged)).verdict == "pass"
+    assert judge(CODE, with_saved(make, stepped(halfway, 9), logged)).verdict == "warn"
+    risen = make.series(np.linspace(1e-5, 1e-3, 50), role="learning_rate")
+    assert (
+        judge(CODE, with_saved(make, stepped(lambda lr, o: lr.CosineAnnealingLR(o, 900), 900), risen)).verdict == "warn"
+    )
+
+
+@pytest.mark.parametrize(("mode", "best", "verdict"), [
+    ("max", 2.0, "warn"), ("min", 0.9, "pass"), ("max", 0.85, "pass"), ("min", 0.1, "warn"), ("max", 7.0, "pass"),
+])  # fmt: skip
+def test_a_plateau_of_the_wrong_kind(mode, best, verdict, make, judge):
+    (schedule,) = stepped(lambda lr, o: lr.StepLR(o, 300, 0.1), 900)
+    waiting = replace(schedule, best=best, waits_for_rise=mode == "max")
+    held_out = make.series([2.0, 1.5, 1.2, 1.0, 0.95, 0.9], role="val_loss")
+    accuracy = make.series([0.1, 0.5, 0.7, 0.8, 0.84, 0.85], role="val_accuracy")
+    result = judge(CODE, with_saved(make, (waiting,), held_out, accuracy))
+    assert result.verdict == verdict
+    assert ("waits for" in result.message) == (verdict == "warn")

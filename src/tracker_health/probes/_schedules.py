@@ -26,15 +26,20 @@ def waits_in_vain(schedule: SavedSchedule, evidence: Evidence) -> str:
         return ""
     known = [one for role in (*LOSSES, *ACCURACIES) if (one := evidence.find(role)) is not None and len(one.finite())]
     with_it = [one for one in known if _is_in(best, one.finite().values)]
-    wrong = LOSSES if rise else ACCURACIES
-    if len(with_it) != 1 or with_it[0].role not in wrong:
+    if not with_it or any(one.role not in (LOSSES if rise else ACCURACIES) for one in with_it):
         return ""
-    values, name = with_it[0].finite().values, printable(with_it[0].name, 60)
-    worst, other = (values.max(), values.min()) if rise else (values.min(), values.max())
-    if len(values) < _FEWEST_VALUES or not _is_in(best, np.array([worst])) or _is_in(best, np.array([other])):
+    worst = next((one for one in with_it if _is_its_worst(best, one.finite().values, highest=rise)), None)
+    if worst is None:
         return ""
+    name = printable(worst.name, 60)
     direction, end = ("rise", "highest") if rise else ("fall", "lowest")
     return f"the schedule waits for {name} to {direction}: the best that it has seen, {number(best)}, is the {end}"
+
+
+def _is_its_worst(value: float, values: FloatArray, *, highest: bool) -> bool:
+    """Whether it is the highest of these, or the lowest, which is another than the best."""
+    worst, best = (values.max(), values.min()) if highest else (values.min(), values.max())
+    return len(values) >= _FEWEST_VALUES and _is_in(value, np.array([worst])) and not _is_in(value, np.array([best]))
 
 
 def _is_in(value: float, values: FloatArray) -> bool:

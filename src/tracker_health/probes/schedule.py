@@ -84,7 +84,7 @@ class Schedule(Probe):
     @property
     def needs(self) -> tuple[Need, ...]:
         return (
-            Need(role="learning_rate", min_points=self.min_points, any_of=(Part.SAVED_SCHEDULE,)),
+            Need(role="learning_rate", any_of=(Part.SAVED_SCHEDULE,)),
             *(Need(role=role, optional=True) for role in (*LOSSES, *ACCURACIES, Part.PLAN)),
         )
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from tracker_health.annotations import ENDED_BY, ENDED_STATE, PENDING, Annotations
 from tracker_health.errors import RunNotFound, StoreRefused, WriteError
-from tracker_health.evidence import Evidence, Problem, Request, RunRef
+from tracker_health.evidence import Evidence, Problem, Request, RunRef, TextLog
 from tracker_health.readers.random_access import LocalFile, RandomAccess
 from tracker_health.stores.base import Cleared, Recorded
 from tracker_health.stores.checkpoints import CHECKPOINT_PARTS, is_checkpoint_file
@@ -24,7 +24,7 @@ from tracker_health.stores.locks import locked
 from tracker_health.stores.own import HEALTH_FOLDER, in_the_way, is_file_name
 from tracker_health.stores.texts import MOST_TEXTS, may_be_text_log, texts_among
 from tracker_health.stores.tree import RunFile
-from tracker_health.text import listing, printable
+from tracker_health.text import count, listing, printable
 from tracker_health.verdict import Verdict
 
 ANNOTATION_FILE = "annotation.json"
@@ -103,7 +103,7 @@ class DirectoryRun:
         found.problems += self._unseen()
         known = found.names or found.params or found.optimizer or found.weights or found.dlm_step_log or found.missing
         if not (known or found.problems or self._has_checkpoint_unasked(request)):
-            self._nothing = self._nothing_found()
+            self._nothing = self._nothing_found(found.text_log)
             found.problems.append(Problem(source=self._given, message=self._nothing))
         return found.evidence(self.ref)
 
@@ -275,7 +275,10 @@ class DirectoryRun:
                 ]
         return []
 
-    def _nothing_found(self) -> str:
+    def _nothing_found(self, log: TextLog | None) -> str:
+        if log is not None and not log.rows:
+            of = f"{count(log.lines, 'line')} of {printable(log.source)}"
+            return f"nothing to judge in it: among {of} none names a metric and its value, as in 'step 100 loss=0.52'"
         found = "no training log or checkpoint" if self._seen else "it is empty"
         looked_for = (
             "trainer_state.json, logs (*.jsonl, metrics.csv, *.log, TensorBoard's event files), training_state.pt, "
