@@ -102,7 +102,8 @@ class OptimizerState:
     ``attribution`` says where the tensors' names come from. ``listed``: per group the ids of its parameters in order,
     those without state included; empty where that is not known. ``beside_weights``: whether its file holds the weights
     as well; None where nobody looked. ``loss_scale``: of half precision, as the scaler saved it with the checkpoint.
-    ``schedules``: the learning-rate schedulers that were saved with it.
+    ``schedules``: the learning-rate schedulers that were saved with it. ``early_stopping``: what in it shows that the
+    training was set up to stop early.
     """
 
     source: str
@@ -119,6 +120,7 @@ class OptimizerState:
     beside_weights: bool | None = None
     loss_scale: float | None = None
     schedules: tuple[SavedSchedule, ...] = ()
+    early_stopping: str = ""
 
     @property
     def counted(self) -> int | None:

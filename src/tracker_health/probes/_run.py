@@ -22,6 +22,7 @@ _BASE_MODEL_PARAMS = (
     "init_checkpoint",
 )
 _NO = frozenset(("", "none", "null", "false", "no", "off", "[]", "{}", "()"))
+_EARLY_STOPPING = re.compile(r"early_?stop|^(es_)?patience$")  # not the patience of a learning-rate schedule
 _FEWEST_POINTS = 8
 _SURE = 3.0  # standard errors
 _NEARLY = 0.05
@@ -52,6 +53,20 @@ def is_fine_tuning(evidence: Evidence) -> bool:
         return True
     params = evidence.info.params
     return any(str(params.get(name, "")).lower() not in ("", "none", "false", "0") for name in _BASE_MODEL_PARAMS)
+
+
+def early_stopping(evidence: Evidence) -> str:
+    """What shows that the run was set up to stop early; empty where nothing does."""
+    for name, value in evidence.info.params.items():
+        if _EARLY_STOPPING.search(name.lower()) and str(value).lower() not in (
+            "",
+            "none",
+            "false",
+            "0",
+            "0.0",
+        ):
+            return printable(name, 60)
+    return evidence.optimizer.early_stopping if evidence.optimizer is not None else ""
 
 
 def says_frozen(evidence: Evidence) -> bool:

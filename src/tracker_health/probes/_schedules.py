@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tracker_health.evidence import Evidence, FloatArray, SavedSchedule, Series, is_of_the_end
+from tracker_health.probes._run import early_stopping
 from tracker_health.probes._stats import median
 from tracker_health.text import number, printable
 
@@ -55,7 +56,7 @@ def should_have_ended(evidence: Evidence) -> bool:
         return not evidence.progress.snapshot and evidence.progress.fraction >= _WHOLE
     held_out = evidence.find("val_loss")
     values = held_out.finite().values if held_out is not None else np.empty(0)
-    if not is_of_the_end(evidence):
+    if not is_of_the_end(evidence) or early_stopping(evidence):
         return False
     if len(values) >= _FEWEST_VALUES:
         return len(values) - 1 - int(np.argmin(values)) < _LAST_ONES

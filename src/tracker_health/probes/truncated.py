@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Annotated
 
 from tracker_health.evidence import Evidence, Need, Part, Progress
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._never_updated import SKIPPED, behind
+from tracker_health.probes._run import early_stopping
 from tracker_health.result import Finding
-from tracker_health.text import count, number, printable
+from tracker_health.text import count, number
 from tracker_health.verdict import Verdict
-
-# Not the patience of a learning-rate schedule.
-_EARLY_STOPPING = re.compile(r"early_?stop|^(es_)?patience$")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,8 +31,9 @@ class Truncated(Probe):
         trainer state's, the log's, the optimizer's own. Where only a log tells that, and it has every k-th epoch or
         step (`if epoch % 50 == 0`), the run may have gone on up to the point that would have come next: that counts as
         done, up to the plan's end. A checkpoint written in mid-training says nothing about where the run ended and
-        passes; so does a run that the tracker says is still running, or that was set up to stop early. In a console log
-        `Epoch 12/50` is a plan, and a word about early stopping such a setting.
+        passes; so does a run that the tracker says is still running, or that was set up to stop early: by its params,
+        or by what its checkpoint holds (Lightning's callback, a `patience_counter`). In a console log `Epoch 12/50` is
+        a plan, and a word about early stopping such a setting.
 
         Steps of which a log does not say what they are (`step`) may be rows, epochs or samples. They count beside a
         checkpoint's own, as long as they do not lead beyond the plan; and where a metric has a point for each epoch of
@@ -48,10 +46,10 @@ class Truncated(Probe):
     Known limits:
         A run without a recorded plan is skipped, and so is one whose log alone has steps of an unknown kind. A killed
         run that its tracker still calls running passes, unless the launcher saw it die. One that stopped early and says
-        so nowhere, neither in its params nor in its console log, is not told from one that was cut off. `step 230/744`
-        is no plan: it may count batches. In a log of every k-th epoch a run that died less than k epochs before its end
-        is not told from a whole one. An optimizer that was made anew on purpose, for a second stage of the training,
-        looks like one that lost its state.
+        so nowhere, neither in its params nor in its checkpoint or console log, is not told from one that was cut off.
+        `step 230/744` is no plan: it may count batches. In a log of every k-th epoch a run that died less than k epochs
+        before its end is not told from a whole one. An optimizer that was made anew on purpose, for a second stage of
+        the training, looks like one that lost its state.
 
     What to do:
         Resume from the last checkpoint, or find out in the console log what stopped it. When resuming, load the
@@ -85,7 +83,7 @@ class Truncated(Probe):
         share, measured = _told(progress)
         if progress.fraction >= self.min_fraction:
             return _whole(evidence, progress, share, measured)
-        stopping = _early_stopping(evidence)
+        stopping = early_stopping(evidence)
         if progress.snapshot or stopping:
             why = (
                 f"early stopping was on ({stopping})"
@@ -128,16 +126,3 @@ def _whole(evidence: Evidence, progress: Progress, share: str, measured: dict[st
         remedy=SKIPPED,
         measured=measured,
     )
-
-
-def _early_stopping(evidence: Evidence) -> str:
-    for name, value in evidence.info.params.items():
-        if _EARLY_STOPPING.search(name.lower()) and str(value).lower() not in (
-            "",
-            "none",
-            "false",
-            "0",
-            "0.0",
-        ):
-            return printable(name, 60)
-    return ""

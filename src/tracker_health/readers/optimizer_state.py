@@ -15,6 +15,7 @@ from tracker_health.readers.random_access import RandomAccess
 from tracker_health.readers.safe_pickle import Opaque
 from tracker_health.readers.saved_scaler import saved_loss_scale, scales_in
 from tracker_health.readers.saved_schedule import saved_schedules
+from tracker_health.readers.saved_stopping import early_stopping_in
 from tracker_health.readers.tensor_values import TensorStatistics, Values
 from tracker_health.readers.torch_archive import open_torch_archive
 from tracker_health.readers.torch_pickle import TensorRef
@@ -95,6 +96,7 @@ def read_optimizer_state(path: Path | RandomAccess, source: str) -> OptimizerSta
             beside_weights=bool(torch_weights(archive.root)),
             loss_scale=saved_loss_scale(archive.root, statistics),
             schedules=saved_schedules(archive.root, together.groups),
+            early_stopping=early_stopping_in(archive.root),
         )
 
 
