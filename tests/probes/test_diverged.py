@@ -561,3 +561,41 @@ def test_a_loss_that_nothing_bounds(values, verdict, make, judge):
     result = judge(CODE, make.evidence(values))
     assert result.verdict == verdict
     assert ("nothing bounds it" in result.message) is (verdict == "fail")
+
+
+def ascent(rates, power=1.5):
+    """What a loss of a turned sign does: it falls ever faster, as fast as the rates let it."""
+    return -1.0 - np.cumsum(rates * np.arange(1, len(rates) + 1) ** (power - 1))
+
+
+COSINE = 0.5 * (1 + np.cos(np.pi * np.arange(60) / 60))
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.02])
+@pytest.mark.parametrize(
+    ("name", "losses", "rates", "verdict"),
+    [
+        ("as the rates let it", ascent(10 * COSINE), COSINE, "fail"),
+        ("at one rate", ascent(10 * np.ones(60)), None, "fail"),
+        ("by a tenth of that", ascent(0.1 * COSINE), COSINE, "pass"),
+        ("a density", 5.0 - 900.0 * (1 - np.exp(-np.arange(60) / 15)), None, "pass"),
+        ("a density, at falling rates", 5.0 - 900.0 * (1 - np.exp(-np.cumsum(COSINE) / 10)), COSINE, "pass"),
+        ("a sum over dimensions", 1100.0 - 50.0 * np.arange(60), None, "pass"),
+    ],
+)
+def test_a_loss_whose_fall_never_slows(name, losses, rates, verdict, noise, make, judge):
+    rng = np.random.default_rng(1)
+    losses = losses + noise * np.abs(losses).mean() * rng.standard_normal(len(losses))
+    series = [] if rates is None else [make.series(1e-3 * rates, role="learning_rate")]
+    result = judge(CODE, make.evidence(losses, *series))
+    assert result.verdict == verdict, name
+    assert ("nothing bounds it" in result.message) is (verdict == "fail")
+
+
+@pytest.mark.parametrize("steps", [[0] * 60, [2**62 * (i % 2) for i in range(60)], list(range(60, 0, -1))])
+@pytest.mark.parametrize("rate", [0.0, -1.0, 1e300, 5e-324])
+def test_any_steps_and_rates(steps, rate, make, judge):
+    series = make.series([rate] * 60, steps, role="learning_rate")
+    assert judge(CODE, make.evidence(make.series(ascent(10 * np.ones(60)), steps), series)).verdict in {
+        "pass", "fail", "SkippedProbe",
+    }  # fmt: skip

@@ -382,3 +382,12 @@ def test_a_plateau_of_the_wrong_kind(mode, best, verdict, make, judge):
     result = judge(CODE, with_saved(make, (waiting,), held_out, accuracy))
     assert result.verdict == verdict
     assert ("waits for" in result.message) == (verdict == "warn")
+
+
+def test_a_warm_up_behind_which_only_the_training_loss_had_levelled_off(make, judge):
+    rising = make.series(np.linspace(1e-6, 3e-4, 60), role="learning_rate")
+    falling = make.series(np.linspace(2.0, 1.0, 12), role="val_loss")
+    level = make.series([2.0, 1.0, 0.5] + [0.2] * 9, role="val_loss")
+    assert judge(CODE, make.evidence(FALLEN, rising)).verdict == "pass"
+    assert judge(CODE, make.evidence(FALLEN, rising, level)).verdict == "pass"
+    assert judge(CODE, make.evidence(FALLEN, rising, falling)).verdict == "warn"

@@ -11,6 +11,7 @@ from tracker_health.text import number, printable
 
 LOSSES = ("train_loss", "val_loss")
 ACCURACIES = ("train_accuracy", "val_accuracy", "val_auc")
+FEWEST_TO_LEVEL_OFF = 8
 
 _AS_LOGGED = 1e-3
 _FEWEST_VALUES = 5
@@ -61,12 +62,12 @@ def should_have_ended(evidence: Evidence) -> bool:
     if len(values) >= _FEWEST_VALUES:
         return len(values) - 1 - int(np.argmin(values)) < _LAST_ONES
     loss = evidence.find("train_loss")
-    return loss is not None and len(loss.finite()) >= 8 and not levelled_off(loss)
+    return loss is not None and len(loss.finite()) >= FEWEST_TO_LEVEL_OFF and not levelled_off(loss)
 
 
 def levelled_off(loss: Series | None) -> bool:
     """Whether the loss came down and its last quarter brought less than a twentieth of that: the rates were enough."""
-    if loss is None or len(loss.finite()) < 8:
+    if loss is None or len(loss.finite()) < FEWEST_TO_LEVEL_OFF:
         return False
     parts = [median(part) for part in np.array_split(loss.finite().values, 8)]
     descent = max(parts[0], float(loss.finite().values[0])) - parts[-1]

@@ -13,6 +13,7 @@ from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._comparable import after_warming, rose_by_design, settled
 from tracker_health.probes._few_points import climb_together, clipped, lifted, noise_of_levels
 from tracker_health.probes._few_points import climbed as climbed_of_few
+from tracker_health.probes._run import learning_rates
 from tracker_health.probes._stats import block_medians, in_range, local_noise, median, start_level
 from tracker_health.result import Finding
 from tracker_health.text import number, printable
@@ -23,6 +24,7 @@ _SURE_POINTS = 20
 _FEW_POINTS = 40
 _LEVELS_TO_JUDGE_WANDER = 10
 _FAR = 3.0
+_FASTER = 1.1
 _STILL = 0.1  # of the size at the beginning of the last quarter
 
 
@@ -56,7 +58,9 @@ class Diverged(Probe):
         rise is judged, and nothing where fewer than `min_points` are left.
 
         A loss below 0 that is `runaway` times as large as its first values, and as 1, and still falling, fails as well:
-        nothing bounds it, as where a sign was turned round.
+        nothing bounds it, as where a sign was turned round. So does one that is `steady_runaway` times as large where
+        its fall never slows down: the second half of the way, by the learning rates where they were logged and by steps
+        where not, brought a tenth more than the first. What is bounded comes nearer to its bound ever more slowly.
 
         Of four points and more, but fewer than `min_points`, only a climb counts, to the last two of them: past the
         start by `climb_share` of it and by `sigmas` times the noise; to twice of all before; to three times of all
@@ -106,12 +110,16 @@ class Diverged(Probe):
     runaway: Annotated[
         float, Threshold("size below 0, in sizes of the start, of a loss without a bound", "ratio", "design", gt=1)
     ] = 3000.0
+    steady_runaway: Annotated[
+        float, Threshold("the same of a loss whose fall never slows down", "ratio", "design", gt=1)
+    ] = 100.0
     min_points: Annotated[int, Threshold("finite points needed", "points", "design", ge=4)] = 8
 
     @property
     def needs(self) -> tuple[Need, ...]:
         return (
             Need(role="train_loss", min_points=min(_FEWEST, self.min_points)),
+            Need(role="learning_rate", optional=True),
             Need(role="val_loss", optional=True),
             Need(role="objective_weight", optional=True),
         )
@@ -142,7 +150,7 @@ class Diverged(Probe):
         spoken = _Levels(start * unit, low * unit, end * unit, high * unit)
         if not (rose or climbed):
             first = median(loss.values[:3])
-            if self._ran_away(first, curve.levels * unit):
+            if self._ran_away(first, curve.levels * unit, loss, evidence):
                 return _without_a_bound(first, spoken.end, measured, int(loss.steps[-1]))
             message = f"the last level of the loss is {number(spoken.end)}, its best {number(spoken.low)}{history.note}"
             return Finding(verdict=Verdict.PASS, message=message, measured=measured)
@@ -166,10 +174,27 @@ class Diverged(Probe):
         together = any(climb_together(values, one) for one in evaluations)
         return together or climbed_of_few(values, self.climb_share, self.sigmas)
 
-    def _ran_away(self, first: float, levels: FloatArray) -> bool:
+    def _ran_away(self, first: float, levels: FloatArray, loss: Series, evidence: Evidence) -> bool:
         """Whether the loss is far below 0 at its end, and still falls."""
-        late = levels[len(levels) * 3 // 4]
-        return bool(levels[-1] < -self.runaway * max(abs(first), 1.0) and levels[-1] < late * (1.0 + _STILL))
+        size, late = -levels[-1] / max(abs(first), 1.0), levels[len(levels) * 3 // 4]
+        if size > self.runaway and levels[-1] < late * (1.0 + _STILL):
+            return True
+        size = -levels[-1] / max(min(abs(first), abs(float(loss.values[0]))), 1.0)
+        return size > self.steady_runaway and _never_slows(loss, learning_rates(evidence))
+
+
+def _never_slows(loss: Series, rates: list[Series]) -> bool:
+    """Whether the second half of the way that the learning rates add up to brought more of the fall than the first; of
+    the steps, where no rate was logged.
+    """
+    rate = max(rates, key=len, default=None)
+    pace = np.ones(len(loss)) if rate is None or len(rate) < _FEWEST else np.interp(loss.steps, rate.steps, rate.values)
+    with np.errstate(all="ignore"):
+        way = np.cumsum(np.maximum(pace, 0.0) * np.diff(loss.steps.astype(np.float64), prepend=float(loss.steps[0])))
+    middle = int(np.searchsorted(way, 0.5 * way[-1]))
+    size = max(1, min(middle, len(loss) - middle) // 8)
+    begin, half, end = (median(loss.values[at : at + size]) for at in (0, max(0, middle - size // 2), len(loss) - size))
+    return begin - half > 0 and half - end >= _FASTER * (begin - half)
 
 
 def _without_a_bound(first: float, end: float, measured: dict[str, float], step: int) -> Finding:

@@ -9,7 +9,14 @@ import numpy as np
 
 from tracker_health.evidence import Evidence, FloatArray, Need, Part, SavedSchedule, Series
 from tracker_health.probe import Probe, Symptom, Threshold
-from tracker_health.probes._schedules import ACCURACIES, LOSSES, levelled_off, should_have_ended, waits_in_vain
+from tracker_health.probes._schedules import (
+    ACCURACIES,
+    FEWEST_TO_LEVEL_OFF,
+    LOSSES,
+    levelled_off,
+    should_have_ended,
+    waits_in_vain,
+)
 from tracker_health.probes._stats import in_range, local_noise, median, median_error
 from tracker_health.result import Finding
 from tracker_health.text import count, number
@@ -42,9 +49,10 @@ class Schedule(Probe):
         standard errors, the log rounds the rate to 0. Warn when more than `zero_share` of the points lie below a
         millionth of the highest rate, and when the rate rose at every point (repeats aside) up to the very end, to more
         than twice its first value, while the loss had not levelled off (its last quarter brought a twentieth of the
-        descent or more). A rate that the log rounds repeats itself while it rises slowly: where it rose at least three
-        times, always by one of the last decimal that is printed (the third to the twelfth), it still rises unless the
-        last value was printed more often than any one between the first and the last.
+        descent or more), or that of validation had not. A rate that the log rounds repeats itself while it rises
+        slowly: where it rose at least three times, always by one of the last decimal that is printed (the third to the
+        twelfth), it still rises unless the last value was printed more often than any one between the first and the
+        last.
 
         Where no rate was logged, the same is asked of those that the saved scheduler gave at each of its steps, as its
         settings tell, if they also tell the last rate that it saved: torch's steps, milestones, exponentials, cosines,
@@ -138,7 +146,7 @@ class Schedule(Probe):
         if idle > self.zero_share:
             message = f"the learning rate is 0 for {idle:.0%} of the run, after a peak of {number(peak)}"
             return Finding(verdict=Verdict.WARN, message=message, remedy=_REMEDY, measured=measured)
-        if _rises_to_the_end(values) and not levelled_off(evidence.find("train_loss")):
+        if _rises_to_the_end(values) and not _enough(evidence):
             rise = f"from {number(float(values[0]))} to {number(peak)}"
             message = f"the learning rate was still rising when the run ended, {rise}"
             return Finding(verdict=Verdict.WARN, message=message, remedy=_REMEDY, measured=measured)
@@ -164,6 +172,13 @@ def _came_down(loss: Series | None) -> bool:
     head, tail = median(values[:size]), median(values[-size:])
     error = float(np.sqrt(2.0)) * median_error(local_noise(values), size)
     return head - tail > max(0.1 * abs(head), 4.0 * error)
+
+
+def _enough(evidence: Evidence) -> bool:
+    """Whether the loss had levelled off, and that of validation as well, where it was logged often enough."""
+    held_out = evidence.find("val_loss")
+    few = held_out is None or len(held_out.finite()) < FEWEST_TO_LEVEL_OFF
+    return levelled_off(evidence.find("train_loss")) and (few or levelled_off(held_out))
 
 
 def _rises_to_the_end(values: FloatArray) -> bool:
