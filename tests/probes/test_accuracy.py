@@ -413,3 +413,16 @@ def test_falls_against_plain_python(peak, after, end, noise, seed, make, judge):
     assert judge(GAP, logged(make, held_out=values, params={"vocab_size": "96"})).verdict == (
         "warn" if fell else "pass"
     )
+
+
+@pytest.mark.parametrize(("first", "spread", "n", "params", "verdict"), [
+    (0.291, 0.0008, 11, {}, "warn"), (0.291, 0.0012, 11, {}, "SkippedProbe"), (0.291, 0.0008, 9, {}, "SkippedProbe"),
+    (0.51, 0.0008, 11, {}, "SkippedProbe"), (0.02, 0.0008, 11, {}, "SkippedProbe"),
+    (0.291, 0.0008, 11, {"base_model": "gpt2"}, "SkippedProbe"),
+])  # fmt: skip
+def test_an_accuracy_that_hardly_changes(first, spread, n, params, verdict, make, judge):
+    """As of a model that has learnt how frequent each character is, and gives the most frequent one."""
+    held_out = first + spread * np.sin(np.arange(n)) ** 2 / np.max(np.sin(np.arange(n)) ** 2)
+    losses = make.series(3.05 + 0.5 * np.exp(-np.arange(44)), role="train_loss")
+    evidence = make.evidence(losses, make.series(held_out, role="val_accuracy"), params=params)
+    assert judge(AT_CHANCE, evidence).verdict == verdict

@@ -220,3 +220,23 @@ def test_higher_thresholds_never_find_more(seed, height, harm, sigmas, shares, h
     lower, higher = ({"sigmas": f(sigmas), "effect_share": f(shares)} for f in (min, max))
     if judge(CODE, evidence, **lower).verdict == "pass":
         assert judge(CODE, evidence, **higher).verdict == "pass"
+
+
+@pytest.mark.parametrize(("size", "times", "verdict"), [
+    (1000.0, 3, "warn"), (1000.0, 2, None), (100.0, 3, None), (1000.0, 4, "warn"), (1000.0, 5, None),
+])  # fmt: skip
+@pytest.mark.parametrize("with_loss", [False, True])
+def test_several_that_lie_far_out(size, times, verdict, with_loss, make, judge):
+    norms = 1.0 + 0.2 * np.random.default_rng(0).standard_normal(22)
+    norms[3 : 3 + 4 * times : 4] *= size
+    loss = make.series(np.linspace(2.0, 1.0, 22)) if with_loss else make.series([2.0, 1.0])
+    result = judge(CODE, make.evidence(loss, make.series(norms, role="grad_norm")))
+    assert result.verdict == (verdict or "SkippedProbe")
+
+
+def test_wild_norms_at_the_beginning_or_of_a_gradient_that_vanished_first(make, judge):
+    loss = make.series(np.linspace(2.0, 1.0, 100))
+    beginning = make.series([1e6] * 5 + [1.0, 1.1] * 47 + [1.0], role="grad_norm")
+    most = make.series([1.0, 1e6] * 50, role="grad_norm")
+    assert judge(CODE, make.evidence(loss, beginning)).verdict == "pass"
+    assert judge(CODE, make.evidence(loss, most)).verdict == "pass"

@@ -21,6 +21,7 @@ from tracker_health.probes._accuracy import (
     scatter,
     without_a_loss,
 )
+from tracker_health.probes._run import is_fine_tuning
 from tracker_health.probes._standing import OF_ANOTHER_MODEL, coarseness, is_of_another_model
 from tracker_health.probes._stats import median
 from tracker_health.result import Finding
@@ -32,6 +33,7 @@ _ENOUGH = 0.1  # of what lies above guessing: what must be told from the noise
 _SHARE = 0.2  # of the chance level
 _MANY, _FINE = 10, 0.002  # values, where their last digit is no smaller than that
 _LITTLE, _RARE, _HALF = 0.05, 0.05, 0.5
+_HARDLY = 0.001
 _REMEDY = (
     "check that inputs and labels belong together in both sets and are prepared alike; then change the learning rate "
     "tenfold"
@@ -63,7 +65,8 @@ class AccuracyAtChance(Probe):
         digit (at least ten of them, or five with three digits or more). One of a half and more may be the share of the
         more frequent of two answers: then all values have to be that number, and the loss of the same samples, or else
         the training loss, must have come down by less than 5 %. Where accuracies are all that was logged, the rule
-        finds what is wrong, and is skipped where nothing is.
+        finds what is wrong, and is skipped where nothing is. Warn, too, when ten values and more below a half all lie
+        within a thousandth, unless a trained model was trained on: such a model gives the most frequent answer.
 
     Known limits:
         A classifier that gives one answer only is right as often as that is: found where the classes are about equally
@@ -122,12 +125,19 @@ class AccuracyAtChance(Probe):
         values = shares.judged.values
         rest = values[len(values) // 5 :]
         value = float(rest[0])
+        if self._hardly_changed(values) and not is_fine_tuning(evidence):
+            return True
         if rest.min() != rest.max() or not _RARE < value < self.constant_below:
             return False
         if len(rest) < (_MANY if coarseness(value) > _FINE else self.min_points):
             return False
         # A loss comes down to what the frequencies of the answers make of it. Of two answers one may be rare.
         return value < _HALF or (values.min() == values.max() and _hardly_came_down(shares, evidence))
+
+    @staticmethod
+    def _hardly_changed(values: FloatArray) -> bool:
+        """Whether hardly one answer in a thousand changed since the first value, of answers that mostly are wrong."""
+        return len(values) >= _MANY and values.min() > _RARE and values.max() < min(_HALF, values.min() + _HARDLY)
 
     def _guesses(self, values: FloatArray, chance: float) -> bool:
         """Whether the values stay at the level of guessing from the first tenth on, for sure."""
@@ -177,7 +187,7 @@ def _constant(shares: Shares) -> Finding:
     return Finding(
         verdict=Verdict.WARN,
         message=f"the {whose} {shares.name} is {percent(shares.end)} in all but the first of {n} values: every sample "
-        "gets the same answer, or no answer ever changed",
+        "gets the same answer, or hardly an answer ever changed",
         remedy=_REMEDY,
         measured={"end": shares.end, "points": n},
     )

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import numpy as np
 
-from tracker_health.evidence import Evidence, Need, Series
+from tracker_health.evidence import Evidence, IntArray, Need, Series
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._stats import jumps, local_noise, median, median_error
 from tracker_health.result import Finding
@@ -16,11 +16,13 @@ from tracker_health.verdict import Verdict
 
 _AROUND = 8
 _LEAST_LEAP = np.log(2.0)
+_FEWEST = 10
+_SEVERAL, _FEW = 3, 0.2  # wild norms, and their share
 
 
 @dataclass(frozen=True, kw_only=True)
 class GradientSpike(Probe):
-    """A gradient leapt up, and the loss was worse for it afterwards.
+    """A gradient leapt up, and the loss was worse for it afterwards, or several leapt far.
 
     What it finds:
         Steps whose gradient norm lies far above those before, and after which the loss stood higher than it had.
@@ -31,12 +33,15 @@ class GradientSpike(Probe):
 
     How it decides:
         A causal Hampel filter on the logarithm of the norm: a spike lies `sigmas` robust deviations above the median
-        before it and is at least twice as large. It counts when the median of the eight losses after it lies above that
-        of the eight before by `effect_share` of the whole descent *and* by four standard errors. Warn at the first that
-        counts.
+        before it and is at least twice as large. It counts when the median of the eight losses after it lies above
+        that of the eight before by `effect_share` of the whole descent *and* by four standard errors. Warn at the
+        first that counts. Warn also, whatever the loss does and from 10 norms on, when three of them or more lie
+        `wild` times above the median of all behind the first tenth, and these are few (a fifth at most): batches as
+        strange as that are no chance.
 
     Known limits:
-        Needs gradient norms and losses of the same steps, 40 of each; averaged logs hide spikes.
+        Needs gradient norms and losses of the same steps, 40 of each, to see what harm a spike does; averaged logs hide
+        spikes.
 
     What to do:
         Clip gradients at the norm given; look at the batch of the step.
@@ -53,18 +58,22 @@ class GradientSpike(Probe):
     effect_share: Annotated[
         float, Threshold("rise of the loss after it, as a share of the descent", "fraction", "calibration", gt=0)
     ] = 0.3
+    wild: Annotated[
+        float, Threshold("norms above the median that are wild, whatever they do", "ratio", "calibration", gt=1)
+    ] = 300.0
     min_points: Annotated[int, Threshold("points of both needed", "points", "design", ge=20)] = 40
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        return (
-            Need(role="grad_norm", min_points=self.min_points),
-            Need(role="train_loss", min_points=self.min_points),
-        )
+        return (Need(role="grad_norm", min_points=_FEWEST), Need(role="train_loss", optional=True))
 
     def judge(self, evidence: Evidence) -> Finding:
-        norm, loss = _positive(evidence.first("grad_norm")), evidence.first("train_loss").finite()
-        if min(len(norm), len(loss)) < self.min_points:
+        norm, losses = _positive(evidence.first("grad_norm")), evidence.find("train_loss")
+        loss = losses.finite() if losses is not None else None
+        wild = self._wild(norm)
+        if len(wild):
+            return _strange(norm, wild)
+        if loss is None or min(len(norm), len(loss)) < self.min_points:
             return Finding(verdict=Verdict.SKIP, message="too few finite points of gradient norm and loss")
         logs = np.log(norm.values)
         above, scores = jumps(logs)
@@ -92,6 +101,26 @@ class GradientSpike(Probe):
             measured=measured,
             steps=tuple(int(one) for one in norm.steps[harmful[:100]]),
         )
+
+    def _wild(self, norm: Series) -> IntArray:
+        """The places of norms that lie far out, where there are some and they are few."""
+        first = len(norm) // 10
+        usual = median(norm.values[first:]) if len(norm) >= _FEWEST else np.inf
+        places = first + np.flatnonzero(norm.values[first:] / self.wild > usual)
+        return places if _SEVERAL <= len(places) <= _FEW * len(norm) else places[:0]
+
+
+def _strange(norm: Series, places: IntArray) -> Finding:
+    usual, worst = median(norm.values), places[np.argmax(norm.values[places])]
+    step = int(norm.steps[worst])
+    return Finding(
+        verdict=Verdict.WARN,
+        message=f"{len(places)} of {len(norm)} gradient norms lie far out, up to "
+        f"{number(float(norm.values[worst]))} at step {step}; {number(usual)} is usual",
+        remedy=f"look at the batch of step {step} for broken samples; clip gradients",
+        measured={"spikes": len(places), "harmful": 0, "norm_95": usual},
+        steps=tuple(int(one) for one in norm.steps[places[:100]]),
+    )
 
 
 def _positive(series: Series) -> Series:
