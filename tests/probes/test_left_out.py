@@ -559,3 +559,33 @@ def test_modules_that_an_adapter_saves_whole(make, judge):
     assert judge(CODE, make.evidence(optimizer=state, weights=make.weights(saved))).verdict == "pass"
     less = make.state(*state.tensors[:2])
     assert judge(CODE, make.evidence(optimizer=less, weights=make.weights(saved))).verdict == "fail"
+
+
+def language_model(**more):
+    def run(self):
+        return self.head(self.body(self.tok(words(8))))
+
+    return Parts(run, tok=nn.Embedding(60, 24), body=chain(24, 24, 24), head=nn.Linear(24, 60, bias=False), **more)
+
+
+@pytest.mark.parametrize("sgd", [False, True])
+@pytest.mark.parametrize("named", [True, False])
+def test_the_only_head_was_never_given_to_the_optimizer(named, sgd, tmp_path):
+    """It has the shape of the embedding, which is trained."""
+    result = left_by(cut(language_model, "head"), tmp_path, named=named, listed=False, sgd=sgd)
+    assert result.verdict == "warn"
+    assert "head.weight" in result.message
+    # By name an output layer that could be tied to the embedding, and is not, is warned of in any case.
+    kept = left_by(trained_before(language_model, "head"), tmp_path, named=named, listed=False, sgd=sgd)
+    assert kept.verdict == ("warn" if named else "pass")
+
+
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("values", [torch.zeros(3), torch.zeros(())])
+def test_a_buffer_of_zeros(values, named, tmp_path):
+    model = language_model()
+    model.register_buffer("unused_scale", values)
+    assert left_by(model, tmp_path, named=named).verdict == "pass"
+    torch.manual_seed(0)
+    parameter = language_model(bias=nn.Parameter(values.clone(), requires_grad=False))
+    assert left_by(parameter, tmp_path, named=named, listed=False).verdict == "warn"

@@ -455,6 +455,20 @@ def test_lines_that_people_print(name, text):
     assert {metric: finite.get(metric) for metric in expected} == expected
 
 
+@pytest.mark.parametrize(("text", "epochs"), [
+    ("  0%|  | 5/20 [00:01<00:05, loss=2.0]\r 50%|  | 10/20 [00:01<00:05, loss=1.5]\r100%|  | 20/20 [00:02<00:00, loss=1.0]\n", None),
+    ("  0%|  | 5/20 [00:01<00:05, loss=2.0]\r 50%|  | 10/20 [00:01<00:05, loss=1.5]\n", 0),
+    ("100%|  | 20/20 [00:01<00:00, loss=2.0]\n 50%|  | 10/20 [00:01<00:05, loss=1.5]\r100%|  | 20/20 [00:02<00:00, loss=1.0]\n", 1),
+    ("Epoch 1/9\n 50%|  | 10/20 [00:01<00:05, loss=1.5]\r100%|  | 20/20 [00:02<00:00, loss=1.0]\n", 1),
+])  # fmt: skip
+def test_one_bar_that_came_to_its_end_may_be_of_all_epochs(text, epochs, tmp_path):
+    log, _ = read(tmp_path / "train.log", text)
+    last = {one.name: float(one.values[-1]) for one in log.series}
+    assert last.get("epoch") == epochs
+    assert last["loss"] in {1.0, 1.5}
+    assert ("epoch" in log.names) == (epochs is not None)
+
+
 def test_what_a_line_says_depends_on_no_other_line():
     """Lines that say nothing are known again by their shape: none that says something may be taken for one of them."""
     shared = Pairs(names_and_roles)

@@ -22,6 +22,8 @@ from tracker_health.probes._model import expert_of, is_first_factor, kind_of, ne
 from tracker_health.probes._sisters import alike_embeddings, amid_sisters, module_of, trained_by_halves
 from tracker_health.verdict import Verdict
 
+_TELLING = 1000  # values, of which the size tells a draw from what was trained
+
 OF_ONE_LAYER = 2
 """A weight and its bias: a pooler or a head that a task leaves out, a layer of random features."""
 
@@ -68,7 +70,7 @@ def forgotten(
     """
     gone = {one.name for one in missing}
     trained = [one for some in parameters_of(weights.tensors) for one in some if one.name not in gone]
-    missing = [one for one in missing if not often_unused(one.name)]
+    missing = [one for one in missing if not often_unused(one.name) and not _may_be_a_buffer(one)]
     what = f"of the weights {'is' if len(missing) == 1 else 'are'} not in the optimizer"
     sign = Sign(Verdict.WARN, _called(state, missing, trained), what, is_sure=True)
     if weights.is_adapter:
@@ -81,10 +83,20 @@ def forgotten(
     if not missing:
         return None
     are_most = len(missing) > max_share * (len(state.tensors) + len(missing))
-    random = len(missing) > OF_ONE_LAYER and never_trained(missing)
+    random = (len(missing) > OF_ONE_LAYER or _are_the_head(missing, trained)) and never_trained(missing)
     frozen = (are_most or looks_frozen(_sizes(missing), _sizes(trained))) and not random
     frozen = frozen or _are_whole_branches(state, missing, trained)
     return None if frozen and not _left_out_by_accident(state, missing, trained) else sign
+
+
+def _may_be_a_buffer(tensor: TensorHeader) -> bool:
+    """Whether a tensor holds nothing but zeros, as a buffer may, and no layer has a parameter of its name."""
+    return len(tensor.shape) <= 1 and tensor.rms == 0.0 and kind_of(tensor.name) not in ("weight", "bias")
+
+
+def _are_the_head(missing: Sequence[TensorHeader], trained: Sequence[TensorHeader]) -> bool:
+    """Whether these are an output layer, and no other one is trained."""
+    return all(is_back(one.name) for one in missing) and not any(is_back(one.name) for one in trained)
 
 
 def _sizes(tensors: Iterable[TensorHeader]) -> list[Sized]:
@@ -183,8 +195,8 @@ def left_by_shape(
     shapes: list[tuple[int, ...]], sure: list[TensorHeader], doubtful: list[TensorHeader]
 ) -> list[TensorHeader]:
     """What is left of the weights when each of the optimizer's shapes has taken one. Of several tensors of a shape
-    those count as left that would most likely be frozen on purpose: a file of weights does not keep the model's order.
-    What may be a buffer is never left, but may have been taken.
+    those count as left that would most likely be frozen on purpose, but first an output layer that is as it began: a
+    file of weights does not keep the model's order. What may be a buffer is never left, but may have been taken.
     """
     have, wanted = Counter(shapes), Counter(one.shape for one in sure)
     if _any_above(have, wanted + Counter(one.shape for one in doubtful)):
@@ -193,7 +205,12 @@ def left_by_shape(
     missing = []
     # Where all of a shape are left, the rest of their modules is.
     whole = {module_of(one.name) for one in sure if left[one.shape] == wanted[one.shape]}
-    for one in sorted(sure, key=lambda one: (module_of(one.name) not in whole, *front_first(one))):
+
+    def first(one: TensorHeader) -> tuple[Any, ...]:
+        fresh = bool(left[one.shape]) and is_back(one.name) and one.numel >= _TELLING and never_trained([one])
+        return module_of(one.name) not in whole, not fresh, *front_first(one)
+
+    for one in sorted(sure, key=first):
         if left[one.shape]:
             left[one.shape] -= 1
             missing.append(one)

@@ -71,7 +71,7 @@ class _Reading:
         self._tables = Tables()
         self._patterns: list[Pattern] = []
         self._epoch: int | None = None
-        self._of_batches = False
+        self._of_batches = self._epochs_said = False
         self._bars: dict[int | None, tuple[int, int]] = {}
         self._ordinal = 0
         self._at_ordinal: set[str] = set()
@@ -90,16 +90,29 @@ class _Reading:
         for block in without_labels(pieces):
             self.take(block)
         table = self.table
+        series = table.series(source) if table.points else ()
+        names = table.names if table.points else ()
+        if self._one_bar_was_all():
+            series, names = (
+                tuple(one for one in series if one.name != "epoch"),
+                tuple(name for name in names if name != "epoch"),
+            )
         return Log(
-            series=table.series(source) if table.points else (),
+            series=series,
             params=table.params,
-            names=table.names if table.points else (),
+            names=names,
             note=table.note,
             text=self.troubles.log(source, table.span),
             epochs=next(iter(self.epochs)) if len(self.epochs) == 1 else None,
             epoch=max(self.headings) + (min(self.headings) == 0) if self.headings else None,
             stopped_early=self.stopped_early,
         )
+
+    def _one_bar_was_all(self) -> bool:
+        """Whether one bar went to its end and no other followed: it may well be of all epochs, and not of the first."""
+        passes = [passes for passes, _ in self._bars.values()]
+        whole = any(total is not None and done >= total for total, (_, done) in self._bars.items())
+        return whole and not any(passes) and not self._epochs_said
 
     def take(self, block: str) -> None:
         """Read some lines."""
@@ -267,6 +280,7 @@ class _Reading:
             return None
         if printed.data:
             record["split"] = printed.data
+        self._epochs_said |= printed.epoch is not None or self._epoch is not None
         if printed.epoch is not None:
             record["epoch"] = as_written(printed.epoch.text)
         if printed.of_epoch and printed.epoch_number is None:
