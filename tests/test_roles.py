@@ -155,6 +155,7 @@ TOOLS = {
     "a VAE": {"loss": "train_loss", "kl_weight": "objective_weight", "beta": "objective_weight", "recon_loss": "loss_part"},
     "a curriculum": {"loss": "train_loss", "difficulty": "objective_weight", "aug_strength": "objective_weight", "noise_scale": None},
     "accuracies alone": {"accuracy": "train_accuracy", "val_accuracy": "val_accuracy", "train/top1": "train_accuracy", "top5": None},
+    "a tagger": {"tr_nll": "train_loss", "tr_token_acc": "train_accuracy", "eval_seq_acc": "val_accuracy", "opt/lr": "learning_rate"},
     "TRL SFT": {"loss": "train_loss", "mean_token_accuracy": "train_accuracy", "eval_mean_token_accuracy": "val_accuracy", "entropy": None},
 }  # fmt: skip
 
@@ -172,6 +173,10 @@ def test_roles_in_the_names_that_tools_log(tool):
         (["train/mae", "test/mae"], ["train_loss", "val_loss"]),
         (["mae", "rmse"], [None, None]),  # of a model that was only tried, say, a value for each horizon
         (["loss", "ppl", "val_ppl"], ["train_loss", None, None]),
+        (["train_loss", "train_rmse", "test_rmse"], ["train_loss", None, None]),
+        (["train-rmse", "eval-rmse"], ["train_loss", "val_loss"]),
+        (["training-l2", "valid_1-l2"], ["train_loss", "val_loss"]),
+        (["learn-RMSE", "test-RMSE"], ["train_loss", "val_loss"]),
         (["val_loss", "train_ppl"], ["val_loss", None]),
         (["episode_reward", "perplexity"], [None, None]),
         (["train/l1", "elbo"], [None, None]),  # a penalty, or an error

@@ -16,12 +16,13 @@ OWN_PREFIXES = ("health/", "health.")
 
 _OF_MODULES = ("gap/", "train/gap/")
 
-_BOOSTING = ("logloss", "mlogloss", "binary/logloss", "multi/logloss", "multiclass", "crossentropy", "rmse", "l2")
+_BOOSTING = ("logloss", "mlogloss", "binary/logloss", "multi/logloss", "multiclass", "crossentropy")
 
 _ACCURACIES = ("accuracy", "acc", "acc1", "acc/1", "acc/top1", "top1", "top/1", "top1/acc", "top/1/acc", "top1/accuracy", "top/1/accuracy",
                "accuracy/top1", "accuracy/top/1", "categorical/accuracy", "sparse/categorical/accuracy", "binary/accuracy",
-               "multiclassaccuracy", "binaryaccuracy", "mean/token/accuracy", "token/accuracy")  # fmt: skip
-_AUCS = ("auc", "auroc", "roc/auc", "rocauc", "auc/roc", "binaryauroc")
+               "multiclassaccuracy", "binaryaccuracy", "mean/token/accuracy",
+               *(f"{of}/{kind}" for of in ("token", "seq", "sequence", "mlm", "node") for kind in ("acc", "accuracy")))  # fmt: skip
+_AUCS = ("auc", "auroc", "roc/auc", "rocauc", "auc/roc", "binaryauroc", "macro/auc", "pair/auc")
 
 DEFAULT_PATTERNS: Mapping[str, tuple[str, ...]] = {
     "train_loss": (
@@ -34,6 +35,7 @@ DEFAULT_PATTERNS: Mapping[str, tuple[str, ...]] = {
         "metrics/train/loss", "global/avg/loss", "loss/metrics/global/avg/loss", "loss/train/total", "train/crossentropyloss",
         "reduced/train/loss", "train/samples/train/loss", "lm/loss/training/lm/loss",
         *(f"{word}/{kind}" for word in ("train", "training", "learn") for kind in _BOOSTING),
+        "tr/loss", "loss/tr", "tr/nll", "tr/ce", "tr/mse",
     ),
     "val_loss": tuple(
         re.sub(r"\bval\b", word, form)
@@ -47,7 +49,7 @@ DEFAULT_PATTERNS: Mapping[str, tuple[str, ...]] = {
     "train_accuracy": tuple(
         form
         for kind in _ACCURACIES
-        for form in (kind, f"train/{kind}", f"training/{kind}", f"{kind}/train", f"{kind}/training", f"train/{kind}/epoch",
+        for form in (kind, f"train/{kind}", f"training/{kind}", f"tr/{kind}", f"{kind}/train", f"{kind}/training", f"train/{kind}/epoch",
                      f"train/{kind}/step", f"train/avg/{kind}", f"train/mean/{kind}", f"metrics/train/{kind}", f"train/epoch/{kind}")
     ),
     "val_accuracy": tuple(
@@ -57,7 +59,7 @@ DEFAULT_PATTERNS: Mapping[str, tuple[str, ...]] = {
         for form in (f"{word}/{kind}", f"{kind}/{word}", f"{word}/{kind}/epoch", f"{word}/{kind}/step", f"{word}/avg/{kind}",
                      f"{word}/mean/{kind}", f"metrics/{word}/{kind}", f"{word}/epoch/{kind}")
     ),
-    "train_auc": tuple(form for kind in _AUCS for form in (kind, f"train/{kind}", f"training/{kind}", f"{kind}/train", f"train/{kind}/epoch")),
+    "train_auc": tuple(form for kind in _AUCS for form in (kind, f"train/{kind}", f"training/{kind}", f"tr/{kind}", f"{kind}/train", f"train/{kind}/epoch")),
     "val_auc": tuple(
         form
         for word in ("val", "valid", "validation", "eval", "dev", "test")
@@ -71,7 +73,7 @@ DEFAULT_PATTERNS: Mapping[str, tuple[str, ...]] = {
     ),
     "learning_rate": (
         "lr", "learning/rate", "train/lr", "train/learning/rate", "lr/step", "lr/*", "optim/lr/group/0", "optim/learning/rate/group/0",
-        "learning/rate/step", "optimizer/lr", "train/samples/lr",
+        "learning/rate/step", "optimizer/lr", "opt/lr", "optim/lr", "train/samples/lr",
     ),
     "epoch": ("epoch", "train/epoch", "trainer/epoch"),
     "global_step": ("global/step", "train/global/step", "trainer/global/step"),
@@ -121,11 +123,13 @@ DEFAULT_PATTERNS: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 _PERPLEXITIES = ("ppl", "perplexity")
-_ERRORS = (*_PERPLEXITIES, "bpb", "bpc", "mae", "rmse")
+_ERRORS = (*_PERPLEXITIES, "bpb", "bpc", "mae", "rmse", "l2")
 _HELD_OUT = ("val", "valid", "validation", "eval", "dev", "test")
 _STAND_INS: Mapping[str, frozenset[str]] = {
-    "train_loss": frozenset((*_PERPLEXITIES, "bpb", "bpc")).union(f"train/{kind}" for kind in _ERRORS),
-    "val_loss": frozenset(f"{word}/{kind}" for word in _HELD_OUT for kind in _ERRORS),
+    "train_loss": frozenset((*_PERPLEXITIES, "bpb", "bpc")).union(
+        f"{word}/{kind}" for word in ("train", "training", "learn") for kind in _ERRORS
+    ),
+    "val_loss": frozenset(f"{word}/{place}{kind}" for word in _HELD_OUT for place in ("", "1/") for kind in _ERRORS),
 }
 """What falls as a loss does, and is taken for it where a run logged no loss: never both, their units differ."""
 _OBJECTIVES = frozenset(

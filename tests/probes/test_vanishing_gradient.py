@@ -104,8 +104,16 @@ def test_gradients_that_fade_along_the_depth(make, judge):
 
 
 @pytest.mark.parametrize("attribution", [Attribution.ASSUMED_ORDER, Attribution.UNATTRIBUTED])
-def test_never_on_an_assumed_order(attribution, make, judge):
+def test_without_certain_names_in_the_optimizers_order_beside_a_loss(attribution, make, judge):
+    """Of one shape, whatever they are called: the order of an optimizer is that of the model."""
     assert judge(CODE, deep(make, FADING, attribution=attribution)).verdict == "SkippedProbe"
+    found = judge(CODE, deep(make, FADING, flat(share=0.1), attribution=attribution))
+    assert found.verdict == "warn"
+    assert "in the matrices of 4x4" in found.message
+    assert judge(CODE, deep(make, FADING, flat(share=0.9), attribution=attribution)).verdict == "pass"
+    assert judge(CODE, deep(make, FADING[::-1], flat(share=0.1), attribution=attribution)).verdict == "pass"
+    few = deep(make, FADING[:2], flat(share=0.1), attribution=attribution)
+    assert judge(CODE, few).verdict == "SkippedProbe"
 
 
 @pytest.mark.parametrize(

@@ -597,8 +597,17 @@ def test_settings_that_cannot_be_read_are_noted_and_are_no_error(tmp_path):
 
 
 def test_the_files_that_reading_may_open(tmp_path):
-    names = ["a.jsonl", "b.ndjson", "trainer_state.json", "model.safetensors", "optimizer.pt", "x.ckpt", "x.tar"]
-    others = ["README.md", "rng_state.pth", "config.json", "tokenizer.json", "scheduler.pt"]
+    names = [
+        "a.jsonl",
+        "b.ndjson",
+        "trainer_state.json",
+        "model.safetensors",
+        "optimizer.pt",
+        "x.ckpt",
+        "x.tar",
+        "scheduler.pt",
+    ]
+    others = ["README.md", "rng_state.pth", "config.json", "tokenizer.json"]
     for name in names + others:
         (tmp_path / name).touch()
     assert {file.name for file in relevant_files(DirectoryRun(tmp_path))} == set(names)

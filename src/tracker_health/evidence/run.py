@@ -10,7 +10,7 @@ from tracker_health.evidence.tensors import OptimizerState
 
 _UNFINISHED = frozenset({"RUNNING", "SCHEDULED"})
 _ENDED = frozenset({"FINISHED", "FAILED", "KILLED"})
-_CRASHED = "CRASHED"
+_CRASHED, _FAILED = "CRASHED", "FAILED"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +44,11 @@ class RunInfo:
     def killed(self) -> bool:
         """Whether the run's process is known to be gone, and the run was not ended."""
         return self.status == _CRASHED or (bool(self.ended_by) and self.status not in _ENDED)
+
+    @property
+    def failed(self) -> bool:
+        """Whether the tracker says that the run's script ended with an error."""
+        return self.status == _FAILED
 
     @property
     def ended(self) -> bool:

@@ -13,6 +13,7 @@ from tracker_health.result import Finding
 from tracker_health.text import number
 from tracker_health.verdict import Verdict
 
+_VERY_LONG, _TWICE = 0.995, 2.0
 _ROUNDED = 1e-9  # 1 - 0.98 is not quite 0.02
 
 
@@ -31,8 +32,9 @@ class BetasSwapped(Probe):
 
     How it decides:
         A moment remembers 1 / (1 - beta) gradients. Warn when the first one's beta is at least `least_first` and it
-        remembers `least_ratio` times as many as the second one, in any parameter group of an Adam: of Adam, AdamW,
-        AMSGrad and what keeps the same two moments, value by value, and has two betas.
+        remembers `least_ratio` times as many as the second one, or, from 200 gradients on, twice as many; in any
+        parameter group of an Adam: of Adam, AdamW, AMSGrad and what keeps the same two moments, value by value, and
+        has two betas.
 
     Known limits:
         Needs the optimizer's groups beside its second moments. (0.95, 0.9) may be a slip as well, and does little harm.
@@ -86,8 +88,10 @@ class BetasSwapped(Probe):
         )
 
     def _swapped(self, betas: tuple[float, float]) -> bool:
-        enough = self.least_ratio * (1.0 - _ROUNDED)
-        return betas[0] >= self.least_first and _ratio(betas) >= enough
+        least, first = self.least_ratio, self.least_first
+        if betas[0] >= max(first, _VERY_LONG):
+            least = min(least, _TWICE)
+        return betas[0] >= first and _ratio(betas) >= least * (1.0 - _ROUNDED)
 
 
 def _ratio(betas: tuple[float, float]) -> float:

@@ -47,7 +47,8 @@ class VanishingGradient(Probe):
         compared along the depth, for each matrix that is there in `min_layers` layers or more: warn when in most of
         them it falls towards the first layer, in order, by more than `depth_ratio`, and the loss came down by less than
         half. That is done only where names come from the file or are confirmed by its contents, never on an
-        assumed order.
+        assumed order. Beside a loss, and without such names, matrices of one shape are compared in the order in which
+        the optimizer has them: `min_layers` or more.
 
     Known limits:
         A norm that is logged with few decimals may read 0; where the loss falls, that passes. Without a loss only the
@@ -82,10 +83,10 @@ class VanishingGradient(Probe):
         found = None
         if len(values) >= self.min_points and loss is not None:
             found = self._over_time(evidence, values, loss)
-        ratios = self._along_the_depth(evidence.optimizer)
+        ratios = self._along_the_depth(evidence.optimizer, known=loss is not None)
         if (found is None or found.verdict is Verdict.PASS) and ratios:
             found = self._of_layers(ratios, loss)
-        why = "neither enough gradient norms beside a loss, nor named layers with second moments"
+        why = "neither enough gradient norms beside a loss, nor second moments of as many matrices as are needed"
         return found or Finding(verdict=Verdict.SKIP, message=why)
 
     def _over_time(self, evidence: Evidence, values: FloatArray, loss: Descent) -> Finding:
@@ -110,24 +111,37 @@ class VanishingGradient(Probe):
             measured=measured,
         )
 
-    def _along_the_depth(self, state: OptimizerState | None) -> Mapping[str, float]:
-        """Per kind of matrix: how many times larger gradients are in its last layer than in its first, if in order."""
-        if state is None or state.attribution not in _NAMED:
+    def _along_the_depth(self, state: OptimizerState | None, *, known: bool) -> Mapping[str, float]:
+        """Per kind of matrix: how many times larger gradients are in its last layer than in its first, if in order.
+        ``known``: whether there is a loss to tell what they were enough for.
+        """
+        if state is None:
             return {}
+        if state.attribution not in _NAMED:
+            return self._along_the_order(state) if known else {}
         families: dict[tuple[str, str, str], dict[int, float]] = defaultdict(dict)
         for tensor in state.with_second_moment:
             place, square = place_of(tensor.name or ""), corrected_second_moment(state, tensor)
             if place is not None and len(tensor.shape) >= 2 and square:
                 families[tensor.optimizer, place.stack, place.role][place.layer] = float(np.log(square)) / 2.0
-        ratios = {}
-        for (_, stack, role), by_layer in families.items():
-            if self.min_layers <= len(by_layer) <= _MOST_LAYERS:
-                layers = np.array(sorted(by_layer))
-                sizes = np.array([by_layer[layer] for layer in layers])
-                rise = _slope(layers, sizes) * float(layers[-1] - layers[0])
-                in_order = mann_kendall(sizes) >= _MONOTONE
-                ratios[f"{stack}.*.{role}"] = float(np.exp(min(rise, 600.0))) if in_order else 1.0
-        return ratios
+        return {
+            f"{stack}.*.{role}": _rise(by_layer)
+            for (_, stack, role), by_layer in families.items()
+            if self.min_layers <= len(by_layer) <= _MOST_LAYERS
+        }
+
+    def _along_the_order(self, state: OptimizerState) -> Mapping[str, float]:
+        """The same per shape, of matrices as they come one after the other in the optimizer."""
+        families: dict[tuple[str, tuple[int, ...]], dict[int, float]] = defaultdict(dict)
+        for place, tensor in enumerate(state.with_second_moment):
+            square = corrected_second_moment(state, tensor)
+            if len(tensor.shape) >= 2 and square:
+                families[tensor.optimizer, tensor.shape][place] = float(np.log(square)) / 2.0
+        return {
+            f"the matrices of {'x'.join(map(str, shape))}": _rise(by_place)
+            for (_, shape), by_place in families.items()
+            if self.min_layers <= len(by_place) <= _MOST_LAYERS
+        }
 
     def _of_layers(self, ratios: Mapping[str, float], loss: Descent | None) -> Finding:
         name, largest = max(ratios.items(), key=lambda one: one[1])
@@ -146,6 +160,14 @@ class VanishingGradient(Probe):
             remedy="initialise as the framework does; add residual connections or normalisation",
             measured=measured,
         )
+
+
+def _rise(logs: Mapping[int, float]) -> float:
+    """How many times larger the last of these is than the first, if they are in order; else 1."""
+    layers = np.array(sorted(logs))
+    sizes = np.array([logs[layer] for layer in layers])
+    rise = _slope(layers, sizes) * float(layers[-1] - layers[0])
+    return float(np.exp(min(rise, 600.0))) if mann_kendall(sizes) >= _MONOTONE else 1.0
 
 
 def _slope(at: np.ndarray, values: FloatArray) -> float:
