@@ -27,6 +27,19 @@ def pair(make, losses, held_out):
     return make.evidence(losses, make.series(held_out, steps, role="val_loss"))
 
 
+def naive_first_gap(losses, held_out, plain, margins):
+    """How far the validation loss began above the training loss, where that counts."""
+    begun, size = evaluation_steps(losses, held_out)[0], max(2, len(losses) // 10)
+    if begun <= max(1.0, 0.02 * (len(losses) - 1)):
+        return max(0.0, held_out[0] - plain.median(losses[: max(1, min(5, len(losses) // 20))]))
+    at = min(max(begun, size), len(losses))
+    then, now = plain.median(losses[at - size : at]), plain.median(losses[-size:])
+    fell = held_out[0] - plain.median(held_out[-3:])
+    margins += [then - now, fell - 0.25 * (then - now)]
+    followed = begun <= 0.1 * (len(losses) - 1) and then > now and fell >= 0.25 * (then - now)
+    return max(0.0, held_out[0] - then) if followed else 0.0
+
+
 def naive(losses, held_out, plain, rule=RULE):
     """The measured numbers, the verdict, and by how much each condition is met or missed."""
     n = len(held_out)
@@ -75,9 +88,7 @@ def naive(losses, held_out, plain, rule=RULE):
         return measured, "pass", margins
     last = held_out[-max(3, n // 3) :]
     val_end = plain.median(last) - 2 * plain.median_error(noise, len(last))
-    first = 0.0
-    if evaluation_steps(losses, held_out)[0] <= max(1.0, 0.02 * (len(losses) - 1)):
-        first = max(0.0, held_out[0] - plain.median(losses[: max(1, min(5, len(losses) // 20))]))
+    first = naive_first_gap(losses, held_out, plain, margins)
     share = (val_end - train_end - first) / (start - train_end)
     margins += [share - rule.gap_share, train_end - rule.memorised_share * val_end, val_end - 0.15 * start]
     near = max(0.05 * abs(low), (math.sqrt(2 * math.log(n)) + 0.75) * noise)
@@ -408,4 +419,19 @@ def test_a_validation_loss_that_followed_half_of_the_way(train, end, accuracy, v
     if accuracy is not None:
         shares = make.series(accuracy * (1 - course), role="val_accuracy")
         evidence = replace(evidence, series=(*evidence.series, shares))
+    assert judge(CODE, evidence).verdict == verdict
+
+
+@pytest.mark.parametrize(("offset", "fell", "first", "verdict"), [
+    (1.5, 0.35, 20, "pass"), (1.5, 0.02, 20, "warn"), (1.5, 0.35, 80, "warn"), (0.0, 0.35, 20, "pass"),
+])  # fmt: skip
+def test_a_validation_loss_that_is_larger_by_what_hangs_on_its_number_of_samples(
+    offset, fell, first, verdict, make, judge
+):
+    """As Cox's partial likelihood: of all samples at once, beside batches of 64."""
+    losses = 2.7 + 0.5 * np.exp(-np.arange(700) / 150) + 0.05 * np.random.default_rng(0).standard_normal(700)
+    steps = np.linspace(first, 699, 35).astype(int)
+    held_out = losses[first] + offset - fell * np.linspace(0.0, 1.0, 35) ** 0.5
+    held_out += 0.001 * np.random.default_rng(1).standard_normal(35)
+    evidence = make.evidence(losses, make.series(held_out, steps, role="val_loss"))
     assert judge(CODE, evidence).verdict == verdict

@@ -27,7 +27,10 @@ def naive(losses, held_out, plain, rule=RULE):
     """The measured numbers, the verdict, and by how much each condition is met or missed."""
     start = plain.start(losses, max(1, min(3, len(losses) // 10)), plain.noise(losses))
     end, best = plain.median(losses[-max(2, len(losses) // 10) :]), min(held_out)
-    margins = [start, held_out[0] - 2 * start, best - 0.8 * held_out[0], best - 10 * start]
+    far = best - max(*losses, 0.0) - 10 * (max(losses) - min(losses))
+    margins = [start, held_out[0] - 2 * start, best - 0.8 * held_out[0], best - 10 * start, end, far]
+    if end < 0 < far:
+        return {"train_end": end, "val_best": best}, "warn", margins
     if start <= 0 or (held_out[0] > 2 * start and best < 0.8 * held_out[0]) or best > 10 * start:
         return None, "SkippedProbe", margins
     trend = plain.trend(held_out)
@@ -316,3 +319,13 @@ def test_only_exact_zeros_are_of_margins(losses):
     assert not is_of_margins(values[values > 0])
     assert not is_of_margins(values.round(2))
     assert not is_of_margins(np.sort(values)[::-1])
+
+
+@pytest.mark.parametrize(("held_out", "verdict"), [
+    (np.linspace(2600.0, 760.0, 33), "warn"), (np.linspace(80.0, 60.0, 33), "warn"), (np.linspace(40.0, 20.0, 33), "SkippedProbe"),
+    (np.linspace(-1.0, -4.0, 33), "pass"),
+])  # fmt: skip
+def test_a_training_loss_below_0_and_a_validation_loss_far_above(held_out, verdict, make, judge):
+    """A likelihood of counts, whose validation inputs were prepared otherwise."""
+    losses = -4.5 + 5.6 * np.exp(-np.arange(200) / 8)
+    assert judge(CODE, pair(make, losses, held_out)).verdict == verdict

@@ -36,7 +36,8 @@ _TRAIN_LOST = 0.1
 _FELL, _FELL_ON = 0.1, 0.2
 _RIGHT = 0.9
 _ALIKE = 1.1
-_AT_ONCE = 0.02  # of all steps
+_AT_ONCE, _EARLY = 0.02, 0.1  # of all steps
+_QUARTER = 0.25
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,16 +61,18 @@ class Overfit(Probe):
         up to the second, the log does not show what was learnt before: then the rise must be `steady_rise_share` in any
         case, and the next paragraph holds where the validation loss begins above the training loss only.
 
-        Warn also when the two losses end further apart, beyond what they were apart when both began, than `gap_share`
-        of the training loss's descent, or when the training loss ends below `memorised_share` of the validation loss
-        and that is still above 15 % of where training began. Not where the validation loss followed: it fell by a tenth
-        from its first values, ends no more than 5 % or its noise above its minimum, and came as near to that when less
-        than a fifth of the training loss's descent was left. Losses of survival times, of pairs or of larger batches
-        look like that: they are normalised or sampled otherwise in validation. But it did not follow where it ends
-        above half of where training began, the training loss below `memorised_share` of it, and more than one in ten
-        validation answers, which were logged, is wrong. Samples learnt by heart do not count either where the
-        validation loss lost more than half of where training began and ends as near to its minimum: that is how a
-        training usually ends that fits its samples; nor where nine in ten validation answers are right.
+        Warn also when the two losses end further apart, beyond what they were apart when both began (or at the first
+        evaluation, within a tenth of the steps, if the validation loss then fell a quarter as far as the training
+        loss or further), than `gap_share` of the training loss's descent, or when the training loss ends below
+        `memorised_share` of the validation loss and that is still above 15 % of where training began. Not where the
+        validation loss followed: it fell by a tenth from its first values, ends no more than 5 % or its noise above
+        its minimum, and came as near to that when less than a fifth of the training loss's descent was left. Losses
+        of survival times, of pairs or of larger batches look like that: they are normalised or sampled otherwise in
+        validation. But it did not follow where it ends above half of where training began, the training loss below
+        `memorised_share` of it, and more than one in ten validation answers, which were logged, is wrong. Samples
+        learnt by heart do not count either where the validation loss lost more than half of where training began and
+        ends as near to its minimum: that is how a training usually ends that fits its samples; nor where nine in ten
+        validation answers are right.
 
         Where a weight of the objective rises (`kl_weight`), what comes after that is judged.
 
@@ -280,10 +283,18 @@ def _gap(evidence: Evidence, held_out: FloatArray, noise: float) -> _Gap | None:
 
 
 def _gap_at_first(loss: Series, held_out: Series) -> float:
-    """How far apart the two losses already were when training began to be logged: what it goes on from."""
-    together = abs(int(held_out.steps[0]) - int(loss.steps[0])) <= max(1.0, _AT_ONCE * float(loss.steps[-1]))
+    """How far apart the two losses already were when training began to be logged: what it goes on from. Or were at an
+    early evaluation, where the validation loss then followed: what hangs on the number of samples, as a partial
+    likelihood does, is larger by that all along.
+    """
+    first, last = int(held_out.steps[0]), float(loss.steps[-1])
     size = max(1, min(5, len(loss) // 20))
-    return max(0.0, float(held_out.values[0]) - median(loss.values[:size])) if together else 0.0
+    if abs(first - int(loss.steps[0])) <= max(1.0, _AT_ONCE * last):
+        return max(0.0, float(held_out.values[0]) - median(loss.values[:size]))
+    then, now = _then_and_now(loss, first)
+    fell = float(held_out.values[0]) - median(held_out.values[-3:])
+    followed = first <= _EARLY * last and fell >= _QUARTER * (then - now) > 0
+    return max(0.0, float(held_out.values[0]) - then) if followed else 0.0
 
 
 def _right(evidence: Evidence) -> float:

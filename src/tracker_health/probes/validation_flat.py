@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from tracker_health.evidence import Evidence, FloatArray, Need
+from tracker_health.evidence import Evidence, FloatArray, Need, Series
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._comparable import begins_late, is_of_margins, settled
 from tracker_health.probes._standing import OF_ANOTHER_MODEL, is_of_another_model
@@ -49,7 +49,8 @@ class ValidationFlat(Probe):
         `min_gain` below it while the training loss fell by at least `train_descent` of it, or by `small_descent` for
         sure (Mann-Kendall) where the validation loss gained less than half a percent. Where the validation loss
         does not fall (Mann-Kendall), its best is its lowest value and three quarters of what the lowest of that many
-        noisy values may lie below their level, but no more than the median of its second half.
+        noisy values may lie below their level, but no more than the median of its second half. Warn, too, where the
+        training loss ends below 0 and no validation loss came near anything it ever was, to within ten times its range.
 
     Known limits:
         Needs a training history that begins with the training, and both losses in the same unit. Where the
@@ -104,6 +105,9 @@ class ValidationFlat(Probe):
                 "the training loss is exactly 0 again and again, as one of margins: it hangs on how batches are drawn"
             )
             return Finding(verdict=Verdict.SKIP, message=said)
+        return _of_another_sign(loss.values, held_out) or self._compared(loss, held_out)
+
+    def _compared(self, loss: Series, held_out: FloatArray) -> Finding:
         start = start_level(loss.values, max(1, min(3, len(loss) // 10)), local_noise(loss.values))
         end, best = median(loss.values[-max(2, len(loss) // 10) :]), float(held_out.min())
         falls = held_out[0] > 2.0 * start and best < 0.8 * held_out[0]
@@ -136,6 +140,23 @@ class ValidationFlat(Probe):
             "prepared like training data",
             measured=measured,
         )
+
+
+def _of_another_sign(loss: FloatArray, held_out: FloatArray) -> Finding | None:
+    """That the training loss came below 0 and the validation loss stayed far above all that it ever was, which no sum
+    in the place of a mean does; None where it is not so.
+    """
+    low, high, best = float(loss.min()), float(loss.max()), float(held_out.min())
+    end = median(loss[-max(2, len(loss) // 10) :])
+    if end >= 0 or best <= max(high, 0.0) + _ANOTHER_UNIT * (high - low):
+        return None
+    return Finding(
+        verdict=Verdict.WARN,
+        message=f"the training loss ends below 0, at {number(end)}, but the validation loss never came below "
+        f"{number(best)}",
+        remedy="check that validation data is prepared like training data, and that both losses are the same",
+        measured={"train_end": end, "val_best": best},
+    )
 
 
 def _falls_from_its_own_start(held_out: FloatArray, start: float, least: float) -> bool:
