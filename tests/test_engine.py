@@ -511,7 +511,10 @@ def test_presets_by_name():
 
 def test_a_source_is_asked_for_nothing_that_no_rule_needs():
     request = needs_of(Config(select=frozenset({"LOS004"})))
-    assert request.select_names(["train/loss", "grad_norm", "lr", "epoch", "accuracy"]) == {"train/loss": "train_loss"}
+    assert request.select_names(["train/loss", "grad_norm", "lr", "epoch", "accuracy"]) == {
+        "train/loss": "train_loss",
+        "lr": "learning_rate",
+    }
     assert request.parts == frozenset()
     both = needs_of(Config(select=frozenset({"OPT001", "RUN001"}), checkpoint="a.pt", max_download=7))
     assert set(both.select_names(["loss", "epoch", "trainer/global_step", "lr", "kl"]).values()) == {

@@ -26,7 +26,7 @@ from tracker_health.result import (
     ToolInfo,
     strict,
 )
-from tracker_health.roles import DEFAULT_PATTERNS
+from tracker_health.roles import DEFAULT_PATTERNS, OBJECTIVE_LOSS
 from tracker_health.text import count, listing, printable
 from tracker_health.verdict import Verdict, worst
 
@@ -329,6 +329,12 @@ def _why_missing(need: Need, evidence: Evidence) -> str:
     roles = " or ".join(need.roles)
     if not evidence.info.metric_names:
         return f"no metric has the role {roles}: there is no metric history"
+    objective = evidence.find(OBJECTIVE_LOSS)
+    if "train_loss" in need.roles and objective is not None:
+        return (
+            f"{printable(objective.name, 60)} is a loss that need not fall, as in reinforcement learning or of "
+            "adversaries: only NaN and infinity are looked for in it; set roles.train_loss to judge it like others"
+        )
     seen = listing(sorted(evidence.info.metric_names))
     return f"no metric has the role {roles}; seen: {seen}; set roles.{need.role} to name one"
 

@@ -47,6 +47,8 @@ def test_all_dead(make, judge):
         ("transformer.wte.weight", (100, 8)),
         ("lm_head.weight", (100, 8)),
         ("embeddings.position_embeddings.weight", (100, 8)),
+        ("bu.weight", (100, 1)),
+        ("model.user_bias.weight", (100, 1)),
     ],
 )
 def test_exempt_while_others_learn(name, shape, make, judge):

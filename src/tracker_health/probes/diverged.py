@@ -25,6 +25,7 @@ _FEW_POINTS = 40
 _LEVELS_TO_JUDGE_WANDER = 10
 _FAR = 3.0
 _FASTER = 1.1
+_NOTHING_LEFT = 0.01
 _STILL = 0.1  # of the size at the beginning of the last quarter
 
 
@@ -43,7 +44,8 @@ class Diverged(Probe):
         Levels are medians of blocks of 5 % of the points (at least 5, fewer in short logs), so single spikes do not
         count. Fail when the last level exceeds the lowest by more than `rise_share` of the descent *and* more than
         `sigmas` times the noise, from point to point or from level to level; the descent counts as at least a fifth
-        of the lowest level, so that a flat curve's wander is none. Also when some level exceeds the start by more
+        of the lowest level, so that a flat curve's wander is none; nor does a rise to less than twice the lowest level
+        count where that is less than a hundredth of the first value. Also when some level exceeds the start by more
         than `climb_share` of the start *and* by `sigmas` times the noise; the start is the first level, or the very
         first value where that is clearly lower, in which case the climb must be twice the start.
 
@@ -138,7 +140,7 @@ class Diverged(Probe):
         descent = max(start - low, 0.2 * abs(low))
         rise, climb = end - low, high - start
         beyond_noise = rise > self.sigmas * curve.noise or (n < _SURE_POINTS and lifted(values))
-        rose = rise > max(0.0, self.rise_share * descent) and beyond_noise
+        rose = rise > max(0.0, self.rise_share * descent) and beyond_noise and not _at_the_bottom(values, end, low)
         # One lucky first batch is no level: against it alone, the climb has to be a large one.
         share = self.climb_share if start == curve.head else max(2.0, self.climb_share)
         far = n < _SURE_POINTS and 0 < _FAR * start < climb
@@ -181,6 +183,13 @@ class Diverged(Probe):
             return True
         size = -levels[-1] / max(min(abs(first), abs(float(loss.values[0]))), 1.0)
         return size > self.steady_runaway and _never_slows(loss, learning_rates(evidence))
+
+
+def _at_the_bottom(values: FloatArray, end: float, low: float) -> bool:
+    """Whether all was learnt with the second point: the end is less than a hundredth of the first value, and less than
+    twice the best level.
+    """
+    return 0.0 < low < end < _NOTHING_LEFT * float(values[0]) and end < 2.0 * low
 
 
 def _never_slows(loss: Series, rates: list[Series]) -> bool:

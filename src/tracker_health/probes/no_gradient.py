@@ -29,6 +29,8 @@ _NOTHING_LEFT = 0.01  # of the first loss
 _EMBEDDING = re.compile(
     r"(^|[._])(emb|embed|embedding|embeddings|wte|wpe|embed_tokens|lm_head|word_embeddings|position_embeddings)([._0-9]|$)"
 )
+# A value for each user or item: where two scores are subtracted, that of what both have in common cancels.
+_OFFSETS = re.compile(r"(^|[._])(b|bu|bi|b_?user|b_?item|(user|item)s?_?(b|bias)|bias(es)?)([._0-9]|$)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +51,8 @@ class NoGradient(Probe):
         optimizer does not count them: fail when at least `zero_share` of its second moment (or of its momentum) is
         exactly 0; or when a matrix's momentum is that of its weight decay, value for value, unless that is so of all
         and the loss has come down to a hundredth. Exempt, because a zero gradient is right there: embeddings and tied
-        output layers (rows never seen), and vectors that may be biases before a normalisation layer unless all
+        output layers (rows never seen), tables of one value for each user or item (`user_bias`: it cancels in the
+        difference of two scores), and vectors that may be biases before a normalisation layer unless all
         parameters are affected. Experts of a mixture (`experts.3.`) are a warning: nothing is cut off, the router sent
         them no token. Where the optimizer has no names, a parameter counts as an expert's when the weights beside it
         have an expert's tensor of its shape. Likewise the matrices by which recurrent layers take their last hidden
@@ -241,6 +244,8 @@ def _experts(tensors: list[TensorState], weights: Weights | None) -> list[Tensor
 
 def _may_be_silent(tensor: TensorState) -> bool:
     if len(tensor.shape) < 2:
+        return True
+    if tensor.shape[-1] == 1 and _OFFSETS.search((tensor.name or "").lower()):
         return True
     if tensor.certain_name is not None and _EMBEDDING.search(tensor.certain_name.lower()):
         return True
