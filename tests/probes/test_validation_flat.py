@@ -51,7 +51,11 @@ def naive(losses, held_out, plain, rule=RULE):
     sure = -3 if len(blocks) >= 10 else -1.8
     margins += [before - start, before - after - rule.min_gain * before, plain.trend(blocks) - sure]
     own = before > start and before - after > rule.min_gain * before and len(blocks) >= 5
-    own = own and plain.trend(blocks) < sure
+    fell, kept = before - after, 0.2 * (before - after) - (after - best)
+    beyond = fell - max(0.05 * before, 6 * plain.evaluation_noise(held_out))
+    margins += [kept, beyond]
+    far = before > start and fell > rule.min_gain * before and len(blocks) >= 10 and kept > 0 and beyond > 0
+    own = far or (own and plain.trend(blocks) < sure)
     return measured, "pass" if own else "warn", margins
 
 
@@ -328,4 +332,12 @@ def test_only_exact_zeros_are_of_margins(losses):
 def test_a_training_loss_below_0_and_a_validation_loss_far_above(held_out, verdict, make, judge):
     """A likelihood of counts, whose validation inputs were prepared otherwise."""
     losses = -4.5 + 5.6 * np.exp(-np.arange(200) / 8)
+    assert judge(CODE, pair(make, losses, held_out)).verdict == verdict
+
+
+@pytest.mark.parametrize(("fell", "lost", "verdict"), [(0.3, 0.01, "pass"), (0.15, 0.01, "warn"), (0.3, 0.15, "warn")])
+def test_a_validation_loss_that_fell_from_its_own_start_and_stood_still(fell, lost, verdict, make, judge):
+    """As Cox's partial likelihood, which is larger of more samples."""
+    losses = 2.65 + 0.6 * np.exp(-np.arange(700) / 150)
+    held_out = np.concatenate([4.7 - fell * np.linspace(0, 1, 12) ** 0.5, 4.7 - fell + lost * np.linspace(0, 1, 23)])
     assert judge(CODE, pair(make, losses, held_out)).verdict == verdict

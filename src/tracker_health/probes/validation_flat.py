@@ -29,6 +29,7 @@ _BLOCKS = 60
 _FALLING = -1.0
 _SEVERAL, _SURE = 10, -3.0
 _FEW, _LIKELY = 5, -1.8  # five that fall all along score -2.2
+_FAR, _BEYOND_NOISE, _KEPT = 0.05, 6.0, 0.2
 _USUAL = 0.75  # of the furthest
 
 
@@ -53,14 +54,15 @@ class ValidationFlat(Probe):
         training loss ends below 0 and no validation loss came near anything it ever was, to within ten times its range.
 
     Known limits:
-        Needs a training history that begins with the training, and both losses in the same unit. Where the
-        validation loss begins higher than the training loss and falls for sure (Mann-Kendall below minus three, of
-        five to nine evaluations below -1.8, by `min_gain`), it passes: a training that goes on from another one begins
-        with a gap. Where it begins at more than twice of it and falls by a fifth, the rule is skipped. So it is where
-        the first point comes after ten steps or more, the training loss halves up to the second, and the validation
-        loss begins no higher: what was learnt before is not seen. And so it is where the training loss is exactly 0 at
-        three points, without rounding, and above a hundredth of its start at three after the first of them: losses of
-        margins (triplets, hinge) hang on how many samples are compared.
+        Needs a training history that begins with the training, and both losses in the same unit. Where the validation
+        loss begins higher than the training loss and falls for sure (Mann-Kendall below minus three, of five to nine
+        evaluations below -1.8, by `min_gain`; or of ten and more by 5 % and six times the noise, most of which it
+        keeps), it passes: a training that goes on from another one begins with a gap. Where it begins at more than
+        twice of it and falls by a fifth, the rule is skipped. So it is where the first point comes after ten steps or
+        more, the training loss halves up to the second, and the validation loss begins no higher: what was learnt
+        before is not seen. And so it is where the training loss is exactly 0 at three points, without rounding, and
+        above a hundredth of its start at three after the first of them: losses of margins (triplets, hinge) hang on
+        how many samples are compared.
 
     What to do:
         Check that labels belong to their inputs, that the loader shuffles, and that both sets are prepared alike.
@@ -165,7 +167,9 @@ def _falls_from_its_own_start(held_out: FloatArray, start: float, least: float) 
     before, after = float(held_out[0]), median(held_out[-size:])
     blocks = _blocks(held_out)
     sure = len(blocks) >= _FEW and mann_kendall(blocks) < (_SURE if len(blocks) >= _SEVERAL else _LIKELY)
-    return before > start and before - after > least * before and sure
+    fell, kept = before - after, after - float(held_out.min()) < _KEPT * (before - after)
+    far = len(blocks) >= _SEVERAL and kept and fell > max(_FAR * before, _BEYOND_NOISE * evaluation_noise(held_out))
+    return before > start and fell > least * before and (sure or far)
 
 
 def _blocks(values: FloatArray) -> FloatArray:
