@@ -391,3 +391,23 @@ def test_a_warm_up_behind_which_only_the_training_loss_had_levelled_off(make, ju
     assert judge(CODE, make.evidence(FALLEN, rising)).verdict == "pass"
     assert judge(CODE, make.evidence(FALLEN, rising, level)).verdict == "pass"
     assert judge(CODE, make.evidence(FALLEN, rising, falling)).verdict == "warn"
+
+
+@pytest.mark.parametrize(
+    ("groups", "verdict"),
+    [
+        (({"lr": 1e-7}, {"lr": 1e-2}), "warn"),
+        (({"lr": 1e-6}, {"lr": 1e-2}), "SkippedProbe"),  # a backbone and its head
+        (({"lr": 0.0}, {"lr": 1e-2}), "SkippedProbe"),  # WGT005 looks at those
+        (({"lr": 1e-13, "initial_lr": 1e-3}, {"lr": 1e-3, "initial_lr": 1e-3}), "SkippedProbe"),  # one came down
+        (({"lr": 1e-3, "initial_lr": 1e-9}, {"lr": 1e-3, "initial_lr": 1e-3}), "warn"),
+        (({"lr": "x"}, {"lr": float("nan")}, {"lr": 1e-3}), "SkippedProbe"),
+        (({"lr": 1e-9},), "SkippedProbe"),
+    ],
+)
+def test_groups_whose_rates_are_far_apart(groups, verdict, make, judge):
+    evidence = make.evidence(FALLING, optimizer=make.state(make.tensor(0), groups=groups))
+    assert judge(CODE, evidence).verdict == verdict
+    logged = make.series(rates("cosine to 0"), role="learning_rate")
+    beside = make.evidence(FALLING, logged, optimizer=make.state(make.tensor(0), groups=groups))
+    assert judge(CODE, beside).verdict == ("warn" if verdict == "warn" else "pass")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import numpy as np
 
-from tracker_health.evidence import Evidence, FloatArray, Need, Part, SavedSchedule, Series
+from tracker_health.evidence import Evidence, FloatArray, Need, OptimizerState, Part, SavedSchedule, Series
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._schedules import (
     ACCURACIES,
@@ -54,14 +54,15 @@ class Schedule(Probe):
         twelfth), it still rises unless the last value was printed more often than any one between the first and the
         last.
 
-        Where no rate was logged, the same is asked of those that the saved scheduler gave at each of its steps, as its
-        settings tell, if they also tell the last rate that it saved: torch's steps, milestones, exponentials, cosines,
-        lines, polynomials, one-cycle schedules, and several in turn. Warn, too, when a cosine that was saved took at
-        least `most_waves` of its waves, and when a scheduler took less than `least_stepped` of the steps that it was
-        laid out for, though the run came to the end of its plan; where no plan is known, if the checkpoint is of the
-        run's end, the best validation loss among the last two (or without any, the training loss still falling). And
-        when a scheduler that waits for a metric to rise has the highest value of a loss for its best, or the lowest of
-        an accuracy when it waits for a fall.
+        Where no rate was logged, the same is asked of those that the saved scheduler gave at each of its steps, as
+        its settings tell, if they also tell the last rate that it saved: torch's steps, milestones, exponentials,
+        cosines, lines, polynomials, one-cycle schedules, and several in turn. Warn, too, when a cosine that was saved
+        took at least `most_waves` of its waves, and when a scheduler took less than `least_stepped` of the steps that
+        it was laid out for, though the run came to the end of its plan; where no plan is known, if the checkpoint is
+        of the run's end, the best validation loss among the last two (or without any, the training loss still
+        falling); when a group of an optimizer has less than a `groups_apart`-th of another's rate, but not 0; and
+        when a scheduler that waits for a metric to rise has the highest value of a loss for its best, or the lowest
+        of an accuracy when it waits for a fall.
 
     Known limits:
         Needs 5 points of the learning rate. A learning-rate range test rises on purpose. Of a warm-up that a log prints
@@ -89,10 +90,14 @@ class Schedule(Probe):
         float, Threshold("share of its steps that a saved schedule should take", "fraction", "design", ge=0, le=1)
     ] = 0.5
 
+    groups_apart: Annotated[
+        float, Threshold("highest over lowest rate of an optimizer's groups that is too much", "ratio", "design", gt=1)
+    ] = 5e4
+
     @property
     def needs(self) -> tuple[Need, ...]:
         return (
-            Need(role="learning_rate", any_of=(Part.SAVED_SCHEDULE,)),
+            Need(role="learning_rate", any_of=(Part.SAVED_SCHEDULE, Part.OPTIMIZER_STATE)),
             *(Need(role=role, optional=True) for role in (*LOSSES, *ACCURACIES, Part.PLAN)),
         )
 
@@ -100,6 +105,7 @@ class Schedule(Probe):
         logged = self._logged(evidence)
         schedules = evidence.optimizer.schedules if evidence.optimizer is not None else ()
         saved = [self._saved(one, evidence, logged) for one in schedules]
+        saved += [self._of_groups(evidence.optimizer)] if evidence.optimizer is not None else []
         verdict = worst(one.verdict for one in (logged, *saved))
         return next(one for one in (logged, *saved) if one.verdict is verdict)
 
@@ -132,6 +138,21 @@ class Schedule(Probe):
         if logged.verdict is not Verdict.SKIP or len(schedule.rates) < self.min_points:
             return Finding(verdict=Verdict.SKIP, message=f"the saved schedule took {count(stepped, 'step')}")
         return self._of_rates(schedule.rates, evidence)
+
+    def _of_groups(self, state: OptimizerState) -> Finding:
+        """What the groups of an optimizer say that was saved."""
+        key = "initial_lr" if all("initial_lr" in group for group in state.groups) else "lr"
+        rates = [group.get(key) for group in state.groups]
+        known = [float(rate) for rate in rates if isinstance(rate, (int, float)) and 0.0 < rate < np.inf]
+        if len(known) < 2 or max(known) / self.groups_apart <= min(known):
+            return Finding(verdict=Verdict.SKIP, message="there are no groups whose learning rates differ that much")
+        return Finding(
+            verdict=Verdict.WARN,
+            message=f"a group of parameters has a learning rate of {number(min(known))}, another one of "
+            f"{number(max(known))}: the first hardly moves",
+            remedy="give it a rate of the others' order, or freeze it (requires_grad_(False)) and leave it out",
+            measured={"lowest_rate": min(known), "highest_rate": max(known)},
+        )
 
     def _of_rates(self, values: FloatArray, evidence: Evidence) -> Finding:
         peak = _peak(values)
