@@ -206,6 +206,11 @@ def naive_scatter(values):
     return math.sqrt(sum((step - mean) ** 2 for step in steps) / len(steps)) / math.sqrt(2)
 
 
+def naive_distance(mean, chance, near):
+    """By how much a mean is at the level of guessing, or down to half of it."""
+    return near - (mean - chance) if mean > chance else max(near, 0.5 * chance) - (chance - mean)
+
+
 def naive_at_chance(values, chance, rule):
     """Whether all thirds and the last three values lie at the level of guessing, and how nearly each condition is met
     or missed.
@@ -213,14 +218,14 @@ def naive_at_chance(values, chance, rule):
     rest = list(values[len(values) // 10 :])
     noise, before = naive_scatter(rest), naive_scatter(rest[: len(rest) * 2 // 3])
     at_end = max(min(rule.tolerance, 0.2 * chance), 3 * before / math.sqrt(3))
-    margins = [at_end - abs(sum(rest[-3:]) / 3 - chance)]
+    margins = [naive_distance(sum(rest[-3:]) / 3, chance, at_end)]
     for at in range(3):
         size = [len(rest) // 3 + (number < len(rest) % 3) for number in range(3)]
         part = rest[sum(size[:at]) : sum(size[: at + 1])]
         error = noise / math.sqrt(len(part))
         margins.append(0.1 * (1 - chance) - 3 * error)
         near = max(min(rule.tolerance, 0.2 * chance), 3 * error)
-        margins.append(near - abs(sum(part) / len(part) - chance))
+        margins.append(naive_distance(sum(part) / len(part), chance, near))
     return all(margin >= 0 for margin in margins), margins
 
 
@@ -426,3 +431,9 @@ def test_an_accuracy_that_hardly_changes(first, spread, n, params, verdict, make
     losses = make.series(3.05 + 0.5 * np.exp(-np.arange(44)), role="train_loss")
     evidence = make.evidence(losses, make.series(held_out, role="val_accuracy"), params=params)
     assert judge(AT_CHANCE, evidence).verdict == verdict
+
+
+def test_an_accuracy_below_that_of_guessing_is_none_that_was_learnt(make, judge):
+    values = 0.08 + 0.02 * np.sin(np.arange(24))
+    assert judge(AT_CHANCE, logged(make, held_out=values, params=TEN)).verdict == "warn"
+    assert judge(AT_CHANCE, logged(make, held_out=values / 4, params=TEN)).verdict == "pass"

@@ -455,6 +455,19 @@ def test_lines_that_people_print(name, text):
     assert {metric: finite.get(metric) for metric in expected} == expected
 
 
+@pytest.mark.parametrize(("rows", "steps", "unit"), [
+    ([1, 1, 1, 2, 2, 2], [1, 2, 3, 4, 5, 6], StepUnit.UNKNOWN),
+    ([1, 1, 1, 1], [1, 2, 3, 4], StepUnit.UNKNOWN),
+    ([1, 2, 3, 3, 4, 5], [1, 2, 3, 3, 4, 5], E),  # resumed
+    ([1, 1, 1, 2, 2, 2, 1, 1, 1], [1, 1, 1, 2, 2, 2, 1, 1, 1], E),
+])  # fmt: skip
+def test_several_lines_to_an_epoch_that_say_nothing_else(rows, steps, unit, tmp_path):
+    text = "".join(f"Epoch {epoch}/5 | loss {4.0 - 0.1 * place:.2f}\n" for place, epoch in enumerate(rows))
+    log, _ = read(tmp_path / "train.log", text)
+    (loss,) = (one for one in log.series if one.name == "loss")
+    assert (loss.steps.tolist(), loss.step_unit) == (steps, unit)
+
+
 @pytest.mark.parametrize(("text", "epochs"), [
     ("  0%|  | 5/20 [00:01<00:05, loss=2.0]\r 50%|  | 10/20 [00:01<00:05, loss=1.5]\r100%|  | 20/20 [00:02<00:00, loss=1.0]\n", None),
     ("  0%|  | 5/20 [00:01<00:05, loss=2.0]\r 50%|  | 10/20 [00:01<00:05, loss=1.5]\n", 0),

@@ -34,6 +34,7 @@ _SHARE = 0.2  # of the chance level
 _MANY, _FINE = 10, 0.002  # values, where their last digit is no smaller than that
 _LITTLE, _RARE, _HALF = 0.05, 0.05, 0.5
 _HARDLY = 0.001
+_BELOW = 0.5  # of the level of guessing
 _REMEDY = (
     "check that inputs and labels belong together in both sets and are prepared alike; then change the learning rate "
     "tenfold"
@@ -53,20 +54,21 @@ class AccuracyAtChance(Probe):
         learns its training samples by heart. It says nothing about new samples.
 
     How it decides:
-        Guessing is one in the number of classes, from the run's params; of the area under the curve, one half. Where no
-        param tells, it is the nearest such share with up to 20 classes, if the first loss lies within 30 % of the
+        Guessing is one in the number of classes, from the run's params; of the area under the curve, one half. Where
+        no param tells, it is the nearest such share with up to 20 classes, if the first loss lies within 30 % of the
         logarithm of that number, or its median within 10 % (30 % of a loss that began above all of those logarithms),
-        and the last layer of the saved weights does not choose among more or fewer (to within 30 % of that logarithm).
-        All thirds of the values after the first tenth have to lie at the level of guessing: within `tolerance` (or a
-        fifth of the level, if that is less), or within three standard errors of the third's mean; so have the last
-        three values, by the noise before. That error must be small enough to show a tenth of what lies above guessing.
-        Fail when neither accuracy ever left it, and the level is known for sure; warn otherwise. Warn also, whatever
-        guessing has, when all values after the first fifth are one number from 5 % to `constant_below`, to the last
-        digit (at least ten of them, or five with three digits or more). One of a half and more may be the share of the
-        more frequent of two answers: then all values have to be that number, and the loss of the same samples, or else
-        the training loss, must have come down by less than 5 %. Where accuracies are all that was logged, the rule
-        finds what is wrong, and is skipped where nothing is. Warn, too, when ten values and more below a half all lie
-        within a thousandth, unless a trained model was trained on: such a model gives the most frequent answer.
+        and the last layer of the saved weights does not choose among more or fewer (to within 30 % of that
+        logarithm). All thirds of the values after the first tenth have to lie at the level of guessing: within
+        `tolerance` (or a fifth of the level, if that is less), or within three standard errors of the third's mean,
+        or down to half of it; so have the last three values, by the noise before. That error must be small enough to
+        show a tenth of what lies above guessing. Fail when neither accuracy ever left it, and the level is known for
+        sure; warn otherwise. Warn also, whatever guessing has, when all values after the first fifth are one number
+        from 5 % to `constant_below`, to the last digit (at least ten of them, or five with three digits or more). One
+        of a half and more may be the share of the more frequent of two answers: then all values have to be that
+        number, and the loss of the same samples, or else the training loss, must have come down by less than 5 %.
+        Where accuracies are all that was logged, the rule finds what is wrong, and is skipped where nothing is. Warn,
+        too, when ten values and more below a half all lie within a thousandth, unless a trained model was trained on:
+        such a model gives the most frequent answer.
 
     Known limits:
         A classifier that gives one answer only is right as often as that is: found where the classes are about equally
@@ -147,11 +149,11 @@ class AccuracyAtChance(Probe):
         noise, near = scatter(rest), min(self.tolerance, _SHARE * chance)
         # What leaves at last makes its own third noisy.
         before = scatter(rest[: len(rest) * 2 // 3]) / sqrt(_LAST)
-        if abs(float(np.mean(rest[-_LAST:])) - chance) > max(near, _SURE * before):
+        if not _is_at(float(np.mean(rest[-_LAST:])), chance, max(near, _SURE * before)):
             return False
         thirds = [(float(np.mean(part)), noise / sqrt(len(part))) for part in np.array_split(rest, 3)]
         return all(
-            _SURE * error <= _ENOUGH * (1.0 - chance) and abs(mean - chance) <= max(near, _SURE * error)
+            _SURE * error <= _ENOUGH * (1.0 - chance) and _is_at(mean, chance, max(near, _SURE * error))
             for mean, error in thirds
         )
 
@@ -173,6 +175,11 @@ class AccuracyAtChance(Probe):
             remedy=_REMEDY,
             measured=measured,
         )
+
+
+def _is_at(mean: float, chance: float, near: float) -> bool:
+    """Whether it is at the level of guessing: no further above it, and not far below."""
+    return -max(near, _BELOW * chance) <= mean - chance <= near
 
 
 def _hardly_came_down(shares: Shares, evidence: Evidence) -> bool:

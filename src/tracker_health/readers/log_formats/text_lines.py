@@ -8,6 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from tracker_health.evidence import Series, StepUnit
 from tracker_health.readers.log_formats.base import Log, SelectNames
 from tracker_health.readers.log_formats.log_rows import HELD_OUT, name_on
 from tracker_health.readers.log_formats.numbers import as_written
@@ -31,6 +34,7 @@ _PLANS_KEPT = 2
 _PATTERNS_KEPT = 12
 _PATTERNS_TRIED = 100
 _BARS_KEPT = 1000
+_OF_AN_EPOCH = 3  # rows
 
 
 class TextLines:
@@ -90,7 +94,7 @@ class _Reading:
         for block in without_labels(pieces):
             self.take(block)
         table = self.table
-        series = table.series(source) if table.points else ()
+        series = tuple(map(_in_order, table.series(source))) if table.points else ()
         names = table.names if table.points else ()
         if self._one_bar_was_all():
             series, names = (
@@ -345,3 +349,14 @@ class _Reading:
             self._at_ordinal.clear()
         self._at_ordinal |= names
         record["_step"] = self._ordinal
+
+
+def _in_order(series: Series) -> Series:
+    """A history whose rows say nothing but their epoch, several rows to each: they are counted. One that a resumed run
+    logged again is there twice.
+    """
+    apart = np.diff(series.steps)
+    several = len(series) >= _OF_AN_EPOCH * (1 + np.count_nonzero(apart))
+    if series.step_unit is not StepUnit.EPOCH or not several or (apart < 0).any():
+        return series
+    return replace(series, steps=np.arange(1, len(series) + 1, dtype=np.int64), step_unit=StepUnit.UNKNOWN)
