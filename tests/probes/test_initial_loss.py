@@ -245,3 +245,14 @@ def test_wrong_answers_that_get_cheaper_are_a_cross_entropy(level, right, unlear
 @pytest.mark.parametrize("right", [[1.0] * 20, [0.0] * 20, [math.nan] * 20, [0.5, math.nan] * 10])
 def test_odd_accuracies(right, make, judge):
     judge(CODE, counted(make, DISTILLED, np.array(right)))
+
+
+@pytest.mark.parametrize(("params", "verdict"), [
+    ({}, "warn"), ({"model": "distill"}, "SkippedProbe"), ({"teacher": "resnet50"}, "SkippedProbe"), ({"kd/teacher_path": "a"}, "SkippedProbe"),
+    ({"model": "distilbert-base"}, "warn"), ({"teacher_forcing": "0.5"}, "warn"),
+])  # fmt: skip
+def test_the_loss_of_a_distillation_is_no_cross_entropy(params, verdict, make, judge):
+    losses = 20.0 * np.exp(-np.arange(60) / 2) + 0.5
+    accuracy = make.series(np.linspace(0.1, 0.9, 60), role="train_accuracy", name="accuracy")
+    evidence = make.evidence(losses, accuracy, params={"num_classes": "10"} | params)
+    assert judge(CODE, evidence).verdict == verdict

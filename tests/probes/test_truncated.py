@@ -273,3 +273,13 @@ def test_a_real_resume_without_the_optimizers_state(resumed_at, verdict, tmp_pat
     result = found_in(tmp_path)
     assert result.verdict == verdict
     assert "150 of 150" in result.message
+
+
+@pytest.mark.parametrize(("done", "planned", "verdict"), [
+    (8, 9, "pass"), (7, 8, "pass"), (6, 8, "warn"), (6, 7, "warn"), (2, 3, "warn"), (88, 100, "warn"),
+])  # fmt: skip
+def test_the_last_of_many_epochs(done, planned, verdict, make, judge):
+    """It may be missing by how epochs are counted."""
+    epochs = make.series(np.arange(1, done + 1), role="epoch", name="epoch")
+    evidence = make.evidence(np.linspace(2.0, 1.0, done), epochs, params={"epochs": str(planned)})
+    assert judge(CODE, evidence).verdict == verdict

@@ -23,6 +23,8 @@ _BASE_MODEL_PARAMS = (
 )
 _NO = frozenset(("", "none", "null", "false", "no", "off", "[]", "{}", "()"))
 _EARLY_STOPPING = re.compile(r"early_?stop|^(es_)?patience$")  # not the patience of a learning-rate schedule
+_TEACHER = re.compile(r"distil(?!bert|gpt|roberta|whisper|led)|teacher(?!.?forc)")
+_MOST_OF_A_PARAM = 300
 _FEWEST_POINTS = 8
 _SURE = 3.0  # standard errors
 _NEARLY = 0.05
@@ -67,6 +69,12 @@ def early_stopping(evidence: Evidence) -> str:
         ):
             return printable(name, 60)
     return evidence.optimizer.early_stopping if evidence.optimizer is not None else ""
+
+
+def is_distillation(evidence: Evidence) -> bool:
+    """Whether the run's params speak of a teacher, to whose answers the loss compares the model's."""
+    said = (f"{name} {value}"[:_MOST_OF_A_PARAM].lower() for name, value in evidence.info.params.items())
+    return any(_TEACHER.search(one) for one in said)
 
 
 def says_frozen(evidence: Evidence) -> bool:

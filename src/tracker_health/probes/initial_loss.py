@@ -13,7 +13,7 @@ from tracker_health.evidence import Evidence, FloatArray, Need, Part, Series
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._accuracy import is_of_something_else, measures, pairs
 from tracker_health.probes._classes import classes_of_head, counts, vocabulary
-from tracker_health.probes._run import is_fine_tuning
+from tracker_health.probes._run import is_distillation, is_fine_tuning
 from tracker_health.probes._stats import median
 from tracker_health.result import Finding
 from tracker_health.text import number
@@ -56,8 +56,8 @@ class InitialLoss(Probe):
 
     Known limits:
         Needs the number of classes, and a cross-entropy in nats, averaged and not summed. Of a detection loss, CTC or
-        Dice nothing can be said. A history that begins in mid-training is skipped. A fine-tune that keeps a head made
-        for other labels begins as high.
+        Dice nothing can be said. A history that begins in mid-training is skipped, and so is one whose params speak of
+        a teacher or of distillation. A fine-tune that keeps a head made for other labels begins as high.
 
     What to do:
         Scale the inputs to mean 0 and deviation 1; use the framework's default initialisation.
@@ -85,6 +85,8 @@ class InitialLoss(Probe):
         )
 
     def judge(self, evidence: Evidence) -> Finding:
+        if is_distillation(evidence):
+            return Finding(verdict=Verdict.SKIP, message="the params speak of a teacher: its answers are no classes")
         known, loss = counts(evidence), evidence.first("train_loss").finite()
         head = _head_of_classifier(evidence) if not known else None
         if head is None and not known:

@@ -13,6 +13,8 @@ from tracker_health.result import Finding
 from tracker_health.text import count, number
 from tracker_health.verdict import Verdict
 
+_MANY_EPOCHS = 8
+
 
 @dataclass(frozen=True, kw_only=True)
 class Truncated(Probe):
@@ -27,13 +29,14 @@ class Truncated(Probe):
         A killed or crashed run leaves a model whose learning-rate schedule never came down, and often nobody notices.
 
     How it decides:
-        Warn when less than `min_fraction` of the plan was done, by the farthest of the counts: the checkpoint's, the
-        trainer state's, the log's, the optimizer's own. Where only a log tells that, and it has every k-th epoch or
-        step (`if epoch % 50 == 0`), the run may have gone on up to the point that would have come next: that counts as
-        done, up to the plan's end. A checkpoint written in mid-training says nothing about where the run ended and
-        passes; so does a run that the tracker says is still running, or that was set up to stop early: by its params,
-        or by what its checkpoint holds (Lightning's callback, a `patience_counter`). In a console log `Epoch 12/50` is
-        a plan, and a word about early stopping such a setting.
+        Warn when less than `min_fraction` of the plan was done, and more than the last of eight epochs or more is
+        missing, by the farthest of the counts: the checkpoint's, the trainer state's, the log's, the optimizer's own.
+        Where only a log tells that, and it has every k-th epoch or step (`if epoch % 50 == 0`), the run may have gone
+        on up to the point that would have come next: that counts as done, up to the plan's end. A checkpoint written
+        in mid-training says nothing about where the run ended and passes; so does a run that the tracker says is
+        still running, or that was set up to stop early: by its params, or by what its checkpoint holds (Lightning's
+        callback, a `patience_counter`). In a console log `Epoch 12/50` is a plan, and a word about early stopping
+        such a setting.
 
         Steps of which a log does not say what they are (`step`) may be rows, epochs or samples. They count beside a
         checkpoint's own, as long as they do not lead beyond the plan; and where a metric has a point for each epoch of
@@ -81,7 +84,7 @@ class Truncated(Probe):
         if progress is None:
             return Finding(verdict=Verdict.SKIP, message="the plan is not known")
         share, measured = _told(progress)
-        if progress.fraction >= self.min_fraction:
+        if progress.fraction >= self.min_fraction or _lacks_one_epoch(progress):
             return _whole(evidence, progress, share, measured)
         stopping = early_stopping(evidence)
         if progress.snapshot or stopping:
@@ -99,6 +102,11 @@ class Truncated(Probe):
             remedy="resume from the last checkpoint, or look in the console log for what stopped it",
             measured=measured,
         )
+
+
+def _lacks_one_epoch(progress: Progress) -> bool:
+    """Whether the last of many epochs is missing, which may be in how they are counted, or have been a part of one."""
+    return progress.unit == "epochs" and progress.planned >= _MANY_EPOCHS and progress.done >= progress.planned - 1.0
 
 
 def _told(progress: Progress) -> tuple[str, dict[str, float]]:
