@@ -293,9 +293,10 @@ def stepped(schedule, times):
 FALLING, FALLEN = np.geomspace(2.0, 0.2, 40), np.geomspace(2.0, 0.2, 20).tolist() + [0.2] * 40
 
 
-def with_saved(make, schedules, *series, losses=FALLING, params=None, **more):
+def with_saved(make, schedules, *series, losses=FALLING, params=None, status="FINISHED", **more):
     state = make.state(make.tensor(0, step=900.0), schedules=schedules, global_step=None, **more)
-    return make.evidence(losses, *series, optimizer=state, params=params or {})
+    evidence = make.evidence(losses, *series, optimizer=state, params=params or {})
+    return replace(evidence, info=replace(evidence.info, status=status))
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -346,9 +347,12 @@ def test_a_run_that_stopped_by_itself_or_is_not_over_may_have_left_its_schedule(
     improving = make.series([1.0, 0.8, 0.7, 0.6, 0.5, 0.45], role="val_loss")
     assert judge(CODE, with_saved(make, schedules)).verdict == "warn"
     assert judge(CODE, with_saved(make, schedules, improving)).verdict == "warn"
+    for status in ("", "RUNNING", "CRASHED", "FAILED"):
+        assert judge(CODE, with_saved(make, schedules, improving, status=status)).verdict in ("pass", "SkippedProbe")
+    assert judge(CODE, with_saved(make, schedules, early_stopping="patience_counter")).verdict == "pass"
     assert judge(CODE, with_saved(make, schedules, held_out)).verdict == "pass"
     assert judge(CODE, with_saved(make, schedules, losses=FALLEN)).verdict == "pass"
-    assert judge(CODE, with_saved(make, schedules, losses=np.geomspace(2.0, 0.2, 2000))).verdict == "pass"
+    assert judge(CODE, with_saved(make, schedules, losses=np.geomspace(2.0, 0.2, 2000))).verdict == "SkippedProbe"
     assert judge(CODE, with_saved(make, schedules, losses=None)).verdict == "pass"
 
 
@@ -357,6 +361,17 @@ def test_beside_the_runs_own_plan(make, judge):
     schedules = stepped(halfway, 900)
     assert judge(CODE, with_saved(make, schedules, params={"max_steps": "900"})).verdict == "warn"
     assert judge(CODE, with_saved(make, schedules, params={"max_steps": "3000"})).verdict == "pass"
+
+
+def test_a_checkpoint_of_the_middle_says_nothing_of_the_end(make, judge):
+    """The best one, say, of a run that went on for long."""
+    epochs = make.series(np.arange(1, 101), role="epoch", name="epoch")
+    held_out = make.series(np.linspace(2.0, 1.0, 100), role="val_loss")
+    rising = stepped(lambda lr, o: lr.LinearLR(o, 0.001, 1.0, 50), 40)
+    for schedules in (stepped(lambda lr, o: lr.CosineAnnealingLR(o, 100), 40), rising):
+        for params in ({"epochs": "100"}, {}):
+            evidence = with_saved(make, schedules, epochs, held_out, params=params, extras={"epoch": 40})
+            assert judge(CODE, evidence).verdict in ("pass", "SkippedProbe")
 
 
 def test_the_log_is_asked_first(make, judge):
@@ -396,13 +411,14 @@ def test_a_warm_up_behind_which_only_the_training_loss_had_levelled_off(make, ju
 @pytest.mark.parametrize(
     ("groups", "verdict"),
     [
-        (({"lr": 1e-7}, {"lr": 1e-2}), "warn"),
-        (({"lr": 1e-6}, {"lr": 1e-2}), "SkippedProbe"),  # a backbone and its head
-        (({"lr": 0.0}, {"lr": 1e-2}), "SkippedProbe"),  # WGT005 looks at those
+        (({"initial_lr": 1e-8}, {"initial_lr": 1e-2}), "warn"),
+        (({"initial_lr": 1e-6}, {"initial_lr": 1e-2}), "SkippedProbe"),  # a backbone and its head
+        (({"initial_lr": 0.0}, {"initial_lr": 1e-2}), "SkippedProbe"),  # WGT005 looks at those
         (({"lr": 1e-13, "initial_lr": 1e-3}, {"lr": 1e-3, "initial_lr": 1e-3}), "SkippedProbe"),  # one came down
-        (({"lr": 1e-3, "initial_lr": 1e-9}, {"lr": 1e-3, "initial_lr": 1e-3}), "warn"),
-        (({"lr": "x"}, {"lr": float("nan")}, {"lr": 1e-3}), "SkippedProbe"),
-        (({"lr": 1e-9},), "SkippedProbe"),
+        (({"lr": 1e-13}, {"lr": 1e-3}), "SkippedProbe"),  # where from is not known
+        (({"lr": 1e-13, "initial_lr": 1e-9}, {"lr": 1e-3}), "SkippedProbe"),
+        (({"initial_lr": "x"}, {"initial_lr": float("nan")}, {"initial_lr": 1e-3}), "SkippedProbe"),
+        (({"initial_lr": 1e-9},), "SkippedProbe"),
     ],
 )
 def test_groups_whose_rates_are_far_apart(groups, verdict, make, judge):

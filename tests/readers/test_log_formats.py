@@ -189,6 +189,10 @@ LINES = {
         "Epoch 2/2\n4/6 - 1s - loss: 0.6\nEpoch 2/2\n5/6 - 1s - loss: 0.5\nEpoch 2/2\n6/6 - 1s - loss: 0.4\n",
         {"loss": [(1, 0.9), (2, 0.8), (3, 0.7), (4, 0.6), (5, 0.5), (6, 0.4)]},
     ),
+    "a line of Keras's that was cut off amid an epoch": (
+        "Epoch 1/3\n100/100 - 5s - loss: 0.9 - val_loss: 1.0\nEpoch 2/3\n100/100 - 5s - loss: 0.8 - val_loss: 0.9\nEpoch 3/3\n57/100 - 3s - loss: 0.7\n",
+        {"loss": [(1, 0.9), (2, 0.8)], "val_loss": [(1, 1.0), (2, 0.9)]},
+    ),
     "Megatron's validation": (
         " iteration      100/  500000 | lm loss: 6.5E+00 |\n validation loss at iteration 100 | lm loss value: 6.0E+00 | lm loss PPL: 4.03E+02 |\n",
         {"lm loss": [(100, 6.5)], "validation/lm loss value": [(100, 6.0)]},

@@ -155,6 +155,29 @@ def test_no_state_breaks_the_reader(state):
         assert np.isfinite(one.rates).all()
 
 
+def test_what_is_no_text_where_a_text_belongs():
+    deep, tangle = [], []
+    for _ in range(5000):
+        deep = [deep]
+    for _ in range(60):
+        tangle = [tangle, tangle]
+    for odd in (deep, tangle, 10**5000, {}, None):
+        state = {"last_epoch": 3, "_last_lr": [0.1], "base_lrs": [0.1], "num_bad_epochs": 0, "mode": odd}
+        assert saved_schedules(state)[0].waits_for_rise is None
+        phases = [{"end_step": 9, "start_lr": odd, "end_lr": odd}]
+        cycle = {"last_epoch": 3, "_last_lr": [0.1], "base_lrs": [0.1], "total_steps": 10, "_schedule_phases": phases}
+        (found,) = saved_schedules(cycle, [{"initial_lr": 0.1, "max_lr": 1.0}])
+        assert len(found.rates) == 0
+
+
+@pytest.mark.parametrize("state", [
+    {"T_max": 10**299, "eta_min": 0.0}, {"T_max": 1e20, "eta_min": 0.0}, {"gamma": 1.0001e290},
+])  # fmt: skip
+def test_what_is_beyond_any_schedule(state):
+    (found,) = saved_schedules(state | {"last_epoch": 4, "base_lrs": [1e290], "_last_lr": [1e290]})
+    assert (found.laid_out, len(found.rates)) == (None, 0)
+
+
 def test_one_that_holds_itself():
     state = {"last_epoch": 3, "base_lrs": [0.1], "_last_lr": [0.1], "_milestones": [2]}
     state["_schedulers"] = [state, state]

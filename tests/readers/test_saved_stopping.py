@@ -32,6 +32,8 @@ def test_signs(root, sign):
         {"callbacks": {"ModelCheckpoint{'monitor': 'val_loss'}": {"best_model_score": 0.1}}},
         {"args": {"early_stopping": False, "early_stopping_patience": 0, "patience": None, "earlystop": "none"}},
         {"scheduler": {"patience": 5, "num_bad_epochs": 2, "mode": "min"}},
+        {"args": {"patience": 5, "factor": 0.1}},
+        {"args": {"early_stopping": "no", "early_stop": {}, "es_patience": "off", "earlystopping": "0.0"}},
         {"model": {"early_stop.weight": torch.ones(2)}},
         {3: "patience", "wait_count": True, "patience" * 100: 3},
     ],

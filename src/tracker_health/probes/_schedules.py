@@ -53,12 +53,14 @@ def should_have_ended(evidence: Evidence) -> bool:
     """Whether the run came to its end, so that its schedule should have as well, and nobody stopped it since it did not
     get any better.
     """
-    if evidence.progress is not None:
-        return not evidence.progress.snapshot and evidence.progress.fraction >= _WHOLE
-    held_out = evidence.find("val_loss")
-    values = held_out.finite().values if held_out is not None else np.empty(0)
     if not is_of_the_end(evidence) or early_stopping(evidence):
         return False
+    if evidence.progress is not None:
+        return not evidence.progress.snapshot and evidence.progress.fraction >= _WHOLE
+    if not evidence.info.ended or evidence.info.killed or evidence.info.failed:
+        return False  # it may be under way
+    held_out = evidence.find("val_loss")
+    values = held_out.finite().values if held_out is not None else np.empty(0)
     if len(values) >= _FEWEST_VALUES:
         return len(values) - 1 - int(np.argmin(values)) < _LAST_ONES
     loss = evidence.find("train_loss")

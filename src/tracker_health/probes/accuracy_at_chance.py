@@ -8,7 +8,7 @@ from typing import Annotated
 
 import numpy as np
 
-from tracker_health.evidence import Evidence, FloatArray, Need
+from tracker_health.evidence import Evidence, FloatArray, Need, Series
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._accuracy import (
     NEEDS,
@@ -23,7 +23,7 @@ from tracker_health.probes._accuracy import (
 )
 from tracker_health.probes._run import is_fine_tuning
 from tracker_health.probes._standing import OF_ANOTHER_MODEL, coarseness, is_of_another_model
-from tracker_health.probes._stats import median
+from tracker_health.probes._stats import mann_kendall, median
 from tracker_health.result import Finding
 from tracker_health.verdict import Verdict
 
@@ -33,7 +33,7 @@ _ENOUGH = 0.1  # of what lies above guessing: what must be told from the noise
 _SHARE = 0.2  # of the chance level
 _MANY, _FINE = 10, 0.002  # values, where their last digit is no smaller than that
 _LITTLE, _RARE, _HALF = 0.05, 0.05, 0.5
-_HARDLY = 0.001
+_HARDLY, _EARLY, _FEW_DOZENS = 0.001, 0.2, 60
 _BELOW = 0.5  # of the level of guessing
 _REMEDY = (
     "check that inputs and labels belong together in both sets and are prepared alike; then change the learning rate "
@@ -67,8 +67,9 @@ class AccuracyAtChance(Probe):
         of a half and more may be the share of the more frequent of two answers: then all values have to be that
         number, and the loss of the same samples, or else the training loss, must have come down by less than 5 %.
         Where accuracies are all that was logged, the rule finds what is wrong, and is skipped where nothing is. Warn,
-        too, when ten values and more below a half all lie within a thousandth, unless a trained model was trained on:
-        such a model gives the most frequent answer.
+        too, when ten values and more below a half all lie within a thousandth and do not climb or fall for sure, in a
+        log that begins with the training, unless a trained model was trained on: such a model gives the most frequent
+        answer.
 
     Known limits:
         A classifier that gives one answer only is right as often as that is: found where the classes are about equally
@@ -107,6 +108,9 @@ class AccuracyAtChance(Probe):
         constant = next((one for one in there if self._never_changed(one, evidence)), None)
         if constant is not None:
             return _constant(constant)
+        still = next((one for one in there if _hardly_changed(one.judged)), None)
+        if still is not None and not is_fine_tuning(evidence):
+            return _still(still)
         known = [(shares, chance) for shares in there if (chance := chance_of(evidence, shares)) is not None]
         if not known:
             return Finding(verdict=Verdict.SKIP, message="no level of guessing is known, or too few values")
@@ -127,19 +131,12 @@ class AccuracyAtChance(Probe):
         values = shares.judged.values
         rest = values[len(values) // 5 :]
         value = float(rest[0])
-        if self._hardly_changed(values) and not is_fine_tuning(evidence):
-            return True
         if rest.min() != rest.max() or not _RARE < value < self.constant_below:
             return False
         if len(rest) < (_MANY if coarseness(value) > _FINE else self.min_points):
             return False
         # A loss comes down to what the frequencies of the answers make of it. Of two answers one may be rare.
         return value < _HALF or (values.min() == values.max() and _hardly_came_down(shares, evidence))
-
-    @staticmethod
-    def _hardly_changed(values: FloatArray) -> bool:
-        """Whether hardly one answer in a thousand changed since the first value, of answers that mostly are wrong."""
-        return len(values) >= _MANY and values.min() > _RARE and values.max() < min(_HALF, values.min() + _HARDLY)
 
     def _guesses(self, values: FloatArray, chance: float) -> bool:
         """Whether the values stay at the level of guessing from the first tenth on, for sure."""
@@ -177,6 +174,16 @@ class AccuracyAtChance(Probe):
         )
 
 
+def _hardly_changed(shares: Series) -> bool:
+    """Whether hardly one answer in a thousand changed since the first value, of answers that mostly are wrong: in a
+    log that begins with the training, and not in one direction.
+    """
+    values = shares.values
+    begins = shares.steps[0] <= max(1.0, _EARLY * float(shares.steps[-1]))
+    within = len(values) >= _MANY and values.min() > _RARE and values.max() < min(_HALF, values.min() + _HARDLY)
+    return bool(begins and within) and abs(mann_kendall(values[:_FEW_DOZENS])) < _SURE
+
+
 def _is_at(mean: float, chance: float, near: float) -> bool:
     """Whether it is at the level of guessing: no further above it, and not far below."""
     return -max(near, _BELOW * chance) <= mean - chance <= near
@@ -189,12 +196,23 @@ def _hardly_came_down(shares: Shares, evidence: Evidence) -> bool:
     return values is not None and float(values[0]) - median(values[-_LAST:]) < _LITTLE * abs(float(values[0]))
 
 
+def _still(shares: Shares) -> Finding:
+    whose, values = "training" if shares.held_out is None else "validation", shares.judged.values
+    return Finding(
+        verdict=Verdict.WARN,
+        message=f"the {whose} {shares.name} stays between {percent(float(values.min()))} and "
+        f"{percent(float(values.max()))} in all of {len(values)} values, as where the most frequent answer is given",
+        remedy=_REMEDY,
+        measured={"end": shares.end, "points": len(values)},
+    )
+
+
 def _constant(shares: Shares) -> Finding:
     whose, n = "training" if shares.held_out is None else "validation", len(shares.judged)
     return Finding(
         verdict=Verdict.WARN,
         message=f"the {whose} {shares.name} is {percent(shares.end)} in all but the first of {n} values: every sample "
-        "gets the same answer, or hardly an answer ever changed",
+        "gets the same answer, or no answer ever changed",
         remedy=_REMEDY,
         measured={"end": shares.end, "points": n},
     )

@@ -13,7 +13,7 @@ from tracker_health.result import Finding
 from tracker_health.text import number
 from tracker_health.verdict import Verdict
 
-_VERY_LONG, _TWICE = 0.995, 2.0
+_VERY_LONG, _TWICE = 0.999, 2.0
 _ROUNDED = 1e-9  # 1 - 0.98 is not quite 0.02
 
 
@@ -32,7 +32,7 @@ class BetasSwapped(Probe):
 
     How it decides:
         A moment remembers 1 / (1 - beta) gradients. Warn when the first one's beta is at least `least_first` and it
-        remembers `least_ratio` times as many as the second one, or, from 200 gradients on, twice as many; in any
+        remembers `least_ratio` times as many as the second one, or, from 1000 gradients on, twice as many; in any
         parameter group of an Adam: of Adam, AdamW, AMSGrad and what keeps the same two moments, value by value, and
         has two betas.
 

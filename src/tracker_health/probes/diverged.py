@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Annotated
 
 import numpy as np
@@ -24,7 +25,7 @@ _SURE_POINTS = 20
 _FEW_POINTS = 40
 _LEVELS_TO_JUDGE_WANDER = 10
 _FAR = 3.0
-_FASTER = 1.1
+_FASTER, _AS_FAST = 1.1, 0.95
 _NOTHING_LEFT = 0.01
 _STILL = 0.1  # of the size at the beginning of the last quarter
 
@@ -44,10 +45,10 @@ class Diverged(Probe):
         Levels are medians of blocks of 5 % of the points (at least 5, fewer in short logs), so single spikes do not
         count. Fail when the last level exceeds the lowest by more than `rise_share` of the descent *and* more than
         `sigmas` times the noise, from point to point or from level to level; the descent counts as at least a fifth
-        of the lowest level, so that a flat curve's wander is none; nor does a rise to less than twice the lowest level
-        count where that is less than a hundredth of the first value. Also when some level exceeds the start by more
-        than `climb_share` of the start *and* by `sigmas` times the noise; the start is the first level, or the very
-        first value where that is clearly lower, in which case the climb must be twice the start.
+        of the lowest level, so that a flat curve's wander is none; nor does it count where all behind the first value
+        is less than a hundredth of that, and within half of the lowest level. Also when some level exceeds the start
+        by more than `climb_share` of the start *and* by `sigmas` times the noise; the start is the first level, or
+        the very first value where that is clearly lower, in which case the climb must be twice the start.
 
         Below 20 points the descent would pass for noise. There the noise is 1.6 standard errors of a level, by the root
         mean square of the second differences, or, where that is less, 2.5 of them without those of the largest step up;
@@ -59,10 +60,11 @@ class Diverged(Probe):
         `sparsity`: the role `objective_weight`) the loss measures something else with every step: what comes after the
         rise is judged, and nothing where fewer than `min_points` are left.
 
-        A loss below 0 that is `runaway` times as large as its first values, and as 1, and still falling, fails as well:
-        nothing bounds it, as where a sign was turned round. So does one that is `steady_runaway` times as large where
-        its fall never slows down: the second half of the way, by the learning rates where they were logged and by steps
-        where not, brought a tenth more than the first. What is bounded comes nearer to its bound ever more slowly.
+        A loss below 0 that is `runaway` times as large as its first values, and as 1, and still falling, fails as
+        well: nothing bounds it, as where a sign was turned round. So does one that is `steady_runaway` times as large
+        where its fall never slows down: the second half of the way, by the learning rates where they were logged and
+        by steps where not, brought a tenth more than the first, and its second half as much as its first. What is
+        bounded comes nearer to its bound ever more slowly.
 
         Of four points and more, but fewer than `min_points`, only a climb counts, to the last two of them: past the
         start by `climb_share` of it and by `sigmas` times the noise; to twice of all before; to three times of all
@@ -186,10 +188,11 @@ class Diverged(Probe):
 
 
 def _at_the_bottom(values: FloatArray, end: float, low: float) -> bool:
-    """Whether all was learnt with the second point: the end is less than a hundredth of the first value, and less than
-    twice the best level.
+    """Whether all was learnt with the second point: from there on all is less than a hundredth of the first value, and
+    within half of the best level.
     """
-    return 0.0 < low < end < _NOTHING_LEFT * float(values[0]) and end < 2.0 * low
+    rest = float(values[1:].max())
+    return 0.0 < low < end < _NOTHING_LEFT * float(values[0]) and rest < 1.5 * low
 
 
 def _never_slows(loss: Series, rates: list[Series]) -> bool:
@@ -200,10 +203,10 @@ def _never_slows(loss: Series, rates: list[Series]) -> bool:
     pace = np.ones(len(loss)) if rate is None or len(rate) < _FEWEST else np.interp(loss.steps, rate.steps, rate.values)
     with np.errstate(all="ignore"):
         way = np.cumsum(np.maximum(pace, 0.0) * np.diff(loss.steps.astype(np.float64), prepend=float(loss.steps[0])))
-    middle = int(np.searchsorted(way, 0.5 * way[-1]))
-    size = max(1, min(middle, len(loss) - middle) // 8)
-    begin, half, end = (median(loss.values[at : at + size]) for at in (0, max(0, middle - size // 2), len(loss) - size))
-    return begin - half > 0 and half - end >= _FASTER * (begin - half)
+    cuts = [0, *(int(np.searchsorted(way, share * way[-1])) for share in (0.25, 0.5, 0.75)), len(loss) - 1]
+    levels = [median(loss.values[max(0, at - 1) : at + 2]) for at in cuts]
+    falls = [before - after for before, after in pairwise(levels)]
+    return falls[0] > 0 and falls[2] + falls[3] >= _FASTER * (falls[0] + falls[1]) and falls[3] >= _AS_FAST * falls[2]
 
 
 def _without_a_bound(first: float, end: float, measured: dict[str, float], step: int) -> Finding:

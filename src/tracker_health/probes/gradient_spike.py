@@ -18,6 +18,7 @@ _AROUND = 8
 _LEAST_LEAP = np.log(2.0)
 _FEWEST = 10
 _SEVERAL, _FEW = 3, 0.2  # wild norms, and their share
+_BEYOND = 3.0  # times the highest of the first tenth: gradients of a loss that is learnt come down by as much
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,8 +37,8 @@ class GradientSpike(Probe):
         before it and is at least twice as large. It counts when the median of the eight losses after it lies above
         that of the eight before by `effect_share` of the whole descent *and* by four standard errors. Warn at the
         first that counts. Warn also, whatever the loss does and from 10 norms on, when three of them or more lie
-        `wild` times above the median of all behind the first tenth, and these are few (a fifth at most): batches as
-        strange as that are no chance.
+        `wild` times above the median of all behind the first tenth and three times above the highest within it, and
+        these are few (a fifth at most).
 
     Known limits:
         Needs gradient norms and losses of the same steps, 40 of each, to see what harm a spike does; averaged logs hide
@@ -106,7 +107,9 @@ class GradientSpike(Probe):
         """The places of norms that lie far out, where there are some and they are few."""
         first = len(norm) // 10
         usual = median(norm.values[first:]) if len(norm) >= _FEWEST else np.inf
-        places = first + np.flatnonzero(norm.values[first:] / self.wild > usual)
+        early = float(norm.values[: max(1, first)].max(initial=0.0))
+        far = (norm.values[first:] / self.wild > usual) & (norm.values[first:] > _BEYOND * early)
+        places = first + np.flatnonzero(far)
         return places if _SEVERAL <= len(places) <= _FEW * len(norm) else places[:0]
 
 
@@ -117,8 +120,8 @@ def _strange(norm: Series, places: IntArray) -> Finding:
         verdict=Verdict.WARN,
         message=f"{len(places)} of {len(norm)} gradient norms lie far out, up to "
         f"{number(float(norm.values[worst]))} at step {step}; {number(usual)} is usual",
-        remedy=f"look at the batch of step {step} for broken samples; clip gradients",
-        measured={"spikes": len(places), "harmful": 0, "norm_95": usual},
+        remedy=f"look at the batch of step {step} for broken samples; clip gradients at {number(10.0 * usual)}",
+        measured={"spikes": len(places), "usual": usual, "highest": float(norm.values[worst])},
         steps=tuple(int(one) for one in norm.steps[places[:100]]),
     )
 

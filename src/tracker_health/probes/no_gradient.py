@@ -30,7 +30,7 @@ _EMBEDDING = re.compile(
     r"(^|[._])(emb|embed|embedding|embeddings|wte|wpe|embed_tokens|lm_head|word_embeddings|position_embeddings)([._0-9]|$)"
 )
 # A value for each user or item: where two scores are subtracted, that of what both have in common cancels.
-_OFFSETS = re.compile(r"(^|[._])(b|bu|bi|b_?user|b_?item|(user|item)s?_?(b|bias)|bias(es)?)([._0-9]|$)")
+_OFFSETS = re.compile(r"(^|[._])(bu|bi|b_?user|b_?item|(user|item)s?_?(b|bias)|bias(es)?)([._0-9]|$)")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -37,7 +37,6 @@ _FELL, _FELL_ON = 0.1, 0.2
 _RIGHT = 0.9
 _ALIKE = 1.1
 _AT_ONCE, _EARLY = 0.02, 0.1  # of all steps
-_QUARTER = 0.25
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +61,7 @@ class Overfit(Probe):
         case, and the next paragraph holds where the validation loss begins above the training loss only.
 
         Warn also when the two losses end further apart, beyond what they were apart when both began (or at the first
-        evaluation, within a tenth of the steps, if the validation loss then fell a quarter as far as the training
+        evaluation, within a tenth of the steps, if the validation loss then fell half as far as the training
         loss or further), than `gap_share` of the training loss's descent, or when the training loss ends below
         `memorised_share` of the validation loss and that is still above 15 % of where training began. Not where the
         validation loss followed: it fell by a tenth from its first values, ends no more than 5 % or its noise above
@@ -293,7 +292,7 @@ def _gap_at_first(loss: Series, held_out: Series) -> float:
         return max(0.0, float(held_out.values[0]) - median(loss.values[:size]))
     then, now = _then_and_now(loss, first)
     fell = float(held_out.values[0]) - median(held_out.values[-3:])
-    followed = first <= _EARLY * last and fell >= _QUARTER * (then - now) > 0
+    followed = first <= _EARLY * last and fell >= _HALF * (then - now) > 0
     return max(0.0, float(held_out.values[0]) - then) if followed else 0.0
 
 

@@ -7,7 +7,16 @@ from typing import Annotated
 
 import numpy as np
 
-from tracker_health.evidence import Evidence, FloatArray, Need, OptimizerState, Part, SavedSchedule, Series
+from tracker_health.evidence import (
+    Evidence,
+    FloatArray,
+    Need,
+    OptimizerState,
+    Part,
+    SavedSchedule,
+    Series,
+    is_of_the_end,
+)
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._schedules import (
     ACCURACIES,
@@ -32,17 +41,18 @@ _MODE = "give ReduceLROnPlateau mode='min' for a loss, mode='max' for an accurac
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule(Probe):
-    """The learning rate's schedule was laid out for another number of steps.
+    """The learning rate's schedule does not fit the run.
 
     What it finds:
         A learning rate that is 0 all along, that is (almost) 0 for most of the run, or that was still rising when the
         run ended: in the log, or by the scheduler that was saved with the checkpoint. One that was stepped far less
-        often than it was laid out for, or so often that it began anew again and again. One that waits for a loss to
-        rise, or for an accuracy to fall.
+        often than it was laid out for, or so often that it began anew again and again; one that waits for a loss to
+        rise, or for an accuracy to fall. And a group of parameters whose rate is next to nothing beside the others'.
 
     Why it matters:
         Such a schedule was laid out for another number of steps: counted in epochs instead of steps, or before
-        accumulation. Most of the run trained at a rate that nobody chose.
+        accumulation; or it follows the wrong metric. Most of the run, or a part of the model, trained at a rate that
+        nobody chose.
 
     How it decides:
         Fail when every rate is 0; but where the last eighth of the loss lies below its first by a tenth and by four
@@ -54,24 +64,30 @@ class Schedule(Probe):
         twelfth), it still rises unless the last value was printed more often than any one between the first and the
         last.
 
-        Where no rate was logged, the same is asked of those that the saved scheduler gave at each of its steps, as
-        its settings tell, if they also tell the last rate that it saved: torch's steps, milestones, exponentials,
-        cosines, lines, polynomials, one-cycle schedules, and several in turn. Warn, too, when a cosine that was saved
-        took at least `most_waves` of its waves, and when a scheduler took less than `least_stepped` of the steps that
-        it was laid out for, though the run came to the end of its plan; where no plan is known, if the checkpoint is
-        of the run's end, the best validation loss among the last two (or without any, the training loss still
-        falling); when a group of an optimizer has less than a `groups_apart`-th of another's rate, but not 0; and
-        when a scheduler that waits for a metric to rise has the highest value of a loss for its best, or the lowest
-        of an accuracy when it waits for a fall.
+        Where no rate was logged, the same is asked of those that the saved scheduler gave at each of its steps, if
+        the checkpoint is of the run's end, as its settings tell, if they also tell the last rate that it saved:
+        torch's steps, milestones, exponentials, cosines, lines, polynomials, one-cycle schedules, and several in
+        turn.
+
+        Logged or not, warn when a cosine that was saved took at least `most_waves` of its waves; when a scheduler
+        took less than `least_stepped` of the steps that it was laid out for, though the checkpoint is of the run's
+        end and that came to the end of its plan, or, where no plan is known, was ended by its tracker's word and not
+        by early stopping, with the best validation loss among the last two (or without any, the training loss still
+        falling); when a scheduler that waits for a metric to rise has the highest value of a loss for its best, or
+        the lowest of an accuracy when it waits for a fall; and when a group of an optimizer began with less than a
+        `groups_apart`-th of another's rate, but not with 0, by the rates that the scheduler noted down
+        (`initial_lr`).
 
     Known limits:
-        Needs 5 points of the learning rate. A learning-rate range test rises on purpose. Of a warm-up that a log prints
-        as three numbers or fewer nothing is seen. A schedule that is a function of one's own (LambdaLR, which most
-        trainers use) saves none of its settings.
+        Needs 5 points of the learning rate, logged or saved. A learning-rate range test rises on purpose, and a
+        cosine may come again ten times on purpose. Of a warm-up that a log prints as three numbers or fewer nothing
+        is seen. A schedule that is a function of one's own (LambdaLR, which most trainers use) saves none of its
+        settings.
 
     What to do:
-        Give the scheduler the number of optimizer steps, and step it once per optimizer step; or the number of epochs,
-        and step it once per epoch.
+        Give the scheduler the number of optimizer steps, and step it once per optimizer step; or the number of
+        epochs, and step it once per epoch. Give ReduceLROnPlateau mode='min' for a loss, and each group a rate of the
+        others' order.
 
     References:
         Goyal et al. (2017) on warm-up; Loshchilov and Hutter (2017) on the cosine.
@@ -85,14 +101,14 @@ class Schedule(Probe):
         float, Threshold("share of the points at a rate of almost 0", "fraction", "design", gt=0, le=1)
     ] = 0.5
     min_points: Annotated[int, Threshold("finite points needed", "points", "design", ge=3)] = 5
-    most_waves: Annotated[float, Threshold("waves of a saved cosine that are too many", "waves", "design", ge=2)] = 5.0
+    most_waves: Annotated[float, Threshold("waves of a saved cosine that are too many", "waves", "design", ge=2)] = 10.0
     least_stepped: Annotated[
         float, Threshold("share of its steps that a saved schedule should take", "fraction", "design", ge=0, le=1)
     ] = 0.5
 
     groups_apart: Annotated[
         float, Threshold("highest over lowest rate of an optimizer's groups that is too much", "ratio", "design", gt=1)
-    ] = 5e4
+    ] = 1e5
 
     @property
     def needs(self) -> tuple[Need, ...]:
@@ -135,16 +151,21 @@ class Schedule(Probe):
                 f"({stepped / laid_out:.1%})"
             )
             return Finding(verdict=Verdict.WARN, message=message, remedy=_REMEDY, measured=measured)
-        if logged.verdict is not Verdict.SKIP or len(schedule.rates) < self.min_points:
+        judged = logged.verdict is not Verdict.SKIP or len(schedule.rates) < self.min_points
+        if judged or not is_of_the_end(evidence):
             return Finding(verdict=Verdict.SKIP, message=f"the saved schedule took {count(stepped, 'step')}")
         return self._of_rates(schedule.rates, evidence)
 
     def _of_groups(self, state: OptimizerState) -> Finding:
         """What the groups of an optimizer say that was saved."""
-        key = "initial_lr" if all("initial_lr" in group for group in state.groups) else "lr"
-        rates = [group.get(key) for group in state.groups]
+        alone = len({one.optimizer for one in state.tensors}) == 1
+        rates = [group.get("initial_lr") for group in state.groups] if alone else []
         known = [float(rate) for rate in rates if isinstance(rate, (int, float)) and 0.0 < rate < np.inf]
-        if len(known) < 2 or max(known) / self.groups_apart <= min(known):
+        if (
+            len(known) < 2
+            or len(known) < len([rate for rate in rates if rate != 0])
+            or max(known) / self.groups_apart <= min(known)
+        ):
             return Finding(verdict=Verdict.SKIP, message="there are no groups whose learning rates differ that much")
         return Finding(
             verdict=Verdict.WARN,

@@ -63,7 +63,9 @@ def _schedule(state: State, groups: Sequence[Mapping[str, Any]]) -> SavedSchedul
     with np.errstate(all="ignore"):
         shape = _shape(state, calls.astype(np.float64), _Optimizer(groups, base or 1.0), _DEEPEST)
         rates = None if shape is None or base is None else base * shape.factors
-    if shape is None or rates is None or last is None or not _agree(float(rates[-1]), last):
+    sane = shape is not None and all((one or 0.0) < _LARGEST_COUNT for one in (shape.laid_out, shape.period))
+    known = sane and rates is not None and last is not None and bool(np.isfinite(rates).all())
+    if shape is None or rates is None or last is None or not known or not _agree(float(rates[-1]), last):
         shape, calls, rates = None, np.empty(0, dtype=np.int64), np.empty(0)
     return SavedSchedule(
         stepped=stepped,
@@ -72,7 +74,7 @@ def _schedule(state: State, groups: Sequence[Mapping[str, Any]]) -> SavedSchedul
         steps=calls,
         rates=rates,
         best=_number(state.get("best")),
-        waits_for_rise={"min": False, "max": True}.get(str(state.get("mode"))) if "num_bad_epochs" in state else None,
+        waits_for_rise={"min": False, "max": True}.get(_text(state.get("mode"))) if "num_bad_epochs" in state else None,
     )
 
 
@@ -217,7 +219,7 @@ def _one_cycle(state: State, calls: FloatArray, groups: Sequence[Mapping[str, An
         if not isinstance(phase, Mapping):
             return None
         end = _number(phase.get("end_step"))
-        low, high = (_number(group.get(str(phase.get(key)))) for key in ("start_lr", "end_lr"))
+        low, high = (_number(group.get(_text(phase.get(key)))) for key in ("start_lr", "end_lr"))
         if end is None or low is None or high is None or not end > start:
             return None
         share = np.clip((calls - start) / (end - start), 0.0, 1.0)
@@ -237,6 +239,11 @@ def _parts(state: State) -> list[State]:
     if not isinstance(parts, list) or not 1 <= len(parts) <= _MOST_PARTS:
         return []
     return parts if all(isinstance(one, Mapping) for one in parts) else []
+
+
+def _text(value: Any) -> str:
+    """A text as it is; of anything else nothing: what is nested has no bound."""
+    return value if isinstance(value, str) else ""
 
 
 def _count(value: Any) -> int | None:

@@ -75,7 +75,7 @@ class _Reading:
         self._tables = Tables()
         self._patterns: list[Pattern] = []
         self._epoch: int | None = None
-        self._of_batches = self._epochs_said = False
+        self._of_batches = self._epochs_said = self._epochs_ended = False
         self._bars: dict[int | None, tuple[int, int]] = {}
         self._ordinal = 0
         self._at_ordinal: set[str] = set()
@@ -205,9 +205,17 @@ class _Reading:
         """Where there is a line for every batch, the one at the end of an epoch is no mean of it."""
         if printed is None:
             return
+        if (
+            printed.of_batch and self._epochs_ended and not self._of_batches
+        ):  # one that was cut short, of an epoch's means
+            printed.metrics.clear()
+            printed.losses.clear()
+            return
         self._of_batches |= printed.of_batch
-        if self._of_batches and printed.last is not None and printed.step is None:
-            printed.step = printed.last
+        if printed.last is not None and printed.step is None:
+            self._epochs_ended = True
+            if self._of_batches:
+                printed.step = printed.last
 
     def _learn(self, line: str, printed: Printed, owners: Collection[str] = ()) -> None:
         """Make a pattern of lines like this one; where no pattern ever fits a second line, few are made."""
