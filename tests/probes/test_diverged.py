@@ -575,8 +575,8 @@ COSINE = 0.5 * (1 + np.cos(np.pi * np.arange(60) / 60))
 @pytest.mark.parametrize(
     ("name", "losses", "rates", "verdict"),
     [
-        ("as the rates let it", ascent(10 * COSINE), COSINE, "fail"),
-        ("at one rate", ascent(10 * np.ones(60)), None, "fail"),
+        ("as the rates let it", ascent(10 * COSINE), COSINE, "warn"),
+        ("at one rate", ascent(10 * np.ones(60)), None, "warn"),
         ("by a tenth of that", ascent(0.1 * COSINE), COSINE, "pass"),
         ("a density", 5.0 - 900.0 * (1 - np.exp(-np.arange(60) / 15)), None, "pass"),
         ("a density, at falling rates", 5.0 - 900.0 * (1 - np.exp(-np.cumsum(COSINE) / 10)), COSINE, "pass"),
@@ -589,7 +589,7 @@ def test_a_loss_whose_fall_never_slows(name, losses, rates, verdict, noise, make
     series = [] if rates is None else [make.series(1e-3 * rates, role="learning_rate")]
     result = judge(CODE, make.evidence(losses, *series))
     assert result.verdict == verdict, name
-    assert ("nothing bounds it" in result.message) is (verdict == "fail")
+    assert ("nothing seems to bound it" in result.message) is (verdict == "warn")
 
 
 @pytest.mark.parametrize("steps", [[0] * 60, [2**62 * (i % 2) for i in range(60)], list(range(60, 0, -1))])
@@ -597,5 +597,5 @@ def test_a_loss_whose_fall_never_slows(name, losses, rates, verdict, noise, make
 def test_any_steps_and_rates(steps, rate, make, judge):
     series = make.series([rate] * 60, steps, role="learning_rate")
     assert judge(CODE, make.evidence(make.series(ascent(10 * np.ones(60)), steps), series)).verdict in {
-        "pass", "fail", "SkippedProbe",
+        "pass", "warn", "fail", "SkippedProbe",
     }  # fmt: skip

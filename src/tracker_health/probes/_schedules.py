@@ -49,6 +49,13 @@ def _is_in(value: float, values: FloatArray) -> bool:
     return bool((np.abs(values - value) <= _AS_LOGGED * abs(value)).any())
 
 
+def has_ended(evidence: Evidence) -> bool:
+    """Whether the run is known to have come to its own end: by its plan, or by its tracker's word."""
+    if evidence.progress is not None:
+        return not evidence.progress.snapshot and evidence.progress.fraction >= _WHOLE
+    return evidence.info.ended and not evidence.info.killed and not evidence.info.failed
+
+
 def should_have_ended(evidence: Evidence) -> bool:
     """Whether the run came to its end, so that its schedule should have as well, and nobody stopped it since it did not
     get any better.
@@ -57,7 +64,7 @@ def should_have_ended(evidence: Evidence) -> bool:
         return False
     if evidence.progress is not None:
         return not evidence.progress.snapshot and evidence.progress.fraction >= _WHOLE
-    if not evidence.info.ended or evidence.info.killed or evidence.info.failed:
+    if not has_ended(evidence):
         return False  # it may be under way
     held_out = evidence.find("val_loss")
     values = held_out.finite().values if held_out is not None else np.empty(0)

@@ -61,7 +61,7 @@ class Diverged(Probe):
         rise is judged, and nothing where fewer than `min_points` are left.
 
         A loss below 0 that is `runaway` times as large as its first values, and as 1, and still falling, fails as
-        well: nothing bounds it, as where a sign was turned round. So does one that is `steady_runaway` times as large
+        well: nothing bounds it, as where a sign was turned round. Warn of one that is `steady_runaway` times as large
         where its fall never slows down: the second half of the way, by the learning rates where they were logged and
         by steps where not, brought a tenth more than the first, and its second half as much as its first. What is
         bounded comes nearer to its bound ever more slowly.
@@ -154,8 +154,8 @@ class Diverged(Probe):
         spoken = _Levels(start * unit, low * unit, end * unit, high * unit)
         if not (rose or climbed):
             first = median(loss.values[:3])
-            if self._ran_away(first, curve.levels * unit, loss, evidence):
-                return _without_a_bound(first, spoken.end, measured, int(loss.steps[-1]))
+            if (found := self._ran_away(first, curve.levels * unit, loss, evidence)) is not None:
+                return _without_a_bound(found, first, spoken.end, measured | {"last_step": int(loss.steps[-1])})
             message = f"the last level of the loss is {number(spoken.end)}, its best {number(spoken.low)}{history.note}"
             return Finding(verdict=Verdict.PASS, message=message, measured=measured)
         best_step = int(loss.steps[max(0, n - (len(curve.levels) - curve.best) * curve.size)])
@@ -178,13 +178,14 @@ class Diverged(Probe):
         together = any(climb_together(values, one) for one in evaluations)
         return together or climbed_of_few(values, self.climb_share, self.sigmas)
 
-    def _ran_away(self, first: float, levels: FloatArray, loss: Series, evidence: Evidence) -> bool:
-        """Whether the loss is far below 0 at its end, and still falls."""
+    def _ran_away(self, first: float, levels: FloatArray, loss: Series, evidence: Evidence) -> Verdict | None:
+        """Whether the loss is far below 0 at its end, and still falls: for sure, or as it seems."""
         size, late = -levels[-1] / max(abs(first), 1.0), levels[len(levels) * 3 // 4]
         if size > self.runaway and levels[-1] < late * (1.0 + _STILL):
-            return True
+            return Verdict.FAIL
         size = -levels[-1] / max(min(abs(first), abs(float(loss.values[0]))), 1.0)
-        return size > self.steady_runaway and _never_slows(loss, learning_rates(evidence))
+        steady = size > self.steady_runaway and _never_slows(loss, learning_rates(evidence))
+        return Verdict.WARN if steady else None
 
 
 def _at_the_bottom(values: FloatArray, end: float, low: float) -> bool:
@@ -209,13 +210,14 @@ def _never_slows(loss: Series, rates: list[Series]) -> bool:
     return falls[0] > 0 and falls[2] + falls[3] >= _FASTER * (falls[0] + falls[1]) and falls[3] >= _AS_FAST * falls[2]
 
 
-def _without_a_bound(first: float, end: float, measured: dict[str, float], step: int) -> Finding:
+def _without_a_bound(verdict: Verdict, first: float, end: float, measured: dict[str, float]) -> Finding:
+    goes_on = "and goes on: nothing bounds it" if verdict is Verdict.FAIL else "ever faster: nothing seems to bound it"
     return Finding(
-        verdict=Verdict.FAIL,
-        message=f"the loss fell from {number(first)} to {number(end)}, and goes on: nothing bounds it",
+        verdict=verdict,
+        message=f"the loss fell from {number(first)} to {number(end)}, {goes_on}",
         remedy="look for a sign that is turned round, or a term that is rewarded without a limit",
         measured=measured,
-        steps=(step,),
+        steps=(int(measured["last_step"]),),
     )
 
 

@@ -22,6 +22,7 @@ from tracker_health.probes._schedules import (
     ACCURACIES,
     FEWEST_TO_LEVEL_OFF,
     LOSSES,
+    has_ended,
     levelled_off,
     should_have_ended,
     waits_in_vain,
@@ -152,7 +153,8 @@ class Schedule(Probe):
             )
             return Finding(verdict=Verdict.WARN, message=message, remedy=_REMEDY, measured=measured)
         judged = logged.verdict is not Verdict.SKIP or len(schedule.rates) < self.min_points
-        if judged or not is_of_the_end(evidence):
+        under_way = laid_out is not None and stepped < laid_out and not has_ended(evidence)
+        if judged or under_way or not is_of_the_end(evidence):
             return Finding(verdict=Verdict.SKIP, message=f"the saved schedule took {count(stepped, 'step')}")
         return self._of_rates(schedule.rates, evidence)
 

@@ -54,15 +54,16 @@ class ValidationFlat(Probe):
         training loss ends below 0 and no validation loss came near anything it ever was, to within ten times its range.
 
     Known limits:
-        Needs a training history that begins with the training, and both losses in the same unit. Where the validation
-        loss begins higher than the training loss and falls for sure (Mann-Kendall below minus three, of five to nine
-        evaluations below -1.8, by `min_gain`; or of ten and more by 5 % and six times the noise, most of which it
-        keeps), it passes: a training that goes on from another one begins with a gap. Where it begins at more than
-        twice of it and falls by a fifth, the rule is skipped. So it is where the first point comes after ten steps or
-        more, the training loss halves up to the second, and the validation loss begins no higher: what was learnt
-        before is not seen. And so it is where the training loss is exactly 0 at three points, without rounding, and
-        above a hundredth of its start at three after the first of them: losses of margins (triplets, hinge) hang on
-        how many samples are compared.
+        Needs a training history that begins with the training, and both losses in the same unit. A validation loss
+        that is another one than the training's, which comes below 0, looks as if it was prepared otherwise. Where the
+        validation loss begins higher than the training loss and falls for sure (Mann-Kendall below minus three, of
+        five to nine evaluations below -1.8, by `min_gain`; or of ten and more by 5 % and six times the noise, most of
+        which it keeps), it passes: a training that goes on from another one begins with a gap. Where it begins at
+        more than twice of it and falls by a fifth, the rule is skipped. So it is where the first point comes after
+        ten steps or more, the training loss halves up to the second, and the validation loss begins no higher: what
+        was learnt before is not seen. And so it is where the training loss is exactly 0 at three points, without
+        rounding, and above a hundredth of its start at three after the first of them: losses of margins (triplets,
+        hinge) hang on how many samples are compared.
 
     What to do:
         Check that labels belong to their inputs, that the loader shuffles, and that both sets are prepared alike.

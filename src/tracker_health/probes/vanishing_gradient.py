@@ -51,8 +51,8 @@ class VanishingGradient(Probe):
         the optimizer has them: `min_layers` or more.
 
     Known limits:
-        A norm that is logged with few decimals may read 0; where the loss falls, that passes. Without a loss only the
-        checkpoint is judged.
+        Without names all matrices of one shape are one kind, those of two towers as well. A norm that is logged with
+        few decimals may read 0; where the loss falls, that passes. Without a loss only the checkpoint is judged.
 
     What to do:
         Initialise as the framework does, add residual connections or normalisation, replace saturating activations,
