@@ -60,12 +60,10 @@ def should_have_ended(evidence: Evidence) -> bool:
     """Whether the run came to its end, so that its schedule should have as well, and nobody stopped it since it did not
     get any better.
     """
-    if not is_of_the_end(evidence) or early_stopping(evidence):
+    if not is_of_the_end(evidence) or early_stopping(evidence) or not has_ended(evidence):
         return False
     if evidence.progress is not None:
-        return not evidence.progress.snapshot and evidence.progress.fraction >= _WHOLE
-    if not has_ended(evidence):
-        return False  # it may be under way
+        return True
     held_out = evidence.find("val_loss")
     values = held_out.finite().values if held_out is not None else np.empty(0)
     if len(values) >= _FEWEST_VALUES:
