@@ -6,7 +6,7 @@ import inspect
 import math
 import pickle
 import struct
-from collections import Counter, OrderedDict, defaultdict
+from collections import ChainMap, Counter, OrderedDict, defaultdict
 from fractions import Fraction
 from functools import cache
 
@@ -121,12 +121,26 @@ def test_ordered_and_default_dictionaries_are_dictionaries():
 
 
 def test_other_objects_are_stand_ins_and_named():
-    machine = SafePickle(pickle.dumps({"before": 1, "odd": Fraction(1, 3), "count": Counter("aab"), "after": 2}, 2))
+    odd = {"before": 1, "odd": Fraction(1, 3), "chain": ChainMap({"a": 1}), "after": 2}
+    machine = SafePickle(pickle.dumps(odd, 2))
     value = machine.load()
     assert (value["before"], value["after"]) == (1, 2)
     assert isinstance(value["odd"], Opaque)
-    assert isinstance(value["count"], Opaque)
-    assert machine.stubs == ("fractions.Fraction", "collections.Counter")
+    assert isinstance(value["chain"], Opaque)
+    assert machine.stubs[0] == "fractions.Fraction"
+    assert any("ChainMap" in stub or "copyreg" in stub for stub in machine.stubs[1:])
+
+
+@pytest.mark.parametrize("protocol", range(2, 6))
+def test_a_counter_is_the_mapping_it_was_made_of(protocol):
+    machine = SafePickle(pickle.dumps({"count": Counter("aab"), "none": Counter()}, protocol))
+    assert machine.load() == {"count": {"a": 2, "b": 1}, "none": {}}
+    assert machine.stubs == ()
+
+
+@pytest.mark.parametrize("argument", [b"K\x07", b"]", b"N"])
+def test_a_counter_of_something_else_is_empty(argument):
+    assert load(b"ccollections\nCounter\n" + argument + b"\x85R.") == {}
 
 
 def test_keys_that_can_be_made_to_collide_become_stand_ins():
