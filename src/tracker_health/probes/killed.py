@@ -13,12 +13,11 @@ from tracker_health.verdict import Verdict
 
 @dataclass(frozen=True, kw_only=True)
 class Killed(Probe):
-    """The run's process died without ending the run, or ended it as failed.
+    """The run's process died without ending the run.
 
     What it finds:
         A run that nobody ended: its process was killed (SIGKILL, SIGTERM, out of memory), crashed below Python
-        (segmentation fault), or left by `os._exit`. And one that its tracker calls failed: the script raised an
-        exception, or ended with an error.
+        (segmentation fault), or left by `os._exit`.
 
     Why it matters:
         Trackers show such a run as running for ever, or as one that just stopped; its last checkpoint and its last
@@ -27,8 +26,7 @@ class Killed(Probe):
     How it decides:
         Fail where the launcher (`tracker-health exec`) saw the process end and the run was not ended, where the tracker
         itself calls the run crashed, or where `tracker-health sweep` found that nothing came for hours
-        (`--stale-after`) from a run that claims to go on. Warn where the tracker says that the run failed: it may have
-        done so when all was trained. Pass where the tracker saw the run end otherwise.
+        (`--stale-after`) from a run that claims to go on. Pass where the tracker saw the run end.
 
     Known limits:
         Without launcher and sweep, a run that its tracker calls running is not judged: nothing tells it from one that
@@ -53,25 +51,14 @@ class Killed(Probe):
 
     def judge(self, evidence: Evidence) -> Finding:
         info = evidence.info
-        if not info.killed and info.failed:
-            return Finding(
-                verdict=Verdict.WARN,
-                message=f"the tracker says that the run failed{self._reached(evidence)}",
-                remedy="look in the console log for the error; where it came in mid-training, resume from the last "
-                "checkpoint",
-                measured={"ended_by": "failed"},
-            )
         if not info.killed:
             return Finding(verdict=Verdict.PASS, message=f"the run was ended: {printable(info.status.lower(), 40)}")
         cause = printable(info.ended_by or f"the tracker says {info.status.lower()}")
+        steps = evidence.optimizer_steps
+        reached = f", after {number(steps)} optimizer steps" if steps is not None else ""
         return Finding(
             verdict=Verdict.FAIL,
-            message=f"the run was not ended, its process died ({cause}){self._reached(evidence)}",
+            message=f"the run was not ended, its process died ({cause}){reached}",
             remedy="look in the log of the scheduler or the kernel for the reason, and resume from the last checkpoint",
             measured={"ended_by": cause},
         )
-
-    @staticmethod
-    def _reached(evidence: Evidence) -> str:
-        steps = evidence.optimizer_steps
-        return f", after {number(steps)} optimizer steps" if steps is not None else ""

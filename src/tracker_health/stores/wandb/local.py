@@ -48,7 +48,6 @@ _HISTORIES = ("train_loss", "val_loss", "objective_loss")
 _STAGING = ("artifacts", "staging")
 _ONLINE = "run-"
 _NOT_ASKED = "only files were asked for"
-_INTERRUPTED = 255  # the exit code that the SDK gives a run that was stopped with Ctrl-C
 
 
 class LocalRun(DirectoryRun):
@@ -96,7 +95,7 @@ class LocalRun(DirectoryRun):
     def _status(self) -> str:
         code = self._log.exit_code
         if code is not None:
-            return {0: "FINISHED", _INTERRUPTED: "KILLED"}.get(code, "FAILED")
+            return "FAILED" if code else "FINISHED"
         return "CRASHED" if self._writer is Writer.GONE else "RUNNING"
 
     @cached_property
