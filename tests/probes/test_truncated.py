@@ -105,6 +105,8 @@ def test_a_checkpoint_of_mid_training_passes(make, judge):
         ({"early_stopping_patience": "3"}, "pass"),
         ({"patience": "10"}, "pass"),
         ({"early_stopping": "False"}, "warn"),
+        ({"early_stopping": "no"}, "warn"),
+        ({"early_stopping_patience": "off"}, "warn"),
         ({"patience": "0"}, "warn"),
         ({"EarlyStop": "None"}, "warn"),
         ({"learning_rate": "1e-3"}, "warn"),

@@ -60,13 +60,7 @@ def is_fine_tuning(evidence: Evidence) -> bool:
 def early_stopping(evidence: Evidence) -> str:
     """What shows that the run was set up to stop early; empty where nothing does."""
     for name, value in evidence.info.params.items():
-        if _EARLY_STOPPING.search(name.lower()) and str(value).lower() not in (
-            "",
-            "none",
-            "false",
-            "0",
-            "0.0",
-        ):
+        if _EARLY_STOPPING.search(name.lower()) and not _says_no(str(value).strip().lower()):
             return printable(name, 60)
     return evidence.optimizer.early_stopping if evidence.optimizer is not None else ""
 
