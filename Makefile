@@ -3,17 +3,24 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 OLDEST := .venv-oldest
+ROUNDS ?= 3
 
 FRAMEWORK_TESTS := tests/hooks/test_frameworks.py tests/monitor/test_lightning.py tests/monitor/test_transformers.py \
     tests/stores/test_checkpoint_formats.py tests/test_examples.py
 
-.PHONY: demo test frameworks oldest-wandb bench faults docs screenshots clean
+.PHONY: demo test fuzz frameworks oldest-wandb bench faults docs screenshots clean
 
 demo: $(VENV)/.demo-installed
 	$(BIN)/tracker-health demo
 
 test: $(VENV)/.dev-installed
 	$(BIN)/python -m pytest -n auto -q $(ARGS)
+
+# The tests that draw their input, with input not drawn before, ROUNDS times over.
+fuzz: $(VENV)/.dev-installed
+	for round in $$(seq $(ROUNDS)); do \
+	    $(BIN)/python -m pytest -n auto -q -m "hypothesis and not slow" --hypothesis-profile=fuzz --hypothesis-seed=random $(ARGS) || exit; \
+	done
 
 # The tests that need other people's trainers, with tiny models made on the spot: nothing is downloaded.
 frameworks: $(VENV)/.frameworks-installed
