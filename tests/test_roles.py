@@ -113,11 +113,12 @@ def test_a_loss_that_descends_stays_a_training_loss(trainer):
 
 def test_what_somebody_has_named_a_training_loss_is_one():
     config = Config(roles={**DEFAULT_PATTERNS, "train_loss": ("loss",)})
-    assert config.role_names(["loss", "val_loss", "reward"]) == {"loss": "train_loss", "val_loss": "objective_loss"}
+    roles = {"loss": "train_loss", "val_loss": "objective_loss", "reward": "train_reward"}
+    assert config.role_names(["loss", "val_loss", "reward"]) == roles
 
 
 def test_the_other_losses_of_such_a_run_are_looked_at_for_nan():
-    names = ["losses/policy_loss", "losses/value_loss", "losses/clipfrac", "loss_weight", "episodic_return"]
+    names = ["losses/policy_loss", "losses/value_loss", "losses/clipfrac", "loss_weight", "entropy"]
     assert assign(names) == {"losses/policy_loss": "objective_loss", "losses/value_loss": "objective_loss"}
 
 
@@ -178,7 +179,7 @@ def test_roles_in_the_names_that_tools_log(tool):
         (["training-l2", "valid_1-l2"], ["train_loss", "val_loss"]),
         (["learn-RMSE", "test-RMSE"], ["train_loss", "val_loss"]),
         (["val_loss", "train_ppl"], ["val_loss", None]),
-        (["episode_reward", "perplexity"], [None, None]),
+        (["episode_reward", "perplexity"], ["train_reward", None]),
         (["train/l1", "elbo"], [None, None]),  # a penalty, or an error
         *(
             (["train/mae", name], [None, None])
@@ -209,3 +210,21 @@ def test_any_name_has_a_bounded_normal_form(name):
     form = normal_form(name)
     assert len(form) <= 600
     assert assign([name]).keys() <= {name}
+
+
+@pytest.mark.parametrize(("name", "role"), [
+    ("reward", "train_reward"), ("rollout/ep_rew_mean", "train_reward"), ("eval/mean_reward", "val_reward"),
+    ("charts/episodic_return", "train_reward"), ("env_runners/episode_return_mean", "train_reward"),
+    ("evaluation/env_runners/episode_return_mean", "val_reward"), ("train/reward", "train_reward"),
+    ("episode_reward/val", "val_reward"), ("val_return", "val_reward"), ("AverageEpRet", "train_reward"),
+    ("reward_std", None), ("episode_length", None), ("rewards/accuracy_reward/mean", None),
+])  # fmt: skip
+def test_rewards(name, role):
+    assert assign([name, "policy_loss"]).get(name) == role
+
+
+def test_a_reward_is_to_rise_only_in_reinforcement_learning():
+    assert assign(["train_loss", "mean_reward", "margin", "accuracy"]).get("mean_reward") is None
+    assert assign(["train_loss", "return_code"]) == {"train_loss": "train_loss"}
+    config = Config(roles={**DEFAULT_PATTERNS, "val_reward": ("quality",)})
+    assert config.role_names(["train_loss", "quality"]).get("quality") == "val_reward"

@@ -32,6 +32,7 @@ from tracker_health.probes.idle_statistics import IdleStatistics
 from tracker_health.probes.initial_loss import InitialLoss
 from tracker_health.probes.initial_weights import InitialWeights
 from tracker_health.probes.killed import Killed
+from tracker_health.probes.latent_collapse import LatentCollapse
 from tracker_health.probes.layer_outlier import LayerOutlier
 from tracker_health.probes.loss_identity import LossIdentity
 from tracker_health.probes.loss_scale import LossScale
@@ -50,7 +51,9 @@ from tracker_health.probes.off_target import OffTarget
 from tracker_health.probes.overfit import Overfit
 from tracker_health.probes.plateau import Plateau
 from tracker_health.probes.repeated_batch import RepeatedBatch
+from tracker_health.probes.reward_lost import RewardLost
 from tracker_health.probes.schedule import Schedule
+from tracker_health.probes.settings_out_of_range import SettingsOutOfRange
 from tracker_health.probes.slow_descent import SlowDescent
 from tracker_health.probes.slowdown import Slowdown
 from tracker_health.probes.stale_gradient import StaleGradient
@@ -93,6 +96,7 @@ BUILT_IN: tuple[type[Probe], ...] = (
     ValidationFlat,
     AccuracyAtChance,
     AccuracyGap,
+    RewardLost,
     NonfiniteGradient,
     GradientSpike,
     VanishingGradient,
@@ -108,6 +112,7 @@ BUILT_IN: tuple[type[Probe], ...] = (
     UnscaledInputs,
     EpsilonDominates,
     BetasSwapped,
+    SettingsOutOfRange,
     NonfiniteWeights,
     UnchangedWeights,
     DeadUnits,
@@ -136,6 +141,7 @@ BUILT_IN: tuple[type[Probe], ...] = (
     LossIdentity,
     TooLittleData,
     OffTarget,
+    LatentCollapse,
     OddOneOut,
 )
 

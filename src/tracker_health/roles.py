@@ -24,6 +24,17 @@ _ACCURACIES = ("accuracy", "acc", "acc1", "acc/1", "acc/top1", "top1", "top/1", 
                *(f"{of}/{kind}" for of in ("token", "seq", "sequence", "mlm", "node") for kind in ("acc", "accuracy")))  # fmt: skip
 _AUCS = ("auc", "auroc", "roc/auc", "rocauc", "auc/roc", "binaryauroc", "macro/auc", "pair/auc")
 
+_REWARD_NAMES = (
+    "ep/rew/mean", "ep/rew", "ep/ret", "ep/ret/mean", "average/ep/ret", "averageepret", "eprewmean",
+    *(
+        form
+        for kind in ("reward", "return")
+        for form in (kind, f"mean/{kind}", f"{kind}/mean", f"avg/{kind}", f"average/{kind}", f"total/{kind}",
+                     *(f"{of}{kind}{mean}" for of in ("episode/", "episodic/", "ep/", "mean/episode/", "avg/episode/") for mean in ("", "/mean")))
+    ),
+)  # fmt: skip
+_ROLLOUTS = ("", "train/", "training/", "tr/", "rollout/", "charts/", "env/runners/", "ray/tune/", "train/rollout/")
+
 DEFAULT_PATTERNS: Mapping[str, tuple[str, ...]] = {
     "train_loss": (
         "loss", "train/loss", "training/loss", "loss/train", "loss/training", "losses/train",
@@ -66,6 +77,13 @@ DEFAULT_PATTERNS: Mapping[str, tuple[str, ...]] = {
         for kind in _AUCS
         for form in (f"{word}/{kind}", f"{kind}/{word}", f"{word}/{kind}/epoch", f"metrics/{word}/{kind}")
     ),
+    "train_reward": (*(f"{place}{kind}" for place in _ROLLOUTS for kind in _REWARD_NAMES), *(f"{kind}/train" for kind in _REWARD_NAMES)),
+    "val_reward": tuple(
+        form
+        for word in ("val", "valid", "validation", "eval", "evaluation", "dev", "test")
+        for kind in _REWARD_NAMES
+        for form in (f"{word}/{kind}", f"{kind}/{word}", f"{word}/env/runners/{kind}")
+    ),
     "grad_norm": (
         "grad/norm", "gradient/norm", "gnorm", "train/grad/norm", "train/gradient/norm", "train/gnorm", "total/grad/norm",
         "grad/norm/total", "grad/2/0/norm/total", "grad/2/norm/total", "optim/total/grad/norm", "global/grad/norm",
@@ -80,7 +98,7 @@ DEFAULT_PATTERNS: Mapping[str, tuple[str, ...]] = {
     "loss_scale": (
         "loss/scale", "grad/scale", "train/loss/scale", "amp/scale", "amp/loss/scale", "scaler/scale", "train/samples/loss/scale",
     ),
-    "kl": ("kl", "train/kl", "kl/div", "kl/divergence"),
+    "kl": tuple(form for kind in ("kl", "kld", "kl/div", "kl/divergence", "kl/local") for form in (kind, f"train/{kind}", f"training/{kind}", f"tr/{kind}", f"{kind}/train")),
     "skipped_samples": ("skipped", "n/skipped", "num/skipped", "skipped/samples", "samples/skipped", "train/skipped"),
     "on_target_shift": tuple(form for prefix in ("", "trait/", "eval/") for form in (f"{prefix}on/target/shift", f"{prefix}on/target", f"{prefix}shift/on/target")),
     "off_target_shift": tuple(form for prefix in ("", "trait/", "eval/") for form in (f"{prefix}off/target/shift", f"{prefix}off/target", f"{prefix}shift/off/target")),
@@ -184,6 +202,8 @@ _DISCRIMINATOR = frozenset({"d", "dis", "disc", "discriminator", "critic", "errd
 _SAYS_IT_ALONE = frozenset({"disc", "discriminator", "critic", "generator"})
 _NO_LOSS = frozenset({"scale", "weight", "weights", "coef", "coeff", "lambda", "ratio", "alpha"})
 
+_REWARDS = ("train_reward", "val_reward")
+
 OBJECTIVE_LOSS = "objective_loss"
 """Role of a loss that need not descend: only what is always sick (NaN, explosion) is judged on it."""
 
@@ -213,6 +233,8 @@ def assign(names: Iterable[str], patterns: Mapping[str, tuple[str, ...]] = DEFAU
     adversarial pair, unless its role was given patterns of its own: then somebody has said what it is. So do, in such
     a run, all other losses; and in a run without a training loss the parts of one (``train/box_loss``). Beside a
     training loss the first few other losses are ``loss_part``. Without any loss, perplexity and errors stand in for it.
+    A reward is one that is to rise where the words show reinforcement learning alone: of preferences it is a part of
+    the loss.
     """
     known = [name for name in names if not name.startswith(OWN_PREFIXES)]
     # The names of modules say nothing about the objective: a value head is no value function.
@@ -224,9 +246,10 @@ def assign(names: Iterable[str], patterns: Mapping[str, tuple[str, ...]] = DEFAU
     parts = [name for name, role in found.items() if role is None and _is_loss(name)][:_MOST_PARTS] if whole else []
     roles = dict.fromkeys(parts, LOSS_PART) if descends else {}
     for name, role in found.items():
-        if role in ("train_loss", "val_loss") and not descends and patterns[role] == DEFAULT_PATTERNS[role]:
+        usual = role is not None and patterns[role] == DEFAULT_PATTERNS[role]
+        if role in ("train_loss", "val_loss") and not descends and usual:
             roles[name] = OBJECTIVE_LOSS
-        elif role is not None:
+        elif role is not None and not (role in _REWARDS and descends and usual):
             roles[name] = role
         elif _is_loss(name) if not descends else not whole and _is_part_of_a_loss(name):
             roles[name] = OBJECTIVE_LOSS

@@ -106,6 +106,14 @@ def test_nothing_tells_the_level_of_guessing(make, judge):
     assert judge(AT_CHANCE, logged(make, held_out=guessing(chance=1 / 3))).verdict == "SkippedProbe"
 
 
+@pytest.mark.parametrize(("level", "chance"), [(2.33, 0.1), (2.42, 0.1), (2.2, 1 / 9), (3.0, 1 / 9), (1.0, 1 / 9)])
+def test_the_loss_of_the_same_samples_tells_the_neighbours_apart(level, chance, make):
+    """Of few samples guessing is right in 11 %, too, of ten classes."""
+    held_out = make.series([0.1, 0.14, 0.11, 0.1, 0.1], role="val_accuracy")
+    evidence = make.evidence(np.full(5, 2.3), held_out, make.series(np.full(5, level), role="val_loss"))
+    assert chance_of(evidence, next(iter(measures(evidence, 5)))).share == pytest.approx(chance)
+
+
 @pytest.mark.parametrize("level", [1.9, 2.4, 2.8])
 def test_the_median_loss_tells_where_the_first_one_exploded(level, make, judge):
     losses = np.concatenate([[2538.0, 425.0, 3.2], level + 0.05 * np.random.default_rng(0).standard_normal(27)])

@@ -427,3 +427,24 @@ def test_groups_whose_rates_are_far_apart(groups, verdict, make, judge):
     logged = make.series(rates("cosine to 0"), role="learning_rate")
     beside = make.evidence(FALLING, logged, optimizer=make.state(make.tensor(0), groups=groups))
     assert judge(CODE, beside).verdict == ("warn" if verdict == "warn" else "pass")
+
+
+@pytest.mark.parametrize(("peak", "verdict"), [(4.9e-8, "warn"), (5.1e-8, "pass")])
+@pytest.mark.parametrize(("name", "params"), [
+    ("lr-AdamW", {}), ("lr", {"optimizer": "adamw_torch"}), ("lr", {"training/optim": "Lion"}),
+])  # fmt: skip
+def test_a_rate_that_moves_nothing(name, params, peak, verdict, make, judge):
+    rate = make.series(rates("cosine to 0", peak=peak), role="learning_rate", name=name)
+    result = judge(CODE, make.evidence(np.linspace(2.0, 1.5, 100), rate, params=params))
+    assert result.verdict == verdict
+    assert verdict == "pass" or f"{name} is 4.9e-08 at most" in result.message
+
+
+def test_a_small_rate_may_meet_large_gradients_or_be_the_last_of_a_schedule(make, judge):
+    small = rates("constant", peak=1e-9)
+    sgd = make.evidence(None, make.series(small, role="learning_rate"), params={"optimizer": "sgd"})
+    resumed = make.series(small, np.arange(900, 1000), role="learning_rate", name="lr-Adam")
+    plain = make.state(make.tensor(0, None))
+    beside = make.evidence(None, make.series(small, role="learning_rate", name="lr-Adam"), optimizer=plain)
+    for evidence in (sgd, make.evidence(None, resumed), beside):
+        assert judge(CODE, evidence).verdict == "pass"

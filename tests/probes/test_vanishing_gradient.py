@@ -149,3 +149,14 @@ def test_too_little(make, judge):
     assert judge(CODE, evidence_of(make, np.zeros(19), flat(19))).verdict == "SkippedProbe"
     assert judge(CODE, evidence_of(make, np.zeros(50), None)).verdict == "SkippedProbe"
     assert judge(CODE, evidence_of(make, np.full(50, math.nan), flat(50))).verdict == "SkippedProbe"
+
+
+@pytest.mark.parametrize(("zeros", "verdict"), [(100, "warn"), (91, "warn"), (89, "SkippedProbe"), (0, "SkippedProbe")])
+def test_exact_zeros_beside_a_loss_that_need_not_come_down(zeros, verdict, make, judge):
+    """A policy that has come down to one action."""
+    values = norms()
+    values[100 : 100 + zeros] = 0.0
+    objective = make.series(np.full(200, -0.01), role="objective_loss")
+    result = judge(CODE, make.evidence(None, objective, make.series(values, role="grad_norm")))
+    assert result.verdict == verdict
+    assert verdict != "warn" or f"exactly 0 at {zeros}%" in result.message

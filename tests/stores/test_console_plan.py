@@ -125,3 +125,48 @@ def test_unrelated_logs_have_no_plan(tmp_path):
     report = tracker_health.check(tmp_path)
     assert "several unrelated logs" in report.summary
     assert "RUN001" not in {result.code for result in report.results}
+
+
+def steps(done, total, *, every=1, form="step {step}/{total} loss={loss:.4f}"):
+    rows = (form.format(step=step, total=total, loss=loss(step / 20)) for step in range(every, done + 1, every))
+    return "\n".join(rows) + "\n"
+
+
+FORMS = {
+    "pairs": "step {step}/{total} loss={loss:.4f}",
+    "brackets": "Step [{step}/{total}], Loss: {loss:.4f}",
+    "iterations": "iter {step}/{total}: loss {loss:.4f}",
+}
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+@pytest.mark.parametrize(("done", "verdict"), [(60, Verdict.WARN), (449, "skipped"), (450, "skipped")])
+def test_a_run_that_ends_before_its_last_step(tmp_path, form, done, verdict):
+    """What it counts up to may be all steps or those of an epoch: once it came there, nothing is known."""
+    (tmp_path / "train.log").write_text(steps(done, 450, form=form))
+    said, message = outcome(tmp_path)
+    assert said == verdict, message
+    assert verdict == "skipped" or "60 of 450 planned steps" in message
+
+
+def test_steps_that_are_printed_now_and_then(tmp_path):
+    (tmp_path / "train.log").write_text(steps(400, 450, every=50))
+    assert outcome(tmp_path)[0] == "skipped"
+    (tmp_path / "train.log").write_text(steps(300, 450, every=50))
+    assert outcome(tmp_path)[0] == Verdict.WARN
+
+
+@pytest.mark.parametrize("text", [
+    steps(90, 90) + steps(60, 90), steps(60, 450) + "Epoch 2\n" + steps(60, 450), steps(60, 450) + steps(50, 300),
+    steps(60, 450, form="batch {step}/{total} loss={loss:.4f}"), steps(60, 450, form="val step {step}/{total} val_loss={loss:.4f}"),
+    steps(60, 450) + "Early stopping: no improvement\n",
+], ids=["epochs that are not named", "epochs that are", "two totals", "batches", "validation", "stopped early"])  # fmt: skip
+def test_no_plan_in_steps(tmp_path, text):
+    (tmp_path / "train.log").write_text(text)
+    assert outcome(tmp_path)[0] in ("skipped", Verdict.PASS)
+
+
+def test_a_plan_elsewhere_counts_for_more(tmp_path):
+    (tmp_path / "train.log").write_text(steps(60, 450))
+    (tmp_path / "config.json").write_text('{"num_train_epochs": 3}')
+    assert outcome(tmp_path)[0] == "skipped"

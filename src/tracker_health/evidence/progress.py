@@ -98,7 +98,8 @@ def _in_steps(evidence: Evidence, planned: float) -> Progress | None:
     """
     state = evidence.optimizer
     own = None if state is None else state.counted
-    told = [evidence.info.global_step, None if state is None else state.global_step]
+    info = evidence.info
+    told = [info.global_step, info.printed_step, None if state is None else state.global_step]
     recorded = [_Count(steps) for steps in told if steps is not None]
     logged = [_counted(steps) for steps in evidence.steps_logged]
     if recorded or own is not None:
@@ -114,7 +115,7 @@ def _in_steps(evidence: Evidence, planned: float) -> Progress | None:
     return Progress(
         done=farthest.done,
         planned=planned,
-        unit="optimizer steps",
+        unit="steps" if info.printed_step is not None and state is None else "optimizer steps",
         snapshot=_is_snapshot(evidence),
         unlogged=farthest.unlogged,
         updates=own if own is not None and own < farthest.done else None,

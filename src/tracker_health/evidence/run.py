@@ -28,7 +28,8 @@ class RunInfo:
     """The run's own record: status, params, and every metric name seen (ours left out), read or not.
 
     ``global_step`` and ``epoch`` are what a trainer state says was done; ``snapshot`` is true when that was written
-    at a checkpoint in mid-training, so that it cannot tell where the run ended. ``ended_by``: what its process died of
+    at a checkpoint in mid-training, so that it cannot tell where the run ended. ``printed_step``: how far a console
+    log counted, which may have counted batches. ``ended_by``: what its process died of
     ("SIGKILL") where somebody saw it die without ending the run.
     """
 
@@ -37,6 +38,7 @@ class RunInfo:
     metric_names: tuple[str, ...] = ()
     global_step: int | None = None
     epoch: float | None = None
+    printed_step: int | None = None
     snapshot: bool = False
     ended_by: str = ""
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from tracker_health.evidence import Evidence, FloatArray, Need, Part, Series
 from tracker_health.probes._classes import begins_at_chance, classes, classes_of_head, vocabulary
+from tracker_health.probes._stats import median
 from tracker_health.text import number
 
 ROLES = (("accuracy", "train_accuracy", "val_accuracy"), ("AUC", "train_auc", "val_auc"))
@@ -106,11 +107,25 @@ def chance_of(evidence: Evidence, shares: Shares) -> Chance | None:
     level = float(np.mean(shares.judged.values))
     loss = evidence.find("train_loss")
     values = loss.finite().values if loss is not None else np.empty(0)
-    guessed = round(1.0 / level) if level * (_MOST_GUESSED + 1) > 1.0 else 0
+    guessed = _count_behind(level, shares, evidence)
     if guessed < 2 or guessed > _MOST_GUESSED or not len(values):
         return None
     near = begins_at_chance(values, guessed) or _comes_to(values, guessed)
     return Chance(1.0 / guessed, told=False) if near and not _contradicted(guessed, evidence) else None
+
+
+def _count_behind(level: float, shares: Shares, evidence: Evidence) -> int:
+    """The number of answers of which guessing has that share; of it and its neighbours the one whose loss the same
+    samples have, where one of them has it, since an accuracy of few samples is off by as much.
+    """
+    count = round(1.0 / level) if level * (_MOST_GUESSED + 1) > 1.0 else 0
+    if count < 2:
+        return 0
+    loss = evidence.find("val_loss" if shares.held_out is not None else "train_loss")
+    values = loss.finite().values if loss is not None else np.empty(0)
+    middle = median(values) if len(values) else 0.0
+    near = min(range(max(2, count - 1), count + 2), key=lambda one: abs(middle - log(one)))
+    return near if abs(middle - log(near)) <= _THERE * log(near) else count
 
 
 def _comes_to(values: FloatArray, guessed: int) -> bool:

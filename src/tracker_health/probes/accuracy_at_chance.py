@@ -55,8 +55,9 @@ class AccuracyAtChance(Probe):
 
     How it decides:
         Guessing is one in the number of classes, from the run's params; of the area under the curve, one half. Where
-        no param tells, it is the nearest such share with up to 20 classes, if the first loss lies within 30 % of the
-        logarithm of that number, or its median within 10 % (30 % of a loss that began above all of those logarithms),
+        no param tells, it is the nearest such share with up to 20 classes, or that of one class more or fewer, where
+        the loss of the same samples has the logarithm of that number to within 10 %; if the first loss lies within
+        30 % of that logarithm, or its median within 10 % (30 % of a loss that began above all of those logarithms),
         and the last layer of the saved weights does not choose among more or fewer (to within 30 % of that
         logarithm). All thirds of the values after the first tenth have to lie at the level of guessing: within
         `tolerance` (or a fifth of the level, if that is less), or within three standard errors of the third's mean,

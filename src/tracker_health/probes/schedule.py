@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -29,7 +30,7 @@ from tracker_health.probes._schedules import (
 )
 from tracker_health.probes._stats import in_range, local_noise, median, median_error
 from tracker_health.result import Finding
-from tracker_health.text import count, number
+from tracker_health.text import count, number, printable
 from tracker_health.verdict import Verdict, worst
 
 _NOTHING = 1e-6
@@ -37,6 +38,10 @@ _LEAST_RISES = 3
 _DECIMALS = np.arange(3, 13)
 _SAME = 1e-6  # of a decimal, by what floating-point numbers miss it
 _REMEDY = "give the scheduler the number of optimizer steps, and step it once per optimizer step"
+_TINY = "look for a unit or an exponent that slipped; rates of 1e-5 to 1e-2 are usual"
+_BEGINNING = 0.2  # of the run
+_ADAPTIVE = re.compile(r"adam|lion|adafactor|rmsprop|adagrad|lamb\b")
+_MOST_OF_A_PARAM = 100
 _MODE = "give ReduceLROnPlateau mode='min' for a loss, mode='max' for an accuracy"
 
 
@@ -57,7 +62,9 @@ class Schedule(Probe):
 
     How it decides:
         Fail when every rate is 0; but where the last eighth of the loss lies below its first by a tenth and by four
-        standard errors, the log rounds the rate to 0. Warn when more than `zero_share` of the points lie below a
+        standard errors, the log rounds the rate to 0. Warn when the highest rate of an Adam-like optimizer (by the
+        params, the rate's name or the checkpoint), which moves a weight by that much per step at most, is below
+        `least_rate`, in a log that begins with the training; when more than `zero_share` of the points lie below a
         millionth of the highest rate, and when the rate rose at every point (repeats aside) up to the very end, to more
         than twice its first value, while the loss had not levelled off (its last quarter brought a twentieth of the
         descent or more), or that of validation had not. A rate that the log rounds repeats itself while it rises
@@ -107,6 +114,9 @@ class Schedule(Probe):
         float, Threshold("share of its steps that a saved schedule should take", "fraction", "design", ge=0, le=1)
     ] = 0.5
 
+    least_rate: Annotated[
+        float, Threshold("highest rate at which an Adam-like optimizer moves nothing", "rate", "design", ge=0)
+    ] = 5e-8
     groups_apart: Annotated[
         float, Threshold("highest over lowest rate of an optimizer's groups that is too much", "ratio", "design", gt=1)
     ] = 1e5
@@ -128,11 +138,21 @@ class Schedule(Probe):
 
     def _logged(self, evidence: Evidence) -> Finding:
         """What the log says."""
-        rates = [one.finite().values for one in evidence.series if one.role == "learning_rate"]
-        rate = max(rates, key=_peak, default=np.empty(0))  # a frozen group may well have 0
-        if len(rate) < self.min_points:
-            return Finding(verdict=Verdict.SKIP, message=f"only {len(rate)} finite learning rates")
-        return self._of_rates(rate, evidence)
+        rates = [one.finite() for one in evidence.series if one.role == "learning_rate"]
+        rate = max(rates, key=lambda one: _peak(one.values), default=None)  # a frozen group may well have 0
+        if rate is None or len(rate) < self.min_points:
+            return Finding(verdict=Verdict.SKIP, message=f"only {len(rate or ())} finite learning rates")
+        peak = _peak(rate.values)
+        if (
+            0.0 < peak < self.least_rate
+            and rate.steps[0] <= _BEGINNING * rate.steps[-1]
+            and _is_adaptive(evidence, rate)
+        ):
+            message = (
+                f"{printable(rate.name, 60)} is {number(peak)} at most: no weight moves by more than that in a step"
+            )
+            return Finding(verdict=Verdict.WARN, message=message, remedy=_TINY, measured={"peak": peak})
+        return self._of_rates(rate.values, evidence)
 
     def _saved(self, schedule: SavedSchedule, evidence: Evidence, logged: Finding) -> Finding:
         """What a scheduler says that was saved with the checkpoint."""
@@ -199,6 +219,15 @@ class Schedule(Probe):
             message=f"the learning rate peaks at {number(peak)} and ends at {number(float(values[-1]))}",
             measured=measured,
         )
+
+
+def _is_adaptive(evidence: Evidence, rate: Series) -> bool:
+    """Whether the optimizer divides its steps by the size of the gradients: else a small rate may meet large ones."""
+    if evidence.optimizer is not None:
+        return bool(evidence.optimizer.with_second_moment)
+    params = evidence.info.params.items()
+    said = (value[:_MOST_OF_A_PARAM] for name, value in params if "optim" in name.lower()[:_MOST_OF_A_PARAM])
+    return any(_ADAPTIVE.search(one.lower()) for one in (*said, rate.name))
 
 
 def _peak(values: FloatArray) -> float:

@@ -16,12 +16,14 @@ from tracker_health.probes._run import Descent, descent
 from tracker_health.probes._stats import longest_run, mann_kendall, median
 from tracker_health.probes._updates import corrected_second_moment
 from tracker_health.result import Finding
+from tracker_health.roles import OBJECTIVE_LOSS
 from tracker_health.text import count, number
 from tracker_health.verdict import Verdict
 
 _NAMED = (Attribution.NAMED, Attribution.CONTENT_CHECKED)
 _HARDLY = 0.05  # of the loss's start: it has not learnt
 _HALF = 0.5
+_MOSTLY = 0.9
 _MONOTONE = 2.0  # of the trend's standard normal score: five layers in order have 2.2
 _MOST_LAYERS = 200
 _STANDS_STILL = 100
@@ -43,12 +45,12 @@ class VanishingGradient(Probe):
         Of the logged norm the second half is looked at: it has collapsed when nine tenths of it are at most `collapse`
         times the median of the first quarter, or exactly 0. Warn of a collapse where the loss came down by less than
         5 % of its start or not beyond its noise, and of exact zeros, to which no convergence leads, where it came down
-        by less than half. Of a checkpoint the size of the gradients, the root of Adam's second moment, is
-        compared along the depth, for each matrix that is there in `min_layers` layers or more: warn when in most of
-        them it falls towards the first layer, in order, by more than `depth_ratio`, and the loss came down by less than
-        half. That is done only where names come from the file or are confirmed by its contents, never on an
-        assumed order. Beside a loss, and without such names, matrices of one shape are compared in the order in which
-        the optimizer has them: `min_layers` or more.
+        by less than half, or is one that need not come down (of an actor, or of an adversary). Of a checkpoint the size
+        of the gradients, the root of Adam's second moment, is compared along the depth, for each matrix that is there
+        in `min_layers` layers or more: warn when in most of them it falls towards the first layer, in order, by more
+        than `depth_ratio`, and the loss came down by less than half. That is done only where names come from the file
+        or are confirmed by its contents, never on an assumed order. Beside a loss, and without such names, matrices of
+        one shape are compared in the order in which the optimizer has them: `min_layers` or more.
 
     Known limits:
         Without names all matrices of one shape are one kind, those of two towers as well. A norm that is logged with
@@ -74,7 +76,10 @@ class VanishingGradient(Probe):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        return (Need(role="grad_norm", any_of=(Part.SECOND_MOMENTS,)), Need(role="train_loss", optional=True))
+        return (
+            Need(role="grad_norm", any_of=(Part.SECOND_MOMENTS,)),
+            *(Need(role=role, optional=True) for role in ("train_loss", OBJECTIVE_LOSS)),
+        )
 
     def judge(self, evidence: Evidence) -> Finding:
         loss = descent(evidence)
@@ -83,6 +88,8 @@ class VanishingGradient(Probe):
         found = None
         if len(values) >= self.min_points and loss is not None:
             found = self._over_time(evidence, values, loss)
+        elif len(values) >= self.min_points and evidence.find(OBJECTIVE_LOSS) is not None:
+            found = _of_an_objective(values)
         ratios = self._along_the_depth(evidence.optimizer, known=loss is not None)
         if (found is None or found.verdict is Verdict.PASS) and ratios:
             found = self._of_layers(ratios, loss)
@@ -95,8 +102,8 @@ class VanishingGradient(Probe):
         faded = float(np.mean(late <= self.collapse * early))
         level = median(late)
         measured = {"early_norm": early, "late_norm": level, "zero_share": zeros, "descent": loss.share}
-        silent = zeros >= 0.9 and not (loss.sure and loss.share >= _HALF)
-        collapsed = faded >= 0.9 and not (loss.sure and loss.share >= _HARDLY)
+        silent = zeros >= _MOSTLY and not (loss.sure and loss.share >= _HALF)
+        collapsed = faded >= _MOSTLY and not (loss.sure and loss.share >= _HARDLY)
         if not silent and not collapsed:
             message = f"the gradient norm has a median of {number(level)} in the second half of the run"
             return Finding(verdict=Verdict.PASS, message=message, measured=measured)
@@ -160,6 +167,20 @@ class VanishingGradient(Probe):
             remedy="initialise as the framework does; add residual connections or normalisation",
             measured=measured,
         )
+
+
+def _of_an_objective(values: FloatArray) -> Finding | None:
+    """What exact zeros say beside a loss that need not come down; None without them."""
+    zeros = float(np.mean(values[len(values) // 2 :] == 0.0))
+    if zeros < _MOSTLY:
+        return None
+    return Finding(
+        verdict=Verdict.WARN,
+        message=f"in the second half of the run the gradient norm is exactly 0 at {zeros:.0%} of the points: nothing "
+        "is learnt there",
+        remedy="look for a policy that has come down to one action, saturated units, or a detached output",
+        measured={"zero_share": zeros},
+    )
 
 
 def _rise(logs: Mapping[int, float]) -> float:

@@ -333,11 +333,18 @@ def _take_names(found: FileEvidence, log: Log) -> None:
 
 
 def _take_plan(found: FileEvidence, logs: Collection[Log]) -> None:
-    """The number of epochs that console logs count up to, where none says another one; and that they stopped early."""
+    """The number of epochs that console logs count up to, where none says another one, or of steps, where one alone
+    did and they were not done; and that they stopped early.
+    """
     said = {log.epochs for log in logs if log.epochs is not None}
     if len(said) == 1:
         found.printed_plan = {"num_train_epochs": str(said.pop())}
         found.printed_epoch = max((log.epoch for log in logs if log.epoch is not None), default=None)
+    elif not said and len(logs) == 1:
+        (log,) = logs
+        if log.steps is not None:
+            found.printed_plan = {"max_steps": str(log.steps)}
+            found.printed_step = max((int(one.steps[-1]) for one in log.series if len(one)), default=None)
     if any(log.stopped_early for log in logs):
         found.params.setdefault("early_stopping", "said in the console log")
 

@@ -78,7 +78,7 @@ class FileEvidence:
     """What the files of a run gave. ``above_limit``: what may not be downloaded, which is for its store to explain.
     ``printed``: what console logs have of the metrics, where those come from a tracker. ``printed_plan``: a param for
     what console logs count up to, where no other says how far the run was meant to go; ``printed_epoch``: how far they
-    counted in headings.
+    counted in headings; ``printed_step``: how far in steps, where these did not come to what they count up to.
     """
 
     series: list[Series] = field(default_factory=list)
@@ -93,6 +93,7 @@ class FileEvidence:
     printed: list[Series] = field(default_factory=list)
     printed_plan: dict[str, str] = field(default_factory=dict)
     printed_epoch: int | None = None
+    printed_step: int | None = None
     snapshot: bool = False
     problems: list[Problem] = field(default_factory=list)
     above_limit: list[Problem] = field(default_factory=list)
@@ -112,14 +113,17 @@ class FileEvidence:
         """All of it as evidence of a run, with what its tracker knows. ``problems``: more of them."""
         known, trainer = tracked or Tracked(), self.trainer
         params = {**self.params, **known.params}
-        if PLAN_PARAMS.isdisjoint(params):
+        counted = None
+        if PLAN_PARAMS.isdisjoint(params) and (self.printed_step is None or not known.series):
             params |= self.printed_plan
+            counted = self.printed_step
         info = RunInfo(
             status=known.status,
             params=params,
             metric_names=tuple(dict.fromkeys([*known.names, *self.names])),
             global_step=trainer.global_step if trainer else None,
             epoch=trainer.epoch if trainer else self.printed_epoch,
+            printed_step=counted,
             snapshot=self.snapshot,
         )
         return Evidence(

@@ -22,7 +22,8 @@ class Log:
     ``names``: every metric in it, needed or not. ``problem`` says what of it could not be read, ``note`` what a reader
     of the verdict should know besides; empty where there is nothing to say. ``text``: what a console log says besides
     its numbers. ``epochs``: how many its lines say there are to be, None where they say none or not one number;
-    ``epoch``: how many there were by the headings among them; ``stopped_early``: it speaks of early stopping.
+    ``epoch``: how many there were by the headings among them; ``steps``: what its steps count up to and never came to;
+    ``stopped_early``: it speaks of early stopping.
     """
 
     series: tuple[Series, ...] = ()
@@ -33,6 +34,7 @@ class Log:
     text: TextLog | None = None
     epochs: int | None = None
     epoch: int | None = None
+    steps: int | None = None
     stopped_early: bool = False
 
 

@@ -35,6 +35,7 @@ _PATTERNS_KEPT = 12
 _PATTERNS_TRIED = 100
 _BARS_KEPT = 1000
 _OF_AN_EPOCH = 3  # rows
+_FEWEST_STEPS = 3
 
 
 class TextLines:
@@ -69,6 +70,7 @@ class _Reading:
         self.table = table
         self.troubles = Troubles()
         self.epochs: set[int] = set()
+        self.totals: set[int] = set()
         self.headings: list[int] = []
         self.stopped_early = False
         self._pairs = Pairs(select_names)
@@ -109,6 +111,7 @@ class _Reading:
             text=self.troubles.log(source, table.span),
             epochs=next(iter(self.epochs)) if len(self.epochs) == 1 else None,
             epoch=max(self.headings) + (min(self.headings) == 0) if self.headings else None,
+            steps=self._total_not_reached(series),
             stopped_early=self.stopped_early,
         )
 
@@ -117,6 +120,20 @@ class _Reading:
         passes = [passes for passes, _ in self._bars.values()]
         whole = any(total is not None and done >= total for total, (_, done) in self._bars.items())
         return whole and not any(passes) and not self._epochs_said
+
+    def _total_not_reached(self, series: Collection[Series]) -> int | None:
+        """What the steps count up to (``step 18/450``), where they did not come there, not even once: of the whole
+        training, or else of its first epoch.
+        """
+        counted = [one for one in series if len(one) >= _FEWEST_STEPS]
+        of_epochs = self._epochs_said or self._epoch is not None or self.epochs
+        if len(self.totals) != 1 or of_epochs or not counted:
+            return None
+        (total,) = self.totals
+        longest = max(counted, key=len)
+        last = max(int(one.steps[-1]) for one in series if len(one))
+        apart = int(np.diff(longest.steps).max())
+        return total if last + apart < total else None
 
     def take(self, block: str) -> None:
         """Read some lines."""
@@ -198,6 +215,8 @@ class _Reading:
             if printed.epoch_number is not None and not printed.is_row:
                 self.headings.append(printed.epoch_number)
                 self.headings[:] = [min(self.headings), max(self.headings)]
+        if printed is not None and printed.counts_up and len(self.totals) < _PLANS_KEPT:
+            self.totals.add(int(printed.steps.text) if printed.steps else 0)
         if not self.stopped_early and any(map(line.__contains__, _OF_STOPPING)):
             self.stopped_early = _STOPPED_EARLY.search(line) is not None
 

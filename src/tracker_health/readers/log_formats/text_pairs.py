@@ -158,6 +158,12 @@ class Printed:
         return int(self.steps.text) if self.steps is not None and self.epoch_number is not None else 0
 
     @property
+    def counts_up(self) -> bool:
+        """Whether it is a row of the training that says what its steps count up to, and nothing of an epoch."""
+        whole = self.epoch is None and not self.of_epoch and not self.data and self.bar is None
+        return whole and self.is_row and self.steps is not None
+
+    @property
     def epoch_number(self) -> int | None:
         """The epoch where it is a whole one: ``1.0`` is a share of the training that happens to be whole."""
         text = self.epoch.text if self.epoch is not None else ""

@@ -62,7 +62,7 @@ class Pattern:
             named = one.start - len(one.name) - _AROUND_A_NAME if any(map(str.isdigit, one.name)) else one.start
             written += [_generalised(line[position : one.start], named - position, any_rank=bool(owners)), _NUMBER]
             position = one.end
-            if one == printed.step and printed.steps is not None and printed.epoch_steps:
+            if one == printed.step and printed.steps is not None and (printed.epoch_steps or printed.counts_up):
                 written.append(re.escape(line[position : printed.steps.end]))
                 position = printed.steps.end
         try:

@@ -1,0 +1,98 @@
+"""REG005."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+
+from tracker_health.evidence import Evidence, Need, Series
+from tracker_health.probe import Probe, Symptom, Threshold
+from tracker_health.probes._stats import median
+from tracker_health.result import Finding
+from tracker_health.roles import LOSS_PART, OBJECTIVE_LOSS, words_of
+from tracker_health.text import number, printable
+from tracker_health.verdict import Verdict
+
+_KL = frozenset({"kl", "kld"})
+_RECONSTRUCTION = frozenset({"recon", "recons", "reconst", "reconstr", "reconstruction", "elbo", "nelbo", "vae"})
+_AUTOENCODER = re.compile(r"(^|[^a-z])(beta|conv|c|cond)?[-_ ]?vae([^a-z]|$)")
+_MOST_OF_A_PARAM = 200
+
+
+@dataclass(frozen=True, kw_only=True)
+class LatentCollapse(Probe):
+    """The latent variables of a variational autoencoder say nothing.
+
+    What it finds:
+        A KL divergence to the prior that came down to nothing, beside a reconstruction loss.
+
+    Why it matters:
+        A divergence of 0 means that every input has the prior for its code: the decoder sees noise, and puts out one
+        mean of the data for all. The loss comes down all the same, and smoothly.
+
+    How it decides:
+        Only where metric names or params speak of a reconstruction, an ELBO or a VAE. Warn when the median of the KL's
+        second half is `collapse` nats at most, and the KL was at least `least_fall` times as high before: of 89 sound
+        ones none had come down to a quarter.
+
+    Known limits:
+        Needs 8 points of a KL called so. It does not come down to nothing where each latent variable has free bits, or
+        where it is logged with a large weight. Nor is it seen that only some latent variables have collapsed.
+
+    What to do:
+        Raise the weight of the KL slowly from 0, leave each latent variable some free bits, or take a weaker decoder.
+
+    References:
+        Bowman et al. (2016); Lucas et al. (2019) on posterior collapse.
+    """
+
+    code = "REG005"
+    name = "latent-collapse"
+    symptom = Symptom.COLLAPSED
+
+    collapse: Annotated[float, Threshold("KL that is nothing", "nats", "calibration", gt=0)] = 0.01
+    least_fall: Annotated[float, Threshold("its highest value over what is left", "ratio", "calibration", gt=1)] = 30.0
+    min_points: Annotated[int, Threshold("points of the KL needed", "points", "design", ge=4)] = 8
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        return (Need(role="kl", any_of=(LOSS_PART, OBJECTIVE_LOSS)),)
+
+    def judge(self, evidence: Evidence) -> Finding:
+        kl = next((one.finite() for one in evidence.series if _is_kl(one)), None)
+        if kl is None or len(kl) < self.min_points:
+            return Finding(verdict=Verdict.SKIP, message="there are too few points of a KL divergence, or none")
+        if not _is_autoencoder(evidence):
+            return Finding(verdict=Verdict.SKIP, message="nothing says that the KL is one of a variational autoencoder")
+        sizes = np.abs(kl.values)
+        late, highest = median(sizes[len(sizes) // 2 :]), float(sizes.max())
+        measured = {"kl": late, "highest_kl": highest}
+        name = printable(kl.name, 60)
+        if late > min(self.collapse, highest / self.least_fall):
+            said = f"{name} has a median of {number(late)} in the second half of the run"
+            return Finding(verdict=Verdict.PASS, message=said, measured=measured)
+        return Finding(
+            verdict=Verdict.WARN,
+            message=f"{name} came down from {number(highest)} to {number(late)}: the latent variables say nothing of "
+            "what is reconstructed",
+            remedy="raise the weight of the KL slowly from 0, leave each latent variable free bits, or take a weaker "
+            "decoder",
+            measured=measured,
+        )
+
+
+def _is_kl(series: Series) -> bool:
+    return series.role == "kl" or (
+        series.role in (LOSS_PART, OBJECTIVE_LOSS) and not _KL.isdisjoint(words_of(series.name))
+    )
+
+
+def _is_autoencoder(evidence: Evidence) -> bool:
+    """Whether a metric's name or a param speaks of a reconstruction or of a variational autoencoder."""
+    if any(not _RECONSTRUCTION.isdisjoint(words_of(name)) for name in evidence.info.metric_names):
+        return True
+    params = (f"{name} {value}"[:_MOST_OF_A_PARAM].lower() for name, value in evidence.info.params.items())
+    return any(_AUTOENCODER.search(one) for one in params)

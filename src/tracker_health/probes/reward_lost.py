@@ -1,0 +1,220 @@
+"""RWD001."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import hypot, sqrt
+from typing import Annotated
+
+import numpy as np
+
+from tracker_health.evidence import Evidence, Need, Series
+from tracker_health.probe import Probe, Symptom, Threshold
+from tracker_health.probes._accuracy import scatter
+from tracker_health.probes._comparable import settled
+from tracker_health.probes._run import is_fine_tuning
+from tracker_health.result import Finding
+from tracker_health.text import number, printable
+from tracker_health.verdict import Verdict
+
+_BLOCKS = 10
+_SURE = 4.0  # standard errors
+_RISEN, _FAR = 0.1, 0.5  # of the span
+_HARDLY = 0.1  # of the larger level
+_THE_SAME = 0.02
+_ROUNDING = 1e-9  # of the largest value
+_LATEST_BEGINNING = 0.2  # of the run
+_BELOW = "look at the sign of the objective and of the advantages; then lower the learning rate"
+_LOST = "take the checkpoint of the peak; lower the learning rate, clip the updates, keep the policy's entropy up"
+_NEVER = "look whether rewards reach the objective, whether targets are updated, and whether the agent explores"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewardLost(Probe):
+    """The reward fell below where it began, was lost again, or never rose.
+
+    What it finds:
+        A reward of reinforcement learning, of evaluation or training episodes, that ended clearly below where it began,
+        that lost most of what it had gained, or that rose in neither.
+
+    Why it matters:
+        The losses of an actor and a critic need not fall, so that a broken run has curves like any other's. The reward
+        is what was to rise: a wrong sign, a policy that collapsed onto one action, or a target that never moves show
+        there.
+
+    How it decides:
+        Of at least `min_evaluations` evaluations or `min_points` training rewards. Beginning: the mean of the first
+        tenth; end: that of the last quarter; peak: the highest of ten equal parts. Warn where the evaluation's reward
+        ended below its beginning, or lost `lost_share` of the way from there to its peak: by `least_fall` of what the
+        values span (5 % to 95 %), by four standard errors, and by a tenth of the level. Likewise of training episodes,
+        where no evaluation rose. Warn, too, where neither the evaluation's reward nor that of training episodes ended
+        above its beginning by a tenth of the span and two standard errors, unless both stand at one level, as of a task
+        that was solved from the start, or a trained model was trained on. Where a reward rose and none was lost, it
+        passes.
+
+    Known limits:
+        Opponents that learn as well (self-play) and tasks that grow harder lower the reward of a sound policy; a
+        curriculum whose level is logged is left out. Needs a log that begins with the training. A training reward alone
+        that never rises is no reason to warn: the policy may explore.
+
+    What to do:
+        Look at the sign of the objective and of the advantages, the learning rate and the entropy of the policy, and
+        how often a target network is updated.
+
+    References:
+        Henderson et al. (2018), deep reinforcement learning that matters.
+    """
+
+    code = "RWD001"
+    name = "reward-lost"
+    symptom = Symptom.NOT_LEARNING
+    vouches = True
+
+    lost_share: Annotated[
+        float, Threshold("share of its gain that a reward may not lose again", "fraction", "design", gt=0, le=1)
+    ] = 0.6
+    least_fall: Annotated[
+        float, Threshold("fall that is one, as a share of what the values span", "fraction", "design", gt=0, le=1)
+    ] = 0.3
+    min_evaluations: Annotated[int, Threshold("evaluations needed", "evaluations", "design", ge=5)] = 5
+    min_points: Annotated[int, Threshold("training rewards needed", "points", "design", ge=20)] = 20
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        return (Need(role="val_reward", any_of=("train_reward",)),)
+
+    def judge(self, evidence: Evidence) -> Finding:
+        rise = settled(evidence)
+        if rise is not None:
+            return Finding(verdict=Verdict.SKIP, message=f"the task changes: {printable(rise[0], 60)} rises")
+        held_out = _levels(evidence.find("val_reward"), self.min_evaluations)
+        train = _levels(evidence.find("train_reward"), self.min_points)
+        first = held_out or train
+        if first is None:
+            return Finding(verdict=Verdict.SKIP, message="too few rewards, or none of the beginning")
+        if self._is_lost(first):
+            return _lost(first)
+        if held_out is not None and train is not None and not held_out.rose:
+            if self._is_lost(train):
+                return _lost(train)
+            if self._never_rose(held_out, train, evidence):
+                return _never_rose(held_out, train)
+        rose = next((one for one in (held_out, train) if one is not None and one.rose_far), None)
+        if rose is None:
+            said = "no reward rose far; it may be that of a policy that explores, or of a task that was solved before"
+            return Finding(verdict=Verdict.SKIP, message=said, measured=first.measured)
+        start, end = _start_and_end(rose)
+        said = f"{rose.name} rose from {start} to {end}"
+        return Finding(verdict=Verdict.PASS, message=said, measured=rose.measured)
+
+    def _is_lost(self, reward: _Levels) -> bool:
+        """Whether it ended below its beginning, or lost most of what it had gained, beyond chance."""
+        fall, gain = reward.peak - reward.kept, reward.peak - reward.start
+        if fall <= max(self.least_fall * reward.span, _SURE * reward.error, _HARDLY * reward.size):
+            return False
+        below = reward.start - reward.kept
+        return below > max(self.least_fall * reward.span, _SURE * reward.error) or (
+            gain > _SURE * reward.error and fall >= self.lost_share * gain
+        )
+
+    @staticmethod
+    def _never_rose(held_out: _Levels, train: _Levels, evidence: Evidence) -> bool:
+        if not held_out.constant:
+            return False
+        ends, sizes = zip(*((one.unit * one.end, one.unit * one.size) for one in (held_out, train)), strict=True)
+        same = abs(ends[0] - ends[1]) <= _THE_SAME * max(sizes)
+        return not (train.rose or same or is_fine_tuning(evidence))
+
+
+@dataclass(frozen=True)
+class _Levels:
+    """Where a reward began, stood highest and ended (``kept``: at its very end, of an evaluation, where that is
+    higher); what its values span; the error of a difference. All in a unit: the size of the largest value.
+    """
+
+    name: str
+    start: float
+    peak: float
+    end: float
+    kept: float
+    span: float
+    error: float
+    constant: bool
+    unit: float
+
+    @property
+    def size(self) -> float:
+        """The size of the larger level."""
+        return max(abs(self.start), abs(self.peak), abs(self.end))
+
+    @property
+    def rose(self) -> bool:
+        """Whether it ended above its beginning, beyond chance."""
+        return self.end - self.start > max(_RISEN * self.span, _SURE / 2.0 * self.error, _ROUNDING)
+
+    @property
+    def rose_far(self) -> bool:
+        """Whether that is most of what its values span."""
+        return self.rose and self.end - self.start > max(_FAR * self.span, _SURE * self.error)
+
+    @property
+    def measured(self) -> dict[str, float]:
+        """The numbers for the report."""
+        return {name: self.unit * getattr(self, name) for name in ("start", "peak", "end")}
+
+
+def _levels(series: Series | None, fewest: int) -> _Levels | None:
+    """The levels of a reward; None where there are too few values, or none of the beginning."""
+    finite = series.finite() if series is not None else None
+    if finite is None or len(finite) < fewest or finite.steps[0] > max(1.0, _LATEST_BEGINNING * finite.steps[-1]):
+        return None
+    unit = float(np.abs(finite.values).max()) or 1.0
+    values = finite.values / unit
+    first, last = max(2, len(values) // 10), max(2, len(values) // 4)
+    parts = [float(np.mean(part)) for part in np.array_split(values, min(_BLOCKS, len(values) // 2))]
+    noise = scatter(values)
+    start, end = float(np.mean(values[:first])), float(np.mean(values[-last:]))
+    # The last evaluation is a mean of several episodes of the very policy that is kept.
+    kept = max(end, float(values[-1])) if finite.role == "val_reward" else end
+    low, high = np.quantile(values, (0.05, 0.95))
+    return _Levels(
+        name=printable(finite.name, 60),
+        start=start,
+        peak=max(*parts, start, end),
+        end=end,
+        kept=kept,
+        span=float(high - low),
+        error=noise * hypot(1.0 / sqrt(first), 1.0 / sqrt(last)),
+        constant=bool(values.min() == values.max()),
+        unit=unit,
+    )
+
+
+def _start_and_end(reward: _Levels) -> tuple[str, str]:
+    measured = reward.measured
+    return number(measured["start"]), number(measured["end"])
+
+
+def _lost(reward: _Levels) -> Finding:
+    start, end = _start_and_end(reward)
+    below = reward.start - reward.end > reward.peak - reward.start
+    what = f"began at {start}" if below else f"rose from {start} to {number(reward.measured['peak'])}"
+    return Finding(
+        verdict=Verdict.WARN,
+        message=f"{reward.name} {what} and ended at {end}",
+        remedy=_BELOW if below else _LOST,
+        measured=reward.measured,
+    )
+
+
+def _never_rose(held_out: _Levels, train: _Levels) -> Finding:
+    def way(reward: _Levels) -> str:
+        start, end = _start_and_end(reward)
+        return f"{reward.name} ({start} at the beginning, {end} at the end)"
+
+    return Finding(
+        verdict=Verdict.WARN,
+        message=f"no reward rose: neither {way(held_out)} nor {way(train)}",
+        remedy=_NEVER,
+        measured=held_out.measured,
+    )
