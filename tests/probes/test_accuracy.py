@@ -447,3 +447,28 @@ def test_an_accuracy_below_that_of_guessing_is_none_that_was_learnt(make, judge)
     values = 0.08 + 0.02 * np.sin(np.arange(24))
     assert judge(AT_CHANCE, logged(make, held_out=values, params=TEN)).verdict == "warn"
     assert judge(AT_CHANCE, logged(make, held_out=values / 4, params=TEN)).verdict == "pass"
+
+
+def fell_at_once(make, *, first=0.62, rest=0.456, loss=2.7, train_end=0.5, losses=True):
+    """A trained model that a training on wrong labels makes worse from its first evaluation on."""
+    held_out = make.series([first, *[rest] * 17], 10 * np.arange(1, 19), role="val_accuracy")
+    train = np.linspace(2.0, 2.0 * train_end, 180)
+    series = [make.series([2.19, *[loss] * 17], 10 * np.arange(1, 19), role="val_loss")] if losses else []
+    return make.evidence(train, held_out, *series)
+
+
+@pytest.mark.parametrize(("changes", "verdict"), [
+    ({}, "warn"), ({"loss": 2.0}, "pass"), ({"loss": 2.25}, "pass"), ({"rest": 0.53}, "pass"), ({"train_end": 0.85}, "pass"),
+    ({"losses": False}, "pass"), ({"first": 0.4}, "pass"),
+])  # fmt: skip
+def test_the_first_evaluation_is_the_best_by_far(changes, verdict, make, judge):
+    result = judge(GAP, fell_at_once(make, **changes))
+    assert result.verdict == verdict
+    assert verdict == "pass" or "fell from 62% at the first evaluation to 45.6%" in result.message
+
+
+def test_a_loss_weighted_by_classes_lowers_the_accuracy_of_the_majority(make, judge):
+    """It begins with the share of the more frequent answer, and gives that up for the rare one, to a lower loss."""
+    held_out = make.series([0.85, *np.linspace(0.7, 0.74, 17)], 10 * np.arange(1, 19), role="val_accuracy")
+    losses = make.series(np.linspace(0.69, 0.5, 18), 10 * np.arange(1, 19), role="val_loss")
+    assert judge(GAP, make.evidence(np.linspace(0.7, 0.4, 180), held_out, losses)).verdict == "pass"

@@ -419,6 +419,8 @@ def test_a_warm_up_behind_which_only_the_training_loss_had_levelled_off(make, ju
         (({"lr": 1e-13, "initial_lr": 1e-9}, {"lr": 1e-3}), "SkippedProbe"),
         (({"initial_lr": "x"}, {"initial_lr": float("nan")}, {"initial_lr": 1e-3}), "SkippedProbe"),
         (({"initial_lr": 1e-9},), "SkippedProbe"),
+        (({"lr": 3e-13}, {"lr": 1.8e-7}), "warn"),  # both came down
+        (({"lr": 0.0}, {"lr": 1.8e-7}), "SkippedProbe"),
     ],
 )
 def test_groups_whose_rates_are_far_apart(groups, verdict, make, judge):

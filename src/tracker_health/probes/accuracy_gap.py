@@ -15,6 +15,7 @@ from tracker_health.probes._accuracy import (
     Shares,
     chance_of,
     least_accuracy,
+    mean_at_end,
     measures,
     percent,
     samples_of,
@@ -22,6 +23,7 @@ from tracker_health.probes._accuracy import (
     without_a_loss,
 )
 from tracker_health.probes._standing import OF_ANOTHER_MODEL, is_of_another_model
+from tracker_health.probes._stats import median
 from tracker_health.result import Finding
 from tracker_health.verdict import Verdict
 
@@ -31,6 +33,9 @@ _FEWEST = 3
 _TRAIN_LOST = 0.05
 _LEAST_GAINED = 0.05
 _CHANCE_ANSWERS = 9  # three times their own root, by which as many changed answers may differ
+_FEWEST_OF_ALL = 5
+_FALL = 0.1  # share of answers
+_WORSE, _LEARNT = 1.05, 0.8
 _REMEDY = "check that labels belong to their inputs and both sets are prepared alike; else add data or regularise"
 
 
@@ -56,7 +61,9 @@ class AccuracyGap(Probe):
         beside an accuracy of the same samples. Warn also when the best three neighbouring validation values lie above
         the last ones by `fall_share` of what had been gained and three standard errors, with at least three evaluations
         after them, while the training accuracy lost no more than 5 %; it has to have gained 5 %, and to lose more than
-        nine answers, where the values tell of how many samples they are.
+        nine answers, where the values tell of how many samples they are. And warn when the first value is the best:
+        the others lie a tenth below it in the middle and a twentieth at least, no later validation loss comes within
+        5 % of its first, and the training loss fell by a fifth.
 
     Known limits:
         Needs 5 evaluations. What is lost with the training accuracy is a divergence, which the loss tells. An accuracy
@@ -100,7 +107,12 @@ class AccuracyGap(Probe):
         if not known:
             return Finding(verdict=Verdict.SKIP, message="too few values of a validation accuracy")
         for shares in known:
-            finding = self._apart(evidence, shares) or self._by_heart(evidence, shares) or self._fell(evidence, shares)
+            finding = (
+                self._apart(evidence, shares)
+                or self._by_heart(evidence, shares)
+                or self._fell(evidence, shares)
+                or _fell_at_once(evidence, shares)
+            )
             if finding is not None:
                 return finding
         if without_a_loss(evidence):
@@ -184,6 +196,30 @@ class AccuracyGap(Probe):
             measured={"best": high, "end": end, "best_step": step},
             steps=(step,),
         )
+
+
+def _fell_at_once(evidence: Evidence, shares: Shares) -> Finding | None:
+    """The finding that the first evaluation was the best by far, of the loss as well, while the training loss fell."""
+    if shares.held_out is None:
+        return None
+    values, losses = shares.held_out.values, [evidence.find(role) for role in ("val_loss", "train_loss")]
+    held_out, train = (one.finite().values if one is not None else np.empty(0) for one in losses)
+    if min(len(held_out), len(train)) < _FEWEST_OF_ALL:
+        return None
+    fell = median(values[1:]) <= values[0] - _FALL and values[1:].max() < values[0] - _FALL / 2.0
+    rose = held_out[0] > 0 and held_out[1:].min() > _WORSE * held_out[0]
+    learnt = median(train[-_LAST:]) < _LEARNT * train[0]
+    if not (fell and rose and learnt):
+        return None
+    end = mean_at_end(values)
+    return Finding(
+        verdict=Verdict.WARN,
+        message=f"the validation {shares.name} fell from {percent(float(values[0]))} at the first evaluation to "
+        f"{percent(end)}, its loss rose, and that of the training fell",
+        remedy=_REMEDY,
+        measured={"best": float(values[0]), "end": end, "best_step": int(shares.held_out.steps[0])},
+        steps=(int(shares.held_out.steps[0]),),
+    )
 
 
 class _Level(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -40,6 +40,7 @@ _SAME = 1e-6  # of a decimal, by what floating-point numbers miss it
 _REMEDY = "give the scheduler the number of optimizer steps, and step it once per optimizer step"
 _TINY = "look for a unit or an exponent that slipped; rates of 1e-5 to 1e-2 are usual"
 _BEGINNING = 0.2  # of the run
+_CAME_DOWN = 1e-6  # from any rate that trains: by the same schedule, in proportion
 _ADAPTIVE = re.compile(r"adam|lion|adafactor|rmsprop|adagrad|lamb\b")
 _MOST_OF_A_PARAM = 100
 _MODE = "give ReduceLROnPlateau mode='min' for a loss, mode='max' for an accuracy"
@@ -84,7 +85,7 @@ class Schedule(Probe):
         falling); when a scheduler that waits for a metric to rise has the highest value of a loss for its best, or
         the lowest of an accuracy when it waits for a fall; and when a group of an optimizer began with less than a
         `groups_apart`-th of another's rate, but not with 0, by the rates that the scheduler noted down
-        (`initial_lr`).
+        (`initial_lr`), or has now, where none did and all have come below 1e-6.
 
     Known limits:
         Needs 5 points of the learning rate, logged or saved. A learning-rate range test rises on purpose, and a
@@ -181,7 +182,7 @@ class Schedule(Probe):
     def _of_groups(self, state: OptimizerState) -> Finding:
         """What the groups of an optimizer say that was saved."""
         alone = len({one.optimizer for one in state.tensors}) == 1
-        rates = [group.get("initial_lr") for group in state.groups] if alone else []
+        rates = _rates_of(state) if alone else []
         known = [float(rate) for rate in rates if isinstance(rate, (int, float)) and 0.0 < rate < np.inf]
         if (
             len(known) < 2
@@ -219,6 +220,13 @@ class Schedule(Probe):
             message=f"the learning rate peaks at {number(peak)} and ends at {number(float(values[-1]))}",
             measured=measured,
         )
+
+
+def _rates_of(state: OptimizerState) -> list[Any]:
+    """The rates that the groups began with; those of now where no scheduler noted these down, if all came down."""
+    began, now = ([group.get(key) for group in state.groups] for key in ("initial_lr", "lr"))
+    down = all(isinstance(one, (int, float)) and one <= _CAME_DOWN for one in now)
+    return now if down and all(one is None for one in began) else began
 
 
 def _is_adaptive(evidence: Evidence, rate: Series) -> bool:
