@@ -177,6 +177,7 @@ class Weights:
     ``changes``: how far they moved since the checkpoint before, ``previous`` its source; empty where there is none.
     ``first``: where nothing changed since then, the first checkpoint of three or more, and ``same_as_first`` whether it
     holds the same, too; empty where a file beside them may hold another part of the model.
+    ``idle_average``: the key of a moving average that is the same in both, though the model changed.
     ``in_order``: the tensors stand in the order in which the model defines them, as a state dict that was saved whole
     has them; files of safetensors are sorted otherwise.
     """
@@ -188,6 +189,7 @@ class Weights:
     changes: tuple[WeightChange, ...] = ()
     first: str = ""
     same_as_first: bool = False
+    idle_average: str = ""
 
     @property
     def is_adapter(self) -> bool:

@@ -16,6 +16,7 @@ from tracker_health.evidence import (
     TensorHeader,
     TensorState,
     Weights,
+    is_of_the_end,
 )
 from tracker_health.layers import place_of
 from tracker_health.probe import Probe, Symptom, Threshold
@@ -77,6 +78,9 @@ class UnchangedWeights(Probe):
         differ in their numbers alone. Others (`last.pt`) may be copies, and without an optimizer's state so may those
         behind which older ones differ; where the log has the learning rate come down to 0, LRS001 tells that.
 
+        It warns, too, where a moving average of the model (`ema`, `model_ema`, ...) in the file did not move, by its
+        first matrices, though the model did, in a checkpoint of the run's end.
+
     Known limits:
         Needs the weights of two checkpoints. Buffers, integers and experts without tokens do not count. Without an
         optimizer's state a layer that no gradient reaches looks like a frozen one where it lies in front, unless its
@@ -131,6 +135,8 @@ class UnchangedWeights(Probe):
             message=f"{len(compared) - len(still)} of {count(len(compared), 'tensor')} changed since {earlier}",
             measured={"compared": len(compared), "unchanged": 0},
         )
+        if weights.idle_average and is_of_the_end(evidence):
+            return _as_idle_average(weights)
         if state is None or not state.tensors:
             found = None if says_frozen(evidence) else cut_off(weights, self.max_share)
             return passed if found is None else _as_cut_off(found, earlier, len(compared))
@@ -165,6 +171,15 @@ class UnchangedWeights(Probe):
                 and min(layers[place.stack, place.role]) < place.layer
             )
         ]
+
+
+def _as_idle_average(weights: Weights) -> Finding:
+    return Finding(
+        verdict=Verdict.WARN,
+        message=f"the moving average in {printable(weights.source, 80)} ({printable(weights.idle_average, 60)}) is the "
+        f"one of {printable(weights.previous, 80)}, while the model changed: it is not updated",
+        remedy="update it after every optimizer step, with the parameters of the model that is trained",
+    )
 
 
 def _nothing_moved(evidence: Evidence, weights: Weights, amount: int) -> Finding:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,6 +18,20 @@ assert set(_WORDS) <= set(DTYPES.values())  # noqa: S101  two tables that must f
 _KEYS = (
     "state_dict", "model_state_dict", "model_state", "model", "module", "net", "network", "weights", "params",
 )  # fmt: skip
+
+
+_AVERAGE = re.compile(r"(model_)?ema(_model|_state_dict|_state|_weights|_params)?|averaged?_model(_state_dict)?")
+
+
+def torch_average(root: Any) -> tuple[str, list[StoredTensor]]:
+    """The moving average of the model that lies beside it in a saved structure, and its key; none where there is none
+    by one of the usual names.
+    """
+    if not isinstance(root, Mapping):
+        return "", []
+    keys = [key for key in root if isinstance(key, str) and _AVERAGE.fullmatch(key.lower()[:100])]
+    known = ((key, torch_weights(root[key])) for key in keys)
+    return next(((key, tensors) for key, tensors in known if tensors), ("", []))
 
 
 def torch_weights(root: Any) -> list[StoredTensor]:

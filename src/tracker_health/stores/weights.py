@@ -18,7 +18,7 @@ from tracker_health.readers.random_access import LocalFile
 from tracker_health.readers.regular_file import open_regular
 from tracker_health.readers.safetensors_header import open_safetensors
 from tracker_health.readers.torch_archive import TorchArchive, open_torch_archive
-from tracker_health.readers.torch_weights import is_in_order, torch_weights
+from tracker_health.readers.torch_weights import is_in_order, torch_average, torch_weights
 from tracker_health.readers.weights import MAX_TENSORS, Budget, StoredTensor, changes, described
 from tracker_health.stores.naming import age, series_of
 from tracker_health.stores.tree import FileEvidence, FileTree, RunFile
@@ -33,6 +33,7 @@ _MAY_HOLD_WEIGHTS = re.compile(r"\.(safetensors|bin|pt|pth|ckpt|msgpack|h5|npz)$
 _NO_PART = re.compile(r"optim|sched|scaler|rng|random|training_(args|state)|(^|[-_.])(ema|best|last|latest|final)[-_.]")
 _ONLY_STATE = re.compile(r"optimizer\.(pt|bin)", re.IGNORECASE)
 _MOST_INDEX_BYTES = 16 * 2**20
+_MOST_OF_AN_AVERAGE = 8  # matrices
 _MOST_SHARDS = 1000
 # Decoders that name their modules as others do and define them in another order: of an adapter on some of these
 # modules alone, nothing else tells.
@@ -346,7 +347,29 @@ def _compare(archives: _Archives, earlier: RunFile, opened: _Opened, found: File
         found.cannot_read(files.source, error, [Part.WEIGHT_CHANGES])
         return False
     found.weights = replace(found.weights, previous=files.source, changes=moved)
-    return not all(one.unchanged for one in moved)
+    if all(one.unchanged for one in moved):
+        return False
+    found.weights = replace(found.weights, idle_average=_idle_average(archives, found.weights.source, files))
+    return True
+
+
+def _idle_average(archives: _Archives, source: str, before: _Files) -> str:
+    """The key of a moving average of the model that is the same in two checkpoints, by its first matrices; "" where
+    there is none, or it moves.
+    """
+    now = next((one for one in archives.tree.files if one.path == source), None)
+    if now is None or any(one.name.endswith(".safetensors") for one in (now, before.files[0])):
+        return ""
+    try:
+        (key, average), (other, earlier) = (torch_average(archives.of(one).root) for one in (now, before.files[0]))
+        if not key or key != other:
+            return ""
+        archives.begin_pass()
+        matrices = [one for one in average if len(one.shape) > 1][:_MOST_OF_AN_AVERAGE]
+        moved = list(changes(matrices, {one.name: one for one in earlier}, Budget()))
+    except (RunError, OSError):
+        return ""  # nothing hangs on it
+    return key if moved and all(one.unchanged for one in moved) else ""
 
 
 def _tell_copies(

@@ -1,0 +1,34 @@
+"""python benchmarks/objectives OUT_FOLDER [--small]: verdicts on reinforcement learning and variational autoencoders.
+
+They are really trained, healthy and broken, and logged as people log them. What becomes of a run is measured on the
+model itself, never on its log; runs of which that is unclear are left out. Needs torch and scikit-learn.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import torch
+from generate import make
+from plan import plan
+from score import judge, table
+
+
+@click.command()
+@click.argument("out_folder", type=click.Path(file_okay=False, path_type=Path))
+@click.option("--small", is_flag=True, help="Every eleventh run.")
+def main(out_folder: Path, *, small: bool) -> None:
+    """Train the runs that are not in OUT_FOLDER yet, then score all."""
+    torch.set_num_threads(1)
+    runs = list(plan().items())[:: 11 if small else 1]
+    for number, (name, run) in enumerate(runs, start=1):
+        if make(out_folder, name, run):
+            click.echo(f"{number}/{len(runs)} {name}: {run['outcome']} {run['measured']}", err=True)
+    judged = list(judge(out_folder, [name for name, _ in runs]))
+    print("\n".join(table(judged)) + "\n")
+    print("\n".join(sorted(str(one) for one in judged if one.wrong)))
+
+
+if __name__ == "__main__":
+    main()

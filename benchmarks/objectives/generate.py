@@ -1,0 +1,29 @@
+"""Training one run, unless it is there: its log and params for the judge, and elsewhere what became of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from agents import train_agent
+from autoencoders import train_vae
+from logs import Log, names_of
+from settings import SECRETS, Params
+
+
+def make(folder: Path, name: str, run: Params) -> bool:
+    """Train one run and leave it in a folder; whether it was not there yet."""
+    truth = folder / "truth" / f"{name}.json"
+    if truth.exists():
+        return False
+    log = Log(names_of(run), run)
+    run["outcome"] = train_agent(run, log) if run["kind"] == "rl" else train_vae(run, log)
+    place = folder / "runs" / name
+    place.mkdir(parents=True, exist_ok=True)
+    rows = [json.dumps(row) for row in log.rows if len(row) > 1]
+    (place / "history.jsonl").write_text("\n".join(rows) + "\n")
+    params = {key: value for key, value in run.items() if key not in SECRETS}
+    (place / "config.json").write_text(json.dumps(params, indent=1))
+    truth.parent.mkdir(exist_ok=True)
+    truth.write_text(json.dumps(run))
+    return True

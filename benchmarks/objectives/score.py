@@ -1,0 +1,76 @@
+"""How right the verdicts are: shares of runs objected to, per kind and fault, and all that was judged wrongly."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from settings import Params
+
+from tracker_health import check
+from tracker_health.result import Report
+
+_SPLITS = {"cartpole": "tune", "bandit": "tune", "digits": "tune"}
+"""The other tasks (grid, mountain, sinusoids, mixture) are the validation split."""
+
+
+class Judged(NamedTuple):
+    """A run of which it is known what became, and what is said of it."""
+
+    name: str
+    run: Params
+    report: Report
+
+    @property
+    def flagged(self) -> bool:
+        return self.report.verdict.value in ("warn", "fail", "error")
+
+    @property
+    def codes(self) -> list[str]:
+        """What is objected to; empty where nothing is."""
+        codes = sorted({finding.code for finding in self.report.findings})
+        return codes or ["error"] if self.flagged else []
+
+    @property
+    def group(self) -> tuple[str, str, str]:
+        return _SPLITS.get(self.run["task"], "validate"), self.run["kind"], self.run["fault"] or "healthy"
+
+    @property
+    def wrong(self) -> bool:
+        return self.flagged is (self.run["outcome"] == "healthy")
+
+    def __str__(self) -> str:
+        said = "; ".join(f"{finding.code} {finding.message}" for finding in self.report.findings)
+        known = f"{self.name} [{self.run['measured']} {self.run.get('hard', '')}]".replace(" ]", "]")
+        return f"{'false alarm' if self.flagged else 'missed'}: {known}: {self.report.verdict}: {said}"
+
+
+def judge(folder: Path, names: Iterable[str]) -> Iterator[Judged]:
+    """Every run that counts, judged by its log."""
+    for name in names:
+        run = json.loads((folder / "truth" / f"{name}.json").read_text())
+        if run["outcome"] != "unclear":
+            yield Judged(name, run, check(folder / "runs" / name))
+
+
+def table(judged: Iterable[Judged]) -> Iterator[str]:
+    """Lines of a table: per split, kind and fault, how many runs were objected to, and with which codes."""
+    groups: dict[tuple[str, str, str], list[list[str]]] = {}
+    for one in judged:
+        groups.setdefault(one.group, []).append(one.codes)
+    yield "| split | kind | run | flagged | codes |\n|---|---|---|---|---|"
+    for (split, kind, label), found in sorted(groups.items(), key=lambda item: (*item[0][:2], item[0][2] != "healthy")):
+        counts = Counter(code for codes in found for code in codes).most_common()
+        said = ", ".join(f"{code} {count}" for code, count in counts)
+        yield f"| {split} | {kind} | {label} | {_wilson(sum(map(bool, found)), len(found))} | {said} |"
+
+
+def _wilson(hits: int, count: int) -> str:
+    """A share with its 95 % interval."""
+    middle, z = (hits + 1.92) / (count + 3.84), 1.96
+    reach = z / (count + z * z) * math.sqrt(hits * (count - hits) / count + z * z / 4)
+    return f"{hits} of {count} ({max(0.0, middle - reach):.1%} to {min(1.0, middle + reach):.1%})"
