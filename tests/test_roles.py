@@ -225,6 +225,8 @@ def test_rewards(name, role):
 
 def test_a_reward_is_to_rise_only_in_reinforcement_learning():
     assert assign(["train_loss", "mean_reward", "margin", "accuracy"]).get("mean_reward") is None
+    assert "reward" not in assign(["g_loss", "d_loss", "reward"])
+    assert "mean_reward" not in assign(["discriminator_loss", "policy_loss", "mean_reward"])
     assert assign(["train_loss", "return_code"]) == {"train_loss": "train_loss"}
     config = Config(roles={**DEFAULT_PATTERNS, "val_reward": ("quality",)})
     assert config.role_names(["train_loss", "quality"]).get("quality") == "val_reward"

@@ -238,7 +238,8 @@ def assign(names: Iterable[str], patterns: Mapping[str, tuple[str, ...]] = DEFAU
     """
     known = [name for name in names if not name.startswith(OWN_PREFIXES)]
     # The names of modules say nothing about the objective: a value head is no value function.
-    descends = _descends([frozenset(words_of(name)) for name in known if not name.startswith(_OF_MODULES)])
+    words = [frozenset(words_of(name)) for name in known if not name.startswith(_OF_MODULES)]
+    descends, rewarded = _descends(words), not _descends(words) and not _shows_adversaries(words)
     found = {name: _role_of(normal_form(name), patterns) for name in known}
     if descends and not any(role in _STAND_INS or _says_the_objective(name) for name, role in found.items()):
         found |= {name: _stands_in(name) for name, role in found.items() if role is None}
@@ -246,10 +247,10 @@ def assign(names: Iterable[str], patterns: Mapping[str, tuple[str, ...]] = DEFAU
     parts = [name for name, role in found.items() if role is None and _is_loss(name)][:_MOST_PARTS] if whole else []
     roles = dict.fromkeys(parts, LOSS_PART) if descends else {}
     for name, role in found.items():
-        usual = role is not None and patterns[role] == DEFAULT_PATTERNS[role]
+        usual = role is not None and patterns.get(role) == DEFAULT_PATTERNS.get(role)
         if role in ("train_loss", "val_loss") and not descends and usual:
             roles[name] = OBJECTIVE_LOSS
-        elif role is not None and not (role in _REWARDS and descends and usual):
+        elif role is not None and not (role in _REWARDS and usual and not rewarded):
             roles[name] = role
         elif _is_loss(name) if not descends else not whole and _is_part_of_a_loss(name):
             roles[name] = OBJECTIVE_LOSS
@@ -273,10 +274,16 @@ def _stands_in(name: str) -> str | None:
 def _descends(names: list[frozenset[str]]) -> bool:
     """Whether nothing in a run's metric names shows that its loss is one that need not descend."""
     preferred = any(words & _PREFERENCE or words >= _PREFERRED_RIGHTLY for words in names)
-    if any(_shows_reinforcement(words, preferred=preferred) or _shows_adversary(words) for words in names):
-        return False
+    return not any(_shows_reinforcement(words, preferred=preferred) for words in names) and not _shows_adversaries(
+        names
+    )
+
+
+def _shows_adversaries(names: list[frozenset[str]]) -> bool:
+    """Whether a run's metric names show an adversarial pair."""
     sides = [words - _GENERAL for words in names]
-    return not all(any(side and side <= words for side in sides) for words in (_GENERATOR, _DISCRIMINATOR))
+    pair = all(any(side and side <= words for side in sides) for words in (_GENERATOR, _DISCRIMINATOR))
+    return pair or any(map(_shows_adversary, names))
 
 
 def _shows_reinforcement(words: frozenset[str], *, preferred: bool) -> bool:

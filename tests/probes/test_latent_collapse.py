@@ -62,7 +62,9 @@ def test_boundary_of_the_fall(start, verdict, make, judge):
 
 @pytest.mark.parametrize(("names", "params", "verdict"), [
     (("loss",), {}, "SkippedProbe"), (("loss",), {"model": "BetaVAE"}, "warn"), (("loss",), {"model": "conv_vae-2"}, "warn"),
-    (("ELBO",), {}, "warn"), (("loss",), {"optimizer": "levae"}, "SkippedProbe"),
+    (("ELBO",), {}, "warn"), (("loss",), {"optimizer": "levae"}, "SkippedProbe"), (("loss",), {"vae": "sd-vae"}, "SkippedProbe"),
+    (("recon", "policy_loss"), {}, "SkippedProbe"), (("recon",), {"teacher": "resnet"}, "SkippedProbe"),
+    (("recon", "loss/distill"), {}, "SkippedProbe"),
 ])  # fmt: skip
 def test_only_of_autoencoders(names, params, verdict, make, judge):
     assert judge(CODE, variational(make, gone(), names=names, params=params)).verdict == verdict
@@ -70,6 +72,15 @@ def test_only_of_autoencoders(names, params, verdict, make, judge):
 
 def test_a_divergence_of_a_policy_is_none_of_codes(make, judge):
     assert judge(CODE, variational(make, gone(), name="kl", names=("reward", "entropy"))).verdict == "SkippedProbe"
+
+
+def test_a_divergence_of_0_from_the_start_is_that_of_no_variational_model(make, judge):
+    assert judge(CODE, variational(make, np.zeros(40))).verdict == "pass"
+
+
+@pytest.mark.parametrize(("loss", "verdict"), [(0.2, "pass"), (0.6, "warn")])
+def test_means_of_pixels_are_small_beside_small_losses(loss, verdict, make, judge):
+    assert judge(CODE, variational(make, gone(start=1.0, end=0.009), loss=loss)).verdict == verdict
 
 
 def test_too_few(make, judge):

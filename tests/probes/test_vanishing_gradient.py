@@ -160,3 +160,14 @@ def test_exact_zeros_beside_a_loss_that_need_not_come_down(zeros, verdict, make,
     result = judge(CODE, make.evidence(None, objective, make.series(values, role="grad_norm")))
     assert result.verdict == verdict
     assert verdict != "warn" or f"exactly 0 at {zeros}%" in result.message
+
+
+def test_zeros_beside_an_objective_that_are_no_finding(make, judge):
+    objective, zeros = make.series(np.full(200, -0.01), role="objective_loss"), np.zeros(100)
+    solved = make.series(np.linspace(0.1, 1.0, 200), role="train_reward")
+    never = make.series(np.zeros(200), role="grad_norm")
+    rounded = make.series([*[0.03, 0.01, 0.02, 0.0] * 25, *zeros], role="grad_norm")
+    sound = make.series([*norms(100), *zeros], role="grad_norm")
+    assert judge(CODE, make.evidence(None, objective, sound)).verdict == "warn"
+    for series in ((never,), (rounded,), (sound, solved)):
+        assert judge(CODE, make.evidence(None, objective, *series)).verdict == "SkippedProbe"

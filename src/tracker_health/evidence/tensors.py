@@ -177,7 +177,8 @@ class Weights:
     ``changes``: how far they moved since the checkpoint before, ``previous`` its source; empty where there is none.
     ``first``: where nothing changed since then, the first checkpoint of three or more, and ``same_as_first`` whether it
     holds the same, too; empty where a file beside them may hold another part of the model.
-    ``idle_average``: the key of a moving average that is the same in both, though the model changed.
+    ``idle_average``: the key of a moving average that is the same as in the first one and in the one before, though the
+    model changed.
     ``in_order``: the tensors stand in the order in which the model defines them, as a state dict that was saved whole
     has them; files of safetensors are sorted otherwise.
     """

@@ -10,6 +10,7 @@ import numpy as np
 
 from tracker_health.evidence import Evidence, Need, Series
 from tracker_health.probe import Probe, Symptom, Threshold
+from tracker_health.probes._run import is_distillation
 from tracker_health.probes._stats import median
 from tracker_health.result import Finding
 from tracker_health.roles import LOSS_PART, OBJECTIVE_LOSS, words_of
@@ -19,6 +20,10 @@ from tracker_health.verdict import Verdict
 _KL = frozenset({"kl", "kld"})
 _RECONSTRUCTION = frozenset({"recon", "recons", "reconst", "reconstr", "reconstruction", "elbo", "nelbo", "vae"})
 _AUTOENCODER = re.compile(r"(^|[^a-z])(beta|conv|c|cond)?[-_ ]?vae([^a-z]|$)")
+_MODEL = re.compile(r"(^|[./_])(model|arch|architecture|network)([./_](name|type|class))?$")
+_OTHER_KL = frozenset(
+    {"policy", "actor", "critic", "entropy", "reward", "rewards", "teacher", "student", "distill", "distillation"}
+)
 _MOST_OF_A_PARAM = 200
 
 
@@ -35,8 +40,9 @@ class LatentCollapse(Probe):
 
     How it decides:
         Only where metric names or params speak of a reconstruction, an ELBO or a VAE. Warn when the median of the KL's
-        second half is `collapse` nats at most, and the KL was at least `least_fall` times as high before: of 89 sound
-        ones none had come down to a quarter.
+        second half is `collapse` nats at most, and a `share` of the loss, where there is one, and the KL was at least
+        `least_fall` times as high before: of 89 sound ones none had come down to a quarter. Not in reinforcement
+        learning, nor beside a teacher.
 
     Known limits:
         Needs 8 points of a KL called so. It does not come down to nothing where each latent variable has free bits, or
@@ -55,23 +61,25 @@ class LatentCollapse(Probe):
 
     collapse: Annotated[float, Threshold("KL that is nothing", "nats", "calibration", gt=0)] = 0.01
     least_fall: Annotated[float, Threshold("its highest value over what is left", "ratio", "calibration", gt=1)] = 30.0
+    share: Annotated[float, Threshold("the same, of the loss beside it", "fraction", "calibration", gt=0)] = 0.02
     min_points: Annotated[int, Threshold("points of the KL needed", "points", "design", ge=4)] = 8
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        return (Need(role="kl", any_of=(LOSS_PART, OBJECTIVE_LOSS)),)
+        return (Need(role="kl", any_of=(LOSS_PART, OBJECTIVE_LOSS)), Need(role="train_loss", optional=True))
 
     def judge(self, evidence: Evidence) -> Finding:
         kl = next((one.finite() for one in evidence.series if _is_kl(one)), None)
         if kl is None or len(kl) < self.min_points:
             return Finding(verdict=Verdict.SKIP, message="there are too few points of a KL divergence, or none")
-        if not _is_autoencoder(evidence):
+        if _is_of_another_kind(evidence) or not _is_autoencoder(evidence):
             return Finding(verdict=Verdict.SKIP, message="nothing says that the KL is one of a variational autoencoder")
         sizes = np.abs(kl.values)
         late, highest = median(sizes[len(sizes) // 2 :]), float(sizes.max())
+        bound = min(self.collapse, highest / self.least_fall, self.share * _level(evidence.find("train_loss")))
         measured = {"kl": late, "highest_kl": highest}
         name = printable(kl.name, 60)
-        if late > min(self.collapse, highest / self.least_fall):
+        if late > bound or highest == 0.0:
             said = f"{name} has a median of {number(late)} in the second half of the run"
             return Finding(verdict=Verdict.PASS, message=said, measured=measured)
         return Finding(
@@ -90,9 +98,26 @@ def _is_kl(series: Series) -> bool:
     )
 
 
+def _level(loss: Series | None) -> float:
+    """The size of the loss in the second half of the run; infinite where there is none."""
+    sizes = np.abs(loss.finite().values) if loss is not None else np.empty(0)
+    return median(sizes[len(sizes) // 2 :]) if len(sizes) else np.inf
+
+
+def _is_of_another_kind(evidence: Evidence) -> bool:
+    """Whether the KL may well be one of a policy, or of a teacher's answers."""
+    rewarded = any(one.role in ("train_reward", "val_reward") for one in evidence.series)
+    return (
+        rewarded or is_distillation(evidence) or any(_OTHER_KL & {*words_of(one)} for one in evidence.info.metric_names)
+    )
+
+
 def _is_autoencoder(evidence: Evidence) -> bool:
-    """Whether a metric's name or a param speaks of a reconstruction or of a variational autoencoder."""
+    """Whether a metric's name speaks of a reconstruction, or the model's of a variational autoencoder."""
     if any(not _RECONSTRUCTION.isdisjoint(words_of(name)) for name in evidence.info.metric_names):
         return True
-    params = (f"{name} {value}"[:_MOST_OF_A_PARAM].lower() for name, value in evidence.info.params.items())
-    return any(_AUTOENCODER.search(one) for one in params)
+    params = evidence.info.params.items()
+    models = (
+        value[:_MOST_OF_A_PARAM].lower() for name, value in params if _MODEL.search(name[-_MOST_OF_A_PARAM:].lower())
+    )
+    return any(_AUTOENCODER.search(one) for one in models)

@@ -8,11 +8,12 @@ from typing import Annotated
 
 import numpy as np
 
-from tracker_health.evidence import Evidence, Need, Series
+from tracker_health.evidence import Evidence, FloatArray, Need, Series
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._accuracy import scatter
 from tracker_health.probes._comparable import settled
 from tracker_health.probes._run import is_fine_tuning
+from tracker_health.probes._stats import median
 from tracker_health.result import Finding
 from tracker_health.text import number, printable
 from tracker_health.verdict import Verdict
@@ -23,6 +24,8 @@ _RISEN, _FAR = 0.1, 0.5  # of the span
 _HARDLY = 0.1  # of the larger level
 _THE_SAME = 0.02
 _ROUNDING = 1e-9  # of the largest value
+_MAD_TO_SIGMA = 1.4826
+_MOSTLY, _FEWEST_AT_FLOOR = 0.9, 5
 _LATEST_BEGINNING = 0.2  # of the run
 _BELOW = "look at the sign of the objective and of the advantages; then lower the learning rate"
 _LOST = "take the checkpoint of the peak; lower the learning rate, clip the updates, keep the policy's entropy up"
@@ -35,7 +38,8 @@ class RewardLost(Probe):
 
     What it finds:
         A reward of reinforcement learning, of evaluation or training episodes, that ended clearly below where it began,
-        that lost most of what it had gained, or that rose in neither.
+        lost most of what it had gained, or ended at the lowest there is; and an evaluation's that never changed, while
+        training episodes got no better.
 
     Why it matters:
         The losses of an actor and a critic need not fall, so that a broken run has curves like any other's. The reward
@@ -44,18 +48,20 @@ class RewardLost(Probe):
 
     How it decides:
         Of at least `min_evaluations` evaluations or `min_points` training rewards. Beginning: the mean of the first
-        tenth; end: that of the last quarter; peak: the highest of ten equal parts. Warn where the evaluation's reward
-        ended below its beginning, or lost `lost_share` of the way from there to its peak: by `least_fall` of what the
-        values span (5 % to 95 %), by four standard errors, and by a tenth of the level. Likewise of training episodes,
-        where no evaluation rose. Warn, too, where neither the evaluation's reward nor that of training episodes ended
-        above its beginning by a tenth of the span and two standard errors, unless both stand at one level, as of a task
-        that was solved from the start, or a trained model was trained on. Where a reward rose and none was lost, it
-        passes.
+        tenth, of two values at least; end: that of the last quarter, or the last evaluation, where that is higher;
+        peak: the highest of ten equal parts. Warn where the evaluation's reward ended below its beginning, or lost
+        `lost_share` of the way from there to its peak: by `least_fall` of what the values span (5 % to 95 %), by four
+        standard errors, also of what is usual from one tenth of the run to the next, and by a tenth of the level.
+        Likewise of training episodes, where no evaluation is there, or none that rose by a tenth of the span and two
+        standard errors. Warn there, too, where nine tenths of the last quarter (of five values at least) are exactly
+        the lowest reward that there was, and others were higher. And warn where all evaluations are one number below
+        the training's, by 2 %, and training episodes did not rise by as much, unless a trained model was trained on.
+        Where a reward rose by half of the span and none was lost, it passes; else it is skipped.
 
     Known limits:
-        Opponents that learn as well (self-play) and tasks that grow harder lower the reward of a sound policy; a
-        curriculum whose level is logged is left out. Needs a log that begins with the training. A training reward alone
-        that never rises is no reason to warn: the policy may explore.
+        Opponents that learn as well (self-play), costs to be kept low and tasks that grow harder lower the reward of a
+        sound policy; a curriculum whose level is logged is left out. Needs a log that begins with the training. A noisy
+        reward that never rises is no reason to warn: the policy may have been good from the start, or explore.
 
     What to do:
         Look at the sign of the objective and of the advantages, the learning rate and the entropy of the policy, and
@@ -99,6 +105,9 @@ class RewardLost(Probe):
                 return _lost(train)
             if self._never_rose(held_out, train, evidence):
                 return _never_rose(held_out, train)
+        at_floor = [one for one in (held_out, train) if one is not None and one.at_floor]
+        if at_floor and not first.rose:
+            return _at_the_floor(at_floor[-1])
         rose = next((one for one in (held_out, train) if one is not None and one.rose_far), None)
         if rose is None:
             said = "no reward rose far; it may be that of a policy that explores, or of a task that was solved before"
@@ -119,17 +128,18 @@ class RewardLost(Probe):
 
     @staticmethod
     def _never_rose(held_out: _Levels, train: _Levels, evidence: Evidence) -> bool:
-        if not held_out.constant:
-            return False
         ends, sizes = zip(*((one.unit * one.end, one.unit * one.size) for one in (held_out, train)), strict=True)
-        same = abs(ends[0] - ends[1]) <= _THE_SAME * max(sizes)
-        return not (train.rose or same or is_fine_tuning(evidence))
+        as_good = ends[0] >= ends[1] - _THE_SAME * max(sizes)
+        return held_out.constant and not (train.rose or as_good or is_fine_tuning(evidence))
 
 
 @dataclass(frozen=True)
 class _Levels:
-    """Where a reward began, stood highest and ended (``kept``: at its very end, of an evaluation, where that is
-    higher); what its values span; the error of a difference. All in a unit: the size of the largest value.
+    """Where a reward began, stood highest and ended; what its values span; the error of a difference. All in a unit:
+    the size of the largest value.
+
+    ``kept``: its very end, of an evaluation, where that is higher. ``at_floor``: it ended at the lowest value that it
+    ever had, again and again.
     """
 
     name: str
@@ -140,6 +150,7 @@ class _Levels:
     span: float
     error: float
     constant: bool
+    at_floor: bool
     unit: float
 
     @property
@@ -175,7 +186,8 @@ def _levels(series: Series | None, fewest: int) -> _Levels | None:
     noise = scatter(values)
     start, end = float(np.mean(values[:first])), float(np.mean(values[-last:]))
     # The last evaluation is a mean of several episodes of the very policy that is kept.
-    kept = max(end, float(values[-1])) if finite.role == "val_reward" else end
+    evaluated = finite.role == "val_reward"
+    kept, waves = (max(end, float(values[-1])), 0.0) if evaluated else (end, _error_of_waves(values))
     low, high = np.quantile(values, (0.05, 0.95))
     return _Levels(
         name=printable(finite.name, 60),
@@ -184,9 +196,36 @@ def _levels(series: Series | None, fewest: int) -> _Levels | None:
         end=end,
         kept=kept,
         span=float(high - low),
-        error=noise * hypot(1.0 / sqrt(first), 1.0 / sqrt(last)),
+        error=max(noise * hypot(1.0 / sqrt(first), 1.0 / sqrt(last)), waves),
         constant=bool(values.min() == values.max()),
+        at_floor=_is_at_floor(values, last),
         unit=unit,
+    )
+
+
+def _error_of_waves(values: FloatArray) -> float:
+    """The error of a difference of two levels where neighbours have episodes in common, as means of the last hundred:
+    by how much the middle one of all levels differs from that of a tenth of the run before.
+    """
+    levels = np.array([np.mean(part) for part in np.array_split(values, min(2 * _BLOCKS, len(values) // 2))])
+    apart = max(1, len(levels) // _BLOCKS)
+    steps = np.abs(levels[apart:] - levels[:-apart])
+    return _MAD_TO_SIGMA * median(steps) / sqrt(2.0) * hypot(1.0, sqrt(0.4)) if len(steps) else 0.0
+
+
+def _is_at_floor(values: FloatArray, last: int) -> bool:
+    """Whether nearly all of the last values are the lowest that there was, and others were higher."""
+    lowest = values.min()
+    there = float(np.mean(values[-last:] == lowest))
+    return bool(last >= _FEWEST_AT_FLOOR and there >= _MOSTLY and lowest < values.max())
+
+
+def _at_the_floor(reward: _Levels) -> Finding:
+    return Finding(
+        verdict=Verdict.WARN,
+        message=f"{reward.name} ended at {_start_and_end(reward)[1]}, the lowest that it ever was, again and again",
+        remedy=_NEVER,
+        measured=reward.measured,
     )
 
 

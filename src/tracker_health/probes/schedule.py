@@ -40,8 +40,12 @@ _SAME = 1e-6  # of a decimal, by what floating-point numbers miss it
 _REMEDY = "give the scheduler the number of optimizer steps, and step it once per optimizer step"
 _TINY = "look for a unit or an exponent that slipped; rates of 1e-5 to 1e-2 are usual"
 _BEGINNING = 0.2  # of the run
-_CAME_DOWN = 1e-6  # from any rate that trains: by the same schedule, in proportion
-_ADAPTIVE = re.compile(r"adam|lion|adafactor|rmsprop|adagrad|lamb\b")
+_CAME_DOWN = 1e-6
+_AS_LOGGED = 1e-3
+_OPTIMIZER = re.compile(r"(^|[./_])optim(izer)?([./_](name|type|class|_target_))?$")
+_ADAPTIVE = re.compile(
+    r"(^|[^a-z])([a-z]?adam|adam(w|ax)|adamw?_torch|paged_adamw|lion|adafactor|rmsprop|adagrad|lamb)([^a-z]|$)"
+)
 _MOST_OF_A_PARAM = 100
 _MODE = "give ReduceLROnPlateau mode='min' for a loss, mode='max' for an accuracy"
 
@@ -65,13 +69,13 @@ class Schedule(Probe):
         Fail when every rate is 0; but where the last eighth of the loss lies below its first by a tenth and by four
         standard errors, the log rounds the rate to 0. Warn when the highest rate of an Adam-like optimizer (by the
         params, the rate's name or the checkpoint), which moves a weight by that much per step at most, is below
-        `least_rate`, in a log that begins with the training; when more than `zero_share` of the points lie below a
-        millionth of the highest rate, and when the rate rose at every point (repeats aside) up to the very end, to more
-        than twice its first value, while the loss had not levelled off (its last quarter brought a twentieth of the
-        descent or more), or that of validation had not. A rate that the log rounds repeats itself while it rises
-        slowly: where it rose at least three times, always by one of the last decimal that is printed (the third to the
-        twelfth), it still rises unless the last value was printed more often than any one between the first and the
-        last.
+        `least_rate`, in a log that begins with the training and not in mid-rise; when more than `zero_share` of the
+        points lie below a millionth of the highest rate; and when the rate rose at every point (repeats aside) up to
+        the very end, to more than twice its first value, while the loss had not levelled off (its last quarter brought
+        a twentieth of the descent or more), or that of validation had not. A rate that the log rounds repeats itself
+        while it rises slowly: where it rose at least three times, always by one of the last decimal that is printed
+        (the third to the twelfth), it still rises unless the last value was printed more often than any one between the
+        first and the last.
 
         Where no rate was logged, the same is asked of those that the saved scheduler gave at each of its steps, if
         the checkpoint is of the run's end, as its settings tell, if they also tell the last rate that it saved:
@@ -85,7 +89,7 @@ class Schedule(Probe):
         falling); when a scheduler that waits for a metric to rise has the highest value of a loss for its best, or
         the lowest of an accuracy when it waits for a fall; and when a group of an optimizer began with less than a
         `groups_apart`-th of another's rate, but not with 0, by the rates that the scheduler noted down
-        (`initial_lr`), or has now, where none did and all have come below 1e-6.
+        (`initial_lr`), or has now, where none did and the log has the lowest of them as one that never came above 1e-6.
 
     Known limits:
         Needs 5 points of the learning rate, logged or saved. A learning-rate range test rises on purpose, and a
@@ -133,7 +137,7 @@ class Schedule(Probe):
         logged = self._logged(evidence)
         schedules = evidence.optimizer.schedules if evidence.optimizer is not None else ()
         saved = [self._saved(one, evidence, logged) for one in schedules]
-        saved += [self._of_groups(evidence.optimizer)] if evidence.optimizer is not None else []
+        saved += [self._of_groups(evidence, evidence.optimizer)] if evidence.optimizer is not None else []
         verdict = worst(one.verdict for one in (logged, *saved))
         return next(one for one in (logged, *saved) if one.verdict is verdict)
 
@@ -144,14 +148,10 @@ class Schedule(Probe):
         if rate is None or len(rate) < self.min_points:
             return Finding(verdict=Verdict.SKIP, message=f"only {len(rate or ())} finite learning rates")
         peak = _peak(rate.values)
-        if (
-            0.0 < peak < self.least_rate
-            and rate.steps[0] <= _BEGINNING * rate.steps[-1]
-            and _is_adaptive(evidence, rate)
-        ):
-            message = (
-                f"{printable(rate.name, 60)} is {number(peak)} at most: no weight moves by more than that in a step"
-            )
+        whole = rate.steps[0] <= _BEGINNING * rate.steps[-1] and not _rises_to_the_end(rate.values)
+        if 0.0 < peak < self.least_rate and whole and _is_adaptive(evidence, rate):
+            name = printable(rate.name, 60)
+            message = f"{name} is {number(peak)} at most: no weight of its group moves by more than that in a step"
             return Finding(verdict=Verdict.WARN, message=message, remedy=_TINY, measured={"peak": peak})
         return self._of_rates(rate.values, evidence)
 
@@ -179,10 +179,10 @@ class Schedule(Probe):
             return Finding(verdict=Verdict.SKIP, message=f"the saved schedule took {count(stepped, 'step')}")
         return self._of_rates(schedule.rates, evidence)
 
-    def _of_groups(self, state: OptimizerState) -> Finding:
+    def _of_groups(self, evidence: Evidence, state: OptimizerState) -> Finding:
         """What the groups of an optimizer say that was saved."""
         alone = len({one.optimizer for one in state.tensors}) == 1
-        rates = _rates_of(state) if alone else []
+        rates = _rates_of(evidence, state) if alone else []
         known = [float(rate) for rate in rates if isinstance(rate, (int, float)) and 0.0 < rate < np.inf]
         if (
             len(known) < 2
@@ -222,11 +222,17 @@ class Schedule(Probe):
         )
 
 
-def _rates_of(state: OptimizerState) -> list[Any]:
-    """The rates that the groups began with; those of now where no scheduler noted these down, if all came down."""
+def _rates_of(evidence: Evidence, state: OptimizerState) -> list[Any]:
+    """The rates that the groups began with; those of now, where no scheduler noted these down, if the log has the
+    lowest one, at its end, as one that never was much higher: then all came down together.
+    """
     began, now = ([group.get(key) for group in state.groups] for key in ("initial_lr", "lr"))
-    down = all(isinstance(one, (int, float)) and one <= _CAME_DOWN for one in now)
-    return now if down and all(one is None for one in began) else began
+    known = [one for one in now if isinstance(one, (int, float)) and one > 0]
+    if not known or any(one is not None for one in began):
+        return began
+    logged = [one.finite().values for one in evidence.series if one.role == "learning_rate"]
+    low = (one for one in logged if len(one) and abs(one[-1] - min(known)) <= _AS_LOGGED * min(known))
+    return now if any(_peak(one) < _CAME_DOWN for one in low) else began
 
 
 def _is_adaptive(evidence: Evidence, rate: Series) -> bool:
@@ -234,8 +240,8 @@ def _is_adaptive(evidence: Evidence, rate: Series) -> bool:
     if evidence.optimizer is not None:
         return bool(evidence.optimizer.with_second_moment)
     params = evidence.info.params.items()
-    said = (value[:_MOST_OF_A_PARAM] for name, value in params if "optim" in name.lower()[:_MOST_OF_A_PARAM])
-    return any(_ADAPTIVE.search(one.lower()) for one in (*said, rate.name))
+    said = (value[:_MOST_OF_A_PARAM] for name, value in params if _OPTIMIZER.search(name[-_MOST_OF_A_PARAM:].lower()))
+    return any(_ADAPTIVE.search(one.lower()) for one in (*said, rate.name[:_MOST_OF_A_PARAM]))
 
 
 def _peak(values: FloatArray) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import Annotated
@@ -29,6 +30,8 @@ from tracker_health.result import Finding
 from tracker_health.text import count, listing, printable
 from tracker_health.verdict import Verdict
 
+_BEGINS_LATER = re.compile(r"(ema|average).{0,20}(start|begin|after|warm)|update_after_step|(start|begin).{0,20}ema")
+_MOST_OF_A_NAME = 200
 _LAST_DIGIT = 4.0 * 2.0**-24  # of a value; four, since the values of a tensor, and its steps, differ in size
 _NO_RATE = 1e-6  # of the highest
 _NAMED = (Attribution.NAMED, Attribution.CONTENT_CHECKED)
@@ -78,8 +81,9 @@ class UnchangedWeights(Probe):
         differ in their numbers alone. Others (`last.pt`) may be copies, and without an optimizer's state so may those
         behind which older ones differ; where the log has the learning rate come down to 0, LRS001 tells that.
 
-        It warns, too, where a moving average of the model (`ema`, `model_ema`, ...) in the file did not move, by its
-        first matrices, though the model did, in a checkpoint of the run's end.
+        It warns, too, where a moving average of the model (`ema`, `model_ema`, ...) in the file is that of the first
+        checkpoint of three or more, by its first matrices that changed in the model, at the run's end: unless a param
+        says from when on it is to move (`ema_start`, `update_after_step`).
 
     Known limits:
         Needs the weights of two checkpoints. Buffers, integers and experts without tokens do not count. Without an
@@ -135,7 +139,8 @@ class UnchangedWeights(Probe):
             message=f"{len(compared) - len(still)} of {count(len(compared), 'tensor')} changed since {earlier}",
             measured={"compared": len(compared), "unchanged": 0},
         )
-        if weights.idle_average and is_of_the_end(evidence):
+        late = any(_BEGINS_LATER.search(name.lower()[:_MOST_OF_A_NAME]) for name in evidence.info.params)
+        if weights.idle_average and is_of_the_end(evidence) and not late:
             return _as_idle_average(weights)
         if state is None or not state.tensors:
             found = None if says_frozen(evidence) else cut_off(weights, self.max_share)
@@ -176,8 +181,8 @@ class UnchangedWeights(Probe):
 def _as_idle_average(weights: Weights) -> Finding:
     return Finding(
         verdict=Verdict.WARN,
-        message=f"the moving average in {printable(weights.source, 80)} ({printable(weights.idle_average, 60)}) is the "
-        f"one of {printable(weights.previous, 80)}, while the model changed: it is not updated",
+        message=f"the moving average in {printable(weights.source, 80)} ({printable(weights.idle_average, 60)}) is "
+        "that of the first checkpoint, while the model changed: it is not updated",
         remedy="update it after every optimizer step, with the parameters of the model that is trained",
     )
 

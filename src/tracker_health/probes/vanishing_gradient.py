@@ -13,6 +13,7 @@ from tracker_health.evidence import Attribution, Evidence, FloatArray, Need, Opt
 from tracker_health.layers import place_of
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._run import Descent, descent
+from tracker_health.probes._standing import coarseness
 from tracker_health.probes._stats import longest_run, mann_kendall, median
 from tracker_health.probes._updates import corrected_second_moment
 from tracker_health.result import Finding
@@ -24,6 +25,7 @@ _NAMED = (Attribution.NAMED, Attribution.CONTENT_CHECKED)
 _HARDLY = 0.05  # of the loss's start: it has not learnt
 _HALF = 0.5
 _MOSTLY = 0.9
+_DIGITS = 100.0  # units of the last digit that the norms before must have had
 _MONOTONE = 2.0  # of the trend's standard normal score: five layers in order have 2.2
 _MOST_LAYERS = 200
 _STANDS_STILL = 100
@@ -45,12 +47,12 @@ class VanishingGradient(Probe):
         Of the logged norm the second half is looked at: it has collapsed when nine tenths of it are at most `collapse`
         times the median of the first quarter, or exactly 0. Warn of a collapse where the loss came down by less than
         5 % of its start or not beyond its noise, and of exact zeros, to which no convergence leads, where it came down
-        by less than half, or is one that need not come down (of an actor, or of an adversary). Of a checkpoint the size
-        of the gradients, the root of Adam's second moment, is compared along the depth, for each matrix that is there
-        in `min_layers` layers or more: warn when in most of them it falls towards the first layer, in order, by more
-        than `depth_ratio`, and the loss came down by less than half. That is done only where names come from the file
-        or are confirmed by its contents, never on an assumed order. Beside a loss, and without such names, matrices of
-        one shape are compared in the order in which the optimizer has them: `min_layers` or more.
+        by less than half, or is one that need not come down (of an actor, say), where no reward rose. Of a checkpoint
+        the size of the gradients, the root of Adam's second moment, is compared along the depth, for each matrix that
+        is there in `min_layers` layers or more: warn when in most of them it falls towards the first layer, in order,
+        by more than `depth_ratio`, and the loss came down by less than half. That is done only where names come from
+        the file or are confirmed by its contents, never on an assumed order. Beside a loss, and without such names,
+        matrices of one shape are compared in the order in which the optimizer has them: `min_layers` or more.
 
     Known limits:
         Without names all matrices of one shape are one kind, those of two towers as well. A norm that is logged with
@@ -88,7 +90,7 @@ class VanishingGradient(Probe):
         found = None
         if len(values) >= self.min_points and loss is not None:
             found = self._over_time(evidence, values, loss)
-        elif len(values) >= self.min_points and evidence.find(OBJECTIVE_LOSS) is not None:
+        elif len(values) >= self.min_points and evidence.find(OBJECTIVE_LOSS) is not None and not _rewarded(evidence):
             found = _of_an_objective(values)
         ratios = self._along_the_depth(evidence.optimizer, known=loss is not None)
         if (found is None or found.verdict is Verdict.PASS) and ratios:
@@ -172,7 +174,8 @@ class VanishingGradient(Probe):
 def _of_an_objective(values: FloatArray) -> Finding | None:
     """What exact zeros say beside a loss that need not come down; None without them."""
     zeros = float(np.mean(values[len(values) // 2 :] == 0.0))
-    if zeros < _MOSTLY:
+    before = float(values.max())
+    if zeros < _MOSTLY or before < _DIGITS * coarseness(before):
         return None
     return Finding(
         verdict=Verdict.WARN,
@@ -181,6 +184,12 @@ def _of_an_objective(values: FloatArray) -> Finding | None:
         remedy="look for a policy that has come down to one action, saturated units, or a detached output",
         measured={"zero_share": zeros},
     )
+
+
+def _rewarded(evidence: Evidence) -> bool:
+    """Whether a reward ended above its beginning: where all is solved, advantages and gradients are 0."""
+    rewards = [one.finite().values for one in evidence.series if one.role in ("train_reward", "val_reward")]
+    return any(len(one) > 1 and float(one[-1]) > float(one[0]) for one in rewards)
 
 
 def _rise(logs: Mapping[int, float]) -> float:

@@ -20,7 +20,7 @@ _KEYS = (
 )  # fmt: skip
 
 
-_AVERAGE = re.compile(r"(model_)?ema(_model|_state_dict|_state|_weights|_params)?|averaged?_model(_state_dict)?")
+_AVERAGE = re.compile(r"(model_)?ema(_model|_state_dict|_state|_weights|_params)?")
 
 
 def torch_average(root: Any) -> tuple[str, list[StoredTensor]]:

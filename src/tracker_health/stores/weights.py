@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import takewhile
@@ -34,6 +35,7 @@ _NO_PART = re.compile(r"optim|sched|scaler|rng|random|training_(args|state)|(^|[
 _ONLY_STATE = re.compile(r"optimizer\.(pt|bin)", re.IGNORECASE)
 _MOST_INDEX_BYTES = 16 * 2**20
 _MOST_OF_AN_AVERAGE = 8  # matrices
+_FEWEST_BEFORE = 2  # checkpoints
 _MOST_SHARDS = 1000
 # Decoders that name their modules as others do and define them in another order: of an adapter on some of these
 # modules alone, nothing else tells.
@@ -192,7 +194,11 @@ def _read(
             if found.optimizer is not None:
                 _attribute(archives, checkpoint, found.optimizer, opened, found)
             compared = opened.near and request.needs(Part.WEIGHT_CHANGES)
-            if compared and not any(_compare(archives, one, opened, found) for one in earlier.newest):
+            if not compared:
+                return
+            if any(_compare(archives, one, opened, found) for one in earlier.newest):
+                _tell_idle_average(archives, checkpoint, earlier, found)
+            else:
                 _tell_copies(archives, checkpoint, earlier.first, opened, found)
     except (RunError, OSError) as error:
         found.cannot_read(files.source, error, [Part.WEIGHTS, Part.WEIGHT_CHANGES])
@@ -347,29 +353,33 @@ def _compare(archives: _Archives, earlier: RunFile, opened: _Opened, found: File
         found.cannot_read(files.source, error, [Part.WEIGHT_CHANGES])
         return False
     found.weights = replace(found.weights, previous=files.source, changes=moved)
-    if all(one.unchanged for one in moved):
-        return False
-    found.weights = replace(found.weights, idle_average=_idle_average(archives, found.weights.source, files))
-    return True
+    return not all(one.unchanged for one in moved)
 
 
-def _idle_average(archives: _Archives, source: str, before: _Files) -> str:
-    """The key of a moving average of the model that is the same in two checkpoints, by its first matrices; "" where
-    there is none, or it moves.
+def _tell_idle_average(archives: _Archives, checkpoint: RunFile, earlier: Earlier, found: FileEvidence) -> None:
+    """A moving average of the model that is the same as in the first checkpoint of three or more, and in the one
+    before, by the first matrices that changed in the model itself.
     """
-    now = next((one for one in archives.tree.files if one.path == source), None)
-    if now is None or any(one.name.endswith(".safetensors") for one in (now, before.files[0])):
-        return ""
+    weights = found.weights
+    known = [one for one in (*earlier.newest, earlier.first) if one is not None]
+    if weights is None or weights.source != checkpoint.path or len(known) < _FEWEST_BEFORE:
+        return
+    changed = {one.name for one in weights.changes if not one.unchanged}
+    keys = [_same_average(archives, checkpoint, one, changed) for one in (known[0], known[-1])]
+    if keys[0] and keys[0] == keys[1]:
+        found.weights = replace(weights, idle_average=keys[0])
+
+
+def _same_average(archives: _Archives, now: RunFile, before: RunFile, changed: AbstractSet[str]) -> str:
+    """The key of a moving average that is the same in two files as far as the model changed; "" where there is none."""
     try:
-        (key, average), (other, earlier) = (torch_average(archives.of(one).root) for one in (now, before.files[0]))
-        if not key or key != other:
-            return ""
+        (key, average), (other, earlier) = (torch_average(archives.of(one).root) for one in (now, before))
         archives.begin_pass()
-        matrices = [one for one in average if len(one.shape) > 1][:_MOST_OF_AN_AVERAGE]
+        matrices = [one for one in average if len(one.shape) > 1 and one.name in changed][:_MOST_OF_AN_AVERAGE]
         moved = list(changes(matrices, {one.name: one for one in earlier}, Budget()))
     except (RunError, OSError):
         return ""  # nothing hangs on it
-    return key if moved and all(one.unchanged for one in moved) else ""
+    return key if key == other and moved and all(one.unchanged for one in moved) else ""
 
 
 def _tell_copies(

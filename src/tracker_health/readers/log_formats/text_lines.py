@@ -36,6 +36,11 @@ _PATTERNS_TRIED = 100
 _BARS_KEPT = 1000
 _OF_AN_EPOCH = 3  # rows
 _FEWEST_STEPS = 3
+_MOST_ACCUMULATED = 16  # batches to an update
+_MOST_ROWS = 1.5  # for each step: more begin anew
+_OF_ANOTHER_UNIT = re.compile(
+    r"token|sample|image|frame|\benv|episode|round|client|stage|outer|fold|phase|finish|done|stop", re.IGNORECASE
+)
 
 
 class TextLines:
@@ -84,6 +89,7 @@ class _Reading:
         self._whole_epoch: int | None = None
         self._ranks = Ranks()
         self._repeats = False
+        self._last_row = ""
         self._unused = 0
         self._heading: Number | None = None
         self._heading_data = ""
@@ -122,18 +128,24 @@ class _Reading:
         return whole and not any(passes) and not self._epochs_said
 
     def _total_not_reached(self, series: Collection[Series]) -> int | None:
-        """What the steps count up to (``step 18/450``), where they did not come there, not even once: of the whole
-        training, or else of its first epoch.
+        """What the steps count up to (``step 18/450``), where the log breaks off amid them: of the whole training, or
+        else of its first epoch. Not where they began anew, nor where anything is said behind the last of them, or may
+        not have been said yet.
         """
         counted = [one for one in series if len(one) >= _FEWEST_STEPS]
         of_epochs = self._epochs_said or self._epoch is not None or self.epochs
-        if len(self.totals) != 1 or of_epochs or not counted:
+        if len(self.totals) != 1 or of_epochs or not counted or _OF_ANOTHER_UNIT.search(self._last_row):
             return None
         (total,) = self.totals
         longest = max(counted, key=len)
+        apart = np.diff(longest.steps)
+        anew = apart.min() <= 0 or self.troubles.rows > _MOST_ROWS * len(longest)
+        if anew or f"/{total}" not in self._last_row.replace(" ", ""):
+            return None
         last = max(int(one.steps[-1]) for one in series if len(one))
-        apart = int(np.diff(longest.steps).max())
-        return total if last + apart < total else None
+        # Steps of batches, several of which make an update, end at a half or a quarter.
+        in_batches = last > 0 and total % last == 0 and total // last <= _MOST_ACCUMULATED
+        return total if last + 2 * int(apart.max()) < total and not in_batches else None
 
     def take(self, block: str) -> None:
         """Read some lines."""
@@ -155,6 +167,7 @@ class _Reading:
                 lines, rows = 1, int(len(line) <= MAX_LINE_CHARACTERS and self._take_new(line))
                 suspicious = self.troubles.suspects(line)
             self._count(lines, rows)
+            self._last_row = block[start : position - 1].rpartition("\n")[2][-_LONGEST_HEADING:] if rows else ""
             if suspicious:
                 for line in block[start : position - 1].split("\n"):
                     self.troubles.look(line)
@@ -215,8 +228,8 @@ class _Reading:
             if printed.epoch_number is not None and not printed.is_row:
                 self.headings.append(printed.epoch_number)
                 self.headings[:] = [min(self.headings), max(self.headings)]
-        if printed is not None and printed.counts_up and len(self.totals) < _PLANS_KEPT:
-            self.totals.add(int(printed.steps.text) if printed.steps else 0)
+        if printed is not None and printed.counts_up and printed.steps and len(self.totals) < _PLANS_KEPT:
+            self.totals.add(int(printed.steps.text))
         if not self.stopped_early and any(map(line.__contains__, _OF_STOPPING)):
             self.stopped_early = _STOPPED_EARLY.search(line) is not None
 
@@ -242,7 +255,7 @@ class _Reading:
         apart = self._heading is not None or self._heading_data or _FAIRSEQ_EPOCH.search(line)
         if (apart and not owners) or (self._unused > _PATTERNS_TRIED and self._unused % _PATTERNS_KEPT):
             return
-        pattern = Pattern.of(line, printed, self.table, owners)
+        pattern = Pattern.of(line, printed, self.table, owners, counted=len(self.totals) == 1)
         if pattern is not None:
             self._patterns.insert(0, replace(pattern, suspicious=self.troubles.suspects(line)))
             del self._patterns[_PATTERNS_KEPT:]

@@ -88,6 +88,7 @@ _PARTS = frozenset(
      "domain", "dataset", "view", "member")
 )  # fmt: skip
 _MARKS = " \t,;:|'\"{}()[]-"
+_ALL_DIGITS = 15  # of a number that is read; one that has as many may have had more
 _DEVICES = frozenset({"cuda", "gpu", "rank", "mps"})
 _OF_A_FILE = re.compile(r".*\.(py|cc|cpp|c|h|cu|rs|go|js|ts)", re.IGNORECASE)
 _MAX_NAME = 100
@@ -161,7 +162,7 @@ class Printed:
     def counts_up(self) -> bool:
         """Whether it is a row of the training that says what its steps count up to, and nothing of an epoch."""
         whole = self.epoch is None and not self.of_epoch and not self.data and self.bar is None
-        return whole and self.is_row and self.steps is not None
+        return whole and self.is_row and self.steps is not None and len(self.steps.text) < _ALL_DIGITS
 
     @property
     def epoch_number(self) -> int | None:
@@ -338,7 +339,7 @@ class Pairs:
 
 def _look_at_end_of_axis(printed: Printed, match: re.Match[str]) -> None:
     """The second number of ``10/18``."""
-    start, text = match.start("number"), (match["of"] or "").strip(" /")[:15]
+    start, text = match.start("number"), (match["of"] or "").strip(" /")[:_ALL_DIGITS]
     if text and printed.epoch is not None and printed.epoch.start == start:
         printed.epochs = int(text)
     if printed.step is not None and printed.step.start == start:

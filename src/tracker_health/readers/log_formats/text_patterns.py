@@ -46,10 +46,13 @@ class Pattern:
     suspicious: bool = False
 
     @classmethod
-    def of(cls, line: str, printed: Printed, table: LogTable, owners: Collection[str] = ()) -> Pattern | None:
+    def of(
+        cls, line: str, printed: Printed, table: LogTable, owners: Collection[str] = (), *, counted: bool = False
+    ) -> Pattern | None:
         """The pattern of a line that says its own step; None where it does not, or where each must be looked at.
 
-        ``owners``: the ranks whose numbers the line repeats; so do lines like it of any other rank.
+        ``owners``: the ranks whose numbers the line repeats; so do lines like it of any other rank. ``counted``: only
+        lines whose steps count up to the same number are like it.
         """
         numbers = printed.numbers
         if printed.step is None or printed.of_epoch or printed.step not in numbers or len(numbers) > _MOST_NUMBERS:
@@ -62,7 +65,11 @@ class Pattern:
             named = one.start - len(one.name) - _AROUND_A_NAME if any(map(str.isdigit, one.name)) else one.start
             written += [_generalised(line[position : one.start], named - position, any_rank=bool(owners)), _NUMBER]
             position = one.end
-            if one == printed.step and printed.steps is not None and (printed.epoch_steps or printed.counts_up):
+            if (
+                one == printed.step
+                and printed.steps is not None
+                and (printed.epoch_steps or (counted and printed.counts_up))
+            ):
                 written.append(re.escape(line[position : printed.steps.end]))
                 position = printed.steps.end
         try:
