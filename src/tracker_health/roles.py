@@ -202,7 +202,8 @@ _DISCRIMINATOR = frozenset({"d", "dis", "disc", "discriminator", "critic", "errd
 _SAYS_IT_ALONE = frozenset({"disc", "discriminator", "critic", "generator"})
 _NO_LOSS = frozenset({"scale", "weight", "weights", "coef", "coeff", "lambda", "ratio", "alpha"})
 
-_REWARDS = ("train_reward", "val_reward")
+REWARDS = ("train_reward", "val_reward")
+"""Roles of what reinforcement learning is to raise."""
 
 OBJECTIVE_LOSS = "objective_loss"
 """Role of a loss that need not descend: only what is always sick (NaN, explosion) is judged on it."""
@@ -233,13 +234,14 @@ def assign(names: Iterable[str], patterns: Mapping[str, tuple[str, ...]] = DEFAU
     adversarial pair, unless its role was given patterns of its own: then somebody has said what it is. So do, in such
     a run, all other losses; and in a run without a training loss the parts of one (``train/box_loss``). Beside a
     training loss the first few other losses are ``loss_part``. Without any loss, perplexity and errors stand in for it.
-    A reward is one that is to rise where the words show reinforcement learning alone: of preferences it is a part of
-    the loss.
+    A reward has its role where the words show reinforcement learning and no adversary: of preferences it is a part of
+    the loss, and a discriminator's moves with it.
     """
     known = [name for name in names if not name.startswith(OWN_PREFIXES)]
     # The names of modules say nothing about the objective: a value head is no value function.
     words = [frozenset(words_of(name)) for name in known if not name.startswith(_OF_MODULES)]
-    descends, rewarded = _descends(words), not _descends(words) and not _shows_adversaries(words)
+    descends = _descends(words)
+    rewarded = not descends and not _shows_adversaries(words)
     found = {name: _role_of(normal_form(name), patterns) for name in known}
     if descends and not any(role in _STAND_INS or _says_the_objective(name) for name, role in found.items()):
         found |= {name: _stands_in(name) for name, role in found.items() if role is None}
@@ -250,7 +252,7 @@ def assign(names: Iterable[str], patterns: Mapping[str, tuple[str, ...]] = DEFAU
         usual = role is not None and patterns.get(role) == DEFAULT_PATTERNS.get(role)
         if role in ("train_loss", "val_loss") and not descends and usual:
             roles[name] = OBJECTIVE_LOSS
-        elif role is not None and not (role in _REWARDS and usual and not rewarded):
+        elif role is not None and not (role in REWARDS and usual and not rewarded):
             roles[name] = role
         elif _is_loss(name) if not descends else not whole and _is_part_of_a_loss(name):
             roles[name] = OBJECTIVE_LOSS

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tracker_health.evidence import Attribution
-from tracker_health.probes.vanishing_gradient import _slope
+from tracker_health.probes.vanishing_gradient import VanishingGradient, _slope
 
 CODE = "GRD003"
 
@@ -171,3 +171,8 @@ def test_zeros_beside_an_objective_that_are_no_finding(make, judge):
     assert judge(CODE, make.evidence(None, objective, sound)).verdict == "warn"
     for series in ((never,), (rounded,), (sound, solved)):
         assert judge(CODE, make.evidence(None, objective, *series)).verdict == "SkippedProbe"
+
+
+def test_rewards_are_read_for_it_where_no_other_rule_asks():
+    roles = {role for need in VanishingGradient().needs for role in need.roles}
+    assert roles >= {"objective_loss", "train_reward", "val_reward"}

@@ -13,7 +13,7 @@ from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._run import is_distillation
 from tracker_health.probes._stats import median
 from tracker_health.result import Finding
-from tracker_health.roles import LOSS_PART, OBJECTIVE_LOSS, words_of
+from tracker_health.roles import LOSS_PART, OBJECTIVE_LOSS, REWARDS, words_of
 from tracker_health.text import number, printable
 from tracker_health.verdict import Verdict
 
@@ -66,7 +66,10 @@ class LatentCollapse(Probe):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        return (Need(role="kl", any_of=(LOSS_PART, OBJECTIVE_LOSS)), Need(role="train_loss", optional=True))
+        return (
+            Need(role="kl", any_of=(LOSS_PART, OBJECTIVE_LOSS)),
+            *(Need(role=role, optional=True) for role in ("train_loss", *REWARDS)),
+        )
 
     def judge(self, evidence: Evidence) -> Finding:
         kl = next((one.finite() for one in evidence.series if _is_kl(one)), None)
@@ -106,7 +109,7 @@ def _level(loss: Series | None) -> float:
 
 def _is_of_another_kind(evidence: Evidence) -> bool:
     """Whether the KL may well be one of a policy, or of a teacher's answers."""
-    rewarded = any(one.role in ("train_reward", "val_reward") for one in evidence.series)
+    rewarded = any(one.role in REWARDS for one in evidence.series)
     return (
         rewarded or is_distillation(evidence) or any(_OTHER_KL & {*words_of(one)} for one in evidence.info.metric_names)
     )

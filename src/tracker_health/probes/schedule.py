@@ -55,10 +55,11 @@ class Schedule(Probe):
     """The learning rate's schedule does not fit the run.
 
     What it finds:
-        A learning rate that is 0 all along, that is (almost) 0 for most of the run, or that was still rising when the
-        run ended: in the log, or by the scheduler that was saved with the checkpoint. One that was stepped far less
-        often than it was laid out for, or so often that it began anew again and again; one that waits for a loss to
-        rise, or for an accuracy to fall. And a group of parameters whose rate is next to nothing beside the others'.
+        A learning rate that is 0 (or next to nothing) all along, that is (almost) 0 for most of the run, or that was
+        still rising when the run ended: in the log, or by the scheduler that was saved with the checkpoint. One that
+        was stepped far less often than it was laid out for, or so often that it began anew again and again; one that
+        waits for a loss to rise, or for an accuracy to fall. And a group of parameters whose rate is next to nothing
+        beside the others'.
 
     Why it matters:
         Such a schedule was laid out for another number of steps: counted in epochs instead of steps, or before

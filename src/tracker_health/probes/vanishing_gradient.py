@@ -17,7 +17,7 @@ from tracker_health.probes._standing import coarseness
 from tracker_health.probes._stats import longest_run, mann_kendall, median
 from tracker_health.probes._updates import corrected_second_moment
 from tracker_health.result import Finding
-from tracker_health.roles import OBJECTIVE_LOSS
+from tracker_health.roles import OBJECTIVE_LOSS, REWARDS
 from tracker_health.text import count, number
 from tracker_health.verdict import Verdict
 
@@ -80,7 +80,7 @@ class VanishingGradient(Probe):
     def needs(self) -> tuple[Need, ...]:
         return (
             Need(role="grad_norm", any_of=(Part.SECOND_MOMENTS,)),
-            *(Need(role=role, optional=True) for role in ("train_loss", OBJECTIVE_LOSS)),
+            *(Need(role=role, optional=True) for role in ("train_loss", OBJECTIVE_LOSS, *REWARDS)),
         )
 
     def judge(self, evidence: Evidence) -> Finding:
@@ -188,7 +188,7 @@ def _of_an_objective(values: FloatArray) -> Finding | None:
 
 def _rewarded(evidence: Evidence) -> bool:
     """Whether a reward ended above its beginning: where all is solved, advantages and gradients are 0."""
-    rewards = [one.finite().values for one in evidence.series if one.role in ("train_reward", "val_reward")]
+    rewards = [one.finite().values for one in evidence.series if one.role in REWARDS]
     return any(len(one) > 1 and float(one[-1]) > float(one[0]) for one in rewards)
 
 

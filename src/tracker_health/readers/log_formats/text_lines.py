@@ -129,8 +129,8 @@ class _Reading:
 
     def _total_not_reached(self, series: Collection[Series]) -> int | None:
         """What the steps count up to (``step 18/450``), where the log breaks off amid them: of the whole training, or
-        else of its first epoch. Not where they began anew, nor where anything is said behind the last of them, or may
-        not have been said yet.
+        else of its first epoch. Not where they began anew, nor where anything is said behind the last of them, which
+        may say why it was enough.
         """
         counted = [one for one in series if len(one) >= _FEWEST_STEPS]
         of_epochs = self._epochs_said or self._epoch is not None or self.epochs
