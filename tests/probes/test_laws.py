@@ -331,7 +331,7 @@ NATS = {"LOS006", "LOS009"}
 
 @pytest.mark.parametrize(
     "name",
-    ["exploding", "at_chance", "masked_zeros", "memorised", "from_the_start", "drifting_up", "rescued_explosion"],
+    ["exploding", "at_chance", "masked_zeros", "from_the_start", "drifting_up", "rescued_explosion"],
 )
 @given(exponent=st.integers(-40, 40))
 @settings(max_examples=20)

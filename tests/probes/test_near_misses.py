@@ -47,7 +47,6 @@ def test_healthy_histories_pass_in_sparse_logs(long_healthy_name, seed, stride, 
         ("from_the_start", "fail", "LOS004"),
         ("nan_at_800", "fail", "LOS001"),
         ("masked_zeros", "fail", "LOS002"),
-        ("memorised", "warn", "LOS002"),
         ("at_chance", "fail", "LOS005"),
     ],
 )

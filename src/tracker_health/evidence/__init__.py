@@ -5,7 +5,7 @@ Readers and stores make these; nothing here does I/O. Arrays are float64 or int6
 
 from tracker_health.evidence.evidence import Evidence
 from tracker_health.evidence.needs import Need, Part, Request
-from tracker_health.evidence.progress import PLAN_PARAMS, Progress, is_whole_multiple
+from tracker_health.evidence.progress import PLAN_PARAMS, PLANNED_STEPS, Progress, is_whole_multiple
 from tracker_health.evidence.run import (
     DlmCheckpoint,
     DlmStepLog,
@@ -32,6 +32,7 @@ from tracker_health.evidence.tensors import (
 )
 
 __all__ = [
+    "PLANNED_STEPS",
     "PLAN_PARAMS",
     "Attribution",
     "DlmCheckpoint",

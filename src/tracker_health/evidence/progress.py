@@ -10,13 +10,22 @@ import numpy as np
 import numpy.typing as npt
 
 from tracker_health.evidence.series import Series, StepUnit
-from tracker_health.evidence.steps import accumulation
+from tracker_health.evidence.steps import accumulation, epoch_of
 
 if TYPE_CHECKING:
     from tracker_health.evidence.evidence import Evidence
 
-_PLANNED_STEPS = ("max_steps", "total_steps", "num_training_steps", "max_iters", "planned_steps")
-_PLANNED_EPOCHS = ("num_train_epochs", "max_epochs", "num_epochs", "epochs")
+_PLANNED_STEPS = (
+    "max_steps", "total_steps", "num_training_steps", "max_iters", "planned_steps", "max_train_steps",
+    "num_train_steps", "train_steps", "training_steps", "train_iters", "max_iterations", "total_iterations",
+    "total_iters", "max_update", "max_updates",
+)  # fmt: skip
+_PLANNED_EPOCHS = (
+    "num_train_epochs", "max_epochs", "num_epochs", "epochs", "n_epochs", "nb_epochs", "max_epoch", "num_epoch",
+    "train_epochs", "total_epochs", "training_epochs",
+)  # fmt: skip
+_BATCHES_OF_AN_EPOCH = ("steps_per_epoch", "batches_per_epoch", "iters_per_epoch", "steps_in_epoch")
+PLANNED_STEPS = frozenset(_PLANNED_STEPS)
 PLAN_PARAMS = frozenset((*_PLANNED_STEPS, *_PLANNED_EPOCHS))
 """The params that say how far a run was meant to go."""
 
@@ -54,11 +63,14 @@ class _Count(NamedTuple):
 
 def progress_of(evidence: Evidence) -> Progress | None:
     """Done against planned, or None where either is unknown."""
-    planned = planned_steps(evidence.info.params)
+    params = evidence.info.params
+    planned = planned_steps(params)
+    epochs, batches = planned_epochs(params), _positive(params, _BATCHES_OF_AN_EPOCH)
+    in_all = planned or (None if epochs is None or batches is None else epochs * batches)
     return (
         (_in_steps(evidence, planned) if planned is not None else None)
         or _in_epochs(evidence)
-        or (_by_rhythm(evidence, planned) if planned is not None else None)
+        or (_by_rhythm(evidence, in_all) if in_all is not None else None)
     )
 
 
@@ -176,6 +188,7 @@ def _has_rhythm(series: Series, epoch: float) -> bool:
 def _in_epochs(evidence: Evidence) -> Progress | None:
     planned = planned_epochs(evidence.info.params)
     known = [done for done in (evidence.info.epoch, _epochs_counted(evidence)) if done is not None]
+    known = known or [done for done in (_epochs_saved(evidence),) if done is not None]
     if planned is None or not known:
         return None
     unlogged = _epochs_unlogged(evidence) if evidence.info.epoch is None else 0.0
@@ -190,6 +203,19 @@ def _epochs_counted(evidence: Evidence) -> float | None:
     values = series.finite().values
     from_zero = values.min() == 0.0 and bool((values == np.floor(values)).all())
     return float(values.max()) + from_zero
+
+
+def _epochs_saved(evidence: Evidence) -> float | None:
+    """Epochs done by the checkpoint's number, where the log ends with the checkpoint. It may count from 0, unless the
+    steps divide by it alone.
+    """
+    state = evidence.optimizer
+    epoch, own = epoch_of(state), None if state is None else state.counted
+    in_steps = (one for one in evidence.series if one.step_unit is not StepUnit.EPOCH and len(one))
+    last = max((int(one.steps.max()) for one in in_steps), default=None)
+    if epoch is None or own is None or own != last or own <= _BEYOND * (epoch + 1):
+        return None
+    return float(epoch) if epoch and own % epoch == 0 and own % (epoch + 1) else epoch + 1.0
 
 
 def _epochs_unlogged(evidence: Evidence) -> float:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 
-from tracker_health.evidence import Evidence, FloatArray, SavedSchedule, Series, is_of_the_end
+from tracker_health.evidence import Evidence, FloatArray, IntArray, SavedSchedule, Series, StepUnit, is_of_the_end
 from tracker_health.probes._run import early_stopping
 from tracker_health.probes._stats import median
 from tracker_health.text import number, printable
@@ -14,6 +16,10 @@ ACCURACIES = ("train_accuracy", "val_accuracy", "val_auc")
 FEWEST_TO_LEVEL_OFF = 8
 
 _AS_LOGGED = 1e-3
+_WARM_UP = re.compile(r"(^|[./_])warm_?up_(steps|iters|iterations|updates)$")
+_NUMBER = re.compile(r"\d{1,15}(\.\d{1,6})?")
+_LONGEST = 100
+_EVERY = 4  # epochs at most between two lines of a log
 _FEWEST_VALUES = 5
 _LAST_ONES = 2
 _WHOLE = 0.9
@@ -70,6 +76,29 @@ def should_have_ended(evidence: Evidence) -> bool:
         return len(values) - 1 - int(np.argmin(values)) < _LAST_ONES
     loss = evidence.find("train_loss")
     return loss is not None and len(loss.finite()) >= FEWEST_TO_LEVEL_OFF and not levelled_off(loss)
+
+
+def warm_up_beyond(evidence: Evidence) -> tuple[float, int] | None:
+    """By the params, the steps of a warm-up that was not half over when the run ended, and the steps that the run had
+    by the farthest of all counts; None where it is not so, or what a log counts may be epochs.
+    """
+    known = [float(value) for name, value in evidence.info.params.items() if _WARM_UP.search(name[-_LONGEST:].lower())
+             and _NUMBER.fullmatch(value.strip()[:_LONGEST])]  # fmt: skip
+    progress, info, state = evidence.progress, evidence.info, evidence.optimizer
+    if len(known) != 1 or info.goes_on or info.snapshot or (progress is not None and progress.fraction < _WHOLE):
+        return None
+    counts = [info.global_step, None if state is None else state.steps, *map(_last, evidence.steps_logged)]
+    epochs = evidence.planned_epochs
+    for one in evidence.series:
+        if one.step_unit is not StepUnit.EPOCH and len(one):
+            last = _last(one.steps)
+            counts.append(last if last > _EVERY * len(one) or (epochs is not None and last > 2 * epochs) else None)
+    reached = max((one for one in counts if one is not None), default=0)
+    return (known[0], reached) if 0 < 2 * reached < known[0] else None
+
+
+def _last(steps: IntArray) -> int:
+    return int(steps.max())
 
 
 def levelled_off(loss: Series | None) -> bool:

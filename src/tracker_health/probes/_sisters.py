@@ -6,7 +6,7 @@ A module is frozen as a whole or not at all, and a list of modules that are alik
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
@@ -147,12 +147,43 @@ def _is_amid(one: Sized, number: int, sisters: _Sisters, *, side_by_side: bool) 
     return is_matrix and sisters.first < number and (side_by_side or number < sisters.last)
 
 
+def earlier_sisters(missing: Collection[Sized], trained: Collection[Sized]) -> bool:
+    """Whether the matrices among these are of numbered modules of which the same is trained in an earlier one."""
+    first: dict[tuple[str, str], int] = {}
+    for one in trained:
+        for before, number, behind in _numbered(one.name):
+            first[before, behind] = min(number, first.get((before, behind), number))
+    matrices = [one for one in missing if one.shape is not None and len(one.shape) > 1]
+    return bool(matrices) and all(
+        any(
+            first.get((before, behind), number) < number and not _holds_alternatives(before[:-1])
+            for before, number, behind in _numbered(one.name)
+        )
+        for one in matrices
+    )
+
+
 def alternatives(missing: Collection[Sized], trained: Collection[Sized]) -> set[str]:
     """Those of the missing ones that stand beside trained ones of which a run may use some: heads of several tasks, by
-    number or by name.
+    number or by name. They take the same features: layers that take others' follow each other (``classifier.2``).
     """
-    used = {place for one in trained for place in _among_alternatives(one.name)}
-    return {one.name for one in missing if any(place in used for place in _among_alternatives(one.name))}
+    takes: dict[tuple[str, str], set[int]] = defaultdict(set)
+    used = set()
+    for one in trained:
+        for place in _among_alternatives(one.name):
+            used.add(place)
+            takes[place].update((one.shape or ())[1:2])
+    in_turn = {
+        module_of(one.name)
+        for one in missing
+        if len(one.shape or ()) == 2
+        and any((known := takes.get(place)) and one.shape[1] not in known for place in _among_alternatives(one.name))  # type: ignore[index]
+    }
+    return {
+        one.name
+        for one in missing
+        if module_of(one.name) not in in_turn and any(place in used for place in _among_alternatives(one.name))
+    }
 
 
 def _among_alternatives(name: str) -> Iterator[tuple[str, str]]:
@@ -183,7 +214,8 @@ def lone_head(missing: Collection[Sized], trained: Collection[Sized], last: str)
         return False
     (module,) = modules
     above = module_of(module)
-    if _OTHER_OBJECTIVE.search(module) or _holds_alternatives(above):
+    in_turn = any(one.name.startswith(f"{above}.") for one in trained) and not alternatives(missing, trained)
+    if _OTHER_OBJECTIVE.search(module) or (_holds_alternatives(above) and not in_turn):
         return False
     others = [one for one in trained if is_back(one.name) and not (above and one.name.startswith(f"{above}."))]
     return not others and _is_last(module, missing, trained, last)

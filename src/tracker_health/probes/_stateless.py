@@ -8,14 +8,23 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from tracker_health.evidence import OptimizerState, Weights
+from tracker_health.evidence import OptimizerState, Weights, label_of
 from tracker_health.layers import place_of
-from tracker_health.probes._frozen import ADAPTER, Sized, are_branches, look_like_adapters, looks_frozen
+from tracker_health.probes._chain import Position, position_of
+from tracker_health.probes._frozen import (
+    ADAPTER,
+    Sized,
+    are_branches,
+    is_back,
+    look_like_adapters,
+    looks_frozen,
+)
 from tracker_health.probes._model import bare_name, copies_among, never_trained, parameters_of, tail_of
 from tracker_health.probes._sisters import (
     alike_embeddings,
     alternatives,
     amid_sisters,
+    earlier_sisters,
     lone_head,
     torn_from_their_block,
     trained_by_halves,
@@ -59,11 +68,11 @@ def amiss(state: OptimizerState, gone: Sequence[str], weights: Weights | None, m
     on_purpose = are_most or _seem_frozen(state, gone, weights, names)
     sign = _surely_amiss(state, gone, weights, names, on_purpose=on_purpose)
     if sign is None and names is not None:
-        sign = _beside_sisters(gone, names)
+        sign = _beside_sisters(gone, names) or _on_the_way(state, gone, weights, names)
     if sign is not None:
         return sign
     if not on_purpose:
-        return _amid_what_is_trained(gone, weights, names)
+        return _amid_what_is_trained(state, gone, weights, names)
     if not are_most and names is not None and _ask_for_gradients(state, names):
         return Sign(Verdict.WARN, _shown(names, gone), _NONE_CAME)
     as_begun = _were_never_trained(state, gone, weights, names)
@@ -100,7 +109,39 @@ def _beside_sisters(gone: Sequence[str], names: Named) -> Sign | None:
     return None
 
 
-def _amid_what_is_trained(gone: Sequence[str], weights: Weights | None, names: Named | None) -> Sign | None:
+def _on_the_way(state: OptimizerState, gone: Sequence[str], weights: Weights | None, names: Named) -> Sign | None:
+    """What is wrong with one layer that lies between trained ones."""
+    if len(gone) > OF_ONE_LAYER or any(ADAPTER.search(one.name) for one in names.trained):
+        return None
+    at = _where(state, gone, weights, names)
+    if at.needed:
+        return Sign(Verdict.WARN, _shown(names, gone), "no state, though the layers before and behind it are trained")
+    if at.amid and earlier_sisters(names.missing, names.trained):
+        return Sign(Verdict.WARN, _shown(names, gone), "no state, though the same of its sisters is trained")
+    if at.amid and _as_begun(names, weights):
+        return Sign(Verdict.WARN, _shown(names, gone), f"{_AS_BEGUN}, between layers that are trained")
+    return None
+
+
+def _where(state: OptimizerState, gone: Sequence[str], weights: Weights | None, names: Named) -> Position:
+    return position_of(names.missing, names.trained, _order(state, gone, weights, names))
+
+
+def _order(state: OptimizerState, gone: Sequence[str], weights: Weights | None, names: Named) -> list[str]:
+    """The names in the model's order: that of the weights, or else the optimizer's, if it has them in one group."""
+    if weights is not None and weights.in_order:
+        return [one.name for one in weights.tensors]
+    if len(state.listed) != 1:
+        return []
+    called = {one.label: one.name for one in state.tensors}
+    called |= dict(zip(gone, (one.name for one in names.missing), strict=True))
+    labels = (label_of(key, None) for key in state.listed[0])
+    return [str(name) for label in labels if (name := called.get(label)) is not None]
+
+
+def _amid_what_is_trained(
+    state: OptimizerState, gone: Sequence[str], weights: Weights | None, names: Named | None
+) -> Sign | None:
     """What is wrong with parameters behind trained ones: a pooler, or a head that the task leaves out, is one layer."""
     if len(gone) > OF_ONE_LAYER:
         return Sign(Verdict.WARN, _shown(names, gone), "no state: unused, frozen, or cut off from the loss")
@@ -108,7 +149,8 @@ def _amid_what_is_trained(gone: Sequence[str], weights: Weights | None, names: N
         return None
     if without_their_matrix(names.missing, names.trained):
         return Sign(Verdict.WARN, _shown(names, gone), "no state, though a bias of the same module is trained")
-    if lone_head(names.missing, names.trained, _last_parameter(weights)) and _as_begun(names, weights):
+    at_end = all(is_back(one.name) for one in names.missing) or _where(state, gone, weights, names).at_end
+    if at_end and lone_head(names.missing, names.trained, _last_parameter(weights)) and _as_begun(names, weights):
         return Sign(Verdict.WARN, _shown(names, gone), f"{_AS_BEGUN}: the model's head looks never trained")
     if alike_embeddings(names.missing, names.trained) and _as_begun(names, weights):
         return Sign(Verdict.WARN, _shown(names, gone), f"{_AS_BEGUN}, though embeddings like it are trained")

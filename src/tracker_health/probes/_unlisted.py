@@ -7,6 +7,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tracker_health.evidence import OptimizerState, TensorHeader, Weights
+from tracker_health.probes._chain import Position, position_of
 from tracker_health.probes._frozen import (
     ADAPTER,
     Sized,
@@ -83,10 +84,23 @@ def forgotten(
     if not missing:
         return None
     are_most = len(missing) > max_share * (len(state.tensors) + len(missing))
-    random = (len(missing) > OF_ONE_LAYER or _are_the_head(missing, trained)) and never_trained(missing)
+    at = _position(state, weights, missing, trained)
+    may_be_random = len(missing) <= OF_ONE_LAYER and not (at.amid or at.at_end or _are_the_head(missing, trained))
+    random = not may_be_random and never_trained(missing)
     frozen = (are_most or looks_frozen(_sizes(missing), _sizes(trained))) and not random
     frozen = frozen or _are_whole_branches(state, missing, trained)
-    return None if frozen and not _left_out_by_accident(state, missing, trained) else sign
+    return None if frozen and not (at.needed or _left_out_by_accident(state, missing, trained)) else sign
+
+
+def _position(
+    state: OptimizerState, weights: Weights, missing: Sequence[TensorHeader], trained: Sequence[TensorHeader]
+) -> Position:
+    """Where the layer lies that these are, if they are one and it is certain which."""
+    beside = {one.shape for one in trained if len(one.shape) > 1}
+    certain = has_names(state) or not any(one.shape in beside for one in missing)
+    if not (certain and weights.in_order) or len(missing) > OF_ONE_LAYER:
+        return Position()
+    return position_of(_sizes(missing), _sizes(trained), [one.name for one in weights.tensors])
 
 
 def _may_be_a_buffer(tensor: TensorHeader) -> bool:

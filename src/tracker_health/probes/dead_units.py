@@ -15,7 +15,7 @@ from tracker_health.verdict import Verdict
 
 _SPARSE = re.compile(
     r"(^|[._])(emb|embed|embedding|embeddings|tok|token|tokens|wte|wpe|pos|position|positions|codebook|lm_head|head"
-    r"|classifier|score|logits|output_layer)([._0-9]|$)"
+    r"|classifier|score|logits|output_layer|relative_attention_bias|relative_position_bias_table)([._0-9]|$)"
 )
 _SILENT = 0.999  # what NoGradient calls dead as a whole
 
@@ -33,10 +33,10 @@ class DeadUnits(Probe):
 
     How it decides:
         Per matrix with `min_units` rows or more and at least `min_steps` steps: warn when a share of `dead_share` of
-        the rows holds nothing but zeros. Exempt are embeddings and output layers (rows of what was never seen), experts
-        of a mixture, and matrices that are zero as a whole, which no-gradient tells of. Where the optimizer has no
-        names, a matrix is left out that has the shape of an embedding or output layer in the weights beside it, or,
-        without these, more rows than columns.
+        the rows holds nothing but zeros. Exempt are embeddings (of tokens, positions, distances) and output layers
+        (rows of what was never seen), experts of a mixture, and matrices that are zero as a whole, which no-gradient
+        tells of. Where the optimizer has no names, a matrix is left out that has the shape of an embedding or output
+        layer in the weights beside it, or, without these, more rows than columns.
 
     Known limits:
         Needs second moments by rows. A layer of which half was pruned on purpose looks the same.

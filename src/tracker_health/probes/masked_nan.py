@@ -14,7 +14,7 @@ from tracker_health.result import Finding
 from tracker_health.text import number
 from tracker_health.verdict import Verdict
 
-_DECIMALS = (1, 2, 3)
+_DECIMALS = (1, 2, 3, 4, 5, 6)
 _UNITS = 2.0
 _LAST = 3
 _DESCENDED = 0.1
@@ -37,14 +37,15 @@ class MaskedNan(Probe):
         On cleaned points. A zero loss beside a non-finite gradient norm fails. So does a run of at least `min_zeros`
         exact zeros that follows a positive loss; where the loss had come down to less than `near_zero` of its start
         before, the zeros may be rounding of a memorised data set, and the rule is unsure (a warning), as where at least
-        as many positive losses follow. It passes where the log has no more than three decimals and the loss had come
+        as many positive losses follow. It passes where the log has no more than six decimals and the loss had come
         down to two units of the last of them, and below a tenth of its start; and where three zeros or more lie among
         positive losses before, which had come down below a tenth of the first: hinge, ranking and triplet losses are
         truly 0 for a batch without an error. So it does where the loss had come down below a tenth of its start, and
         the gradient norm beside each zero is finite, or the validation loss after the first of them.
 
     Known limits:
-        Losses that are truly 0 look the same if they arrive there suddenly. A trainer that logs a finite gradient norm
+        Losses that are truly 0 look the same if they arrive there suddenly, and NaN behind a loss of the last decimal
+        that is logged looks like rounding. A trainer that logs a finite gradient norm
         for a step that it skipped hides NaN in a loss that had come down.
 
     What to do:

@@ -47,7 +47,9 @@ class MissingFromOptimizer(Probe):
         modules of which the same is trained before and behind it, or beside it among embeddings; for a weight whose
         bias is trained; for the model's one head, and an embedding beside a trained one, that are as large as layers
         begin, to within the error of a random draw; for whatever else lies behind trained parameters and is more than
-        the two tensors of one layer; for experts that got no token.
+        the two tensors of one layer; for experts that got no token. And for one layer between trained ones, where
+        these, as the model defines them, take and give what it does, and do not fit each other without it; or where
+        they do, it is as large as layers begin, or the same layer of an earlier block is trained.
 
         It passes what is frozen on purpose: where nothing that lies before is trained, as in a frozen backbone; whole
         branches (a tower, an encoder); where more than `max_share` is missing; where nothing but vectors and the head
@@ -72,7 +74,8 @@ class MissingFromOptimizer(Probe):
     Known limits:
         A forgotten or detached first layer or branch looks like a frozen one, unless its values show that it was never
         trained: those of small matrices do not, nor do those that began pretrained. A single layer without state may be
-        one that the task leaves out, and passes unless one of the signs above speaks against it; so do heads whose name
+        one that the task leaves out, and passes unless one of the signs above speaks against it (it may do so of one
+        that lies unused amid others of its size); so do heads whose name
         says that they are another objective's (`lm_head`, `classifier`), and all signs by name where the optimizer has
         none and the weights do not give them. A head that is left out on purpose is warned of, where it is the only one
         and was never trained. A param of the run that speaks of freezing (`freeze_...`) excuses all that is listed

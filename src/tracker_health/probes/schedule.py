@@ -27,14 +27,17 @@ from tracker_health.probes._schedules import (
     levelled_off,
     should_have_ended,
     waits_in_vain,
+    warm_up_beyond,
 )
-from tracker_health.probes._stats import in_range, local_noise, median, median_error
+from tracker_health.probes._stats import in_range, local_noise, mann_kendall, median, median_error
 from tracker_health.result import Finding
 from tracker_health.text import count, number, printable
 from tracker_health.verdict import Verdict, worst
 
 _NOTHING = 1e-6
 _LEAST_RISES = 3
+_UNITS = 5.0
+_FEWEST_AT_ZERO, _SURE = 4, -2.0
 _DECIMALS = np.arange(3, 13)
 _SAME = 1e-6  # of a decimal, by what floating-point numbers miss it
 _REMEDY = "give the scheduler the number of optimizer steps, and step it once per optimizer step"
@@ -71,7 +74,8 @@ class Schedule(Probe):
         standard errors, the log rounds the rate to 0. Warn when the highest rate of an Adam-like optimizer (by the
         params, the rate's name or the checkpoint), which moves a weight by that much per step at most, is below
         `least_rate`, in a log that begins with the training and not in mid-rise; when more than `zero_share` of the
-        points lie below a millionth of the highest rate; and when the rate rose at every point (repeats aside) up to
+        points lie below a millionth of the highest rate (but not where the log shows that as five of its last decimal
+        at most, and the loss goes on falling: it rounds); and when the rate rose at every point (repeats aside) up to
         the very end, to more than twice its first value, while the loss had not levelled off (its last quarter brought
         a twentieth of the descent or more), or that of validation had not. A rate that the log rounds repeats itself
         while it rises slowly: where it rose at least three times, always by one of the last decimal that is printed
@@ -82,6 +86,10 @@ class Schedule(Probe):
         the checkpoint is of the run's end, as its settings tell, if they also tell the last rate that it saved:
         torch's steps, milestones, exponentials, cosines, lines, polynomials, one-cycle schedules, and several in
         turn.
+
+        Without a rate warn, too, when a param has a warm-up (`warmup_steps`) of more than twice the steps that the run
+        had by the farthest of its counts, unless the training loss levelled off: not where a plan was not come to, nor
+        where a log may count epochs.
 
         Logged or not, warn when a cosine that was saved took at least `most_waves` of its waves; when a scheduler
         took less than `least_stepped` of the steps that it was laid out for, though the checkpoint is of the run's
@@ -130,7 +138,7 @@ class Schedule(Probe):
     @property
     def needs(self) -> tuple[Need, ...]:
         return (
-            Need(role="learning_rate", any_of=(Part.SAVED_SCHEDULE, Part.OPTIMIZER_STATE)),
+            Need(role="learning_rate", any_of=(Part.SAVED_SCHEDULE, Part.OPTIMIZER_STATE, "train_loss")),
             *(Need(role=role, optional=True) for role in (*LOSSES, *ACCURACIES, Part.PLAN)),
         )
 
@@ -139,6 +147,7 @@ class Schedule(Probe):
         schedules = evidence.optimizer.schedules if evidence.optimizer is not None else ()
         saved = [self._saved(one, evidence, logged) for one in schedules]
         saved += [self._of_groups(evidence, evidence.optimizer)] if evidence.optimizer is not None else []
+        saved += [self._of_params(evidence)] if logged.verdict is Verdict.SKIP else []
         verdict = worst(one.verdict for one in (logged, *saved))
         return next(one for one in (logged, *saved) if one.verdict is verdict)
 
@@ -154,7 +163,11 @@ class Schedule(Probe):
             name = printable(rate.name, 60)
             message = f"{name} is {number(peak)} at most: no weight of its group moves by more than that in a step"
             return Finding(verdict=Verdict.WARN, message=message, remedy=_TINY, measured={"peak": peak})
-        return self._of_rates(rate.values, evidence)
+        found = self._of_rates(rate.values, evidence)
+        if found.verdict is Verdict.WARN and _may_be_rounded(rate.values) and _falls_at_zero(evidence, rate):
+            message = f"the log rounds {printable(rate.name, 60)} to 0, where the loss goes on falling"
+            return Finding(verdict=Verdict.PASS, message=message, measured=found.measured, confidence="low")
+        return found
 
     def _saved(self, schedule: SavedSchedule, evidence: Evidence, logged: Finding) -> Finding:
         """What a scheduler says that was saved with the checkpoint."""
@@ -179,6 +192,19 @@ class Schedule(Probe):
         if judged or under_way or not is_of_the_end(evidence):
             return Finding(verdict=Verdict.SKIP, message=f"the saved schedule took {count(stepped, 'step')}")
         return self._of_rates(schedule.rates, evidence)
+
+    def _of_params(self, evidence: Evidence) -> Finding:
+        """What the params say of a warm-up, where no rate was logged."""
+        beyond = warm_up_beyond(evidence)
+        if beyond is None or levelled_off(evidence.find("train_loss")):
+            return Finding(verdict=Verdict.SKIP, message="no param tells of a warm-up that the run did not come out of")
+        warm_up, reached = beyond
+        return Finding(
+            verdict=Verdict.WARN,
+            message=f"the warm-up was to take {count(int(warm_up), 'step')}, the run had {number(reached)} at most",
+            remedy=_REMEDY,
+            measured={"warm_up": warm_up, "reached": reached},
+        )
 
     def _of_groups(self, evidence: Evidence, state: OptimizerState) -> Finding:
         """What the groups of an optimizer say that was saved."""
@@ -260,6 +286,25 @@ def _came_down(loss: Series | None) -> bool:
     head, tail = median(values[:size]), median(values[-size:])
     error = float(np.sqrt(2.0)) * median_error(local_noise(values), size)
     return head - tail > max(0.1 * abs(head), 4.0 * error)
+
+
+def _may_be_rounded(values: FloatArray) -> bool:
+    """Whether rates of 0 may be such as a log of a few decimals cannot show: the highest is no more than a few of the
+    last one.
+    """
+    units = 10.0**-_DECIMALS
+    whole = np.abs(np.divide.outer(values, units) - np.round(np.divide.outer(values, units))) < _SAME
+    return bool((whole.all(axis=0) & (_peak(values) <= _UNITS * units)).any())
+
+
+def _falls_at_zero(evidence: Evidence, rate: Series) -> bool:
+    """Whether the training loss falls for sure, or at each of its points, from the first rate of 0 at the end on."""
+    loss, above = evidence.find("train_loss"), np.flatnonzero(rate.values != 0.0)
+    if loss is None or not len(above):
+        return False
+    clean = loss.finite()
+    values = clean.values[clean.steps > rate.steps[above[-1]]]
+    return len(values) >= _FEWEST_AT_ZERO and (mann_kendall(values) < _SURE or bool((np.diff(values) < 0).all()))
 
 
 def _enough(evidence: Evidence) -> bool:

@@ -38,9 +38,11 @@ class Truncated(Probe):
         callback, a `patience_counter`). In a console log `Epoch 12/50` is a plan, and a word about early stopping
         such a setting.
 
+        Epochs are those of a metric, of the trainer state, or of a checkpoint with which the log ends.
+
         Steps of which a log does not say what they are (`step`) may be rows, epochs or samples. They count beside a
         checkpoint's own, as long as they do not lead beyond the plan; and where a metric has a point for each epoch of
-        the plan (63 steps apart, of `max_steps: 882` and `epochs: 14`).
+        the plan (63 steps apart, of `max_steps: 882` and `epochs: 14`, or of `steps_per_epoch: 63`).
 
         An optimizer that lost its state at a resume counts anew, and none counts the updates that a loss scaler skips.
         Warn where a whole run's optimizer counts less than half of the steps, and these are surely no batches: they are
@@ -50,9 +52,9 @@ class Truncated(Probe):
         A run without a recorded plan is skipped, and so is one whose log alone has steps of an unknown kind. A killed
         run that its tracker still calls running passes, unless the launcher saw it die. One that stopped early and says
         so nowhere, neither in its params nor in its checkpoint or console log, is not told from one that was cut off.
-        `step 230/744` is no plan: it may count batches. In a log of every k-th epoch a run that died less than k epochs
-        before its end is not told from a whole one. An optimizer that was made anew on purpose, for a second stage of
-        the training, looks like one that lost its state.
+        `step 230/744` is a plan only where the log breaks off amid the only such count: it may count batches. In a log
+        of every k-th epoch a run that died less than k epochs before its end is not told from a whole one. An optimizer
+        that was made anew on purpose, for a second stage of the training, looks like one that lost its state.
 
     What to do:
         Resume from the last checkpoint, or find out in the console log what stopped it. When resuming, load the

@@ -60,7 +60,8 @@ class UnchangedWeights(Probe):
 
     How it decides:
         Only where other tensors changed, so that steps were done. A tensor counts when the optimizer, which knows the
-        parameters' names, keeps a gradient's moments for it and its group has a learning rate; or, without names, when
+        parameters' names, keeps a gradient's moments for it, stepped it more than half as often as others, and its
+        group has a learning rate; or, without names, when
         the optimizer steps as many matrices of its shape as the weights have, or has as many parameters, and the same
         tensor of at least `min_siblings` other layers changed, of an earlier layer among them. Fail for those in full
         precision. In 16 bits and fewer it warns, of matrices only: a normalisation's ones hardly ever change there, and
@@ -283,6 +284,8 @@ def _is_stepped(state: OptimizerState, tensor: TensorState) -> bool:
     moment = second if second is not None else first
     if moment is None or moment.zeros >= moment.count:
         return False
+    if tensor.step is not None and 2 * tensor.step <= (state.counted or 0):
+        return False  # frozen on the way, as in a first step's leftover gradient
     group = state.groups[tensor.group] if tensor.group is not None and tensor.group < len(state.groups) else {}
     rates = [group.get(key) for key in ("lr", "initial_lr", "max_lr")]
     known = [rate for rate in rates if isinstance(rate, (int, float))]

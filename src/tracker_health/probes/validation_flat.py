@@ -31,6 +31,7 @@ _SEVERAL, _SURE = 10, -3.0
 _FEW, _LIKELY = 5, -1.8  # five that fall all along score -2.2
 _FAR, _BEYOND_NOISE, _KEPT = 0.05, 6.0, 0.2
 _USUAL = 0.75  # of the furthest
+_MIRRORED = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,10 +49,12 @@ class ValidationFlat(Probe):
     How it decides:
         The untrained model's level is the first training loss. Warn when the best validation loss is less than
         `min_gain` below it while the training loss fell by at least `train_descent` of it, or by `small_descent` for
-        sure (Mann-Kendall) where the validation loss gained less than half a percent. Where the validation loss
-        does not fall (Mann-Kendall), its best is its lowest value and three quarters of what the lowest of that many
-        noisy values may lie below their level, but no more than the median of its second half. Warn, too, where the
-        training loss ends below 0 and no validation loss came near anything it ever was, to within ten times its range.
+        sure (Mann-Kendall) where the validation loss gained less than half a percent; or by less than that, where the
+        validation loss rose for sure meanwhile, by `min_gain` and half as far as the training loss fell. Where the
+        validation loss does not fall (Mann-Kendall), its best is its lowest value and three quarters of what the lowest
+        of that many noisy values may lie below their level, but no more than the median of its second half. Warn, too,
+        where the training loss ends below 0 and no validation loss came near anything it ever was, to within ten times
+        its range.
 
     Known limits:
         Needs a training history that begins with the training, and both losses in the same unit. A validation loss
@@ -110,6 +113,11 @@ class ValidationFlat(Probe):
             return Finding(verdict=Verdict.SKIP, message=said)
         return _of_another_sign(loss.values, held_out) or self._compared(loss, held_out)
 
+    def _mirrors(self, held_out: FloatArray, start: float, fall: float) -> bool:
+        """Whether the validation loss rose from its beginning on, by about as much as the training loss fell."""
+        rise = (median(held_out[-max(2, len(held_out) // 10) :]) - float(held_out[0])) / start
+        return rise >= max(self.min_gain, _MIRRORED * fall) and mann_kendall(_blocks(held_out)) > -_SURE
+
     def _compared(self, loss: Series, held_out: FloatArray) -> Finding:
         start = start_level(loss.values, max(1, min(3, len(loss) // 10)), local_noise(loss.values))
         end, best = median(loss.values[-max(2, len(loss) // 10) :]), float(held_out.min())
@@ -124,7 +132,9 @@ class ValidationFlat(Probe):
         gain, fall = (start - _best_level(held_out)) / start, (start - end) / start
         measured = {"start": start, "train_end": end, "val_best": best, "gain_share": gain, "train_share": fall}
         clear = fall >= self.train_descent or (
-            fall >= self.small_descent and gain < _NONE and mann_kendall(_blocks(loss.values)) < _SURE
+            gain < _NONE
+            and mann_kendall(_blocks(loss.values)) < _SURE
+            and (fall >= self.small_descent or self._mirrors(held_out, start, fall))
         )
         if gain >= self.min_gain or not clear:
             return Finding(

@@ -49,6 +49,7 @@ GAP_ROLES = frozenset(f"gap_{kind}" for kind in KINDS)
 _OF_EACH_KIND = tuple(metric(kind, "any", "max") for kind in KINDS)
 _NEWEST_TRIED = 3
 _LOGS_COMPARED = 100
+_RESUMED = re.compile(r"resum|contin|restart", re.IGNORECASE)
 
 
 # Trainer states
@@ -196,7 +197,7 @@ class _Logs:
             for file, log in self._unread:
                 found.params |= log.params
                 _report(found, file, log, _HISTORY_ROLES)
-        logs = [_joined(parts) for parts in self._pieces.values()]
+        logs = _resumed([_joined(parts) for parts in self._pieces.values()])
         _report_lacking(self._lacking, found, judged=bool(logs) or found.trainer is not None)
         strangers = _strangers(logs)
         if (
@@ -366,6 +367,28 @@ def _joined(pieces: list[_Log]) -> _Log:
             parts.setdefault(series.name, []).append(series)
     precise = all(piece.precise for piece in pieces)
     return _Log(pieces[0].path, tuple(_continued(series) for series in parts.values()), precise)
+
+
+def _resumed(logs: list[_Log]) -> list[_Log]:
+    """The logs, with those that a restart wrote to a file of another name put behind the one they go on from: called
+    so (``train_resumed.log``), in the same folder, and beginning where all that it shares with it ends.
+    """
+    found = [one for one in logs if not _RESUMED.search(PurePosixPath(one.path).name)]
+    for log in (one for one in logs if _RESUMED.search(PurePosixPath(one.path).name)):
+        before = [at for at, other in enumerate(found) if _goes_on(log, other)]
+        if len(before) == 1:
+            found[before[0]] = _joined([found[before[0]], log])
+        else:
+            found.append(log)
+    return found
+
+
+def _goes_on(log: _Log, other: _Log) -> bool:
+    if PurePosixPath(log.path).parent != PurePosixPath(other.path).parent:
+        return False
+    ends = {one.name: int(one.steps.max()) for one in other.series if len(one)}
+    shared = [one for one in log.series if one.name in ends and len(one)]
+    return any(one.role in _HISTORY_ROLES for one in shared) and all(one.steps.min() > ends[one.name] for one in shared)
 
 
 def _continued(parts: list[Series]) -> Series:

@@ -11,6 +11,7 @@ from typing import Protocol
 from tracker_health.errors import ReadError, RunError
 from tracker_health.evidence import (
     PLAN_PARAMS,
+    PLANNED_STEPS,
     DlmCheckpoint,
     DlmStepLog,
     Evidence,
@@ -114,7 +115,9 @@ class FileEvidence:
         known, trainer = tracked or Tracked(), self.trainer
         params = {**self.params, **known.params}
         counted = None
-        if PLAN_PARAMS.isdisjoint(params) and (self.printed_step is None or not known.series):
+        # What counts steps may do so beside a plan in epochs: amid them, or amid the first, it broke off.
+        planned = PLANNED_STEPS if self.printed_step is not None else PLAN_PARAMS
+        if planned.isdisjoint(params) and (self.printed_step is None or not known.series):
             params |= self.printed_plan
             counted = self.printed_step
         info = RunInfo(

@@ -426,6 +426,9 @@ _REGULARISER = re.compile(
     r"(?:\breg(?:ulari[sz]er)? ?[=:] ?['\"]?|\w\[(?=\w+\]))(nll|wd|kl_fwd|kl_rev)\b", re.IGNORECASE
 )
 _SAMPLES_AND_EPOCHS = re.compile(r"\b(\d{1,12}) (?:completions|samples|examples) [x*] (\d{1,6}) ep(?:ochs?)?\b")
+# What argparse prints of a setting that is no number.
+_WORDS = re.compile(r"(?<=[( ])([A-Za-z_]\w{0,60})=(?:'([^'\\]{0,100})'|(True|False|None))(?=[,)])")
+_MAX_SETTINGS = 20_000
 _STEPS_IN_ALL = re.compile(r"= ?(\d{1,15}) (?:optimizer |training |total )?steps\b")
 
 
@@ -438,6 +441,8 @@ def settings_in(line: str, printed: Printed | None) -> Mapping[str, str]:
             # In "keep kl near tau. lam=2" the sign stands at one word, in "Num examples = 100" behind them all.
             glued = re.search(r"\S=$", line[: one.start]) is not None
             found[name.split()[-1] if glued else name] = one.text.replace(",", "")
+    if any(word in line for word in _SETTINGS):
+        found |= {match[1]: match[3] or match[2] for match in _WORDS.finditer(line[:_MAX_SETTINGS])}
     if (in_all := _STEPS_IN_ALL.search(line)) is not None:
         found["max_steps"] = in_all.group(1)
     if (amount := _SAMPLES_AND_EPOCHS.search(line)) is not None:

@@ -1,0 +1,153 @@
+"""One layer that is not trained, between others that are: by order and shapes, and in real models."""
+
+import pytest
+import torch
+from torch import nn
+
+from tracker_health import check
+from tracker_health.probes._chain import Position, position_of
+from tracker_health.probes._frozen import Sized
+
+
+def tensors(**shapes):
+    return [Sized(name.replace("__", "."), shape) for name, shape in shapes.items()]
+
+
+IN = {"a.weight": (64, 20), "a.bias": (64,), "b.weight": (32, 64), "b.bias": (32,), "c.weight": (5, 32)}
+
+
+def position(model, missing, order=None):
+    """Of a layer of a model, given as shapes by name in its order."""
+    gone = [Sized(name, shape) for name, shape in model.items() if name.rpartition(".")[0] == missing]
+    rest = [Sized(name, shape) for name, shape in model.items() if name.rpartition(".")[0] != missing]
+    return position_of(gone, rest, list(model) if order is None else order)
+
+
+@pytest.mark.parametrize(("model", "missing", "expected"), [
+    (IN, "b", Position(needed=True)),
+    (IN, "a", Position()),  # nothing lies before: a frozen front
+    (IN, "c", Position(at_end=True)),
+    ({"a.weight": (64, 20), "b.weight": (64, 64), "c.weight": (5, 64)}, "b", Position(amid=True)),
+    # An unused layer of another size, and one beside the way.
+    ({"a.weight": (64, 20), "pool.weight": (16, 16), "c.weight": (5, 64)}, "pool", Position()),
+    ({"a.weight": (64, 20), "side.weight": (7, 64), "c.weight": (5, 64)}, "side", Position()),
+    # A convolution before a linear layer: any multiple may fit.
+    ({"a.weight": (16, 1, 3, 3), "b.weight": (32, 16, 3, 3), "c.weight": (9, 128)}, "b", Position(amid=True)),
+    ({"a.weight": (16, 1, 3, 3), "b.weight": (24, 16, 3, 3), "c.weight": (9, 24)}, "b", Position(needed=True)),
+    # A depthwise one, query, key and value in one, a table, a recurrent layer.
+    ({"a.weight": (16, 1, 3, 3), "b.weight": (16, 1, 3, 3), "c.weight": (9, 16)}, "b", Position(amid=True)),
+    ({"fc2.weight": (24, 96), "qkv.weight": (72, 24), "proj.weight": (24, 24)}, "qkv", Position(amid=True)),
+    ({"emb.weight": (30, 24), "b.weight": (40, 24), "c.weight": (30, 40)}, "b", Position(needed=True)),
+    (
+        {"emb.weight": (30, 24), "rnn.weight_ih_l0": (144, 24), "rnn.weight_hh_l0": (144, 48), "b.weight": (40, 48),
+         "c.weight": (30, 40)},
+        "b", Position(needed=True),
+    ),
+    # Beside a shortcut the layer after the next one fits.
+    (
+        {"a.weight": (8, 1, 3, 3), "b.weight": (16, 8, 3, 3), "c.weight": (16, 16, 3, 3), "short.weight": (16, 8, 1, 1),
+         "fc.weight": (5, 16)},
+        "c", Position(amid=True),
+    ),
+    ({"a.weight": (0, 20), "b.weight": (5, 0), "c.weight": (3, 5)}, "b", Position(needed=True)),
+])  # fmt: skip
+def test_where_a_layer_lies(model, missing, expected):
+    assert position(model, missing) == expected
+
+
+def test_nothing_is_said_of_what_is_not_known():
+    assert position(IN, "b", order=[]) == Position()
+    assert position_of(tensors(b__weight=None), tensors(a__weight=(4, 4)), ["a.weight", "b.weight"]) == Position()
+    assert position_of(tensors(b__bias=(4,)), tensors(a__weight=(4, 4)), ["a.weight", "b.bias"]) == Position()
+    two = {"a.weight": (8, 4), "b.weight": (8, 8), "c.weight": (8, 8), "d.weight": (2, 8)}
+    gone = [Sized(name, two[name]) for name in ("b.weight", "c.weight")]
+    assert position_of(gone, tensors(a__weight=(8, 4), d__weight=(2, 8)), list(two)) == Position()
+
+
+# Real models
+
+
+def plain():
+    return nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 5)), (16, 20)
+
+
+def narrowing():
+    model = nn.Sequential()
+    for name, layer in [
+        ("fc1", nn.Linear(20, 48)),
+        ("on", nn.ReLU()),
+        ("fc2", nn.Linear(48, 12)),
+        ("fc3", nn.Linear(12, 5)),
+    ]:
+        model.add_module(name, layer)
+    return model, (16, 20)
+
+
+def convolutions():
+    model = nn.Sequential()
+    model.add_module("features", nn.Sequential(nn.Conv2d(1, 16, 3), nn.ReLU(), nn.Conv2d(16, 32, 3), nn.Flatten()))
+    model.add_module("classifier", nn.Sequential(nn.Linear(32 * 16, 40), nn.ReLU(), nn.Linear(40, 5)))
+    return model, (16, 1, 8, 8)
+
+
+def encoder():
+    model = nn.Sequential()
+    layer = nn.TransformerEncoderLayer(32, 2, 64, batch_first=True)
+    model.add_module("stem", nn.Linear(8, 32))
+    model.add_module("enc", nn.TransformerEncoder(layer, 2, enable_nested_tensor=False))
+    model.add_module("head", nn.Linear(32, 5))
+    return model, (16, 6, 8)
+
+
+def verdict_on(tmp_path, write_log, healthy_losses, make, left_out, *, listed):
+    """OPT004 on a real training of a dozen steps, in which the module ``left_out`` was not trained."""
+    torch.manual_seed(1)
+    model, shape = make()
+    module = dict(model.named_modules()).get(left_out)
+    frozen = {id(one) for one in module.parameters()} if module is not None else set()
+    for one in model.parameters():
+        one.requires_grad_(id(one) not in frozen)
+    optimizer = torch.optim.Adam([one for one in model.parameters() if listed or one.requires_grad])
+    for _ in range(12):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(
+            model(torch.randn(shape)).reshape(-1, 5), torch.randint(0, 5, (16 * (6 if len(shape) == 3 else 1),))
+        ).backward()
+        optimizer.step()
+    run = write_log(healthy_losses)
+    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, run / "checkpoint.pt")
+    return next(one for one in check(run).results if one.code == "OPT004")
+
+
+LEFT_OUT = [
+    (plain, "2"), (plain, "4"), (narrowing, "fc2"), (convolutions, "features.2"),
+    (convolutions, "classifier.0"), (convolutions, "classifier.2"), (encoder, "enc.layers.1.self_attn.out_proj"),
+    (encoder, "enc.layers.1.linear1"), (encoder, "enc.layers.1.linear2"), (encoder, "enc.layers.0.linear1"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "left_out"), LEFT_OUT)
+def test_a_layer_on_the_way_that_is_not_trained(make, left_out, tmp_path, write_log, healthy_losses):
+    result = verdict_on(tmp_path, write_log, healthy_losses, make, left_out, listed=True)
+    assert result.verdict in ("warn", "fail"), result.message
+    assert left_out in result.message
+
+
+@pytest.mark.parametrize(("make", "left_out"), [(plain, "4"), (narrowing, "fc2"), (convolutions, "features.2")])
+def test_one_that_the_optimizer_was_not_given(make, left_out, tmp_path, write_log, healthy_losses):
+    assert verdict_on(tmp_path, write_log, healthy_losses, make, left_out, listed=False).verdict in ("warn", "fail")
+
+
+@pytest.mark.parametrize("make", [plain, narrowing, convolutions, encoder])
+def test_all_are_trained(make, tmp_path, write_log, healthy_losses):
+    assert verdict_on(tmp_path, write_log, healthy_losses, make, None, listed=True).verdict == "pass"
+
+
+def test_a_layer_beside_the_way_may_be_unused(tmp_path, write_log, healthy_losses):
+    def make():
+        model, shape = narrowing()
+        model.side = nn.Linear(48, 7)
+        model.forward = lambda x: model.fc3(model.fc2(model.on(model.fc1(x))))
+        return model, shape
+
+    assert verdict_on(tmp_path, write_log, healthy_losses, make, "side", listed=False).verdict == "pass"
