@@ -470,3 +470,41 @@ def test_what_is_no_name_of_an_optimizer(params, make, judge):
 def test_a_tiny_rate_in_the_middle_of_its_rise(make, judge):
     rate = make.series(np.linspace(1e-9, 4e-8, 30), role="learning_rate", name="lr-AdamW")
     assert "still rising" in judge(CODE, make.evidence(None, rate)).message
+
+
+@pytest.mark.parametrize(("peak", "decimals", "falls", "verdict"), [
+    (1e-4, 4, True, "pass"), (1e-4, 4, False, "warn"), (3e-4, 4, True, "pass"),
+    (1e-3, 4, True, "warn"),  # ten of the last decimal: half of one is next to nothing
+    (1e-4, 9, True, "warn"),
+])  # fmt: skip
+def test_a_schedule_whose_end_the_log_rounds_to_zero(peak, decimals, falls, verdict, make, judge):
+    rates = np.round(np.linspace(peak, 0, 8) ** 3 / peak**2, decimals)
+    losses = np.linspace(2.0, 1.0, 8) if falls else [2.0, 1.5, 1.2, 1.21, 1.19, 1.22, 1.18, 1.2]
+    rates[3:] = 0.0
+    result = judge(CODE, evidence_of(make, rates, losses=losses))
+    assert result.verdict == verdict, result.message
+
+
+@pytest.mark.parametrize(("name", "steps", "params", "verdict"), [
+    ("warmup_steps", range(55, 800, 55), {"epochs": "42"}, "warn"),
+    ("train/num_warmup_steps", range(55, 800, 55), {}, "warn"),
+    ("warmup_steps", range(55, 3000, 55), {"epochs": "42"}, "SkippedProbe"),  # over by half
+    ("warmup_steps", range(1, 43), {"epochs": "42"}, "SkippedProbe"),  # epochs
+    ("warmup_steps", range(1, 43), {}, "SkippedProbe"),
+    ("warmup_ratio", range(55, 800, 55), {}, "SkippedProbe"),
+    ("warmup_steps", range(55, 800, 55), {"max_steps": "50000"}, "warn"),  # the steps may be of batches
+])  # fmt: skip
+def test_a_warm_up_that_the_run_never_came_out_of(name, steps, params, verdict, make, judge):
+    loss = make.series(np.linspace(2.0, 1.0, len(steps)), steps, role="train_loss")
+    result = judge(CODE, make.evidence(loss, params={**params, name: "5000"}))
+    assert result.verdict == verdict
+    if verdict == "warn":
+        assert "5000 steps" in result.message
+        level = make.series(np.append(np.linspace(2.0, 1.0, 4), np.full(len(steps) - 4, 1.0)), steps, role="train_loss")
+        assert judge(CODE, make.evidence(level, params={**params, name: "5000"})).verdict == "SkippedProbe"
+
+
+def test_what_was_logged_goes_before_a_warm_up_of_the_params(make, judge):
+    rate = make.series(np.linspace(3e-4, 0, 14), range(55, 800, 55), role="learning_rate")
+    loss = make.series(np.linspace(2.0, 1.0, 14), range(55, 800, 55), role="train_loss")
+    assert judge(CODE, make.evidence(loss, rate, params={"warmup_steps": "5000"})).verdict == "pass"

@@ -285,3 +285,58 @@ def test_the_last_of_many_epochs(done, planned, verdict, make, judge):
     epochs = make.series(np.arange(1, done + 1), role="epoch", name="epoch")
     evidence = make.evidence(np.linspace(2.0, 1.0, done), epochs, params={"epochs": str(planned)})
     assert judge(CODE, evidence).verdict == verdict
+
+
+@pytest.mark.parametrize("name", [
+    "max_train_steps", "train_iters", "max_updates", "total_iterations", "max_epoch", "nb_epochs", "n_epochs",
+])  # fmt: skip
+def test_other_names_of_the_plan(name, make, judge):
+    for done, verdict in ((30, "warn"), (99, "pass")):
+        assert judge(CODE, make.evidence(info=info(done, done, **{name: 100}))).verdict == verdict
+
+
+def left(folder, *, steps, epoch, saved_at=None, **params):
+    """A training whose log counts steps, with a checkpoint that knows its epoch."""
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.Adam(model.parameters())
+    for _ in range(saved_at or steps):
+        optimizer.zero_grad()
+        model(torch.ones(2, 4)).square().mean().backward()
+        optimizer.step()
+    log = "".join(f'{{"step": {step}, "train_loss": {2 / step}}}\n' for step in sorted({*range(7, steps, 7), steps}))
+    (folder / "metrics.jsonl").write_text(log)
+    (folder / "config.json").write_text(str(params).replace("'", '"'))
+    torch.save(
+        {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch}, folder / "checkpoint.pt"
+    )
+    return found_in(folder)
+
+
+@pytest.mark.parametrize(("steps", "epoch", "says"), [
+    (150, 15, "15 of 40"),  # counted from 1: the steps divide by it
+    (160, 15, "16 of 40"),  # and from 0
+    (157, 15, "16 of 40"),
+])  # fmt: skip
+def test_the_epoch_of_a_checkpoint_with_which_the_log_ends(steps, epoch, says, tmp_path):
+    result = left(tmp_path, steps=steps, epoch=epoch, epochs=40)
+    assert (result.verdict, says in result.message) == ("warn", True), result.message
+
+
+@pytest.mark.parametrize(("steps", "epoch", "more"), [
+    (400, 39, {}), (400, 40, {}),
+    (160, 15, {"saved_at": 90}),  # the best one: the log went on
+    (160, 15, {"early_stopping_patience": 3}),
+])  # fmt: skip
+def test_a_checkpoints_epoch_that_tells_of_no_end(steps, epoch, more, tmp_path):
+    result = left(tmp_path, steps=steps, epoch=epoch, epochs=40, **more)
+    assert result is None or result.verdict == "pass"
+
+
+@pytest.mark.parametrize(("epochs", "verdict"), [(5, "warn"), (12, "pass")])
+def test_the_batches_of_an_epoch_make_a_plan_in_steps(epochs, verdict, make, judge):
+    plan = {"epochs": "12", "steps_per_epoch": "34"}
+    held_out = make.series(np.linspace(2, 1, epochs), range(34, 34 * epochs + 1, 34), role="val_loss")
+    losses = make.series(np.linspace(2, 1, 40), np.linspace(1, 34 * epochs, 40).astype(int), role="train_loss")
+    assert judge(CODE, make.evidence(losses, held_out, params=plan)).verdict == verdict
+    other = make.series(np.linspace(2, 1, epochs), range(50, 50 * epochs + 1, 50), role="val_loss")
+    assert judge(CODE, make.evidence(losses, other, params=plan)).verdict == "SkippedProbe"

@@ -447,3 +447,21 @@ def test_nothing_but_nan(make, judge):
     tensors = tuple(replace(one, stats=nan) for one in evidence.weights.tensors)
     result = judge(CODE, replace(evidence, weights=replace(evidence.weights, tensors=tensors)))
     assert (result.verdict, "see WGT001" in result.reason["reason"]) == ("SkippedProbe", True)
+
+
+@pytest.mark.parametrize(("frozen_at", "verdict"), [(1, "pass"), (50, "pass"), (100, "fail")])
+def test_layers_that_were_frozen_on_the_way(frozen_at, verdict, torch, tmp_path):
+    """The optimizer keeps what it knew of them. In the last case they were stepped since, by a rate of nothing."""
+    model = net(torch)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    for step in range(1, 121):
+        for one in model[0].parameters():
+            one.requires_grad_(step <= frozen_at)
+            one.grad = one.grad if step <= frozen_at else None
+        optimizer.zero_grad()
+        model(torch.randn(32, 16)).square().mean().backward()
+        optimizer.step()
+        if step in (110, 120):
+            saved = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}
+            torch.save(saved, tmp_path / f"checkpoint_{step}.pt")
+    assert judged(tmp_path)[0] == verdict

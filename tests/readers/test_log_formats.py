@@ -863,3 +863,10 @@ def test_rows_at_once_are_rows_one_by_one(values, sizes, stride, forgotten):
         kind.end()
     assert (bulk.rows, bulk.steps, bulk.seen, bulk.odd) == (single.rows, single.steps, single.seen, single.odd)
     assert bulk.data.tobytes() == single.data.tobytes()
+
+
+def test_a_banner_gives_words_too(tmp_path):
+    banner = "Namespace(lr=0.1, optimizer='adam', freeze='backbone', ema=False, resume=None, path='it\\'s', epochs=3)"
+    log, _ = read(tmp_path / "a.log", f"{banner}\nstep 1 loss=2\nstep 2 loss=1\n")
+    known = {"lr": "0.1", "optimizer": "adam", "freeze": "backbone", "ema": "False", "resume": "None", "epochs": "3"}
+    assert log.params == known

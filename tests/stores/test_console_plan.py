@@ -186,5 +186,33 @@ def test_no_plan_in_steps(tmp_path, text):
 
 def test_a_plan_elsewhere_counts_for_more(tmp_path):
     (tmp_path / "train.log").write_text(steps(60, 450))
-    (tmp_path / "config.json").write_text('{"num_train_epochs": 3}')
+    (tmp_path / "config.json").write_text('{"max_steps": 60}')
     assert outcome(tmp_path)[0] == "skipped"
+
+
+@pytest.mark.parametrize(("done", "verdict"), [(77, Verdict.WARN), (219, "skipped")])
+def test_steps_that_are_counted_up_to_beside_a_plan_in_epochs(tmp_path, done, verdict):
+    """Of the whole training, or of the first epoch: either way it broke off."""
+    lines = [f"step {step}/219: train/loss={loss(step / 8):.4f}, lr=3.00e-02" for step in range(1, done + 1, 4)]
+    (tmp_path / "log.txt").write_text("\n".join(lines) + "\n")
+    (tmp_path / "config.json").write_text('{"epochs": 73, "learning_rate": 0.03}')
+    said, message = outcome(tmp_path)
+    assert said == verdict, message
+
+
+@pytest.mark.parametrize(("name", "first", "verdict"), [
+    ("train_resumed.log", 4, Verdict.PASS),
+    ("train-continued.log", 4, Verdict.PASS),
+    ("other.log", 4, Verdict.WARN),  # of another run, as far as is known
+    ("train_resumed.log", 3, Verdict.WARN),  # not from the end on
+])  # fmt: skip
+def test_a_restart_that_writes_a_log_of_its_own(tmp_path, name, first, verdict):
+    (tmp_path / "train.log").write_text("".join(f"epoch {at} | loss {loss(at):.4f}\n" for at in (1, 2, 3)))
+    (tmp_path / name).write_text("".join(f"epoch {at} | loss {loss(at):.4f}\n" for at in range(first, 7)))
+    (tmp_path / "config.json").write_text('{"epochs": 6}')
+    said, message = outcome(tmp_path)
+    points = {one.name: len(one) for one in tracker_health.series(tmp_path).series}
+    if name != "other.log" and first == 4:
+        assert (said, points["loss"]) == (verdict, 6), message
+    else:
+        assert points["loss"] < 6
