@@ -24,44 +24,54 @@ def position(model, missing, order=None):
 
 
 @pytest.mark.parametrize(("model", "missing", "expected"), [
-    (IN, "b", Position(needed=True)),
-    (IN, "a", Position()),  # nothing lies before: a frozen front
-    (IN, "c", Position(at_end=True)),
-    ({"a.weight": (64, 20), "b.weight": (64, 64), "c.weight": (5, 64)}, "b", Position(amid=True)),
+    (IN, "b", Position.NEEDED),
+    (IN, "a", Position.UNKNOWN),  # nothing lies before: a frozen front
+    (IN, "c", Position.AT_END),
+    ({"a.weight": (64, 20), "b.weight": (64, 64), "c.weight": (5, 64)}, "b", Position.AMID),
     # An unused layer of another size, and one beside the way.
-    ({"a.weight": (64, 20), "pool.weight": (16, 16), "c.weight": (5, 64)}, "pool", Position()),
-    ({"a.weight": (64, 20), "side.weight": (7, 64), "c.weight": (5, 64)}, "side", Position()),
+    ({"a.weight": (64, 20), "pool.weight": (16, 16), "c.weight": (5, 64)}, "pool", Position.UNKNOWN),
+    ({"a.weight": (64, 20), "side.weight": (7, 64), "c.weight": (5, 64)}, "side", Position.UNKNOWN),
     # A convolution before a linear layer: any multiple may fit.
-    ({"a.weight": (16, 1, 3, 3), "b.weight": (32, 16, 3, 3), "c.weight": (9, 128)}, "b", Position(amid=True)),
-    ({"a.weight": (16, 1, 3, 3), "b.weight": (24, 16, 3, 3), "c.weight": (9, 24)}, "b", Position(needed=True)),
+    ({"a.weight": (16, 1, 3, 3), "b.weight": (32, 16, 3, 3), "c.weight": (9, 128)}, "b", Position.AMID),
+    ({"a.weight": (16, 1, 3, 3), "b.weight": (24, 16, 3, 3), "c.weight": (9, 24)}, "b", Position.NEEDED),
     # A depthwise one, query, key and value in one, a table, a recurrent layer.
-    ({"a.weight": (16, 1, 3, 3), "b.weight": (16, 1, 3, 3), "c.weight": (9, 16)}, "b", Position(amid=True)),
-    ({"fc2.weight": (24, 96), "qkv.weight": (72, 24), "proj.weight": (24, 24)}, "qkv", Position(amid=True)),
-    ({"emb.weight": (30, 24), "b.weight": (40, 24), "c.weight": (30, 40)}, "b", Position(needed=True)),
+    ({"a.weight": (16, 1, 3, 3), "b.weight": (16, 1, 3, 3), "c.weight": (9, 16)}, "b", Position.AMID),
+    ({"fc2.weight": (24, 96), "qkv.weight": (72, 24), "proj.weight": (24, 24)}, "qkv", Position.AMID),
+    ({"emb.weight": (30, 24), "b.weight": (40, 24), "c.weight": (30, 40)}, "b", Position.NEEDED),
     (
         {"emb.weight": (30, 24), "rnn.weight_ih_l0": (144, 24), "rnn.weight_hh_l0": (144, 48), "b.weight": (40, 48),
          "c.weight": (30, 40)},
-        "b", Position(needed=True),
+        "b", Position.NEEDED,
     ),
+    # A twin may be in its place; a transposed convolution takes its first size.
+    (
+        {"a.weight": (64, 20), "mean.weight": (16, 64), "dev.weight": (16, 64), "c.weight": (5, 16)},
+        "dev", Position.UNKNOWN,
+    ),
+    (
+        {"a.weight": (32, 1, 4, 4), "b.weight": (16, 32, 1, 1), "up.weight": (32, 16, 4, 4)},
+        "b", Position.AMID,
+    ),
+    ({"a.weight": (64, 20), "emb.weight": (30, 64), "c.weight": (5, 30)}, "emb", Position.UNKNOWN),
     # Beside a shortcut the layer after the next one fits.
     (
         {"a.weight": (8, 1, 3, 3), "b.weight": (16, 8, 3, 3), "c.weight": (16, 16, 3, 3), "short.weight": (16, 8, 1, 1),
          "fc.weight": (5, 16)},
-        "c", Position(amid=True),
+        "c", Position.AMID,
     ),
-    ({"a.weight": (0, 20), "b.weight": (5, 0), "c.weight": (3, 5)}, "b", Position(needed=True)),
+    ({"a.weight": (0, 20), "b.weight": (5, 0), "c.weight": (3, 5)}, "b", Position.NEEDED),
 ])  # fmt: skip
 def test_where_a_layer_lies(model, missing, expected):
     assert position(model, missing) == expected
 
 
 def test_nothing_is_said_of_what_is_not_known():
-    assert position(IN, "b", order=[]) == Position()
-    assert position_of(tensors(b__weight=None), tensors(a__weight=(4, 4)), ["a.weight", "b.weight"]) == Position()
-    assert position_of(tensors(b__bias=(4,)), tensors(a__weight=(4, 4)), ["a.weight", "b.bias"]) == Position()
+    assert position(IN, "b", order=[]) == Position.UNKNOWN
+    assert position_of(tensors(b__weight=None), tensors(a__weight=(4, 4)), ["a.weight", "b.weight"]) == Position.UNKNOWN
+    assert position_of(tensors(b__bias=(4,)), tensors(a__weight=(4, 4)), ["a.weight", "b.bias"]) == Position.UNKNOWN
     two = {"a.weight": (8, 4), "b.weight": (8, 8), "c.weight": (8, 8), "d.weight": (2, 8)}
     gone = [Sized(name, two[name]) for name in ("b.weight", "c.weight")]
-    assert position_of(gone, tensors(a__weight=(8, 4), d__weight=(2, 8)), list(two)) == Position()
+    assert position_of(gone, tensors(a__weight=(8, 4), d__weight=(2, 8)), list(two)) == Position.UNKNOWN
 
 
 # Real models

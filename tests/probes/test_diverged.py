@@ -233,6 +233,23 @@ def test_few_points_of_two_losses_that_climb_together(losses, held_out, verdict,
 
 
 @pytest.mark.parametrize(
+    ("losses", "held_out", "verdict"),
+    [
+        ([2.61, 1.92, 2.65, 2.29], [1.90, 1.71, 2.28, 2.17], "warn"),  # the weights were lost at a resume
+        ([2.61, 1.92, 1.71, 2.65, 2.29], [1.90, 1.71, 1.73, 2.28, 2.17], "warn"),
+        ([2.61, 1.92, 2.65, 2.1], [1.90, 1.71, 2.28, 2.17], "SkippedProbe"),  # the training comes back
+        ([2.61, 1.92, 1.8, 1.7], [1.90, 1.71, 2.28, 2.17], "SkippedProbe"),  # overfitting
+        ([2.61, 1.92, 2.65, 2.29], [1.90, 1.71, 1.65, 1.6], "SkippedProbe"),
+        ([2.61, 1.92, 2.65, 2.29], [1.90, 1.71, 1.93, 1.94], "SkippedProbe"),  # by too little
+        ([2.61, 1.92, 2.65, 2.29], [1.71, 1.90, 2.28, 2.17], "SkippedProbe"),  # no way led down
+        ([2.61, 1.92, 2.65, 2.29], [1.90, 1.71, 2.0, 2.28, 2.17], "SkippedProbe"),  # other epochs
+    ],
+)
+def test_few_points_of_two_losses_that_are_lost_together(losses, held_out, verdict, make, judge):
+    assert judge(CODE, make.evidence(losses, make.series(held_out, role="val_loss"))).verdict == verdict
+
+
+@pytest.mark.parametrize(
     "losses",
     [
         [4.0, 69.0, 388.0, 952.0, 1600.0],

@@ -476,6 +476,7 @@ def test_a_tiny_rate_in_the_middle_of_its_rise(make, judge):
     (1e-4, 4, True, "pass"), (1e-4, 4, False, "warn"), (3e-4, 4, True, "pass"),
     (1e-3, 4, True, "warn"),  # ten of the last decimal: half of one is next to nothing
     (1e-4, 9, True, "warn"),
+    (1e-3, 3, True, "warn"),  # a rate that was 0 all of a sudden
 ])  # fmt: skip
 def test_a_schedule_whose_end_the_log_rounds_to_zero(peak, decimals, falls, verdict, make, judge):
     rates = np.round(np.linspace(peak, 0, 8) ** 3 / peak**2, decimals)
@@ -487,12 +488,17 @@ def test_a_schedule_whose_end_the_log_rounds_to_zero(peak, decimals, falls, verd
 
 @pytest.mark.parametrize(("name", "steps", "params", "verdict"), [
     ("warmup_steps", range(55, 800, 55), {"epochs": "42"}, "warn"),
-    ("train/num_warmup_steps", range(55, 800, 55), {}, "warn"),
+    ("train/num_warmup_steps", range(55, 800, 55), {"epochs": "42"}, "warn"),
+    ("warmup_steps", range(55, 800, 55), {}, "SkippedProbe"),  # of what nobody says
+    ("kl_warmup_steps", range(55, 800, 55), {"epochs": "42"}, "SkippedProbe"),
+    ("sampler.warmup_steps", range(55, 800, 55), {"epochs": "42"}, "SkippedProbe"),
+    ("warmup_iters", range(55, 800, 55), {"epochs": "42", "decay_lr": "False"}, "SkippedProbe"),
+    ("warmup_steps", range(55, 800, 55), {"epochs": "42", "lr_scheduler_type": "constant"}, "SkippedProbe"),
+    ("warmup_steps", range(55, 800, 55), {"epochs": "42", "warmup_ratio": "0.03"}, "SkippedProbe"),
     ("warmup_steps", range(55, 3000, 55), {"epochs": "42"}, "SkippedProbe"),  # over by half
     ("warmup_steps", range(1, 43), {"epochs": "42"}, "SkippedProbe"),  # epochs
     ("warmup_steps", range(1, 43), {}, "SkippedProbe"),
-    ("warmup_ratio", range(55, 800, 55), {}, "SkippedProbe"),
-    ("warmup_steps", range(55, 800, 55), {"max_steps": "50000"}, "warn"),  # the steps may be of batches
+    ("warmup_ratio", range(55, 800, 55), {"epochs": "42"}, "SkippedProbe"),
 ])  # fmt: skip
 def test_a_warm_up_that_the_run_never_came_out_of(name, steps, params, verdict, make, judge):
     loss = make.series(np.linspace(2.0, 1.0, len(steps)), steps, role="train_loss")

@@ -288,7 +288,7 @@ def test_the_last_of_many_epochs(done, planned, verdict, make, judge):
 
 
 @pytest.mark.parametrize("name", [
-    "max_train_steps", "train_iters", "max_updates", "total_iterations", "max_epoch", "nb_epochs", "n_epochs",
+    "max_train_steps", "num_train_steps", "train_iters", "max_update", "max_epoch", "nb_epochs", "total_epochs",
 ])  # fmt: skip
 def test_other_names_of_the_plan(name, make, judge):
     for done, verdict in ((30, "warn"), (99, "pass")):
@@ -313,8 +313,7 @@ def left(folder, *, steps, epoch, saved_at=None, **params):
 
 
 @pytest.mark.parametrize(("steps", "epoch", "says"), [
-    (150, 15, "15 of 40"),  # counted from 1: the steps divide by it
-    (160, 15, "16 of 40"),  # and from 0
+    (150, 15, "16 of 40"),  # it may count from 0
     (157, 15, "16 of 40"),
 ])  # fmt: skip
 def test_the_epoch_of_a_checkpoint_with_which_the_log_ends(steps, epoch, says, tmp_path):
@@ -326,6 +325,8 @@ def test_the_epoch_of_a_checkpoint_with_which_the_log_ends(steps, epoch, says, t
     (400, 39, {}), (400, 40, {}),
     (160, 15, {"saved_at": 90}),  # the best one: the log went on
     (160, 15, {"early_stopping_patience": 3}),
+    (160, 15, {"start_epoch": 25}),
+    (160, 0, {}),  # nobody counted on
 ])  # fmt: skip
 def test_a_checkpoints_epoch_that_tells_of_no_end(steps, epoch, more, tmp_path):
     result = left(tmp_path, steps=steps, epoch=epoch, epochs=40, **more)
@@ -340,3 +341,20 @@ def test_the_batches_of_an_epoch_make_a_plan_in_steps(epochs, verdict, make, jud
     assert judge(CODE, make.evidence(losses, held_out, params=plan)).verdict == verdict
     other = make.series(np.linspace(2, 1, epochs), range(50, 50 * epochs + 1, 50), role="val_loss")
     assert judge(CODE, make.evidence(losses, other, params=plan)).verdict == "SkippedProbe"
+
+
+@pytest.mark.parametrize(("done", "epochs_done", "more", "verdict"), [
+    (1000, 10, {"max_epochs": 10, "max_train_steps": 100_000}, "pass"),  # what is come to first
+    (1000, 5, {"max_epochs": 10, "max_train_steps": 1000}, "pass"),
+    (500, 5, {"max_epochs": 10, "max_train_steps": 1000}, "warn"),
+    (500, 5, {"max_epochs": 10, "max_steps": 5}, "warn"),  # of something else
+    (500, 10, {"max_epochs": 10, "max_steps": 5}, "pass"),
+])  # fmt: skip
+def test_a_plan_in_steps_beside_one_in_epochs(done, epochs_done, more, verdict, make, judge):
+    assert judge(CODE, make.evidence(info=info(done, epochs_done, **more))).verdict == verdict
+
+
+def test_the_batches_of_an_epoch_are_no_plan_of_a_run_that_goes_on(make, judge):
+    held_out = make.series(np.linspace(2, 1, 10), range(100, 1001, 100), role="val_loss")
+    params = {"epochs": "40", "steps_per_epoch": "100", "initial_epoch": "30"}
+    assert judge(CODE, make.evidence(held_out, params=params)).verdict == "SkippedProbe"

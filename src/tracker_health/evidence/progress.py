@@ -10,20 +10,21 @@ import numpy as np
 import numpy.typing as npt
 
 from tracker_health.evidence.series import Series, StepUnit
-from tracker_health.evidence.steps import accumulation, epoch_of
+from tracker_health.evidence.steps import accumulation
 
 if TYPE_CHECKING:
     from tracker_health.evidence.evidence import Evidence
 
 _PLANNED_STEPS = (
     "max_steps", "total_steps", "num_training_steps", "max_iters", "planned_steps", "max_train_steps",
-    "num_train_steps", "train_steps", "training_steps", "train_iters", "max_iterations", "total_iterations",
-    "total_iters", "max_update", "max_updates",
+    "num_train_steps", "train_iters", "max_update",
 )  # fmt: skip
 _PLANNED_EPOCHS = (
-    "num_train_epochs", "max_epochs", "num_epochs", "epochs", "n_epochs", "nb_epochs", "max_epoch", "num_epoch",
-    "train_epochs", "total_epochs", "training_epochs",
+    "num_train_epochs", "max_epochs", "num_epochs", "epochs", "nb_epochs", "max_epoch", "num_epoch", "train_epochs",
+    "total_epochs", "training_epochs",
 )  # fmt: skip
+_SAVED_EPOCHS = ("epoch", "current_epoch")
+_FIRST_EPOCHS = ("initial_epoch", "start_epoch")
 _BATCHES_OF_AN_EPOCH = ("steps_per_epoch", "batches_per_epoch", "iters_per_epoch", "steps_in_epoch")
 PLANNED_STEPS = frozenset(_PLANNED_STEPS)
 PLAN_PARAMS = frozenset((*_PLANNED_STEPS, *_PLANNED_EPOCHS))
@@ -64,14 +65,22 @@ class _Count(NamedTuple):
 def progress_of(evidence: Evidence) -> Progress | None:
     """Done against planned, or None where either is unknown."""
     params = evidence.info.params
-    planned = planned_steps(params)
-    epochs, batches = planned_epochs(params), _positive(params, _BATCHES_OF_AN_EPOCH)
-    in_all = planned or (None if epochs is None or batches is None else epochs * batches)
-    return (
-        (_in_steps(evidence, planned) if planned is not None else None)
-        or _in_epochs(evidence)
-        or (_by_rhythm(evidence, in_all) if in_all is not None else None)
-    )
+    planned, epochs = planned_steps(params), planned_epochs(params)
+    found = [_in_steps(evidence, planned) if planned is not None else None, _in_epochs(evidence)]
+    known = [one for one in found if one is not None]
+    # Of two plans the one that is come to first ends a training; what goes beyond its plan counts something else.
+    within = [one for one in known if one.done <= _BEYOND * one.planned] or known
+    if within:
+        return max(within, key=lambda one: one.fraction)
+    batches = _positive(params, _BATCHES_OF_AN_EPOCH)
+    if planned is None and epochs is not None and batches is not None and not _begins_later(params):
+        planned = epochs * batches
+    return _by_rhythm(evidence, planned) if planned is not None else None
+
+
+def _begins_later(params: Mapping[str, str]) -> bool:
+    """Whether the run goes on from an epoch that another one came to."""
+    return _positive(params, _FIRST_EPOCHS) is not None
 
 
 def planned_steps(params: Mapping[str, str]) -> float | None:
@@ -188,7 +197,8 @@ def _has_rhythm(series: Series, epoch: float) -> bool:
 def _in_epochs(evidence: Evidence) -> Progress | None:
     planned = planned_epochs(evidence.info.params)
     known = [done for done in (evidence.info.epoch, _epochs_counted(evidence)) if done is not None]
-    known = known or [done for done in (_epochs_saved(evidence),) if done is not None]
+    if not known and (saved := _epochs_saved(evidence)) is not None:
+        known = [saved]
     if planned is None or not known:
         return None
     unlogged = _epochs_unlogged(evidence) if evidence.info.epoch is None else 0.0
@@ -206,16 +216,17 @@ def _epochs_counted(evidence: Evidence) -> float | None:
 
 
 def _epochs_saved(evidence: Evidence) -> float | None:
-    """Epochs done by the checkpoint's number, where the log ends with the checkpoint. It may count from 0, unless the
-    steps divide by it alone.
-    """
+    """Epochs done by the checkpoint's number, where the log ends with the checkpoint. It may count from 0."""
     state = evidence.optimizer
-    epoch, own = epoch_of(state), None if state is None else state.counted
+    if state is None or state.counted is None or _begins_later(evidence.info.params):
+        return None
+    epoch = next((one for key in _SAVED_EPOCHS if isinstance(one := state.extras.get(key), int)), None)
     in_steps = (one for one in evidence.series if one.step_unit is not StepUnit.EPOCH and len(one))
     last = max((int(one.steps.max()) for one in in_steps), default=None)
-    if epoch is None or own is None or own != last or own <= _BEYOND * (epoch + 1):
+    # A number of 0 may be one that nobody counted on.
+    if not epoch or epoch < 0 or state.counted != last or last <= _BEYOND * (epoch + 1):
         return None
-    return float(epoch) if epoch and own % epoch == 0 and own % (epoch + 1) else epoch + 1.0
+    return epoch + 1.0
 
 
 def _epochs_unlogged(evidence: Evidence) -> float:

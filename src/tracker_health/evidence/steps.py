@@ -47,7 +47,7 @@ def steps_at_least(evidence: Evidence) -> StepCount:
         return told
     if evidence.info.global_step is not None:
         return StepCount(evidence.info.global_step, "the trainer state")
-    return max([told, *_logged(evidence, epoch_of(state))], key=lambda one: one.steps)
+    return max([told, *_logged(evidence, _epoch_of(state))], key=lambda one: one.steps)
 
 
 def is_of_the_end(evidence: Evidence) -> bool:
@@ -55,7 +55,7 @@ def is_of_the_end(evidence: Evidence) -> bool:
     state = evidence.optimizer
     if state is None or evidence.info.snapshot or evidence.info.goes_on:
         return False
-    epoch, steps = epoch_of(state), state.steps
+    epoch, steps = _epoch_of(state), state.steps
     logged = [one for one in evidence.series if one.step_unit is not StepUnit.EPOCH and len(one)]
     last = max((int(one.steps.max()) for one in logged), default=0)
     in_time = steps is None or last <= (2.0 - _AT_THE_END) * steps
@@ -73,8 +73,7 @@ def told_by_checkpoint(state: OptimizerState) -> StepCount:
     return max(known, key=lambda one: one.steps, default=StepCount(0, ""))
 
 
-def epoch_of(state: OptimizerState | None) -> int | None:
-    """The number of the epoch that a checkpoint has."""
+def _epoch_of(state: OptimizerState | None) -> int | None:
     extras: Mapping[str, Any] = state.extras if state is not None else {}
     return next((epoch for key in _EPOCHS if (epoch := _whole(extras.get(key))) is not None), None)
 

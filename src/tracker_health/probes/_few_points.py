@@ -17,6 +17,7 @@ _SMOOTH = 5.0
 _STEPS = 2
 _TREBLED = 3.0
 _LEAST_TOGETHER, _ABOVE = 4, 0.2
+_A_WAY, _LOST, _LOST_OF_WAY = 0.05, 0.15, 0.3
 
 
 def noise_of_levels(values: FloatArray, size: int) -> float:
@@ -78,6 +79,26 @@ def climb_together(values: FloatArray, held_out: FloatArray) -> bool:
         and float(one[-1] - one[0]) > _ABOVE * abs(float(one[0]))
         for one in (values, held_out)
     )
+
+
+def lost_together(values: FloatArray, held_out: FloatArray) -> bool:
+    """Whether both losses, of the same epochs, were lowest at the same time, to within one, and lost a good part of
+    their way down for good: training and validation have no noise in common.
+    """
+    if len(values) != len(held_out) or len(values) < _LEAST_TOGETHER:
+        return False
+    lowest = [int(np.argmin(one)) for one in (values, held_out)]
+    return abs(lowest[0] - lowest[1]) <= 1 and all(
+        _lost(one, at) for at, one in zip(lowest, (values, held_out), strict=True)
+    )
+
+
+def _lost(values: FloatArray, lowest: int) -> bool:
+    """Whether the last two values lie clearly above the lowest one before them, to which a way led down."""
+    least, down = float(values[lowest]), float(values[0] - values[lowest])
+    if lowest >= len(values) - 2 or down <= _A_WAY * abs(float(values[0])):
+        return False
+    return float(values[-2:].min()) - least > max(_LOST * abs(least), _LOST_OF_WAY * down)
 
 
 def _came_back(values: FloatArray) -> bool:

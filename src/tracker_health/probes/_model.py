@@ -136,6 +136,11 @@ def never_trained(tensors: Iterable[TensorHeader]) -> bool:
     return any(map(_tells, fit)) and (all(map(_may_be_initialised, matrices)) or _scale_by_one(tensors))
 
 
+def tells_whether_trained(tensor: TensorHeader) -> bool:
+    """Whether it is a matrix that is large enough to show by its size that it is as it began."""
+    return sum(size > 1 for size in tensor.shape) >= 2 and _uniform_error(tensor) <= _MOST_ERROR
+
+
 def _scale_by_one(tensors: Iterable[TensorHeader]) -> bool:
     """Whether there are normalisations, and all are as they begin."""
     scales = [one.stats for one in tensors if len(one.shape) == 1 and kind_of(one.name) == "weight"]

@@ -16,10 +16,17 @@ ACCURACIES = ("train_accuracy", "val_accuracy", "val_auc")
 FEWEST_TO_LEVEL_OFF = 8
 
 _AS_LOGGED = 1e-3
-_WARM_UP = re.compile(r"(^|[./_])warm_?up_(steps|iters|iterations|updates)$")
+_WARM_UP = re.compile(
+    r"(?:(?:train|trainer|training|optim|optimizer|lr|schedule|scheduler|lr_scheduler|args|config)[./])*"
+    r"(?:lr_)?(?:num_)?warm_?up_(?:steps|iters|iterations|updates)"
+)
+_OF_A_SCHEDULE = re.compile(
+    r"decay_lr|use_warm_?up|warm_?up|(?:lr_)?(?:scheduler|schedule)(?:_type|_name)?|lr_decay(?:_style)?"
+)
+_NO_SCHEDULE = frozenset(("false", "none", "null", "no", "off", "constant", "const"))
+_RATIO = re.compile(r"warm_?up_(?:ratio|fraction|proportion)")
 _NUMBER = re.compile(r"\d{1,15}(\.\d{1,6})?")
 _LONGEST = 100
-_EVERY = 4  # epochs at most between two lines of a log
 _FEWEST_VALUES = 5
 _LAST_ONES = 2
 _WHOLE = 0.9
@@ -82,19 +89,30 @@ def warm_up_beyond(evidence: Evidence) -> tuple[float, int] | None:
     """By the params, the steps of a warm-up that was not half over when the run ended, and the steps that the run had
     by the farthest of all counts; None where it is not so, or what a log counts may be epochs.
     """
-    known = [float(value) for name, value in evidence.info.params.items() if _WARM_UP.search(name[-_LONGEST:].lower())
-             and _NUMBER.fullmatch(value.strip()[:_LONGEST])]  # fmt: skip
+    params = [
+        (name[-_LONGEST:].lower(), value.strip()[:_LONGEST].lower()) for name, value in evidence.info.params.items()
+    ]
+    known = [float(value) for name, value in params if _WARM_UP.fullmatch(name) and _NUMBER.fullmatch(value)]
     progress, info, state = evidence.progress, evidence.info, evidence.optimizer
-    if len(known) != 1 or info.goes_on or info.snapshot or (progress is not None and progress.fraction < _WHOLE):
+    if len(known) != 1 or any(_speaks_against(*one) for one in params) or info.goes_on or info.snapshot:
+        return None
+    if progress is not None and progress.fraction < _WHOLE:
         return None
     counts = [info.global_step, None if state is None else state.steps, *map(_last, evidence.steps_logged)]
     epochs = evidence.planned_epochs
-    for one in evidence.series:
-        if one.step_unit is not StepUnit.EPOCH and len(one):
-            last = _last(one.steps)
-            counts.append(last if last > _EVERY * len(one) or (epochs is not None and last > 2 * epochs) else None)
+    in_steps = (one for one in evidence.series if one.step_unit is not StepUnit.EPOCH and len(one))
+    # What is beyond the number of epochs counts none.
+    counts += [last for one in in_steps if epochs is not None and (last := _last(one.steps)) > 2 * epochs]
     reached = max((one for one in counts if one is not None), default=0)
     return (known[0], reached) if 0 < 2 * reached < known[0] else None
+
+
+def _speaks_against(name: str, value: str) -> bool:
+    """Whether a param says that there is no schedule, or another length of its warm-up."""
+    name = re.split(r"[./]", name)[-1]
+    if _RATIO.fullmatch(name):
+        return bool(_NUMBER.fullmatch(value)) and float(value) > 0
+    return bool(_OF_A_SCHEDULE.fullmatch(name)) and value in _NO_SCHEDULE
 
 
 def _last(steps: IntArray) -> int:

@@ -35,6 +35,8 @@ _OTHER_OBJECTIVE = re.compile(
     r"|value_head|v_head|seq_relationship)([._]|$)",
     re.IGNORECASE,
 )
+_ATTENDS = re.compile(r"qkv|c_attn|in_proj|query_key_value|to_qkv|Wqkv|[qkv]_proj|query|key|value|to_[qkv]")
+_ATTENDED = re.compile(r"proj|out_proj|o_proj|c_proj|to_out|dense")
 _EMBEDDINGS = frozenset(("emb", "embs", "embed", "embeds", "embedding", "embeddings"))
 _POSITION = re.compile(r"pos|time|type|segment", re.IGNORECASE)
 
@@ -147,43 +149,72 @@ def _is_amid(one: Sized, number: int, sisters: _Sisters, *, side_by_side: bool) 
     return is_matrix and sisters.first < number and (side_by_side or number < sisters.last)
 
 
-def earlier_sisters(missing: Collection[Sized], trained: Collection[Sized]) -> bool:
-    """Whether the matrices among these are of numbered modules of which the same is trained in an earlier one."""
-    first: dict[tuple[str, str], int] = {}
+def are_last_sisters(missing: Collection[Sized], trained: Collection[Sized]) -> bool:
+    """Whether a matrix among these is of the last of numbered modules, of which the same is trained in others: what a
+    last block gives beside its output often leads nowhere. Not where numbers are left out, as by the activations
+    between the layers of a chain.
+    """
+    last: dict[tuple[str, str], int] = {}
+    numbers: dict[str, set[int]] = defaultdict(set)
+    for one in (*missing, *trained):
+        for before, number, _ in _numbered(one.name):
+            numbers[before].add(number)
     for one in trained:
         for before, number, behind in _numbered(one.name):
-            first[before, behind] = min(number, first.get((before, behind), number))
-    matrices = [one for one in missing if one.shape is not None and len(one.shape) > 1]
-    return bool(matrices) and all(
-        any(
-            first.get((before, behind), number) < number and not _holds_alternatives(before[:-1])
-            for before, number, behind in _numbered(one.name)
-        )
+            last[before, behind] = max(number, last.get((before, behind), number))
+    matrices = [one for one in missing if one.shape is None or len(one.shape) > 1]
+    return any(
+        last.get((before, behind), number) < number and max(numbers[before]) < len(numbers[before])
         for one in matrices
+        for before, number, behind in _numbered(one.name)
     )
+
+
+def are_of_a_trained_attention(missing: Collection[Sized], trained: Collection[Sized]) -> bool:
+    """Whether these are an attention's matrix for its inputs or for its output, and the other one is trained: no
+    gradient comes to the one but through the other.
+    """
+    there = {(module_of(module), _part_of_attention(module)) for module in {module_of(one.name) for one in trained}}
+    # torch's own module has the inputs' matrix itself, and a module for the output in it.
+    there |= {(module_of(one.name), "in") for one in trained if kind_of(one.name) == "in_proj_weight"}
+    for one in missing:
+        module, itself = module_of(one.name), kind_of(one.name) == "in_proj_weight"
+        parent, part = (module, "in") if itself else (module_of(module), _part_of_attention(module))
+        other = {"in": "out", "out": "in"}.get(part)
+        if other is not None and (parent, other) in there:
+            return True
+    return False
+
+
+def _part_of_attention(module: str) -> str:
+    name = module.rpartition(".")[2]
+    return "in" if _ATTENDS.fullmatch(name) else "out" if _ATTENDED.fullmatch(name) else ""
 
 
 def alternatives(missing: Collection[Sized], trained: Collection[Sized]) -> set[str]:
     """Those of the missing ones that stand beside trained ones of which a run may use some: heads of several tasks, by
-    number or by name. They take the same features: layers that take others' follow each other (``classifier.2``).
+    number or by name. Not the layers of one head, of which each takes what the one before gives (``classifier.2``).
     """
-    takes: dict[tuple[str, str], set[int]] = defaultdict(set)
-    used = set()
-    for one in trained:
-        for place in _among_alternatives(one.name):
-            used.add(place)
-            takes[place].update((one.shape or ())[1:2])
-    in_turn = {
-        module_of(one.name)
-        for one in missing
-        if len(one.shape or ()) == 2
-        and any((known := takes.get(place)) and one.shape[1] not in known for place in _among_alternatives(one.name))  # type: ignore[index]
-    }
+    used = {place for one in trained for place in _among_alternatives(one.name)}
+    in_turn = {module_of(one.name) for one in missing if _is_in_turn(one, trained)}
     return {
         one.name
         for one in missing
         if module_of(one.name) not in in_turn and any(place in used for place in _among_alternatives(one.name))
     }
+
+
+def _is_in_turn(one: Sized, trained: Collection[Sized]) -> bool:
+    """Whether it is a numbered layer that takes what a trained one of the same list gives, or gives what that takes, by
+    a list's name in the singular.
+    """
+    above = module_of(module_of(one.name))
+    number = module_of(one.name).rpartition(".")[2]
+    if one.shape is None or len(one.shape) != 2 or not number.isdecimal() or above.endswith("s"):
+        return False
+    beside = (other for other in trained if module_of(module_of(other.name)) == above)
+    matrices = (other.shape for other in beside if other.shape is not None and len(other.shape) == 2)
+    return any(gives == one.shape[1] or takes == one.shape[0] for gives, takes in matrices)
 
 
 def _among_alternatives(name: str) -> Iterator[tuple[str, str]]:
@@ -214,7 +245,7 @@ def lone_head(missing: Collection[Sized], trained: Collection[Sized], last: str)
         return False
     (module,) = modules
     above = module_of(module)
-    in_turn = any(one.name.startswith(f"{above}.") for one in trained) and not alternatives(missing, trained)
+    in_turn = any(_is_in_turn(one, trained) for one in missing)
     if _OTHER_OBJECTIVE.search(module) or (_holds_alternatives(above) and not in_turn):
         return False
     others = [one for one in trained if is_back(one.name) and not (above and one.name.startswith(f"{above}."))]

@@ -19,12 +19,20 @@ from tracker_health.probes._frozen import (
     look_like_adapters,
     looks_frozen,
 )
-from tracker_health.probes._model import bare_name, copies_among, never_trained, parameters_of, tail_of
+from tracker_health.probes._model import (
+    bare_name,
+    copies_among,
+    never_trained,
+    parameters_of,
+    tail_of,
+    tells_whether_trained,
+)
 from tracker_health.probes._sisters import (
     alike_embeddings,
     alternatives,
     amid_sisters,
-    earlier_sisters,
+    are_last_sisters,
+    are_of_a_trained_attention,
     lone_head,
     torn_from_their_block,
     trained_by_halves,
@@ -36,6 +44,7 @@ from tracker_health.verdict import Verdict
 _UNNAMED = re.compile(r"(?:^|/)#(-?\d+)$")
 _AS_BEGUN = "no state and still the size that layers begin with"
 _NONE_CAME = "no state, though they ask for a gradient: none ever reached them"
+_NEEDED = "no state, though the layers before and behind it are trained and do not fit each other without it"
 _MANY = 4
 _MOST_OF_A_BRANCH = 0.9
 
@@ -67,8 +76,12 @@ def amiss(state: OptimizerState, gone: Sequence[str], weights: Weights | None, m
     are_most = len(gone) > max_share * (len(gone) + len(state.tensors))
     on_purpose = are_most or _seem_frozen(state, gone, weights, names)
     sign = _surely_amiss(state, gone, weights, names, on_purpose=on_purpose)
-    if sign is None and names is not None:
-        sign = _beside_sisters(gone, names) or _on_the_way(state, gone, weights, names)
+    if sign is None:
+        sign = (
+            _on_the_way_by_shapes(state, gone, weights)
+            if names is None
+            else _beside_sisters(gone, names) or _on_the_way(state, gone, weights, names)
+        )
     if sign is not None:
         return sign
     if not on_purpose:
@@ -114,12 +127,42 @@ def _on_the_way(state: OptimizerState, gone: Sequence[str], weights: Weights | N
     if len(gone) > OF_ONE_LAYER or any(ADAPTER.search(one.name) for one in names.trained):
         return None
     at = _where(state, gone, weights, names)
-    if at.needed:
-        return Sign(Verdict.WARN, _shown(names, gone), "no state, though the layers before and behind it are trained")
-    if at.amid and earlier_sisters(names.missing, names.trained):
-        return Sign(Verdict.WARN, _shown(names, gone), "no state, though the same of its sisters is trained")
-    if at.amid and _as_begun(names, weights):
+    if at is Position.NEEDED and (_too_small(names, weights) or _as_begun(names, weights)):
+        return Sign(Verdict.WARN, _shown(names, gone), _NEEDED)
+    if are_of_a_trained_attention(names.missing, names.trained):
+        return Sign(Verdict.WARN, _shown(names, gone), "no state, though the rest of its attention is trained")
+    last = are_last_sisters(names.missing, names.trained)
+    if at is Position.AMID and not last and _as_begun(names, weights):
         return Sign(Verdict.WARN, _shown(names, gone), f"{_AS_BEGUN}, between layers that are trained")
+    return None
+
+
+def _on_the_way_by_shapes(state: OptimizerState, gone: Sequence[str], weights: Weights | None) -> Sign | None:
+    """The same where nothing names the parameters: the optimizer has them in the model's order, and what is left of the
+    weights is the layer's.
+    """
+    shapes: dict[int | str, tuple[int, ...]] = {one.id: one.shape for one in state.tensors}
+    with_matrices = [keys for keys in state.listed if any(len(shapes.get(key, ())) > 1 for key in keys)]
+    if weights is None or weights.is_adapter or len(gone) > OF_ONE_LAYER or len(with_matrices) != 1:
+        return None
+    left = left_by_shape(list(shapes.values()), *parameters_of(weights.tensors))
+    matrices = [one for one in left if len(one.shape) > 1]
+    lost = [key for key in with_matrices[0] if key not in shapes]
+    if len(left) != len(gone) or len(matrices) != 1 or not lost:
+        return None
+    shapes[lost[0]] = matrices[0].shape  # a layer's matrix comes before its bias
+    order = [(f"{key}.weight", shapes[key]) for key in with_matrices[0] if len(shapes.get(key, ())) > 1]
+    missing, trained = (
+        [Sized(*one) for one in order if (one[0] == f"{lost[0]}.weight") is own] for own in (True, False)
+    )
+    at = position_of(missing, trained, [name for name, _ in order])
+    # Which one of its shape it is may be open: those that were trained are no longer as they began.
+    alike = [one for one in weights.tensors if one.shape == matrices[0].shape]
+    begun = any(never_trained([one]) for one in alike)
+    if at is Position.NEEDED and (begun or not tells_whether_trained(matrices[0])):
+        return Sign(Verdict.WARN, list(gone), _NEEDED)
+    if at is Position.AMID and begun:
+        return Sign(Verdict.WARN, list(gone), f"{_AS_BEGUN}, between layers that are trained")
     return None
 
 
@@ -133,10 +176,10 @@ def _order(state: OptimizerState, gone: Sequence[str], weights: Weights | None, 
         return [one.name for one in weights.tensors]
     if len(state.listed) != 1:
         return []
-    called = {one.label: one.name for one in state.tensors}
-    called |= dict(zip(gone, (one.name for one in names.missing), strict=True))
-    labels = (label_of(key, None) for key in state.listed[0])
-    return [str(name) for label in labels if (name := called.get(label)) is not None]
+    trained = {one.id: one.name for one in state.tensors}
+    missing = dict(zip(gone, (one.name for one in names.missing), strict=True))
+    called = (trained.get(key) or missing.get(label_of(key, None)) for key in state.listed[0])
+    return [name for name in called if name is not None]
 
 
 def _amid_what_is_trained(
@@ -149,7 +192,7 @@ def _amid_what_is_trained(
         return None
     if without_their_matrix(names.missing, names.trained):
         return Sign(Verdict.WARN, _shown(names, gone), "no state, though a bias of the same module is trained")
-    at_end = all(is_back(one.name) for one in names.missing) or _where(state, gone, weights, names).at_end
+    at_end = all(is_back(one.name) for one in names.missing) or _where(state, gone, weights, names) is Position.AT_END
     if at_end and lone_head(names.missing, names.trained, _last_parameter(weights)) and _as_begun(names, weights):
         return Sign(Verdict.WARN, _shown(names, gone), f"{_AS_BEGUN}: the model's head looks never trained")
     if alike_embeddings(names.missing, names.trained) and _as_begun(names, weights):
@@ -323,6 +366,13 @@ def _as_begun(names: Named, weights: Weights | None) -> bool:
     tails = {tail_of(one.name) for one in names.missing}
     known = weights.tensors if weights is not None else ()
     return never_trained(one for one in known if tail_of(one.name) in tails)
+
+
+def _too_small(names: Named, weights: Weights | None) -> bool:
+    """Whether none of these is large enough to show whether it was ever trained."""
+    tails = {tail_of(one.name) for one in names.missing}
+    known = weights.tensors if weights is not None else ()
+    return not any(tells_whether_trained(one) for one in known if tail_of(one.name) in tails)
 
 
 def _last_parameter(weights: Weights | None) -> str:

@@ -19,8 +19,22 @@ from tracker_health.probes._frozen import (
     looks_frozen,
     often_unused,
 )
-from tracker_health.probes._model import expert_of, is_first_factor, kind_of, never_trained, parameters_of, tail_of
-from tracker_health.probes._sisters import alike_embeddings, amid_sisters, module_of, trained_by_halves
+from tracker_health.probes._model import (
+    expert_of,
+    is_first_factor,
+    kind_of,
+    never_trained,
+    parameters_of,
+    tail_of,
+    tells_whether_trained,
+)
+from tracker_health.probes._sisters import (
+    alike_embeddings,
+    amid_sisters,
+    are_last_sisters,
+    module_of,
+    trained_by_halves,
+)
 from tracker_health.verdict import Verdict
 
 _TELLING = 1000  # values, of which the size tells a draw from what was trained
@@ -85,11 +99,14 @@ def forgotten(
         return None
     are_most = len(missing) > max_share * (len(state.tensors) + len(missing))
     at = _position(state, weights, missing, trained)
-    may_be_random = len(missing) <= OF_ONE_LAYER and not (at.amid or at.at_end or _are_the_head(missing, trained))
-    random = not may_be_random and never_trained(missing)
+    last = are_last_sisters(_sizes(missing), _sizes(trained))
+    on_the_way = at in (Position.NEEDED, Position.AT_END) or (at is Position.AMID and not last)
+    telling = len(missing) > OF_ONE_LAYER or on_the_way or _are_the_head(missing, trained)
+    random = telling and never_trained(missing)
+    small = at is Position.NEEDED and not any(map(tells_whether_trained, missing))
     frozen = (are_most or looks_frozen(_sizes(missing), _sizes(trained))) and not random
     frozen = frozen or _are_whole_branches(state, missing, trained)
-    return None if frozen and not (at.needed or _left_out_by_accident(state, missing, trained)) else sign
+    return None if frozen and not (small or _left_out_by_accident(state, missing, trained)) else sign
 
 
 def _position(
@@ -99,7 +116,7 @@ def _position(
     beside = {one.shape for one in trained if len(one.shape) > 1}
     certain = has_names(state) or not any(one.shape in beside for one in missing)
     if not (certain and weights.in_order) or len(missing) > OF_ONE_LAYER:
-        return Position()
+        return Position.UNKNOWN
     return position_of(_sizes(missing), _sizes(trained), [one.name for one in weights.tensors])
 
 

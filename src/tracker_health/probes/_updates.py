@@ -28,6 +28,7 @@ _DEFAULT_BETAS = (0.9, 0.999)
 _DEFAULT_EPS = 1e-8
 _ADAM = frozenset({"adam", "amsgrad", "adam-8bit"})
 _SAME_DECAY = 0.01
+_VALUE_FOR_VALUE = 1e-3  # gradients of a hundredth of the decay leave larger differences
 _MOST_EPS = 1e300  # far beyond any, and still a number
 _FEWEST_STEPS = 10
 _LEAST_BETA = 0.7
@@ -97,11 +98,20 @@ def decays_alone(state: OptimizerState, tensor: TensorState, weights: Sequence[T
     return any(
         least * (1.0 - _SAME_DECAY) <= (share := moment.rms / stats.rms) <= most * (1.0 + _SAME_DECAY)
         and all(
-            abs(of_moment - share * of_weight) <= _SAME_DECAY * moment.rms
+            abs(of_moment - share * of_weight) <= _VALUE_FOR_VALUE * moment.rms
             for of_moment, of_weight in zip(_summary(moment), _summary(stats), strict=True)
         )
         for stats in alike
     )
+
+
+def has_no_rate(state: OptimizerState, tensor: TensorState) -> bool:
+    """Whether its group has a learning rate of 0, and always had, while another group has one."""
+    if tensor.group is None or tensor.group >= len(state.groups):
+        return False
+    rates = [[group.get(key) for key in ("lr", "initial_lr", "max_lr")] for group in state.groups]
+    has_rate = [any(isinstance(rate, (int, float)) and rate > 0 for rate in found) for found in rates]
+    return rates[tensor.group][0] == 0 and not has_rate[tensor.group] and any(has_rate)
 
 
 def _shares_of_decay(group: Mapping[str, Any], steps: float | None) -> tuple[float, float]:

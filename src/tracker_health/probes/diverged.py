@@ -12,7 +12,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from tracker_health.evidence import Evidence, FloatArray, Need, Series
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._comparable import after_warming, rose_by_design, settled
-from tracker_health.probes._few_points import climb_together, clipped, lifted, noise_of_levels
+from tracker_health.probes._few_points import climb_together, clipped, lifted, lost_together, noise_of_levels
 from tracker_health.probes._few_points import climbed as climbed_of_few
 from tracker_health.probes._run import learning_rates
 from tracker_health.probes._stats import block_medians, in_range, local_noise, median, start_level
@@ -72,7 +72,9 @@ class Diverged(Probe):
         no more than a tenth of the way in the wrong direction. Or, from 30 % of it, two steps or more down and two or
         more up, without one in the wrong direction, the last one back by nine tenths and the one before by three, and
         all of it beyond five deviations, by the second differences. Or when training and validation loss both end a
-        fifth above their first values, after climbing twice in a row, at the highest of all.
+        fifth above their first values, after climbing twice in a row, at the highest of all; or when both, of as many
+        points, were lowest at the same time, to within one, and their last two lie above that by 15 % of it and by 30 %
+        of the way down to it.
 
         It is unsure (a warning) below 20 points, where the step counter went back to the middle and the second pass
         ended before the first, and where the loss climbed gradually in the first quarter and has come down ever since:
@@ -175,7 +177,7 @@ class Diverged(Probe):
         held_out = evidence.find("val_loss")
         both = (in_range(one.finite().values)[0] for one in (loss, held_out) if one is not None)
         values, *evaluations = both
-        together = any(climb_together(values, one) for one in evaluations)
+        together = any(climb_together(values, one) or lost_together(values, one) for one in evaluations)
         return together or climbed_of_few(values, self.climb_share, self.sigmas)
 
     def _ran_away(self, first: float, levels: FloatArray, loss: Series, evidence: Evidence) -> Verdict | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
 
-from tracker_health.evidence import Evidence, Need, OptimizerState, Part, Weights, label_of
+from tracker_health.evidence import Evidence, Need, OptimizerState, Part, TensorState, Weights, label_of
 from tracker_health.layers import are_names
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._frozen import often_unused
@@ -15,6 +15,7 @@ from tracker_health.probes._never_updated import hardly_stepped, never_stepped
 from tracker_health.probes._run import says_frozen, why_too_few_steps
 from tracker_health.probes._stateless import amiss
 from tracker_health.probes._unlisted import Sign, forgotten, not_listed
+from tracker_health.probes._updates import has_no_rate
 from tracker_health.result import Finding
 from tracker_health.text import count, listing
 from tracker_health.verdict import Verdict
@@ -24,6 +25,7 @@ _UNUSED = (
     "unused or frozen on purpose? Then leave them out of the optimizer; else look for .detach() or no_grad between "
     "them and the loss"
 )
+_NO_RATE = "give their group a learning rate; if they are frozen on purpose, leave them out of the optimizer"
 _ROUTING = "look at the routing: its balance loss, its capacity, and how many tokens each expert gets"
 
 
@@ -48,8 +50,11 @@ class MissingFromOptimizer(Probe):
         bias is trained; for the model's one head, and an embedding beside a trained one, that are as large as layers
         begin, to within the error of a random draw; for whatever else lies behind trained parameters and is more than
         the two tensors of one layer; for experts that got no token. And for one layer between trained ones, where
-        these, as the model defines them, take and give what it does, and do not fit each other without it; or where
-        they do, it is as large as layers begin, or the same layer of an earlier block is trained.
+        these, as the model defines them, take and give what it does: if they do not fit each other without it, and no
+        twin beside it may be in its place, unless its size shows that it was trained before; if they do, where it is as
+        large as layers begin, and not of the last of several blocks, whose side outputs often lead nowhere. And for an
+        attention's inputs or output of which the other is trained. The same is asked of the parameters of a group whose
+        learning rate is 0 and always was.
 
         It passes what is frozen on purpose: where nothing that lies before is trained, as in a frozen backbone; whole
         branches (a tower, an encoder); where more than `max_share` is missing; where nothing but vectors and the head
@@ -138,6 +143,8 @@ class MissingFromOptimizer(Probe):
             return Finding(verdict=Verdict.SKIP, message=why_not)
         said = says_frozen(evidence)
         found = None if said or not state.stateless else self._without_state(state, evidence.weights)
+        if found is None and not said:
+            found = self._without_rate(state, evidence.weights)
         missing = not_listed(state, evidence.weights)
         if found is None and missing and evidence.weights is not None and not (said and state.stateless):
             found = self._found(forgotten(state, evidence.weights, missing, self.max_share), len(state.tensors), "")
@@ -168,6 +175,18 @@ class MissingFromOptimizer(Probe):
             what = f"{_have(len(experts))} no state: {count(owners, 'expert')} got no token"
             return _finding(Verdict.WARN, experts, having, what, _ROUTING)
         return None
+
+    def _without_rate(self, state: OptimizerState, weights: Weights | None) -> Finding | None:
+        """The same of the parameters of a group whose learning rate is 0 and always was."""
+        idle = [one for one in state.tensors if has_no_rate(state, one)]
+        if not idle or len(idle) == len(state.tensors):
+            return None
+        without = _without(state, idle)
+        sign = amiss(without, [one for one in without.stateless if one not in state.stateless], weights, self.max_share)
+        if sign is None:
+            return None
+        what = f"{_have(len(sign.labels))} a learning rate of 0{sign.what.removeprefix('no state')}"
+        return _finding(sign.verdict, sign.labels, len(state.tensors), what, _NO_RATE)
 
     @staticmethod
     def _found(sign: Sign | None, having: int, before: str) -> Finding | None:
@@ -200,13 +219,17 @@ def _names(state: OptimizerState, weights: Weights | None) -> Iterator[str]:
 def _without_idle(state: OptimizerState, least: int) -> OptimizerState:
     """The state without what was made before the first step and never stepped since, as Adagrad's."""
     idle = [one for one in state.tensors if one.step == 0]
-    if not idle or (state.counted or 0) < least:
-        return state
+    return _without(state, idle) if idle and (state.counted or 0) >= least else state
+
+
+def _without(state: OptimizerState, idle: Sequence[TensorState]) -> OptimizerState:
+    """The state as if nothing was kept for some of its parameters."""
+    gone = {id(one) for one in idle}
     labels = {label_of(one.id, one.certain_name, one.optimizer): one for one in idle}
     presumed = {label: one.name for label, one in labels.items() if one.assumed and one.name is not None}
     return replace(
         state,
-        tensors=tuple(one for one in state.tensors if one.step != 0),
+        tensors=tuple(one for one in state.tensors if id(one) not in gone),
         stateless=(*state.stateless, *labels),
         presumed={**state.presumed, **presumed},
     )

@@ -36,7 +36,7 @@ from tracker_health.verdict import Verdict, worst
 
 _NOTHING = 1e-6
 _LEAST_RISES = 3
-_UNITS = 5.0
+_UNITS, _FEWEST_DECIMALS = 5.0, 4
 _FEWEST_AT_ZERO, _SURE = 4, -2.0
 _DECIMALS = np.arange(3, 13)
 _SAME = 1e-6  # of a decimal, by what floating-point numbers miss it
@@ -88,8 +88,8 @@ class Schedule(Probe):
         turn.
 
         Without a rate warn, too, when a param has a warm-up (`warmup_steps`) of more than twice the steps that the run
-        had by the farthest of its counts, unless the training loss levelled off: not where a plan was not come to, nor
-        where a log may count epochs.
+        had by the farthest of its counts, unless the training loss levelled off: not where a plan was not come to, a
+        param says that there is no schedule (`decay_lr`, a type of `constant`), or a log may count epochs.
 
         Logged or not, warn when a cosine that was saved took at least `most_waves` of its waves; when a scheduler
         took less than `least_stepped` of the steps that it was laid out for, though the checkpoint is of the run's
@@ -292,8 +292,9 @@ def _may_be_rounded(values: FloatArray) -> bool:
     """Whether rates of 0 may be such as a log of a few decimals cannot show: the highest is no more than a few of the
     last one.
     """
-    units = 10.0**-_DECIMALS
-    whole = np.abs(np.divide.outer(values, units) - np.round(np.divide.outer(values, units))) < _SAME
+    units = 10.0 ** -_DECIMALS[_DECIMALS >= _FEWEST_DECIMALS]
+    in_units = np.divide.outer(values, units)
+    whole = np.abs(in_units - np.round(in_units)) < _SAME
     return bool((whole.all(axis=0) & (_peak(values) <= _UNITS * units)).any())
 
 

@@ -38,7 +38,8 @@ class Truncated(Probe):
         callback, a `patience_counter`). In a console log `Epoch 12/50` is a plan, and a word about early stopping
         such a setting.
 
-        Epochs are those of a metric, of the trainer state, or of a checkpoint with which the log ends.
+        Epochs are those of a metric, of the trainer state, or of a checkpoint with which the log ends. Where steps and
+        epochs are planned, what is come to first ends the run.
 
         Steps of which a log does not say what they are (`step`) may be rows, epochs or samples. They count beside a
         checkpoint's own, as long as they do not lead beyond the plan; and where a metric has a point for each epoch of

@@ -49,8 +49,9 @@ class ValidationFlat(Probe):
     How it decides:
         The untrained model's level is the first training loss. Warn when the best validation loss is less than
         `min_gain` below it while the training loss fell by at least `train_descent` of it, or by `small_descent` for
-        sure (Mann-Kendall) where the validation loss gained less than half a percent; or by less than that, where the
-        validation loss rose for sure meanwhile, by `min_gain` and half as far as the training loss fell. Where the
+        sure (Mann-Kendall) where the validation loss gained less than half a percent; or by half of that, where the
+        validation loss began no further from it than `train_descent`, and rose for sure meanwhile, by half of
+        `small_descent` and half as far as the training loss fell. Where the
         validation loss does not fall (Mann-Kendall), its best is its lowest value and three quarters of what the lowest
         of that many noisy values may lie below their level, but no more than the median of its second half. Warn, too,
         where the training loss ends below 0 and no validation loss came near anything it ever was, to within ten times
@@ -115,8 +116,10 @@ class ValidationFlat(Probe):
 
     def _mirrors(self, held_out: FloatArray, start: float, fall: float) -> bool:
         """Whether the validation loss rose from its beginning on, by about as much as the training loss fell."""
-        rise = (median(held_out[-max(2, len(held_out) // 10) :]) - float(held_out[0])) / start
-        return rise >= max(self.min_gain, _MIRRORED * fall) and mann_kendall(_blocks(held_out)) > -_SURE
+        first = float(held_out[0])
+        rise = (median(held_out[-max(2, len(held_out) // 10) :]) - first) / start
+        far = rise >= _MIRRORED * max(self.small_descent, fall) and abs(first - start) <= self.train_descent * start
+        return far and fall >= _MIRRORED * self.small_descent and mann_kendall(_blocks(held_out)) > -_SURE
 
     def _compared(self, loss: Series, held_out: FloatArray) -> Finding:
         start = start_level(loss.values, max(1, min(3, len(loss) // 10)), local_noise(loss.values))

@@ -49,7 +49,8 @@ GAP_ROLES = frozenset(f"gap_{kind}" for kind in KINDS)
 _OF_EACH_KIND = tuple(metric(kind, "any", "max") for kind in KINDS)
 _NEWEST_TRIED = 3
 _LOGS_COMPARED = 100
-_RESUMED = re.compile(r"resum|contin|restart", re.IGNORECASE)
+_RESUMED = re.compile(r"[._ -]?(resumed?|continued|restarted)(?![a-z])", re.IGNORECASE)
+_A_FEW = 5  # lines of a log
 
 
 # Trainer states
@@ -371,24 +372,32 @@ def _joined(pieces: list[_Log]) -> _Log:
 
 def _resumed(logs: list[_Log]) -> list[_Log]:
     """The logs, with those that a restart wrote to a file of another name put behind the one they go on from: called
-    so (``train_resumed.log``), in the same folder, and beginning where all that it shares with it ends.
+    as that is, but for a word that says so (``train_resumed.log``), and beginning where all that they share ends.
     """
-    found = [one for one in logs if not _RESUMED.search(PurePosixPath(one.path).name)]
+    found = {one.path: one for one in logs if not _RESUMED.search(PurePosixPath(one.path).name)}
     for log in (one for one in logs if _RESUMED.search(PurePosixPath(one.path).name)):
-        before = [at for at, other in enumerate(found) if _goes_on(log, other)]
-        if len(before) == 1:
-            found[before[0]] = _joined([found[before[0]], log])
+        path = PurePosixPath(log.path)
+        before = found.get(str(path.with_name(_RESUMED.sub("", path.name, count=1) or path.name)))
+        if before is not None and _goes_on(log, before):
+            found[before.path] = _joined([before, log])
         else:
-            found.append(log)
-    return found
+            found[log.path] = log
+    return list(found.values())
 
 
 def _goes_on(log: _Log, other: _Log) -> bool:
-    if PurePosixPath(log.path).parent != PurePosixPath(other.path).parent:
-        return False
-    ends = {one.name: int(one.steps.max()) for one in other.series if len(one)}
-    shared = [one for one in log.series if one.name in ends and len(one)]
-    return any(one.role in _HISTORY_ROLES for one in shared) and all(one.steps.min() > ends[one.name] for one in shared)
+    """Whether one log begins within a few lines of where the other one ends, by all that both have."""
+    known = {one.name: one for one in other.series if len(one)}
+    shared = [(known[one.name], one) for one in log.series if one.name in known and len(one)]
+    return any(one.role in _HISTORY_ROLES for _, one in shared) and all(
+        0 < int(after.steps.min()) - int(before.steps.max()) <= _A_FEW * _apart(before) for before, after in shared
+    )
+
+
+def _apart(series: Series) -> int:
+    """How many steps lie between two points, as a rule."""
+    steps = np.unique(series.steps)
+    return int(np.median(np.diff(steps))) if len(steps) > 1 else max(1, int(steps[0]))
 
 
 def _continued(parts: list[Series]) -> Series:

@@ -22,6 +22,7 @@ from tracker_health.evidence import (
     Series,
     TextLog,
     Weights,
+    plan_of,
 )
 from tracker_health.readers.random_access import LocalFile, RandomAccess
 from tracker_health.readers.trainer_state import TrainerState
@@ -116,8 +117,8 @@ class FileEvidence:
         params = {**self.params, **known.params}
         counted = None
         # What counts steps may do so beside a plan in epochs: amid them, or amid the first, it broke off.
-        planned = PLANNED_STEPS if self.printed_step is not None else PLAN_PARAMS
-        if planned.isdisjoint(params) and (self.printed_step is None or not known.series):
+        said = plan_of(params).keys() & (PLANNED_STEPS if self.printed_step is not None else PLAN_PARAMS)
+        if not said and (self.printed_step is None or not known.series):
             params |= self.printed_plan
             counted = self.printed_step
         info = RunInfo(
