@@ -136,3 +136,17 @@ def test_a_step_that_may_be_the_epochs_number(make, judge):
     assert judge(CODE, make.evidence(losses, optimizer=state(), info=info(30))).verdict == "warn"
     near = make.series(levelled(30), np.arange(30))
     assert judge(CODE, make.evidence(near, optimizer=state(extras={"step": 30}))).verdict == "warn"
+
+
+@pytest.mark.parametrize(("last", "every", "plan", "verdict"), [
+    (15, 1, "15", "warn"), (14, 2, "15", "warn"), (45, 5, "45", "warn"),
+    (300, 5, "300", "pass"),
+    (14, 1, "25", "SkippedProbe"),  # of something else, or cut off
+    (40, 1, "15", "SkippedProbe"),
+])  # fmt: skip
+def test_a_plan_to_whose_last_step_the_log_goes(last, every, plan, verdict, make, judge):
+    """Of a log that does not say what its steps are."""
+    steps = range(every, last + 1, every)
+    values = 1.0 + 0.01 * np.sin(np.arange(len(steps)))
+    loss = make.series(values, steps, role="train_loss")
+    assert judge(CODE, make.evidence(loss, params={"max_steps": plan})).verdict == verdict

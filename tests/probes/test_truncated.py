@@ -157,6 +157,7 @@ LIGHTNING = {"extras": {"pytorch-lightning_version": "2.4.0"}}
         (168, 836, LIGHTNING, {}, "warn"),  # begun anew at a resume
         (500, 836, LIGHTNING, {}, "pass"),  # a resume in the first half is told, and no more
         (209, 836, LIGHTNING, {}, "pass"),  # four batches to each update
+        (209, 836, LIGHTNING, {"accumulate_grad_batches": "2"}, "warn"),  # two, it says
         (168, 836, {}, {}, "pass"),  # nobody says that these are updates
         (168, 500, LIGHTNING, {}, "warn"),
         (168, 836, LIGHTNING, {"accumulate_grad_batches": "5"}, "warn"),  # 168 updates of 836 that were planned

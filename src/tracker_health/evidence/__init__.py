@@ -19,7 +19,7 @@ from tracker_health.evidence.run import (
 )
 from tracker_health.evidence.schedule import SavedSchedule
 from tracker_health.evidence.series import FloatArray, IntArray, Series, StepUnit
-from tracker_health.evidence.steps import StepCount, is_of_the_end, told_by_checkpoint
+from tracker_health.evidence.steps import StepCount, accumulation, is_of_the_end, told_by_checkpoint
 from tracker_health.evidence.tensors import (
     Attribution,
     MomentStats,
@@ -61,6 +61,7 @@ __all__ = [
     "Trouble",
     "WeightChange",
     "Weights",
+    "accumulation",
     "is_of_the_end",
     "is_whole_multiple",
     "label_of",

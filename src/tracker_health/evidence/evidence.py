@@ -10,7 +10,7 @@ from typing import Any
 import numpy.typing as npt
 
 from tracker_health.evidence.needs import Part
-from tracker_health.evidence.progress import Progress, plan_of, planned_epochs, progress_of
+from tracker_health.evidence.progress import Progress, plan_of, planned_epochs, progress_of, steps_of_plan
 from tracker_health.evidence.run import DlmCheckpoint, DlmStepLog, Problem, RunInfo, RunRef, Siblings, TextLog
 from tracker_health.evidence.series import Series, StepUnit
 from tracker_health.evidence.steps import StepCount, steps_at_least
@@ -65,10 +65,12 @@ class Evidence:
 
     @cached_property
     def optimizer_steps(self) -> int | None:
-        """Optimizer steps done, from the checkpoint, the trainer state, or a series counted in optimizer steps."""
+        """Optimizer steps done, from the checkpoint, the trainer state, or a series counted in optimizer steps; or
+        those of the plan, where the log ends with them.
+        """
         recorded = [self.optimizer.steps if self.optimizer is not None else None, self.info.global_step]
         known = [*(one for one in recorded if one is not None), *(int(one.max()) for one in self.steps_logged)]
-        return max(known) if known else None
+        return max(known) if known else steps_of_plan(self)
 
     @cached_property
     def steps_at_least(self) -> StepCount:

@@ -191,6 +191,17 @@ def _has_rhythm(series: Series, epoch: float) -> bool:
     return len(apart) >= _FEWEST_EPOCHS - 1 and epoch >= 2 and bool((apart == epoch).all())
 
 
+def steps_of_plan(evidence: Evidence) -> int | None:
+    """The steps of the plan, where the loss was logged to the last of them, or to within one line of it: the log then
+    counts what the plan does, whatever it calls that.
+    """
+    planned, loss = planned_steps(evidence.info.params), evidence.find("train_loss")
+    if planned is None or loss is None or loss.step_unit is not StepUnit.UNKNOWN or not len(loss):
+        return None
+    last = int(loss.steps.max())
+    return int(planned) if planned - _spacing(loss.steps) < last <= planned else None
+
+
 # In epochs
 
 

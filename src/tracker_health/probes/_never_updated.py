@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tracker_health.evidence import Evidence, OptimizerState, is_whole_multiple, told_by_checkpoint
+from tracker_health.evidence import Evidence, OptimizerState, accumulation, is_whole_multiple, told_by_checkpoint
 from tracker_health.result import Finding
 from tracker_health.text import count, listing, printable
 from tracker_health.verdict import Verdict
@@ -112,7 +112,11 @@ def behind(evidence: Evidence, own: int, reached: float) -> bool:
     batches, samples or steps of several optimizers in turn.
     """
     state = evidence.optimizer
-    if state is None or 2 * own >= reached or is_whole_multiple(int(reached), own):
+    if state is None or 2 * own >= reached:
+        return False
+    # So many batches may make an update, unless the params say how many do.
+    said = accumulation(evidence.info.params)
+    if is_whole_multiple(int(reached), own) and (said == 1 or int(reached) // own == said):
         return False
     if _went_on(evidence, int(reached)):
         return False

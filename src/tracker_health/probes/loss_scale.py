@@ -83,7 +83,7 @@ class LossScale(Probe):
         series = evidence.find("loss_scale")
         scale = series.finite() if series is not None else None
         scale = scale.at(np.flatnonzero(scale.values >= 0)) if scale is not None else None
-        if scale is None or len(scale) < self.min_points:
+        if scale is None or (len(scale) < self.min_points and not self._has_collapsed(scale)):
             found = 0 if scale is None else len(scale)
             return Finding(verdict=Verdict.SKIP, message=f"only {count(found, 'finite loss scale')} in the log")
         if not scale.values.any():
@@ -104,6 +104,10 @@ class LossScale(Probe):
             measured=measured,
             steps=(step,),
         )
+
+    def _has_collapsed(self, scale: Series) -> bool:
+        """Whether few points are enough: they end below what any scale should be."""
+        return len(scale) > 0 and 0 < scale.values[-1] < self.min_scale
 
     def _most_halvings(self, scale: Series) -> tuple[float, int]:
         """The most halvings within a window, and at which step it ends."""
