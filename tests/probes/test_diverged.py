@@ -208,6 +208,7 @@ def test_below_4_points_it_is_skipped(n, make, judge):
     [
         ([0.76, 0.52, 11.3, 16.9, 12.2, 15.8], "warn"),
         ([0.76, 0.52, 0.61, 16.9, 12.2], "warn"),
+        ([1.02, 0.64, 0.52, 1.48, 1.62, 1.61], "warn"),
         ([0.76, 0.52, 11.3, 16.9, 12.2, 2.2], "SkippedProbe"),  # and comes back
         ([0.76, 0.52, 0.61, 0.66, 12.2], "SkippedProbe"),  # at the end alone
     ],
@@ -310,8 +311,11 @@ def climbed_by_plain_python(losses, plain):
     smooth += [flat[-1] - flat[low] - 5 * bend_noise_of(flat_bends)]
     back = min(stayed) >= 0 or (low >= 2 and aside == 0 and min(smooth) >= 0)
     back = back and low <= len(losses) - 3 and down > 0
-    margins = [*past, doubled, tripled, *stayed, *smooth]
-    return min(past) > 0 or (start > 0 and (doubled >= 0 or tripled >= 0 or back)), margins
+    lifts = lifts_of(losses) if len(losses) > 5 else []
+    margins = [*past, doubled, tripled, *stayed, *smooth, *lifts]
+    return min(past) > 0 or max(lifts, default=-1) >= 0 or (
+        start > 0 and (doubled >= 0 or tripled >= 0 or back)
+    ), margins
 
 
 @given(

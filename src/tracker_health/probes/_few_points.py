@@ -54,7 +54,7 @@ def climbed(values: FloatArray, share: float, sigmas: float) -> bool:
     """Whether the last two of four to seven values lie clearly above the first, or the way down from it was lost."""
     start, end = float(values[0]), float(values[-2:].min())
     noise = max(evaluation_noise(values), noise_of_bends(np.diff(values, 2)))
-    if end - start > max(share * abs(start), sigmas * noise):
+    if end - start > max(share * abs(start), sigmas * noise) or lifted(values):
         return True
     # An explosion is its own noise.
     doubled = end >= 2.0 * float(values[:-2].max())

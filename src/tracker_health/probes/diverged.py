@@ -68,13 +68,13 @@ class Diverged(Probe):
 
         Of four points and more, but fewer than `min_points`, only a climb counts, to the last two of them: past the
         start by `climb_share` of it and by `sigmas` times the noise; to twice of all before; to three times of all
-        before, for good; or back to the start, without what lies above both ends: by nine tenths from half of it, with
-        no more than a tenth of the way in the wrong direction. Or, from 30 % of it, two steps or more down and two or
-        more up, without one in the wrong direction, the last one back by nine tenths and the one before by three, and
-        all of it beyond five deviations, by the second differences. Or when training and validation loss both end a
-        fifth above their first values, after climbing twice in a row, at the highest of all; or when both, of as many
-        points, were lowest at the same time, to within one, and their last two lie above that by 15 % of it and by 30 %
-        of the way down to it.
+        before, for good; past all of three before or more by a quarter, with the last three; or back to the start,
+        without what lies above both ends: by nine tenths from half of it, with no more than a tenth of the way in the
+        wrong direction. Or, from 30 % of it, two steps or more down and two or more up, without one in the wrong
+        direction, the last one back by nine tenths and the one before by three, and all of it beyond five deviations,
+        by the second differences. Or when training and validation loss both end a fifth above their first values, after
+        climbing twice in a row, at the highest of all; or when both, of as many points, were lowest at the same time,
+        to within one, and their last two lie above that by 15 % of it and by 30 % of the way down to it.
 
         It is unsure (a warning) below 20 points, where the step counter went back to the middle and the second pass
         ended before the first, and where the loss climbed gradually in the first quarter and has come down ever since:

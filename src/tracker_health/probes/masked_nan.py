@@ -36,12 +36,13 @@ class MaskedNan(Probe):
     How it decides:
         On cleaned points. A zero loss beside a non-finite gradient norm fails. So does a run of at least `min_zeros`
         exact zeros that follows a positive loss; where the loss had come down to less than `near_zero` of its start
-        before, the zeros may be rounding of a memorised data set, and the rule is unsure (a warning), as where at least
-        as many positive losses follow. It passes where the log has no more than six decimals and the loss had come
-        down to two units of the last of them, and below a tenth of its start; and where three zeros or more lie among
-        positive losses before, which had come down below a tenth of the first: hinge, ranking and triplet losses are
-        truly 0 for a batch without an error. So it does where the loss had come down below a tenth of its start, and
-        the gradient norm beside each zero is finite, or the validation loss after the first of them.
+        before, the zeros may be rounding of a memorised data set, and the rule is unsure (a warning), as where it had
+        come down below a tenth and the gradient norm is exactly 0 as well, or where at least as many positive losses
+        follow. It passes where the log has no more than six decimals and the loss had come down to two units of the
+        last of them, and below a tenth of its start; and where three zeros or more lie among positive losses before,
+        which had come down below a tenth of the first: hinge, ranking and triplet losses are truly 0 for a batch
+        without an error. So it does where the loss had come down below a tenth of its start, and the gradient norm
+        beside each zero is finite, and not 0 beside all, or the validation loss after the first of them.
 
     Known limits:
         Losses that are truly 0 look the same if they arrive there suddenly, and NaN behind a loss of the last decimal
@@ -107,14 +108,18 @@ class MaskedNan(Probe):
             message = "the loss is exactly 0.0 now and then, on its way down: for batches without an error, as it seems"
             return Finding(verdict=Verdict.PASS, message=message, measured=measured, confidence="low")
         gradual = bool(before[-1] <= self.near_zero * before[0])
-        later = loss.values[start + length :]
+        silent, later = False, loss.values[start + length :]
         recovers = int(np.count_nonzero(np.isfinite(later) & (later > 0))) >= max(length, self.min_zeros)
         message = f"the loss is exactly 0.0 for {length} points from step {first}, after {number(float(before[-1]))}"
         if gradual:
             message += "; it had come close to 0 before, so this may be rounding"
         elif recovers:
             message += "; it is positive again later"
-        return self._finding(Verdict.FAIL, message, measured, first, unsure=gradual or recovers)
+        elif silent := before.min() < _DESCENDED * before[0] and _is_silent(
+            evidence, loss.steps[start : start + length]
+        ):
+            message += ", and so is the gradient: as where NaN is replaced, or of a loss that has nothing left to learn"
+        return self._finding(Verdict.FAIL, message, measured, first, unsure=gradual or recovers or silent)
 
     def _finding(
         self, verdict: Verdict, message: str, measured: dict[str, int], step: int, *, unsure: bool = False
@@ -130,17 +135,26 @@ class MaskedNan(Probe):
 
 
 def _is_well(evidence: Evidence, steps: IntArray) -> bool:
-    """Whether the gradient norm beside each zero, or the validation loss meanwhile, is a finite number."""
+    """Whether the gradient norm beside each zero, or the validation loss meanwhile, is a finite number. Gradients of 0
+    are hidden as the loss is.
+    """
     gradient, held_out = evidence.find("grad_norm"), evidence.find("val_loss")
     if gradient is not None:
-        beside = gradient.clean().finite().steps
-        if np.isin(steps, beside).all():
+        beside = gradient.clean().finite()
+        if np.isin(steps, beside.steps).all() and beside.values[np.isin(beside.steps, steps)].any():
             return True
     if held_out is None:
         return False
     clean = held_out.clean()
     meanwhile = clean.values[clean.steps > steps[0]]
     return len(meanwhile) >= _SEEN and bool(np.isfinite(meanwhile).all() and (meanwhile > 0).all())
+
+
+def _is_silent(evidence: Evidence, steps: IntArray) -> bool:
+    """Whether the gradient norm beside each zero is exactly 0."""
+    gradient = evidence.find("grad_norm")
+    beside = gradient.clean() if gradient is not None else None
+    return beside is not None and bool(np.isin(steps, beside.steps[beside.values == 0.0]).all())
 
 
 def _comes_and_goes(values: FloatArray, positive: FloatArray) -> bool:
