@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
 from tracker_health import check
@@ -109,7 +110,7 @@ def encoder():
     return model, (16, 6, 8)
 
 
-def verdict_on(tmp_path, write_log, healthy_losses, make, left_out, *, listed):
+def verdict_on(tmp_path, write_log, healthy_losses, make, left_out, *, listed, named=True, rate=None):
     """OPT004 on a real training of a dozen steps, in which the module ``left_out`` was not trained."""
     torch.manual_seed(1)
     model, shape = make()
@@ -117,7 +118,14 @@ def verdict_on(tmp_path, write_log, healthy_losses, make, left_out, *, listed):
     frozen = {id(one) for one in module.parameters()} if module is not None else set()
     for one in model.parameters():
         one.requires_grad_(id(one) not in frozen)
-    optimizer = torch.optim.Adam([one for one in model.parameters() if listed or one.requires_grad])
+    if rate is None:
+        optimizer = torch.optim.Adam([one for one in model.parameters() if listed or one.requires_grad])
+    else:
+        for one in model.parameters():
+            one.requires_grad_(True)
+        of_rate = [one for one in model.parameters() if id(one) in frozen]
+        others = [one for one in model.parameters() if id(one) not in frozen]
+        optimizer = torch.optim.Adam([{"params": others}, {"params": of_rate, "lr": rate}])
     for _ in range(12):
         optimizer.zero_grad()
         nn.functional.cross_entropy(
@@ -125,7 +133,11 @@ def verdict_on(tmp_path, write_log, healthy_losses, make, left_out, *, listed):
         ).backward()
         optimizer.step()
     run = write_log(healthy_losses)
-    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, run / "checkpoint.pt")
+    if named:
+        torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, run / "checkpoint.pt")
+    else:
+        save_file(model.state_dict(), run / "model.safetensors")
+        torch.save(optimizer.state_dict(), run / "optimizer.pt")
     return next(one for one in check(run).results if one.code == "OPT004")
 
 
@@ -161,3 +173,50 @@ def test_a_layer_beside_the_way_may_be_unused(tmp_path, write_log, healthy_losse
         return model, shape
 
     assert verdict_on(tmp_path, write_log, healthy_losses, make, "side", listed=False).verdict == "pass"
+
+
+@pytest.mark.parametrize(("make", "left_out"), [
+    (plain, "2"), (narrowing, "fc2"), (convolutions, "features.2"), (encoder, "enc.layers.0.linear1"),
+])  # fmt: skip
+def test_one_that_nothing_names(make, left_out, tmp_path, write_log, healthy_losses):
+    """A file of weights that does not keep the model's order."""
+    result = verdict_on(tmp_path, write_log, healthy_losses, make, left_out, listed=True, named=False)
+    assert result.verdict in ("warn", "fail"), result.message
+
+
+def test_a_pooler_that_nothing_names_may_be_unused(tmp_path, write_log, healthy_losses):
+    def make():
+        model, shape = encoder()
+        wider = nn.Sequential()
+        for name, layer in [*list(model.named_children())[:2], ("pooler", nn.Linear(32, 32)), ("head", model.head)]:
+            wider.add_module(name, layer)
+        wider.forward = lambda x: wider.head(wider.enc(wider.stem(x)))
+        return wider, shape
+
+    for named in (True, False):
+        found = verdict_on(tmp_path, write_log, healthy_losses, make, "pooler", listed=True, named=named)
+        assert found.verdict == "pass", found.message
+
+
+@pytest.mark.parametrize(("left_out", "rate", "verdict"), [("end", 0.0, "warn"), ("end", 1e-4, "pass")])
+def test_a_group_without_a_rate(left_out, rate, verdict, tmp_path, write_log, healthy_losses):
+    def make():
+        model, shape = narrowing()
+        model.fc3 = nn.Linear(12, 40)
+        model.end = nn.Linear(40, 5)
+        return model, shape
+
+    result = verdict_on(tmp_path, write_log, healthy_losses, make, left_out, listed=True, rate=rate)
+    assert result.verdict == verdict, result.message
+    assert ("a learning rate of 0" in result.message) == (verdict == "warn")
+
+
+def test_a_trained_layer_may_be_kept_by_a_rate_of_zero(tmp_path, write_log, healthy_losses):
+    def make():
+        model, shape = narrowing()
+        model.fc3 = nn.Linear(12, 40)
+        model.end = nn.Linear(40, 5)
+        model.end.weight.data.mul_(3.0)  # not as layers begin
+        return model, shape
+
+    assert verdict_on(tmp_path, write_log, healthy_losses, make, "end", listed=True, rate=0.0).verdict == "pass"

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -247,7 +248,12 @@ def test_few_points_of_two_losses_that_climb_together(losses, held_out, verdict,
     ],
 )
 def test_few_points_of_two_losses_that_are_lost_together(losses, held_out, verdict, make, judge):
-    assert judge(CODE, make.evidence(losses, make.series(held_out, role="val_loss"))).verdict == verdict
+    both = make.evidence(losses, make.series(held_out, role="val_loss"))
+    assert judge(CODE, both).verdict == verdict
+    again = make.series(np.linspace(1e-4, 1e-3, len(losses)), role="learning_rate")
+    assert judge(CODE, replace(both, series=(*both.series, again))).verdict == "SkippedProbe"
+    restarts = replace(both.info, params={"scheduler": "CosineAnnealingWarmRestarts"})
+    assert judge(CODE, replace(both, info=restarts)).verdict == "SkippedProbe"
 
 
 @pytest.mark.parametrize(

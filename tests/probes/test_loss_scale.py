@@ -115,7 +115,8 @@ def test_nan_inf_and_few_points(make, judge):
     assert judge(CODE, evidence_of(make, [np.nan, 65536.0, np.inf, *[65536.0] * 9])).verdict == "pass"
     assert judge(CODE, evidence_of(make, [np.nan] * 20)).verdict == "SkippedProbe"
     assert judge(CODE, evidence_of(make, [1.0] * (RULE.min_points - 1))).verdict == "SkippedProbe"
-    assert judge(CODE, evidence_of(make, [0.1] * (RULE.min_points - 1))).verdict == "fail"
+    assert judge(CODE, evidence_of(make, [0.5] * (RULE.min_points - 1))).verdict == "SkippedProbe"
+    assert judge(CODE, evidence_of(make, [1e-9] * (RULE.min_points - 1))).verdict == "fail"
     assert judge(CODE, evidence_of(make, [0.0] * (RULE.min_points - 1))).verdict == "SkippedProbe"
     assert judge(CODE, make.evidence([1.0] * 50)).verdict == "SkippedProbe"
 

@@ -202,7 +202,8 @@ def test_steps_that_are_counted_up_to_beside_a_plan_in_epochs(tmp_path, done, ve
 
 @pytest.mark.parametrize(("name", "first", "verdict"), [
     ("train_resumed.log", 4, Verdict.PASS),
-    ("train-continued.log", 4, Verdict.PASS),
+    ("train-restarted.log", 4, Verdict.PASS),
+    ("train_continued.log", 4, Verdict.WARN),  # a second stage, perhaps, with another loss
     ("other_resumed.log", 4, Verdict.WARN),  # of another run, as far as is known
     ("warm_restarts.log", 4, Verdict.WARN),
     ("train_resumed.log", 3, Verdict.WARN),  # not from the end on

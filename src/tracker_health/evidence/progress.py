@@ -19,6 +19,8 @@ _PLANNED_STEPS = (
     "max_steps", "total_steps", "num_training_steps", "max_iters", "planned_steps", "max_train_steps",
     "num_train_steps", "train_iters", "max_update",
 )  # fmt: skip
+# What is called an iteration may be one of many steps.
+_PLANNED_UPDATES = ("max_steps", "total_steps", "num_training_steps", "max_train_steps", "num_train_steps")
 _PLANNED_EPOCHS = (
     "num_train_epochs", "max_epochs", "num_epochs", "epochs", "nb_epochs", "max_epoch", "num_epoch", "train_epochs",
     "total_epochs", "training_epochs",
@@ -195,8 +197,15 @@ def steps_of_plan(evidence: Evidence) -> int | None:
     """The steps of the plan, where the loss was logged to the last of them, or to within one line of it: the log then
     counts what the plan does, whatever it calls that.
     """
-    planned, loss = planned_steps(evidence.info.params), evidence.find("train_loss")
-    if planned is None or loss is None or loss.step_unit is not StepUnit.UNKNOWN or not len(loss):
+    params = evidence.info.params
+    planned, loss = _positive(params, _PLANNED_UPDATES), evidence.find("train_loss")
+    if (
+        planned is None
+        or planned == planned_epochs(params)
+        or loss is None
+        or loss.step_unit is not StepUnit.UNKNOWN
+        or not len(loss)
+    ):
         return None
     last = int(loss.steps.max())
     return int(planned) if planned - _spacing(loss.steps) < last <= planned else None

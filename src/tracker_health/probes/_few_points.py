@@ -17,7 +17,7 @@ _SMOOTH = 5.0
 _STEPS = 2
 _TREBLED = 3.0
 _LEAST_TOGETHER, _ABOVE = 4, 0.2
-_A_WAY, _LOST, _LOST_OF_WAY = 0.05, 0.15, 0.3
+_A_WAY, _A_WAY_HELD_OUT, _LOST, _LOST_OF_WAY = 0.2, 0.05, 0.15, 0.5
 
 
 def noise_of_levels(values: FloatArray, size: int) -> float:
@@ -83,20 +83,19 @@ def climb_together(values: FloatArray, held_out: FloatArray) -> bool:
 
 def lost_together(values: FloatArray, held_out: FloatArray) -> bool:
     """Whether both losses, of the same epochs, were lowest at the same time, to within one, and lost a good part of
-    their way down for good: training and validation have no noise in common.
+    their way down for good: noise of the batches does not do that to both.
     """
     if len(values) != len(held_out) or len(values) < _LEAST_TOGETHER:
         return False
     lowest = [int(np.argmin(one)) for one in (values, held_out)]
-    return abs(lowest[0] - lowest[1]) <= 1 and all(
-        _lost(one, at) for at, one in zip(lowest, (values, held_out), strict=True)
-    )
+    together = abs(lowest[0] - lowest[1]) <= 1
+    return together and _lost(values, lowest[0], _A_WAY) and _lost(held_out, lowest[1], _A_WAY_HELD_OUT)
 
 
-def _lost(values: FloatArray, lowest: int) -> bool:
+def _lost(values: FloatArray, lowest: int, least_way: float) -> bool:
     """Whether the last two values lie clearly above the lowest one before them, to which a way led down."""
     least, down = float(values[lowest]), float(values[0] - values[lowest])
-    if lowest >= len(values) - 2 or down <= _A_WAY * abs(float(values[0])):
+    if lowest >= len(values) - 2 or down <= least_way * abs(float(values[0])):
         return False
     return float(values[-2:].min()) - least > max(_LOST * abs(least), _LOST_OF_WAY * down)
 

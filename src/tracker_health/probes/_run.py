@@ -22,8 +22,7 @@ _BASE_MODEL_PARAMS = (
     "init_checkpoint",
 )
 _NO = frozenset(("", "none", "null", "false", "no", "off", "[]", "{}", "()"))
-# Not the patience of a learning-rate schedule, nor how a stopping would look at what it is to look at.
-_EARLY_STOPPING = re.compile(r"early_?stop(?!.*(metric|mode|monitor|delta|threshold)$)|^(es_)?patience$")
+_EARLY_STOPPING = re.compile(r"early_?stop|^(es_)?patience$")  # not the patience of a learning-rate schedule
 _TEACHER = re.compile(r"distil(?!bert|gpt|roberta|whisper|led)|teacher(?!.?forc)")
 _MOST_OF_A_PARAM = 300
 _FEWEST_POINTS = 8

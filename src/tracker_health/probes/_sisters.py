@@ -35,7 +35,8 @@ _OTHER_OBJECTIVE = re.compile(
     r"|value_head|v_head|seq_relationship)([._]|$)",
     re.IGNORECASE,
 )
-_ATTENDS = re.compile(r"qkv|c_attn|in_proj|query_key_value|to_qkv|Wqkv|[qkv]_proj|query|key|value|to_[qkv]")
+# Queries and keys may be frozen, or shared, and the rest be trained; values may not.
+_ATTENDS = re.compile(r"qkv|c_attn|in_proj|query_key_value|to_qkv|Wqkv|v_proj|to_v")
 _ATTENDED = re.compile(r"proj|out_proj|o_proj|c_proj|to_out|dense")
 _EMBEDDINGS = frozenset(("emb", "embs", "embed", "embeds", "embedding", "embeddings"))
 _POSITION = re.compile(r"pos|time|type|segment", re.IGNORECASE)
@@ -171,8 +172,8 @@ def are_last_sisters(missing: Collection[Sized], trained: Collection[Sized]) -> 
 
 
 def are_of_a_trained_attention(missing: Collection[Sized], trained: Collection[Sized]) -> bool:
-    """Whether these are an attention's matrix for its inputs or for its output, and the other one is trained: no
-    gradient comes to the one but through the other.
+    """Whether these are an attention's matrix for its values or for its output, and the other one is trained: what is
+    learnt in the one goes through the other.
     """
     there = {(module_of(module), _part_of_attention(module)) for module in {module_of(one.name) for one in trained}}
     # torch's own module has the inputs' matrix itself, and a module for the output in it.
@@ -181,7 +182,7 @@ def are_of_a_trained_attention(missing: Collection[Sized], trained: Collection[S
         module, itself = module_of(one.name), kind_of(one.name) == "in_proj_weight"
         parent, part = (module, "in") if itself else (module_of(module), _part_of_attention(module))
         other = {"in": "out", "out": "in"}.get(part)
-        if other is not None and (parent, other) in there:
+        if parent and other is not None and (parent, other) in there:
             return True
     return False
 

@@ -18,6 +18,7 @@ from tracker_health.probes._frozen import (
     is_back,
     look_like_adapters,
     looks_frozen,
+    often_unused,
 )
 from tracker_health.probes._model import (
     bare_name,
@@ -92,6 +93,11 @@ def amiss(state: OptimizerState, gone: Sequence[str], weights: Weights | None, m
     return Sign(Verdict.WARN, _shown(names, gone), f"{_AS_BEGUN}, as if never trained") if as_begun else None
 
 
+def never_moved(state: OptimizerState, gone: Sequence[str], weights: Weights | None) -> bool:
+    """Whether the values of the parameters of these labels, which have no state, show that they were never trained."""
+    return _were_never_trained(state, gone, weights, _by_name(state, gone, weights))
+
+
 def _ask_for_gradients(state: OptimizerState, names: Named) -> bool:
     """Whether it is known that these are not frozen, and they are no branch that may be unused."""
     return state.frozen is not None and not are_branches(names.missing, names.trained)
@@ -127,9 +133,10 @@ def _on_the_way(state: OptimizerState, gone: Sequence[str], weights: Weights | N
     if len(gone) > OF_ONE_LAYER or any(ADAPTER.search(one.name) for one in names.trained):
         return None
     at = _where(state, gone, weights, names)
-    if at is Position.NEEDED and (_too_small(names, weights) or _as_begun(names, weights)):
+    untold = _too_small(names, weights) or _as_begun(names, weights)
+    if untold and at is Position.NEEDED:
         return Sign(Verdict.WARN, _shown(names, gone), _NEEDED)
-    if are_of_a_trained_attention(names.missing, names.trained):
+    if untold and are_of_a_trained_attention(names.missing, names.trained):
         return Sign(Verdict.WARN, _shown(names, gone), "no state, though the rest of its attention is trained")
     last = are_last_sisters(names.missing, names.trained)
     if at is Position.AMID and not last and _as_begun(names, weights):
@@ -157,8 +164,12 @@ def _on_the_way_by_shapes(state: OptimizerState, gone: Sequence[str], weights: W
     )
     at = position_of(missing, trained, [name for name, _ in order])
     # Which one of its shape it is may be open: those that were trained are no longer as they began.
-    alike = [one for one in weights.tensors if one.shape == matrices[0].shape]
-    begun = any(never_trained([one]) for one in alike)
+    begun = [
+        Sized(one.name, one.shape) for one in weights.tensors if one.shape == matrices[0].shape and never_trained([one])
+    ]
+    others = [Sized(one.name, one.shape) for one in weights.tensors]
+    if any(often_unused(one.name) or alternatives([one], others) or are_last_sisters([one], others) for one in begun):
+        return None
     if at is Position.NEEDED and (begun or not tells_whether_trained(matrices[0])):
         return Sign(Verdict.WARN, list(gone), _NEEDED)
     if at is Position.AMID and begun:

@@ -28,6 +28,7 @@ _DEFAULT_BETAS = (0.9, 0.999)
 _DEFAULT_EPS = 1e-8
 _ADAM = frozenset({"adam", "amsgrad", "adam-8bit"})
 _SAME_DECAY = 0.01
+_PRECISE = frozenset(("F32", "F64"))
 _VALUE_FOR_VALUE = 1e-3  # gradients of a hundredth of the decay leave larger differences
 _MOST_EPS = 1e300  # far beyond any, and still a number
 _FEWEST_STEPS = 10
@@ -94,14 +95,18 @@ def decays_alone(state: OptimizerState, tensor: TensorState, weights: Sequence[T
     if moment is None or tensor.second_moment is not None or moment.count < 2 or moment.nonfinite:
         return False
     least, most = _shares_of_decay(_group(state, tensor), tensor.step)
-    alike = (one.stats for one in weights if one.shape == tensor.shape and one.stats is not None and one.stats.rms > 0)
+    alike = (
+        (one.stats, _VALUE_FOR_VALUE if one.dtype in _PRECISE else _SAME_DECAY)
+        for one in weights
+        if one.shape == tensor.shape and one.stats is not None and one.stats.rms > 0
+    )
     return any(
         least * (1.0 - _SAME_DECAY) <= (share := moment.rms / stats.rms) <= most * (1.0 + _SAME_DECAY)
         and all(
-            abs(of_moment - share * of_weight) <= _VALUE_FOR_VALUE * moment.rms
+            abs(of_moment - share * of_weight) <= near * moment.rms
             for of_moment, of_weight in zip(_summary(moment), _summary(stats), strict=True)
         )
-        for stats in alike
+        for stats, near in alike
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated
@@ -27,6 +28,8 @@ _LEVELS_TO_JUDGE_WANDER = 10
 _FAR = 3.0
 _FASTER, _AS_FAST = 1.1, 0.95
 _NOTHING_LEFT = 0.01
+_MOST_OF_A_PARAM = 300
+_RESTARTS = re.compile(r"restart|cyclic|t_0\b|t_mult|sgdr")
 _STILL = 0.1  # of the size at the beginning of the last quarter
 
 
@@ -74,7 +77,8 @@ class Diverged(Probe):
         direction, the last one back by nine tenths and the one before by three, and all of it beyond five deviations,
         by the second differences. Or when training and validation loss both end a fifth above their first values, after
         climbing twice in a row, at the highest of all; or when both, of as many points, were lowest at the same time,
-        to within one, and their last two lie above that by 15 % of it and by 30 % of the way down to it.
+        to within one, after a fall by a fifth (a twentieth of the validation loss), and their last two lie above that
+        by 15 % of it and by half of that fall, unless the learning rate rose again.
 
         It is unsure (a warning) below 20 points, where the step counter went back to the middle and the second pass
         ended before the first, and where the loss climbed gradually in the first quarter and has come down ever since:
@@ -177,7 +181,10 @@ class Diverged(Probe):
         held_out = evidence.find("val_loss")
         both = (in_range(one.finite().values)[0] for one in (loss, held_out) if one is not None)
         values, *evaluations = both
-        together = any(climb_together(values, one) or lost_together(values, one) for one in evaluations)
+        together = any(climb_together(values, one) for one in evaluations)
+        together = together or (
+            not _rate_rises(loss, evidence) and any(lost_together(values, one) for one in evaluations)
+        )
         return together or climbed_of_few(values, self.climb_share, self.sigmas)
 
     def _ran_away(self, first: float, levels: FloatArray, loss: Series, evidence: Evidence) -> Verdict | None:
@@ -188,6 +195,14 @@ class Diverged(Probe):
         size = -levels[-1] / max(min(abs(first), abs(float(loss.values[0]))), 1.0)
         steady = size > self.steady_runaway and _never_slows(loss, learning_rates(evidence))
         return Verdict.WARN if steady else None
+
+
+def _rate_rises(loss: Series, evidence: Evidence) -> bool:
+    """Whether the learning rate begins anew after the lowest point: as logged, or as a param's name has it."""
+    at = loss.steps[int(np.argmin(loss.values))]
+    rates = (one.values[one.steps >= at] for one in learning_rates(evidence))
+    said = (f"{name} {value}"[:_MOST_OF_A_PARAM].lower() for name, value in evidence.info.params.items())
+    return any((np.diff(one) > 0).any() for one in rates) or any(map(_RESTARTS.search, said))
 
 
 def _at_the_bottom(values: FloatArray, end: float, low: float) -> bool:

@@ -14,6 +14,7 @@ from tracker_health.text import count, number, printable
 from tracker_health.verdict import Verdict
 
 _LEAST = 2.0**-30
+_FAR_BELOW = 0.01
 _RESET = 8.0  # times the scale before: growth doubles it
 _CALIBRATION = 20
 _REMEDY = "find the layer that overflows, train in bf16, or lower the learning rate"
@@ -107,7 +108,7 @@ class LossScale(Probe):
 
     def _has_collapsed(self, scale: Series) -> bool:
         """Whether few points are enough: they end below what any scale should be."""
-        return len(scale) > 0 and 0 < scale.values[-1] < self.min_scale
+        return len(scale) > 0 and 0 < scale.values[-1] < _FAR_BELOW * self.min_scale
 
     def _most_halvings(self, scale: Series) -> tuple[float, int]:
         """The most halvings within a window, and at which step it ends."""

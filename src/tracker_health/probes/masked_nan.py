@@ -42,7 +42,8 @@ class MaskedNan(Probe):
         last of them, and below a tenth of its start; and where three zeros or more lie among positive losses before,
         which had come down below a tenth of the first: hinge, ranking and triplet losses are truly 0 for a batch
         without an error. So it does where the loss had come down below a tenth of its start, and the gradient norm
-        beside each zero is finite, and not 0 beside all, or the validation loss after the first of them.
+        beside each zero is finite, and not 0 beside all (unless the loss had come down to
+        `near_zero`), or the validation loss after the first of them.
 
     Known limits:
         Losses that are truly 0 look the same if they arrive there suddenly, and NaN behind a loss of the last decimal
@@ -101,7 +102,9 @@ class MaskedNan(Probe):
         if _rounded_away(before):
             message = f"the loss rounds to 0.0 from step {first} on, after {number(float(before[-1]))}"
             return Finding(verdict=Verdict.PASS, message=message, measured=measured, confidence="low")
-        if before.min() < _DESCENDED * before[0] and _is_well(evidence, loss.steps[start : start + length]):
+        if before.min() < _DESCENDED * before[0] and _is_well(
+            evidence, loss.steps[start : start + length], gradual=bool(before[-1] <= self.near_zero * before[0])
+        ):
             message = f"the loss is exactly 0.0 from step {first} on, and what was logged beside it is finite"
             return Finding(verdict=Verdict.PASS, message=message, measured=measured, confidence="low")
         if _comes_and_goes(loss.values[:start], before):
@@ -134,14 +137,14 @@ class MaskedNan(Probe):
         )
 
 
-def _is_well(evidence: Evidence, steps: IntArray) -> bool:
+def _is_well(evidence: Evidence, steps: IntArray, *, gradual: bool) -> bool:
     """Whether the gradient norm beside each zero, or the validation loss meanwhile, is a finite number. Gradients of 0
-    are hidden as the loss is.
+    are hidden as the loss is, unless that came down to nothing before.
     """
     gradient, held_out = evidence.find("grad_norm"), evidence.find("val_loss")
     if gradient is not None:
         beside = gradient.clean().finite()
-        if np.isin(steps, beside.steps).all() and beside.values[np.isin(beside.steps, steps)].any():
+        if np.isin(steps, beside.steps).all() and (gradual or beside.values[np.isin(beside.steps, steps)].any()):
             return True
     if held_out is None:
         return False

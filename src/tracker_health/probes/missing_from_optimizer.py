@@ -13,7 +13,7 @@ from tracker_health.probes._frozen import often_unused
 from tracker_health.probes._model import expert_of
 from tracker_health.probes._never_updated import hardly_stepped, never_stepped
 from tracker_health.probes._run import says_frozen, why_too_few_steps
-from tracker_health.probes._stateless import amiss
+from tracker_health.probes._stateless import amiss, never_moved
 from tracker_health.probes._unlisted import Sign, forgotten, not_listed
 from tracker_health.probes._updates import has_no_rate
 from tracker_health.result import Finding
@@ -54,7 +54,7 @@ class MissingFromOptimizer(Probe):
         twin beside it may be in its place, unless its size shows that it was trained before; if they do, where it is as
         large as layers begin, and not of the last of several blocks, whose side outputs often lead nowhere. And for an
         attention's inputs or output of which the other is trained. The same is asked of the parameters of a group whose
-        learning rate is 0 and always was.
+        learning rate is 0 and always was, where they are as large as layers begin.
 
         It passes what is frozen on purpose: where nothing that lies before is trained, as in a frozen backbone; whole
         branches (a tower, an encoder); where more than `max_share` is missing; where nothing but vectors and the head
@@ -183,9 +183,10 @@ class MissingFromOptimizer(Probe):
             return None
         without = _without(state, idle)
         sign = amiss(without, [one for one in without.stateless if one not in state.stateless], weights, self.max_share)
-        if sign is None:
+        # A rate of 0 is what somebody said: of what was trained before it is no accident.
+        if sign is None or not never_moved(without, [one.label for one in idle], weights):
             return None
-        what = f"{_have(len(sign.labels))} a learning rate of 0{sign.what.removeprefix('no state')}"
+        what = f"{_have(len(sign.labels))} a learning rate of 0, and still the size that layers begin with"
         return _finding(sign.verdict, sign.labels, len(state.tensors), what, _NO_RATE)
 
     @staticmethod

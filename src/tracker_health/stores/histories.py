@@ -49,7 +49,7 @@ GAP_ROLES = frozenset(f"gap_{kind}" for kind in KINDS)
 _OF_EACH_KIND = tuple(metric(kind, "any", "max") for kind in KINDS)
 _NEWEST_TRIED = 3
 _LOGS_COMPARED = 100
-_RESUMED = re.compile(r"[._ -]?(resumed?|continued|restarted)(?![a-z])", re.IGNORECASE)
+_RESUMED = re.compile(r"[._ -]?(resumed?|restarted)(?![a-z])", re.IGNORECASE)
 _A_FEW = 5  # lines of a log
 
 
