@@ -197,7 +197,7 @@ def alternatives(missing: Collection[Sized], trained: Collection[Sized]) -> set[
     number or by name. Not the layers of one head, of which each takes what the one before gives (``classifier.2``).
     """
     used = {place for one in trained for place in _among_alternatives(one.name)}
-    in_turn = {module_of(one.name) for one in missing if _is_in_turn(one, trained)}
+    in_turn = _in_turn(missing, trained)
     return {
         one.name
         for one in missing
@@ -205,17 +205,26 @@ def alternatives(missing: Collection[Sized], trained: Collection[Sized]) -> set[
     }
 
 
-def _is_in_turn(one: Sized, trained: Collection[Sized]) -> bool:
-    """Whether it is a numbered layer that takes what a trained one of the same list gives, or gives what that takes, by
-    a list's name in the singular.
+def _in_turn(missing: Collection[Sized], trained: Collection[Sized]) -> set[str]:
+    """The modules of those missing ones that are a numbered layer which takes what a trained one of the same list
+    gives, or gives what that takes, by a list's name in the singular.
     """
-    above = module_of(module_of(one.name))
-    number = module_of(one.name).rpartition(".")[2]
-    if one.shape is None or len(one.shape) != 2 or not number.isdecimal() or above.endswith("s"):
-        return False
-    beside = (other for other in trained if module_of(module_of(other.name)) == above)
-    matrices = (other.shape for other in beside if other.shape is not None and len(other.shape) == 2)
-    return any(gives == one.shape[1] or takes == one.shape[0] for gives, takes in matrices)
+    known = {(_list_of(one.name), "gives", one.shape[0]) for one in trained if one.shape and len(one.shape) == 2}
+    known |= {(_list_of(one.name), "takes", one.shape[1]) for one in trained if one.shape and len(one.shape) == 2}
+    found = set()
+    for one in missing:
+        above = _list_of(one.name)
+        if above and one.shape is not None and len(one.shape) == 2:
+            gives, takes = one.shape
+            if (above, "gives", takes) in known or (above, "takes", gives) in known:
+                found.add(module_of(one.name))
+    return found
+
+
+def _list_of(name: str) -> str:
+    """The list that a tensor's module is in by its number, if that is called in the singular; else ""."""
+    above, _, number = module_of(name).rpartition(".")
+    return above if number.isdecimal() and not above.endswith("s") else ""
 
 
 def _among_alternatives(name: str) -> Iterator[tuple[str, str]]:
@@ -246,7 +255,7 @@ def lone_head(missing: Collection[Sized], trained: Collection[Sized], last: str)
         return False
     (module,) = modules
     above = module_of(module)
-    in_turn = any(_is_in_turn(one, trained) for one in missing)
+    in_turn = bool(_in_turn(missing, trained))
     if _OTHER_OBJECTIVE.search(module) or (_holds_alternatives(above) and not in_turn):
         return False
     others = [one for one in trained if is_back(one.name) and not (above and one.name.startswith(f"{above}."))]

@@ -168,7 +168,7 @@ def _on_the_way_by_shapes(state: OptimizerState, gone: Sequence[str], weights: W
         Sized(one.name, one.shape) for one in weights.tensors if one.shape == matrices[0].shape and never_trained([one])
     ]
     others = [Sized(one.name, one.shape) for one in weights.tensors]
-    if any(often_unused(one.name) or alternatives([one], others) or are_last_sisters([one], others) for one in begun):
+    if any(often_unused(one.name) for one in begun) or alternatives(begun, others) or are_last_sisters(begun, others):
         return None
     if at is Position.NEEDED and (begun or not tells_whether_trained(matrices[0])):
         return Sign(Verdict.WARN, list(gone), _NEEDED)

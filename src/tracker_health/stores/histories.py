@@ -377,7 +377,7 @@ def _resumed(logs: list[_Log]) -> list[_Log]:
     found = {one.path: one for one in logs if not _RESUMED.search(PurePosixPath(one.path).name)}
     for log in (one for one in logs if _RESUMED.search(PurePosixPath(one.path).name)):
         path = PurePosixPath(log.path)
-        before = found.get(str(path.with_name(_RESUMED.sub("", path.name, count=1) or path.name)))
+        before = found.get(str(path.parent / _RESUMED.sub("", path.name, count=1)))
         if before is not None and _goes_on(log, before):
             found[before.path] = _joined([before, log])
         else:
