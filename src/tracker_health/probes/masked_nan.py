@@ -42,13 +42,13 @@ class MaskedNan(Probe):
         last of them, and below a tenth of its start; and where three zeros or more lie among positive losses before,
         which had come down below a tenth of the first: hinge, ranking and triplet losses are truly 0 for a batch
         without an error. So it does where the loss had come down below a tenth of its start, and the gradient norm
-        beside each zero is finite, and not 0 beside all (unless the loss had come down to
-        `near_zero`), or the validation loss after the first of them.
+        beside each zero is finite, and not 0 beside all (unless the loss had come down to `near_zero`), or the
+        validation loss after the first of them.
 
     Known limits:
         Losses that are truly 0 look the same if they arrive there suddenly, and NaN behind a loss of the last decimal
-        that is logged looks like rounding. A trainer that logs a finite gradient norm
-        for a step that it skipped hides NaN in a loss that had come down.
+        that is logged looks like rounding. A trainer that logs a finite gradient norm for a step that it skipped hides
+        NaN in a loss that had come down.
 
     What to do:
         Set `logging_nan_inf_filter=False` to see the truth, and restart from the last checkpoint before the first

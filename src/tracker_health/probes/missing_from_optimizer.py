@@ -66,9 +66,9 @@ class MissingFromOptimizer(Probe):
 
         Of the weights beside the state, tensors are found missing by name, or where the optimizer has no names by their
         shapes, and which one of a shape it is may then be open: fail for an adapter file, which holds trained tensors
-        only. In a whole model it warns, unless the same
-        signs say that they are frozen on purpose. Buffers, a tied tensor's second name and the copies that are made of
-        a model (teacher, moving average, momentum encoder) do not count.
+        only. In a whole model it warns, unless the same signs say that they are frozen on purpose. Buffers, a tied
+        tensor's second name and the copies that are made of a model (teacher, moving average, momentum encoder) do not
+        count.
 
         An optimizer that would have state after its first step (Adam and its like, SGD with a momentum) and has none
         made no update: fail where the checkpoint itself says that it is from after `min_steps` steps, warn where the
@@ -80,14 +80,13 @@ class MissingFromOptimizer(Probe):
         A forgotten or detached first layer or branch looks like a frozen one, unless its values show that it was never
         trained: those of small matrices do not, nor do those that began pretrained. A single layer without state may be
         one that the task leaves out, and passes unless one of the signs above speaks against it (it may do so of one
-        that lies unused amid others of its size); so do heads whose name
-        says that they are another objective's (`lm_head`, `classifier`), and all signs by name where the optimizer has
-        none and the weights do not give them. A head that is left out on purpose is warned of, where it is the only one
-        and was never trained. A param of the run that speaks of freezing (`freeze_...`) excuses all that is listed
-        without state. Buffers are told by their names: tensors of an unknown kind count only where another one of that
-        kind is trained. Optimizers without state (plain SGD) cannot be judged. That some of the updates were skipped,
-        half of them or nine in ten, is not told from gradients that accumulate, nor from a resume without the
-        optimizer's state.
+        that lies unused amid others of its size); so do heads whose name says that they are another objective's
+        (`lm_head`, `classifier`), and all signs by name where the optimizer has none and the weights do not give them.
+        A head that is left out on purpose is warned of, where it is the only one and was never trained. A param of the
+        run that speaks of freezing (`freeze_...`) excuses all that is listed without state. Buffers are told by their
+        names: tensors of an unknown kind count only where another one of that kind is trained. Optimizers without state
+        (plain SGD) cannot be judged. That some of the updates were skipped, half of them or nine in ten, is not told
+        from gradients that accumulate, nor from a resume without the optimizer's state.
 
     What to do:
         Make the optimizer from `model.parameters()` after the model is complete; look for `.detach()` and

@@ -61,20 +61,18 @@ class UnchangedWeights(Probe):
     How it decides:
         Only where other tensors changed, so that steps were done. A tensor counts when the optimizer, which knows the
         parameters' names, keeps a gradient's moments for it, stepped it more than half as often as others, and its
-        group has a learning rate; or, without names, when
-        the optimizer steps as many matrices of its shape as the weights have, or has as many parameters, and the same
-        tensor of at least `min_siblings` other layers changed, of an earlier layer among them. Fail for those in full
-        precision. In 16 bits and fewer it warns, of matrices only: a normalisation's ones hardly ever change there, and
-        full-precision copies may have moved. A vector that a step at the group's highest rate would change by less than
-        a value's last digit is left alone: a bias before a normalisation that takes it away again gets hardly any
-        gradient.
+        group has a learning rate; or, without names, when the optimizer steps as many matrices of its shape as the
+        weights have, or has as many parameters, and the same tensor of at least `min_siblings` other layers changed, of
+        an earlier layer among them. Fail for those in full precision. In 16 bits and fewer it warns, of matrices only:
+        a normalisation's ones hardly ever change there, and full-precision copies may have moved. A vector that a step
+        at the group's highest rate would change by less than a value's last digit is left alone: a bias before a
+        normalisation that takes it away again gets hardly any gradient.
 
         Where no optimizer's state lies beside the weights, or one that keeps none (plain SGD), the layers that stand
         still are asked what OPT004 asks of parameters without state: it warns where neither freezing (also of more than
         `max_share`) nor an unused branch explains them, or where their values still are as large as layers begin:
-        nobody freezes random weights.
-        A vector counts only where its layer's matrix stands still, too, and all of them only where the others changed
-        by more than rounding.
+        nobody freezes random weights. A vector counts only where its layer's matrix stands still, too, and all of them
+        only where the others changed by more than rounding.
 
         Where not one tensor changed it fails if the first checkpoint of three or more is the same as well, and since
         then the training loss fell beyond three standard errors, or there is none: what is saved is not what is
@@ -93,8 +91,8 @@ class UnchangedWeights(Probe):
         layers there.
 
     What to do:
-        Make the optimizer after the model is complete; keep a float32 copy of 16-bit weights; compare
-        `id(parameter)` in the optimizer with the model's.
+        Make the optimizer after the model is complete; keep a float32 copy of 16-bit weights; compare `id(parameter)`
+        in the optimizer with the model's.
 
     References:
         Micikevicius et al. (2018), section 3.1: a copy of the weights in single precision.

@@ -51,11 +51,10 @@ class ValidationFlat(Probe):
         `min_gain` below it while the training loss fell by at least `train_descent` of it, or by `small_descent` for
         sure (Mann-Kendall) where the validation loss gained less than half a percent; or by half of that, where the
         validation loss began no further from it than `train_descent`, and rose for sure meanwhile, by half of
-        `small_descent` and half as far as the training loss fell. Where the
-        validation loss does not fall (Mann-Kendall), its best is its lowest value and three quarters of what the lowest
-        of that many noisy values may lie below their level, but no more than the median of its second half. Warn, too,
-        where the training loss ends below 0 and no validation loss came near anything it ever was, to within ten times
-        its range.
+        `small_descent` and half as far as the training loss fell. Where the validation loss does not fall
+        (Mann-Kendall), its best is its lowest value and three quarters of what the lowest of that many noisy values may
+        lie below their level, but no more than the median of its second half. Warn, too, where the training loss ends
+        below 0 and no validation loss came near anything it ever was, to within ten times its range.
 
     Known limits:
         Needs a training history that begins with the training, and both losses in the same unit. A validation loss
