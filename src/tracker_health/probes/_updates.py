@@ -110,13 +110,12 @@ def decays_alone(state: OptimizerState, tensor: TensorState, weights: Sequence[T
     )
 
 
-def has_no_rate(state: OptimizerState, tensor: TensorState) -> bool:
-    """Whether its group has a learning rate of 0, and always had, while another group has one."""
-    if tensor.group is None or tensor.group >= len(state.groups):
-        return False
+def groups_without_rate(state: OptimizerState) -> frozenset[int]:
+    """The groups whose learning rate is 0, and always was, while another group has one."""
     rates = [[group.get(key) for key in ("lr", "initial_lr", "max_lr")] for group in state.groups]
     has_rate = [any(isinstance(rate, (int, float)) and rate > 0 for rate in found) for found in rates]
-    return rates[tensor.group][0] == 0 and not has_rate[tensor.group] and any(has_rate)
+    idle = (at for at, found in enumerate(rates) if found[0] == 0 and not has_rate[at])
+    return frozenset(idle) if any(has_rate) else frozenset()
 
 
 def _shares_of_decay(group: Mapping[str, Any], steps: float | None) -> tuple[float, float]:

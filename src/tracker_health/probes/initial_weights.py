@@ -14,7 +14,7 @@ from tracker_health.evidence import Evidence, Need, OptimizerState, Part, Tensor
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._model import GATES, RECURRENT, parameters_of, tail_of
 from tracker_health.probes._run import descent
-from tracker_health.probes._updates import Walk, has_no_rate, walks
+from tracker_health.probes._updates import Walk, groups_without_rate, walks
 from tracker_health.result import Finding
 from tracker_health.text import count, listing
 from tracker_health.verdict import Verdict
@@ -104,11 +104,12 @@ class InitialWeights(Probe):
             return Finding(verdict=Verdict.SKIP, message="no parameter that is stepped has weights that would show it")
         begun = [one for one in stepped if all(map(_as_begun, of[one.label]))]
         stuck = [one for one in begun if one.label in walked and _would_show(one, walked[one.label], of[one.label])]
-        without = [one for one in begun if one.label not in walked and has_no_rate(state, one)]
+        idle = groups_without_rate(state)
+        without = [one for one in begun if one.label not in walked and one.group in idle]
         measured = {"initial": len(stuck) + len(without), "stepped": len(stepped)}
         if stuck and self._is_sure(stuck, walked, of):
             return _finding(Verdict.FAIL, stuck, "that the optimizer stepped", _REMEDY, measured)
-        rated = [one for one in begun if not has_no_rate(state, one)]
+        rated = [one for one in begun if one.group not in idle]
         if 1 < _matrices(rated) >= _matrices(stepped) / 2 and _has_learnt(evidence, state):
             measured["initial"] = len(rated)
             return _finding(Verdict.FAIL, rated, "that the optimizer stepped, while the loss fell,", _REMEDY, measured)

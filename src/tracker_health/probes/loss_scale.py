@@ -37,7 +37,8 @@ class LossScale(Probe):
         steps, not counting the first tenth of the run, in which it finds its level, and not counting the way back to
         the level before, within 20 points of a reset to a higher scale, as a resume does. Halvings between two points
         that lie further apart than the window are spread evenly over the steps between them. Fail, too, when the
-        checkpoint's scaler holds a scale below `min_scale`, whatever is logged.
+        checkpoint's scaler holds a scale below `min_scale`, whatever is logged. Of fewer than `min_points` logged
+        scales the last one has to be below a hundredth of that.
 
     Known limits:
         Sparse logs show how far the scale fell, not how often; a fall counts by its factors of two. A logged scale that

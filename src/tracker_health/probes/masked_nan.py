@@ -111,16 +111,16 @@ class MaskedNan(Probe):
             message = "the loss is exactly 0.0 now and then, on its way down: for batches without an error, as it seems"
             return Finding(verdict=Verdict.PASS, message=message, measured=measured, confidence="low")
         gradual = bool(before[-1] <= self.near_zero * before[0])
-        silent, later = False, loss.values[start + length :]
+        later = loss.values[start + length :]
         recovers = int(np.count_nonzero(np.isfinite(later) & (later > 0))) >= max(length, self.min_zeros)
+        descended = before.min() < _DESCENDED * before[0]
+        silent = descended and _is_silent(evidence, loss.steps[start : start + length])
         message = f"the loss is exactly 0.0 for {length} points from step {first}, after {number(float(before[-1]))}"
         if gradual:
             message += "; it had come close to 0 before, so this may be rounding"
         elif recovers:
             message += "; it is positive again later"
-        elif silent := before.min() < _DESCENDED * before[0] and _is_silent(
-            evidence, loss.steps[start : start + length]
-        ):
+        elif silent:
             message += ", and so is the gradient: as where NaN is replaced, or of a loss that has nothing left to learn"
         return self._finding(Verdict.FAIL, message, measured, first, unsure=gradual or recovers or silent)
 

@@ -15,7 +15,7 @@ from tracker_health.probes._never_updated import hardly_stepped, never_stepped
 from tracker_health.probes._run import says_frozen, why_too_few_steps
 from tracker_health.probes._stateless import amiss, never_moved
 from tracker_health.probes._unlisted import Sign, forgotten, not_listed
-from tracker_health.probes._updates import has_no_rate
+from tracker_health.probes._updates import groups_without_rate
 from tracker_health.result import Finding
 from tracker_health.text import count, listing
 from tracker_health.verdict import Verdict
@@ -177,13 +177,15 @@ class MissingFromOptimizer(Probe):
 
     def _without_rate(self, state: OptimizerState, weights: Weights | None) -> Finding | None:
         """The same of the parameters of a group whose learning rate is 0 and always was."""
-        idle = [one for one in state.tensors if has_no_rate(state, one)]
+        groups = groups_without_rate(state)
+        idle = [one for one in state.tensors if one.group in groups]
         if not idle or len(idle) == len(state.tensors):
             return None
         without = _without(state, idle)
-        sign = amiss(without, [one for one in without.stateless if one not in state.stateless], weights, self.max_share)
+        gone = without.stateless[len(state.stateless) :]
+        sign = amiss(without, gone, weights, self.max_share)
         # A rate of 0 is what somebody said: of what was trained before it is no accident.
-        if sign is None or not never_moved(without, [one.label for one in idle], weights):
+        if sign is None or not never_moved(without, gone, weights):
             return None
         what = f"{_have(len(sign.labels))} a learning rate of 0, and still the size that layers begin with"
         return _finding(sign.verdict, sign.labels, len(state.tensors), what, _NO_RATE)
@@ -223,7 +225,7 @@ def _without_idle(state: OptimizerState, least: int) -> OptimizerState:
 
 
 def _without(state: OptimizerState, idle: Sequence[TensorState]) -> OptimizerState:
-    """The state as if nothing was kept for some of its parameters."""
+    """The state as if nothing was kept for some of its parameters, whose labels are the last of those without."""
     gone = {id(one) for one in idle}
     labels = {label_of(one.id, one.certain_name, one.optimizer): one for one in idle}
     presumed = {label: one.name for label, one in labels.items() if one.assumed and one.name is not None}
