@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -468,6 +469,37 @@ def test_the_trainer_states_of_one_run_repeat_each_other_and_the_longest_counts(
     assert points(found, "loss") == [(1, 3.0), (2, 2.0), (3, 1.0)]
     assert found.trainer.source == "checkpoint-3/trainer_state.json"
     assert found.evidence(RUN).info.snapshot
+
+
+def save_checkpoints_at(folder, written, *, planned=100):
+    """Checkpoints of a trainer: the step of each, and how many seconds ago it was written."""
+    for step, ago in written.items():
+        state = folder / f"checkpoint-{step}" / "trainer_state.json"
+        save_trainer_state(state, step, max_steps=planned)
+        os.utime(state, (time.time() - ago,) * 2)
+
+
+@pytest.mark.parametrize(
+    ("written", "planned", "is_snapshot"),
+    [
+        pytest.param({20: 9000, 40: 7200}, 100, False, id="the next should have come long ago"),
+        pytest.param({20: 5400, 40: 3600}, 100, True, id="the next may still come"),
+        pytest.param({20: 200, 40: 100}, 100, True, id="written a moment ago"),
+        pytest.param({20: 9000, 40: 9000}, 100, False, id="copied, so that all are of one time"),
+        pytest.param({20: 9000, 40: 7200}, 59, True, id="no other was due before the end"),
+        pytest.param({40: 7200}, 100, True, id="one alone does not say when the next is due"),
+        pytest.param({20: 1000, 40: 9000, 60: 7200}, 100, True, id="an older one was written to since"),
+    ],
+)
+def test_a_checkpoint_that_is_long_overdue_tells_where_the_run_ended(written, planned, is_snapshot, tmp_path):
+    save_checkpoints_at(tmp_path, written, planned=planned)
+    assert read(tmp_path).evidence(RUN).info.snapshot is is_snapshot
+
+
+def test_a_single_checkpoint_of_such_a_run_is_still_of_its_middle(tmp_path):
+    save_checkpoints_at(tmp_path, {20: 9000, 40: 7200})
+    save(tmp_path / "checkpoint-40" / "optimizer.pt")
+    assert read(tmp_path / "checkpoint-40").evidence(RUN).info.snapshot
 
 
 def test_a_trainer_state_at_the_top_is_no_snapshot(tmp_path):

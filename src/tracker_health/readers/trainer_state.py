@@ -32,6 +32,7 @@ class TrainerState:
     names: tuple[str, ...]
     params: Mapping[str, str]
     global_step: int | None
+    max_steps: int | None
     epoch: float | None
     finished: bool
     at_save_step: bool
@@ -71,6 +72,7 @@ def read_trainer_state(
         names=tuple(columns),
         params=_params(state),
         global_step=global_step,
+        max_steps=max_steps,
         epoch=as_number(state.get("epoch")),
         finished=_told_to_stop(state)
         or (global_step is not None and max_steps is not None and 0 < max_steps <= global_step),

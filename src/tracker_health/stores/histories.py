@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, pairwise
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -51,6 +52,7 @@ _NEWEST_TRIED = 3
 _LOGS_COMPARED = 100
 _RESUMED = re.compile(r"[._ -]?(resumed?|restarted)(?![a-z])", re.IGNORECASE)
 _A_FEW = 5  # lines of a log
+_OVERDUE, _OVERDUE_SECONDS = 3.0, 300.0
 
 
 # Trainer states
@@ -111,7 +113,31 @@ def _is_snapshot(tree: FileTree, state: TrainerState, folder_name: str) -> bool:
     folder = str(PurePosixPath(state.source).parent)
     name = PurePosixPath(folder_name, folder).name
     beside = any(file.folder == folder and _BESIDE_A_CHECKPOINT.fullmatch(file.name) for file in tree.files)
-    return bool(_CHECKPOINT_FOLDER.fullmatch(name)) or beside or state.at_save_step
+    in_training = bool(_CHECKPOINT_FOLDER.fullmatch(name)) or beside or state.at_save_step
+    return in_training and not _is_overdue(tree, state)
+
+
+def _is_overdue(tree: FileTree, state: TrainerState) -> bool:
+    """Whether the checkpoint that would come next, before the plan's end, is missing for far longer than it took: in a
+    folder that holds several, by when they were written.
+    """
+    around = PurePosixPath(state.source).parent.parent
+    written = {
+        int(folder.name.partition("-")[2]): file.modified
+        for file in tree.files
+        if TRAINER_STATE.fullmatch(file.name)
+        and (folder := PurePosixPath(file.folder)).parent == around
+        and _CHECKPOINT_FOLDER.fullmatch(folder.name)
+        and file.modified is not None
+    }
+    if len(written) < 2 or state.max_steps is None or max(written) != state.global_step:
+        return False
+    steps, times = zip(*sorted(written.items()), strict=True)
+    due = steps[-1] + min(later - earlier for earlier, later in pairwise(steps))
+    took = max(later - earlier for earlier, later in pairwise(times))
+    newest: float = max(file.modified for file in tree.files if file.modified is not None)
+    patience: float = max(_OVERDUE * took, _OVERDUE_SECONDS)
+    return due <= state.max_steps and time.time() - newest > patience
 
 
 # Logs
