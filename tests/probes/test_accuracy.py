@@ -114,6 +114,17 @@ def test_the_loss_of_the_same_samples_tells_the_neighbours_apart(level, chance, 
     assert chance_of(evidence, next(iter(measures(evidence, 5)))).share == pytest.approx(chance)
 
 
+def test_a_loss_above_that_of_guessing_speaks_for_one_class_too_many(make, judge):
+    """Nothing was learnt, but weights that begin too large make the loss of ten classes that of eleven."""
+    held_out = make.series(
+        [0.083, 0.092, 0.096, 0.096, 0.104, 0.092, 0.104, 0.108, 0.1, 0.113, 0.115, 0.121], role="val_accuracy"
+    )
+    losses = np.linspace(2.45, 2.35, 12)
+    evidence = make.evidence(losses, held_out, make.series(losses, role="val_loss"))
+    assert chance_of(evidence, next(iter(measures(evidence, 5)))).share == pytest.approx(1 / 11)
+    assert judge(AT_CHANCE, evidence).verdict == "warn"
+
+
 @pytest.mark.parametrize("level", [1.9, 2.4, 2.8])
 def test_the_median_loss_tells_where_the_first_one_exploded(level, make, judge):
     losses = np.concatenate([[2538.0, 425.0, 3.2], level + 0.05 * np.random.default_rng(0).standard_normal(27)])

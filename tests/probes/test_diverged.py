@@ -43,6 +43,12 @@ def lifts_of(values):
     return [lift for lift, before in lifts if before > 0]
 
 
+def top_of(values):
+    """How far the last three lie above all others, and their median above twice the others': above 0 where both do."""
+    last, before = values[-3:], values[:-3]
+    return min(min(last) - max(before), median(last) - 2 * median(before)) if median(before) > 0 else -1.0
+
+
 def naive(losses):
     """The measured numbers, and how far each of the two conditions is from holding (above 0: it holds)."""
     n = len(losses)
@@ -65,6 +71,8 @@ def naive(losses):
         top = max(losses[0], end)
         noise, climb_noise = level_noise_of([min(one, top) for one in losses], size), level_noise_of(losses, size)
         lifted = lifts_of(losses)
+    if n >= 12:
+        lifted = [*lifted, top_of(losses)]
     head = median(losses[:size])
     start = losses[0] if head - losses[0] > 4 * early else head
     descent = max(start - low, 0.2 * abs(low))
@@ -571,6 +579,22 @@ def test_a_smooth_climb_that_nothing_was_learnt_after_is_no_running_mean(after, 
     assert judge(CODE, make.evidence(losses)).verdict == "fail"
 
 
+ZIGZAG = [1.31, 0.40, 0.22, 0.87, 0.26, 0.15, 0.84, 0.22, 0.12, 1.09, 0.34, 0.21]
+
+
+@pytest.mark.parametrize(
+    ("losses", "verdict"),
+    [
+        pytest.param([*ZIGZAG, 2.16, 1.53, 1.33], "warn", id="lost for good, after leaps that look like noise"),
+        pytest.param([*ZIGZAG, 2.16, 1.53, 1.30], "pass", id="one of the last was seen before"),
+        pytest.param([*ZIGZAG, 2.16, 1.53, 0.33], "pass", id="it comes back"),
+        pytest.param([*ZIGZAG[:8], 2.16, 1.53, 1.33], "pass", id="eleven points: by chance once in 165 times"),
+    ],
+)
+def test_an_end_on_top_of_all(losses, verdict, make, judge):
+    assert judge(CODE, make.evidence(losses)).verdict == verdict
+
+
 @pytest.mark.parametrize(
     ("values", "verdict"),
     [
@@ -582,6 +606,8 @@ def test_a_smooth_climb_that_nothing_was_learnt_after_is_no_running_mean(after, 
         ),  # it has found a bound
         (np.linspace(3000.0, -9000.0, 60), "pass"),  # a likelihood of many pixels, in nats
         (np.linspace(0.9, -2000.0, 60), "pass"),
+        (np.r_[-1.0, -1.5, -2.0, -3e4 * (1.0 - np.exp(-np.arange(60) / 15))], "fail"),  # at a rate that decays
+        (np.r_[-1.0, -1.5, -2.0, -3e3 * (1.0 - np.exp(-np.arange(60) / 15))], "pass"),
     ],
 )
 def test_a_loss_that_nothing_bounds(values, verdict, make, judge):

@@ -186,6 +186,25 @@ def test_a_validation_loss_shows_what_noise_hides(make, judge):
     assert beside.confidence == "low"
 
 
+def noisy(points=60, seed=1):
+    return 1.0 + 0.3 * np.random.default_rng(seed).standard_normal(points) + np.linspace(0.02, -0.02, points)
+
+
+@pytest.mark.parametrize(
+    ("at", "by", "params", "verdict"),
+    [
+        pytest.param(range(2, 60, 6), 0.003, {}, "warn", id="it stood from the beginning"),
+        pytest.param(range(12, 60, 6), 0.003, {}, "pass", id="what came before is not seen"),
+        pytest.param(range(2, 60, 6), 0.02, {}, "pass", id="it moved"),
+        pytest.param(range(2, 60, 16), 0.003, {}, "pass", id="four evaluations"),
+        pytest.param(range(2, 60, 6), 0.003, {"base_model": "x"}, "pass", id="a fine-tune"),
+    ],
+)
+def test_noise_is_no_excuse_beside_a_validation_loss_that_stood(at, by, params, verdict, make, judge):
+    held_out = make.series(np.linspace(1.0, 1.0 - by, len(at)), list(at), role="val_loss")
+    assert judge(CODE, make.evidence(noisy(), held_out, params=params)).verdict == verdict
+
+
 @pytest.mark.parametrize(
     ("noise", "points", "verdict"), [(0.02, 15, "warn"), (0.3, 15, "pass"), (0.15, 40, "warn"), (0.8, 40, "pass")]
 )

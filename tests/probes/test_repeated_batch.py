@@ -90,11 +90,17 @@ def test_an_epoch_that_nothing_counts(make, judge):
 
 def test_epochs_of_the_plan(make, judge):
     told = make.evidence(line(300), params={"num_train_epochs": "10"}, info=None)
-    assert judge(CODE, told).verdict == "SkippedProbe"  # how many were done is not known
+    assert judge(CODE, told).verdict == "warn"  # no more were done, as far as anybody knows
     done = RunInfo(params={"num_train_epochs": "10"}, metric_names=("train_loss",), epoch=8.0)
     assert judge(CODE, make.evidence(line(300), info=done)).verdict == "warn"
     many = RunInfo(params={"num_train_epochs": "300"}, metric_names=("train_loss",), epoch=300.0)
     assert judge(CODE, make.evidence(line(300), info=many)).verdict == "SkippedProbe"
+
+
+def test_a_beginning_too_steep_to_tell(make, judge):
+    """Of a steep descent every tenth step was logged: its bends look like noise."""
+    losses = np.concatenate([[3.6, 2.7, 1.1, 0.9, 0.3, 0.28, 0.1, 0.095, 0.06, 0.05], line(35, end=0.03)[15:] / 60.0])
+    assert judge(CODE, logged(make, losses)).verdict == "warn"
 
 
 def test_a_part_without_noise(make, judge):

@@ -89,43 +89,50 @@ class Chance(NamedTuple):
 
 
 def chance_of(evidence: Evidence, shares: Shares) -> Chance | None:
-    """What guessing has of a measure; None where nothing tells.
+    """What guessing has of a measure; None where nothing tells: the first of ``chances_of``."""
+    return next(chances_of(evidence, shares), None)
+
+
+def chances_of(evidence: Evidence, shares: Shares) -> Iterator[Chance]:
+    """What guessing may have of a measure, the likeliest first; nothing where nothing tells.
 
     Without a number of classes in the run's params it is the one, up to 20, whose share the accuracy has had on the
     whole, if the first loss lies within 30 % of its logarithm, or its median near it: two signs that know nothing of
-    each other. Not where the model's last layer chooses among clearly more or fewer.
+    each other. Not where the model's last layer chooses among clearly more or fewer. Where the loss of the same samples
+    speaks for a neighbour of it, that comes first.
     """
     if shares.name == "AUC":
-        return Chance(_AUC_OF_GUESSING, told=True)
+        yield Chance(_AUC_OF_GUESSING, told=True)
+        return
     known = classes(evidence)
     if known is not None:
-        return Chance(1.0 / known, told=True)
-    if vocabulary(evidence) is not None:  # most tokens are right far more, or far less, often than one in so many
-        return None
-    if is_of_something_else(evidence):
-        return None
-    level = float(np.mean(shares.judged.values))
+        yield Chance(1.0 / known, told=True)
+        return
+    # Of a vocabulary most tokens are right far more, or far less, often than one in so many.
+    if vocabulary(evidence) is not None or is_of_something_else(evidence):
+        return
     loss = evidence.find("train_loss")
     values = loss.finite().values if loss is not None else np.empty(0)
-    guessed = _count_behind(level, shares, evidence)
-    if guessed < 2 or guessed > _MOST_GUESSED or not len(values):
-        return None
-    near = begins_at_chance(values, guessed) or _comes_to(values, guessed)
-    return Chance(1.0 / guessed, told=False) if near and not _contradicted(guessed, evidence) else None
+    for guessed in _counts_behind(float(np.mean(shares.judged.values)), shares, evidence):
+        if not 2 <= guessed <= _MOST_GUESSED or not len(values):
+            continue
+        near = begins_at_chance(values, guessed) or _comes_to(values, guessed)
+        if near and not _contradicted(guessed, evidence):
+            yield Chance(1.0 / guessed, told=False)
 
 
-def _count_behind(level: float, shares: Shares, evidence: Evidence) -> int:
-    """The number of answers of which guessing has that share; of it and its neighbours the one whose loss the same
-    samples have, where one of them has it, since an accuracy of few samples is off by as much.
+def _counts_behind(level: float, shares: Shares, evidence: Evidence) -> tuple[int, ...]:
+    """The number of answers of which guessing has that share; before it that one of its neighbours whose loss the same
+    samples have, if one of them has it, since an accuracy of few samples is off by as much.
     """
     count = round(1.0 / level) if level * (_MOST_GUESSED + 1) > 1.0 else 0
     if count < 2:
-        return 0
+        return ()
     loss = evidence.find("val_loss" if shares.held_out is not None else "train_loss")
     values = loss.finite().values if loss is not None else np.empty(0)
     middle = median(values) if len(values) else 0.0
     near = min(range(max(2, count - 1), count + 2), key=lambda one: abs(middle - log(one)))
-    return near if abs(middle - log(near)) <= _THERE * log(near) else count
+    return (near, count) if near != count and abs(middle - log(near)) <= _THERE * log(near) else (count,)
 
 
 def _comes_to(values: FloatArray, guessed: int) -> bool:

@@ -16,6 +16,7 @@ _CLEARLY, _HALF = 0.3, 0.5  # of the start
 _SMOOTH = 5.0
 _STEPS = 2
 _TREBLED = 3.0
+_FEWEST_FOR_TOP, _DOUBLED = 12, 2.0
 _LEAST_TOGETHER, _ABOVE = 4, 0.2
 _A_WAY, _A_WAY_HELD_OUT, _LOST, _LOST_OF_WAY = 0.2, 0.05, 0.15, 0.5
 
@@ -48,6 +49,16 @@ def lifted(values: FloatArray) -> bool:
     after = np.minimum.accumulate(values[::-1])[::-1][_BEFORE : len(values) - _LEAST + 1]
     lift = np.where(np.arange(len(after))[::-1] > 0, _LIFT, _LIFT_OF_LEAST)
     return bool(((before > 0) & (after >= lift * before)).any())
+
+
+def ends_on_top(values: FloatArray) -> bool:
+    """Whether the last three of twelve values or more are the highest of all, and twice as high as the others: noise
+    alone, whatever its size, puts the highest there once in 220 times, or less often.
+    """
+    before, last = values[:-_LEAST], values[-_LEAST:]
+    if len(values) < _FEWEST_FOR_TOP:
+        return False
+    return bool(last.min() > before.max() and np.median(last) >= _DOUBLED * np.median(before) > 0)
 
 
 def climbed(values: FloatArray, share: float, sigmas: float) -> bool:

@@ -14,7 +14,7 @@ from tracker_health.probes._accuracy import (
     NEEDS,
     Chance,
     Shares,
-    chance_of,
+    chances_of,
     mean_at_end,
     measures,
     percent,
@@ -55,7 +55,7 @@ class AccuracyAtChance(Probe):
 
     How it decides:
         Guessing is one in the number of classes, from the run's params; of the area under the curve, one half. Where
-        no param tells, it is the nearest such share with up to 20 classes, or that of one class more or fewer, where
+        no param tells, it is the nearest such share with up to 20 classes, and that of one class more or fewer, where
         the loss of the same samples has the logarithm of that number to within 10 %; if the first loss lies within
         30 % of that logarithm, or its median within 10 % (30 % of a loss that began above all of those logarithms),
         and the last layer of the saved weights does not choose among more or fewer (to within 30 % of that
@@ -112,7 +112,7 @@ class AccuracyAtChance(Probe):
         still = next((one for one in there if _hardly_changed(one.judged)), None)
         if still is not None and not is_fine_tuning(evidence):
             return _still(still)
-        known = [(shares, chance) for shares in there if (chance := chance_of(evidence, shares)) is not None]
+        known = [(shares, chance) for shares in there for chance in chances_of(evidence, shares)]
         if not known:
             return Finding(verdict=Verdict.SKIP, message="no level of guessing is known, or too few values")
         guessing = next((one for one in known if self._guesses(one[0].judged.values, one[1].share)), None)

@@ -13,7 +13,14 @@ from numpy.lib.stride_tricks import sliding_window_view
 from tracker_health.evidence import Evidence, FloatArray, Need, Series
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._comparable import after_warming, rose_by_design, settled
-from tracker_health.probes._few_points import climb_together, clipped, lifted, lost_together, noise_of_levels
+from tracker_health.probes._few_points import (
+    climb_together,
+    clipped,
+    ends_on_top,
+    lifted,
+    lost_together,
+    noise_of_levels,
+)
 from tracker_health.probes._few_points import climbed as climbed_of_few
 from tracker_health.probes._run import learning_rates
 from tracker_health.probes._stats import block_medians, in_range, local_noise, median, start_level
@@ -57,14 +64,16 @@ class Diverged(Probe):
         mean square of the second differences, or, where that is less, 2.5 of them without those of the largest step up;
         for a rise what lies above both ends is cut off before. It does not count for a climb by three times the start,
         nor for a rise where the last three points are all a quarter higher than all before them, or the last four or
-        more a tenth.
+        more a tenth; nor, in a log of any length from twelve points on, where the last three are the highest of all and
+        their median is twice that of the others.
 
         Only what can be compared is. While a logged weight of a part of the loss rises (`kl_weight`, `beta`,
         `sparsity`: the role `objective_weight`) the loss measures something else with every step: what comes after the
         rise is judged, and nothing where fewer than `min_points` are left.
 
-        A loss below 0 that is `runaway` times as large as its first values, and as 1, and still falling, fails as
-        well: nothing bounds it, as where a sign was turned round. Warn of one that is `steady_runaway` times as large
+        A loss below 0 that is `runaway` times as large as its first values, and as 1, and still falling (or
+        `sure_runaway` times as large, falling or not), fails as well: nothing bounds it, as where a sign was turned
+        round. Warn of one that is `steady_runaway` times as large
         where its fall never slows down: the second half of the way, by the learning rates where they were logged and
         by steps where not, brought a tenth more than the first, and its second half as much as its first. What is
         bounded comes nearer to its bound ever more slowly.
@@ -120,6 +129,9 @@ class Diverged(Probe):
     runaway: Annotated[
         float, Threshold("size below 0, in sizes of the start, of a loss without a bound", "ratio", "design", gt=1)
     ] = 3000.0
+    sure_runaway: Annotated[
+        float, Threshold("the same of one whose fall a decaying rate has ended", "ratio", "design", gt=1)
+    ] = 10_000.0
     steady_runaway: Annotated[
         float, Threshold("the same of a loss whose fall never slows down", "ratio", "design", gt=1)
     ] = 100.0
@@ -147,7 +159,7 @@ class Diverged(Probe):
         start, low, end, high = curve.start, curve.low, curve.end, curve.high
         descent = max(start - low, 0.2 * abs(low))
         rise, climb = end - low, high - start
-        beyond_noise = rise > self.sigmas * curve.noise or (n < _SURE_POINTS and lifted(values))
+        beyond_noise = rise > self.sigmas * curve.noise or (n < _SURE_POINTS and lifted(values)) or ends_on_top(values)
         rose = rise > max(0.0, self.rise_share * descent) and beyond_noise and not _at_the_bottom(values, end, low)
         # One lucky first batch is no level: against it alone, the climb has to be a large one.
         share = self.climb_share if start == curve.head else max(2.0, self.climb_share)
@@ -190,7 +202,7 @@ class Diverged(Probe):
     def _ran_away(self, first: float, levels: FloatArray, loss: Series, evidence: Evidence) -> Verdict | None:
         """Whether the loss is far below 0 at its end, and still falls: for sure, or as it seems."""
         size, late = -levels[-1] / max(abs(first), 1.0), levels[len(levels) * 3 // 4]
-        if size > self.runaway and levels[-1] < late * (1.0 + _STILL):
+        if size > self.sure_runaway or (size > self.runaway and levels[-1] < late * (1.0 + _STILL)):
             return Verdict.FAIL
         size = -levels[-1] / max(min(abs(first), abs(float(loss.values[0]))), 1.0)
         steady = size > self.steady_runaway and _never_slows(loss, learning_rates(evidence))
@@ -228,10 +240,10 @@ def _never_slows(loss: Series, rates: list[Series]) -> bool:
 
 
 def _without_a_bound(verdict: Verdict, first: float, end: float, measured: dict[str, float]) -> Finding:
-    goes_on = "and goes on: nothing bounds it" if verdict is Verdict.FAIL else "ever faster: nothing seems to bound it"
+    goes_on = ": nothing bounds it" if verdict is Verdict.FAIL else ", ever faster: nothing seems to bound it"
     return Finding(
         verdict=verdict,
-        message=f"the loss fell from {number(first)} to {number(end)}, {goes_on}",
+        message=f"the loss fell from {number(first)} to {number(end)}{goes_on}",
         remedy="look for a sign that is turned round, or a term that is rewarded without a limit",
         measured=measured,
         steps=(int(measured["last_step"]),),

@@ -36,6 +36,7 @@ _LEANING, _FALLING = 2.0, 1.0
 _LEANING_OF_FEW = 0.5
 _FEW = 50
 _FEW_EVALUATIONS = 3
+_ENOUGH_EVALUATIONS, _AT_ONCE = 5, 0.05  # of the steps
 _LITTLE, _HARDLY, _NOT_AT_ALL = 0.01, 0.005, 0.001
 _SURELY, _LOST = 0.2, 0.25
 _FEWEST = 4
@@ -79,7 +80,8 @@ class NoProgress(Probe):
         fine-tune without a validation loss that would show it. A loss whose objective was made harder meanwhile, by a
         logged weight of one of its parts. A gradual climb in the first quarter to more than one and a half times the
         start, from which the loss has come down ever since, is left out: contrastive losses do that while their queue
-        of negatives fills.
+        of negatives fills. Noise is no excuse, unless a fine-tune's, where the validation loss moved by no more than
+        half a percent in all of five evaluations or more, of which the first came within a twentieth of the steps.
 
         The validation loss in its place passes with low confidence beside a few points of the training loss that came
         down by as much as is asked for. Where its first evaluation comes when training had done a part, as after an
@@ -191,7 +193,7 @@ def _doubt(descent: _Descent, evidence: Evidence, needed: float, *, fine_tuning:
         return f"the loss cannot be compared with itself, because {printable(rise[0], 60)} rises up to step {rise[1]}"
     if descent.significant and descent.trend < -_SIGNIFICANT and _validation_came_down(evidence, _LITTLE):
         return "training and validation loss come down slowly"
-    if not descent.could_hide(needed):
+    if not descent.could_hide(needed) or (not fine_tuning and _validation_stood(evidence)):
         return ""
     unseeable = _HIDDEN_IN_FEW if descent.points < _SURE_POINTS else _LARGE
     if descent.could_hide(unseeable) and descent.leaning > -_LEANING:
@@ -385,6 +387,19 @@ def _validation_came_down(evidence: Evidence, needed: float) -> bool:
         return False
     values = held_out.finite().values
     return bool(values[0] - values[-2:].mean() >= needed * abs(values[0]) and mann_kendall(values[:200]) < -1.0)
+
+
+def _validation_stood(evidence: Evidence) -> bool:
+    """Whether the validation loss hardly moved, from within the first twentieth of the training to its end: what its
+    noise may hide of the training loss did not happen then.
+    """
+    loss, held_out = evidence.find("train_loss"), evidence.find("val_loss")
+    if loss is None or held_out is None or not len(loss) or len(held_out.finite()) < _ENOUGH_EVALUATIONS:
+        return False
+    values = held_out.finite().values
+    if held_out.finite().steps[0] > _AT_ONCE * float(loss.steps[-1]):
+        return False
+    return bool(np.ptp(values) <= _HARDLY * np.abs(values).max() and np.ptp(values) > 0)
 
 
 def _comes_apart(values: FloatArray) -> bool:

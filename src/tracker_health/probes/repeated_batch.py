@@ -23,8 +23,7 @@ class RepeatedBatch(Probe):
     """The loss of single steps has no noise, as if every step saw the same batch.
 
     What it finds:
-        A training loss that is logged several times in each epoch and follows a smooth line from its first point to its
-        last.
+        A training loss that is logged several times in each epoch and follows a smooth line to its last point.
 
     Why it matters:
         Batches differ, and so do their losses. Where they do not, the loader yields one batch again and again: the
@@ -33,9 +32,10 @@ class RepeatedBatch(Probe):
     How it decides:
         The roughness of a stretch is its noise, estimated from third differences, which a smooth line hardly has, over
         the size of the usual difference between neighbours: about 1 for noise alone. Warn when it is below
-        `max_roughness` in each third of the run, and each epoch, as the log or the run's params count them, holds
-        `min_per_epoch` points or more: a training that takes all samples at once has one step in an epoch, and means
-        over epochs have little noise.
+        `max_roughness` in the second and in the last third of the run, and each epoch, as the log or the run's params
+        count them, holds `min_per_epoch` points or more: a training that takes all samples at once has one step in an
+        epoch, and means over epochs have little noise. In the first third a steep descent, of which every tenth step
+        was logged, bends too much to tell.
 
     Known limits:
         Needs `min_points` points, and a number of epochs. Dropout and augmentation make noise of their own, and a log
@@ -75,7 +75,7 @@ class RepeatedBatch(Probe):
         if n < self.min_per_epoch * epochs:
             said = f"the loss was logged {n} times in {number(epochs)} epochs: means over epochs have little noise"
             return Finding(verdict=Verdict.SKIP, message=said)
-        rough = max(_roughness(third) for third in np.array_split(in_range(values)[0], 3))
+        rough = max(_roughness(third) for third in np.array_split(in_range(values)[0], 3)[1:])
         measured = {"roughness": rough, "points_per_epoch": n / epochs, "points": n}
         if rough > self.max_roughness:
             message = f"the loss has the noise of different batches: {number(rough)} of its usual step"
@@ -90,8 +90,8 @@ class RepeatedBatch(Probe):
 
 
 def _epochs(evidence: Evidence) -> float | None:
-    """How many epochs the log spans, the one that it begins in included, or else were planned; None where nothing
-    tells.
+    """How many epochs the log spans, the one that it begins in included, or else were planned, which is no less; None
+    where nothing tells.
     """
     counted = evidence.find("epoch")
     values = counted.finite().values if counted is not None else np.empty(0)
@@ -101,6 +101,8 @@ def _epochs(evidence: Evidence) -> float | None:
         known.append(progress.planned)
     if evidence.info.epoch is not None:
         known.append(evidence.info.epoch)
+    if not known and evidence.planned_epochs is not None:
+        known.append(evidence.planned_epochs)
     return max((epochs for epochs in known if 0 < epochs < np.inf), default=None)
 
 
