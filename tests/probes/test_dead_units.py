@@ -15,8 +15,12 @@ def layer(make, key, zero_rows, *, shape=(16, 4), name="fc.weight", zeros=None, 
     return replace(tensor, second_moment=replace(tensor.second_moment, zero_rows=zero_rows, zeros=zeros))
 
 
-def of(make, *tensors, **more):
-    return make.evidence(optimizer=make.state(*tensors), **more)
+def of(make, *tensors, takes=16, **more):
+    """These, and a small layer behind them; ``takes``: how many inputs that has."""
+    behind = layer(make, len(tensors), 0, name="behind.weight", shape=(5, takes))
+    if any(tensor.name is None for tensor in tensors):
+        behind = replace(behind, name=None)
+    return make.evidence(optimizer=make.state(*tensors, behind), **more)
 
 
 @given(rows=st.lists(st.integers(0, 16), min_size=1, max_size=8), share=st.floats(0.05, 1.0))
@@ -59,6 +63,26 @@ def test_rows_that_were_never_seen(name, make, judge):
     unnamed = replace(sparse, name=None)
     weights = make.weights({name: (16, 4), "layers.0.up.weight": (16, 5)})
     assert judge(CODE, of(make, layer(make, 0, 1), unnamed, weights=weights)).verdict == "pass"
+
+
+@pytest.mark.parametrize(
+    ("takes", "verdict"),
+    [
+        pytest.param(16, "warn", id="a layer takes them"),
+        pytest.param(16 * 9, "warn", id="a feature map of each"),
+        pytest.param(4, "SkippedProbe", id="a table, or the end"),
+        pytest.param(40, "SkippedProbe", id="no multiple"),
+    ],
+)
+def test_rows_are_units_where_another_layer_takes_them(takes, verdict, make, judge):
+    table = layer(make, 0, 12, name="user.weight")
+    assert judge(CODE, of(make, table, takes=takes)).verdict == verdict
+    frozen = make.weights({"user.weight": (16, 4), "fc.weight": (5, takes)})
+    assert judge(CODE, of(make, table, takes=3, weights=frozen)).verdict == verdict
+
+
+def test_shapes_of_nothing(make, judge):
+    assert judge(CODE, of(make, layer(make, 0, 12), takes=0)).verdict == "SkippedProbe"
 
 
 def test_without_names(make, judge):

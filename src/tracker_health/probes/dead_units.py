@@ -33,13 +33,16 @@ class DeadUnits(Probe):
 
     How it decides:
         Per matrix with `min_units` rows or more and at least `min_steps` steps: warn when a share of `dead_share` of
-        the rows holds nothing but zeros. Exempt are embeddings (of tokens, positions, distances) and output layers
-        (rows of what was never seen), experts of a mixture, and matrices that are zero as a whole, which no-gradient
-        tells of. Where the optimizer has no names, a matrix is left out that has the shape of an embedding or output
-        layer in the weights beside it, or, without these, more rows than columns.
+        the rows holds nothing but zeros. A row is a unit where another matrix takes so many inputs, or a multiple (a
+        feature map of each): rows of a table that were never looked up, of an output layer, or that a coupling masks,
+        are none. Exempt are embeddings (of tokens, positions, distances) and output layers by name, experts of a
+        mixture, and matrices that are zero as a whole, which no-gradient tells of. Where the optimizer has no names, a
+        matrix is left out that has the shape of an embedding or output layer in the weights beside it, or, without
+        these, more rows than columns.
 
     Known limits:
-        Needs second moments by rows. A layer of which half was pruned on purpose looks the same.
+        Needs second moments by rows. A layer of which half was pruned on purpose looks the same, and so does a table
+        without a telling name of as many rows as a layer takes inputs.
 
     What to do:
         Lower the learning rate or lengthen the warm-up, use a leaky activation (GELU, SiLU, LeakyReLU), and look at the
@@ -68,11 +71,13 @@ class DeadUnits(Probe):
 
     def judge(self, evidence: Evidence) -> Finding:
         state = evidence.optimizer
-        sparse = _sparse_shapes(evidence.weights)
+        sparse, taken = _sparse_shapes(evidence.weights), _inputs(evidence)
         shares = [
             (share, one)
             for one in (state.with_second_moment if state is not None else ())
-            if not _is_sparse(one, sparse) and (share := self._dead_share(one)) is not None
+            if not _is_sparse(one, sparse)
+            and (share := self._dead_share(one)) is not None
+            and any(inputs % one.shape[0] == 0 for inputs in taken)
         ]
         if not shares:
             return Finding(verdict=Verdict.SKIP, message="no layer's second moments are known by rows")
@@ -109,6 +114,13 @@ def _sparse_shapes(weights: Weights | None) -> set[tuple[int, ...]] | None:
     if weights is None:
         return None
     return {one.shape for one in weights.tensors if _SPARSE.search(one.name.lower()) or expert_of(one.name)}
+
+
+def _inputs(evidence: Evidence) -> set[int]:
+    """How many inputs the matrices take, of the optimizer's state and of the weights."""
+    shapes = [one.shape for one in evidence.optimizer.tensors] if evidence.optimizer is not None else []
+    shapes += [one.shape for one in evidence.weights.tensors] if evidence.weights is not None else []
+    return {shape[1] for shape in shapes if len(shape) > 1 and shape[1] > 0}
 
 
 def _is_sparse(tensor: TensorState, shapes: set[tuple[int, ...]] | None) -> bool:

@@ -77,7 +77,7 @@ class SlowDescent(Probe):
         float, Threshold("fall late in the run over that of a straight line", "ratio", "calibration", gt=0)
     ] = 0.8
     held_out_pace: Annotated[float, Threshold("the same of a validation loss", "ratio", "calibration", gt=0)] = (
-        0.7  # of certified healthy runs 0.61 at most
+        0.75  # of certified healthy runs 0.73 at most
     )
     held_out_little: Annotated[
         float, Threshold("descent that is little where many evaluations fall along a line", "fraction", "design", gt=0,
