@@ -24,6 +24,11 @@ _ACCURACIES = ("accuracy", "acc", "acc1", "acc/1", "acc/top1", "top1", "top/1", 
                *(f"{of}/{kind}" for of in ("token", "seq", "sequence", "mlm", "node") for kind in ("acc", "accuracy")))  # fmt: skip
 _AUCS = ("auc", "auroc", "roc/auc", "rocauc", "auc/roc", "binaryauroc", "macro/auc", "pair/auc")
 
+HELD_OUT_WORDS = (
+    "val", "valid", "validation", "eval", "evaluation", "dev", "test", "va", "te", "vali", "holdout", "heldout", "held/out",
+)  # fmt: skip
+"""What names call samples that a model is not trained on."""
+
 _REWARD_NAMES = (
     "ep/rew/mean", "ep/rew", "ep/ret", "ep/ret/mean", "average/ep/ret", "averageepret", "eprewmean",
     *(
@@ -50,7 +55,7 @@ DEFAULT_PATTERNS: Mapping[str, tuple[str, ...]] = {
     ),
     "val_loss": tuple(
         re.sub(r"\bval\b", word, form)
-        for word in ("val", "valid", "validation", "eval", "dev", "test")
+        for word in HELD_OUT_WORDS
         for form in ("val/loss", "loss/val", "losses/val", "val/loss/epoch", "val/loss/step", "val/avg/loss", "avg/val/loss", "val/mean/loss",
                      "val/total/loss", "val/ce/loss", "val/ce", "val/nll", "val/lm/loss", "val/lm/loss/value", "metrics/val/loss", "loss/val/total",
                      "val/mse", "val/mse/loss", "val/epoch/loss", "lm/loss/val", "val/crossentropyloss",
@@ -65,7 +70,7 @@ DEFAULT_PATTERNS: Mapping[str, tuple[str, ...]] = {
     ),
     "val_accuracy": tuple(
         form
-        for word in ("val", "valid", "validation", "eval", "dev", "test")
+        for word in HELD_OUT_WORDS
         for kind in _ACCURACIES
         for form in (f"{word}/{kind}", f"{kind}/{word}", f"{word}/{kind}/epoch", f"{word}/{kind}/step", f"{word}/avg/{kind}",
                      f"{word}/mean/{kind}", f"metrics/{word}/{kind}", f"{word}/epoch/{kind}")
@@ -73,14 +78,14 @@ DEFAULT_PATTERNS: Mapping[str, tuple[str, ...]] = {
     "train_auc": tuple(form for kind in _AUCS for form in (kind, f"train/{kind}", f"training/{kind}", f"tr/{kind}", f"{kind}/train", f"train/{kind}/epoch")),
     "val_auc": tuple(
         form
-        for word in ("val", "valid", "validation", "eval", "dev", "test")
+        for word in HELD_OUT_WORDS
         for kind in _AUCS
         for form in (f"{word}/{kind}", f"{kind}/{word}", f"{word}/{kind}/epoch", f"metrics/{word}/{kind}")
     ),
     "train_reward": (*(f"{place}{kind}" for place in _ROLLOUTS for kind in _REWARD_NAMES), *(f"{kind}/train" for kind in _REWARD_NAMES)),
     "val_reward": tuple(
         form
-        for word in ("val", "valid", "validation", "eval", "evaluation", "dev", "test")
+        for word in HELD_OUT_WORDS
         for kind in _REWARD_NAMES
         for form in (f"{word}/{kind}", f"{kind}/{word}", f"{word}/env/runners/{kind}")
     ),
@@ -142,12 +147,13 @@ DEFAULT_PATTERNS: Mapping[str, tuple[str, ...]] = {
 
 _PERPLEXITIES = ("ppl", "perplexity")
 _ERRORS = (*_PERPLEXITIES, "bpb", "bpc", "mae", "rmse", "l2")
-_HELD_OUT = ("val", "valid", "validation", "eval", "dev", "test")
 _STAND_INS: Mapping[str, frozenset[str]] = {
     "train_loss": frozenset((*_PERPLEXITIES, "bpb", "bpc")).union(
         f"{word}/{kind}" for word in ("train", "training", "learn") for kind in _ERRORS
     ),
-    "val_loss": frozenset(f"{word}/{place}{kind}" for word in _HELD_OUT for place in ("", "1/") for kind in _ERRORS),
+    "val_loss": frozenset(
+        f"{word}/{place}{kind}" for word in HELD_OUT_WORDS for place in ("", "1/") for kind in _ERRORS
+    ),
 }
 """What falls as a loss does, and is taken for it where a run logged no loss: never both, their units differ."""
 _OBJECTIVES = frozenset(
@@ -177,7 +183,7 @@ _PREFERENCE = frozenset({"chosen", "rejected", "margin", "margins"})
 _PREFERRED_RIGHTLY = frozenset({"rewards", "accuracies"})
 # In a name of such words a return is an episode's; in `portfolio_return` or `return_code` it is something else.
 _GENERAL = frozenset(
-    ("train", "training", "val", "valid", "validation", "eval", "evaluation", "test", "rollout", "charts", "metrics", "metric", "loss", "losses",
+    ("train", "training", "tr", *HELD_OUT_WORDS, "rollout", "charts", "metrics", "metric", "loss", "losses",
      "err", "error", "errors", "avg", "average", "mean", "median", "min", "max", "std", "total", "sum", "last", "running", "smoothed", "step",
      "epoch", "batch", "iter", "a", "b", "x", "z", "real", "fake", "l")
 )  # fmt: skip

@@ -159,7 +159,7 @@ def test_an_evaluation_that_rises_answers_for_a_policy_that_explores(make, judge
     train = np.linspace(-0.7, -1.1, 50)
     assert judge(CODE, run(make, train=train, held_out=[-0.8] * 4 + [0.8] * 6)).verdict == "pass"
     assert judge(CODE, run(make, train=train[::-1], held_out=[-0.8] * 10)).verdict == "pass"
-    assert judge(CODE, run(make, train=np.full(50, -1.1))).verdict == "SkippedProbe"
+    assert judge(CODE, run(make, train=np.full(50, -1.1))).verdict == "warn"
 
 
 def test_no_reward_ever_rose(make, judge):
@@ -213,7 +213,7 @@ def test_numbers_near_the_largest(make, judge):
 
 @pytest.mark.parametrize(("train", "verdict"), [
     ([*[-150.0, -180.0] * 10, *[-200.0] * 80], "warn"), ([*[-200.0] * 99, -190.0, *[-200.0] * 100], "warn"),
-    ([*[-200.0] * 70, *[-150.0] * 30], "pass"), ([-200.0] * 100, "SkippedProbe"), ([*[-190.0] * 10, *[-200.0] * 9], "SkippedProbe"),
+    ([*[-200.0] * 70, *[-150.0] * 30], "pass"), ([-200.0] * 100, "warn"), ([*[-190.0] * 10, *[-200.0] * 9], "SkippedProbe"),
     ([-190.0, *[-200.0] * 9, *[-200.0, -195.0] * 20], "SkippedProbe"),
 ])  # fmt: skip
 def test_at_the_lowest_that_there_is(train, verdict, make, judge):
@@ -235,3 +235,18 @@ def test_means_of_the_last_hundred_episodes_of_a_policy_that_stays_as_it_is(leve
         episodes = level + noise * np.random.default_rng(seed).standard_normal(100 + 150 * per_row)
         train = [episodes[per_row * row : per_row * row + 100].mean() for row in range(150)]
         assert judge(CODE, run(make, train=train)).verdict != "warn"
+
+
+@pytest.mark.parametrize(
+    ("rewards", "more", "verdict"),
+    [
+        pytest.param(np.full(98, -0.82), {}, "warn", id="every episode runs out of time"),
+        pytest.param(np.zeros(30), {}, "warn", id="the goal was never reached"),
+        pytest.param(np.zeros(19), {}, "SkippedProbe", id="too few"),
+        pytest.param(np.full(98, 500.0), {}, "SkippedProbe", id="it may be the highest there is"),
+        pytest.param(np.r_[np.full(97, -0.82), -0.9], {}, "SkippedProbe", id="one was different"),
+        pytest.param(np.full(98, -0.82), {"params": {"base_model": "x"}}, "SkippedProbe", id="a trained policy"),
+    ],
+)
+def test_a_reward_that_is_one_number(rewards, more, verdict, make, judge):
+    assert judge(CODE, run(make, train=rewards, **more)).verdict == verdict

@@ -5,7 +5,14 @@ Readers and stores make these; nothing here does I/O. Arrays are float64 or int6
 
 from tracker_health.evidence.evidence import Evidence
 from tracker_health.evidence.needs import Need, Part, Request
-from tracker_health.evidence.progress import PLAN_PARAMS, PLANNED_STEPS, Progress, is_whole_multiple, plan_of
+from tracker_health.evidence.progress import (
+    PLAN_PARAMS,
+    PLANNED_STEPS,
+    Progress,
+    is_whole_multiple,
+    plan_of,
+    planned_steps,
+)
 from tracker_health.evidence.run import (
     DlmCheckpoint,
     DlmStepLog,
@@ -66,5 +73,6 @@ __all__ = [
     "is_whole_multiple",
     "label_of",
     "plan_of",
+    "planned_steps",
     "told_by_checkpoint",
 ]

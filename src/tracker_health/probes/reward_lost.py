@@ -56,6 +56,7 @@ class RewardLost(Probe):
         standard errors. Warn there, too, where nine tenths of the last quarter (of five values at least) are exactly
         the lowest reward that there was, and others were higher. And warn where all evaluations are one number below
         the training's, by 2 %, and training episodes did not rise by as much, unless a trained model was trained on.
+        Unless so, warn as well where all training rewards are one number, not above 0, and nothing was evaluated.
         Where a reward rose by half of the span and none was lost, it passes; else it is skipped.
 
     Known limits:
@@ -105,6 +106,14 @@ class RewardLost(Probe):
                 return _lost(train)
             if self._never_rose(held_out, train, evidence):
                 return _never_rose(held_out, train)
+        if (
+            train is not None
+            and held_out is None
+            and train.constant
+            and train.end <= 0.0
+            and not is_fine_tuning(evidence)
+        ):
+            return _one_number(train, len(evidence.first("train_reward").finite()))
         at_floor = [one for one in (held_out, train) if one is not None and one.at_floor]
         if at_floor and not first.rose:
             return _at_the_floor(at_floor[-1])
@@ -172,6 +181,16 @@ class _Levels:
     def measured(self) -> dict[str, float]:
         """The numbers for the report."""
         return {name: self.unit * getattr(self, name) for name in ("start", "peak", "end")}
+
+
+def _one_number(reward: _Levels, points: int) -> Finding:
+    return Finding(
+        verdict=Verdict.WARN,
+        message=f"{reward.name} is {number(reward.unit * reward.end)} at all {points} points: nothing that the agent "
+        "did changed it",
+        remedy=_NEVER,
+        measured=reward.measured,
+    )
 
 
 def _levels(series: Series | None, fewest: int) -> _Levels | None:

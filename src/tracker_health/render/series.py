@@ -14,13 +14,13 @@ from typing import Any
 import click
 
 from tracker_health.evidence import Evidence, Problem, RunRef, Series
-from tracker_health.roles import words_of
+from tracker_health.roles import HELD_OUT_WORDS, words_of
 from tracker_health.text import count, printable
 
 SCHEMA = "tracker-health/series/1"
 
 _WIDTHS = (34, 15, 8, 9, 10, 22, 24)
-_HELD_OUT = frozenset({"val", "valid", "validation", "eval", "evaluation", "dev", "test"})
+_HELD_OUT = frozenset(HELD_OUT_WORDS)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,6 +23,7 @@ from tracker_health.evidence import (
     TextLog,
     Weights,
     plan_of,
+    planned_steps,
 )
 from tracker_health.readers.random_access import LocalFile, RandomAccess
 from tracker_health.readers.trainer_state import TrainerState
@@ -111,6 +112,10 @@ class FileEvidence:
         problems = self.above_limit if isinstance(error, AboveLimit) else self.problems
         problems.append(Problem(source=printable(source), message=message, roles=frozenset(roles)))
 
+    def _counts_up_to(self, planned: float | None) -> bool:
+        """Whether what console logs count up to is the plan that another source has: then it counts steps, too."""
+        return planned is not None and planned_steps(self.printed_plan) == planned
+
     def evidence(self, run: RunRef, tracked: Tracked | None = None, *, problems: Iterable[Problem] = ()) -> Evidence:
         """All of it as evidence of a run, with what its tracker knows. ``problems``: more of them."""
         known, trainer = tracked or Tracked(), self.trainer
@@ -120,6 +125,8 @@ class FileEvidence:
         said = plan_of(params).keys() & (PLANNED_STEPS if self.printed_step is not None else PLAN_PARAMS)
         if not said and (self.printed_step is None or not known.series):
             params |= self.printed_plan
+            counted = self.printed_step
+        elif not known.series and self._counts_up_to(planned_steps(params)):
             counted = self.printed_step
         info = RunInfo(
             status=known.status,
