@@ -66,18 +66,19 @@ def test_rows_that_were_never_seen(name, make, judge):
 
 
 @pytest.mark.parametrize(
-    ("takes", "verdict"),
+    ("shape", "takes", "verdict"),
     [
-        pytest.param(16, "warn", id="a layer takes them"),
-        pytest.param(16 * 9, "warn", id="a feature map of each"),
-        pytest.param(4, "SkippedProbe", id="a table, or the end"),
-        pytest.param(40, "SkippedProbe", id="no multiple"),
+        pytest.param((16, 4), 16, "warn", id="a layer takes them"),
+        pytest.param((16, 1, 2, 2), 16 * 9, "warn", id="a map of each filter"),
+        pytest.param((16, 4), 16 * 4, "SkippedProbe", id="rows of a matrix have no maps"),
+        pytest.param((16, 4), 4, "SkippedProbe", id="a table, or the end"),
+        pytest.param((16, 1, 2, 2), 40, "SkippedProbe", id="no multiple"),
     ],
 )
-def test_rows_are_units_where_another_layer_takes_them(takes, verdict, make, judge):
-    table = layer(make, 0, 12, name="user.weight")
+def test_rows_are_units_where_another_layer_takes_them(shape, takes, verdict, make, judge):
+    table = layer(make, 0, 12, name="user.weight", shape=shape, zeros=48)
     assert judge(CODE, of(make, table, takes=takes)).verdict == verdict
-    frozen = make.weights({"user.weight": (16, 4), "fc.weight": (5, takes)})
+    frozen = make.weights({"user.weight": shape, "fc.weight": (5, takes)})
     assert judge(CODE, of(make, table, takes=3, weights=frozen)).verdict == verdict
 
 

@@ -241,7 +241,7 @@ def test_a_tiny_share_is_told(make, judge):
 
 
 @pytest.mark.parametrize(
-    ("share", "evaluations", "verdict"), [(0.3, 15, "pass"), (0.3, 16, "warn"), (0.45, 20, "warn"), (0.55, 20, "pass")]
+    ("share", "evaluations", "verdict"), [(0.3, 15, "pass"), (0.3, 16, "warn"), (0.35, 20, "warn"), (0.45, 20, "pass")]
 )
 def test_many_evaluations_along_a_line_may_have_come_further(share, evaluations, verdict, make, judge):
     assert judge(CODE, hidden(make, slow(evaluations, share=share), noise=0.3)).verdict == verdict

@@ -26,7 +26,7 @@ _HIGH = 0.25
 _LOWER = 0.98
 _NEAR = 0.1
 _HALF = 0.5
-_LITTLE, _NEARLY = 0.1, 0.015
+_LITTLE, _NEARLY, _SETTLED = 0.1, 0.015, 0.01
 _FEW_EVALUATIONS = 3
 _VANISHED = 1e-3
 _FAR = 2.0
@@ -54,7 +54,8 @@ class ChanceLevel(Probe):
         Warn when the loss has stood at that logarithm since its first tenth, within half a percent, wherever it began;
         or at ln 2, ln 3, ... ln 20 (ln 2 alone, in a fine-tune): then also within a seventeenth of the distance to the
         next, lest any loss be near one of them. So it does where the training loss came down to such a level from at
-        most a tenth above, and the validation loss ends no more than 1.5 % below it. Where the params tell the level
+        most a tenth above, was there to within a hundredth in the middle third of what follows, and the validation loss
+        ends no more than 1.5 % below it. Where the params tell the level
         and the loss began at more than twice of that, it may take a third of the run to come down to it.
 
         Warn as well when the loss is pinned to a level of at least a quarter of its first value, if the run is no
@@ -200,7 +201,7 @@ def _came_down_to(values: FloatArray, held_out: Series | None, classes: int, dis
     *before, last = (median(part) / chance - 1.0 for part in np.array_split(rest, 3))
     near = min(_EXACT, distance / chance)
     began = -_EXACT <= median(values[:3]) / chance - 1.0 <= _LITTLE
-    came = all(-near <= third <= _LITTLE for third in before) and abs(last) <= near
+    came = all(-near <= third <= _LITTLE for third in before) and before[-1] <= _SETTLED and abs(last) <= near
     ends = median(evaluations[-_FEW_EVALUATIONS:]) / chance - 1.0
     return began and came and -_NEARLY <= ends <= _LITTLE
 

@@ -33,8 +33,8 @@ class DeadUnits(Probe):
 
     How it decides:
         Per matrix with `min_units` rows or more and at least `min_steps` steps: warn when a share of `dead_share` of
-        the rows holds nothing but zeros. A row is a unit where another matrix takes so many inputs, or a multiple (a
-        feature map of each): rows of a table that were never looked up, of an output layer, or that a coupling masks,
+        the rows holds nothing but zeros. A row is a unit where another matrix takes so many inputs (of filters, or a
+        multiple: each has a map of features): rows of a table that were never looked up, of an output layer, or that a coupling masks,
         are none. Exempt are embeddings (of tokens, positions, distances) and output layers by name, experts of a
         mixture, and matrices that are zero as a whole, which no-gradient tells of. Where the optimizer has no names, a
         matrix is left out that has the shape of an embedding or output layer in the weights beside it, or, without
@@ -75,9 +75,7 @@ class DeadUnits(Probe):
         shares = [
             (share, one)
             for one in (state.with_second_moment if state is not None else ())
-            if not _is_sparse(one, sparse)
-            and (share := self._dead_share(one)) is not None
-            and any(inputs % one.shape[0] == 0 for inputs in taken)
+            if not _is_sparse(one, sparse) and (share := self._dead_share(one)) is not None and _are_taken(one, taken)
         ]
         if not shares:
             return Finding(verdict=Verdict.SKIP, message="no layer's second moments are known by rows")
@@ -114,6 +112,12 @@ def _sparse_shapes(weights: Weights | None) -> set[tuple[int, ...]] | None:
     if weights is None:
         return None
     return {one.shape for one in weights.tensors if _SPARSE.search(one.name.lower()) or expert_of(one.name)}
+
+
+def _are_taken(tensor: TensorState, taken: set[int]) -> bool:
+    """Whether a matrix takes as many inputs as there are rows; of filters, each has a map of many places."""
+    rows = tensor.shape[0]
+    return rows in taken or (len(tensor.shape) > 2 and any(inputs % rows == 0 for inputs in taken))
 
 
 def _inputs(evidence: Evidence) -> set[int]:

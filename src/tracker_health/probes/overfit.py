@@ -33,7 +33,7 @@ _HALF = 0.5
 _NEAR = 0.05
 _ANOTHER_UNIT = 10.0
 _TRAIN_LOST = 0.1
-_FELL, _FELL_ON = 0.1, 0.2
+_FELL, _FELL_ON = 0.05, 0.2
 _RIGHT = 0.9
 _ALIKE = 1.1
 _AT_ONCE, _EARLY = 0.02, 0.1  # of all steps
@@ -64,7 +64,7 @@ class Overfit(Probe):
         evaluation, within a tenth of the steps, if the validation loss then fell half as far as the training
         loss or further), than `gap_share` of the training loss's descent, or when the training loss ends below
         `memorised_share` of the validation loss and that is still above 15 % of where training began. Not where the
-        validation loss followed: it fell by a tenth from its first values, ends no more than 5 % or its noise above
+        validation loss followed: it fell by a twentieth from its first values, ends no more than 5 % or its noise above
         its minimum, and came as near to that when less than a fifth of the training loss's descent was left. Losses
         of survival times, of pairs or of larger batches look like that: they are normalised or sampled otherwise in
         validation. But it did not follow where it ends above half of where training began, the training loss below
@@ -79,7 +79,7 @@ class Overfit(Probe):
         Needs 4 evaluations. How far apart the two losses end is not judged of losses of margins, which are exactly 0
         where no sample violates one: they hang on how many are compared. Accuracy may still rise while the loss does:
         overconfidence is overfitting of the loss. A gap alone is not seen where the validation loss falls on to the
-        end; one whose normalisation makes it far larger than the training loss may fall by less than a tenth, and is
+        end; one whose normalisation makes it far larger than the training loss may fall by less than that, and is
         taken for a gap.
 
     What to do:

@@ -82,7 +82,7 @@ class SlowDescent(Probe):
     held_out_little: Annotated[
         float, Threshold("descent that is little where many evaluations fall along a line", "fraction", "design", gt=0,
                          le=1)
-    ] = 0.5  # fmt: skip
+    ] = 0.4  # fmt: skip
     min_points: Annotated[int, Threshold("finite points needed", "points", "design", ge=6)] = 6
 
     @property
