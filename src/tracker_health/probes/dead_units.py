@@ -34,11 +34,11 @@ class DeadUnits(Probe):
     How it decides:
         Per matrix with `min_units` rows or more and at least `min_steps` steps: warn when a share of `dead_share` of
         the rows holds nothing but zeros. A row is a unit where another matrix takes so many inputs (of filters, or a
-        multiple: each has a map of features): rows of a table that were never looked up, of an output layer, or that a coupling masks,
-        are none. Exempt are embeddings (of tokens, positions, distances) and output layers by name, experts of a
-        mixture, and matrices that are zero as a whole, which no-gradient tells of. Where the optimizer has no names, a
-        matrix is left out that has the shape of an embedding or output layer in the weights beside it, or, without
-        these, more rows than columns.
+        multiple: each has a map of features): rows of a table that were never looked up, of an output layer, or that a
+        coupling masks, are none. Exempt are embeddings (of tokens, positions, distances) and output layers by name,
+        experts of a mixture, and matrices that are zero as a whole, which no-gradient tells of. Where the optimizer has
+        no names, a matrix is left out that has the shape of an embedding or output layer in the weights beside it, or,
+        without these, more rows than columns.
 
     Known limits:
         Needs second moments by rows. A layer of which half was pruned on purpose looks the same, and so does a table
