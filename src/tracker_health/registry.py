@@ -12,6 +12,7 @@ from tracker_health.probes.betas_swapped import BetasSwapped
 from tracker_health.probes.chance_level import ChanceLevel
 from tracker_health.probes.crashed import Crashed
 from tracker_health.probes.dead_units import DeadUnits
+from tracker_health.probes.discriminator_won import DiscriminatorWon
 from tracker_health.probes.diverged import Diverged
 from tracker_health.probes.epoch_sawtooth import EpochSawtooth
 from tracker_health.probes.epsilon_dominates import EpsilonDominates
@@ -60,6 +61,7 @@ from tracker_health.probes.stale_gradient import StaleGradient
 from tracker_health.probes.step_order import StepOrder
 from tracker_health.probes.still_descending import StillDescending
 from tracker_health.probes.too_few_steps import TooFewSteps
+from tracker_health.probes.too_good import TooGood
 from tracker_health.probes.too_little_data import TooLittleData
 from tracker_health.probes.training_drift import TrainingDrift
 from tracker_health.probes.truncated import Truncated
@@ -90,6 +92,8 @@ BUILT_IN: tuple[type[Probe], ...] = (
     InitialLoss,
     EpochSawtooth,
     RepeatedBatch,
+    TooGood,
+    DiscriminatorWon,
     TrainingDrift,
     EvaluationStandsStill,
     Overfit,

@@ -274,6 +274,15 @@ def is_perplexity(name: str) -> bool:
     return not {*_PERPLEXITIES}.isdisjoint(words_of(name))
 
 
+def adversary_of(name: str) -> str | None:
+    """Whose loss a metric is in an adversarial pair: ``generator`` or ``discriminator``; None of anything else."""
+    words = frozenset(words_of(name))
+    side, of_a_loss = words - _GENERAL, any("loss" in word or word.startswith("err") for word in words)
+    if not side or not of_a_loss:
+        return None
+    return "generator" if side <= _GENERATOR else "discriminator" if side <= _DISCRIMINATOR else None
+
+
 def _stands_in(name: str) -> str | None:
     form = normal_form(name)
     return next((role for role, forms in _STAND_INS.items() if form in forms), None)

@@ -1,0 +1,81 @@
+"""LOS015."""
+
+import statistics
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tracker_health.roles import adversary_of, assign
+
+CODE = "LOS015"
+
+
+def won(n=100, *, first=0.8, late=1e-6):
+    return first * np.exp(-np.arange(n)) + late
+
+
+def pair(make, discriminator, generator=None, *, names=("loss_D", "loss_G")):
+    generator = np.linspace(1.0, 40.0, len(discriminator)) if generator is None else generator
+    roles = assign(names)
+    values = dict(zip(names, (discriminator, generator), strict=True))
+    return make.evidence(None, *(make.series(values[name], role=roles[name], name=name) for name in roles))
+
+
+@pytest.mark.parametrize(
+    "names",
+    [("loss_D", "loss_G"), ("errD", "errG"), ("train/d_loss", "train/g_loss"), ("disc_loss", "gen_loss"),
+     ("discriminator_loss", "generator_loss"), ("Loss_d/train", "Loss_g/train"), ("tr_loss_D", "tr_loss_G")],
+)  # fmt: skip
+def test_a_discriminator_that_is_always_right(names, make, judge):
+    result = judge(CODE, pair(make, won(), names=names))
+    assert result.verdict == "warn"
+    assert result.symptom == "not_learning"
+    assert names[0] in result.message
+
+
+BALANCE = 1.38 + 0.05 * np.random.default_rng(0).standard_normal(100)
+NEAR_MISSES = {
+    "in balance": BALANCE,
+    "mostly right": won(late=0.01),
+    "right for a while": np.r_[won(80), BALANCE[:20]],
+    "right, and wrong at last": np.r_[won(99), 0.5],
+    "a critic without a bound": -np.arange(100.0),
+    "a critic that began at nothing": np.r_[0.0, 0.0, 0.0, np.full(97, 1e-9)],
+    "a critic that went below 0": 0.8 * np.exp(-np.arange(100)) - 1e-6,
+}
+
+
+@pytest.mark.parametrize("losses", NEAR_MISSES.values(), ids=NEAR_MISSES)
+def test_near_misses(losses, make, judge):
+    assert judge(CODE, pair(make, losses)).verdict == "pass"
+
+
+def test_no_pair(make, judge):
+    critic = make.series(won(), role="objective_loss", name="critic_loss")
+    actor = make.series(won(), role="objective_loss", name="actor_loss")
+    assert judge(CODE, make.evidence(None, critic, actor)).verdict == "SkippedProbe"
+    assert judge(CODE, pair(make, won(15))).verdict == "SkippedProbe"
+    assert judge(CODE, make.evidence(won())).verdict == "SkippedProbe"
+
+
+@pytest.mark.parametrize(
+    ("name", "side"),
+    [("loss_D", "discriminator"), ("D_real", None), ("lossG", "generator"), ("errD", "discriminator"), ("val/g_loss", "generator"),
+     ("loss", None), ("d_time", None), ("gradient_loss", None), ("d_g_loss", None), ("", None)],
+)  # fmt: skip
+def test_whose_loss_it_is(name, side):
+    assert adversary_of(name) == side
+
+
+@given(
+    losses=st.lists(st.floats(-1.0, 5.0) | st.floats(0.0, 1e-3), min_size=16, max_size=40), share=st.floats(1e-4, 1.0)
+)
+def test_against_plain_python(losses, share, make, judge):
+    result = judge(CODE, pair(make, losses), share=share)
+    first, late = statistics.median(losses[:3]), statistics.median(losses[len(losses) // 2 :])
+    ends = (late, losses[-1])
+    is_won = first > 0 and max(ends) < share * first and min(ends) >= 0
+    assert result.verdict == ("warn" if is_won else "pass")
+    assert (result.measured["start"], result.measured["late"]) == (first, late)

@@ -1,0 +1,96 @@
+"""LOS014."""
+
+import math
+import statistics
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+CODE = "LOS014"
+
+
+def falling(n=60, *, start=4.2, end=0.006, pace=25.0):
+    """A loss over 64 tokens whose targets are among the inputs."""
+    return end + (start - end) * np.exp(-pace * np.arange(n) / n)
+
+
+def text(make, losses, held_out=None, *, params=None, weights=None):
+    more = []
+    if held_out is not None:
+        more.append(make.series(held_out, np.linspace(0, len(losses) - 1, len(held_out)), role="val_loss"))
+    params = {"vocab_size": "64"} if params is None else params
+    return make.evidence(losses, *more, params=params, weights=weights)
+
+
+def test_targets_among_the_inputs(make, judge):
+    result = judge(CODE, text(make, falling(), [0.9, 0.02, 0.006, 0.006]))
+    assert result.verdict == "warn"
+    assert result.symptom == "log_integrity"
+    assert "the validation loss over 64 tokens ends at 0.006, a perplexity of 1.006" in result.message
+    assert judge(CODE, text(make, falling())).verdict == "warn"
+
+
+@pytest.mark.parametrize("name", ["tok_emb.weight", "transformer.wte.weight", "model.embed_tokens.weight"])
+def test_the_table_of_tokens_tells_how_many_there_are(name, make, judge):
+    weights = make.weights({"pos_emb.weight": (256, 32), name: (64, 32), "head.weight": (64, 32)})
+    assert judge(CODE, text(make, falling(), params={}, weights=weights)).verdict == "warn"
+
+
+HEALTHY = {
+    "a text": {"losses": falling(end=1.5, pace=8.0)},
+    "a text that is learnt by heart": {"losses": falling(), "held_out": [2.4, 2.6, 2.9, 3.3]},
+    "a rule that is learnt late": {"losses": falling(pace=8.0), "held_out": [4.1, 3.0, 0.5, 0.01]},
+    "a little above": {"losses": falling(end=0.11)},
+}
+
+
+@pytest.mark.parametrize("logged", HEALTHY.values(), ids=HEALTHY)
+def test_near_misses(logged, make, judge):
+    assert judge(CODE, text(make, **logged)).verdict == "pass"
+
+
+UNKNOWN = {
+    "no vocabulary": {"params": {}},
+    "a few classes": {"params": {"num_classes": "10"}},
+    "few tokens, as of sums": {"params": {"vocab_size": "20"}},
+    "a fine-tune": {"params": {"vocab_size": "64", "base_model": "x"}},
+    "a model that goes on": {"params": {"vocab_size": "50257"}},
+    "a table of another name": {"params": {}, "table": "user.weight"},
+    "positions": {"params": {}, "table": "pos_emb.weight"},
+}
+
+
+@pytest.mark.parametrize("known", UNKNOWN.values(), ids=UNKNOWN)
+def test_no_loss_over_a_vocabulary(known, make, judge):
+    weights = make.weights({known["table"]: (64, 32)}) if "table" in known else None
+    assert judge(CODE, text(make, falling(), params=known["params"], weights=weights)).verdict == "SkippedProbe"
+
+
+def test_few_points(make, judge):
+    assert judge(CODE, text(make, falling(7))).verdict == "SkippedProbe"
+    assert judge(CODE, text(make, falling(8, pace=60.0))).verdict == "warn"
+
+
+@pytest.mark.parametrize("unit", [1, 1000])
+def test_steps_of_any_unit(unit, make, judge):
+    losses = make.series(falling(), unit * np.arange(60))
+    assert judge(CODE, make.evidence(losses, params={"vocab_size": "64"})).verdict == "warn"
+
+
+@given(
+    losses=st.lists(st.floats(0.001, 6.0), min_size=8, max_size=30),
+    tokens=st.integers(2, 400),
+    held_out=st.lists(st.floats(0.001, 6.0), max_size=6),
+)
+def test_against_plain_python(losses, tokens, held_out, make, judge):
+    result = judge(CODE, text(make, losses, held_out or None, params={"vocab_size": str(tokens)}))
+    if tokens < 40 or not 0.5 <= losses[0] / math.log(tokens) <= 1.3:
+        assert result.verdict == "SkippedProbe"
+        return
+    end = statistics.median((held_out if len(held_out) >= 3 else losses)[-3:])
+    at = next((k for k, loss in enumerate(losses) if loss < 0.3), None)
+    at_once = at is not None and at <= 0.25 * (len(losses) - 1)
+    assert result.verdict == ("warn" if end < 0.1 and at_once else "pass")
+    assert result.measured == {"end": end, "vocabulary": tokens}
