@@ -483,3 +483,24 @@ def test_a_loss_weighted_by_classes_lowers_the_accuracy_of_the_majority(make, ju
     held_out = make.series([0.85, *np.linspace(0.7, 0.74, 17)], 10 * np.arange(1, 19), role="val_accuracy")
     losses = make.series(np.linspace(0.69, 0.5, 18), 10 * np.arange(1, 19), role="val_loss")
     assert judge(GAP, make.evidence(np.linspace(0.7, 0.4, 180), held_out, losses)).verdict == "pass"
+
+
+FORGOTTEN = np.tile([0.96, 1.0, 0.7, 1.0], 4)  # of sorted samples, one kind after the other
+
+
+@pytest.mark.parametrize(
+    ("train", "held_out", "verdict"),
+    [
+        pytest.param(FORGOTTEN, np.full(14, 0.17), "warn", id="as of sorted samples"),
+        pytest.param(FORGOTTEN, np.linspace(0.15, 0.19, 14), "warn", id="it rose by a little"),
+        pytest.param(FORGOTTEN, np.linspace(0.15, 0.35, 14), "pass", id="it rose"),
+        pytest.param(FORGOTTEN, np.full(14, 0.6), "pass", id="not that far"),
+        pytest.param(np.r_[FORGOTTEN[:10], np.full(6, 0.5)], np.full(14, 0.17), "pass", id="not all along"),
+    ],
+)
+def test_far_apart_from_the_start(train, held_out, verdict, make, judge):
+    loss = 0.5 + 0.01 * np.random.default_rng(0).standard_normal(16)
+    series = [make.series(train, role="train_accuracy"), make.series(held_out, range(14), role="val_accuracy")]
+    result = judge(GAP, make.evidence(loss, *series))
+    assert result.verdict == verdict
+    assert ("from the start" in result.message) is (verdict == "warn")

@@ -36,6 +36,7 @@ _CHANCE_ANSWERS = 9  # three times their own root, by which as many changed answ
 _FEWEST_OF_ALL = 5
 _FALL = 0.1  # share of answers
 _WORSE, _LEARNT = 1.05, 0.8
+_FAR = 0.5  # share of answers
 _REMEDY = "check that labels belong to their inputs and both sets are prepared alike; else add data or regularise"
 
 
@@ -63,7 +64,9 @@ class AccuracyGap(Probe):
         after them, while the training accuracy lost no more than 5 %; it has to have gained 5 %, and to lose more than
         nine answers, where the values tell of how many samples they are. And warn when the first value is the best:
         the others lie a tenth below it in the middle and a twentieth at least, no later validation loss comes within
-        5 % of its first, and the training loss fell by a fifth.
+        5 % of its first, and the training loss fell by a fifth. Whatever the log begins with, warn where all thirds of
+        the training values lie above those of the validation values by a half of all answers, and these rose by no more
+        than 5 %.
 
     Known limits:
         Needs 5 evaluations. What is lost with the training accuracy is a divergence, which the loss tells. An accuracy
@@ -112,6 +115,7 @@ class AccuracyGap(Probe):
                 or self._by_heart(evidence, shares)
                 or self._fell(evidence, shares)
                 or _fell_at_once(evidence, shares)
+                or _apart_throughout(shares)
             )
             if finding is not None:
                 return finding
@@ -219,6 +223,24 @@ def _fell_at_once(evidence: Evidence, shares: Shares) -> Finding | None:
         remedy=_REMEDY,
         measured={"best": float(values[0]), "end": end, "best_step": int(shares.held_out.steps[0])},
         steps=(int(shares.held_out.steps[0]),),
+    )
+
+
+def _apart_throughout(shares: Shares) -> Finding | None:
+    """The finding that the training accuracy lay far above the other from the start, which did not rise."""
+    train, held_out = shares.train, shares.held_out
+    if train is None or held_out is None or min(len(train), len(held_out)) < _FEWEST_OF_ALL:
+        return None
+    reached, followed = ([float(np.mean(part)) for part in np.array_split(one.values, 3)] for one in (train, held_out))
+    gap = min(above - below for above, below in zip(reached, followed, strict=True))
+    if gap < _FAR or max(followed) - followed[0] > _LEAST_GAINED:
+        return None
+    return Finding(
+        verdict=Verdict.WARN,
+        message=f"the training {shares.name} was {percent(reached[0])} from the start, that of the validation samples "
+        f"{percent(followed[0])}, and at the end {percent(followed[-1])}",
+        remedy=_REMEDY,
+        measured={"start": reached[0], "train_end": reached[-1], "val_end": followed[-1], "gap": gap},
     )
 
 
