@@ -132,6 +132,7 @@ TOOLS = {
     "timm": {"train_loss": "train_loss", "eval_loss": "val_loss", "eval_top1": "val_accuracy", "eval_top5": None},
     "Keras": {"loss": "train_loss", "val_loss": "val_loss", "accuracy": "train_accuracy", "val_accuracy": "val_accuracy"},
     "fastai": {"train_loss": "train_loss", "valid_loss": "val_loss", "error_rate": None},
+    "the set behind it": {"Loss/train": "train_loss", "Box_loss/train": "loss_part", "Cls_loss/train": "loss_part", "Loss/val": "val_loss"},
     "two letters": {"tr_loss": "train_loss", "va_loss": "val_loss", "tr_acc": "train_accuracy", "va_acc": "val_accuracy"},
     "train and test": {"loss/tr": "train_loss", "loss/te": "val_loss", "te_auc": "val_auc"},
     "held out": {"loss": "train_loss", "held_out_loss": "val_loss", "holdout/acc": "val_accuracy", "heldout_ce": "val_loss"},

@@ -60,6 +60,7 @@ from tracker_health.probes.slowdown import Slowdown
 from tracker_health.probes.stale_gradient import StaleGradient
 from tracker_health.probes.step_order import StepOrder
 from tracker_health.probes.still_descending import StillDescending
+from tracker_health.probes.term_not_learnt import TermNotLearnt
 from tracker_health.probes.too_few_steps import TooFewSteps
 from tracker_health.probes.too_good import TooGood
 from tracker_health.probes.too_little_data import TooLittleData
@@ -94,6 +95,7 @@ BUILT_IN: tuple[type[Probe], ...] = (
     RepeatedBatch,
     TooGood,
     DiscriminatorWon,
+    TermNotLearnt,
     TrainingDrift,
     EvaluationStandsStill,
     Overfit,

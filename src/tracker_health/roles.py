@@ -181,6 +181,7 @@ _REWARD = frozenset({"reward", "rewards", "rew", "rews"})
 # Preference tuning and reward models log rewards as well, and their losses do descend.
 _PREFERENCE = frozenset({"chosen", "rejected", "margin", "margins"})
 _PREFERRED_RIGHTLY = frozenset({"rewards", "accuracies"})
+_OF_WHICH_SET = frozenset({"train", "training", "tr", *HELD_OUT_WORDS})
 # In a name of such words a return is an episode's; in `portfolio_return` or `return_code` it is something else.
 _GENERAL = frozenset(
     ("train", "training", "tr", *HELD_OUT_WORDS, "rollout", "charts", "metrics", "metric", "loss", "losses",
@@ -322,6 +323,8 @@ def _shows_adversary(words: frozenset[str]) -> bool:
 
 def _is_loss(name: str) -> bool:
     words = words_of(name)
+    if words and words[-1] in _OF_WHICH_SET:
+        words = words[:-1]
     sides = frozenset(words) - _GENERAL
     if sides and (sides <= _GENERATOR or sides <= _DISCRIMINATOR):
         return True
