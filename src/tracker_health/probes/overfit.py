@@ -33,7 +33,7 @@ _HALF = 0.5
 _NEAR = 0.05
 _ANOTHER_UNIT = 10.0
 _TRAIN_LOST = 0.1
-_FELL, _FELL_ON = 0.05, 0.2
+_FELL, _FELL_ON, _LATE = 0.05, 0.2, 0.1
 _RIGHT = 0.9
 _ALIKE = 1.1
 _AT_ONCE, _EARLY = 0.02, 0.1  # of all steps
@@ -61,17 +61,18 @@ class Overfit(Probe):
         case, and the next paragraph holds where the validation loss begins above the training loss only.
 
         Warn also when the two losses end further apart, beyond what they were apart when both began (or at the first
-        evaluation, within a tenth of the steps, if the validation loss then fell half as far as the training
-        loss or further), than `gap_share` of the training loss's descent, or when the training loss ends below
+        evaluation, within a tenth of the steps, if the validation loss then fell half as far as the training loss or
+        further), than `gap_share` of the training loss's descent, or when the training loss ends below
         `memorised_share` of the validation loss and that is still above 15 % of where training began. Not where the
         validation loss followed: it fell by a twentieth from its first values, ends no more than 5 % or its noise above
-        its minimum, and came as near to that when less than a fifth of the training loss's descent was left. Losses
-        of survival times, of pairs or of larger batches look like that: they are normalised or sampled otherwise in
-        validation. But it did not follow where it ends above half of where training began, the training loss below
-        `memorised_share` of it, and more than one in ten validation answers, which were logged, is wrong. Samples
-        learnt by heart do not count either where the validation loss lost more than half of where training began and
-        ends as near to its minimum: that is how a training usually ends that fits its samples; nor where nine in ten
-        validation answers are right.
+        its minimum, and came as near to that when less than a fifth of the training loss's descent was left, or was
+        still falling: its last quarter brought more than a tenth of its fall, beyond the noise. Losses of survival
+        times, of pairs or of larger batches look like that: they are normalised or sampled otherwise in validation. But
+        it did not follow where it ends above half of where training began, the training loss below `memorised_share` of
+        it, and more than one in ten validation answers, which were logged, is wrong. Samples learnt by heart do not
+        count either where the validation loss lost more than half of where training began and ends as near to its
+        minimum: that is how a training usually ends that fits its samples; nor where nine in ten validation answers are
+        right.
 
         Where a weight of the objective rises (`kl_weight`), what comes after that is judged.
 
@@ -206,6 +207,9 @@ class Overfit(Probe):
         nothing_left = gap.train_end < self.memorised_share * gap.val_end and course.end > _HALF * gap.start
         if (nothing_left and _right(evidence) < _RIGHT) or course.rise > near or top - course.end < _FELL * abs(top):
             return False
+        late = float(values[-1 - max(2, len(values) // 4)] - values[-1])
+        if late > max(_LATE * (top - course.end), course.noise_of_lowest(len(values))):
+            return True
         stopped = int(held_out.steps[np.argmax(values <= course.low + near)])
         then, _ = _then_and_now(evidence.first("train_loss").finite(), stopped)
         return then - gap.train_end < _FELL_ON * (gap.start - gap.train_end)
@@ -227,7 +231,11 @@ class _Course(NamedTuple):
 
     def near(self, evaluations: int) -> float:
         """How far above the lowest of so many values one may lie that is at the minimum as well."""
-        return max(_NEAR * abs(self.low), (depth_of_minimum(evaluations) + _ERROR_OF_THREE) * self.noise)
+        return max(_NEAR * abs(self.low), self.noise_of_lowest(evaluations))
+
+    def noise_of_lowest(self, evaluations: int) -> float:
+        """How far noise alone puts the lowest of so many below the others."""
+        return (depth_of_minimum(evaluations) + _ERROR_OF_THREE) * self.noise
 
     def measured(self, evaluations: int) -> dict[str, float | int]:
         return {
