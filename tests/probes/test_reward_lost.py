@@ -241,8 +241,8 @@ def test_means_of_the_last_hundred_episodes_of_a_policy_that_stays_as_it_is(leve
     ("rewards", "more", "verdict"),
     [
         pytest.param(np.full(98, -0.82), {}, "warn", id="every episode runs out of time"),
-        pytest.param(np.zeros(30), {}, "warn", id="the goal was never reached"),
-        pytest.param(np.zeros(19), {}, "SkippedProbe", id="too few"),
+        pytest.param(np.zeros(50), {}, "warn", id="the goal was never reached"),
+        pytest.param(np.zeros(49), {}, "SkippedProbe", id="too few"),
         pytest.param(np.full(98, 500.0), {}, "SkippedProbe", id="it may be the highest there is"),
         pytest.param(np.r_[np.full(97, -0.82), -0.9], {}, "SkippedProbe", id="one was different"),
         pytest.param(np.full(98, -0.82), {"params": {"base_model": "x"}}, "SkippedProbe", id="a trained policy"),
@@ -250,3 +250,10 @@ def test_means_of_the_last_hundred_episodes_of_a_policy_that_stays_as_it_is(leve
 )
 def test_a_reward_that_is_one_number(rewards, more, verdict, make, judge):
     assert judge(CODE, run(make, train=rewards, **more)).verdict == verdict
+
+
+@pytest.mark.parametrize("role", ["val_reward", "train_reward"])
+def test_one_number_beside_another_reward(role, make, judge):
+    other = make.series([0.0, 10.0, 50.0, 90.0], [10, 40, 70, 100], role=role, name="another")
+    evidence = run(make, train=np.zeros(100))
+    assert judge(CODE, make.evidence(None, *evidence.series, other)).verdict == "SkippedProbe"

@@ -359,23 +359,3 @@ def test_the_batches_of_an_epoch_are_no_plan_of_a_run_that_goes_on(make, judge):
     held_out = make.series(np.linspace(2, 1, 10), range(100, 1001, 100), role="val_loss")
     params = {"epochs": "40", "steps_per_epoch": "100", "initial_epoch": "30"}
     assert judge(CODE, make.evidence(held_out, params=params)).verdict == "SkippedProbe"
-
-
-@pytest.mark.parametrize(
-    ("losses", "evaluations", "planned", "more", "verdict"),
-    [
-        pytest.param([1.79, 1.72], [1.75, 1.69], 14, {}, "warn", id="at once"),
-        pytest.param([0.693, 0.698, 0.692], [0.691], 14, {}, "warn", id="one evaluation"),
-        pytest.param([1.79, 1.2], [1.75, 1.69], 14, {}, "pass", id="it had learnt"),
-        pytest.param([1.79, 1.75, 1.72], [1.75, 1.69, 1.7], 14, {}, "pass", id="three evaluations"),
-        pytest.param([1.79, 1.72], [1.75, 1.69], 7, {}, "pass", id="a good part of the plan"),
-        pytest.param([1.79, 1.72], [1.75, 1.69], 14, {"base_model": "x"}, "pass", id="a fine-tune"),
-        pytest.param([1.79, 1.72], [], 14, {}, "pass", id="nothing evaluated"),
-    ],
-)
-def test_early_stopping_that_came_at_once(losses, evaluations, planned, more, verdict, make, judge):
-    params = {"max_epochs": str(planned), "early_stopping": "said in the console log"} | more
-    series = [make.series([1.0, 2.0], role="epoch"), make.series(evaluations, role="val_loss")]
-    result = judge(CODE, make.evidence(losses, *series, params=params))
-    assert result.verdict == verdict
-    assert "early stopping" in result.message

@@ -55,9 +55,9 @@ def ends_on_top(values: FloatArray) -> bool:
     """Whether the last three of twelve values or more are the highest of all, and twice as high as the others: noise
     alone, whatever its size, puts the highest there once in 220 times, or less often.
     """
-    before, last = values[:-_LEAST], values[-_LEAST:]
     if len(values) < _FEWEST_FOR_TOP:
         return False
+    before, last = values[:-_LEAST], values[-_LEAST:]
     return bool(last.min() > before.max() and np.median(last) >= _DOUBLED * np.median(before) > 0)
 
 

@@ -55,8 +55,8 @@ class ChanceLevel(Probe):
         or at ln 2, ln 3, ... ln 20 (ln 2 alone, in a fine-tune): then also within a seventeenth of the distance to the
         next, lest any loss be near one of them. So it does where the training loss came down to such a level from at
         most a tenth above, was there to within a hundredth in the middle third of what follows, and the validation loss
-        ends no more than 1.5 % below it. Where the params tell the level
-        and the loss began at more than twice of that, it may take a third of the run to come down to it.
+        ends no more than 1.5 % below it. Where the params tell the level and the loss began at more than twice of that,
+        it may take a third of the run to come down to it.
 
         Warn as well when the loss is pinned to a level of at least a quarter of its first value, if the run is no
         fine-tune, of which no more may be asked: it came down to it (to within a tenth of the descent) by its

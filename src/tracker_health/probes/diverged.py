@@ -71,12 +71,12 @@ class Diverged(Probe):
         `sparsity`: the role `objective_weight`) the loss measures something else with every step: what comes after the
         rise is judged, and nothing where fewer than `min_points` are left.
 
-        A loss below 0 that is `runaway` times as large as its first values, and as 1, and still falling (or
-        `sure_runaway` times as large, falling or not), fails as well: nothing bounds it, as where a sign was turned
-        round. Warn of one that is `steady_runaway` times as large
-        where its fall never slows down: the second half of the way, by the learning rates where they were logged and
-        by steps where not, brought a tenth more than the first, and its second half as much as its first. What is
-        bounded comes nearer to its bound ever more slowly.
+        A loss below 0 that is `runaway` times as large as its first values, and as 1, and still falling, fails as well:
+        nothing bounds it, as where a sign was turned round. Warn where it no longer falls, but is `sure_runaway` times
+        as large: a rate that decays ends such a fall. Warn of one that is `steady_runaway` times as large where its
+        fall never slows down: the second half of the way, by the learning rates where they were logged and by steps
+        where not, brought a tenth more than the first, and its second half as much as its first. What is bounded comes
+        nearer to its bound ever more slowly.
 
         Of four points and more, but fewer than `min_points`, only a climb counts, to the last two of them: past the
         start by `climb_share` of it and by `sigmas` times the noise; to twice of all before; to three times of all
@@ -202,8 +202,10 @@ class Diverged(Probe):
     def _ran_away(self, first: float, levels: FloatArray, loss: Series, evidence: Evidence) -> Verdict | None:
         """Whether the loss is far below 0 at its end, and still falls: for sure, or as it seems."""
         size, late = -levels[-1] / max(abs(first), 1.0), levels[len(levels) * 3 // 4]
-        if size > self.sure_runaway or (size > self.runaway and levels[-1] < late * (1.0 + _STILL)):
+        if size > self.runaway and levels[-1] < late * (1.0 + _STILL):
             return Verdict.FAIL
+        if size > self.sure_runaway:
+            return Verdict.WARN
         size = -levels[-1] / max(min(abs(first), abs(float(loss.values[0]))), 1.0)
         steady = size > self.steady_runaway and _never_slows(loss, learning_rates(evidence))
         return Verdict.WARN if steady else None
@@ -240,7 +242,7 @@ def _never_slows(loss: Series, rates: list[Series]) -> bool:
 
 
 def _without_a_bound(verdict: Verdict, first: float, end: float, measured: dict[str, float]) -> Finding:
-    goes_on = ": nothing bounds it" if verdict is Verdict.FAIL else ", ever faster: nothing seems to bound it"
+    goes_on = ": nothing bounds it" if verdict is Verdict.FAIL else ": nothing seems to bound it"
     return Finding(
         verdict=verdict,
         message=f"the loss fell from {number(first)} to {number(end)}{goes_on}",

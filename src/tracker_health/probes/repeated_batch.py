@@ -90,8 +90,8 @@ class RepeatedBatch(Probe):
 
 
 def _epochs(evidence: Evidence) -> float | None:
-    """How many epochs the log spans, the one that it begins in included, or else were planned, which is no less; None
-    where nothing tells.
+    """How many epochs the log spans, the one that it begins in included, or else were planned; None where nothing
+    tells.
     """
     counted = evidence.find("epoch")
     values = counted.finite().values if counted is not None else np.empty(0)
@@ -101,8 +101,6 @@ def _epochs(evidence: Evidence) -> float | None:
         known.append(progress.planned)
     if evidence.info.epoch is not None:
         known.append(evidence.info.epoch)
-    if not known and evidence.planned_epochs is not None:
-        known.append(evidence.planned_epochs)
     return max((epochs for epochs in known if 0 < epochs < np.inf), default=None)
 
 

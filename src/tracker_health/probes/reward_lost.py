@@ -15,6 +15,7 @@ from tracker_health.probes._comparable import settled
 from tracker_health.probes._run import is_fine_tuning
 from tracker_health.probes._stats import median
 from tracker_health.result import Finding
+from tracker_health.roles import REWARDS
 from tracker_health.text import number, printable
 from tracker_health.verdict import Verdict
 
@@ -27,6 +28,7 @@ _ROUNDING = 1e-9  # of the largest value
 _MAD_TO_SIGMA = 1.4826
 _MOSTLY, _FEWEST_AT_FLOOR = 0.9, 5
 _LATEST_BEGINNING = 0.2  # of the run
+_ONE_NUMBER = 2.5  # times min_points
 _BELOW = "look at the sign of the objective and of the advantages; then lower the learning rate"
 _LOST = "take the checkpoint of the peak; lower the learning rate, clip the updates, keep the policy's entropy up"
 _NEVER = "look whether rewards reach the objective, whether targets are updated, and whether the agent explores"
@@ -56,8 +58,8 @@ class RewardLost(Probe):
         standard errors. Warn there, too, where nine tenths of the last quarter (of five values at least) are exactly
         the lowest reward that there was, and others were higher. And warn where all evaluations are one number below
         the training's, by 2 %, and training episodes did not rise by as much, unless a trained model was trained on.
-        Unless so, warn as well where all training rewards are one number, not above 0, and nothing was evaluated.
-        Where a reward rose by half of the span and none was lost, it passes; else it is skipped.
+        Unless so, warn as well where fifty training rewards and more, of which no others were logged, are one number,
+        not above 0. Where a reward rose by half of the span and none was lost, it passes; else it is skipped.
 
     Known limits:
         Opponents that learn as well (self-play), costs to be kept low and tasks that grow harder lower the reward of a
@@ -106,13 +108,7 @@ class RewardLost(Probe):
                 return _lost(train)
             if self._never_rose(held_out, train, evidence):
                 return _never_rose(held_out, train)
-        if (
-            train is not None
-            and held_out is None
-            and train.constant
-            and train.end <= 0.0
-            and not is_fine_tuning(evidence)
-        ):
+        if train is not None and self._is_one_number(train, evidence):
             return _one_number(train, len(evidence.first("train_reward").finite()))
         at_floor = [one for one in (held_out, train) if one is not None and one.at_floor]
         if at_floor and not first.rose:
@@ -134,6 +130,12 @@ class RewardLost(Probe):
         return below > max(self.least_fall * reward.span, _SURE * reward.error) or (
             gain > _SURE * reward.error and fall >= self.lost_share * gain
         )
+
+    def _is_one_number(self, train: _Levels, evidence: Evidence) -> bool:
+        """Whether the only reward that was logged never changed, in a training from scratch."""
+        rewards = [one for one in evidence.series if one.role in REWARDS]
+        many = len(rewards) == 1 and len(rewards[0].finite()) >= _ONE_NUMBER * self.min_points
+        return many and train.constant and train.end <= 0.0 and not is_fine_tuning(evidence)
 
     @staticmethod
     def _never_rose(held_out: _Levels, train: _Levels, evidence: Evidence) -> bool:

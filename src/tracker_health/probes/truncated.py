@@ -5,18 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-import numpy as np
-
 from tracker_health.evidence import Evidence, Need, Part, Progress
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._never_updated import SKIPPED, behind
-from tracker_health.probes._run import early_stopping, is_fine_tuning
+from tracker_health.probes._run import early_stopping
 from tracker_health.result import Finding
 from tracker_health.text import count, number
 from tracker_health.verdict import Verdict
 
 _MANY_EPOCHS = 8
-_AT_ONCE, _FEW_EVALUATIONS, _LITTLE = 0.25, 2, 0.25
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,8 +22,8 @@ class Truncated(Probe):
 
     What it finds:
         Fewer optimizer steps or epochs than the run's own plan (`max_steps`, `num_train_epochs` and the like), with no
-        sign of early stopping, or with one that came at once. And a run that came to its end, and whose optimizer
-        counts less than half of the updates.
+        sign of early stopping. And a run that came to its end, and whose optimizer counts less than half of the
+        updates.
 
     Why it matters:
         A killed or crashed run leaves a model whose learning-rate schedule never came down, and often nobody notices.
@@ -39,10 +36,8 @@ class Truncated(Probe):
         mid-training says nothing about where the run ended and passes, unless it lies in a folder of several
         (`checkpoint-200`, `checkpoint-400`) of which the next is missing for more than three times as long as they took
         to come, and for five minutes; so does a run that the tracker says is still running, or that was set up to stop
-        early: by its params, or by what its checkpoint holds (Lightning's callback, a `patience_counter`). But warn
-        where that stopped it in the first quarter of its plan, after two evaluations at most, when the training loss
-        had come down by less than a quarter, unless a param names a base model. In a console log `Epoch 12/50` is a
-        plan, and a word about early stopping such a setting.
+        early: by its params, or by what its checkpoint holds (Lightning's callback, a `patience_counter`). In a console
+        log `Epoch 12/50` is a plan, and a word about early stopping such a setting.
 
         Epochs are those of a metric, of the trainer state, or of a checkpoint with which the log ends. Where steps and
         epochs are planned, what is come to first ends the run.
@@ -61,7 +56,9 @@ class Truncated(Probe):
         so nowhere, neither in its params nor in its checkpoint or console log, is not told from one that was cut off.
         `step 230/744` is a plan only where the log breaks off amid the only such count: it may count batches. In a log
         of every k-th epoch a run that died less than k epochs before its end is not told from a whole one. An optimizer
-        that was made anew on purpose, for a second stage of the training, looks like one that lost its state.
+        that was made anew on purpose, for a second stage of the training, looks like one that lost its state. A copy of
+        a folder of checkpoints in which the training still goes on, and one whose job waits to go on, look like a run
+        that ended.
 
     What to do:
         Resume from the last checkpoint, or find out in the console log what stopped it. When resuming, load the
@@ -86,7 +83,6 @@ class Truncated(Probe):
             Need(role=Part.PLAN),
             Need(role="train_loss", optional=True),
             Need(role="val_loss", optional=True),
-            Need(role="val_accuracy", optional=True),
         )
 
     def judge(self, evidence: Evidence) -> Finding:
@@ -97,13 +93,6 @@ class Truncated(Probe):
         if progress.fraction >= self.min_fraction or _lacks_one_epoch(progress):
             return _whole(evidence, progress, share, measured)
         stopping = early_stopping(evidence)
-        if stopping and not progress.snapshot and _gave_up(evidence, progress):
-            return Finding(
-                verdict=Verdict.WARN,
-                message=f"early stopping ({stopping}) ended the run after {share}, when it had hardly begun to learn",
-                remedy="give early stopping more patience, and look at which metric it watches and which way",
-                measured=measured,
-            )
         if progress.snapshot or stopping:
             why = (
                 f"early stopping was on ({stopping})"
@@ -119,17 +108,6 @@ class Truncated(Probe):
             remedy="resume from the last checkpoint, or look in the console log for what stopped it",
             measured=measured,
         )
-
-
-def _gave_up(evidence: Evidence, progress: Progress) -> bool:
-    """Whether the run was stopped after two evaluations or one, a small part of its plan, and a small descent."""
-    known = [one for role in ("val_loss", "val_accuracy") if (one := evidence.find(role)) is not None]
-    evaluations = max((len(one.finite()) for one in known), default=0)
-    loss = evidence.find("train_loss")
-    values = loss.finite().values if loss is not None else np.empty(0)
-    if not 0 < evaluations <= _FEW_EVALUATIONS or progress.fraction > _AT_ONCE or len(values) < 2:
-        return False
-    return bool(values[0] > 0 and values[-1] >= (1.0 - _LITTLE) * values[0]) and not is_fine_tuning(evidence)
 
 
 def _lacks_one_epoch(progress: Progress) -> bool:

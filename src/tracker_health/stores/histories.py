@@ -52,7 +52,7 @@ _NEWEST_TRIED = 3
 _LOGS_COMPARED = 100
 _RESUMED = re.compile(r"[._ -]?(resumed?|restarted)(?![a-z])", re.IGNORECASE)
 _A_FEW = 5  # lines of a log
-_OVERDUE, _OVERDUE_SECONDS = 3.0, 300.0
+_OVERDUE, _OVERDUE_SECONDS, _LEAST_SECONDS = 3.0, 300.0, 0.5
 
 
 # Trainer states
@@ -119,7 +119,7 @@ def _is_snapshot(tree: FileTree, state: TrainerState, folder_name: str) -> bool:
 
 def _is_overdue(tree: FileTree, state: TrainerState) -> bool:
     """Whether the checkpoint that would come next, before the plan's end, is missing for far longer than it took: in a
-    folder that holds several, by when they were written.
+    folder that holds several, by when they were written, unless all are of one time, as of a copy or an archive.
     """
     around = PurePosixPath(state.source).parent.parent
     written = {
@@ -137,7 +137,7 @@ def _is_overdue(tree: FileTree, state: TrainerState) -> bool:
     took = max(later - earlier for earlier, later in pairwise(times))
     newest: float = max(file.modified for file in tree.files if file.modified is not None)
     patience: float = max(_OVERDUE * took, _OVERDUE_SECONDS)
-    return due <= state.max_steps and time.time() - newest > patience
+    return took >= _LEAST_SECONDS and due <= state.max_steps and time.time() - newest > patience
 
 
 # Logs
