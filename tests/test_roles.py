@@ -135,7 +135,9 @@ TOOLS = {
     "the set behind it": {"Loss/train": "train_loss", "Box_loss/train": "loss_part", "Cls_loss/train": "loss_part", "Loss/val": "val_loss"},
     "two letters": {"tr_loss": "train_loss", "va_loss": "val_loss", "tr_acc": "train_accuracy", "va_acc": "val_accuracy"},
     "train and test": {"loss/tr": "train_loss", "loss/te": "val_loss", "te_auc": "val_auc"},
-    "held out": {"loss": "train_loss", "held_out_loss": "val_loss", "holdout/acc": "val_accuracy", "heldout_ce": "val_loss"},
+    "held out": {"loss": "train_loss", "heldout_loss": "val_loss", "holdout/acc": "val_accuracy"},
+    "valence and arousal": {"loss": "train_loss", "val_loss": "val_loss", "va_loss": "loss_part"},
+    "a text encoder": {"train_loss": "train_loss", "te_loss": "loss_part"},
     "Ultralytics": {
         "train/box_loss": "objective_loss", "train/cls_loss": "objective_loss", "train/dfl_loss": "objective_loss",
         "val/box_loss": None, "metrics/mAP50(B)": None, "lr/pg0": "learning_rate",

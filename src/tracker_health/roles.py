@@ -7,7 +7,7 @@ Names are compared in a normal form: lower case, with every run of other charact
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
@@ -25,9 +25,10 @@ _ACCURACIES = ("accuracy", "acc", "acc1", "acc/1", "acc/top1", "top1", "top/1", 
 _AUCS = ("auc", "auroc", "roc/auc", "rocauc", "auc/roc", "binaryauroc", "macro/auc", "pair/auc")
 
 HELD_OUT_WORDS = (
-    "val", "valid", "validation", "eval", "evaluation", "dev", "test", "va", "te", "vali", "holdout", "heldout", "held/out",
+    "val", "valid", "validation", "eval", "evaluation", "dev", "test", "vali", "holdout", "heldout", "va", "te",
 )  # fmt: skip
 """What names call samples that a model is not trained on."""
+_BESIDE_TR = frozenset({"va", "te"})
 
 _REWARD_NAMES = (
     "ep/rew/mean", "ep/rew", "ep/ret", "ep/ret/mean", "average/ep/ret", "averageepret", "eprewmean",
@@ -249,17 +250,19 @@ def assign(names: Iterable[str], patterns: Mapping[str, tuple[str, ...]] = DEFAU
     words = [frozenset(words_of(name)) for name in known if not name.startswith(_OF_MODULES)]
     descends = _descends(words)
     rewarded = not descends and not _shows_adversaries(words)
-    found = {name: _role_of(normal_form(name), patterns) for name in known}
+    role_of = _Roles(patterns)
+    found: dict[str, str | None] = {name: role_of(normal_form(name)) for name in known}
+    usual = {role for role, forms in patterns.items() if forms == DEFAULT_PATTERNS.get(role)}
+    found |= {name: None for name in _of_something_else(known) if found[name] in usual}
     if descends and not any(role in _STAND_INS or _says_the_objective(name) for name, role in found.items()):
         found |= {name: _stands_in(name) for name, role in found.items() if role is None}
     whole = "train_loss" in found.values()
     parts = [name for name, role in found.items() if role is None and _is_loss(name)][:_MOST_PARTS] if whole else []
     roles = dict.fromkeys(parts, LOSS_PART) if descends else {}
     for name, role in found.items():
-        usual = role is not None and patterns.get(role) == DEFAULT_PATTERNS.get(role)
-        if role in ("train_loss", "val_loss") and not descends and usual:
+        if role in ("train_loss", "val_loss") and not descends and role in usual:
             roles[name] = OBJECTIVE_LOSS
-        elif role is not None and not (role in REWARDS and usual and not rewarded):
+        elif role is not None and not (role in REWARDS and role in usual and not rewarded):
             roles[name] = role
         elif _is_loss(name) if not descends else not whole and _is_part_of_a_loss(name):
             roles[name] = OBJECTIVE_LOSS
@@ -335,8 +338,24 @@ def _is_part_of_a_loss(name: str) -> bool:
     return _is_loss(name) and not {"train", "training"}.isdisjoint(words_of(name))
 
 
-def _role_of(form: str, patterns: Mapping[str, tuple[str, ...]]) -> str | None:
-    for role, candidates in patterns.items():
-        if form in candidates or any("*" in one and fnmatchcase(form, one) for one in candidates):
-            return role
-    return None
+def _of_something_else(names: list[str]) -> Iterator[str]:
+    """Names with `va` or `te` where nothing is called `tr`: valence and arousal, a text encoder."""
+    if not any("tr" in words_of(name) for name in names):
+        yield from (name for name in names if not _BESIDE_TR.isdisjoint(words_of(name)))
+
+
+class _Roles:
+    """The role of a name in its normal form, by patterns: the first role that has one that fits."""
+
+    def __init__(self, patterns: Mapping[str, tuple[str, ...]]) -> None:
+        self._order = {role: at for at, role in enumerate(patterns)}
+        self._forms: dict[str, str] = {}
+        for role, forms in reversed(list(patterns.items())):
+            self._forms |= dict.fromkeys(forms, role)
+        self._wild = [(role, form) for role, forms in patterns.items() for form in forms if "*" in form]
+
+    def __call__(self, form: str) -> str | None:
+        fits = [role for role, wild in self._wild if fnmatchcase(form, wild)]
+        if form in self._forms:
+            fits.append(self._forms[form])
+        return min(fits, key=self._order.__getitem__, default=None)

@@ -504,3 +504,15 @@ def test_far_apart_from_the_start(train, held_out, verdict, make, judge):
     result = judge(GAP, make.evidence(loss, *series))
     assert result.verdict == verdict
     assert ("from the start" in result.message) is (verdict == "warn")
+
+
+@pytest.mark.parametrize("case", ["late", "fine-tune", "another measure"])
+def test_far_apart_from_the_start_for_a_reason(case, make, judge):
+    steps, name = range(0 if case != "late" else 500, 16 if case != "late" else 516), "train_accuracy"
+    train = make.series(
+        FORGOTTEN, steps, role="train_accuracy", name="token_acc" if case == "another measure" else name
+    )
+    held_out = make.series(np.full(16, 0.17), steps, role="val_accuracy")
+    params = {"base_model": "x"} if case == "fine-tune" else {}
+    loss = make.series(np.full(16, 0.5), steps)
+    assert judge(GAP, make.evidence(loss, train, held_out, params=params)).verdict == "pass"

@@ -82,6 +82,17 @@ def test_rows_are_units_where_another_layer_takes_them(shape, takes, verdict, ma
     assert judge(CODE, of(make, table, takes=3, weights=frozen)).verdict == verdict
 
 
+def test_a_square_matrix_does_not_take_its_own_rows(make, judge):
+    square = layer(make, 0, 12, name="out_mix.weight", shape=(16, 16))
+    assert judge(CODE, of(make, square, takes=4)).verdict == "SkippedProbe"
+    assert judge(CODE, of(make, square, takes=16)).verdict == "warn"
+
+
+@pytest.mark.parametrize("name", ["lstm.weight_ih_l0", "mlp.gate_up_proj.weight", "attn.qkv.weight"])
+def test_gates_that_are_joined_before_they_are_taken(name, make, judge):
+    assert judge(CODE, of(make, layer(make, 0, 12, name=name), takes=4)).verdict == "warn"
+
+
 def test_shapes_of_nothing(make, judge):
     assert judge(CODE, of(make, layer(make, 0, 12), takes=0)).verdict == "SkippedProbe"
 

@@ -22,9 +22,11 @@ from tracker_health.probes._accuracy import (
     scatter,
     without_a_loss,
 )
+from tracker_health.probes._run import is_fine_tuning
 from tracker_health.probes._standing import OF_ANOTHER_MODEL, is_of_another_model
 from tracker_health.probes._stats import median
 from tracker_health.result import Finding
+from tracker_health.roles import HELD_OUT_WORDS, words_of
 from tracker_health.verdict import Verdict
 
 _SURE = 3.0
@@ -37,6 +39,7 @@ _FEWEST_OF_ALL = 5
 _FALL = 0.1  # share of answers
 _WORSE, _LEARNT = 1.05, 0.8
 _FAR = 0.5  # share of answers
+_BEGINS = 0.2  # of the steps
 _REMEDY = "check that labels belong to their inputs and both sets are prepared alike; else add data or regularise"
 
 
@@ -62,11 +65,11 @@ class AccuracyGap(Probe):
         beside an accuracy of the same samples. Warn also when the best three neighbouring validation values lie above
         the last ones by `fall_share` of what had been gained and three standard errors, with at least three evaluations
         after them, while the training accuracy lost no more than 5 %; it has to have gained 5 %, and to lose more than
-        nine answers, where the values tell of how many samples they are. And warn when the first value is the best:
-        the others lie a tenth below it in the middle and a twentieth at least, no later validation loss comes within
-        5 % of its first, and the training loss fell by a fifth. Whatever the log begins with, warn where all thirds of
-        the training values lie above those of the validation values by a half of all answers, and these rose by no more
-        than 5 %.
+        nine answers, where the values tell of how many samples they are. And warn when the first value is the best: the
+        others lie a tenth below it in the middle and a twentieth at least, no later validation loss comes within 5 % of
+        its first, and the training loss fell by a fifth. Whatever the values begin with, warn where all thirds of the
+        training values lie above those of the validation values by a half of all answers, and these rose by no more
+        than 5 %: of the same measure by its name, in a log that begins with the training, and not of fine-tunes.
 
     Known limits:
         Needs 5 evaluations. What is lost with the training accuracy is a divergence, which the loss tells. An accuracy
@@ -115,7 +118,7 @@ class AccuracyGap(Probe):
                 or self._by_heart(evidence, shares)
                 or self._fell(evidence, shares)
                 or _fell_at_once(evidence, shares)
-                or _apart_throughout(shares)
+                or (None if is_fine_tuning(evidence) else _apart_throughout(shares))
             )
             if finding is not None:
                 return finding
@@ -231,6 +234,9 @@ def _apart_throughout(shares: Shares) -> Finding | None:
     train, held_out = shares.train, shares.held_out
     if train is None or held_out is None or min(len(train), len(held_out)) < _FEWEST_OF_ALL:
         return None
+    late = train.steps[0] > max(1.0, _BEGINS * float(train.steps[-1]))
+    if late or _measure_of(train) != _measure_of(held_out):
+        return None
     reached, followed = ([float(np.mean(part)) for part in np.array_split(one.values, 3)] for one in (train, held_out))
     gap = min(above - below for above, below in zip(reached, followed, strict=True))
     if gap < _FAR or max(followed) - followed[0] > _LEAST_GAINED:
@@ -242,6 +248,11 @@ def _apart_throughout(shares: Shares) -> Finding | None:
         remedy=_REMEDY,
         measured={"start": reached[0], "train_end": reached[-1], "val_end": followed[-1], "gap": gap},
     )
+
+
+def _measure_of(shares: Series) -> frozenset[str]:
+    """The words of a name without those that tell of which samples it is: an accuracy of tokens, or of answers."""
+    return frozenset(words_of(shares.name)).difference(("train", "training", "tr"), HELD_OUT_WORDS)
 
 
 class _Level(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -17,6 +18,7 @@ _SPARSE = re.compile(
     r"(^|[._])(emb|embed|embedding|embeddings|tok|token|tokens|wte|wpe|pos|position|positions|codebook|lm_head|head"
     r"|classifier|score|logits|output_layer|relative_attention_bias|relative_position_bias_table)([._0-9]|$)"
 )
+_JOINED = re.compile(r"weight_[ih]h|gate|glu|in_proj|qkv")
 _SILENT = 0.999  # what NoGradient calls dead as a whole
 
 
@@ -34,15 +36,16 @@ class DeadUnits(Probe):
     How it decides:
         Per matrix with `min_units` rows or more and at least `min_steps` steps: warn when a share of `dead_share` of
         the rows holds nothing but zeros. A row is a unit where another matrix takes so many inputs (of filters, or a
-        multiple: each has a map of features): rows of a table that were never looked up, of an output layer, or that a
-        coupling masks, are none. Exempt are embeddings (of tokens, positions, distances) and output layers by name,
-        experts of a mixture, and matrices that are zero as a whole, which no-gradient tells of. Where the optimizer has
-        no names, a matrix is left out that has the shape of an embedding or output layer in the weights beside it, or,
-        without these, more rows than columns.
+        multiple: each has a map of features), or where a name tells of joined gates: rows of a table that were never
+        looked up, of an output layer, or that a coupling masks, are none. Exempt are embeddings (of tokens, positions,
+        distances) and output layers by name, experts of a mixture, and matrices that are zero as a whole, which
+        no-gradient tells of. Where the optimizer has no names, a matrix is left out that has the shape of an embedding
+        or output layer in the weights beside it, or, without these, more rows than columns.
 
     Known limits:
         Needs second moments by rows. A layer of which half was pruned on purpose looks the same, and so does a table
-        without a telling name of as many rows as a layer takes inputs.
+        without a telling name of as many rows as a layer takes inputs. Of layers whose outputs are joined with others'
+        before they are taken nothing is seen.
 
     What to do:
         Lower the learning rate or lengthen the warm-up, use a leaky activation (GELU, SiLU, LeakyReLU), and look at the
@@ -114,17 +117,23 @@ def _sparse_shapes(weights: Weights | None) -> set[tuple[int, ...]] | None:
     return {one.shape for one in weights.tensors if _SPARSE.search(one.name.lower()) or expert_of(one.name)}
 
 
-def _are_taken(tensor: TensorState, taken: set[int]) -> bool:
-    """Whether a matrix takes as many inputs as there are rows; of filters, each has a map of many places."""
-    rows = tensor.shape[0]
-    return rows in taken or (len(tensor.shape) > 2 and any(inputs % rows == 0 for inputs in taken))
+def _are_taken(tensor: TensorState, taken: Counter[int]) -> bool:
+    """Whether another matrix takes as many inputs as there are rows. Of filters each has a map of many places, and gates
+    are joined before they are taken.
+    """
+    rows, own = tensor.shape[0], tensor.shape[1]
+    if taken[rows] > (own == rows) or _JOINED.search((tensor.name or "").lower()):
+        return True
+    return len(tensor.shape) > 2 and any(inputs % rows == 0 for inputs in taken)
 
 
-def _inputs(evidence: Evidence) -> set[int]:
-    """How many inputs the matrices take, of the optimizer's state and of the weights."""
-    shapes = [one.shape for one in evidence.optimizer.tensors] if evidence.optimizer is not None else []
-    shapes += [one.shape for one in evidence.weights.tensors] if evidence.weights is not None else []
-    return {shape[1] for shape in shapes if len(shape) > 1 and shape[1] > 0}
+def _inputs(evidence: Evidence) -> Counter[int]:
+    """How many inputs the matrices take, and how many of them those: of the optimizer's state, and of the weights."""
+    found: Counter[int] = Counter()
+    for known in (evidence.optimizer, evidence.weights):
+        shapes = [one.shape for one in known.tensors] if known is not None else []
+        found |= Counter(shape[1] for shape in shapes if len(shape) > 1 and shape[1] > 0)
+    return found
 
 
 def _is_sparse(tensor: TensorState, shapes: set[tuple[int, ...]] | None) -> bool:

@@ -36,7 +36,7 @@ _LEANING, _FALLING = 2.0, 1.0
 _LEANING_OF_FEW = 0.5
 _FEW = 50
 _FEW_EVALUATIONS = 3
-_ENOUGH_EVALUATIONS, _AT_ONCE = 5, 0.05  # of the steps
+_ENOUGH_EVALUATIONS, _AT_ONCE, _ALIKE = 5, 0.05, 0.3
 _LITTLE, _HARDLY, _NOT_AT_ALL = 0.01, 0.005, 0.001
 _SURELY, _LOST = 0.2, 0.25
 _FEWEST = 4
@@ -75,13 +75,14 @@ class NoProgress(Probe):
         It passes with low confidence where the loss may have come down unseen. That is: a descent that the trend
         confirms, beside a validation loss that came down by 1 %. Noise that could hide a descent by 30 % (15 % in fewer
         than 20 points), of a loss that does not lean up. Noise that could hide the descent that is asked for, beside a
-        training loss that leans down (by two standard errors, half a one of fewer
-        than 50 points, or by a trend of one) or a validation loss that came down by as much as is asked for, or in a
-        fine-tune without a validation loss that would show it. A loss whose objective was made harder meanwhile, by a
-        logged weight of one of its parts. A gradual climb in the first quarter to more than one and a half times the
-        start, from which the loss has come down ever since, is left out: contrastive losses do that while their queue
-        of negatives fills. Noise is no excuse, unless a fine-tune's, where the validation loss moved by no more than
-        half a percent in all of five evaluations or more, of which the first came within a twentieth of the steps.
+        training loss that leans down (by two standard errors, half a one of fewer than 50 points, or by a trend of one)
+        or a validation loss that came down by as much as is asked for, or in a fine-tune without a validation loss that
+        would show it. A loss whose objective was made harder meanwhile, by a logged weight of one of its parts. A
+        gradual climb in the first quarter to more than one and a half times the start, from which the loss has come
+        down ever since, is left out: contrastive losses do that while their queue of negatives fills. Noise is no
+        excuse, unless a fine-tune's, where the validation loss moved by no more than half a percent in all of five
+        evaluations or more, of which the first came within a twentieth of the steps and lies within 30 % of the first
+        training losses.
 
         The validation loss in its place passes with low confidence beside a few points of the training loss that came
         down by as much as is asked for. Where its first evaluation comes when training had done a part, as after an
@@ -396,8 +397,8 @@ def _validation_stood(evidence: Evidence) -> bool:
     loss, held_out = evidence.find("train_loss"), evidence.find("val_loss")
     if loss is None or held_out is None or not len(loss) or len(held_out.finite()) < _ENOUGH_EVALUATIONS:
         return False
-    values = held_out.finite().values
-    if held_out.finite().steps[0] > _AT_ONCE * float(loss.steps[-1]):
+    values, start = held_out.finite().values, median(loss.finite().values[:_FEW_EVALUATIONS])
+    if held_out.finite().steps[0] > _AT_ONCE * float(loss.steps[-1]) or abs(values[0] - start) > _ALIKE * abs(start):
         return False
     return bool(np.ptp(values) <= _HARDLY * np.abs(values).max() and np.ptp(values) > 0)
 

@@ -51,8 +51,9 @@ class TermNotLearnt(Probe):
 
     Known limits:
         Needs `min_points` points of all terms at the loss's own steps, three for each term, and a log that begins with
-        the training. A term that is learnt before the first point looks the same. Terms that are logged by another
-        clock, or of which one is missing, are not judged.
+        the training. A penalty that stays (weight decay, a commitment, a divergence in balance) and a term that is
+        learnt within the first eighth look the same: that is why it has no vote. Of more than eight terms, and of terms
+        that are logged by another clock, nothing is said.
 
     What to do:
         Train on that term alone. Look whether its labels belong to its samples, and whether its gradient reaches the
@@ -65,6 +66,7 @@ class TermNotLearnt(Probe):
     code = "LOS016"
     name = "term-not-learnt"
     symptom = Symptom.NOT_LEARNING
+    status = "preview"
     headline = ("share",)
 
     least_share: Annotated[float, Threshold("share of the loss at the end", "fraction", "design", gt=0, le=1)] = 0.25
