@@ -118,8 +118,8 @@ def _sparse_shapes(weights: Weights | None) -> set[tuple[int, ...]] | None:
 
 
 def _are_taken(tensor: TensorState, taken: Counter[int]) -> bool:
-    """Whether another matrix takes as many inputs as there are rows. Of filters each has a map of many places, and gates
-    are joined before they are taken.
+    """Whether another matrix takes as many inputs as there are rows. Of filters each has a map of many places, and
+    gates are joined before they are taken.
     """
     rows, own = tensor.shape[0], tensor.shape[1]
     if taken[rows] > (own == rows) or _JOINED.search((tensor.name or "").lower()):
