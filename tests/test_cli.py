@@ -358,6 +358,8 @@ def test_probes_lists_every_rule(run):
         "GAP005",
         "GAP006",
         "GAP007",
+        "LOS014",
+        "LOS016",
         "LOS010",
         "LOS101",
         "LRS002",

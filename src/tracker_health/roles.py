@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from functools import lru_cache
+from typing import ClassVar
 
 OWN_PREFIXES = ("health/", "health.")
 """Names under which this tool writes; they are never read back as evidence."""
@@ -219,6 +220,7 @@ OBJECTIVE_LOSS = "objective_loss"
 LOSS_PART = "loss_part"
 """Role of a loss beside the training loss: one of its terms, or of another model."""
 _MOST_PARTS = 16
+_MOST_MADE = 8
 
 _BETWEEN_WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
@@ -250,9 +252,9 @@ def assign(names: Iterable[str], patterns: Mapping[str, tuple[str, ...]] = DEFAU
     words = [frozenset(words_of(name)) for name in known if not name.startswith(_OF_MODULES)]
     descends = _descends(words)
     rewarded = not descends and not _shows_adversaries(words)
-    role_of = _Roles(patterns)
+    role_of = _Roles.of(patterns)
     found: dict[str, str | None] = {name: role_of(normal_form(name)) for name in known}
-    usual = {role for role, forms in patterns.items() if forms == DEFAULT_PATTERNS.get(role)}
+    usual = role_of.usual
     found |= {name: None for name in _of_something_else(known) if found[name] in usual}
     if descends and not any(role in _STAND_INS or _says_the_objective(name) for name, role in found.items()):
         found |= {name: _stands_in(name) for name, role in found.items() if role is None}
@@ -347,11 +349,25 @@ def _of_something_else(names: list[str]) -> Iterator[str]:
 class _Roles:
     """The role of a name in its normal form, by patterns: the first role that has one that fits."""
 
+    _made: ClassVar[dict[int, _Roles]] = {}
+
+    @classmethod
+    def of(cls, patterns: Mapping[str, tuple[str, ...]]) -> _Roles:
+        """Those of patterns, made once: a log without a head asks for one name after the other."""
+        made = cls._made.get(id(patterns))
+        if made is None or made.patterns is not patterns:
+            if len(cls._made) >= _MOST_MADE:
+                cls._made.clear()
+            made = cls._made[id(patterns)] = cls(patterns)
+        return made
+
     def __init__(self, patterns: Mapping[str, tuple[str, ...]]) -> None:
+        self.patterns = patterns
         self._order = {role: at for at, role in enumerate(patterns)}
         self._forms: dict[str, str] = {}
         for role, forms in reversed(list(patterns.items())):
             self._forms |= dict.fromkeys(forms, role)
+        self.usual = {role for role, forms in patterns.items() if forms == DEFAULT_PATTERNS.get(role)}
         self._wild = [(role, form) for role, forms in patterns.items() for form in forms if "*" in form]
 
     def __call__(self, form: str) -> str | None:
