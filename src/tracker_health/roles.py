@@ -281,12 +281,14 @@ def is_perplexity(name: str) -> bool:
 
 
 def adversary_of(name: str) -> str | None:
-    """Whose loss a metric is in an adversarial pair: ``generator`` or ``discriminator``; None of anything else."""
+    """Whose loss a metric is in an adversarial pair: ``generator`` or ``discriminator``; None of anything else, also of
+    a critic, which may be an agent's.
+    """
     words = frozenset(words_of(name))
     side, of_a_loss = words - _GENERAL, any("loss" in word or word.startswith("err") for word in words)
     if not side or not of_a_loss:
         return None
-    return "generator" if side <= _GENERATOR else "discriminator" if side <= _DISCRIMINATOR else None
+    return "generator" if side <= _GENERATOR else "discriminator" if side <= _DISCRIMINATOR - {"critic"} else None
 
 
 def _stands_in(name: str) -> str | None:

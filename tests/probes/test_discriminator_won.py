@@ -76,7 +76,7 @@ def test_no_pair(make, judge):
 @pytest.mark.parametrize(
     ("name", "side"),
     [("loss_D", "discriminator"), ("D_real", None), ("lossG", "generator"), ("errD", "discriminator"), ("val/g_loss", "generator"),
-     ("loss", None), ("d_time", None), ("gradient_loss", None), ("d_g_loss", None), ("", None)],
+     ("loss", None), ("d_time", None), ("gradient_loss", None), ("d_g_loss", None), ("critic_loss", None), ("", None)],
 )  # fmt: skip
 def test_whose_loss_it_is(name, side):
     assert adversary_of(name) == side

@@ -35,7 +35,7 @@ class DiscriminatorWon(Probe):
 
     Known limits:
         Needs `min_points` points. A generator that repeats one sample is not seen: its losses are those of a pair in
-        balance. Critics, whose losses have no bound, are left alone.
+        balance. Critics are left alone: their losses have no bound, or are those of an agent's values.
 
     What to do:
         Look at the sign of the generator's loss and whether it is in its optimizer; give the discriminator a lower
