@@ -92,7 +92,7 @@ class TermNotLearnt(Probe):
             )
             return Finding(verdict=Verdict.SKIP, message=said)
         total = _Course.of(terms.total)
-        if not total.fell(self.least_fall, least=True):
+        if not total.fell(self.least_fall, surely=True):
             return Finding(verdict=Verdict.PASS, message="the loss as a whole did not come down")
         courses = {name: _Course.of(values) for name, values in zip(terms.names, terms.values.T, strict=True)}
         shares = {
@@ -129,10 +129,10 @@ class _Course(NamedTuple):
         error = float(np.sqrt(2.0)) * median_error(local_noise(values), size)
         return cls(median(values[:size]), median(values[-size:]), error)
 
-    def fell(self, share: float, *, least: bool = False) -> bool:
-        """Whether it fell by a share of its start; at ``least`` by so much, whatever the noise."""
+    def fell(self, share: float, *, surely: bool = False) -> bool:
+        """Whether it fell by a share of its start; ``surely``: and beyond the noise."""
         fall = self.start - self.end
-        return fall > share * self.start and (not least or fall > _SURELY * self.error)
+        return fall > share * self.start and (not surely or fall > _SURELY * self.error)
 
     def stays(self, share: float) -> bool:
         """Whether it surely fell by less than twice that share."""

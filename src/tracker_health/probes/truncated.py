@@ -35,9 +35,10 @@ class Truncated(Probe):
         on up to the point that would have come next: that counts as done, up to the plan's end. A checkpoint written in
         mid-training says nothing about where the run ended and passes, unless it lies in a folder of several
         (`checkpoint-200`, `checkpoint-400`) of which the next is missing for more than three times as long as they took
-        to come, and for five minutes; so does a run that the tracker says is still running, or that was set up to stop
-        early: by its params, or by what its checkpoint holds (Lightning's callback, a `patience_counter`). In a console
-        log `Epoch 12/50` is a plan, and a word about early stopping such a setting.
+        to come, and for five minutes, by when their files were written (all at one time, as of a copy, they tell
+        nothing); so does a run that the tracker says is still running, or that was set up to stop early: by its params,
+        or by what its checkpoint holds (Lightning's callback, a `patience_counter`). In a console log `Epoch 12/50` is
+        a plan, and a word about early stopping such a setting.
 
         Epochs are those of a metric, of the trainer state, or of a checkpoint with which the log ends. Where steps and
         epochs are planned, what is come to first ends the run.
