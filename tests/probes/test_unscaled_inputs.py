@@ -1,10 +1,14 @@
 """OPT009."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tracker_health
+from tracker_health.evidence import TensorHeader, Weights
 from tracker_health.probes.unscaled_inputs import UnscaledInputs
 
 CODE = "OPT009"
@@ -129,3 +133,69 @@ def test_a_stricter_threshold_never_flags_fewer(make, judge):
         evidence = make.evidence(optimizer=state_of(make, [(4, 3, float(size), 1e-6)]))
         flagged = [judge(CODE, evidence, max_rms=limit).verdict == "warn" for limit in (2.0, 30.0, 1000.0)]
         assert flagged == sorted(flagged, reverse=True)
+
+
+def trained(folder, model, scale, *, columns=20, steps=120):
+    """What a real training leaves whose inputs are that many times too large; and the verdict on it."""
+    torch.manual_seed(0)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    for _ in range(steps):
+        x = torch.randn(32, columns)
+        loss = torch.nn.functional.cross_entropy(model(x * scale), (x[:, 0] > 0).long())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": steps}, folder / "last.pt")
+    return next(one for one in tracker_health.check(folder).results if one.code == CODE)
+
+
+class Residual(torch.nn.Module):
+    """A network whose blocks normalise what comes in."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = torch.nn.Linear(20, 24)
+        self.block = torch.nn.Sequential(torch.nn.LayerNorm(24), torch.nn.Linear(24, 24), torch.nn.GELU())
+        self.norm, self.head = torch.nn.LayerNorm(24), torch.nn.Linear(24, 3)
+
+    def forward(self, x):
+        x = self.embed(x)
+        return self.head(self.norm(x + self.block(x)))
+
+
+def before_a_batch_norm():
+    nn = torch.nn
+    return nn.Sequential(nn.Linear(20, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 3))
+
+
+@pytest.mark.parametrize(("model", "scale", "verdict", "where"), [
+    (Residual, 1.0, "pass", ""), (Residual, 5.0, "pass", ""), (Residual, 800.0, "warn", "embed.weight"),
+    (before_a_batch_norm, 1.0, "pass", ""), (before_a_batch_norm, 255.0, "pass", ""),
+    (before_a_batch_norm, 5000.0, "warn", "the layer before 1"),
+])  # fmt: skip
+def test_a_normalisation_behind_the_first_layer(model, scale, verdict, where, tmp_path):
+    result = trained(tmp_path, model(), scale)
+    assert (result.verdict, where in result.message) == (verdict, True), result.message
+
+
+@given(size=st.floats(1.0, 1e5), rms=st.floats(0.05, 2.0), columns=st.integers(1, 300))
+def test_the_size_that_running_statistics_remember(size, rms, columns, make, judge):
+    norm = rms * columns**0.5
+    stats = {
+        "conv.weight": ((8, columns), 0.0, rms), "bn.running_mean": ((8,), 0.0, 0.6 * size * norm),
+        "bn.running_var": ((8,), (0.8 * size * norm) ** 2, 1.0), "wider.weight": ((9, 9999), 0.0, 1.0),
+    }  # fmt: skip
+    tensors = tuple(
+        TensorHeader(
+            name=name, shape=shape, dtype="F32", rms=root, stats=replace(make.moment(1.0), mean=mean, rms=root)
+        )
+        for name, (shape, mean, root) in stats.items()
+    )
+    evidence = make.evidence(
+        optimizer=make.state(make.tensor(0, None, shape=(3, 4))), weights=Weights(source="model.pt", tensors=tensors)
+    )
+    result = judge(CODE, evidence)
+    if norm < 0.1 or size < UnscaledInputs.max_before_norm * (1 - 1e-9):
+        assert result.verdict == "SkippedProbe"
+    elif size > UnscaledInputs.max_before_norm * (1 + 1e-9):
+        assert (result.verdict, result.measured["input_rms"]) == ("warn", pytest.approx(size, rel=1e-6))
