@@ -199,3 +199,19 @@ def test_the_size_that_running_statistics_remember(size, rms, columns, make, jud
         assert result.verdict == "SkippedProbe"
     elif size > UnscaledInputs.max_before_norm * (1 + 1e-9):
         assert (result.verdict, result.measured["input_rms"]) == ("warn", pytest.approx(size, rel=1e-6))
+
+
+@pytest.mark.parametrize(("mean", "variance"), [(1e200, 1.0), (float("nan"), 1.0), (0.0, float("nan")), (0.0, -1.0)])
+def test_running_statistics_of_any_value(mean, variance, make, judge):
+    def header(name, shape, rms, of_values):
+        stats = replace(make.moment(1.0), mean=of_values)
+        return TensorHeader(name=name, shape=shape, dtype="F64", rms=rms, stats=stats)
+
+    tensors = (
+        header("fc.weight", (8, 4), 0.5, 0.0),
+        header("bn.running_mean", (8,), abs(mean), mean),
+        header("bn.running_var", (8,), 1.0, variance),
+    )
+    state = make.state(make.tensor(0, None, shape=(3, 4)))
+    result = judge(CODE, make.evidence(optimizer=state, weights=Weights(source="model.pt", tensors=tensors)))
+    assert result.verdict == ("warn" if mean == 1e200 else "SkippedProbe")

@@ -12,7 +12,7 @@ from tracker_health.probes._never_updated import SKIPPED, behind
 from tracker_health.probes._run import early_stopping
 from tracker_health.probes._schedules import would_get_better
 from tracker_health.result import Finding
-from tracker_health.text import count, number, printable
+from tracker_health.text import count, number
 from tracker_health.verdict import Verdict
 
 _MANY_EPOCHS = 8
@@ -132,9 +132,9 @@ class Truncated(Probe):
             f"step {number(found.done)}, where the learning rate still was at {found.left:.0%} of its peak, on a "
             f"{found.shape} that comes to 0 at {number(found.planned)}"
         )
-        stopping = early_stopping(evidence) or ("" if would_get_better(evidence) else "the loss did not get better")
-        if fraction > self.schedule_fraction or stopping:
-            why = f"; {printable(stopping, 60)}" if stopping else ""
+        stopping, better = early_stopping(evidence), would_get_better(evidence)
+        if fraction > self.schedule_fraction or stopping or not better:
+            why = f"; early stopping was on ({stopping})" if stopping else "; it got no better" * (not better)
             return Finding(
                 verdict=Verdict.PASS, message=f"the run came to {share}{why}", measured=measured, confidence="low"
             )

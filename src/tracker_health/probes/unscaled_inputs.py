@@ -127,9 +127,10 @@ def _before_norms(weights: Weights | None) -> Iterator[tuple[float, str]]:
         if not name.endswith(_VARIANCE) or mean is None or len(variance.shape) != 1:
             continue
         norm = norms.get(variance.shape[0], 0.0)
-        square = (variance.stats.mean if variance.stats is not None else 0.0) + (mean.rms or 0.0) ** 2
-        if norm >= _DECAYED and np.isfinite(square) and square > 0:
-            yield float(np.sqrt(square)) / norm, f"the layer before {name.removesuffix(_VARIANCE)}"
+        deviation = np.sqrt(max(0.0, variance.stats.mean)) if variance.stats is not None else 0.0
+        size = float(np.hypot(deviation, mean.rms or 0.0))  # their squares may be beyond any number
+        if norm >= _DECAYED and np.isfinite(size) and size > 0:
+            yield size / norm, f"the layer before {name.removesuffix(_VARIANCE)}"
 
 
 def _input_sizes(state: OptimizerState, weights: Weights | None) -> Iterator[tuple[float, str]]:
@@ -144,8 +145,8 @@ def _input_sizes(state: OptimizerState, weights: Weights | None) -> Iterator[tup
     first = _first_matrix(state, weights)
     for above, below, weight in known:
         size = float(np.sqrt(above)) / float(np.sqrt(below))
-        least, most = (_SHRUNK, _FIRST_AT_MOST) if weight is first else (_CANCELLED, _ROUNDING)
-        if (below > _CANCELLED * largest and size < _ROUNDING) or (below > least * largest and size < most):
+        sound = below > _CANCELLED * largest and size < _ROUNDING
+        if sound or (weight is first and below > _SHRUNK * largest and size < _FIRST_AT_MOST):
             yield size, weight.label
 
 
