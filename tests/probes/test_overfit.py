@@ -443,3 +443,28 @@ def test_a_validation_loss_that_is_larger_by_what_hangs_on_its_number_of_samples
     held_out += 0.001 * np.random.default_rng(1).standard_normal(35)
     evidence = make.evidence(losses, make.series(held_out, steps, role="val_loss"))
     assert judge(CODE, evidence).verdict == verdict
+
+
+@pytest.mark.parametrize(("rise", "right_at_end", "verdict"), [
+    (0.2, 0.8, "pass"), (0.2, 0.9, "pass"), (0.2, None, "warn"), (0.2, 0.7, "warn"), (0.5, 0.8, "warn"),
+])  # fmt: skip
+def test_a_small_rise_that_costs_no_answers(rise, right_at_end, verdict, make, judge):
+    """Shares that scatter by 1 % about 80 % at the minimum."""
+    losses = 0.2 + 2.1 * np.exp(-np.arange(60) / 8)
+    held_out = np.append(1.0 + np.exp(-np.arange(20) / 4), np.linspace(1.01, 1 + rise, 40))
+    evidence = pair(make, losses, held_out)
+    if right_at_end is not None:
+        shares = np.append(np.full(25, 0.8), np.linspace(0.8, right_at_end, 35))
+        shares += 0.01 * np.random.default_rng(0).normal(size=60)
+        evidence = replace(evidence, series=(*evidence.series, make.series(shares, role="val_accuracy")))
+    assert judge(CODE, evidence, gap_share=10.0).verdict == verdict
+
+
+@pytest.mark.parametrize(("accuracy", "every", "verdict"), [(0.95, 50, "pass"), (0.8, 50, "warn"), (0.95, 1, "warn")])
+def test_a_gap_behind_a_beginning_that_was_not_logged(accuracy, every, verdict, make, judge):
+    """Most of what was learnt may have been learnt before."""
+    losses = np.linspace(0.25, 0.12, 12)
+    held_out = make.series(0.24 + 0.001 * np.arange(12) % 0.002, every * np.arange(1, 13), role="val_loss")
+    shares = make.series(np.full(12, accuracy), every * np.arange(1, 13), role="val_accuracy")
+    evidence = make.evidence(losses, held_out, shares, steps=every * np.arange(1, 13))
+    assert judge(CODE, evidence).verdict == verdict

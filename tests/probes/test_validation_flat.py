@@ -244,6 +244,17 @@ def test_a_log_that_begins_when_much_was_learnt(second, validation, verdict, mak
     assert judge(CODE, evidence).verdict == verdict
 
 
+@pytest.mark.parametrize(("accuracy", "every", "verdict"), [
+    (0.95, 50, "SkippedProbe"), (95.0, 50, "SkippedProbe"), (0.85, 50, "warn"), (None, 50, "warn"), (0.95, 1, "warn"),
+])  # fmt: skip
+def test_a_log_that_begins_late_of_a_model_that_is_right(accuracy, every, verdict, make, judge):
+    losses = 0.107 * np.append([1.0, 0.51], np.linspace(0.2, 0.1, 13))
+    steps = every * np.arange(1, 16)
+    held_out = make.series([0.21, 0.186, 0.19, 0.21, 0.22], steps[2::3], role="val_loss")
+    more = [] if accuracy is None else [make.series(np.full(5, accuracy), steps[2::3], role="val_accuracy")]
+    assert judge(CODE, make.evidence(losses, held_out, *more, steps=steps)).verdict == verdict
+
+
 @pytest.mark.parametrize(
     ("fall", "validation", "noise", "verdict"),
     [

@@ -21,6 +21,9 @@ NEEDS = (
     Need(role="train_loss", any_of=LOSSES[1:], optional=True),
     Need(role=Part.WEIGHTS, optional=True),
 )
+MOSTLY_RIGHT = 0.9
+"""A share of right answers that no model has which learnt only its training samples' answers by heart."""
+
 _AUC_OF_GUESSING = 0.5
 _MOST_GUESSED = 20
 _NEAR = 0.3
@@ -79,6 +82,12 @@ def _finite(evidence: Evidence, role: str, least: int) -> Series | None:
 
 def _in_unit(series: Series, unit: float) -> Series:
     return Series(name=series.name, steps=series.steps, values=series.values / unit, role=series.role)
+
+
+def right_at_end(evidence: Evidence) -> float:
+    """The share of the validation samples that get the right answer at the end; NaN where it was not logged."""
+    known = (one.end for one in measures(evidence, 1) if one.held_out is not None and one.name == "accuracy")
+    return next(known, float("nan"))
 
 
 class Chance(NamedTuple):

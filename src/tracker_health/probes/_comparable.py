@@ -30,12 +30,16 @@ def comparable(loss: Series, evidence: Evidence) -> Series:
     return loss.at(np.arange(after_climb(loss.values), len(loss))) if len(loss) else loss
 
 
+def lacks_beginning(loss: Series) -> bool:
+    """Whether the first point of a loss comes after ten steps or more."""
+    return len(loss) > 0 and int(loss.steps[0]) >= _SEVERAL_STEPS
+
+
 def begins_late(loss: Series) -> bool:
     """Whether much was learnt before a training loss was first logged: after ten steps or more, and it halves up to the
     second point.
     """
-    values = loss.values
-    return len(loss) > 1 and int(loss.steps[0]) >= _SEVERAL_STEPS and bool(values[1] < _HALVES * values[0])
+    return lacks_beginning(loss) and len(loss) > 1 and bool(loss.values[1] < _HALVES * loss.values[0])
 
 
 def is_of_margins(values: FloatArray) -> bool:

@@ -75,13 +75,8 @@ def should_have_ended(evidence: Evidence) -> bool:
     """
     if not is_of_the_end(evidence) or early_stopping(evidence) or not has_ended(evidence):
         return False
-    return evidence.progress is not None or would_get_better(evidence)
-
-
-def would_get_better(evidence: Evidence) -> bool:
-    """Whether the validation loss was best at one of its last two points, or, without any, the training loss still
-    fell: nobody stops such a run since it does not get any better.
-    """
+    if evidence.progress is not None:
+        return True
     held_out = evidence.find("val_loss")
     values = held_out.finite().values if held_out is not None else np.empty(0)
     if len(values) >= _FEWEST_VALUES:

@@ -9,8 +9,8 @@ import numpy as np
 
 from tracker_health.evidence import Evidence, FloatArray, IntArray, Need, Series
 from tracker_health.probe import Probe, Symptom, Threshold
-from tracker_health.probes._accuracy import measures
-from tracker_health.probes._comparable import begins_late, is_of_margins, settled
+from tracker_health.probes._accuracy import MOSTLY_RIGHT, mean_at_end, measures, right_at_end, scatter
+from tracker_health.probes._comparable import begins_late, is_of_margins, lacks_beginning, settled
 from tracker_health.probes._standing import OF_ANOTHER_MODEL, is_of_another_model
 from tracker_health.probes._stats import (
     block_medians,
@@ -34,7 +34,6 @@ _NEAR = 0.05
 _ANOTHER_UNIT = 10.0
 _TRAIN_LOST = 0.1
 _FELL, _FELL_ON, _LATE = 0.05, 0.2, 0.1
-_RIGHT = 0.9
 _ALIKE = 1.1
 _AT_ONCE, _EARLY = 0.02, 0.1  # of all steps
 
@@ -58,7 +57,10 @@ class Overfit(Probe):
         evaluations after the minimum, and while the training loss, where there is one, ended no more than a tenth
         higher than it was then. Where the first point of the training loss comes after ten steps or more and it halves
         up to the second, the log does not show what was learnt before: then the rise must be `steady_rise_share` in any
-        case, and the next paragraph holds where the validation loss begins above the training loss only.
+        case, and the next paragraph holds where the validation loss begins above the training loss only. It does not
+        hold, either, where the log begins after ten steps or more and nine in ten validation answers are right. And the
+        rise must be `steady_rise_share` where as many of them are right at the end as at the minimum, but for what they
+        scatter.
 
         Warn also when the two losses end further apart, beyond what they were apart when both began (or at the first
         evaluation, within a tenth of the steps, if the validation loss then fell half as far as the training loss or
@@ -145,7 +147,7 @@ class Overfit(Probe):
         if course.rise > needed and n - 1 - course.at >= self.min_after and _training_went_on(evidence, course.step):
             return self._rose(course, n, evidence)
         gap = _gap(evidence, values, course.noise)
-        by_heart = gap is not None and self._memorised(gap, course, n) and not _right(evidence) >= _RIGHT
+        by_heart = gap is not None and self._memorised(gap, course, n) and not right_at_end(evidence) >= MOSTLY_RIGHT
         far = gap is not None and (gap.share > self.gap_share or by_heart)
         if gap is not None and far and not self._followed(held_out, course, gap, evidence):
             return self._apart(course, n, gap, by_heart=gap.share <= self.gap_share)
@@ -157,7 +159,7 @@ class Overfit(Probe):
         loss = evidence.find("train_loss")
         # How far the validation loss came down is not seen where the log begins when that is done.
         late = loss is not None and begins_late(loss.finite())
-        share = self.steady_rise_share if late else self.rise_share
+        share = self.steady_rise_share if late or _no_less_right(evidence, course.step) else self.rise_share
         needed = max(share * abs(course.low), self.descent_share * course.descent)
         if _climbs(values[course.at :]):
             steady = max(self.steady_rise_share * abs(course.low), self.steady_descent_share * course.descent)
@@ -205,7 +207,11 @@ class Overfit(Probe):
         values, near = held_out.values, course.near(len(held_out))
         top = float(values[: max(1, len(values) // 4)].max())
         nothing_left = gap.train_end < self.memorised_share * gap.val_end and course.end > _HALF * gap.start
-        if (nothing_left and _right(evidence) < _RIGHT) or course.rise > near or top - course.end < _FELL * abs(top):
+        if (
+            (nothing_left and right_at_end(evidence) < MOSTLY_RIGHT)
+            or course.rise > near
+            or top - course.end < _FELL * abs(top)
+        ):
             return False
         late = float(values[-1 - max(2, len(values) // 4)] - values[-1])
         if late > max(_LATE * (top - course.end), course.noise_of_lowest(len(values))):
@@ -279,6 +285,8 @@ def _gap(evidence: Evidence, held_out: FloatArray, noise: float) -> _Gap | None:
         return None
     if begins_late(loss.finite()) and held_out[0] <= _ALIKE * values[0]:
         return None
+    if lacks_beginning(loss.finite()) and right_at_end(evidence) >= MOSTLY_RIGHT:
+        return None
     start, end = max(float(values[0]), float(held_out[0])), median(values[-max(2, len(values) // 10) :])
     falls = held_out[0] > 3.0 * values[0] and held_out[-1] < 0.8 * held_out[0]
     another_unit = falls or held_out.min() > _ANOTHER_UNIT * values[0]
@@ -304,10 +312,14 @@ def _gap_at_first(loss: Series, held_out: Series) -> float:
     return max(0.0, float(held_out.values[0]) - then) if followed else 0.0
 
 
-def _right(evidence: Evidence) -> float:
-    """The share of the validation samples that get the right answer at the end; NaN where it was not logged."""
-    known = [one.end for one in measures(evidence, 1) if one.held_out is not None and one.name == "accuracy"]
-    return known[0] if known else float("nan")
+def _no_less_right(evidence: Evidence, step: int) -> bool:
+    """Whether as many validation answers are right at the end as about a step, or more, but for what they scatter."""
+    known = next((one for one in measures(evidence, _FEW_POINTS) if one.held_out is not None), None)
+    if known is None:
+        return False
+    shares = known.judged
+    at = int(np.argmin(np.abs(shares.steps - step)))
+    return known.end >= mean_at_end(shares.values[: at + 2]) - 2.0 * scatter(shares.values)
 
 
 def _climbs(since_best: FloatArray) -> bool:

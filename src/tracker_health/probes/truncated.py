@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from tracker_health.evidence import Evidence, Need, Part, Progress, is_of_the_end
+from tracker_health.evidence import Evidence, Need, Part, Progress
 from tracker_health.probe import Probe, Symptom, Threshold
-from tracker_health.probes._broken_off import broken_off
 from tracker_health.probes._never_updated import SKIPPED, behind
 from tracker_health.probes._run import early_stopping
-from tracker_health.probes._schedules import would_get_better
 from tracker_health.result import Finding
 from tracker_health.text import count, number
 from tracker_health.verdict import Verdict
@@ -49,11 +47,6 @@ class Truncated(Probe):
         checkpoint's own, as long as they do not lead beyond the plan; and where a metric has a point for each epoch of
         the plan (63 steps apart, of `max_steps: 882` and `epochs: 14`, or of `steps_per_epoch: 63`).
 
-        Where no plan is known, and the checkpoint is of the run's end, the logged learning rate may tell it: one that
-        came down along a straight line or half a cosine, both of which end at 0, and still was on its way there. Warn
-        when the run came to `schedule_fraction` of that way at most, unless it was set up to stop early, or the
-        validation loss had its best before its last two points, or, without one, the training loss had levelled off.
-
         An optimizer that lost its state at a resume counts anew, and none counts the updates that a loss scaler skips.
         Warn where a whole run's optimizer counts less than half of the steps, and these are surely no batches: they are
         no whole multiple of its count, and a trainer that counts updates wrote them, or the log has them one by one.
@@ -85,22 +78,18 @@ class Truncated(Probe):
         float, Threshold("share of the plan that counts as done", "fraction", "design", gt=0, le=1)
     ] = 0.9
 
-    schedule_fraction: Annotated[
-        float,
-        Threshold("share of a schedule that counts as done, where no plan is known", "fraction", "design", gt=0, le=1),
-    ] = 2.0 / 3.0
-
     @property
     def needs(self) -> tuple[Need, ...]:
         return (
-            Need(role=Part.PLAN, any_of=("learning_rate",)),
-            *(Need(role=role, optional=True) for role in ("train_loss", "val_loss", Part.OPTIMIZER_STATE)),
+            Need(role=Part.PLAN),
+            Need(role="train_loss", optional=True),
+            Need(role="val_loss", optional=True),
         )
 
     def judge(self, evidence: Evidence) -> Finding:
         progress = evidence.progress
         if progress is None:
-            return self._by_rate(evidence)
+            return Finding(verdict=Verdict.SKIP, message="the plan is not known")
         share, measured = _told(progress)
         if progress.fraction >= self.min_fraction or _lacks_one_epoch(progress):
             return _whole(evidence, progress, share, measured)
@@ -118,30 +107,6 @@ class Truncated(Probe):
             verdict=Verdict.WARN,
             message=f"the run ended after {share} ({'at most ' * bool(progress.unlogged)}{progress.fraction:.0%})",
             remedy="resume from the last checkpoint, or look in the console log for what stopped it",
-            measured=measured,
-        )
-
-    def _by_rate(self, evidence: Evidence) -> Finding:
-        """The finding by a learning rate that broke off on its way down to 0."""
-        found = broken_off(evidence) if is_of_the_end(evidence) else None
-        if found is None:
-            return Finding(verdict=Verdict.SKIP, message="the plan is not known")
-        fraction = found.done / found.planned
-        measured = {"done": found.done, "planned": found.planned, "fraction": fraction, "rate_left": found.left}
-        share = (
-            f"step {number(found.done)}, where the learning rate still was at {found.left:.0%} of its peak, on a "
-            f"{found.shape} that comes to 0 at {number(found.planned)}"
-        )
-        stopping, better = early_stopping(evidence), would_get_better(evidence)
-        if fraction > self.schedule_fraction or stopping or not better:
-            why = f"; early stopping was on ({stopping})" if stopping else "; it got no better" * (not better)
-            return Finding(
-                verdict=Verdict.PASS, message=f"the run came to {share}{why}", measured=measured, confidence="low"
-            )
-        return Finding(
-            verdict=Verdict.WARN,
-            message=f"the run ended at {share} ({fraction:.0%})",
-            remedy="resume from the last checkpoint, or lay the schedule out for the steps that the run is to have",
             measured=measured,
         )
 

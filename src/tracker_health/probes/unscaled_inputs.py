@@ -9,9 +9,9 @@ from typing import Annotated
 
 import numpy as np
 
-from tracker_health.evidence import Evidence, Need, OptimizerState, Part, TensorState, Weights
+from tracker_health.evidence import Evidence, Need, OptimizerState, Part, TensorHeader, TensorState, Weights
 from tracker_health.probe import Probe, Symptom, Threshold
-from tracker_health.probes._run import why_too_few_steps
+from tracker_health.probes._run import descent, why_too_few_steps
 from tracker_health.result import Finding
 from tracker_health.text import number, printable
 from tracker_health.verdict import Verdict
@@ -19,7 +19,7 @@ from tracker_health.verdict import Verdict
 _CANCELLED = 1e-4
 _ROUNDING = 1e5
 _VECTORS = 6
-_SHRUNK, _FIRST_AT_MOST = 1e-8, 1e4
+_LONGEST = 200
 _MEAN, _VARIANCE = ".running_mean", ".running_var"
 _DECAYED = 0.1  # of a row's norm, which begins near 0.6
 
@@ -45,18 +45,18 @@ class UnscaledInputs(Probe):
 
         A bias before a normalisation, and that of an attention's keys, change nothing: their gradient is 0 but for
         rounding, and would make any input look large. So a layer does not count when the second moment of its bias is
-        below a ten-thousandth of the largest of any layer's, or its input would be above 100,000. The first layer of
-        all, where it is a plain matrix and no running statistics in the weights are as long as its bias, counts down
-        to a hundred-millionth, up to 10,000: a normalisation further on divides its gradients by the very scale.
+        below a ten-thousandth of the largest of any layer's, or its input would be above 100,000.
 
-        What goes into a layer before a normalisation with running statistics has left its size there: the root of
-        their mean square, over the norm of a row of the weights, by the widest layer that has as many rows. Warn when
-        that is above `max_before_norm`. Where the rows have shrunk to less than a tenth, nothing is said.
+        A normalisation behind a layer does away with the size of what went into it, in its output and in its gradients.
+        Where it has running statistics, their root mean square over the norm of a row of the weights before them tells
+        it all the same. Such inputs are often harmless: warn when they are above `max_before_norm` and the training
+        loss is known not to have come down by `healthy_descent` of its start. Where the rows have shrunk to less than a
+        tenth, nothing is said.
 
     Known limits:
         Needs 50 steps, and Adam's state of layers with a bias, or running statistics. Convolutions add up over
-        positions, and inputs that go together add up as well, which changes the figures by a small factor. Images of 0
-        to 255 before a normalisation, which does away with their scale, pass.
+        positions, and inputs that go together add up as well, by up to the root of how many there are. Which layer is
+        before a normalisation is told by the order of the weights; a file that lists them by their names may hide it.
 
     What to do:
         Scale inputs to mean 0 and deviation 1; inside a model, put a normalisation before the layer.
@@ -74,8 +74,11 @@ class UnscaledInputs(Probe):
         30.0
     )
     max_before_norm: Annotated[
-        float, Threshold("the same before a normalisation with running statistics", "activation", "calibration", gt=1)
+        float, Threshold("the same before a normalisation", "activation", "calibration", gt=1)
     ] = 1000.0
+    healthy_descent: Annotated[
+        float, Threshold("fall of the loss that shows that a normalisation made up for it", "fraction", "design", gt=0)
+    ] = 0.67
     min_steps: Annotated[int, Threshold("optimizer steps needed", "steps", "design", ge=1)] = 50
 
     @property
@@ -83,80 +86,76 @@ class UnscaledInputs(Probe):
         return (
             Need(role=Part.SECOND_MOMENTS, any_of=(Part.WEIGHTS,)),
             Need(role=Part.OPTIMIZER_STEPS, any_of=(Part.OPTIMIZER_STATE,)),
+            Need(role="train_loss", optional=True),
         )
 
     def judge(self, evidence: Evidence) -> Finding:
-        state, weights = evidence.optimizer, evidence.weights
         if why := why_too_few_steps(evidence, self.min_steps):
             return Finding(verdict=Verdict.SKIP, message=why)
-        if (found := max(_before_norms(weights), default=None)) is not None and found[0] > self.max_before_norm:
-            return _large(*found, {"input_rms": found[0], "layers": 1})
-        sizes = list(_input_sizes(state, weights)) if state is not None else []
-        if not sizes:
-            return Finding(verdict=Verdict.SKIP, message="no layer has the second moments of a weight and of its bias")
-        largest, layer = max(sizes)
-        measured = {"input_rms": largest, "layers": len(sizes)}
-        if largest > self.max_rms:
-            return _large(largest, layer, measured)
-        return Finding(verdict=Verdict.PASS, message=_said(largest, layer), measured=measured)
+        plain, normalised = list(_input_sizes(evidence.optimizer)), list(_before_statistics(evidence.weights))
+        if not plain and not normalised:
+            message = "no layer has the second moments of a weight and of its bias, or running statistics behind it"
+            return Finding(verdict=Verdict.SKIP, message=message)
+        harmful = bool(normalised) and self._did_harm(max(normalised)[0], evidence)
+        size, layer = max(normalised if harmful or not plain else plain)
+        message = f"the inputs of {printable(layer, 80)} have a root mean square of {number(size)}"
+        measured = {"input_rms": size, "layers": len(plain) + len(normalised)}
+        if not harmful and (not plain or size <= self.max_rms):
+            return Finding(verdict=Verdict.PASS, message=message, measured=measured)
+        return Finding(
+            verdict=Verdict.WARN,
+            message=f"{message}; near 1 is usual",
+            remedy="scale the inputs to mean 0 and deviation 1, or put a normalisation before this layer",
+            measured=measured,
+        )
+
+    def _did_harm(self, size: float, evidence: Evidence) -> bool:
+        """Whether inputs before a normalisation are too large, and the loss is known not to have come down."""
+        loss = descent(evidence)
+        return size > self.max_before_norm and loss is not None and not loss.share >= self.healthy_descent
 
 
-def _large(size: float, layer: str, measured: dict[str, float]) -> Finding:
-    return Finding(
-        verdict=Verdict.WARN,
-        message=f"{_said(size, layer)}; near 1 is usual",
-        remedy="scale the inputs to mean 0 and deviation 1, or put a normalisation before this layer",
-        measured=measured,
-    )
-
-
-def _said(size: float, layer: str) -> str:
-    return f"the inputs of {printable(layer, 80)} have a root mean square of {number(size)}"
-
-
-def _before_norms(weights: Weights | None) -> Iterator[tuple[float, str]]:
-    """The least root mean square of what goes into the layer before each normalisation, and the normalisation."""
+def _before_statistics(weights: Weights | None) -> Iterator[tuple[float, str]]:
+    """The root mean square of what goes into the layer before each normalisation with running statistics, and its name:
+    the last matrix, or convolution, of as many rows that comes before the statistics.
+    """
     tensors = {one.name: one for one in weights.tensors if one.stats is not None} if weights is not None else {}
-    norms: dict[int, float] = {}
-    for one in tensors.values():
-        if len(one.shape) >= 2 and one.rms:
-            norm = one.rms * float(np.sqrt(np.prod(one.shape[1:], dtype=np.float64)))
-            norms[one.shape[0]] = max(norm, norms.get(one.shape[0], 0.0))
-    for name, variance in tensors.items():
-        mean = tensors.get(name.removesuffix(_VARIANCE) + _MEAN)
-        if not name.endswith(_VARIANCE) or mean is None or len(variance.shape) != 1:
+    names = list(tensors)
+    if names == sorted(names):  # as safetensors lists them
+        names.sort(key=_by_number)
+    before: TensorHeader | None = None
+    for name in names:
+        one, mean = tensors[name], tensors.get(name.removesuffix(_VARIANCE) + _MEAN)
+        if len(one.shape) >= 2:
+            before = one
+        if not name.endswith(_VARIANCE) or mean is None or before is None or not before.rms:
             continue
-        norm = norms.get(variance.shape[0], 0.0)
-        deviation = np.sqrt(max(0.0, variance.stats.mean)) if variance.stats is not None else 0.0
+        norm = before.rms * float(np.sqrt(np.prod(before.shape[1:], dtype=np.float64)))
+        deviation = np.sqrt(max(0.0, one.stats.mean)) if one.stats is not None else 0.0
         size = float(np.hypot(deviation, mean.rms or 0.0))  # their squares may be beyond any number
-        if norm >= _DECAYED and np.isfinite(size) and size > 0:
-            yield size / norm, f"the layer before {name.removesuffix(_VARIANCE)}"
+        alike = one.shape == mean.shape == before.shape[:1]
+        if alike and norm >= _DECAYED and np.isfinite(size) and size > 0:
+            yield size / norm, before.name
 
 
-def _input_sizes(state: OptimizerState, weights: Weights | None) -> Iterator[tuple[float, str]]:
+def _by_number(name: str) -> list[tuple[int, str]]:
+    """What puts the modules of a sequence in their order: ``10`` after ``2``."""
+    return [(int(part) if part.isdecimal() else -1, part) for part in name[:_LONGEST].split(".")]
+
+
+def _input_sizes(state: OptimizerState | None) -> Iterator[tuple[float, str]]:
     """The root mean square of what goes into each layer. Biases whose gradient is the rounding of 0 tell nothing."""
     squares = [
-        (weight.second_moment.mean, bias.second_moment.mean, weight)
-        for weight, bias in _layers(state)
+        (weight.second_moment.mean, bias.second_moment.mean, weight.label)
+        for weight, bias in (_layers(state) if state is not None else ())
         if weight.second_moment is not None and bias.second_moment is not None
     ]
     known = [one for one in squares if np.isfinite(one[:2]).all() and one[1] > 0]
     largest = max((below for _, below, _ in known), default=0.0)
-    first = _first_matrix(state, weights)
-    for above, below, weight in known:
+    for above, below, label in known:
         size = float(np.sqrt(above)) / float(np.sqrt(below))
-        sound = below > _CANCELLED * largest and size < _ROUNDING
-        if sound or (weight is first and below > _SHRUNK * largest and size < _FIRST_AT_MOST):
-            yield size, weight.label
-
-
-def _first_matrix(state: OptimizerState, weights: Weights | None) -> TensorState | None:
-    """The first layer, where it is a matrix with no normalisation behind it that has running statistics."""
-    if weights is None:
-        return None
-    first = next((one for one in state.tensors if len(one.shape) >= 2), None)
-    lengths = {one.shape[:1] for one in weights.tensors if one.name.endswith(_VARIANCE)}
-    return first if first is not None and len(first.shape) == 2 and first.shape[:1] not in lengths else None
+        if below > _CANCELLED * largest and size < _ROUNDING:
+            yield size, label
 
 
 def _layers(state: OptimizerState) -> Iterator[tuple[TensorState, TensorState]]:

@@ -7,7 +7,8 @@ from typing import Annotated
 
 from tracker_health.evidence import Evidence, FloatArray, Need, Series
 from tracker_health.probe import Probe, Symptom, Threshold
-from tracker_health.probes._comparable import begins_late, is_of_margins, settled
+from tracker_health.probes._accuracy import MOSTLY_RIGHT, right_at_end
+from tracker_health.probes._comparable import begins_late, is_of_margins, lacks_beginning, settled
 from tracker_health.probes._standing import OF_ANOTHER_MODEL, is_of_another_model
 from tracker_health.probes._stats import (
     block_medians,
@@ -63,10 +64,10 @@ class ValidationFlat(Probe):
         five to nine evaluations below -1.8, by `min_gain`; or of ten and more by 5 % and six times the noise, most of
         which it keeps), it passes: a training that goes on from another one begins with a gap. Where it begins at
         more than twice of it and falls by a fifth, the rule is skipped. So it is where the first point comes after
-        ten steps or more, the training loss halves up to the second, and the validation loss begins no higher: what
-        was learnt before is not seen. And so it is where the training loss is exactly 0 at three points, without
-        rounding, and above a hundredth of its start at three after the first of them: losses of margins (triplets,
-        hinge) hang on how many samples are compared.
+        ten steps or more, and either nine in ten validation answers are right, or the training loss halves up to the
+        second point and the validation loss begins no higher: what was learnt before is not seen. And so it is where
+        the training loss is exactly 0 at three points, without rounding, and above a hundredth of its start at three
+        after the first of them: losses of margins (triplets, hinge) hang on how many samples are compared.
 
     What to do:
         Check that labels belong to their inputs, that the loader shuffles, and that both sets are prepared alike.
@@ -95,7 +96,11 @@ class ValidationFlat(Probe):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        return (Need(role="val_loss", min_points=self.min_points), Need(role="train_loss", min_points=6))
+        return (
+            Need(role="val_loss", min_points=self.min_points),
+            Need(role="train_loss", min_points=6),
+            Need(role="val_accuracy", optional=True),
+        )
 
     def judge(self, evidence: Evidence) -> Finding:
         rise = settled(evidence)
@@ -111,7 +116,7 @@ class ValidationFlat(Probe):
                 "the training loss is exactly 0 again and again, as one of margins: it hangs on how batches are drawn"
             )
             return Finding(verdict=Verdict.SKIP, message=said)
-        return _of_another_sign(loss.values, held_out) or self._compared(loss, held_out)
+        return _of_another_sign(loss.values, held_out) or self._compared(loss, held_out, evidence)
 
     def _mirrors(self, held_out: FloatArray, start: float, fall: float) -> bool:
         """Whether the validation loss rose from its beginning on, by about as much as the training loss fell."""
@@ -120,7 +125,7 @@ class ValidationFlat(Probe):
         far = rise >= _MIRRORED * max(self.small_descent, fall) and abs(first - start) <= self.train_descent * start
         return far and fall >= _MIRRORED * self.small_descent and mann_kendall(_blocks(held_out)) > -_SURE
 
-    def _compared(self, loss: Series, held_out: FloatArray) -> Finding:
+    def _compared(self, loss: Series, held_out: FloatArray, evidence: Evidence) -> Finding:
         start = start_level(loss.values, max(1, min(3, len(loss) // 10)), local_noise(loss.values))
         end, best = median(loss.values[-max(2, len(loss) // 10) :]), float(held_out.min())
         falls = held_out[0] > 2.0 * start and best < 0.8 * held_out[0]
@@ -128,7 +133,8 @@ class ValidationFlat(Probe):
             return Finding(verdict=Verdict.SKIP, message="the two losses are not in the same unit")
         if loss.steps[0] > max(1.0, 0.2 * loss.steps[-1]):
             return Finding(verdict=Verdict.SKIP, message="the history does not begin with the training")
-        if begins_late(loss) and held_out[0] <= _ALIKE * start:
+        right = lacks_beginning(loss) and right_at_end(evidence) >= MOSTLY_RIGHT
+        if right or (begins_late(loss) and held_out[0] <= _ALIKE * start):
             said = "the log begins when much was learnt: it does not tell where the untrained model stood"
             return Finding(verdict=Verdict.SKIP, message=said)
         gain, fall = (start - _best_level(held_out)) / start, (start - end) / start
