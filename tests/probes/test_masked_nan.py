@@ -147,6 +147,8 @@ def hinge(points=40):
         ({"grad_norm": [1.0] * 20 + [0.0] * 19 + [np.nan]}, "fail"),
         ({"val_loss": np.linspace(1.0, 0.3, 40)}, "pass"),
         ({"val_loss": np.r_[np.linspace(1.0, 0.5, 20), np.full(20, np.nan)]}, "fail"),
+        ({"val_loss": np.r_[np.linspace(1.0, 0.5, 20), np.full(20, 0.74)]}, "pass"),
+        ({"val_loss": np.r_[np.linspace(1.0, 0.5, 20), np.full(20, 0.8)]}, "fail"),
         ({"val_loss": np.r_[np.linspace(1.0, 0.5, 20), np.zeros(20)]}, "fail"),
         ({}, "fail"),
     ],

@@ -273,6 +273,18 @@ def test_boundary_of_the_points_that_stand(points, verdict, make, judge):
     assert judge(CODE, make.evidence(stands(at=400 - points + 1))).verdict == verdict
 
 
+@pytest.mark.parametrize(("lowest", "faded", "verdict"), [
+    (True, True, "pass"), (True, False, "fail"), (False, True, "fail"),
+])  # fmt: skip
+def test_a_minimum_that_was_come_to_without_minibatches_is_no_standstill(lowest, faded, verdict, make, judge):
+    rng = np.random.default_rng(0)
+    course = np.exp(-np.arange(60) / 8.0) * (1.0 + 0.3 * rng.uniform(-1, 1, 60)) + 1e-3
+    if faded:
+        course[-12:] = 1e-3 * (1.0 + 1e-4 * rng.uniform(0, 1, 12))
+    losses = np.append(course, np.full(40, course.min() * (0.999 if lowest else 1.5)))
+    assert judge(CODE, make.evidence(losses)).verdict == verdict
+
+
 @pytest.mark.parametrize("name", ["rounded", "converged", "memorised", "held", "full batch", "few before"])
 def test_near_misses_of_a_loss_that_stands(name, sick, make, judge):
     """The log rounds, repeats its last number, or there is no noise left that could change it."""

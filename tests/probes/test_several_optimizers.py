@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
 from tracker_health.api import check
@@ -115,11 +116,17 @@ def test_a_random_front_that_was_never_listed(named, tmp_path):
     assert trained(tmp_path, model, given(model, named=named)[4:]).verdict == "pass"
 
 
-def test_what_cannot_be_told_apart_is_not_named_as_if_it_could(tmp_path):
+@pytest.mark.parametrize("told", [True, False])
+def test_what_cannot_be_told_apart_is_not_named_as_if_it_could(told, tmp_path):
+    """What is a uniform draw to the last value is what was not stepped; of a normal draw nothing tells."""
     torch.manual_seed(0)
     model = chain(20, 32, 32, 32, 32)
+    if not told:
+        for one in model.parameters():
+            torch.nn.init.normal_(one, std=0.1)
     result = trained(tmp_path, model, [one for name, one in model.named_parameters() if not name.startswith("2.")])
-    assert (result.verdict, "or another like it" in result.message) == ("warn", True)
+    assert (result.verdict, "or another like it" in result.message) == ("warn", not told)
+    assert ("2.weight" in result.message) is told
 
 
 def test_what_adagrad_made_and_never_stepped(tmp_path):
@@ -216,3 +223,46 @@ def test_names_are_bounded_together():
     assert are_names([deep])
     assert not are_names([deep] * 10_000)
     assert are_names([f"model.layers.{layer}.mlp.experts.{n}.w1.weight" for layer in range(60) for n in range(400)])
+
+
+class Translator(nn.Module):
+    """Encoder and decoder of the same shapes."""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder, self.decoder = nn.GRU(16, 24, batch_first=True), nn.GRU(16, 24, batch_first=True)
+        self.out = nn.Linear(24, 4)
+
+    def forward(self, x, *, detach):
+        state = self.encoder(x)[1]
+        return self.out(self.decoder(x, state.detach() if detach else state)[0])
+
+
+def translated(folder, *, rate=1e-3, detach=False, scale=1.0):
+    """``rate``: of the encoder, which is a group of its own. ``scale``: of its weights, as if trained before."""
+    torch.manual_seed(0)
+    model = Translator()
+    with torch.no_grad():
+        for one in model.encoder.parameters():
+            one.mul_(scale)
+    rest = [*model.decoder.parameters(), *model.out.parameters()]
+    if detach:
+        optimizer = torch.optim.Adam(model.parameters())
+    else:
+        optimizer = torch.optim.Adam([{"params": rest}, {"params": model.encoder.parameters(), "lr": rate}])
+    for _ in range(12):
+        optimizer.zero_grad()
+        model(torch.randn(8, 5, 16), detach=detach).square().mean().backward()
+        optimizer.step()
+    save_file(model.state_dict(), folder / "model.safetensors")  # which does not keep the order
+    torch.save(optimizer.state_dict(), folder / "optimizer.pt")
+    return next(one for one in check(folder).results if one.code == "OPT004")
+
+
+@pytest.mark.parametrize("case", [{"detach": True}, {"rate": 0.0}])
+def test_one_of_two_alike_that_was_never_trained(case, tmp_path):
+    """Of each shape one is what such a layer begins with, to the last value, and one is not."""
+    result = translated(tmp_path, **case)
+    assert (result.verdict, result.measured["missing"]) == ("warn", 4), result.message
+    assert translated(tmp_path, **case, scale=3.0).verdict == "pass"  # trained before, and frozen
+    assert translated(tmp_path).verdict == "pass"

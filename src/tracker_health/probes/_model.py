@@ -32,8 +32,8 @@ GATES = (1, 3, 4)
 _SURE = 4.0  # standard deviations
 _MOST_ERROR = 0.3  # of a mean square that tells anything: a matrix of 150 values
 _MOST_ERROR_AT_EDGE = 0.45  # where the largest value tells as well: of 64
-# Of n values that are uniform up to a bound, the largest lies within so many n-ths of it, but for one in 160,000.
-_EDGE = 12.0
+EDGE = 12.0
+"""Of n values that are uniform up to a bound, the largest lies within so many n-ths of it, but for one in 160,000."""
 _ROUNDED = 1e-6
 _MOST_READ = 1 << 20
 
@@ -152,13 +152,32 @@ def _tells(tensor: TensorHeader) -> bool:
     return tensor.rms == 0.0 or error <= _MOST_ERROR or (error <= _MOST_ERROR_AT_EDGE and _ends_at_bound(tensor))
 
 
+def is_uniform_draw(tensor: TensorHeader) -> bool:
+    """Whether a matrix is, by its largest value and its mean square, a uniform draw that layers begin with: torch's
+    own, Kaiming's, or Xavier's.
+    """
+    stats = tensor.stats
+    if stats is None or stats.nonfinite or len(tensor.shape) < 2 or not tensor.numel:
+        return False
+    fan_in, fan_out = prod(tensor.shape[1:]), tensor.shape[0] * prod(tensor.shape[2:])
+    squares = (1 / fan_in, 3 / fan_in, 6 / fan_in, 6 / (fan_in + fan_out))
+    error = _SURE * sqrt(0.8 / tensor.numel)
+    return any(
+        _ends_at(bound, tensor) and abs(3.0 * (stats.rms / bound) ** 2 - 1.0) <= error
+        for bound in (*map(sqrt, squares), *_recurrent_bounds(tensor))
+    )
+
+
 def _ends_at_bound(tensor: TensorHeader) -> bool:
     """Whether the largest value is that of a uniform draw up to the bound of torch's own layers."""
-    if tensor.stats is None:
-        return False
-    largest = max(tensor.stats.maximum, -tensor.stats.minimum)
-    bounds = [1 / sqrt(prod(tensor.shape[1:])), *_recurrent_bounds(tensor)]
-    return any(bound * (1.0 - _EDGE / tensor.numel) <= largest <= bound * (1.0 + _ROUNDED) for bound in bounds)
+    return any(_ends_at(bound, tensor) for bound in (1 / sqrt(prod(tensor.shape[1:])), *_recurrent_bounds(tensor)))
+
+
+def _ends_at(bound: float, tensor: TensorHeader) -> bool:
+    """Whether the largest of the values is that of a uniform draw up to this bound."""
+    stats = tensor.stats
+    largest = max(stats.maximum, -stats.minimum) if stats is not None else 0.0
+    return bound * (1.0 - EDGE / tensor.numel) <= largest <= bound * (1.0 + _ROUNDED)
 
 
 def _recurrent_bounds(tensor: TensorHeader) -> list[float]:

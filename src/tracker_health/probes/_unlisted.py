@@ -22,6 +22,7 @@ from tracker_health.probes._frozen import (
 from tracker_health.probes._model import (
     expert_of,
     is_first_factor,
+    is_uniform_draw,
     kind_of,
     never_trained,
     parameters_of,
@@ -226,20 +227,28 @@ def left_by_shape(
     shapes: list[tuple[int, ...]], sure: list[TensorHeader], doubtful: list[TensorHeader]
 ) -> list[TensorHeader]:
     """What is left of the weights when each of the optimizer's shapes has taken one. Of several tensors of a shape
-    those count as left that would most likely be frozen on purpose, but first an output layer that is as it began: a
-    file of weights does not keep the model's order. What may be a buffer is never left, but may have been taken.
+    those count as left that alone are as they began, with the rest of their modules; else those that would most likely
+    be frozen on purpose, but first an output layer that is as it began: a file of weights does not keep the model's
+    order. What may be a buffer is never left, but may have been taken.
     """
     have, wanted = Counter(shapes), Counter(one.shape for one in sure)
     if _any_above(have, wanted + Counter(one.shape for one in doubtful)):
         return []  # not the weights of this optimizer
     left = wanted - have
     missing = []
-    # Where all of a shape are left, the rest of their modules is.
-    whole = {module_of(one.name) for one in sure if left[one.shape] == wanted[one.shape]}
+    fresh = [one for one in sure if left[one.shape] and one.numel >= _TELLING and is_uniform_draw(one)]
+    amounts = Counter(one.shape for one in fresh)
+    whole = {
+        module_of(one.name)
+        for some, whose in ((sure, wanted), (fresh, amounts))
+        for one in some
+        if left[one.shape] == whose[one.shape]
+    }
+    alone = {one.name for one in fresh if left[one.shape] == amounts[one.shape]}
 
     def first(one: TensorHeader) -> tuple[Any, ...]:
-        fresh = bool(left[one.shape]) and is_back(one.name) and one.numel >= _TELLING and never_trained([one])
-        return module_of(one.name) not in whole, not fresh, *front_first(one)
+        head = bool(left[one.shape]) and is_back(one.name) and one.numel >= _TELLING and never_trained([one])
+        return one.name not in alone, module_of(one.name) not in whole, not head, *front_first(one)
 
     for one in sorted(sure, key=first):
         if left[one.shape]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import prod, sqrt
 from typing import Annotated
 
 import numpy as np
 
 from tracker_health.evidence import Evidence, Need, OptimizerState, Part, TensorHeader, TensorState
 from tracker_health.probe import Probe, Symptom, Threshold
-from tracker_health.probes._model import GATES, RECURRENT, parameters_of, tail_of
+from tracker_health.probes._model import EDGE, is_uniform_draw, parameters_of, tail_of
 from tracker_health.probes._run import descent
 from tracker_health.probes._updates import Walk, groups_without_rate, walks
 from tracker_health.result import Finding
@@ -23,9 +22,6 @@ _PRECISE = frozenset({"F32", "F64"})
 _FEWEST_OF_A_VECTOR = 4
 _FEWEST_OF_A_MATRIX = 500
 # Of n values that are uniform up to a bound, the largest lies within so many n-ths of it, but for one in 160,000.
-_EDGE = 12.0
-_ROUNDED = 1e-6
-_SPREAD = 4.0 * sqrt(0.8)  # four standard errors of a uniform draw's mean square, times sqrt(n)
 _VISIBLE = 1e-5  # of a one or a zero: far above float32's precision
 # Times that distance from the bound: a dozen values would lie beyond it. A matrix alone has to be surer.
 _LEARNT, _LONG = 0.1, 50  # of the first loss; steps
@@ -175,25 +171,7 @@ def _as_begun(tensor: TensorHeader) -> bool:
         return False
     if stats.minimum == stats.maximum:
         return stats.minimum in (0.0, 1.0)
-    return len(tensor.shape) >= 2 and any(_is_uniform(tensor, bound) for bound in _bounds(tensor))
-
-
-def _bounds(tensor: TensorHeader) -> list[float]:
-    fan_in, fan_out = prod(tensor.shape[1:]), tensor.shape[0] * prod(tensor.shape[2:])
-    bounds = [1 / fan_in, 3 / fan_in, 6 / fan_in, 6 / (fan_in + fan_out)]
-    if RECURRENT.search(tensor.name):
-        bounds += [gates / tensor.shape[0] for gates in GATES]
-    return [sqrt(bound) for bound in bounds]
-
-
-def _is_uniform(tensor: TensorHeader, bound: float) -> bool:
-    """Whether the values are a uniform draw up to this bound."""
-    stats = tensor.stats
-    if stats is None:
-        return False
-    largest = max(stats.maximum, -stats.minimum)
-    at_edge = bound * (1.0 - _EDGE / tensor.numel) <= largest <= bound * (1.0 + _ROUNDED)
-    return at_edge and abs(3.0 * (stats.rms / bound) ** 2 - 1.0) <= _SPREAD / sqrt(tensor.numel)
+    return is_uniform_draw(tensor)
 
 
 def _would_show(tensor: TensorState, walk: Walk, of: Sequence[TensorHeader], margin: float = _MARGIN) -> bool:
@@ -201,7 +179,7 @@ def _would_show(tensor: TensorState, walk: Walk, of: Sequence[TensorHeader], mar
     if all(one.stats is not None and one.stats.minimum == one.stats.maximum for one in of):
         return walk.step > _VISIBLE
     largest = max((max(one.stats.maximum, -one.stats.minimum) for one in of if one.stats is not None), default=0.0)
-    return walk.whole > margin * _EDGE * largest / tensor.numel
+    return walk.whole > margin * EDGE * largest / tensor.numel
 
 
 def _matrices(tensors: Sequence[TensorState]) -> int:

@@ -19,6 +19,7 @@ _UNITS = 2.0
 _LAST = 3
 _DESCENDED = 0.1
 _SEEN = 2
+_LEAPT = 1.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +44,7 @@ class MaskedNan(Probe):
         which had come down below a tenth of the first: hinge, ranking and triplet losses are truly 0 for a batch
         without an error. So it does where the loss had come down below a tenth of its start, and the gradient norm
         beside each zero is finite, and not 0 beside all (unless the loss had come down to `near_zero`), or the
-        validation loss after the first of them.
+        validation loss after the first of them, which then did not leap to half as much again as before.
 
     Known limits:
         Losses that are truly 0 look the same if they arrive there suddenly, and NaN behind a loss of the last decimal
@@ -139,7 +140,7 @@ class MaskedNan(Probe):
 
 def _is_well(evidence: Evidence, steps: IntArray, *, gradual: bool) -> bool:
     """Whether the gradient norm beside each zero, or the validation loss meanwhile, is a finite number. Gradients of 0
-    are hidden as the loss is, unless that came down to nothing before.
+    are hidden as the loss is, unless that came down to nothing before; a validation loss that leapt is no good sign.
     """
     gradient, held_out = evidence.find("grad_norm"), evidence.find("val_loss")
     if gradient is not None:
@@ -149,8 +150,11 @@ def _is_well(evidence: Evidence, steps: IntArray, *, gradual: bool) -> bool:
     if held_out is None:
         return False
     clean = held_out.clean()
-    meanwhile = clean.values[clean.steps > steps[0]]
-    return len(meanwhile) >= _SEEN and bool(np.isfinite(meanwhile).all() and (meanwhile > 0).all())
+    before, meanwhile = clean.values[clean.steps < steps[0]], clean.values[clean.steps > steps[0]]
+    if len(meanwhile) < _SEEN or not (np.isfinite(meanwhile).all() and (meanwhile > 0).all()):
+        return False
+    # A loss that is truly 0 changes nothing any more; what broke the weights shows here.
+    return gradual or not len(before) or not median(meanwhile) > _LEAPT * before[-1]
 
 
 def _is_silent(evidence: Evidence, steps: IntArray) -> bool:

@@ -43,6 +43,7 @@ _FEWEST = 4
 _DISTINCT = 10
 _WINDOW = 50
 _COARSE = 5.0
+_FADED = 0.2
 _REMEDY = (
     "overfit one batch: if that fails, look for frozen or detached parameters and the loss mask; else change the "
     "learning rate threefold"
@@ -95,7 +96,8 @@ class NoProgress(Probe):
         It fails as well when the last tenth of the points, and at least twenty, are one and the same number, other than
         0, after more than ten others: nothing was learnt from there on. Not where the log repeats or rounds its
         numbers: the fifty points before must have had a noise of five times the smallest difference between them, and
-        none may have been repeated a quarter as long.
+        none may have been repeated a quarter as long. Nor where it is the lowest of all, and the last ten before it had
+        less than a fifth of the noise, beside their size: then it is a minimum that was come to without minibatches.
 
     Known limits:
         Needs 4 points, and is unsure (a warning) below 20, and for a history that begins in mid-training. A run that
@@ -271,7 +273,8 @@ def _stands_still(loss: Series) -> int | None:
     twenty; None if it is not, or if it may be the log that repeats it.
 
     The points before must have been noisier than the log is coarse, by the smallest difference between two of them,
-    and must not have been repeated for so long either.
+    and must not have been repeated for so long either. What all batches together, as L-BFGS, came down to at last, by
+    ever smaller steps, is a minimum.
     """
     values = loss.values
     changes = np.flatnonzero(np.diff(values)) + 1
@@ -284,7 +287,15 @@ def _stands_still(loss: Series) -> int | None:
     gaps = np.diff(np.unique(before))
     longest = int(np.diff(np.concatenate([[0], changes])).max())
     noisy = len(gaps) + 1 > _DISTINCT and local_noise(before) > _COARSE * gaps.min()
-    return at if noisy and 4 * longest < len(values) - at else None
+    return at if noisy and not _converged(values, before) and 4 * longest < len(values) - at else None
+
+
+def _converged(values: FloatArray, before: FloatArray) -> bool:
+    """Whether a loss came down to the lowest value of all by ever smaller steps, beside its size."""
+    if values[-1] > values.min() or before.min() <= 0:
+        return False
+    sizes = np.log(before)
+    return local_noise(sizes[-_DISTINCT:]) < _FADED * local_noise(sizes)
 
 
 @dataclass(frozen=True, kw_only=True)
