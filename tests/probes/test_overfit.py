@@ -468,3 +468,13 @@ def test_a_gap_behind_a_beginning_that_was_not_logged(accuracy, every, verdict, 
     shares = make.series(np.full(12, accuracy), every * np.arange(1, 13), role="val_accuracy")
     evidence = make.evidence(losses, held_out, shares, steps=every * np.arange(1, 13))
     assert judge(CODE, evidence).verdict == verdict
+
+
+@pytest.mark.parametrize(("unit", "verdict"), [(1.0, "pass"), (300.0, "warn")])
+def test_a_training_loss_in_another_unit_tells_nothing_of_the_descent(unit, verdict, make, judge):
+    """A rise that is most of what the validation loss came down by, but little beside what the training loss began
+    with.
+    """
+    losses = unit * np.linspace(175.0, 165.0, 30) / 100
+    held_out = np.append([0.55, 0.5], np.linspace(0.52, 0.61, 28))
+    assert judge(CODE, pair(make, losses, held_out), gap_share=1e9).verdict == verdict

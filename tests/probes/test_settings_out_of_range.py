@@ -1,9 +1,17 @@
 """OPT012."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tracker_health.evidence import Series, StepUnit
+from tracker_health.probes.settings_out_of_range import SettingsOutOfRange
 
 CODE = "OPT012"
+RULE = SettingsOutOfRange()
 
 
 @pytest.mark.parametrize("name", [
@@ -56,3 +64,74 @@ def test_gradients_of_samples_that_are_clipped_for_privacy(make, judge):
 def test_no_params(make, judge):
     assert judge(CODE, make.evidence(np.ones(50))).verdict == "SkippedProbe"
     assert judge(CODE, make.evidence(np.ones(50), params={"x" * 10**6 + "/grad_clip": "1e-6"})).verdict == "warn"
+
+
+def sgd(make, losses, *, steps=500, unit=StepUnit.OPTIMIZER_STEP, norms=None, **params):
+    """A run of SGD that was logged fifty times."""
+    at = np.linspace(steps / 50, steps, 50).astype(int)
+    rows = {"train_loss": losses} | ({} if norms is None else {"grad_norm": norms})
+    series = [
+        Series(name=role, role=role, steps=at, values=np.asarray(values, dtype=float), step_unit=unit)
+        for role, values in rows.items()
+    ]
+    return make.evidence(*series, params={"optimizer": "SGD", "momentum": "0.9", "lr": "0.1"} | params)
+
+
+@given(
+    limit=st.floats(1e-4, 10.0), rate=st.floats(1e-6, 1.0), momentum=st.floats(0.0, 0.99), steps=st.integers(100, 9000),
+    norm=st.none() | st.floats(1e-4, 10.0),
+)  # fmt: skip
+def test_how_far_sgd_can_have_come(limit, rate, momentum, steps, norm, make, judge):
+    norms = None if norm is None else np.full(50, norm)
+    said = {"lr": repr(rate), "momentum": repr(momentum), "grad_clip": repr(limit)}
+    result = judge(CODE, sgd(make, np.linspace(2.0, 1.9, 50), steps=steps, norms=norms, **said))
+    way = sum(rate * min(limit, norm or limit) for _ in range(steps)) / (1.0 - momentum)
+    assert result.measured["way"] == pytest.approx(way, rel=1e-6)
+    if not 1 - 1e-6 < way / RULE.least_way < 1 + 1e-6:
+        assert result.verdict == ("warn" if way < RULE.least_way else "pass")
+
+
+@pytest.mark.parametrize(("change", "verdict"), [
+    ({}, "warn"), ({"norms": None}, "SkippedProbe"), ({"norms": None, "grad_clip": "5e-4"}, "warn"),
+    ({"losses": np.linspace(2.0, 0.5, 50)}, "pass"),  # it learns, however little it moves
+    ({"optimizer": "AdamW"}, "SkippedProbe"), ({"optimizer": "sgd_nesterov"}, "warn"),
+    ({"lr": "nan"}, "SkippedProbe"), ({"momentum": "none"}, "warn"), ({"momentum": "0"}, "warn"),
+    ({"unit": StepUnit.EPOCH}, "SkippedProbe"), ({"unit": StepUnit.UNKNOWN}, "SkippedProbe"),
+    ({"noise_multiplier": "1.0"}, "pass"), ({"lr": "1.0"}, "pass"),
+])  # fmt: skip
+def test_steps_of_sgd_that_lead_nowhere(change, verdict, make, judge):
+    case = {"losses": np.linspace(2.0, 1.9, 50), "norms": np.full(50, 5e-4)} | change
+    assert judge(CODE, sgd(make, **case)).verdict == verdict
+
+
+def test_the_logged_rates_come_before_the_params(make, judge):
+    evidence = sgd(make, np.linspace(2.0, 1.9, 50), norms=np.full(50, 1e-3), lr="1.0")
+    rates = make.series(np.linspace(0.1, 0.0, 50), role="learning_rate")
+    result = judge(CODE, replace(evidence, series=(*evidence.series, rates)))
+    assert (result.verdict, result.measured["way"]) == ("warn", pytest.approx(500 * 0.05 * 1e-3 / 0.1))
+
+
+@pytest.mark.parametrize(("rate", "verdict"), [(3e-4, "warn"), (0.3, "pass")])
+def test_a_real_training(rate, verdict, make, judge):
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(20, 32), torch.nn.ReLU(), torch.nn.Linear(32, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+    start = [one.detach().clone() for one in model.parameters()]
+    losses, norms = [], []
+    for _ in range(200):
+        x = torch.randn(32, 20)
+        loss = torch.nn.functional.cross_entropy(model(x), (x[:, 0] > 0).long())
+        optimizer.zero_grad()
+        loss.backward()
+        norms.append(float(torch.nn.utils.clip_grad_norm_(model.parameters(), 100.0)))
+        optimizer.step()
+        losses.append(loss.item())
+    evidence = sgd(make, losses[3::4], steps=200, norms=norms[3::4], lr=str(rate), momentum="0")
+    result = judge(CODE, evidence)
+    moved = (
+        sum(float((one.detach() - was).square().sum()) for one, was in zip(model.parameters(), start, strict=True))
+        ** 0.5
+    )
+    assert result.verdict == verdict
+    assert result.measured["way"] >= 0.9 * moved

@@ -23,6 +23,7 @@ _BASE_MODEL_PARAMS = (
 )
 _NO = frozenset(("", "none", "null", "false", "no", "off", "[]", "{}", "()"))
 _EARLY_STOPPING = re.compile(r"early_?stop|^(es_)?patience$")  # not the patience of a learning-rate schedule
+_OPTIMIZER = re.compile(r"(^|[./_])optim(izer)?([./_](name|type|class|_target_))?$")
 _TEACHER = re.compile(r"distil(?!bert|gpt|roberta|whisper|led)|teacher(?!.?forc)")
 _MOST_OF_A_PARAM = 300
 _FEWEST_POINTS = 8
@@ -47,6 +48,16 @@ def rate_since(evidence: Evidence, step: int) -> float | None:
         if len(later := rate.values[rate.steps >= step]) and rate.values.max() > 0
     ]
     return max(found, default=None)
+
+
+def optimizers_named(evidence: Evidence) -> list[str]:
+    """What the params call the optimizer, in lower case."""
+    params = evidence.info.params.items()
+    return [
+        value[:_MOST_OF_A_PARAM].lower()
+        for name, value in params
+        if _OPTIMIZER.search(name[-_MOST_OF_A_PARAM:].lower())
+    ]
 
 
 def is_fine_tuning(evidence: Evidence) -> bool:

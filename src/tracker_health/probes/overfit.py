@@ -51,16 +51,16 @@ class Overfit(Probe):
     How it decides:
         The minimum is the lowest validation loss, the end the median of the last three (of two, where there are fewer
         than six). Warn when the end lies above the minimum by `rise_share` of it and by `descent_share` of the descent
-        (from the highest of the first values and the first training loss); or, where the values since the minimum climb
-        steadily (Mann-Kendall), by `steady_rise_share` and `steady_descent_share`. In either case also by what the
-        lowest of that many noisy values lies below the others and three standard errors, with at least `min_after`
-        evaluations after the minimum, and while the training loss, where there is one, ended no more than a tenth
-        higher than it was then. Where the first point of the training loss comes after ten steps or more and it halves
-        up to the second, the log does not show what was learnt before: then the rise must be `steady_rise_share` in any
-        case, and the next paragraph holds where the validation loss begins above the training loss only. It does not
-        hold, either, where the log begins after ten steps or more and nine in ten validation answers are right. And the
-        rise must be `steady_rise_share` where as many of them are right at the end as at the minimum, but for what they
-        scatter.
+        (from the highest of the first values and the first training loss, unless that ends ten times higher than the
+        validation loss ever was); or, where the values since the minimum climb steadily (Mann-Kendall), by
+        `steady_rise_share` and `steady_descent_share`. In either case also by what the lowest of that many noisy values
+        lies below the others and three standard errors, with at least `min_after` evaluations after the minimum, and
+        while the training loss, where there is one, ended no more than a tenth higher than it was then. Where the first
+        point of the training loss comes after ten steps or more and it halves up to the second, the log does not show
+        what was learnt before: then the rise must be `steady_rise_share` in any case, and the next paragraph holds
+        where the validation loss begins above the training loss only. It does not hold, either, where the log begins
+        after ten steps or more and nine in ten validation answers are right. And the rise must be `steady_rise_share`
+        where as many of them are right at the end as at the minimum, but for what they scatter.
 
         Warn also when the two losses end further apart, beyond what they were apart when both began (or at the first
         evaluation, within a tenth of the steps, if the validation loss then fell half as far as the training loss or
@@ -142,7 +142,7 @@ class Overfit(Probe):
             return Finding(verdict=Verdict.SKIP, message=said)
         if n < self.min_points:
             return Finding(verdict=Verdict.SKIP, message=f"only {n} finite evaluations")
-        course = _course(values, held_out.steps, _first_loss(evidence))
+        course = _course(values, held_out.steps, _first_loss(evidence, values))
         needed = self._needed_rise(course, values, evidence)
         if course.rise > needed and n - 1 - course.at >= self.min_after and _training_went_on(evidence, course.step):
             return self._rose(course, n, evidence)
@@ -328,10 +328,15 @@ def _climbs(since_best: FloatArray) -> bool:
     return len(blocks) >= _STEADY_POINTS and mann_kendall(blocks) > _SIGNIFICANT
 
 
-def _first_loss(evidence: Evidence) -> float:
-    """Where the training began: the first evaluation comes when the better part of an epoch has been learnt."""
+def _first_loss(evidence: Evidence, held_out: FloatArray) -> float:
+    """Where the training began: the first evaluation comes when the better part of an epoch has been learnt. Unknown
+    where it ends far above all that the validation loss ever was: in another unit, or on account of outliers.
+    """
     loss = evidence.find("train_loss")
-    return float(loss.finite().values[0]) if loss is not None and len(loss.finite()) else -np.inf
+    values = loss.finite().values if loss is not None else np.empty(0)
+    if not len(values) or median(values[-max(2, len(values) // 10) :]) > _ANOTHER_UNIT * held_out.max() > 0:
+        return -np.inf
+    return float(values[0])
 
 
 def _training_went_on(evidence: Evidence, step: int) -> bool:

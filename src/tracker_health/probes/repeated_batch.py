@@ -57,7 +57,7 @@ class RepeatedBatch(Probe):
 
     max_roughness: Annotated[
         float, Threshold("noise over the usual difference of neighbours", "ratio", "calibration", gt=0)
-    ] = 0.015
+    ] = 0.018
     min_per_epoch: Annotated[float, Threshold("points of the loss in an epoch", "points", "design", gt=1)] = 3.0
     min_points: Annotated[int, Threshold("finite points needed", "points", "design", ge=15)] = 30
 
@@ -96,11 +96,7 @@ def _epochs(evidence: Evidence) -> float | None:
     counted = evidence.find("epoch")
     values = counted.finite().values if counted is not None else np.empty(0)
     known = [float(values.max()) - float(values.min()) + 1.0] if len(values) else []
-    progress = evidence.progress
-    if progress is not None and progress.unit == "epochs":
-        known.append(progress.planned)
-    if evidence.info.epoch is not None:
-        known.append(evidence.info.epoch)
+    known += [epochs for epochs in (evidence.planned_epochs, evidence.info.epoch) if epochs is not None]
     return max((epochs for epochs in known if 0 < epochs < np.inf), default=None)
 
 

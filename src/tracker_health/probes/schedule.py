@@ -19,6 +19,7 @@ from tracker_health.evidence import (
     is_of_the_end,
 )
 from tracker_health.probe import Probe, Symptom, Threshold
+from tracker_health.probes._run import optimizers_named
 from tracker_health.probes._schedules import (
     ACCURACIES,
     FEWEST_TO_LEVEL_OFF,
@@ -45,7 +46,6 @@ _TINY = "look for a unit or an exponent that slipped; rates of 1e-5 to 1e-2 are 
 _BEGINNING = 0.2  # of the run
 _CAME_DOWN = 1e-6
 _AS_LOGGED = 1e-3
-_OPTIMIZER = re.compile(r"(^|[./_])optim(izer)?([./_](name|type|class|_target_))?$")
 _ADAPTIVE = re.compile(
     r"(^|[^a-z])([a-z]?adam|adam(w|ax)|adamw?_torch|paged_adamw|lion|adafactor|rmsprop|adagrad|lamb)([^a-z]|$)"
 )
@@ -266,9 +266,8 @@ def _is_adaptive(evidence: Evidence, rate: Series) -> bool:
     """Whether the optimizer divides its steps by the size of the gradients: else a small rate may meet large ones."""
     if evidence.optimizer is not None:
         return bool(evidence.optimizer.with_second_moment)
-    params = evidence.info.params.items()
-    said = (value[:_MOST_OF_A_PARAM] for name, value in params if _OPTIMIZER.search(name[-_MOST_OF_A_PARAM:].lower()))
-    return any(_ADAPTIVE.search(one.lower()) for one in (*said, rate.name[:_MOST_OF_A_PARAM]))
+    said = (*optimizers_named(evidence), rate.name[:_MOST_OF_A_PARAM].lower())
+    return any(map(_ADAPTIVE.search, said))
 
 
 def _peak(values: FloatArray) -> float:
