@@ -200,10 +200,11 @@ def test_a_normalisation_of_the_inputs_has_no_layer_before_it(tmp_path):
     assert result.measured["input_rms"] < 10
 
 
-def headers(make, tensors):
+def headers(make, tensors, *, in_order=True):
     """Weights of (shape, mean, root mean square), by name."""
     return Weights(
         source="model.pt",
+        in_order=in_order,
         tensors=tuple(
             TensorHeader(
                 name=name, shape=shape, dtype="F32", rms=root, stats=replace(make.moment(1.0), mean=mean, rms=root)
@@ -247,14 +248,17 @@ def test_statistics_of_other_shapes_tell_nothing(mean, make, judge):
 
 
 def test_modules_are_ordered_by_their_numbers(make, judge):
-    """As safetensors lists them, by name, the layer before the tenth would be the first."""
-    weights = headers(make, {
-        "1.weight": ((8, 4), 0.0, 100.0), "10.running_mean": ((8,), 0.0, 1e4), "10.running_var": ((8,), 0.0, 0.0),
-        "9.weight": ((8, 4), 0.0, 0.5),
-    })  # fmt: skip
+    """As safetensors lists them, the layer before the tenth would be the first. Of other names nothing tells."""
     state = make.state(make.tensor(0, None, shape=(3, 4)))
-    result = judge(CODE, make.evidence(standing(make), optimizer=state, weights=weights))
-    assert (result.verdict, "9.weight" in result.message) == ("warn", True)
+    for conv, norm, verdict in (("9", "10", "warn"), ("conv", "bn", "SkippedProbe")):
+        weights = headers(make, {
+            f"{norm}.num_batches_tracked": ((), 0.0, 50.0), "1.weight": ((8, 4), 0.0, 100.0) if conv == "9" else ((), 0.0, 1.0),
+            f"{norm}.running_mean": ((8,), 0.0, 1e4), f"{norm}.running_var": ((8,), 0.0, 0.0),
+            f"{conv}.weight": ((8, 4), 0.0, 0.5),
+        }, in_order=False)  # fmt: skip
+        result = judge(CODE, make.evidence(standing(make), optimizer=state, weights=weights))
+        assert result.verdict == verdict
+        assert verdict != "warn" or "9.weight" in result.message
 
 
 @pytest.mark.parametrize(("mean", "variance"), [(1e200, 1.0), (float("nan"), 1.0), (0.0, float("nan")), (0.0, -1.0)])

@@ -120,9 +120,7 @@ def _before_statistics(weights: Weights | None) -> Iterator[tuple[float, str]]:
     the last matrix, or convolution, of as many rows that comes before the statistics.
     """
     tensors = {one.name: one for one in weights.tensors if one.stats is not None} if weights is not None else {}
-    names = list(tensors)
-    if names == sorted(names):  # as safetensors lists them
-        names.sort(key=_by_number)
+    names = list(tensors) if weights is not None and weights.in_order else sorted(tensors, key=_by_number)
     before: TensorHeader | None = None
     for name in names:
         one, mean = tensors[name], tensors.get(name.removesuffix(_VARIANCE) + _MEAN)
