@@ -94,7 +94,7 @@ def test_how_far_sgd_can_have_come(limit, rate, momentum, steps, norm, make, jud
 @pytest.mark.parametrize(("change", "verdict"), [
     ({}, "warn"), ({"norms": None}, "SkippedProbe"), ({"norms": None, "grad_clip": "5e-4"}, "warn"),
     ({"losses": np.linspace(2.0, 0.5, 50)}, "pass"),  # it learns, however little it moves
-    ({"optimizer": "AdamW"}, "SkippedProbe"), ({"optimizer": "sgd_nesterov"}, "warn"),
+    ({"optimizer": "Lion"}, "SkippedProbe"), ({"optimizer": "sgd_nesterov"}, "warn"),
     ({"lr": "nan"}, "SkippedProbe"), ({"momentum": "none"}, "warn"), ({"momentum": "0"}, "warn"),
     ({"unit": StepUnit.EPOCH}, "SkippedProbe"), ({"unit": StepUnit.UNKNOWN}, "SkippedProbe"),
     ({"noise_multiplier": "1.0"}, "pass"), ({"lr": "1.0"}, "pass"),
@@ -135,3 +135,35 @@ def test_a_real_training(rate, verdict, make, judge):
     )
     assert result.verdict == verdict
     assert result.measured["way"] >= 0.9 * moved
+
+
+@pytest.mark.parametrize(("change", "verdict"), [
+    ({}, "warn"), ({"lr": "0.049"}, "pass"), ({"lr": "none"}, "SkippedProbe"), ({"optimizer": "adamw_torch"}, "warn"),
+    ({"optimizer": "torch.optim.RMSprop"}, "warn"), ({"optimizer": "SGD"}, "SkippedProbe"),
+    ({"optimizer": "Adagrad"}, "SkippedProbe"), ({"optimizer": "Adafactor"}, "SkippedProbe"),
+    ({"optimizer": "prodigyadam"}, "SkippedProbe"), ({"num_virtual_tokens": "20"}, "SkippedProbe"),
+])  # fmt: skip
+def test_a_rate_for_adam(change, verdict, make, judge):
+    params = {"optimizer": "Adam", "lr": "0.05"} | change
+    assert judge(CODE, make.evidence(np.linspace(2.0, 1.9, 50), params=params)).verdict == verdict
+
+
+@pytest.mark.parametrize(("peak", "end", "verdict"), [(0.2, 1.9, "warn"), (0.2, 0.3, "pass"), (0.01, 1.9, "pass")])
+def test_the_highest_rate_that_was_logged(peak, end, verdict, make, judge):
+    """Where the params have another one, as of a scheduler's beginning, and where it trains all the same."""
+    rates = make.series(peak * np.sin(np.linspace(0.0, np.pi, 51)), role="learning_rate")
+    evidence = make.evidence(np.linspace(2.0, end, 50), rates, params={"optimizer": "adamw", "lr": "0.06"})
+    result = judge(CODE, evidence)
+    assert result.verdict == verdict
+    assert verdict != "warn" or result.measured["rate"] == pytest.approx(peak)
+
+
+@pytest.mark.parametrize("name", ["dropout", "model.dropout_rate", "hidden_dropout_prob", "resid_pdrop", "p_dropout"])
+@pytest.mark.parametrize(("value", "verdict"), [
+    ("0.9", "warn"), ("0.95", "warn"), ("0.89", "pass"), ("0", "pass"), ("1.0", "pass"), ("nan", "SkippedProbe"),
+    ("True", "SkippedProbe"), ("[0.9]", "SkippedProbe"),
+])  # fmt: skip
+def test_dropout(name, value, verdict, make, judge):
+    result = judge(CODE, make.evidence(np.linspace(2.0, 0.5, 50), params={name: value}))
+    assert result.verdict == verdict
+    assert verdict != "warn" or name in result.message

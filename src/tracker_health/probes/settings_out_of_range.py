@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -24,6 +24,11 @@ _CLIP = re.compile(
 )
 _DECAY = re.compile(r"(^|[./])weight_decay$")
 _RATES = ("lr", "learning_rate")
+_DROPOUT = re.compile(
+    r"(^|[./])(dropout|drop_?rate|dropout_?(rate|prob|p)|p_?dropout|(hidden|attention|embd?|resid|classifier)_(p)?drop(out)?(_prob)?)$"
+)
+_OF_ADAM = re.compile(r"(^|[./_])([nr]?adamw?|rmsprop)([._]|$)")
+_PROMPTS = re.compile(r"prompt|prefix|virtual_token|soft_?token")
 _PLAIN = re.compile(r"(^|[^a-z])sgd([^a-z]|$)|^nesterov$|^momentum$")
 _USUAL_MOMENTUM = 0.9
 _FEWEST_NORMS = 5
@@ -40,10 +45,11 @@ class SettingsOutOfRange(Probe):
 
     What it finds:
         Gradients that are clipped to next to nothing; a weight decay that takes the weights away within a hundred steps
-        or so; steps of SGD that lead nowhere, all together.
+        or so; a learning rate that is usual for SGD, given to Adam; a dropout that leaves next to nothing; steps of SGD
+        that lead nowhere, all together.
 
     Why it matters:
-        Both are slips of a decimal or of an argument's place, and both look like a model that cannot do better: of
+        Most are slips of a decimal or of an argument's place, and all look like a model that cannot do better: of
         clipped gradients plain SGD makes no steps, and Adam some that its epsilon rules.
 
     How it decides:
@@ -53,10 +59,15 @@ class SettingsOutOfRange(Probe):
         with the learning rate beside it, the share of the weights that one step takes, is `most_decay` or more, and the
         loss did not come down by 60 %.
 
+        Warn when the highest rate that was logged, or else the first one by the checkpoint or the params, is
+        `most_rate` or more for Adam, AdamW, NAdam, RAdam or RMSprop, by the params or the checkpoint, which moves every
+        weight by about as much in each step, and the loss did not come down by 60 %; not for learnt prompts. Warn when
+        a param sets a dropout to `most_dropout` or more, but less than 1.
+
         Warn, too, when plain SGD cannot have come farther than `least_way` from where it began, and the loss did not
         come down by 60 %: at most the limit, or the norm that was logged, in each step, times the learning rate (the
-        mean of the logged ones, or the param's) and the number of optimizer steps, over 1 less the momentum (0.9 where
-        it is not known). A layer's weights begin with a norm of 3 and more.
+        mean of the logged ones, or the first one) and the number of optimizer steps, over 1 less the momentum (0.9
+        where it is not known). A layer's weights begin with a norm of 3 and more.
 
     Known limits:
         Reads no code: what the params do not tell is not seen. Nor is how far Adam came, or an SGD whose steps nothing
@@ -74,6 +85,12 @@ class SettingsOutOfRange(Probe):
     symptom = Symptom.UPDATE_SIZE
 
     least_clip: Annotated[float, Threshold("limit of the gradient norm that is too low", "norm", "design", gt=0)] = 5e-5
+    most_rate: Annotated[float, Threshold("learning rate that is too high for Adam", "rate", "calibration", gt=0)] = (
+        0.05
+    )
+    most_dropout: Annotated[
+        float, Threshold("share of the units that no dropout leaves out", "fraction", "design", gt=0, le=1)
+    ] = 0.9
     least_way: Annotated[
         float, Threshold("longest way of all weights that is too short", "norm", "calibration", gt=0)
     ] = 0.5
@@ -83,26 +100,26 @@ class SettingsOutOfRange(Probe):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        roles = ("grad_norm", "train_loss", "learning_rate", Part.OPTIMIZER_STEPS)
+        roles = ("grad_norm", "train_loss", "learning_rate", Part.OPTIMIZER_STEPS, Part.OPTIMIZER_STATE)
         return tuple(Need(role=role, optional=True) for role in roles)
 
     def judge(self, evidence: Evidence) -> Finding:
         params = evidence.info.params
-        clip, decay = (_setting(params, one) for one in (_CLIP, _DECAY))
-        rate = _rate_beside(params, decay[0]) if decay is not None else None
+        clip, decay, dropout = (_setting(params, one) for one in (_CLIP, _DECAY, _DROPOUT))
         way = _longest_way(evidence, clip[1] if clip is not None and clip[1] > 0.0 else None)
-        if clip is None and way is None and (decay is None or rate is None):
-            message = "no param tells where gradients are clipped, or the weight decay"
-            return Finding(verdict=Verdict.SKIP, message=message)
+        rate, beside = _rate_of_adam(evidence), _rate_beside(params, decay[0]) if decay is not None else None
+        if clip is None and dropout is None and way is None and rate is None and beside is None:
+            return Finding(verdict=Verdict.SKIP, message="no param tells of clipping, weight decay, rate or dropout")
         if clip is not None and 0.0 < clip[1] <= self.least_clip and not _is_meant(evidence, clip[1]):
-            return Finding(
-                verdict=Verdict.WARN,
-                message=f"gradients are clipped to a norm of {number(clip[1])} ({printable(clip[0], 60)})",
-                remedy=_CLIP_HIGHER,
-                measured={"clip": clip[1]},
+            said = f"gradients are clipped to a norm of {number(clip[1])} ({printable(clip[0], 60)})"
+            return _odd(said, _CLIP_HIGHER, {"clip": clip[1]})
+        if dropout is not None and self.most_dropout <= dropout[1] < 1.0:
+            said = (
+                f"a dropout of {number(dropout[1])} ({printable(dropout[0], 60)}) leaves next to nothing to learn from"
             )
-        found = self._decayed(*decay, rate) if decay is not None and rate is not None else None
-        found = found or self._went_nowhere(way, clip, evidence)
+            return _odd(said, "0.1 to 0.5 are usual", {"dropout": dropout[1]})
+        found = self._decayed(*decay, beside) if decay is not None and beside is not None else None
+        found = found or self._too_fast(rate) or self._went_nowhere(way, clip, evidence)
         if found is not None and not _learns(evidence):
             return found
         measured = {} if way is None else {"way": way}
@@ -112,42 +129,77 @@ class SettingsOutOfRange(Probe):
         share = decay * rate
         if decay < _LEAST_DECAY or share < self.most_decay:
             return None
-        return Finding(
-            verdict=Verdict.WARN,
-            message=f"a weight decay of {number(decay)} ({printable(name, 60)}) takes {share:.1%} of the "
-            "weights per step",
-            remedy="take a weight decay of 0.1 or less",
-            measured={"decay_per_step": share},
-        )
+        said = f"a weight decay of {number(decay)} ({printable(name, 60)}) takes {share:.1%} of the weights per step"
+        return _odd(said, "take a weight decay of 0.1 or less", {"decay_per_step": share})
+
+    def _too_fast(self, rate: float | None) -> Finding | None:
+        if rate is None or rate < self.most_rate:
+            return None
+        said = f"a learning rate of {number(rate)} moves every weight by about as much in each step of Adam"
+        return _odd(said, "1e-4 to 1e-2 are usual for Adam", {"rate": rate})
 
     def _went_nowhere(self, way: float | None, clip: tuple[str, float] | None, evidence: Evidence) -> Finding | None:
         if way is None or way > self.least_way or _is_private(evidence):
             return None
         steps = count(evidence.optimizer_steps or 0, "step")
         limit = f" with gradients clipped to {number(clip[1])} ({printable(clip[0], 60)})" if clip is not None else ""
-        return Finding(
-            verdict=Verdict.WARN,
-            message=f"in {steps} of plain SGD{limit} all weights together moved by {number(way)} at most",
-            remedy=f"raise the learning rate; {_CLIP_HIGHER}",
-            measured={"way": way},
-        )
+        said = f"in {steps} of plain SGD{limit} all weights together moved by {number(way)} at most"
+        return _odd(said, f"raise the learning rate; {_CLIP_HIGHER}", {"way": way})
+
+
+def _odd(said: str, remedy: str, measured: dict[str, float]) -> Finding:
+    return Finding(verdict=Verdict.WARN, message=said, remedy=remedy, measured=measured)
+
+
+def _rate_of_adam(evidence: Evidence) -> float | None:
+    """The highest learning rate of an optimizer that moves each weight by about as much; None of any other, and of
+    learnt prompts, which are inputs.
+    """
+    params = evidence.info.params
+    if not _is(evidence, _OF_ADAM, "amsgrad") or any(_PROMPTS.search(one.lower()) for one in params):
+        return None
+    logged = [float(one.values.max()) for one in learning_rates(evidence)]
+    return max(logged or _rates_set(evidence), default=None)
+
+
+def _is(evidence: Evidence, named: re.Pattern[str], key: str) -> bool:
+    """Whether the params name such an optimizer, and no other, or the groups of the one that was saved have a key."""
+    said = optimizers_named(evidence)
+    if said:
+        return len(said) == 1 and bool(named.search(said[0]))
+    return bool(_groups(evidence)) and all(key in group for group in _groups(evidence))
+
+
+def _groups(evidence: Evidence) -> Sequence[Mapping[str, Any]]:
+    return evidence.optimizer.groups if evidence.optimizer is not None else ()
+
+
+def _rates_set(evidence: Evidence) -> list[float]:
+    """The learning rates that the groups of the saved optimizer began with, or the param's."""
+    began = [group.get("initial_lr") for group in _groups(evidence)]
+    known = [float(one) for one in began if isinstance(one, (int, float)) and isfinite(one)]
+    said = (_number(evidence.info.params.get(one, "")) for one in _RATES)
+    return known or [one for one in said if one is not None][:1]
 
 
 def _longest_way(evidence: Evidence, limit: float | None) -> float | None:
     """How far plain SGD can have come with gradients of such norms; None where its steps or those are not known."""
-    named, params, norms = optimizers_named(evidence), evidence.info.params, evidence.find("grad_norm")
+    norms, steps = evidence.find("grad_norm"), evidence.optimizer_steps
     sizes = norms.finite().values if norms is not None else np.empty(0)
-    rates = [float(one.values.mean()) for one in learning_rates(evidence)] or [
-        rate for one in _RATES if (rate := _number(params.get(one, ""))) is not None
-    ]
-    if len(named) != 1 or not _PLAIN.search(named[0]) or not rates or evidence.optimizer_steps is None:
+    rates = [float(one.values.mean()) for one in learning_rates(evidence)] or _rates_set(evidence)
+    if not _is(evidence, _PLAIN, "dampening") or not rates or steps is None:
         return None
     if len(sizes) < _FEWEST_NORMS and limit is None:
         return None
     size = float(np.minimum(sizes, np.inf if limit is None else limit).mean()) if len(sizes) else float(limit or 0.0)
-    momentum = _number(params.get("momentum", ""))
-    kept = momentum if momentum is not None and 0.0 <= momentum < 1.0 else _USUAL_MOMENTUM
-    return size * max(rates) * evidence.optimizer_steps / (1.0 - kept)
+    return size * max(rates) * steps / (1.0 - _momentum(evidence))
+
+
+def _momentum(evidence: Evidence) -> float:
+    said = _number(evidence.info.params.get("momentum", ""))
+    saved = (group.get("momentum") for group in _groups(evidence))
+    known = [float(one) for one in (said, *saved) if isinstance(one, (int, float)) and 0.0 <= one < 1.0]
+    return max(known, default=_USUAL_MOMENTUM)
 
 
 def _setting(params: Mapping[str, str], names: re.Pattern[str]) -> tuple[str, float] | None:
