@@ -154,3 +154,23 @@ def test_the_statistic(values, unit):
 def test_noise_alone_is_about_one():
     values = np.random.default_rng(1).standard_normal(20_000)
     assert _roughness(values) == pytest.approx(1.0484, rel=0.05)  # sigma over 0.6745 sqrt(2) sigma
+
+
+@pytest.mark.parametrize(("norms", "verdict"), [
+    ("smooth", "warn"), ("noisy", "pass"), ("clipped", "pass"), ("few", "pass"), ("none", "pass"),
+])  # fmt: skip
+def test_gradient_norms_tell_where_the_loss_is_rounded_away(norms, verdict, make, judge):
+    """Of one batch that was learnt by heart: the log has three decimals of the loss."""
+    n = 300
+    course = np.exp(-np.arange(n) / 60.0)
+    rng = np.random.default_rng(0)
+    losses = np.round(0.01 * course + 0.002 * rng.uniform(size=n), 3)
+    smooth = 3.0 * course
+    case = {
+        "smooth": smooth, "noisy": smooth * (1 + 0.2 * rng.normal(size=n)), "clipped": np.minimum(smooth, 0.4),
+        "few": smooth[::12], "none": None,
+    }[norms]  # fmt: skip
+    more = [] if case is None else [make.series(case, np.linspace(0, n - 1, len(case)).astype(int), role="grad_norm")]
+    info = RunInfo(params={"epochs": "10"}, metric_names=("train_loss",))
+    result = judge(CODE, make.evidence(losses, *more, info=info))
+    assert (result.verdict, "gradient norm" in result.message) == (verdict, verdict == "warn")

@@ -330,3 +330,50 @@ def test_the_noise_of_a_few_points_is_no_leap(n, make, judge):
 
 def test_fewer_than_eight_points_are_too_few(make, judge):
     assert judge(CODE, make.evidence(EPOCHS[:7])).verdict == "SkippedProbe"
+
+
+def naive_validation(values, first, plain, rule=RULE):
+    """Whether the validation loss leapt and came back, and by how much that is met or missed."""
+    needed = max(
+        rule.validation_share * (max(first, values[0]) - min(values)),
+        0.1 * abs(min(values)),
+        5.0 * plain.evaluation_noise(values),
+    )
+    heights = [
+        min(value - min(values[: at + 1]), value - min(values[at:]))
+        for at, value in enumerate(values)
+        if at >= len(values) // 3
+    ]
+    return max(heights) > needed, abs(max(heights) - needed) / max(abs(needed), 1e-300)
+
+
+@FEW
+@given(
+    values=st.lists(st.floats(0.01, 10.0), min_size=8, max_size=20), bump=st.floats(0.0, 20.0), at=st.integers(0, 19),
+    first=st.floats(0.01, 20.0),
+)  # fmt: skip
+def test_validation_against_plain_python(values, bump, at, first, plain, make, judge):
+    values[at % len(values)] += bump
+    leapt, margin = naive_validation(values, first, plain)
+    assume(margin > 1e-9)
+    quiet = first * np.linspace(1.0, 0.5, 60)
+    evidence = make.evidence(quiet, make.series(values, role="val_loss"))
+    assert judge(CODE, evidence).verdict == ("warn" if leapt else "pass")
+
+
+@pytest.mark.parametrize(("change", "verdict"), [
+    ({}, "warn"), ({"at": 2}, "pass"), ({"height": 0.9}, "pass"), ({"comes_back": False}, "pass"), ({"first": 20.0}, "pass"),
+    ({"n": 7}, "pass"), ({"noise": 0.3}, "pass"), ({"n": 200, "at": 150}, "warn"),
+])  # fmt: skip
+def test_a_leap_of_the_validation_loss(change, verdict, make, judge):
+    """After 2.0 it comes down to 0.3, and leaps by 1.3."""
+    case = {"n": 12, "at": 7, "height": 1.3, "comes_back": True, "first": 2.0, "noise": 0.0} | change
+    values = 0.3 + 1.7 * np.exp(-4.0 * np.arange(case["n"]) / case["n"])
+    values += case["noise"] * np.random.default_rng(0).normal(size=case["n"])
+    values[case["at"] % len(values) : None if not case["comes_back"] else case["at"] % len(values) + 1] += case[
+        "height"
+    ]
+    quiet = case["first"] * np.linspace(1.0, 0.5, 60)
+    result = judge(CODE, make.evidence(quiet, make.series(values, role="val_loss")))
+    assert result.verdict == verdict
+    assert verdict != "warn" or "validation loss leapt" in result.message

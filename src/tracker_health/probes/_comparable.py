@@ -19,6 +19,7 @@ _LEAST_CLIMB = 5
 _FORGETS = np.geomspace(1e-3, 0.5, 60)
 _LEVEL = 0.08
 _LEARNT = 0.75
+_SAME, _OFTEN = 1e-5, 0.1
 _ZEROS, _LEFT, _EXACT = 3, 0.01, 1e-6  # of the first loss
 
 
@@ -138,3 +139,14 @@ def rose_by_design(values: FloatArray, levels: FloatArray, start: float, noise: 
     smooth = np.median(sliding_window_view(values, 5), axis=1)
     climb = (smooth[: int(np.argmax(smooth)) + 1] - start) / height
     return int(np.count_nonzero((climb > 0.1) & (climb < 0.9))) >= max(10, round(_GRADUAL * len(values)))
+
+
+def unaltered(norm: Series | None) -> Series | None:
+    """The gradient norms, if they are those of the gradients: of clipped or rounded ones many neighbours are equal, and
+    their smoothness is the logger's.
+    """
+    if norm is None:
+        return None
+    values = norm.finite().values
+    same = np.abs(np.diff(values)) <= _SAME * np.abs(values[1:])
+    return None if len(same) and np.mean(same) > _OFTEN else norm

@@ -9,6 +9,7 @@ import numpy as np
 
 from tracker_health.evidence import Evidence, FloatArray, Need
 from tracker_health.probe import Probe, Symptom, Threshold
+from tracker_health.probes._comparable import unaltered
 from tracker_health.probes._stats import in_range, median
 from tracker_health.result import Finding
 from tracker_health.text import number
@@ -34,8 +35,9 @@ class RepeatedBatch(Probe):
         the size of the usual difference between neighbours: about 1 for noise alone. Warn when it is below
         `max_roughness` in the second and in the last third of the run, and each epoch, as the log or the run's params
         count them, holds `min_per_epoch` points or more: a training that takes all samples at once has one step in an
-        epoch, and means over epochs have little noise. In the first third a steep descent, of which every tenth step
-        was logged, bends too much to tell.
+        epoch, and means over epochs have little noise. So it is with the gradient norm, which the log rounds less,
+        below `max_norm_roughness`; not where more than a tenth of the neighbours are the same to five digits, as after
+        clipping. In the first third a steep descent, of which every tenth step was logged, bends too much to tell.
 
     Known limits:
         Needs `min_points` points, and a number of epochs. Dropout and augmentation make noise of their own, and a log
@@ -58,12 +60,16 @@ class RepeatedBatch(Probe):
     max_roughness: Annotated[
         float, Threshold("noise over the usual difference of neighbours", "ratio", "calibration", gt=0)
     ] = 0.018
+    max_norm_roughness: Annotated[float, Threshold("the same of the gradient norm", "ratio", "calibration", gt=0)] = (
+        0.06
+    )
     min_per_epoch: Annotated[float, Threshold("points of the loss in an epoch", "points", "design", gt=1)] = 3.0
     min_points: Annotated[int, Threshold("finite points needed", "points", "design", ge=15)] = 30
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        return (Need(role="train_loss", min_points=self.min_points), Need(role="epoch", optional=True))
+        optional = (Need(role=role, optional=True) for role in ("epoch", "grad_norm"))
+        return (Need(role="train_loss", min_points=self.min_points), *optional)
 
     def judge(self, evidence: Evidence) -> Finding:
         values = evidence.first("train_loss").finite().values
@@ -75,15 +81,20 @@ class RepeatedBatch(Probe):
         if n < self.min_per_epoch * epochs:
             said = f"the loss was logged {n} times in {number(epochs)} epochs: means over epochs have little noise"
             return Finding(verdict=Verdict.SKIP, message=said)
-        rough = max(_roughness(third) for third in np.array_split(in_range(values)[0], 3)[1:])
-        measured = {"roughness": rough, "points_per_epoch": n / epochs, "points": n}
-        if rough > self.max_roughness:
-            message = f"the loss has the noise of different batches: {number(rough)} of its usual step"
+        rough = {"loss": _late_roughness(values)}
+        norm = unaltered(evidence.find("grad_norm"))
+        if norm is not None and len(norm.finite()) >= max(self.min_points, self.min_per_epoch * epochs):
+            rough["gradient norm"] = _late_roughness(norm.finite().values)
+        limits = {"loss": self.max_roughness, "gradient norm": self.max_norm_roughness}
+        smooth = next((what for what, value in rough.items() if value <= limits[what]), None)
+        measured = {"roughness": rough["loss"], "points_per_epoch": n / epochs, "points": n}
+        if smooth is None:
+            message = f"the loss has the noise of different batches: {number(rough['loss'])} of its usual step"
             return Finding(verdict=Verdict.PASS, message=message, measured=measured)
         return Finding(
             verdict=Verdict.WARN,
-            message=f"the loss has no noise ({number(rough)} of its usual step) at {n} points in {number(epochs)} "
-            "epochs: every step may have seen the same batch",
+            message=f"the {smooth} has no noise ({number(rough[smooth])} of its usual step) at {n} points in "
+            f"{number(epochs)} epochs: every step may have seen the same batch",
             remedy="print the samples of two batches in a row; look for next(iter(loader)) inside the loop",
             measured=measured,
         )
@@ -98,6 +109,11 @@ def _epochs(evidence: Evidence) -> float | None:
     known = [float(values.max()) - float(values.min()) + 1.0] if len(values) else []
     known += [epochs for epochs in (evidence.planned_epochs, evidence.info.epoch) if epochs is not None]
     return max((epochs for epochs in known if 0 < epochs < np.inf), default=None)
+
+
+def _late_roughness(values: FloatArray) -> float:
+    """The roughness of the second and of the last third, the larger of them."""
+    return max(_roughness(third) for third in np.array_split(in_range(values)[0], 3)[1:])
 
 
 def _roughness(values: FloatArray) -> float:

@@ -29,6 +29,7 @@ _LEAST_BLOCK = 3
 _FEWEST, _SEVERAL = 8, 15
 _MOST_FOR_A_LEAP = 2  # times min_points
 _AROUND = 2  # blocks to either side
+_LEAST_LEAP, _SURE = 0.1, 5.0
 _HALF, _MOST = 1.4826, 0.6080  # of normal noise, the deviation over what half and a tenth of the sizes exceed
 
 
@@ -37,7 +38,8 @@ class UnstableLoss(Probe):
     """The loss keeps going up and down.
 
     What it finds:
-        A training loss whose level rises well above the best it had, several times, and comes back.
+        A training loss whose level rises well above the best it had, several times, and comes back; a validation loss
+        that leaps once by most of what it came down by.
 
     Why it matters:
         The learning rate is near the edge: the weights are thrown about instead of settling, and where the run ends is
@@ -55,6 +57,10 @@ class UnstableLoss(Probe):
         (eight from `min_points` on), and of those after it; and so has that descent to be. From 15 points on the next
         point has to be above by `rise_share` as well, from `min_points` on the next two, for a single one may be an odd
         batch.
+
+        The validation loss counts, too: in its last two thirds, of eight evaluations or more, one that lies above the
+        best so far, and above a later one as well, by `validation_share` of what it came down by (from the first
+        training loss, where that is higher), by a tenth of the lowest, and by five times its noise.
 
         Only what can be compared is. While a logged weight of a part of the loss rises (`kl_weight`, `beta`: the role
         `objective_weight`) the loss measures something else with every step, and what comes after the rise is judged.
@@ -85,6 +91,10 @@ class UnstableLoss(Probe):
         float,
         Threshold("length of one excursion that counts alone, as a share of the run", "fraction", "public runs", gt=0),
     ] = 0.2
+    validation_share: Annotated[
+        float,
+        Threshold("leap of the validation loss, as a share of its descent", "fraction", "calibration", gt=0),
+    ] = 0.6
     min_points: Annotated[int, Threshold("finite points needed", "points", "design", ge=16)] = 30
 
     @property
@@ -92,9 +102,14 @@ class UnstableLoss(Probe):
         return (
             Need(role="train_loss", min_points=min(_FEWEST, self.min_points)),
             Need(role="objective_weight", optional=True),
+            Need(role="val_loss", optional=True),
         )
 
     def judge(self, evidence: Evidence) -> Finding:
+        found = self._of_training(evidence)
+        return found if found.verdict is Verdict.WARN else self._of_validation(evidence) or found
+
+    def _of_training(self, evidence: Evidence) -> Finding:
         loss = comparable(evidence.first("train_loss").finite(), evidence)
         values = loss.values
         if len(values) < self.min_points:
@@ -126,6 +141,35 @@ class UnstableLoss(Probe):
             f"{number(float(levels[tallest]))} after {number(float(best[tallest]))}",
             remedy="lower the learning rate, clip gradients, or take larger batches",
             measured=measured,
+            steps=(step,),
+        )
+
+    def _of_validation(self, evidence: Evidence) -> Finding | None:
+        """The finding that the validation loss leapt, and came back."""
+        series = evidence.find("val_loss")
+        held_out = comparable(series.finite(), evidence) if series is not None else None
+        if held_out is None or len(held_out) < _FEWEST:
+            return None
+        values, unit = in_range(held_out.values)
+        best, later = np.minimum.accumulate(values), np.minimum.accumulate(values[::-1])[::-1]
+        height = np.minimum(values - best, values - later)
+        height[: len(values) // 3] = 0.0
+        at, low = int(np.argmax(height)), float(values.min())
+        first = float(evidence.first("train_loss").finite().values[0]) / unit
+        needed = max(
+            self.validation_share * (max(first, float(values[0])) - low),
+            _LEAST_LEAP * abs(low),
+            _SURE * evaluation_noise(values),
+        )
+        if not height[at] > needed:
+            return None
+        step = int(held_out.steps[at])
+        return Finding(
+            verdict=Verdict.WARN,
+            message=f"the validation loss leapt to {number(float(values[at]) * unit)} at step {step}, after "
+            f"{number(float(best[at]) * unit)}, and came back",
+            remedy="lower the learning rate, clip gradients, or look whether the weights were lost there",
+            measured={"excursions": 1, "tallest": float(height[at]) * unit},
             steps=(step,),
         )
 
