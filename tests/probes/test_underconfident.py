@@ -261,3 +261,55 @@ def test_a_training_loss_of_few_finite_values(losses, make, judge):
     validation = [make.series([2.3] * 9, role="val_loss"), make.series([0.1] * 9, role="val_accuracy")]
     result = judge(CODE, make.evidence(losses, *validation))
     assert result.verdict == "SkippedProbe"
+
+
+def floored(classes, above, *, n=60, noise=0.02, seed=0):
+    """A loss that comes down to a share above the least that two softmaxes allow, and scatters upwards from there."""
+    floor = math.log(math.e + classes - 1.0) - 1.0
+    span = math.log(classes) - floor
+    course = floor + span * (above + (1.0 - above) * np.exp(-np.arange(n) / (n / 15)))
+    return course + noise * span * np.abs(np.random.default_rng(seed).normal(size=n))
+
+
+@pytest.mark.parametrize("classes", [2, 3, 10, 100])
+@pytest.mark.parametrize("told", ["params", "head"])
+def test_the_least_loss_of_two_softmaxes(classes, told, make, judge):
+    def of(losses, accuracy=None):
+        params = {"num_classes": str(classes)} if told == "params" else None
+        weights = None
+        if told == "head":
+            weights = make.weights({"0.weight": (48, 20), "fc.weight": (classes, 48), "fc.bias": (classes,)})
+        more = [] if accuracy is None else [make.series(np.full(10, accuracy), role="val_accuracy")]
+        return judge(CODE, make.evidence(losses, *more, params=params, weights=weights))
+
+    sick = of(floored(classes, 0.01))
+    assert (sick.verdict, "two softmaxes" in sick.message) == ("warn", True)
+    assert of(floored(classes, 0.01), 0.97).verdict == "warn"
+    assert of(floored(classes, 0.01), 0.6).verdict != "warn"  # so large a loss fits so many wrong answers
+    assert of(floored(classes, 0.1)).verdict == "SkippedProbe"
+    assert of(floored(classes, -0.05)).verdict == "SkippedProbe"
+    assert of(floored(classes, 0.01, n=18)).verdict == "SkippedProbe"
+    falling = np.linspace(math.log(classes), floored(classes, 0.01)[-1], 60)
+    assert of(falling).verdict == "SkippedProbe"
+
+
+def test_a_least_loss_of_a_number_of_classes_that_nothing_tells(make, judge):
+    assert judge(CODE, make.evidence(floored(10, 0.01))).verdict == "SkippedProbe"
+
+
+@pytest.mark.parametrize(("twice", "verdict"), [(True, "warn"), (False, "SkippedProbe")])
+def test_a_real_training_without_an_accuracy(twice, verdict, make, judge):
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4))
+    optimizer = torch.optim.Adam(model.parameters(), lr=2e-2)
+    losses = []
+    for _ in range(400):
+        labels = torch.randint(4, (64,))
+        answers = model(torch.nn.functional.one_hot(labels, 16) * 4.0 + torch.randn(64, 16))
+        loss = torch.nn.functional.cross_entropy(answers.softmax(-1) if twice else answers, labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert judge(CODE, make.evidence(losses, params={"num_classes": "4"})).verdict == verdict

@@ -11,14 +11,16 @@ import numpy as np
 from tracker_health.evidence import Evidence, Need, Part, Series
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._accuracy import classes_of_loss, measures, pairs, percent, scatter
-from tracker_health.probes._classes import classes, classes_of_head, counts
+from tracker_health.probes._classes import begins_at_chance, classes, classes_of_head, counts
 from tracker_health.probes._run import is_fine_tuning
+from tracker_health.probes._schedules import levelled_off
 from tracker_health.probes._stats import median
 from tracker_health.result import Finding
 from tracker_health.text import number
 from tracker_health.verdict import Verdict
 
 _FEWEST_CLASSES = 3.5
+_FEWEST_AT_FLOOR, _MOSTLY, _ROUNDED = 20, 0.8, 1e-3
 _FEWEST_ADDED = 2.5  # where loss and accuracy add up
 _NEAR_FLOOR = 0.95
 _AS_SOUND = 1.25
@@ -63,8 +65,13 @@ class Underconfident(Probe):
         to lie 0.2 (that of the other samples 0.1) above that of a model which is as often right, gives its answers just
         that probability and all others the same.
 
+        With no accuracy, or one of 0.8 and more at the end, the least that a second softmax leaves tells by itself:
+        ln(e + C - 1) - 1, for the C of the params or the last layer, near whose logarithm the loss began. Warn when the
+        training loss levelled off no further above it than `floor_share` of the way to guessing, and never lay below.
+
     Known limits:
-        Needs accuracy and loss of the same samples, and four classes, or three where these add up. Losses of bounded
+        Needs accuracy and loss of the same samples, and four classes, or three where these add up, or a loss that comes
+        to its floor. Losses of bounded
         logits (cosines at a high temperature, rates of spiking neurons) are underconfident on purpose, as are targets
         that are smoothed by 0.3, or those of a teacher at a high temperature. A loss with other terms in it (of a
         second task, say) may look so, and so may one that contrasts a few samples, beside the accuracy of a probe.
@@ -84,14 +91,19 @@ class Underconfident(Probe):
     least_sum: Annotated[
         float, Threshold("loss and accuracy, each as a share of its range", "fraction", "calibration", gt=1, le=2)
     ] = 1.4
+    floor_share: Annotated[
+        float,
+        Threshold(
+            "how near to the least loss of two softmaxes, as a share of its range", "fraction", "calibration", ge=0
+        ),
+    ] = 0.06
     min_points: Annotated[int, Threshold("finite values needed", "points", "design", ge=5)] = 5
 
     @property
     def needs(self) -> tuple[Need, ...]:
         return (
             Need(role="train_loss", min_points=self.min_points),
-            Need(role="val_accuracy", any_of=("train_accuracy",)),
-            Need(role="val_loss", optional=True),
+            *(Need(role=role, optional=True) for role in ("val_accuracy", "train_accuracy", "val_loss")),
             Need(role=Part.WEIGHTS, optional=True),
         )
 
@@ -100,7 +112,9 @@ class Underconfident(Probe):
         if finite < self.min_points:
             return Finding(verdict=Verdict.SKIP, message=f"only {finite} finite values of the training loss")
         found = self._hardly_preferred(evidence)
-        return found if found.verdict is Verdict.WARN else self._two_softmaxes(evidence) or found
+        if found.verdict is Verdict.WARN:
+            return found
+        return self._two_softmaxes(evidence) or self._at_the_floor(evidence) or found
 
     def _two_softmaxes(self, evidence: Evidence) -> Finding | None:
         """That loss and accuracy add up as behind two softmaxes, where they do."""
@@ -122,6 +136,26 @@ class Underconfident(Probe):
                 )
         return None
 
+    def _at_the_floor(self, evidence: Evidence) -> Finding | None:
+        """That the training loss levelled off at the least that two softmaxes allow, where it did."""
+        loss, count = evidence.first("train_loss").finite(), classes(evidence) or classes_of_head(evidence)
+        if count is None or count < 2 or len(loss) < _FEWEST_AT_FLOOR or not begins_at_chance(loss.values, count):
+            return None
+        floor = log(e + count - 1.0) - 1.0
+        level = median(loss.values[-(len(loss) // 4) :])
+        above = (level - floor) / (log(count) - floor)
+        right = [one.end for one in measures(evidence, 1) if one.name == "accuracy"]
+        near = above <= self.floor_share and loss.values.min() >= floor * (1.0 - _ROUNDED) and levelled_off(loss)
+        if not near or any(end < _MOSTLY for end in right):
+            return None
+        return Finding(
+            verdict=Verdict.WARN,
+            message=f"the loss levelled off at {number(level)}, just above {number(floor)}: the least there is behind "
+            f"two softmaxes among {number(float(count))} answers",
+            remedy=_REMEDY,
+            measured={"loss": level, "floor": floor, "classes": count},
+        )
+
     def _hardly_preferred(self, evidence: Evidence) -> Finding:
         head = classes_of_head(evidence) if classes(evidence) is None else None
         count = classes_of_loss(evidence, head)
@@ -136,7 +170,9 @@ class Underconfident(Probe):
                 message="most is right at the first loss, which does not tell the number of classes",
             )
         if not paired:
-            return Finding(verdict=Verdict.SKIP, message="no loss was logged of the samples that the accuracy is of")
+            of_others = "no loss was logged of the samples that the accuracy is of"
+            message = of_others if shares is not None else "no accuracy was logged"
+            return Finding(verdict=Verdict.SKIP, message=message)
         lowest = _lowest(evidence.first("train_loss"))
         two_softmaxes = log(e + count - 1.0)
         found = [(whose, *_ends(loss, accuracy)) for whose, loss, accuracy in paired]
