@@ -89,9 +89,8 @@ def test_an_epoch_that_nothing_counts(make, judge):
 
 
 def test_epochs_of_the_plan(make, judge):
-    for epochs, verdict in (("10", "warn"), ("300", "SkippedProbe")):
-        told = make.evidence(line(300), params={"num_train_epochs": epochs}, info=None)
-        assert judge(CODE, told).verdict == verdict
+    told = make.evidence(line(300), params={"num_train_epochs": "10"}, info=None)
+    assert judge(CODE, told).verdict == "SkippedProbe"  # how many were done is not known
     done = RunInfo(params={"num_train_epochs": "10"}, metric_names=("train_loss",), epoch=8.0)
     assert judge(CODE, make.evidence(line(300), info=done)).verdict == "warn"
     many = RunInfo(params={"num_train_epochs": "300"}, metric_names=("train_loss",), epoch=300.0)
@@ -171,6 +170,14 @@ def test_gradient_norms_tell_where_the_loss_is_rounded_away(norms, verdict, make
         "few": smooth[::12], "none": None,
     }[norms]  # fmt: skip
     more = [] if case is None else [make.series(case, np.linspace(0, n - 1, len(case)).astype(int), role="grad_norm")]
-    info = RunInfo(params={"epochs": "10"}, metric_names=("train_loss",))
+    info = RunInfo(params={"epochs": "10"}, metric_names=("train_loss",), epoch=10.0)
     result = judge(CODE, make.evidence(losses, *more, info=info))
     assert (result.verdict, "gradient norm" in result.message) == (verdict, verdict == "warn")
+
+
+@pytest.mark.parametrize(("end", "verdict"), [(0.3, "pass"), (0.9, "warn"), (1.4, "warn")])
+def test_a_validation_loss_that_came_down_as_well(end, verdict, make, judge):
+    """All samples at once, in several steps of what the run calls an epoch."""
+    info = RunInfo(params={"num_train_epochs": "10"}, metric_names=("train_loss",), epoch=8.0)
+    held_out = make.series(np.linspace(1.0, end, 12), role="val_loss")
+    assert judge(CODE, make.evidence(line(300), held_out, info=info)).verdict == verdict

@@ -146,7 +146,7 @@ def trained(folder, model, scale, *, learns=True, columns=20, steps=120, half=Fa
     with (folder / "metrics.jsonl").open("w") as log:
         for step in range(steps):
             x = torch.randn(32, columns)
-            labels = (x[:, 0] > 0).long() if learns else torch.randint(0, 2, (32,))
+            labels = (x[:, 0] > 0).long() if learns else torch.randint(0, 3, (32,))
             with torch.autocast("cpu", torch.bfloat16, enabled=half):
                 loss = torch.nn.functional.cross_entropy(model(x * scale), labels)
             optimizer.zero_grad()

@@ -377,3 +377,10 @@ def test_a_leap_of_the_validation_loss(change, verdict, make, judge):
     result = judge(CODE, make.evidence(quiet, make.series(values, role="val_loss")))
     assert result.verdict == verdict
     assert verdict != "warn" or "validation loss leapt" in result.message
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_validation_loss_beside_a_training_loss_without_a_number(value, make, judge):
+    held_out = make.series(np.linspace(1.0, 0.5, 12), role="val_loss")
+    result = judge(CODE, make.evidence(np.full(40, value), held_out))
+    assert result.verdict in ("pass", "SkippedProbe")

@@ -21,10 +21,10 @@ from tracker_health.verdict import Verdict
 _PRECISE = frozenset({"F32", "F64"})
 _FEWEST_OF_A_VECTOR = 4
 _FEWEST_OF_A_MATRIX = 500
-# Of n values that are uniform up to a bound, the largest lies within so many n-ths of it, but for one in 160,000.
 _VISIBLE = 1e-5  # of a one or a zero: far above float32's precision
-# Times that distance from the bound: a dozen values would lie beyond it. A matrix alone has to be surer.
 _LEARNT, _LONG = 0.1, 50  # of the first loss; steps
+# Times the distance from a uniform draw's largest value to its bound: a dozen values would lie beyond it. A matrix
+# alone has to be surer.
 _MARGIN = 4.0
 _WIDE_MARGIN = 8.0
 _SMALLEST_SQUARE = 1e-30

@@ -15,6 +15,7 @@ from tracker_health.result import Finding
 from tracker_health.text import number
 from tracker_health.verdict import Verdict
 
+_HALF_AS_FAR = 0.5
 _MAD_TO_SIGMA = 1.4826
 _THIRD_DIFFERENCES = float(np.sqrt(20.0))  # standard deviation of those of noise of deviation 1
 
@@ -37,12 +38,15 @@ class RepeatedBatch(Probe):
         count them, holds `min_per_epoch` points or more: a training that takes all samples at once has one step in an
         epoch, and means over epochs have little noise. So it is with the gradient norm, which the log rounds less,
         below `max_norm_roughness`; not where more than a tenth of the neighbours are the same to five digits, as after
-        clipping. In the first third a steep descent, of which every tenth step was logged, bends too much to tell.
+        clipping. It passes where the validation loss came down by half as large a share of itself as the training loss,
+        and is skipped for L-BFGS. In the first third a steep descent, of which every tenth step was logged, bends too
+        much to tell.
 
     Known limits:
         Needs `min_points` points, and a number of epochs. Dropout and augmentation make noise of their own, and a log
         of few decimals looks rough when little is left: such runs pass. To fit one batch on purpose, as a test, looks
-        the same; so does the slow moving average (a decay of 0.99) of batches that differ by 1 %.
+        the same; so does a training on all samples at once that takes several steps in what it calls an epoch, without
+        a validation loss; and so does the slow moving average (a decay of 0.99) of batches that differ by 1 %.
 
     What to do:
         Print what identifies the samples of two batches in a row; look for `next(iter(loader))` inside the loop, and
@@ -68,7 +72,7 @@ class RepeatedBatch(Probe):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        optional = (Need(role=role, optional=True) for role in ("epoch", "grad_norm"))
+        optional = (Need(role=role, optional=True) for role in ("epoch", "grad_norm", "val_loss"))
         return (Need(role="train_loss", min_points=self.min_points), *optional)
 
     def judge(self, evidence: Evidence) -> Finding:
@@ -87,7 +91,10 @@ class RepeatedBatch(Probe):
             rough["gradient norm"] = _late_roughness(norm.finite().values)
         limits = {"loss": self.max_roughness, "gradient norm": self.max_norm_roughness}
         smooth = next((what for what, value in rough.items() if value <= limits[what]), None)
-        measured = {"roughness": rough["loss"], "points_per_epoch": n / epochs, "points": n}
+        measured = {"roughness": rough[smooth or "loss"], "points_per_epoch": n / epochs, "points": n}
+        if smooth is not None and _generalises(evidence):
+            message = "the loss has no noise, but the validation loss came down as well: of all samples at once"
+            return Finding(verdict=Verdict.PASS, message=message, measured=measured, confidence="low")
         if smooth is None:
             message = f"the loss has the noise of different batches: {number(rough['loss'])} of its usual step"
             return Finding(verdict=Verdict.PASS, message=message, measured=measured)
@@ -107,8 +114,25 @@ def _epochs(evidence: Evidence) -> float | None:
     counted = evidence.find("epoch")
     values = counted.finite().values if counted is not None else np.empty(0)
     known = [float(values.max()) - float(values.min()) + 1.0] if len(values) else []
-    known += [epochs for epochs in (evidence.planned_epochs, evidence.info.epoch) if epochs is not None]
+    progress = evidence.progress
+    if progress is not None and progress.unit == "epochs":
+        known.append(progress.planned)
+    if evidence.info.epoch is not None:
+        known.append(evidence.info.epoch)
     return max((epochs for epochs in known if 0 < epochs < np.inf), default=None)
+
+
+def _generalises(evidence: Evidence) -> bool:
+    """Whether the validation loss came down by half as large a share of itself as the training loss, or more."""
+    held_out = evidence.find("val_loss")
+    if held_out is None or len(held_out.finite()) < 2:
+        return False
+    falls = [
+        1.0 - median(values[-3:]) / values[0]
+        for values in (held_out.finite().values, evidence.first("train_loss").finite().values)
+        if values[0] > 0
+    ]
+    return len(falls) == 2 and falls[0] >= _HALF_AS_FAR * falls[1] > 0
 
 
 def _late_roughness(values: FloatArray) -> float:

@@ -155,9 +155,9 @@ class UnstableLoss(Probe):
         height = np.minimum(values - best, values - later)
         height[: len(values) // 3] = 0.0
         at, low = int(np.argmax(height)), float(values.min())
-        first = float(evidence.first("train_loss").finite().values[0]) / unit
+        first = evidence.first("train_loss").finite().values[:1] / unit
         needed = max(
-            self.validation_share * (max(first, float(values[0])) - low),
+            self.validation_share * (max(*first, float(values[0]), low) - low),
             _LEAST_LEAP * abs(low),
             _SURE * evaluation_noise(values),
         )
