@@ -267,3 +267,23 @@ def test_a_uniform_draw_is_one_until_it_is_moved(seed, rows, columns, kind, move
     result = judge(CODE, make.evidence(optimizer=state, weights=Weights(source="m", tensors=headers)))
     assert result.measured["initial"] == (1 if moved else 2)
     assert result.verdict == "fail"
+
+
+@pytest.mark.parametrize(("rate", "scale", "verdict"), [(0.0, 1.0, "warn"), (1e-3, 1.0, "pass"), (0.0, 1.5, "pass")])
+def test_a_layer_without_a_rate_among_others_of_its_shape(rate, scale, verdict, tmp_path):
+    """Nobody named it, and of its shape there are three: just one is what a layer begins with. ``scale``: of its
+    weights, as if trained before.
+    """
+    torch.manual_seed(0)
+    model = nn.Sequential(*(nn.Linear(32, 32) for _ in range(3)))
+    with torch.no_grad():
+        model[1].weight.mul_(scale)
+    rest = [*model[0].parameters(), *model[2].parameters()]
+    optimizer = torch.optim.Adam([{"params": rest}, {"params": model[1].parameters(), "lr": rate}])
+    for _ in range(60):
+        optimizer.zero_grad()
+        model(torch.randn(8, 32)).square().mean().backward()
+        optimizer.step()
+    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": 60}, tmp_path / "last.pt")
+    result = next(one for one in check(tmp_path).results if one.code == CODE)
+    assert result.verdict == verdict, result.message

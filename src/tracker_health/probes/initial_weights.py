@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
@@ -102,6 +102,7 @@ class InitialWeights(Probe):
         stuck = [one for one in begun if one.label in walked and _would_show(one, walked[one.label], of[one.label])]
         idle = groups_without_rate(state)
         without = [one for one in begun if one.label not in walked and one.group in idle]
+        without = without or _by_number([one for one in stepped if one.group in idle], known)
         measured = {"initial": len(stuck) + len(without), "stepped": len(stepped)}
         if stuck and self._is_sure(stuck, walked, of):
             return _finding(Verdict.FAIL, stuck, "that the optimizer stepped", _REMEDY, measured)
@@ -144,6 +145,15 @@ def _owners(state: OptimizerState, known: Sequence[TensorHeader]) -> Mapping[str
         of = [own] if own is not None and own.shape == tensor.shape else by_shape.get(tensor.shape, [])
         found[tensor.label] = of if all(map(_can_tell, of)) else []
     return found
+
+
+def _by_number(idle: Sequence[TensorState], known: Sequence[TensorHeader]) -> list[TensorState]:
+    """Which matrices of a group without a learning rate, that nobody named, are as they began: those of a shape of
+    which there are just as many fresh draws among the weights, since what is stepped is none any more.
+    """
+    fresh = {(one.shape, one.stats) for one in known if _can_tell(one) and is_uniform_draw(one)}  # two names may be one
+    there, wanted = (Counter(shapes) for shapes in ((shape for shape, _ in fresh), (one.shape for one in idle)))
+    return [one for one in idle if one.certain_name is None and there[one.shape] == wanted[one.shape]]
 
 
 def _can_tell(tensor: TensorHeader) -> bool:

@@ -29,7 +29,7 @@ _LEAST_BLOCK = 3
 _FEWEST, _SEVERAL = 8, 15
 _MOST_FOR_A_LEAP = 2  # times min_points
 _AROUND = 2  # blocks to either side
-_LEAST_LEAP, _SURE = 0.1, 5.0
+_LEAST_LEAP, _SURE, _A_DESCENT = 0.1, 5.0, 0.2
 _HALF, _MOST = 1.4826, 0.6080  # of normal noise, the deviation over what half and a tenth of the sizes exceed
 
 
@@ -60,7 +60,8 @@ class UnstableLoss(Probe):
 
         The validation loss counts, too: in its last two thirds, of eight evaluations or more, one that lies above the
         best so far, and above a later one as well, by `validation_share` of what it came down by (from the first
-        training loss, where that is higher), by a tenth of the lowest, and by five times its noise.
+        training loss, where that is higher), by a tenth of the lowest, and by five times its noise. A descent that is
+        less than a fifth counts for none.
 
         Only what can be compared is. While a logged weight of a part of the loss rises (`kl_weight`, `beta`: the role
         `objective_weight`) the loss measures something else with every step, and what comes after the rise is judged.
@@ -155,9 +156,11 @@ class UnstableLoss(Probe):
         height = np.minimum(values - best, values - later)
         height[: len(values) // 3] = 0.0
         at, low = int(np.argmax(height)), float(values.min())
-        first = evidence.first("train_loss").finite().values[:1] / unit
+        start = max(*evidence.first("train_loss").finite().values[:1] / unit, float(values[0]), low)
+        if start - low < _A_DESCENT * abs(start):
+            return None
         needed = max(
-            self.validation_share * (max(*first, float(values[0]), low) - low),
+            self.validation_share * (start - low),
             _LEAST_LEAP * abs(low),
             _SURE * evaluation_noise(values),
         )
