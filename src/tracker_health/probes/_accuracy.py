@@ -22,7 +22,7 @@ NEEDS = (
     Need(role=Part.WEIGHTS, optional=True),
 )
 MOSTLY_RIGHT = 0.9
-"""A share of right answers that no model has which learnt only its training samples' answers by heart."""
+"""A share of right answers from which on a validation set counts as learnt, unless most of it is one class."""
 
 _AUC_OF_GUESSING = 0.5
 _MOST_GUESSED = 20

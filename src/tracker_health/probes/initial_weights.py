@@ -55,12 +55,13 @@ class InitialWeights(Probe):
         rate would show: two tensors, or a matrix with twice that margin. So it does, where that is not known, if half
         of the matrices are such ones, two at least, of groups that have a learning rate, and the loss fell by a tenth
         for sure, in 50 steps or more and most of the log. Where its group has no learning rate, while others have one,
-        it warns.
+        it warns; there a nameless matrix is known, too, by its shape, if just as many of that are as they began.
 
     Known limits:
         Normal initialisation leaves no trace in matrices; then normalisations and biases have to tell. Only for weights
         in single or double precision that were never rounded to half of it and are read in full, and for optimizers
-        with moments. Without names in the optimizer, all tensors of a shape have to be as they began.
+        with moments. Without names in the optimizer, all tensors of a shape have to be as they began, but where their
+        group has no learning rate.
 
     What to do:
         Compare `id(parameter)` in the optimizer with the model's, and look at what is saved, and when.

@@ -25,7 +25,8 @@ class RepeatedBatch(Probe):
     """The loss of single steps has no noise, as if every step saw the same batch.
 
     What it finds:
-        A training loss that is logged several times in each epoch and follows a smooth line to its last point.
+        A training loss, or a gradient norm, that is logged several times in each epoch and follows a smooth line to its
+        last point.
 
     Why it matters:
         Batches differ, and so do their losses. Where they do not, the loader yields one batch again and again: the
@@ -38,9 +39,8 @@ class RepeatedBatch(Probe):
         count them, holds `min_per_epoch` points or more: a training that takes all samples at once has one step in an
         epoch, and means over epochs have little noise. So it is with the gradient norm, which the log rounds less,
         below `max_norm_roughness`; not where more than a tenth of the neighbours are the same to five digits, as after
-        clipping. It passes where the validation loss came down by half as large a share of itself as the training loss,
-        and is skipped for L-BFGS. In the first third a steep descent, of which every tenth step was logged, bends too
-        much to tell.
+        clipping. It passes where the validation loss came down by half as large a share of itself as the training loss.
+        In the first third a steep descent, of which every tenth step was logged, bends too much to tell.
 
     Known limits:
         Needs `min_points` points, and a number of epochs. Dropout and augmentation make noise of their own, and a log
@@ -63,7 +63,7 @@ class RepeatedBatch(Probe):
 
     max_roughness: Annotated[
         float, Threshold("noise over the usual difference of neighbours", "ratio", "calibration", gt=0)
-    ] = 0.018
+    ] = 0.015
     max_norm_roughness: Annotated[float, Threshold("the same of the gradient norm", "ratio", "calibration", gt=0)] = (
         0.06
     )

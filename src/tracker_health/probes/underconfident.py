@@ -71,10 +71,10 @@ class Underconfident(Probe):
 
     Known limits:
         Needs accuracy and loss of the same samples, and four classes, or three where these add up, or a loss that comes
-        to its floor. Losses of bounded
-        logits (cosines at a high temperature, rates of spiking neurons) are underconfident on purpose, as are targets
-        that are smoothed by 0.3, or those of a teacher at a high temperature. A loss with other terms in it (of a
-        second task, say) may look so, and so may one that contrasts a few samples, beside the accuracy of a probe.
+        to its floor. Losses of bounded logits (cosines at a high temperature, rates of spiking neurons) are
+        underconfident on purpose, as are targets that are smoothed by 0.3, or those of a teacher at a high temperature.
+        A loss with other terms in it (of a second task, say) may look so, and so may one that contrasts a few samples,
+        beside the accuracy of a probe.
 
     What to do:
         Give logits to the loss, without a softmax. If the loss is still falling, train longer.

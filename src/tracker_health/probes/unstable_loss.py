@@ -167,14 +167,9 @@ class UnstableLoss(Probe):
         if not height[at] > needed:
             return None
         step = int(held_out.steps[at])
-        return Finding(
-            verdict=Verdict.WARN,
-            message=f"the validation loss leapt to {number(float(values[at]) * unit)} at step {step}, after "
-            f"{number(float(best[at]) * unit)}, and came back",
-            remedy="lower the learning rate, clip gradients, or look whether the weights were lost there",
-            measured={"excursions": 1, "tallest": float(height[at]) * unit},
-            steps=(step,),
-        )
+        there, earlier = (number(float(one) * unit) for one in (values[at], best[at]))
+        said = f"the validation loss leapt to {there} at step {step}, after {earlier}, and came back"
+        return _leapt(said, step, tallest=float(height[at]) * unit, descent=(start - low) * unit)
 
     def _leap(self, loss: Series) -> Finding | None:
         """The finding that a log of few points, of one an epoch, say, went up again further than blocks show."""
@@ -189,15 +184,20 @@ class UnstableLoss(Probe):
             lasts = bool((values[at + 1 : at + 1 + after] - best[at - 1] > self.rise_share * descent).all())
             if lasts and descent > noise and rise > max(2.0 * self.rise_share * descent, noise):
                 step = int(loss.steps[at])
-                return Finding(
-                    verdict=Verdict.WARN,
-                    message=f"the loss leapt to {number(float(values[at]) * unit)} at step {step}, after "
-                    f"{number(float(best[at - 1]) * unit)}",
-                    remedy="lower the learning rate, clip gradients, or look whether the weights were lost there",
-                    measured={"excursions": 1, "tallest": rise * unit, "descent": descent * unit},
-                    steps=(step,),
-                )
+                there, earlier = (number(float(one) * unit) for one in (values[at], best[at - 1]))
+                said = f"the loss leapt to {there} at step {step}, after {earlier}"
+                return _leapt(said, step, tallest=rise * unit, descent=descent * unit)
         return None
+
+
+def _leapt(said: str, step: int, *, tallest: float, descent: float) -> Finding:
+    return Finding(
+        verdict=Verdict.WARN,
+        message=said,
+        remedy="lower the learning rate, clip gradients, or look whether the weights were lost there",
+        measured={"excursions": 1, "tallest": tallest, "descent": descent},
+        steps=(step,),
+    )
 
 
 def _errors(values: FloatArray, size: int, blocks: int, noise: float) -> FloatArray:
