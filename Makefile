@@ -3,12 +3,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 OLDEST := .venv-oldest
+OLD := .venv-old
 ROUNDS ?= 3
 
 FRAMEWORK_TESTS := tests/hooks/test_frameworks.py tests/monitor/test_lightning.py tests/monitor/test_transformers.py \
     tests/stores/test_checkpoint_formats.py tests/test_examples.py
 
-.PHONY: demo test fuzz frameworks oldest-wandb bench faults docs screenshots clean
+.PHONY: demo test fuzz frameworks oldest-wandb old-wandb slow bench faults docs screenshots clean
 
 demo: $(VENV)/.demo-installed
 	$(BIN)/tracker-health demo
@@ -30,6 +31,15 @@ frameworks: $(VENV)/.frameworks-installed
 # Runs of a W&B server with the oldest SDK that is supported; constraints.txt has the newest.
 oldest-wandb: $(OLDEST)/.installed
 	$(OLDEST)/bin/python -m pytest -q -m "slow or not slow" tests/stores/test_wandb_server.py tests/stores/test_wandb_online.py $(ARGS)
+
+# Runs of SDKs that put the console into their log.
+old-wandb: $(VENV)/.dev-installed $(OLD)/.installed
+	OLD_WANDB="$(CURDIR)/$(OLD)/0.16/bin/python $(CURDIR)/$(OLD)/0.19/bin/python" \
+	    $(BIN)/python -m pytest -q tests/stores/test_wandb_local.py -k old_sdks $(ARGS)
+
+# What takes too long for every change: trainers of others, old SDKs, rounds of drawn input, benchmarks.
+slow: frameworks oldest-wandb old-wandb
+	$(BIN)/python -m pytest -n auto -q -m slow
 
 bench: $(VENV)/.dev-installed
 	$(BIN)/python benchmarks/speed/check_folder.py
@@ -66,6 +76,13 @@ $(VENV)/.frameworks-installed: $(VENV)/.dev-installed
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,frameworks]'
 	touch $@
 
+$(OLD)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(OLD)/0.16
+	$(OLD)/0.16/bin/python -m pip install --quiet 'wandb==0.16.6' 'numpy<2' 'setuptools<81'
+	$(PYTHON) -m venv $(OLD)/0.19
+	$(OLD)/0.19/bin/python -m pip install --quiet 'wandb==0.19.11'
+	touch $@
+
 $(OLDEST)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(OLDEST)
 	grep -v '^wandb==' constraints.txt > $(OLDEST)/constraints.txt
@@ -74,4 +91,4 @@ $(OLDEST)/.installed: pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(OLDEST) build tracker-health-demo
+	rm -rf $(VENV) $(OLDEST) $(OLD) build tracker-health-demo

@@ -62,6 +62,15 @@ def test_a_run_with_nothing_to_judge_gets_verdict_and_digest_only(failing):
     assert (annotations.tags, annotations.metrics, annotations.files, annotations.note) == ({}, {}, {}, "")
 
 
+@pytest.mark.parametrize("verdict", [Verdict.SKIP, Verdict.FAIL])
+def test_how_it_ended_and_what_was_left_out_stand_on_the_run(failing, verdict):
+    tool = replace(failing.tool, ignored=("LOS004", "diverged.sigmas=8"))
+    report = replace(failing, verdict=verdict, ended="failed", ended_by="exit code 3", tool=tool)
+    said = {"ended": "failed", "ended_by": "exit code 3", "ignored": "LOS004, diverged.sigmas=8"}
+    assert said.items() <= plan(report, "abc").tags.items()
+    assert replace(Report.from_json(report.to_json()), results=report.results) == report
+
+
 def test_no_more_than_a_dozen_headline_metrics(failing, monkeypatch):
     from tracker_health.probes.diverged import Diverged
 
@@ -96,7 +105,7 @@ def test_text_of_a_run_is_no_markup_in_the_description(failing):
 
 
 def test_the_digest_changes_with_fingerprint_and_configuration():
-    default, strict = preset("default"), preset("strict")
+    default, strict = preset("default").digest, preset("strict").digest
     assert digest_of("a", default) == digest_of("a", default)
     assert len({digest_of("a", default), digest_of("b", default), digest_of("a", strict)}) == 3
 

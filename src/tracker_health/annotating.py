@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import random
 import threading
 import time
@@ -11,26 +13,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from tracker_health._version import __version__
-from tracker_health.annotations import ENDED_BY, ENDED_STATE, REPORT_FILE, Annotations, digest_of, plan
+from tracker_health.annotations import REPORT_FILE, SETTINGS, Annotations, digest_of, plan, settings_of
 from tracker_health.config import Config, preset
-from tracker_health.engine import configured_probes, diagnose, needs_of
+from tracker_health.ending import Ending
+from tracker_health.engine import configured_probes, diagnose, needs_of, tool_of
 from tracker_health.errors import described
-from tracker_health.evidence import Evidence, Part, Request, RunRef
+from tracker_health.evidence import Evidence, Part, RunRef
 from tracker_health.opening import open_run, shown_name, store_of
+from tracker_health.policy import VARIABLE as POLICY
 from tracker_health.registry import plugins
 from tracker_health.result import ErrorEntry, Report, ToolInfo
 from tracker_health.stores.base import Listed, OnServer, Overtaken, Recorded, TrackedRun, WrittenInPart
+from tracker_health.stores.exits import ending_seen, exit_value
 from tracker_health.text import printable
 from tracker_health.verdict import Verdict
 
 if TYPE_CHECKING:
     from tracker_health.render.attachments import Attachments
 
-# A look that hangs on no configuration.
-_METRICS_ALONE = Request(select_names=lambda names: dict.fromkeys(names, "train_loss"), parts=frozenset())
-# Always the same words: they are part of the digest.
-_SILENCE = "nothing came from it for long"
 _NOT_YET = "it was not looked at yet: the rest of the judgement follows"
 # matplotlib keeps its settings, which a drawing sets for a while, for all threads together.
 _drawing = threading.Lock()
@@ -90,27 +90,30 @@ def annotated(
     force: bool,
     sidecar: bool,
     quick: bool = False,
-    ended_by: str = "",
+    ending: Ending | None = None,
 ) -> Outcome:
     """As ``annotate``, but a verdict that could not be written is an outcome with the error."""
-    with closing(open_run(run, tracking_uri=tracking_uri, sidecar=sidecar, over=bool(ended_by))) as opened:
+    over = ending is not None and ending.how.is_over
+    with closing(open_run(run, tracking_uri=tracking_uri, sidecar=sidecar, over=over)) as opened:
         settings = for_run(base, opened)
-        recorded = opened.recorded()
-        death = _death(ended_by, recorded, opened, silent=getattr(run, "silent", False))
+        end = _end_of(opened, settings, ending)
         fingerprint = opened.fingerprint(needs_of(settings))
-        state = fingerprint + death.get(ENDED_BY, "")
-        if recorded is not None and recorded.verdict and _holds(recorded, state, settings) and not force:
-            report = _unchanged(opened.ref, recorded.verdict, fingerprint, settings)
-            return Outcome(run=shown_name(run), status="unchanged", report=report)
-        report, evidence = judged(opened, settings, fingerprint, ended_by=death.get(ENDED_BY, ""), quick=quick)
+        recorded = opened.recorded()
+        if recorded is not None and recorded.verdict and not force:
+            note = _why_it_stays(opened, recorded, settings, end, fingerprint)
+            if note is not None:
+                report = _unchanged(opened.ref, recorded.verdict, fingerprint, settings, note)
+                return Outcome(run=shown_name(run), status="unchanged", report=report)
+        report, evidence = judged(opened, settings, fingerprint, end=end, quick=quick)
         if quick and report.verdict is Verdict.SKIP:
             return Outcome(run=shown_name(run), status="checked", report=report)
-        # A plugin that does not load is in the digest already, and judging again would not mend it.
+        # A plugin that does not load is in the digest already, and judging again would not help.
         complete = not quick and not set(report.errors) - set(plugins().errors)
         attached = _attached(evidence, report, quick=quick)
-        digest = digest_of(state, settings, complete=complete, verdict=report.verdict)
+        digest = digest_of(end.state(fingerprint), settings.digest, complete=complete, verdict=report.verdict)
         annotations = plan(report, digest, attached.files)
-        annotations = replace(annotations, tags={**annotations.tags, **death})
+        tags = {**annotations.tags, SETTINGS: settings_of(settings)}
+        annotations = replace(annotations, tags=tags, exit=_exit_to_keep(opened, end, ending))
         if quick:
             annotations = replace(annotations, files={})
         outcome = Outcome(
@@ -123,57 +126,104 @@ def annotated(
         return outcome if dry_run else _written(opened, annotations, outcome)
 
 
-def would_annotate(run: OnServer, config: Config, *, silent: bool = False) -> int | None:
-    """How many bytes of its files annotating a run could read at most; None where its annotation still holds.
-
-    ``silent``: it claims to go on, and nothing came from it for long.
-    """
+def would_annotate(run: OnServer, config: Config) -> int | None:
+    """How many bytes of its files annotating a run could read at most; None where its annotation still holds."""
     settings = for_run(config, run)
     request = needs_of(settings)
-    recorded = run.recorded()
-    state = run.fingerprint(request) + _death("", recorded, run, silent=silent).get(ENDED_BY, "")
-    if recorded is not None and recorded.verdict and _holds(recorded, state, settings):
-        return None
+    recorded, end = run.recorded(), _end_of(run, settings)
+    if recorded is not None and recorded.verdict:
+        fingerprint = run.fingerprint(request)
+        if _why_it_stays(run, recorded, settings, end, fingerprint) is not None:
+            return None
     return min(run.bytes_of_files(request), settings.max_download)
 
 
-def _death(ended_by: str, recorded: Recorded | None, run: TrackedRun, *, silent: bool = False) -> dict[str, str]:
-    """The tags that keep what the run's process died of; what an earlier annotation knew of that counts as long as the
-    run is in the state that it was left in. ``silent``: a sweep found that it claims to go on, and does not.
+@dataclass(frozen=True, kw_only=True)
+class _End:
+    """What is known of a run's end beside its evidence. ``seen``: by the launcher or a hook; ``silent_for``: seconds
+    since a run that claims to go on was heard of, where these are too many.
     """
-    if not (ended_by or silent or (recorded is not None and recorded.ended_by)):
-        return {}
-    state = run.fingerprint(_METRICS_ALONE)
-    earlier = recorded.ended_by if recorded is not None and recorded.ended_state == state else ""
-    known = ended_by or earlier or (_SILENCE if silent else "")
-    return {ENDED_BY: printable(known), ENDED_STATE: state} if known else {}
+
+    seen: Ending | None = None
+    silent_for: float | None = None
+
+    def state(self, fingerprint: str) -> str:
+        """A run's fingerprint with that: what the digest is made of."""
+        seen = [str(self.seen.how), self.seen.by] if self.seen is not None else []
+        return json.dumps([fingerprint, *seen, self.silent_for is not None])
+
+
+def _end_of(run: TrackedRun, config: Config, ending: Ending | None = None) -> _End:
+    """The same for every command: what is on the run, what this call knows, and for how long it has been silent."""
+    seen = ending or ending_seen(run)
+    heard = run.heard() if seen is None else None
+    silent = None if heard is None else time.time() - heard
+    too_long = silent is not None and silent > config.stale_after
+    return _End(seen=seen, silent_for=silent if too_long else None)
+
+
+def _exit_to_keep(run: TrackedRun, end: _End, ending: Ending | None) -> str:
+    """What the run has to have of it for those who look later."""
+    if ending is not None:
+        return exit_value(ending, run.state())
+    return run.exit() if end.seen is not None else ""
+
+
+def _why_it_stays(run: TrackedRun, recorded: Recorded, config: Config, end: _End, fingerprint: str) -> str | None:
+    """Why the annotation of a run is left as it is: a note, empty where nothing has changed; None where the run is to
+    be judged again.
+
+    On a server the settings of whoever comes next do not change a verdict that still holds, unless a policy asks for
+    it: else two people's settings would change it back and forth.
+    """
+    if recorded.digest == digest_of(end.state(fingerprint), config.digest, verdict=recorded.verdict):
+        return ""
+    theirs, _, policy = recorded.settings.partition(":")
+    if not run.shared or not theirs or theirs == config.digest or config.policy not in ("", policy):
+        return None
+    state = end.state(run.fingerprint(needs_of(Config())))
+    if recorded.digest != digest_of(state, theirs, verdict=recorded.verdict):
+        return None
+    return "it was judged with other settings, which stay in force on a server; --force judges it with these"
 
 
 def judged(
-    run: TrackedRun, config: Config, fingerprint: str | None = None, *, ended_by: str = "", quick: bool = False
+    run: TrackedRun,
+    config: Config,
+    fingerprint: str | None = None,
+    *,
+    end: _End | None = None,
+    quick: bool = False,
 ) -> tuple[Report, Evidence]:
-    """The report on a run, and what it was judged by. ``fingerprint``: the run's, where it is known already;
-    ``ended_by``, ``quick``: see ``annotate``.
+    """The report on a run, and what it was judged by. ``fingerprint`` and ``end``: the run's, where they are known
+    already; ``quick``: see ``annotate``.
     """
     request = needs_of(config)
     taken = run.fingerprint(request) if fingerprint is None else fingerprint
-    # What was printed lies beside W&B's own history: without it a run that crashed could be told to be well.
+    known = _end_of(run, config) if end is None else end
+    # What was printed lies beside W&B's own history: without it a run that crashed could be called healthy.
     later = request.parts - ({Part.TEXT_LOG} if run.ref.store == "wandb" else set()) if quick else frozenset()
     evidence = run.read(replace(request, parts=request.parts - later))
     missing = {**dict.fromkeys(later, _NOT_YET), **evidence.missing}
-    info = replace(evidence.info, ended_by=ended_by)
+    info = replace(evidence.info, seen=known.seen, silent_for=known.silent_for)
     evidence = replace(evidence, fingerprint=taken, missing=missing, info=info)
     report = diagnose(evidence, config)
     return replace(report, notes=(*report.notes, *run.remarks())), evidence
 
 
-def resolved(config: Config | str) -> Config:
-    """The configuration, of a preset by its name.
+def resolved(config: Config | str, *, writes: bool = False) -> Config:
+    """The configuration, of a preset by its name, with the policy that the environment names beneath it.
+
+    ``writes``: verdicts are written by it: what the policy locks holds.
 
     Raises:
-        ConfigError: it names something that does not exist.
+        ConfigError: it names something that does not exist, or the policy cannot be read.
     """
     settings = preset(config) if isinstance(config, str) else config
+    if os.environ.get(POLICY):
+        from tracker_health.settings import under_policy
+
+        settings = under_policy(settings, writes=writes)
     configured_probes(settings)  # a configuration that makes no sense is told once, and not for every run
     return settings
 
@@ -224,18 +274,11 @@ def _with_error(outcome: Outcome, error: Exception) -> Outcome:
     return replace(outcome, report=replace(outcome.report, errors=(*outcome.report.errors, entry)))
 
 
-def _holds(recorded: Recorded, state: str, config: Config) -> bool:
-    """Whether nothing has changed since the annotation: neither the run, nor what judges it, nor the verdict on it,
-    which anybody who may tag the run can edit.
-    """
-    return recorded.digest == digest_of(state, config, verdict=recorded.verdict)
-
-
 def failed(run: str | Path | Listed, error: Exception, config: Config) -> Outcome:
     """The outcome for a run that could not be judged."""
     shown = shown_name(run)
     store = store_of(str(run).strip())
-    report = _failure(RunRef(store=store, id=shown, name=shown), error, _tool(config))
+    report = _failure(RunRef(store=store, id=shown, name=shown), error, tool_of(config))
     return Outcome(run=shown, status="failed", report=report, error=error)
 
 
@@ -246,12 +289,8 @@ def _failure(ref: RunRef, error: Exception, tool: ToolInfo) -> Report:
     return Report(run=ref, verdict=Verdict.ERROR, score=None, summary=printable(message, 500), errors=errors, tool=tool)
 
 
-def _unchanged(ref: RunRef, verdict: Verdict, fingerprint: str, config: Config) -> Report:
-    summary = "unchanged since the last annotation: not judged again"
+def _unchanged(ref: RunRef, verdict: Verdict, fingerprint: str, config: Config, note: str) -> Report:
+    summary = note or "unchanged since the last annotation: not judged again"
     if verdict is not Verdict.SKIP:  # a run with nothing to judge gets no report
         summary += f"; its report is in health/{REPORT_FILE}"
-    return Report(run=ref, verdict=verdict, score=None, summary=summary, tool=_tool(config), fingerprint=fingerprint)
-
-
-def _tool(config: Config) -> ToolInfo:
-    return ToolInfo(version=__version__, preset=config.preset, config_digest=config.digest)
+    return Report(run=ref, verdict=verdict, score=None, summary=summary, tool=tool_of(config), fingerprint=fingerprint)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tracker_health.config import Config
+from tracker_health.ending import Ended
 from tracker_health.probe import MEASURE_NAME
 from tracker_health.registry import RULES_VERSION, plugins, probe_classes
 from tracker_health.result import ProbeResult, Report
@@ -19,8 +20,17 @@ from tracker_health.verdict import Verdict
 PENDING = "pending"
 """The digest of a run whose annotation has begun and not ended."""
 
-ENDED_BY, ENDED_STATE = "ended_by", "ended_state"
-"""The tags that keep what a run's process died of, which nothing else of the run tells the next annotation."""
+ENDED, ENDED_BY = "ended", "ended_by"
+"""The tags that say how the run ended, and by what that is known."""
+EXIT = "exit"
+"""The tag that keeps what the launcher or a hook saw of the process's end. Nothing else of the run says it to the next
+annotation, so it is no part of one: clearing the run leaves it there.
+"""
+
+SETTINGS = "settings"
+"""The tag that says by which configuration and policy a run was judged."""
+IGNORED = "ignored"
+"""The tag that lists which rules the verdict leaves out, and which thresholds were set."""
 
 MAX_HEADLINE_METRICS = 12
 REPORT_FILE = "report.json"
@@ -37,7 +47,8 @@ class Annotations:
     """Everything to write onto a run. Keys are bare (``codes``); a sink puts its tracker's prefix before them.
 
     ``tags`` leaves out the verdict and the digest, which are written last. ``files`` maps names below ``health/`` to
-    their bytes. ``note`` is Markdown for the run's description, empty for none.
+    their bytes. ``note`` is Markdown for the run's description, empty for none. ``exit``: the value of the tag
+    ``EXIT``, empty for none.
     """
 
     verdict: Verdict
@@ -46,17 +57,23 @@ class Annotations:
     metrics: Mapping[str, float] = field(default_factory=dict)
     files: Mapping[str, bytes] = field(default_factory=dict)
     note: str = ""
+    exit: str = ""
 
 
-def digest_of(fingerprint: str, config: Config, *, complete: bool = True, verdict: Verdict | None = None) -> str:
+def digest_of(state: str, config_digest: str, *, complete: bool = True, verdict: Verdict | None = None) -> str:
     """Sixteen hexadecimal digits that stay the same as long as judging the run again could give nothing new.
 
     A judgement that is not ``complete``, because something could not be read, has another digest than any complete
     one: the next annotation tries again. With the ``verdict`` that stands beside it in it, the digest no longer fits a
     run whose verdict was changed by hand.
     """
-    content = json.dumps([RULES_VERSION, plugins().identity, config.digest, fingerprint, complete, verdict])
+    content = json.dumps([RULES_VERSION, plugins().identity, config_digest, state, complete, verdict])
     return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
+def settings_of(config: Config) -> str:
+    """By which configuration a run is judged, and under which policy, for the tag ``SETTINGS``."""
+    return f"{config.digest}:{config.policy}" if config.policy else config.digest
 
 
 def incomplete(digest: str) -> str:
@@ -70,8 +87,11 @@ def plan(report: Report, digest: str, attachments: Mapping[str, bytes] | None = 
     """The annotations for a report. Pure. ``attachments`` are finished files (pictures, pages) to write beside the
     report.
     """
+    by = "" if report.ended in (Ended.FINISHED, Ended.RUNNING) else report.ended_by
+    known = {ENDED: report.ended, ENDED_BY: by, IGNORED: ", ".join(report.tool.ignored)}
+    known = {key: value for key, value in known.items() if value}
     if report.verdict is Verdict.SKIP:
-        return Annotations(verdict=report.verdict, digest=digest)
+        return Annotations(verdict=report.verdict, digest=digest, tags=known)
     findings = report.findings
     return Annotations(
         verdict=report.verdict,
@@ -81,6 +101,7 @@ def plan(report: Report, digest: str, attachments: Mapping[str, bytes] | None = 
             "symptoms": ",".join(dict.fromkeys(result.symptom for result in findings)),
             "summary": report.summary,
             "version": report.tool.version,
+            **known,
         },
         metrics={"severity": float(report.severity or 0), **_headline_metrics(report)},
         files={REPORT_FILE: _document(report), **(attachments or {})},

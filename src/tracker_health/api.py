@@ -21,6 +21,7 @@ from tracker_health.annotating import (
     with_note,
 )
 from tracker_health.config import Config
+from tracker_health.ending import Ending
 from tracker_health.engine import compared
 from tracker_health.errors import RunError, TrackerHealthError, described
 from tracker_health.evidence import Part, Request
@@ -113,15 +114,14 @@ def annotate(
     force: bool = False,
     sidecar: bool = False,
     quick: bool = False,
-    ended_by: str = "",
+    ending: Ending | None = None,
 ) -> Outcome:
     """Judge a run and write the verdict onto it; while the annotation there still holds, neither is done again.
 
     ``dry_run``: judge, and give the annotations without writing them. ``force``: judge and write even if nothing has
     changed. ``sidecar``: of a W&B run on this machine write only the files, and leave its log alone. ``quick``: look at
     metrics alone (of W&B also at what was printed) and write no files; the next annotation does the rest, and a run of
-    which that tells nothing is left to it. ``ended_by``: what the run's process was seen to die of ("SIGKILL"), for a
-    run that nobody ended.
+    which that tells nothing is left to it. ``ending``: how the run's process was seen to end; it is kept on the run.
 
     Raises:
         ConfigError: the configuration names something that does not exist.
@@ -130,13 +130,13 @@ def annotate(
     work = partial(
         annotated,
         run,
-        resolved(config),
+        resolved(config, writes=True),
         tracking_uri,
         dry_run=dry_run,
         force=force,
         sidecar=sidecar,
         quick=quick,
-        ended_by=ended_by,
+        ending=ending,
     )
     outcome = until_not_overtaken(work)
     if outcome.error is not None:
@@ -167,7 +167,7 @@ def annotate_many(
     Raises:
         ConfigError: the configuration names something that does not exist.
     """
-    task = _Task(resolved(config), tracking_uri, dry_run=dry_run, force=force, sidecar=sidecar)
+    task = _Task(resolved(config, writes=True), tracking_uri, dry_run=dry_run, force=force, sidecar=sidecar)
     if executor is None:
         yield from in_threads(task, runs, workers)
         return

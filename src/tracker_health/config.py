@@ -53,7 +53,9 @@ class Config:
     ``measure_only``: codes that give their measurements and nothing else. ``select`` and ``ignore``: codes or names
     of the rules to run, or not to run. ``thresholds``: by rule name, then threshold name. ``roles``: by role, the
     name patterns that have it. ``demote_low_confidence``: a fail that its rule is not sure of becomes a warn.
-    ``checkpoint``: path, relative to the run, of the checkpoint to judge. ``max_download``: bytes.
+    ``checkpoint``: path, relative to the run, of the checkpoint to judge. ``max_download``: bytes. ``stale_after``: for
+    how many seconds a run that claims to go on may be silent before it counts as dead. ``policy``: the digest of the
+    policy that this configuration follows, empty for none.
     ``overrides``: what differs for some runs; they do nothing until ``for_run``, and the last that applies wins.
 
     Raises:
@@ -71,6 +73,8 @@ class Config:
     roles: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: DEFAULT_PATTERNS)
     checkpoint: str | None = None
     max_download: int = 2 * 10**9
+    stale_after: float = 6 * 3600.0
+    policy: str = ""
     overrides: tuple[Override, ...] = ()
 
     def __post_init__(self) -> None:
@@ -124,6 +128,15 @@ class Config:
             if patterns and patterns != DEFAULT_PATTERNS.get(role) and not _any_match(known, role, patterns)
         )
 
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """What makes a verdict of this configuration another one than the rules' own: the rules that do not run, and
+        the thresholds that were set.
+        """
+        only = [f"only {', '.join(sorted(self.select))}"] if self.select else []
+        values = [(name, key, value) for name, one in self.thresholds.items() for key, value in one.items()]
+        return (*sorted(self.ignore), *only, *(f"{name}.{key}={value:g}" for name, key, value in sorted(values)))
+
     @cached_property
     def digest(self) -> str:
         """Sixteen hexadecimal digits that change with anything that can change a verdict."""
@@ -138,6 +151,7 @@ class Config:
             "roles": {role: list(forms) for role, forms in self.roles.items()},
             "checkpoint": self.checkpoint,
             "max_download": self.max_download,
+            "stale_after": self.stale_after,
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -183,7 +197,7 @@ PRESETS: Mapping[str, Config] = {
 PRESET_FIELDS = ("preset", "votes", "preview_votes", "measure_only", "demote_low_confidence")
 """What a preset decides."""
 
-_PLAIN_KEYS = frozenset({"select", "ignore", "checkpoint", "max_download"})
+_PLAIN_KEYS = frozenset({"select", "ignore", "checkpoint", "max_download", "stale_after"})
 
 
 def preset(name: str) -> Config:
@@ -200,8 +214,9 @@ def preset(name: str) -> Config:
 
 def changed(config: Config, changes: Mapping[str, Any]) -> Config:
     """A configuration with other values, by the keys of a configuration file: ``preset`` (a name), ``select`` and
-    ``ignore`` (frozensets), ``checkpoint``, ``max_download`` (bytes), ``probes.NAME.THRESHOLD`` (a number) and
-    ``roles.ROLE`` (a tuple of patterns). A preset takes the place of the one before and leaves all other values alone.
+    ``ignore`` (frozensets), ``checkpoint``, ``max_download`` (bytes), ``stale_after`` (seconds),
+    ``probes.NAME.THRESHOLD`` (a number) and ``roles.ROLE`` (a tuple of patterns). A preset takes the place of the one
+    before and leaves all other values alone.
 
     Raises:
         ConfigError: there is no such preset or role.

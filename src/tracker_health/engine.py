@@ -177,10 +177,18 @@ def diagnose(evidence: Evidence, config: Config, *, probes: Sequence[Probe] | No
         skipped=tuple(skipped),
         errors=tuple(errors),
         series=tuple(_uses(evidence)),
-        tool=ToolInfo(version=__version__, preset=config.preset, config_digest=config.digest),
+        tool=tool_of(config),
         fingerprint=evidence.fingerprint,
+        ended=str(evidence.ending.how) if evidence.ending is not None else "",
+        ended_by=printable(evidence.ending.by) if evidence.ending is not None else "",
     )
     return replace(report, summary=_summary(report, unvouched))
+
+
+def tool_of(config: Config) -> ToolInfo:
+    """Which version judges, under which configuration."""
+    version, preset_name = __version__, config.preset
+    return ToolInfo(version=version, preset=preset_name, config_digest=config.digest, ignored=config.left_out)
 
 
 def compared(report: Report, siblings: Siblings, config: Config) -> Report:
@@ -207,7 +215,7 @@ def compared(report: Report, siblings: Siblings, config: Config) -> Report:
 
 def _notes(evidence: Evidence, config: Config) -> Iterable[str]:
     """What a reader of the verdict should know besides."""
-    if evidence.info.goes_on:
+    if evidence.goes_on:
         yield f"the run is still {evidence.info.status.lower()}: this is a verdict on what it has done so far"
     yield from evidence.notes
     for series in evidence.series:

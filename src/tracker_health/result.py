@@ -147,11 +147,14 @@ class SeriesUse:
 
 @dataclass(frozen=True, kw_only=True)
 class ToolInfo:
-    """Which version judged, under which configuration."""
+    """Which version judged, under which configuration. ``ignored``: the rules that it leaves out, and the thresholds
+    that were set, as in ``LOS004`` and ``diverged.sigmas=8``.
+    """
 
     version: str
     preset: str
     config_digest: str
+    ignored: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,7 +162,8 @@ class Report:
     """The verdict on one run, with everything that explains it.
 
     ``notes``: what a reader of the verdict should know besides: that the run goes on, that a configured role found no
-    metric.
+    metric. ``ended``: how the run ended, a word of ``Ended``, empty where that is not known; ``ended_by``: what says
+    so. It is no verdict.
     """
 
     run: RunRef
@@ -173,6 +177,8 @@ class Report:
     series: tuple[SeriesUse, ...] = ()
     tool: ToolInfo
     fingerprint: str = ""
+    ended: str = ""
+    ended_by: str = ""
 
     @property
     def severity(self) -> int | None:
@@ -193,6 +199,8 @@ class Report:
             "severity": self.severity,
             "score": self.score,
             "summary": self.summary,
+            "ended": self.ended or None,
+            "ended_by": self.ended_by,
             "notes": list(self.notes),
             "results": [result.to_json() for result in self.results],
             "skipped": [
@@ -217,6 +225,7 @@ class Report:
                 "version": self.tool.version,
                 "preset": self.tool.preset,
                 "config_digest": self.tool.config_digest,
+                "ignored": list(self.tool.ignored),
             },
             "fingerprint": self.fingerprint,
         }
@@ -245,9 +254,16 @@ class Report:
             series=tuple(
                 SeriesUse(**_known(one, "name", "role", "source", "points", "nonfinite")) for one in document["series"]
             ),
-            tool=ToolInfo(**_known(document["tool"], "version", "preset", "config_digest")),
+            tool=_tool_from(document["tool"]),
             fingerprint=document["fingerprint"],
+            ended=document.get("ended") or "",
+            ended_by=document.get("ended_by", ""),
         )
+
+
+def _tool_from(document: Mapping[str, Any]) -> ToolInfo:
+    known = _known(document, "version", "preset", "config_digest")
+    return ToolInfo(**known, ignored=tuple(document.get("ignored", ())))
 
 
 def _known(document: Mapping[str, Any], *keys: str) -> dict[str, Any]:

@@ -1,48 +1,44 @@
 """From what a user types, exports and writes into files to a ``Config``, and where each value came from.
 
 The command line comes before the environment, that before ``tracker-health.toml``, that before ``pyproject.toml``, that
-before the preset and the defaults: key by key. Every value goes through ``_converted``, whoever gave it.
+before the policy, the preset and the defaults: key by key, but for what the policy locks.
+Every value goes through ``converted``, whoever gave it.
 """
 
 from __future__ import annotations
 
 import math
 import os
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracker_health.config import PRESET_FIELDS, Config, Override, changed, did_you_mean, preset, refuse_own_names
+from tracker_health.config import PRESET_FIELDS, Config, Override, changed, did_you_mean, preset
 from tracker_health.errors import ConfigError
-from tracker_health.roles import DEFAULT_PATTERNS, OWN_PREFIXES, normal_form
+from tracker_health.policy import is_override, policy_of
+from tracker_health.roles import DEFAULT_PATTERNS
+from tracker_health.settings_values import (
+    JUDGING,
+    KEYS,
+    SECTIONS,
+    Setting,
+    as_number,
+    converted,
+    is_role,
+    located,
+    plugin_errors,
+    quoted,
+    written_layer,
+)
 from tracker_health.text import printable, without_userinfo
 
 if TYPE_CHECKING:
-    from tracker_health.settings_file import Document, KeyPath
+    from tracker_health.settings_file import Document
 
-FAIL_ON = ("fail", "warn", "skip", "never")
 ENVIRONMENT = "TRACKER_HEALTH_"
-SWITCHES = ("DISABLED", "PLUGINS", "HOOK_SECONDS", "LEDGER")
+SWITCHES = ("DISABLED", "PLUGINS", "HOOK_SECONDS", "LEDGER", "POLICY")
 """Environment variables that are no settings: others read them."""
-
-_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
-_SIZES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
-_SECTIONS = ("probes", "roles")
-_CODE = re.compile(r"[a-z]{3}\d+", re.IGNORECASE)
-_MAX_PATTERN = 500
-_MATCHES = 'write "experiment:rl-*", "project:NAME" or "tag:NAME=VALUE"'
-
-
-@dataclass(frozen=True, kw_only=True)
-class Setting:
-    """A value and where it came from: ``command line``, ``environment NAME``, ``FILE:LINE``, ``preset NAME`` or
-    ``default``.
-    """
-
-    value: Any
-    origin: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,14 +81,17 @@ def effective(
     config_file: str | None = None,
     environ: Mapping[str, str] | None = None,
     folder: Path | None = None,
+    writes: bool = True,
 ) -> Effective:
     """The configuration for these choices of the command line (the arguments of ``configured``, ``fail_on`` and
-    ``tracking_uri``), the environment, and the configuration files seen from a folder (by default the current one).
+    ``tracking_uri``), the environment, the configuration files seen from a folder (by default the current one), and the
+    policy that the environment names.
 
-    ``config_file``: read this file, and look for no other.
+    ``config_file``: read this file, and look for no other. ``writes``: verdicts are written by it: what the policy
+    locks holds against the command line, too.
 
     Raises:
-        ConfigError: a value does not parse, a key or variable does not exist, or a file cannot be read.
+        ConfigError: a value does not parse, a key or variable does not exist, or a file or the policy cannot be read.
     """
     environ = os.environ if environ is None else environ
     strong = [_typed(choices), _exported(environ)]
@@ -102,19 +101,58 @@ def effective(
         chosen = {**layer, **chosen}
     pinned = frozenset(chosen)
     for document in found:
-        layer = _written(document)
-        overridden = any(_is_override(key) for key in chosen)
+        layer = written_layer(document)
+        overridden = any(is_override(key) for key in chosen)
         for key, setting in layer.items():
             # What was typed or exported for this call holds for every run of it.
-            if not (_is_override(key) and (overridden or key.split(".", 2)[2] in pinned)):
+            if not (is_override(key) and (overridden or key.split(".", 2)[2] in pinned)):
                 chosen.setdefault(key, setting)
+    policy = policy_of(environ)
+    refused: tuple[str, ...] = ()
+    if policy is not None:
+        typed = frozenset() if writes else frozenset(strong[0])
+        chosen, refused = policy.under(chosen, typed)
     chosen = dict(sorted(chosen.items(), key=lambda one: _rank(one[0])))
+    config = _config(chosen)
     return Effective(
-        config=_config(chosen),
+        config=config if policy is None else replace(config, policy=policy.digest),
         chosen=chosen,
-        files=tuple(one.shown for one in found),
-        warnings=tuple(_warnings(chosen)),
+        files=(*(one.shown for one in found), *(() if policy is None else (policy.origin,))),
+        warnings=(*_warnings(chosen), *refused, *((policy.warning,) if policy is not None and policy.warning else ())),
     )
+
+
+def under_policy(config: Config, *, writes: bool) -> Config:
+    """A configuration that was not made by ``effective``, with the policy that the environment names beneath it.
+
+    ``writes``: as there; what only judges keeps all of its own values.
+
+    Raises:
+        ConfigError: the policy cannot be read.
+    """
+    policy = None if config.policy else policy_of(os.environ)
+    if policy is None:
+        return config
+    own = _chosen_in(config)
+    chosen, _ = policy.under(own, () if writes else frozenset(own))
+    base = preset(chosen["preset"].value) if "preset" in chosen else config
+    judged = {name: getattr(base, name) for name in PRESET_FIELDS}
+    return replace(_config(chosen), **judged, policy=policy.digest)
+
+
+def _chosen_in(config: Config) -> dict[str, Setting]:
+    """What of a configuration is not at its default, by dotted key."""
+    base = Config()
+    values: dict[str, Any] = {
+        key: getattr(config, key) for key in JUDGING if getattr(config, key) != getattr(base, key)
+    }
+    values |= {f"roles.{role}": one for role, one in config.roles.items() if one != DEFAULT_PATTERNS.get(role)}
+    values |= {f"probes.{name}.{key}": one for name, found in config.thresholds.items() for key, one in found.items()}
+    for index, override in enumerate(config.overrides):
+        values |= {
+            f"overrides.{index}.{key}": one for key, one in {"match": override.match, **override.changes}.items()
+        }
+    return {key: Setting(value=value, origin="the call") for key, value in values.items()}
 
 
 def configured(
@@ -144,30 +182,6 @@ def configured(
     return _config(_typed(choices))
 
 
-def parse_size(text: str) -> int:
-    """Bytes from ``500MB``, ``2 GB`` or ``1000``.
-
-    Raises:
-        ConfigError: it is no size.
-    """
-    match = re.fullmatch(r"\s*(\d{1,12}(?:\.\d{1,6})?)\s*([kmgt]?)i?b?\s*", text, re.IGNORECASE)
-    if match is None:
-        raise ConfigError(f"{_quoted(text)} is no size", "write 500MB or 2GB")
-    return int(float(match.group(1)) * _SIZES[match.group(2).lower()])
-
-
-def parse_duration(text: str) -> float:
-    """Seconds from ``90s``, ``30m``, ``6h``, ``7d`` or ``2w``.
-
-    Raises:
-        ConfigError: it is no duration.
-    """
-    match = re.fullmatch(r"\s*(\d{1,9}(?:\.\d{1,6})?)\s*([smhdw])\s*", text, re.IGNORECASE)
-    if match is None:
-        raise ConfigError(f"{_quoted(text)} is no duration", "write 30m, 6h or 7d")
-    return float(match.group(1)) * _SECONDS[match.group(2).lower()]
-
-
 # Layers: what each source says, by dotted key
 
 
@@ -175,7 +189,7 @@ def _typed(choices: Mapping[str, Any]) -> dict[str, Setting]:
     """The command line's choices, of which an empty one is none."""
     given = {key: choices.get("preset_name" if key == "preset" else key) for key in KEYS}
     given = {key: list(value) if key in ("select", "ignore") and value else value for key, value in given.items()}
-    layer = {key: Setting(value=_converted(key, value), origin="command line") for key, value in given.items() if value}
+    layer = {key: Setting(value=converted(key, value), origin="command line") for key, value in given.items() if value}
     return layer | _set(choices.get("settings", ()), "--set ", "command line")
 
 
@@ -193,7 +207,7 @@ def _exported(environ: Mapping[str, str]) -> dict[str, Setting]:
         if name in known and text.strip():
             key = known[name]
             raw = [part.strip() for part in text.split(",") if part.strip()] if key in ("select", "ignore") else text
-            layer[key] = Setting(value=_located(key, raw, name), origin=f"environment {name}")
+            layer[key] = Setting(value=located(key, raw, name), origin=f"environment {name}")
     name = f"{ENVIRONMENT}SET"
     settings = [part.strip() for part in environ.get(name, "").split(";") if part.strip()]
     return layer | _set(settings, f"{name}: ", f"environment {name}")
@@ -205,16 +219,16 @@ def _set(settings: Iterable[str], where: str, origin: str) -> dict[str, Setting]
     for setting in settings:
         key, equals, text = setting.partition("=")
         section, _, rest = key.strip().partition(".")
-        if not equals or section not in _SECTIONS or not rest:
+        if not equals or section not in SECTIONS or not rest:
             known = "probes.NAME.THRESHOLD=NUMBER or roles.ROLE=NAME"
-            raise ConfigError(f"{where}{_quoted(setting)} does not parse", f"write {known}")
+            raise ConfigError(f"{where}{quoted(setting)} does not parse", f"write {known}")
         raw: Any = text
         if section == "roles":
             raw = [part.strip() for part in text.split(",") if part.strip()]
-        elif (raw := _as_number(text)) is None:
-            raise ConfigError(f"{where}{_quoted(setting)}: {_quoted(text)} is no number")
+        elif (raw := as_number(text)) is None:
+            raise ConfigError(f"{where}{quoted(setting)}: {quoted(text)} is no number")
         dotted = f"{section}.{rest}"
-        value = _converted(dotted, raw) if origin == "command line" else _located(dotted, raw, where.rstrip(": "))
+        value = converted(dotted, raw) if origin == "command line" else located(dotted, raw, where.rstrip(": "))
         layer[dotted] = Setting(value=value, origin=origin)
     return layer
 
@@ -230,248 +244,14 @@ def _documents(config_file: str | None, folder: Path | None) -> list[Document]:
     return documents(config_file, start, home)
 
 
-def _written(document: Document) -> dict[str, Setting]:
-    """The settings of a configuration file.
-
-    Raises:
-        ConfigError: it has keys that do not exist, or values that are none; with file and line.
-    """
-    layer = dict(_table(document, document.table, (), (*KEYS, *_SECTIONS, "overrides")))
-    overrides = document.table.get("overrides", [])
-    if not isinstance(overrides, list) or not all(isinstance(one, dict) for one in overrides):
-        raise ConfigError(f"{document.where(('overrides',))}: overrides must be tables, each headed [[overrides]]")
-    for index, override in enumerate(overrides):
-        path = ("overrides", str(index))
-        if "match" not in override:
-            raise ConfigError(f"{document.where(path)}: this override does not say which runs it is for", _MATCHES)
-        layer |= _table(document, override, path, (*JUDGING, *_SECTIONS, "match"))
-    return layer
-
-
-def _table(
-    document: Document, table: Mapping[str, Any], path: KeyPath, known: tuple[str, ...]
-) -> Iterator[tuple[str, Setting]]:
-    for key, value in table.items():
-        if key not in known:
-            hint = did_you_mean(key, known)
-            raise ConfigError(f"{document.where((*path, key))}: there is no key {_quoted(key)}{_inside(path)}", hint)
-        for inner, raw in _leaves(document, path, key, value):
-            where = document.where((*path, *inner))
-            dotted = ".".join(inner)
-            yield ".".join((*path, dotted)), Setting(value=_located(dotted, raw, where), origin=where)
-
-
-def _inside(path: KeyPath) -> str:
-    return " in an override" if path else ""
-
-
-def _leaves(document: Document, path: KeyPath, key: str, value: Any) -> Iterator[tuple[KeyPath, Any]]:
-    """The values below a top-level key, each by its path."""
-    if key == "overrides":
-        return
-    if key not in _SECTIONS:
-        yield (key,), value
-        return
-    for name, inner in _items(document, path, (key,), value):
-        if key == "roles":
-            yield (key, name), inner
-            continue
-        for threshold, number in _items(document, path, (key, name), inner):
-            yield (key, name, threshold), number
-
-
-def _items(document: Document, path: KeyPath, key: KeyPath, value: Any) -> Iterable[tuple[str, Any]]:
-    if not isinstance(value, dict):
-        name = printable(".".join(key), 80)
-        raise ConfigError(f"{document.where((*path, *key))}: {name} must be a table", f"write [{name}] above its keys")
-    return value.items()
-
-
-def _located(key: str, raw: Any, where: str) -> Any:
-    """The value of a key; what is wrong with it is said with the place where it stands."""
-    try:
-        return _converted(key, raw)
-    except ConfigError as error:
-        raise ConfigError(f"{where}: {error.message}", error.hint) from None
-
-
-# Values: what each key may be
-
-
-def _converted(key: str, raw: Any) -> Any:
-    """The value of a key, from what a TOML file can hold.
-
-    Raises:
-        ConfigError: there is no such key, or the value makes no sense.
-    """
-    section, _, name = key.partition(".")
-    if section == "probes":
-        return _threshold(name, raw)
-    if section == "roles":
-        return _patterns(name, raw)
-    return _CONVERTERS[key](key, raw)
-
-
-def _text(key: str, raw: Any) -> str:
-    if not isinstance(raw, str) or not raw.strip():
-        raise ConfigError(f"{key} must be text, not {_kind(raw)}")
-    return raw
-
-
-def _preset(key: str, raw: Any) -> str:
-    return preset(_text(key, raw)[:_MAX_PATTERN]).preset
-
-
-def _fail_on(key: str, raw: Any) -> str:
-    if _text(key, raw) not in FAIL_ON:
-        raise ConfigError(f"{key} cannot be {_quoted(raw)}", did_you_mean(raw, FAIL_ON))
-    return str(raw)
-
-
-def _size(key: str, raw: Any) -> int:
-    if isinstance(raw, int) and not isinstance(raw, bool):
-        if not 0 <= raw < 2**63:
-            raise ConfigError(f"{key} must be a number of bytes", "write 500MB or 2GB")
-        return raw
-    return parse_size(_text(key, raw))
-
-
-def _rules(key: str, raw: Any) -> frozenset[str]:
-    """Codes and names of rules, as the registry writes them: codes in capitals, names in small letters."""
-    from tracker_health.registry import probe_classes
-
-    known = {word for probe in probe_classes() for word in (probe.code, probe.name)}
-    rules = {text.upper() if _CODE.fullmatch(text) else text.lower(): text for text in _texts(key, raw)}
-    for rule in sorted(rules.keys() - known):
-        raise ConfigError(f"there is no rule {_quoted(rules[rule])}", did_you_mean(rule, known))
-    return frozenset(rules)
-
-
-def _texts(key: str, raw: Any) -> list[str]:
-    if not isinstance(raw, list) or not all(isinstance(one, str) for one in raw):
-        raise ConfigError(f"{key} must be a list of texts, not {_kind(raw)}", f'write {key} = ["..."]')
-    return raw
-
-
-def _patterns(role: str, raw: Any) -> tuple[str, ...]:
-    if not _is_role(role) and not _plugin_errors():
-        from tracker_health.engine import known_roles
-
-        raise ConfigError(f"there is no role {_quoted(role)}", did_you_mean(role, known_roles()))
-    patterns = tuple(part.strip() for part in _texts(f"roles.{role}", raw) if normal_form(part))
-    if not patterns:
-        raise ConfigError(f"roles.{role} names no metric", f"write roles.{role}=my/metric")
-    refuse_own_names(role, patterns)
-    return patterns
-
-
-def _is_role(role: str) -> bool:
-    """Whether a metric may be given this role. Rules, and so plugins, are looked at only for an unusual one."""
-    if role in DEFAULT_PATTERNS:
-        return True
-    from tracker_health.engine import known_roles
-
-    return role in known_roles()
-
-
-def _threshold(key: str, raw: Any) -> float | int:
-    from tracker_health.probe import thresholds_of
-    from tracker_health.registry import probe_classes
-
-    name, _, threshold = key.partition(".")
-    classes = {probe.name: probe for probe in probe_classes()}
-    if name not in classes and _plugin_errors() and (number := _finite(raw)) is not None:
-        return number
-    if name not in classes:
-        raise ConfigError(f"probes.{printable(name, 80)}: there is no such rule", did_you_mean(name, classes))
-    known = thresholds_of(classes[name])
-    if threshold not in known:
-        hint = did_you_mean(threshold, known)
-        raise ConfigError(f"probes.{name}.{printable(threshold, 80)}: there is no such threshold", hint)
-    kind, about = known[threshold]
-    value = _finite(raw)
-    if value is None:
-        raise ConfigError(f"probes.{key} must be a number, not {_kind(raw)}", about.meaning)
-    if kind is int and not isinstance(value, int):
-        raise ConfigError(f"probes.{key} = {value!r}: must be a whole number", about.meaning)
-    problem = about.problem_with(value)
-    if problem is not None:
-        raise ConfigError(f"probes.{key} = {value!r}: {problem}", about.meaning)
-    return value
-
-
-def _plugin_errors() -> tuple[str, ...]:
-    """What is wrong with plugins. While something is, a rule or role that is not there may be one of theirs."""
-    from tracker_health.registry import plugins
-
-    return tuple(f"{error.source}: {error.message}" for error in plugins().errors)
-
-
-def _finite(raw: Any) -> float | int | None:
-    """The number, if it is one that can be compared with; infinity, which switches a threshold off, can."""
-    if isinstance(raw, bool) or not isinstance(raw, (int, float)):
-        return None
-    try:
-        return None if math.isnan(raw) else raw
-    except OverflowError:  # a whole number beyond every float
-        return None
-
-
-def _switch(key: str, raw: Any) -> bool:
-    """Whether something is on: true or false in a file, 1 or 0 in the environment."""
-    words = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
-    value = words.get(raw.strip().lower()) if isinstance(raw, str) else raw
-    if not isinstance(value, bool):
-        raise ConfigError(f"{key} must be true or false, not {_kind(raw)}")
-    return value
-
-
-def _match(key: str, raw: Any) -> str:
-    text = _text(key, raw)
-    kind, _, rest = text.partition(":")
-    name, equals, pattern = rest.partition("=") if kind == "tag" else ("-", "=", rest)
-    if kind not in ("experiment", "project", "tag") or not (name and equals and pattern) or len(text) > _MAX_PATTERN:
-        raise ConfigError(f"{key} = {_quoted(text)} does not parse", _MATCHES)
-    if name.startswith(OWN_PREFIXES):
-        raise ConfigError(f"{key} = {_quoted(text)}: a verdict cannot depend on what the last one wrote")
-    return text
-
-
-def _as_number(text: str) -> float | int | None:
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return None
-
-
-_CONVERTERS: Mapping[str, Callable[[str, Any], Any]] = {
-    "preset": _preset,
-    "select": _rules,
-    "ignore": _rules,
-    "checkpoint": _text,
-    "max_download": _size,
-    "fail_on": _fail_on,
-    "tracking_uri": _text,
-    "auto": _switch,
-    "match": _match,
-}
-KEYS = tuple(_CONVERTERS)[:-1]
-"""The keys of a configuration file that are in no table; in capitals, after ``TRACKER_HEALTH_``, the environment's."""
-
-JUDGING = KEYS[:5]
-"""Those of them that decide how a run is judged: an override may have them."""
-
-
 # The whole
 
 
 def _config(chosen: Mapping[str, Setting]) -> Config:
-    own = {key: one.value for key, one in chosen.items() if not _is_override(key)}
+    own = {key: one.value for key, one in chosen.items() if not is_override(key)}
     by_index: dict[int, dict[str, Any]] = {}
     for key, one in chosen.items():
-        if _is_override(key):
+        if is_override(key):
             _, index, inner = key.split(".", 2)
             by_index.setdefault(int(index), {})[inner] = one.value
     overrides = tuple(
@@ -495,28 +275,24 @@ def _warnings(chosen: Mapping[str, Setting]) -> Iterator[str]:
         section, name = _section(key)
         if section == "probes" and name.partition(".")[0] not in {probe.name for probe in probe_classes()}:
             lacks = "there is no such rule"
-        elif section == "roles" and not _is_role(name):
+        elif section == "roles" and not is_role(name):
             lacks = "no rule asks for this role"
         else:
             continue
-        why = _plugin_errors()
+        why = plugin_errors()
         more = f" (+{len(why) - 1} more)" if len(why) > 1 else ""
         yield f"{setting.origin}: {printable(key, 80)} does nothing, {lacks}; {why[0]}{more}"
 
 
 def _section(key: str) -> tuple[str, str]:
     """The table that a dotted key, in an override or not, is in, and its name there."""
-    section, _, name = (key.split(".", 2)[2] if _is_override(key) else key).partition(".")
+    section, _, name = (key.split(".", 2)[2] if is_override(key) else key).partition(".")
     return section, name
-
-
-def _is_override(key: str) -> bool:
-    return key.startswith("overrides.")
 
 
 def _rank(key: str) -> tuple[int, int, int, str]:
     """The order in which keys are shown: as in the documentation, overrides last and one after the other."""
-    if _is_override(key):
+    if is_override(key):
         _, index, inner = key.split(".", 2)
         return (2, int(index), -1 if inner == "match" else _rank(inner)[0], inner)
     return (0, KEYS.index(key), 0, "") if key in KEYS else (1, 0, 0, key)
@@ -542,13 +318,3 @@ def _plain(key: str, value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return without_userinfo(value) if key == "tracking_uri" and value else value
-
-
-def _quoted(text: Any) -> str:
-    return repr(printable(text, 80))
-
-
-def _kind(raw: Any) -> str:
-    """What a value is, without the value: it may be a secret in the wrong place, or a megabyte."""
-    names = {bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "a table"}
-    return "empty" if raw == "" else names.get(type(raw), "text" if isinstance(raw, str) else "a date or time")

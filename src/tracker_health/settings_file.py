@@ -21,7 +21,7 @@ FILE = "tracker-health.toml"
 PYPROJECT = "pyproject.toml"
 TABLE = ("tool", "tracker-health")
 
-_MAX_BYTES = 2**18
+MAX_BYTES = 2**18
 _MAX_DOTS = 300
 _BARE_OR_QUOTED = r"""(?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*')"""
 _DOTTED = rf"{_BARE_OR_QUOTED}(?:[ \t]*\.[ \t]*{_BARE_OR_QUOTED})*"
@@ -56,7 +56,7 @@ def documents(config_file: str | None, folder: Path | None, home: Path) -> list[
     """
     if config_file is not None:
         path = Path(config_file)
-        document = _document(_content(path, config_file), config_file, TABLE if path.name == PYPROJECT else ())
+        document = document_of(_content(path, config_file), config_file, TABLE if path.name == PYPROJECT else ())
         if path.name == PYPROJECT and not document.table:
             raise ConfigError(f"{document.shown}: there is no [{'.'.join(TABLE)}] in it")
         return [document]
@@ -64,11 +64,11 @@ def documents(config_file: str | None, folder: Path | None, home: Path) -> list[
         return []
     folders = list(_upwards(folder, home))
     own = next(_named(FILE, folders), None)
-    found = [] if own is None else [_document(_content(own, _shown(own, folder)), _shown(own, folder), ())]
+    found = [] if own is None else [document_of(_content(own, _shown(own, folder)), _shown(own, folder), ())]
     for path in _named(PYPROJECT, folders):
         shown = _shown(path, folder)
         if (content := _pyproject(path, shown)) is not None:
-            document = _document(content, shown, TABLE)
+            document = document_of(content, shown, TABLE)
             if document.table:
                 return [*found, document]
     return found
@@ -106,14 +106,14 @@ def _content(path: Path, shown: str) -> bytes:
     shown = printable(shown)
     try:
         with path.open("rb") as file:
-            content = file.read(_MAX_BYTES + 1)
+            content = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         raise ConfigError(f"there is no configuration file {shown}") from None
     except (OSError, ValueError) as error:  # ValueError: a null byte in the name
         reason = getattr(error, "strerror", None) or str(error)
         raise ConfigError(f"{shown}: the configuration cannot be read: {reason}") from error
-    if len(content) > _MAX_BYTES:
-        raise ConfigError(f"{shown}: larger than {_MAX_BYTES} bytes, this is no configuration")
+    if len(content) > MAX_BYTES:
+        raise ConfigError(f"{shown}: larger than {MAX_BYTES} bytes, this is no configuration")
     return content
 
 
@@ -121,13 +121,18 @@ def _pyproject(path: Path, shown: str) -> bytes | None:
     """The content of a file that is somebody else's, if it mentions us at all: else it is not even parsed."""
     try:
         with path.open("rb") as file:
-            mentioned = TABLE[-1].encode() in file.read(_MAX_BYTES)
+            mentioned = TABLE[-1].encode() in file.read(MAX_BYTES)
     except OSError:
         return None
     return _content(path, shown) if mentioned else None
 
 
-def _document(content: bytes, shown: str, table: KeyPath) -> Document:
+def document_of(content: bytes, shown: str, table: KeyPath = ()) -> Document:
+    """A file's table of ours: that of this path in it.
+
+    Raises:
+        ConfigError: it is no TOML, or has something else there.
+    """
     shown = printable(shown)
     text = _decoded(content, shown)
     found: Any = _parsed(text, shown)

@@ -51,8 +51,8 @@ class Estimate:
 class Sweep:
     """Sweeps of the same runs, one after the other. Times are in seconds; without ``experiments`` all are swept.
 
-    ``since``: how long ago a run may have ended; ``stale_after``: how long a run that claims to go on must have been
-    silent.
+    ``since``: how long ago a run may have ended. A run that claims to go on must have been silent for the
+    ``stale_after`` of the configuration.
     """
 
     config: Config
@@ -60,7 +60,6 @@ class Sweep:
     project: str = ""
     tracking_uri: str | None = None
     since: float = 7 * 86_400.0
-    stale_after: float = 6 * 3_600.0
     workers: int = 1
     _settled: dict[str, tuple[str, float]] = field(default_factory=dict, repr=False)
 
@@ -72,8 +71,8 @@ class Sweep:
             RunError: the store cannot be reached, or there is no such experiment or project.
         """
         now = time.time()
-        period = Period(since=now - self.since, silent_since=now - self.stale_after)
-        if self.stale_after >= self.since:
+        period = Period(since=now - self.since, silent_since=now - self.config.stale_after)
+        if self.config.stale_after >= self.since:
             raise ConfigError("no run is silent for longer than it is looked at", "give a longer --since")
         for run in self._found(period):
             state, again = self._settled.get(run.name, ("", 0.0))
@@ -118,7 +117,7 @@ class Sweep:
     def _looked_at(self, run: SweptRun) -> tuple[SweptRun, int | Exception | None]:
         try:
             with closing(run.open()) as opened:
-                return run, would_annotate(opened, self.config, silent=run.silent)
+                return run, would_annotate(opened, self.config)
         except Exception as error:  # noqa: BLE001  one bad run never stops the others
             return run, error
 

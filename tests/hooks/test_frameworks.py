@@ -79,7 +79,7 @@ def train(workplace, plugin_path):
         assert (code, err.count("RuntimeError: the training broke") > 0) == (
             (1, True) if end == "crashes" else (0, False)
         ), err
-        return [line.split()[1:3] for line in err.splitlines() if line.startswith("tracker-health: ")]
+        return [line.split()[2:4] for line in err.splitlines() if line.startswith("tracker-health: provisional: ")]
 
     return run
 
@@ -100,7 +100,8 @@ def test_a_trainer_that_logs_to_mlflow(train, workplace, request, framework, end
     told = train(framework, "mlflow", end, name, **({"MLFLOW_TRACKING_URI": uri} if uri else {}))
     tags, found = workplace.mlflow_runs(uri)[name]
     assert found == status
-    assert tags["health.verdict"] in ("pass", "warn")
+    assert (tags["health.verdict"] in ("pass", "warn")) == (end == "ends")
+    assert tags["health.ended"] == ("finished" if end == "ends" else "failed")
     assert told == [[tags["health.verdict"].upper(), f"{name}:"]]
 
 

@@ -596,12 +596,12 @@ def test_a_ledger_that_was_cut_off(tmp_path, monkeypatch):
     ledger.note("end", RUN)
     with path.open("ab") as file:
         file.write(b'{"event": "end", "pid": 1, "run": {"run": "mlfl')
-    (left,) = ledger.left_runs(path)
+    (left,) = ledger.read_ledger(path).left
     assert (left.run, left.pid, left.in_order) == (other, os.getpid(), False)
     with path.open("ab") as file:
         file.write(b"\n")
     ledger.note("exit")
-    assert [one.in_order for one in ledger.left_runs(path)] == [True]
+    assert [one.in_order for one in ledger.read_ledger(path).left] == [True]
 
 
 @pytest.mark.parametrize(
@@ -621,7 +621,7 @@ def test_who_has_ended_a_run_that_several_processes_go_on_with(tmp_path, monkeyp
         monkeypatch.setattr(ledger.os, "getpid", lambda pid=pid: int(pid))
         with path.open("ab") as file:
             file.write(ledger.line_of(event, RUN))
-    assert [one.pid for one in ledger.left_runs(path)] == left
+    assert [one.pid for one in ledger.read_ledger(path).left] == left
 
 
 def test_no_secret_is_seen_in_the_list_of_processes(silent, monkeypatch):

@@ -68,21 +68,21 @@ def test_what_no_hook_can_see_is_left_to_the_sweep(workplace, mlflow_server):
 
 
 @pytest.mark.parametrize(
-    ("end", "code", "cause"),
+    ("end", "code", "cause", "verdict"),
     [
-        ("os._exit(5)", 5, "exit code 5"),
-        ("os.kill(os.getpid(), signal.SIGTERM)", 128 + signal.SIGTERM, "SIGTERM"),
+        ("os._exit(5)", 5, "exit code 5", ("fail", "RUN004", "RUNNING")),
+        ("os.kill(os.getpid(), signal.SIGTERM)", 128 + signal.SIGTERM, "SIGTERM", ("warn", "RUN003", "RUNNING")),
     ],
 )
-def test_ends_that_only_the_launcher_sees(workplace, mlflow_server, end, code, cause):
+def test_ends_that_only_the_launcher_sees(workplace, mlflow_server, end, code, cause, verdict):
     name = f"died of {cause}"
     script = f"{LOG}\nmlflow.start_run(run_name={name!r})\nlog()\nprint('trained', flush=True)\n{end}\ntime.sleep(60)\n"
     ended, out, err = workplace.execute(script, MLFLOW_TRACKING_URI=mlflow_server)
     assert (ended, out) == (code, "trained\n"), err
     tags, status = workplace.mlflow_runs(mlflow_server)[name]
-    assert (tags["health.verdict"], tags["health.codes"], status) == ("fail", "RUN003", "RUNNING")
+    assert (tags["health.verdict"], tags["health.codes"], status) == verdict
     assert cause in tags["health.summary"]
-    assert err.count(f"tracker-health: FAIL {name}: ") == 1
+    assert err.count(f"tracker-health: {verdict[0].upper()} {name}: ") == 1
 
 
 def test_an_exit_in_the_middle_of_a_run(workplace):
@@ -90,11 +90,12 @@ def test_an_exit_in_the_middle_of_a_run(workplace):
     inside = LOG + "with mlflow.start_run(run_name='with'):\n    log()\n    sys.exit(3)\n"
     outside = LOG + "mlflow.start_run(run_name='without')\nlog()\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)\n"
     code, _, err = workplace.train(inside)
-    assert (code, err.count("tracker-health: PASS with: ")) == (3, 1)
+    assert (code, err.count("tracker-health: provisional: FAIL with: ")) == (3, 1)
     code, _, err = workplace.train(outside)
-    assert (code, err.count("tracker-health: PASS without: "), err.count("KeyboardInterrupt")) == (-signal.SIGINT, 1, 1)
+    said = err.count("tracker-health: provisional: WARN without: ")
+    assert (code, said, err.count("KeyboardInterrupt")) == (-signal.SIGINT, 1, 1)
     ends = {name: (tags["health.verdict"], status) for name, (tags, status) in workplace.mlflow_runs().items()}
-    assert ends == {"with": ("pass", "FAILED"), "without": ("pass", "FINISHED")}
+    assert ends == {"with": ("fail", "FAILED"), "without": ("warn", "FINISHED")}
 
 
 WANDB = """
@@ -109,15 +110,15 @@ for step in range(60):
 @pytest.mark.parametrize(
     ("end", "code", "verdicts"),
     [
-        ("raise ValueError('mine')", 1, ("warn", "fail")),
-        ("os.kill(os.getpid(), signal.SIGINT); time.sleep(60)", -signal.SIGINT, ("pass",)),
+        ("raise ValueError('mine')", 1, ("fail",)),
+        ("os.kill(os.getpid(), signal.SIGINT); time.sleep(60)", -signal.SIGINT, ("warn",)),
     ],
 )
 def test_an_end_of_wandb_that_nobody_catches(workplace, end, code, verdicts):
     """The line that is told knows of the exception, not only the verdict that follows it."""
     ended, _, err = workplace.train(WANDB + end + "\n")
     assert ended == code, err
-    ((told, name),) = [line.split()[1:3] for line in err.splitlines() if line.startswith("tracker-health: ")]
+    ((told, name),) = [line.split()[2:4] for line in err.splitlines() if line.startswith("tracker-health: ")]
     assert (told.lower() in verdicts, name) == (True, "ended:"), err
     assert workplace.wandb_logs()["ended"].own["health/verdict"] in verdicts
 

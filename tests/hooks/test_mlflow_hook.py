@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from tracker_health import annotate
+from tracker_health import annotate, check, clear
 
 from .conftest import MortalServer
 
@@ -61,28 +61,40 @@ def test_all_ways_of_ending(workplace, plugin_path):
     """Under the plugin: which is imported in the middle of MLflow's own import."""
     code, out, err = workplace.train(IN_ONE_PROCESS, TRACKER_HEALTH_AUTO="1", PYTHONPATH=plugin_path)
     assert (code, out) == (1, "raised\ninterrupted\nwaited\n")
-    assert err.rstrip().count("RuntimeError: the training broke") == 1
+    assert err.splitlines().count("RuntimeError: the training broke") == 1
     runs = workplace.mlflow_runs()
     verdicts = {name: (tags.get("health.verdict"), status) for name, (tags, status) in runs.items()}
     assert verdicts == {
         "with": ("pass", "FINISHED"),
         "nested": ("fail", "FINISHED"),
-        "raised": ("pass", "FAILED"),
-        "interrupted": ("pass", "FAILED"),
-        "terminated": ("pass", "KILLED"),
-        "updated": ("pass", "KILLED"),
+        "raised": ("fail", "FAILED"),
+        "interrupted": ("warn", "FAILED"),
+        "terminated": ("warn", "KILLED"),
+        "updated": ("warn", "KILLED"),
         "not ended": (None, "RUNNING"),
-        "forked": ("pass", "FINISHED"),
+        "forked": ("fail", "FINISHED"),
     }
+    ended = {name: tags.get("health.ended") for name, (tags, _) in runs.items()}
+    assert ended == {
+        "with": "finished",
+        "nested": "finished",
+        "raised": "failed",
+        "interrupted": "interrupted",
+        "terminated": "interrupted",
+        "updated": "interrupted",
+        "not ended": None,
+        "forked": "failed",
+    }
+    assert "RuntimeError: the training broke" in runs["forked"][0]["health.ended_by"]
     told = [line for line in err.splitlines() if line.startswith("tracker-health: ")]
-    assert [line.split()[1:3] for line in told] == [
-        ["FAIL", "nested:"],
-        ["PASS", "with:"],
-        ["PASS", "raised:"],
-        ["PASS", "interrupted:"],
-        ["PASS", "terminated:"],
-        ["PASS", "updated:"],
-        ["PASS", "forked:"],
+    assert [line.split()[1:4] for line in told] == [
+        ["provisional:", "FAIL", "nested:"],
+        ["provisional:", "PASS", "with:"],
+        ["provisional:", "FAIL", "raised:"],
+        ["provisional:", "WARN", "interrupted:"],
+        ["provisional:", "WARN", "terminated:"],
+        ["provisional:", "WARN", "updated:"],
+        ["provisional:", "FAIL", "forked:"],
     ]
     assert "report.html" in runs["forked"][0]["health.written"]  # the rest was done as well, after the process
 
@@ -107,7 +119,7 @@ def test_the_server_and_a_run_that_is_left_open(workplace, mlflow_server):
     code, out, err = workplace.train(LEFT_OPEN, MLFLOW_TRACKING_URI=mlflow_server)
     assert (code, out) == (7, "to the end\n" + _of_mlflow(out))
     tags, status = workplace.mlflow_runs(mlflow_server)["left open"]
-    assert (tags["health.verdict"], status) == ("pass", "FINISHED")
+    assert (tags["health.verdict"], tags["health.ended_by"], status) == ("fail", "exit code 7", "FINISHED")
     assert f"({mlflow_server}/#/experiments/0/runs/" in err
 
 
@@ -203,7 +215,23 @@ def test_a_killed_run_is_judged_by_the_launcher(workplace):
     client.log_metric(run_id, "loss", 0.1, step=60)
     client.set_terminated(run_id)
     assert annotate(run_id, tracking_uri=uri).report.verdict == "pass"
-    assert "health.ended_by" not in client.get_run(run_id).data.tags
+    assert not {"health.ended_by", "health.exit"} & client.get_run(run_id).data.tags.keys()
+
+
+def test_clearing_does_not_turn_a_killed_run_into_a_pass(workplace):
+    code, _, _ = workplace.execute(KILLED)
+    assert code == 128 + signal.SIGKILL
+    import mlflow
+
+    uri = workplace.environment["MLFLOW_TRACKING_URI"]
+    client = mlflow.MlflowClient(tracking_uri=uri)
+    run_id = client.search_runs(["0"])[0].info.run_id
+    assert clear(run_id, tracking_uri=uri).exit
+    tags = client.get_run(run_id).data.tags
+    assert [tag for tag in tags if tag.startswith("health.")] == ["health.exit"]
+    assert check(run_id, tracking_uri=uri).verdict == "fail"
+    assert annotate(run_id, tracking_uri=uri).report.verdict == "fail"
+    assert client.get_run(run_id).data.tags["health.ended"] == "killed"
 
 
 RESUMED = """

@@ -20,7 +20,7 @@ def log(run, diverges=False):
 """
 AUTOLOG = "import tracker_health; tracker_health.autolog()\n"
 # Of a run that is killed, only whole blocks of 32 KiB are there.
-UP_TO_DISK = "for _ in range(15): log(run)\ntime.sleep(1)\n"
+UP_TO_DISK = "log(run)\nfor step in range(900): run.log({'other': step})\ntime.sleep(1)\n"
 IN_ONE_PROCESS = (
     AUTOLOG
     + LOG
@@ -56,18 +56,27 @@ def test_all_ways_of_ending(workplace):
         "finished": ("pass", 0),
         "with": ("pass", 0),
         "raised": ("fail", 1),
-        "interrupted": ("pass", 1),
+        "interrupted": ("warn", 1),
         "another came": ("pass", 0),
-        "left open": ("pass", 3),
+        "left open": ("fail", 3),
     }
-    told = [line.split(": ")[1] for line in err.splitlines() if line.startswith("tracker-health: ")]
+    ended = {name: log.own["health/ended"] for name, log in logs.items()}
+    assert ended == {
+        "finished": "finished",
+        "with": "finished",
+        "raised": "failed",
+        "interrupted": "interrupted",
+        "another came": "finished",
+        "left open": "failed",
+    }
+    told = [line.split(": ")[2] for line in err.splitlines() if line.startswith("tracker-health: provisional: ")]
     assert told == [
         "PASS finished",
         "PASS with",
         "FAIL raised",
-        "PASS interrupted",
+        "WARN interrupted",
         "PASS another came",
-        "PASS left open",
+        "FAIL left open",
     ]
 
 
@@ -81,26 +90,30 @@ def test_an_error_that_nobody_catches_after_a_late_hook(workplace):
     assert (code, out) == (1, "")
     assert err.count("ValueError: mine") == 1
     log = workplace.wandb_logs()["late"]
-    assert (log.own["health/verdict"], log.own["health/codes"], log.exit_code) == ("warn", "RUN004", 1)
+    assert (log.own["health/verdict"], log.own["health/codes"], log.exit_code) == ("fail", "RUN004", 1)
 
 
 @pytest.mark.parametrize(
-    ("end", "code", "cause"),
+    ("end", "code", "cause", "verdict"),
     [
-        ("os._exit(5)", 5, "exit code 5"),
-        ("os.kill(os.getppid(), signal.SIGTERM); time.sleep(60)", 128 + signal.SIGTERM, "SIGTERM"),
+        ("os._exit(5)", 5, "exit code 5", ("fail", "RUN004", "failed")),
+        (
+            "os.kill(os.getppid(), signal.SIGTERM); time.sleep(60)", 128 + signal.SIGTERM, "SIGTERM",
+            ("warn", "RUN003", "interrupted"),
+        ),
     ],
-)
-def test_ends_that_only_the_launcher_sees(workplace, end, code, cause):
+)  # fmt: skip
+def test_ends_that_only_the_launcher_sees(workplace, end, code, cause, verdict):
     """SIGTERM goes to the launcher, as a scheduler sends it, who passes it on."""
     script = f"{LOG}\nrun = wandb.init(project='p', name='died')\n{UP_TO_DISK}print('trained', flush=True)\n{end}\n"
     ended, out, err = workplace.execute(script)
     assert (ended, out) == (code, "trained\n")
     log = workplace.wandb_logs()["died"]
     assert log.exit_code is None
-    assert (log.own["health/verdict"], log.own["health/codes"].split(",")[0]) == ("fail", "RUN003")
+    codes = log.own["health/codes"].split(",")
+    assert (log.own["health/verdict"], codes[0], log.own["health/ended"]) == verdict
     assert cause in log.own["health/summary"]
-    assert "FAIL died: " in err
+    assert f"tracker-health: {verdict[0].upper()} died: " in err
 
 
 def test_runs_on_a_server(workplace):

@@ -115,7 +115,7 @@ def test_a_plugin_in_a_zip_file_is_found(report, good, tmp_path):
 
 def digest(tool, *plugins, **environment):
     code = "from tracker_health.annotations import digest_of; from tracker_health import preset\n"
-    done = tool(code=code + "print(digest_of('a', preset('default')))", plugins=plugins, **environment)
+    done = tool(code=code + "print(digest_of('a', preset('default').digest))", plugins=plugins, **environment)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

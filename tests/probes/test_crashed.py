@@ -1,4 +1,4 @@
-"""RUN004."""
+"""RUN003 and RUN004 by what a console says."""
 
 import pytest
 
@@ -6,7 +6,6 @@ from tracker_health.evidence import RunInfo, StepUnit, TextLog, Trouble
 from tracker_health.readers.log_formats.text_lines import TextLines
 from tracker_health.roles import assign
 
-CODE = "RUN004"
 ROWS = "".join(f"step {step} loss={2 - step / 100}\n" for step in range(100))
 
 
@@ -22,7 +21,9 @@ def verdict(tmp_path, make, judge):
         path = tmp_path / "console.log"
         path.write_text(text)
         log = TextLines().read(path, "console.log", assign)
-        return judge(CODE, make.evidence(text_log=log.text, **more))
+        evidence = make.evidence(text_log=log.text, **more)
+        found = [judge(code, evidence) for code in ("RUN003", "RUN004")]
+        return next((one for one in found if one.verdict in ("warn", "fail")), found[1])
 
     return of
 
@@ -35,17 +36,21 @@ SICK = {
     "a collective operation timed out": traceback(
         "torch.distributed.DistBackendError: Watchdog caught collective operation timeout"
     ),
-    "killed by a signal": "./run.sh: line 3:  4242 Killed                  python train.py\n",
+    "SIGKILL": "./run.sh: line 3:  4242 Killed                  python train.py\n",
+}
+FROM_OUTSIDE = {
     "a preemption": "slurmstepd: error: *** JOB 7 ON node CANCELLED AT 2024-05-01T10:00:00 DUE TO PREEMPTION ***\n",
     "a cancelled job": "slurmstepd: error: *** JOB 7 ON node CANCELLED AT 2024-05-01T10:00:00 ***\n",
     "its time was up": "slurmstepd: error: *** JOB 7 ON node CANCELLED AT 2024-05-01T10:00:00 DUE TO TIME LIMIT ***\n",
+    "interrupted": traceback("KeyboardInterrupt"),
+    "SIGTERM": "Terminated\n",
 }
 
 
-@pytest.mark.parametrize("cause", list(SICK))
+@pytest.mark.parametrize("cause", [*SICK, *FROM_OUTSIDE])
 def test_sick(cause, verdict):
-    result = verdict(ROWS + SICK[cause])
-    assert result.verdict == "fail"
+    result = verdict(ROWS + (SICK | FROM_OUTSIDE)[cause])
+    assert result.verdict == ("fail" if cause in SICK else "warn")
     assert f"ends with {cause}" in result.message
     assert result.details["cause"] == cause
 
@@ -55,16 +60,16 @@ ALSO_SICK = {
     "a bar drawn again": ("out of memory", traceback("torch.OutOfMemoryError: CUDA out of memory.") + "\rSteps:  99%|#########9| 99/120 [00:02<00:00, 30.2it/s, loss=1.01]\n"),
     "a last line of another process": ("out of memory", traceback("MemoryError: no room") + "[rank1] step 100 loss=1.00\n"),
     "a last save": ("out of memory", traceback("MemoryError: no room") + "Emergency checkpoint saved at step 98 loss=1.02\n"),
-    "a bare word": ("killed by a signal", "Killed\n"),
-    "a core": ("killed by a signal", "Segmentation fault (core dumped)\n"),
-    "another shell": ("killed by a signal", "zsh: killed     python train.py\n"),
+    "a bare word": ("SIGKILL", "Killed\n"),
+    "a core": ("a crash below Python", "Segmentation fault (core dumped)\n"),
+    "another shell": ("SIGKILL", "zsh: killed     python train.py\n"),
     "the kernel": ("out of memory", "[12.3] python invoked oom-killer: gfp_mask=0x140cca\n"),
     "the batch system": ("out of memory", "slurmstepd: error: Detected 1 oom_kill event in StepId=7.batch.\n"),
     "the control group": ("out of memory", "oom_kill 1\n"),
     "no room in another language": ("out of memory", f"{TERMINATE}'std::bad_alloc'\n  what():  std::bad_alloc\n"),
     "a watchdog": ("a collective operation timed out", f"[rank3]:[E501 10:00:00 ProcessGroupNCCL.cpp:607] [Rank 3] Watchdog caught collective operation timeout: Work\n{TERMINATE}'c10::DistBackendError'\n"),
-    "an abort": ("killed by a signal", f"{TERMINATE}'c10::CUDAError'\n  what():  CUDA error: an illegal memory access was encountered\n"),
-    "killed in the middle of a traceback": ("killed by a signal", traceback("\n") + "Killed\n"),
+    "an abort": ("a crash below Python", f"{TERMINATE}'c10::CUDAError'\n  what():  CUDA error: an illegal memory access was encountered\n"),
+    "killed in the middle of a traceback": ("SIGKILL", traceback("\n") + "Killed\n"),
 }  # fmt: skip
 
 
@@ -77,17 +82,20 @@ def test_other_words_for_it(name, verdict):
 
 @pytest.mark.parametrize(
     "raised",
-    ["StopIteration", "torch._dynamo.exc.Unsupported: a call", "Empty", "ExceptionGroup: two (2 sub-exceptions)"],
-)
+    [
+        "StopIteration", "torch._dynamo.exc.Unsupported: a call", "Empty", "ExceptionGroup: two (2 sub-exceptions)",
+        "Exception: Current loss scale already at minimum", "Exception",
+    ],
+)  # fmt: skip
 def test_exceptions_of_any_name(raised, verdict):
     result = verdict(ROWS + traceback(raised))
-    assert (result.verdict, result.details["text"]) == ("warn", raised)
+    assert (result.verdict, result.details["text"]) == ("fail", raised)
 
 
 def test_training_that_was_done_all_the_same_only_warns(verdict):
     result = verdict(ROWS + traceback("torch.OutOfMemoryError: CUDA out of memory.") + "Training complete.\n")
     assert result.verdict == "warn"
-    assert "and then that training was done" in result.message
+    assert result.message.startswith("training finished")
 
 
 def test_a_worker_that_died_while_its_batch_was_on_its_way(verdict):
@@ -101,15 +109,15 @@ def test_a_worker_that_died_while_its_batch_was_on_its_way(verdict):
 def test_a_shell_says_it_behind_a_bar_that_left_its_line_open(verdict):
     bar = "\r 50%|#####     | 60/120 [00:30<00:30, 2.0it/s, loss=0.5]"
     said = "bash: line 1:  4242 Killed                  python train.py\n"
-    assert verdict(bar + said).details["cause"] == "killed by a signal"
-    assert verdict(f"{bar}Killed processes: 0\n").verdict == "pass"
+    assert verdict(bar + said).details["cause"] == "SIGKILL"
+    assert verdict(f"{bar}Killed processes: 0\n").verdict == "SkippedProbe"
 
 
 def test_the_last_step_is_told(tmp_path, make, judge):
     log = TextLog(
         source="a", lines=120, rows=100, troubles=(Trouble(cause="out of memory", text="x", line=118, rows_after=0),)
     )
-    result = judge(CODE, make.evidence([1.0, 2.0, 3.0], steps=[10, 20, 30], text_log=log))
+    result = judge("RUN004", make.evidence([1.0, 2.0, 3.0], steps=[10, 20, 30], text_log=log))
     assert result.verdict == "fail"
     assert "after step 30" in result.message
     assert result.steps == (30,)
@@ -127,9 +135,11 @@ def test_a_prefix_before_what_was_raised(prefix, verdict):
     assert verdict(ROWS + text).details["cause"] == "out of memory"
 
 
-def test_some_exception_without_a_plan_only_warns(verdict):
-    result = verdict(ROWS + traceback("KeyError: 'labels'"))
-    assert (result.verdict, result.details["text"]) == ("warn", "KeyError: 'labels'")
+def test_some_exception_without_a_plan_only_warns_after_much_training(verdict, make):
+    text = ROWS + traceback("KeyError: 'labels'")
+    losses = make.series([2.0 - step / 100 for step in range(100)])
+    assert (verdict(text, losses=losses).verdict, verdict(text, losses=losses).details["line"]) == ("warn", 104)
+    assert verdict(text, losses=losses.at(slice(0, 90))).verdict == "fail"
 
 
 def test_some_exception_before_the_plan_was_reached_fails(verdict, make):
@@ -142,12 +152,14 @@ def test_an_exception_after_training_only_warns(verdict):
     text = ROWS + "Training completed in 3 minutes\n" + traceback("OSError: [Errno 28] No space left on device")
     result = verdict(text)
     assert result.verdict == "warn"
-    assert result.message.startswith("training was done")
+    assert result.message.startswith("training finished")
 
 
-def test_a_log_of_one_stream_only_warns(verdict):
-    """What is caught there may go on in the other stream."""
-    assert verdict(SICK["out of memory"]).verdict == "warn"
+def test_a_log_of_one_stream_only_warns(verdict, make):
+    """What is caught there may go on in the other stream, if that has the history."""
+    assert verdict(traceback("KeyError: 'labels'"), losses=make.series([1.0, 0.9])).verdict == "warn"
+    assert verdict(traceback("KeyError: 'labels'")).verdict == "fail"
+    assert verdict(SICK["SIGKILL"], losses=make.series([1.0, 0.9])).verdict == "fail"
 
 
 RESUMED = "".join(f"step {step} loss={2 - step / 100}\n" for step in range(90, 97))
@@ -167,7 +179,6 @@ NEAR_MISSES = {
     + "skipping this batch\n"
     + ROWS,
     "a warning about memory": ROWS + "UserWarning: this may run out of memory; CUDA out of memory is likely\n",
-    "interrupted by hand": ROWS + traceback("KeyboardInterrupt"),
     "a word": ROWS
     + "Killed all workers, done. Error rate 0.1, OutOfMemoryError is handled\n".replace("Killed", "Stopped"),
     "settings": "on_out_of_memory: raise\nmax_errors=3\n" + ROWS,
@@ -176,9 +187,7 @@ NEAR_MISSES = {
 
 
 @pytest.mark.parametrize("name", list(NEAR_MISSES))
-def test_near_misses(name, verdict):
-    assert verdict(NEAR_MISSES[name]).verdict == "pass"
-
-
-def test_without_a_console_log_it_is_skipped(make, judge):
-    assert judge(CODE, make.evidence([1.0])).verdict == "SkippedProbe"
+def test_near_misses(name, verdict, make):
+    """Where no tracker says how the run ended, it is not known; where one says that it finished, it did."""
+    assert verdict(NEAR_MISSES[name]).verdict in ("pass", "SkippedProbe")
+    assert verdict(NEAR_MISSES[name], info=RunInfo(status="FINISHED")).verdict == "pass"

@@ -116,7 +116,12 @@ class DirectoryHarness:
             yield DirectoryRun(run)
 
     def supports(self, ability):
-        return "a deleted folder is gone" if ability == "delete" else ""
+        reasons = {
+            "delete": "a deleted folder is gone",
+            "values": "a folder has no values of its owner's",
+            "state": "no process of a folder is seen to end",
+        }
+        return reasons.get(ability, "")
 
 
 # The picture among the metrics is two files and a tag in MLflow's own form.
@@ -199,6 +204,12 @@ class MlflowHarness:
 
     def add_point(self, run, metric, step, value):
         self.client.log_metric(run, metric, value, timestamp=9000, step=step)
+
+    def add_value(self, run, name, value):
+        self.client.set_tag(run, f"health.{name}", value)
+
+    def value(self, run, name):
+        return self.client.get_run(run).data.tags.get(f"health.{name}")
 
     def delete(self, run):
         self.client.delete_run(run)

@@ -747,7 +747,8 @@ def test_a_nested_run_is_judged_and_its_parent_skipped(store):
     assert above.complete
     assert "parent run" in str(above.report.skipped)
     ours = {key: value for key, value in store.tags(parent).items() if key.startswith("health.")}
-    assert ours.keys() == {"health.verdict", "health.digest"}
+    assert ours.keys() == {f"health.{name}" for name in ("verdict", "digest", "written", "settings", "ended")}
+    assert ours["health.ended"] == "finished"
     assert store.tags(child)["health.verdict"] == "pass"
 
 

@@ -7,12 +7,14 @@ import sys
 import threading
 import time
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
 
 from tracker_health import annotate, preset
 from tracker_health.cli import cli
+from tracker_health.ending import Ended, Ending
 from tracker_health.stores.mlflow.writer import MlflowWriter
 from tracker_health.sweep import Sweep
 
@@ -33,8 +35,9 @@ def tags_of(uri, run):
     return client_of(uri).get_run(run).data.tags
 
 
-def sweep_of(uri, name, **more):
-    return Sweep(config=preset("default"), experiments=(name,), tracking_uri=uri, **more)
+def sweep_of(uri, name, *, stale_after=6 * 3600.0, **more):
+    config = replace(preset("default"), stale_after=stale_after)
+    return Sweep(config=config, experiments=(name,), tracking_uri=uri, **more)
 
 
 def swept(sweep):
@@ -98,18 +101,21 @@ def test_only_runs_that_are_silent_for_long_enough_are_judged_while_they_claim_t
     assert client_of(sqlite_uri).get_run(dead).info.status == "RUNNING"
     assert [tags_of(sqlite_uri, one)["health.codes"].split(",")[0] for one in (dead, cleared)] == ["RUN003"] * 2
     assert tags_of(sqlite_uri, dead)["health.verdict"] == "fail"
-    assert swept(sweep_of(sqlite_uri, name, stale_after=1800.0)) == {"annotated": 1, "unchanged": 2}
+    # With another limit each of them may be judged otherwise.
+    assert swept(sweep_of(sqlite_uri, name, stale_after=1800.0)) == {"annotated": 3}
+    assert [tags_of(sqlite_uri, one)["health.ended"] for one in (alive, dead, cleared)] == ["silent"] * 3
 
 
 def test_what_a_launcher_saw_is_not_replaced_by_what_a_sweep_presumes(sqlite_uri):
     """And a dry run knows that the annotation still holds."""
     name, _ = make_runs(sqlite_uri, 0)
     run = running(sqlite_uri, name, silent_for=7 * 3600)
-    annotate(run, tracking_uri=sqlite_uri, ended_by="SIGKILL")
+    annotate(run, tracking_uri=sqlite_uri, ending=Ending(how=Ended.KILLED, by="SIGKILL"))
     sweep = sweep_of(sqlite_uri, name)
     assert sweep.estimate(sweep.candidates()).runs == 0
     assert swept(sweep) == {"unchanged": 1}
-    assert tags_of(sqlite_uri, run)["health.ended_by"] == "SIGKILL"
+    tags = tags_of(sqlite_uri, run)
+    assert (tags["health.ended"], tags["health.ended_by"]) == ("killed", "SIGKILL")
 
 
 def test_a_run_that_was_only_silent_is_not_called_dead_any_more(sqlite_uri):

@@ -52,9 +52,9 @@ def runs(offline_runs, tmp_path):
 def small(tmp_path):
     """A run made by hand."""
 
-    def make(name="offline-run-1-abc123", losses=(3.0, 2.0, 1.0), *, ended=True, **parts):
+    def make(name="offline-run-1-abc123", losses=(3.0, 2.0, 1.0), *, ended=True, more=(), **parts):
         rows = [wandb_logs.history(step, {"loss": loss}) for step, loss in enumerate(losses)]
-        records = [wandb_logs.run_record(**parts), *rows, *([wandb_logs.exit_record()] if ended else [])]
+        records = [wandb_logs.run_record(**parts), *rows, *more, *([wandb_logs.exit_record()] if ended else [])]
         log = wandb_logs.write_log(tmp_path / "wandb" / name / "run-abc123.wandb", records)
         (log.parent / "files").mkdir()
         return log.parent
@@ -182,6 +182,93 @@ def test_a_long_run_costs_about_a_second_and_its_log_is_read_once(small, monkeyp
     assert annotate(run).status == "written"
     assert read == [log]
     assert annotate(run).status == "unchanged"
+
+
+# How a run ended
+
+
+def ended(run):
+    report = check(run)
+    return str(report.verdict), report.ended, report.ended_by
+
+
+@pytest.mark.parametrize(
+    ("more", "how"),
+    [
+        ((wandb_logs.exit_record(0),), ("skip", "finished")),
+        ((wandb_logs.exit_record(3),), ("fail", "failed")),
+        ((wandb_logs.exit_record(255),), ("warn", "interrupted")),
+        ((wandb_logs.exit_record(137),), ("fail", "killed")),
+        ((wandb_logs.preempting_record(), wandb_logs.exit_record(1)), ("warn", "preempted")),
+        ((wandb_logs.preempting_record(), wandb_logs.exit_record(0)), ("skip", "finished")),
+        ((wandb_logs.preempting_record(),), ("warn", "preempted")),
+        ((), ("fail", "killed")),
+    ],
+)
+def test_by_the_log(small, more, how):
+    assert ended(small(ended=False, more=more))[:2] == how
+
+
+CONSOLE = [
+    "epoch 1\n",
+    "Traceback (most recent call last):\n",
+    "",
+    '  File "train.py", line 6, in <module>\n    step()\n',
+]
+
+
+@pytest.mark.parametrize(
+    ("last", "how"),
+    [
+        ("torch.OutOfMemoryError: CUDA out of memory.\n", "out-of-memory"),
+        ("Exception: Loss scale at its minimum\n", "failed"),
+    ],
+)
+def test_by_a_console_in_the_log(small, last, how):
+    printed = [wandb_logs.output_record(text) for text in (*CONSOLE, last, "")]
+    verdict, found, by = ended(small(ended=False, more=(*printed, wandb_logs.exit_record(1))))
+    assert (verdict, found) == ("fail", how)
+    assert "run-abc123.wandb ends with" in by
+    run = small("offline-run-2-abc123", ended=False, more=(*printed, wandb_logs.exit_record(0)))
+    assert ended(run)[:2] == ("skip", "finished"), "what left with code 0 caught it"
+
+
+def test_a_console_in_a_file_comes_before_one_in_the_log(small):
+    printed = [wandb_logs.output_record(text) for text in (*CONSOLE, "MemoryError\n")]
+    run = small(ended=False, more=(*printed, wandb_logs.exit_record(1)))
+    (run / "files" / "output.log").write_text("".join(CONSOLE) + "KeyboardInterrupt\n")
+    assert ended(run)[1] == "interrupted"
+
+
+def test_a_log_without_an_exit_that_may_go_on_is_dead_after_hours(small, monkeypatch):
+    monkeypatch.setattr(alive, "_sees_every_process", lambda: False)
+    run = small(ended=False)
+    assert ended(run)[1] == "running"
+    log = wandb_runs.log_in(run)
+    os.utime(log, (time.time() - 7 * 3600,) * 2)
+    verdict, how, by = ended(run)
+    assert (verdict, how) == ("fail", "silent")
+    assert "7.0 hours" in by
+
+
+@pytest.mark.skipif(not os.environ.get("OLD_WANDB"), reason="make old-wandb has interpreters with old SDKs")
+@pytest.mark.parametrize("python", os.environ.get("OLD_WANDB", "").split())
+def test_what_old_sdks_leave_of_a_run_that_died(tmp_path, python):
+    """What it printed is in the log alone."""
+    script = """
+import wandb
+run = wandb.init(project="p", name="died", mode="offline")
+for step in range(60):
+    run.log({"loss": 2.3 * 0.95 ** step})
+    print(f"step {step}")
+raise RuntimeError("CUDA error: out of memory")
+"""
+    environment = {**os.environ, "WANDB_SILENT": "true", "WANDB_DIR": str(tmp_path)}
+    done = subprocess.run([python, "-c", script], env=environment, capture_output=True, check=False, timeout=120)
+    assert done.returncode == 1
+    (log,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
+    assert ended(log.parent)[:2] == ("fail", "out-of-memory")
+    assert annotate(log.parent).status == "written"
 
 
 # Runs that did not end

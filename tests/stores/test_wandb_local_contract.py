@@ -104,6 +104,24 @@ class LocalHarness:
         row = wandb_logs.history(step, {metric: value}).SerializeToString()
         path.write_bytes(wandb_logs.log_of([*contents[:-1], row, contents[-1]]))
 
+    def add_value(self, run, name, value):
+        """As ``run.log`` leaves it, or ``run.summary[...]``."""
+        path = Path(run, "run-abc123.wandb")
+        contents = [content for _, content in wandb_logs.contents_of(path.read_bytes())]
+        kind = wandb_logs.summary_record if name in ("summary", "codes") else wandb_logs.history
+        record = kind(60, {f"health/{name}": value})
+        path.write_bytes(wandb_logs.log_of([contents[0], record.SerializeToString(), *contents[1:]]))
+
+    def value(self, run, name):
+        """What a server would have after a sync: the last one."""
+        found = None
+        for one in wandb_logs.records_in(Path(run) / "run-abc123.wandb"):
+            items = one.history.item if one.WhichOneof("record_type") == "history" else one.summary.update
+            for item in items:
+                if (item.key or "/".join(item.nested_key)) == f"health/{name}":
+                    found = json.loads(item.value_json)
+        return found
+
     def delete(self, run):
         shutil.rmtree(run)
 

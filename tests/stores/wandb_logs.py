@@ -76,6 +76,15 @@ def history(step, values):
     return record(history=row)
 
 
+def summary_record(_step, values):
+    from wandb.proto import wandb_internal_pb2
+
+    summary = wandb_internal_pb2.SummaryRecord()
+    for name, value in values.items():
+        summary.update.add(key=name, value_json=json.dumps(value))
+    return record(summary=summary)
+
+
 def run_record(run_id="abc123", *, config=None, **parts):
     from wandb.proto import wandb_internal_pb2
 
@@ -83,6 +92,20 @@ def run_record(run_id="abc123", *, config=None, **parts):
     for key, value in (config or {}).items():
         run.config.update.add(key=key, value_json=json.dumps(value))
     return record(run=run)
+
+
+def output_record(text, kind="STDERR"):
+    """A piece of the console, as the SDKs before 0.20 put it into the log."""
+    from wandb.proto import wandb_internal_pb2
+
+    kind = wandb_internal_pb2.OutputRawRecord.OutputType.Value(kind)
+    return record(output_raw=wandb_internal_pb2.OutputRawRecord(output_type=kind, line=text))
+
+
+def preempting_record():
+    from wandb.proto import wandb_internal_pb2
+
+    return record(preempting=wandb_internal_pb2.RunPreemptingRecord())
 
 
 def exit_record(code=0):

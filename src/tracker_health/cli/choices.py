@@ -17,11 +17,13 @@ _BRIEF_ABOVE = 5
 WORKERS_OF_BATCH = 4
 
 
-def settings_of(choices: dict[str, Any], fail_on: str = "never") -> Effective:
-    """The configuration in force; what it says of ``fail_on``, or else this, is put into the choices."""
+def settings_of(choices: dict[str, Any], fail_on: str = "never", *, writes: bool = False) -> Effective:
+    """The configuration in force; what it says of ``fail_on``, or else this, is put into the choices. ``writes``:
+    verdicts are written by it.
+    """
     from tracker_health.settings import effective
 
-    settings = effective(choices, config_file=choices["config_file"])
+    settings = effective(choices, config_file=choices["config_file"], writes=writes)
     for warning in settings.warnings:
         say_error(warning)
     choices["fail_on"] = settings.fail_on or fail_on

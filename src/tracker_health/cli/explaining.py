@@ -15,7 +15,7 @@ from tracker_health.terminal import say_error
 from tracker_health.text import printable
 
 if TYPE_CHECKING:
-    from tracker_health.settings import Setting
+    from tracker_health.settings_values import Setting
 
 
 @cli.command()
@@ -80,7 +80,7 @@ def config(as_json: bool, everything: bool, **choices: Any) -> None:
     """
     from tracker_health.engine import configured_probes
 
-    settings = settings_of(choices)
+    settings = settings_of(choices, writes=True)
     configured_probes(settings.config)
     shown = settings.described(everything=everything)
     if as_json:

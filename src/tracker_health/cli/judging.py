@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -21,6 +22,7 @@ from tracker_health.cli.options import (
     run_options,
 )
 from tracker_health.cli.outcomes import finish, say_errors, say_unread, verdict_code
+from tracker_health.errors import ConfigError
 from tracker_health.terminal import EXIT_DONE, EXIT_RUN, say_failure, write_page
 from tracker_health.text import count, listing, printable, without_userinfo
 from tracker_health.verdict import Verdict
@@ -58,7 +60,7 @@ def annotate(
 
     batch = batch_of(choices)
     workers = workers_of(choices, batch)
-    settings = settings_of(choices, fail_on="never")
+    settings = settings_of(choices, fail_on="never", writes=True)
     with _cluster(dask) as executor:
         work = partial(
             annotate_many,
@@ -83,17 +85,22 @@ def _cluster(address: str | None) -> AbstractContextManager[Executor | None]:
 
 @cli.command()
 @click.argument("runs", metavar="RUN...", nargs=-1)
-@click.option("-o", "--output", "path", metavar="FILE", required=True, help="The page to write; - is standard output.")
+@click.option("-o", "--output", "path", metavar="FILE", help="The page to write; - is standard output.")
 @all_of(*batch_options(), *choice_options(fail_on="never"))
+@click.option("--json", "as_json", is_flag=True, help="One JSON report a line, on standard output; -o may be left out.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 @click.option("-v", "--verbose", is_flag=True, callback=note_verbose, help="Tracebacks.")
-def report(runs: tuple[str, ...], path: str, quiet: bool, **choices: Any) -> None:
+def report(runs: tuple[str, ...], path: str | None, quiet: bool, **choices: Any) -> None:
     """Judge runs and write an HTML page about them: of one run its report, of several a table with their curves.
 
     The page needs no network and holds no script of anybody else's. Nothing is written onto the runs.
     """
     from tracker_health.api import compare, page_of_run
 
+    if not path and not choices["as_json"]:
+        raise ConfigError("the page has no name", "give a file: -o report.html")
+    if path == "-" and choices["as_json"]:
+        raise ConfigError("page and JSON cannot both go to standard output", "give the page a file: -o report.html")
     batch = batch_of(choices)
     settings = settings_of(choices)
     listed = list(chosen_runs(runs, batch, settings).runs)
@@ -108,8 +115,11 @@ def report(runs: tuple[str, ...], path: str, quiet: bool, **choices: Any) -> Non
         reports, complete = [one.report for one in outcomes], all(one.complete for one in outcomes)
         for one in outcomes:
             say_errors(one, {**choices, "as_json": True}, brief=False)
-    write_page(path, html)
-    if not quiet and path != "-":
+    for judged in reports if choices["as_json"] else ():
+        click.echo(json.dumps(judged.to_json(), allow_nan=False))
+    if path:
+        write_page(path, html)
+    if path and not (quiet or choices["as_json"] or path == "-"):
         verdicts = ", ".join(f"{sum(one.verdict is verdict for one in reports)} {verdict}" for verdict in Verdict)
         click.echo(f"{printable(path)}: {verdicts}")
     gate = choices["fail_on"]
@@ -128,7 +138,8 @@ def clear(runs: tuple[str, ...], quiet: bool, verbose: bool, **choices: Any) -> 
     """Take everything of ours off runs again, and nothing else.
 
     What a tracker cannot delete is hidden: an MLflow metric gets a last value of NaN, which takes it off the run's page
-    and out of all filters but those with != in them.
+    and out of all filters but those with != in them. What exec or a hook saw of a run's end (health.exit) stays:
+    without it a killed run would look like one that goes on.
     """
     from tracker_health.api import clear as clear_run
 
@@ -153,4 +164,5 @@ def _came_to(cleared: Cleared) -> str:
         return "nothing of ours on it"
     hidden = f"; hidden, as they cannot be deleted: {listing(list(cleared.hidden), 20)}" if cleared.hidden else ""
     kept = f"; could not be deleted: {listing(list(cleared.kept), 20)}" if cleared.kept else ""
-    return f"cleared{hidden}{kept}"
+    seen = "; what was seen of its end stays, as nothing else records it" if cleared.exit else ""
+    return f"cleared{hidden}{kept}{seen}"

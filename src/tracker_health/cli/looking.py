@@ -35,7 +35,7 @@ def summary(since: str | None, by: str, as_json: bool, **choices: Any) -> None:
     from tracker_health.api import overview_of
     from tracker_health.config import did_you_mean
     from tracker_health.overview import GROUPS, overview_lines
-    from tracker_health.settings import parse_duration
+    from tracker_health.settings_values import parse_duration
 
     batch = batch_of(choices, needs_name=False)
     groups = [part.strip() for part in by.split(",") if part.strip()]

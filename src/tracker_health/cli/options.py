@@ -41,6 +41,7 @@ def choice_options(fail_on: str) -> tuple[Callable[[Command], Command], ...]:
     presets = "default, strict, or dlm (the two original rules, exactly)."
     single = "One setting, as in probes.diverged.sigmas=6 or roles.train_loss=my/loss (instead of its usual names)."
     download = "Fetch no more than this of a run's artifacts (default 2GB); beyond it a rule is skipped."
+    silent = "A run that claims to go on and is silent for longer counts as dead (default 6h)."
     gate = "The verdict from which on the exit code is 1 (skip: anything but pass)."
     return (
         TRACKING_URI,
@@ -57,6 +58,7 @@ def choice_options(fail_on: str) -> tuple[Callable[[Command], Command], ...]:
             help="The checkpoint to judge, relative to the run, where there are several.",
         ),
         click.option("--max-download", metavar="SIZE", help=download),
+        click.option("--stale-after", metavar="TIME", help=silent),
         click.option("--fail-on", type=click.Choice(_FAIL_ON), show_default=fail_on, help=gate),
     )
 

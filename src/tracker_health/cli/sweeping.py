@@ -35,9 +35,6 @@ if TYPE_CHECKING:
 @click.option("--experiment", "experiments", multiple=True, metavar="NAME", help="Of MLflow; may be repeated.")
 @click.option("--project", metavar="[ENTITY/]PROJECT", help="All runs of this W&B project, instead of MLflow's.")
 @click.option("--since", default="7d", show_default=True, metavar="TIME", help="Runs that ended no longer ago.")
-@click.option(
-    "--stale-after", default="6h", show_default=True, metavar="TIME", help="Judge runs that are silent for longer."
-)
 @click.option("--rate", type=click.FloatRange(0.01, 10_000), metavar="N", help="At most N requests a second.")
 @click.option("--dry-run", is_flag=True, help="Only say how much would be read and written.")
 @click.option("--watch", type=click.IntRange(1, 86_400), metavar="SECONDS", help="Do it again after so long, for ever.")
@@ -51,13 +48,13 @@ def sweep(rate: float | None, dry_run: bool, watch: int | None, **choices: Any) 
     Meant for a service account, from cron or as a service. Without --experiment and --project all experiments of the
     tracking server are swept. Several sweeps at once leave each other's runs alone.
     """
-    from tracker_health.settings import parse_duration
+    from tracker_health.settings_values import parse_duration
     from tracker_health.stores.deadline import at_most
     from tracker_health.sweep import Sweep
 
     if choices["project"] and choices["experiments"]:
         raise ConfigError("an experiment is of MLflow and a project of W&B", "name one of the two")
-    settings = settings_of(choices)
+    settings = settings_of(choices, writes=True)
     at_most(rate)
     swept = Sweep(
         config=settings.config,
@@ -65,7 +62,6 @@ def sweep(rate: float | None, dry_run: bool, watch: int | None, **choices: Any) 
         project=choices["project"] or "",
         tracking_uri=settings.tracking_uri,
         since=parse_duration(choices["since"]),
-        stale_after=parse_duration(choices["stale_after"]),
         workers=choices["workers"] or WORKERS_OF_BATCH,
     )
     if dry_run:

@@ -11,20 +11,29 @@ from tracker_health.terminal import EXIT_RUN
 
 
 @cli.command("exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option(
+    "--wait",
+    metavar="SECONDS",
+    type=click.FloatRange(0, 86_400),
+    default=10.0,
+    show_default=True,
+    help="How long to wait for the final verdicts when the command is done; 0: not at all.",
+)
 @click.argument("command", metavar="-- CMD...", nargs=-1, required=True, type=click.UNPROCESSED)
-def execute(command: tuple[str, ...]) -> None:
+def execute(command: tuple[str, ...], wait: float) -> None:
     """Run a training command, and judge each of its runs when it ends.
 
     The command runs as it would without us: same streams, signals and environment, but for hooks on MLflow and W&B in
-    it and in what it starts. The verdict is on a run when the command is done, and one line of it on standard error. A
-    run whose process was killed, crashed or left by os._exit is judged as well, with that in its verdict (RUN003).
+    it and in what it starts. When it is done, the final verdict on each run is waited for, and printed in one line on
+    standard error. A run whose process was killed, crashed or left by os._exit is judged as well, with that in its
+    verdict (RUN003, RUN004).
 
     The exit code is the command's own, or 128 and the signal that killed it; 127 where there is no such command, 126
     where it cannot be run. With TRACKER_HEALTH_DISABLED=1 the command runs without hooks.
     """
     from tracker_health.hooks.launcher import run
 
-    sys.exit(run(command))
+    sys.exit(run(command, wait))
 
 
 @cli.command()

@@ -3,6 +3,7 @@
 Readers and stores make these; nothing here does I/O. Arrays are float64 or int64 and are never changed in place.
 """
 
+from tracker_health.ending import Ended, Ending
 from tracker_health.evidence.evidence import Evidence
 from tracker_health.evidence.needs import Need, Part, Request
 from tracker_health.evidence.progress import (
@@ -44,6 +45,8 @@ __all__ = [
     "Attribution",
     "DlmCheckpoint",
     "DlmStepLog",
+    "Ended",
+    "Ending",
     "Evidence",
     "FloatArray",
     "IntArray",

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy.typing as npt
 
+from tracker_health.ending import Ended, Ending
+from tracker_health.evidence.ending import ending_of
 from tracker_health.evidence.needs import Part
 from tracker_health.evidence.progress import Progress, plan_of, planned_epochs, progress_of, steps_of_plan
 from tracker_health.evidence.run import DlmCheckpoint, DlmStepLog, Problem, RunInfo, RunRef, Siblings, TextLog
@@ -91,6 +93,16 @@ class Evidence:
         return counted
 
     @cached_property
+    def ending(self) -> Ending | None:
+        """How the run ended; None where neither its tracker, nor its console, nor anybody who saw its process says."""
+        return ending_of(self.info, self.text_log)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the run may still be under way."""
+        return self.ending is not None and self.ending.how is Ended.RUNNING
+
+    @cached_property
     def progress(self) -> Progress | None:
         """Done against planned, or None where either is unknown."""
         return progress_of(self)
@@ -131,7 +143,7 @@ _AMOUNTS: Mapping[str, Callable[[Evidence], int]] = {
     Part.OPTIMIZER_STEPS: lambda evidence: int(evidence.optimizer_steps is not None),
     Part.PLAN: lambda evidence: int(evidence.progress is not None),
     Part.TEXT_LOG: lambda evidence: evidence.text_log.lines if evidence.text_log is not None else 0,
-    Part.ENDING: lambda evidence: int(evidence.info.ended),
+    Part.ENDING: lambda evidence: int(evidence.ending is not None and not evidence.goes_on),
     Part.DLM_STEP_LOG: lambda evidence: len(evidence.dlm_step_log) if evidence.dlm_step_log is not None else 0,
     Part.DLM_CHECKPOINT: lambda evidence: int(evidence.dlm_checkpoint is not None),
     Part.SIBLINGS: lambda evidence: len(evidence.siblings.others) if evidence.siblings is not None else 0,

@@ -259,7 +259,7 @@ def _epochs_unlogged(evidence: Evidence) -> float:
 
 
 def _is_snapshot(evidence: Evidence) -> bool:
-    return evidence.info.snapshot or evidence.info.goes_on
+    return evidence.info.snapshot or evidence.goes_on
 
 
 def _spacing(values: npt.NDArray[Any]) -> float:

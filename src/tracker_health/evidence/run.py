@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tracker_health.ending import Ending
 from tracker_health.evidence.series import FloatArray, IntArray
 from tracker_health.evidence.tensors import OptimizerState
-
-_UNFINISHED = frozenset({"RUNNING", "SCHEDULED"})
-_ENDED = frozenset({"FINISHED", "FAILED", "KILLED"})
-_CRASHED, _FAILED = "CRASHED", "FAILED"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,40 +24,26 @@ class RunRef:
 class RunInfo:
     """The run's own record: status, params, and every metric name seen (ours left out), read or not.
 
+    ``status`` is the word of the ``tracker`` ("MLflow", "W&B") for the run's state; ``exit_code`` what W&B recorded.
+    ``seen``: what the launcher or a hook saw of the process's end. ``silent_for``: seconds since anything came from a
+    run that claims to go on, where these are too many. ``Evidence.ending`` puts it together.
+
     ``global_step`` and ``epoch`` are what a trainer state says was done; ``snapshot`` is true when that was written
     at a checkpoint in mid-training, so that it cannot tell where the run ended. ``printed_step``: how far a console
-    log counted, which may have counted batches. ``ended_by``: what its process died of
-    ("SIGKILL") where somebody saw it die without ending the run.
+    log counted, which may have counted batches.
     """
 
     status: str = ""
+    tracker: str = ""
+    exit_code: int | None = None
+    seen: Ending | None = None
+    silent_for: float | None = None
     params: Mapping[str, str] = field(default_factory=dict)
     metric_names: tuple[str, ...] = ()
     global_step: int | None = None
     epoch: float | None = None
     printed_step: int | None = None
     snapshot: bool = False
-    ended_by: str = ""
-
-    @property
-    def killed(self) -> bool:
-        """Whether the run's process is known to be gone, and the run was not ended."""
-        return self.status == _CRASHED or (bool(self.ended_by) and self.status not in _ENDED)
-
-    @property
-    def failed(self) -> bool:
-        """Whether the tracker says that the run's script ended with an error."""
-        return self.status == _FAILED
-
-    @property
-    def ended(self) -> bool:
-        """Whether the run is known to be over, in whatever way."""
-        return self.killed or self.status in _ENDED
-
-    @property
-    def goes_on(self) -> bool:
-        """Whether the run may still be under way."""
-        return self.status in _UNFINISHED and not self.killed
 
 
 @dataclass(frozen=True, kw_only=True)

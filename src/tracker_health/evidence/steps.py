@@ -53,7 +53,7 @@ def steps_at_least(evidence: Evidence) -> StepCount:
 def is_of_the_end(evidence: Evidence) -> bool:
     """Whether the checkpoint was written about where the run ended, as far as its log tells; False where it goes on."""
     state = evidence.optimizer
-    if state is None or evidence.info.snapshot or evidence.info.goes_on:
+    if state is None or evidence.info.snapshot or evidence.goes_on:
         return False
     epoch, steps = _epoch_of(state), state.steps
     logged = [one for one in evidence.series if one.step_unit is not StepUnit.EPOCH and len(one)]

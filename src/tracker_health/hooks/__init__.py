@@ -51,7 +51,8 @@ def _install() -> None:
 
 
 def _uninstall() -> None:
-    from tracker_health.hooks import mlflow_runs, wandb_runs
+    from tracker_health.hooks import ends, mlflow_runs, wandb_runs
 
+    ends.forget()
     mlflow_runs.uninstall()
     wandb_runs.uninstall()

@@ -6,8 +6,9 @@ import atexit
 import os
 from contextlib import suppress
 
+from tracker_health.hooks import ends
 from tracker_health.hooks.guard import is_disabled, safely, say
-from tracker_health.hooks.ledger import RunToJudge, note
+from tracker_health.hooks.ledger import VARIABLE, RunToJudge, note
 
 _RANKS = ("RANK", "LOCAL_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
 
@@ -23,6 +24,7 @@ def watch() -> None:
         _home = os.getpid()
         atexit.register(_leave)
         note("ready")
+    ends.watch()
 
 
 def here() -> str:
@@ -52,18 +54,20 @@ def resumed(run: RunToJudge) -> None:
         begun(run)
 
 
-def ended(run: RunToJudge, *, wait: bool = True) -> None:
+def ended(run: RunToJudge, *, wait: bool = True, failed: bool = False) -> None:
     """Have a run judged that this process has ended, if that is this process's business, and tell the verdict.
 
-    ``wait``: for the verdict, for a while.
+    ``wait``: for the verdict, for a moment. Under a launcher nobody waits here: it does, when the process is gone.
+    ``failed``: the tracker was told that the run failed, or was killed.
     """
     if is_disabled() or not _is_ours(run):
         return
     from tracker_health.hooks import judge
 
     _going_on.discard(run.key)
-    note("end", run)
-    for line in judge.of_this_process().verdict(run, wait=wait):
+    over = run.over(ends.ending_here(failed=failed), os.environ.get(VARIABLE) or None)
+    note("end", over, leaving=ends.is_leaving())
+    for line in judge.of_this_process().verdict(over, wait=wait):
         say(line)
 
 

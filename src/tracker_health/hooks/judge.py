@@ -24,8 +24,11 @@ from tracker_health.hooks.ledger import VARIABLE, RunToJudge, line_of
 from tracker_health.hooks.memory import memory_left
 from tracker_health.hooks.startup_path import without_startup
 
-BUDGET_SECONDS = 10.0
+BUDGET_SECONDS = 0.3
 """How long a training process waits for a verdict. The judge goes on without it."""
+
+START_SECONDS = 10.0
+"""How long the judge may take to start where nobody waits for what it says."""
 
 BUDGET = "TRACKER_HEALTH_HOOK_SECONDS"
 
@@ -83,7 +86,7 @@ class Judge:
             return
         try:
             if self._line is None or self._state == _state(run):
-                self._send("start", run, time.monotonic() + budget())
+                self._send("start", run, time.monotonic() + START_SECONDS)
         finally:
             self._lock.release()
 
@@ -91,17 +94,24 @@ class Judge:
         """Hand a run over; the lines to show that came back, for earlier runs as well.
 
         Waits for one as long as ``BUDGET_SECONDS``, unless the judge was too slow for the run before, or this is called
-        by a signal handler in the middle of another call. Without ``wait`` nothing comes back, then or later.
+        by a signal handler in the middle of another call. Without ``wait`` nothing comes back, then or later; nor of a
+        run with a ledger, in which its verdict is put down.
         """
         begin = time.monotonic()
         end = begin + budget()
         if not self._acquired(budget()):  # another thread waits for the verdict on a run of its own
             return Judge().verdict(run, wait=False)
+        if run.ledger:
+            try:
+                self._send("end", run, begin + START_SECONDS)
+            finally:
+                self._lock.release()
+            return []
         try:
             idle = not self._unanswered and not self._waiting
             if len(self._outgoing) > MOST_OUTGOING:
                 return self._overwhelmed()
-            self._send("end", run, end if wait and budget() else begin + BUDGET_SECONDS)
+            self._send("end", run, begin + START_SECONDS)
             self._unanswered += 1
             lines = self._answers(end if wait and idle else begin)
             if not wait:
@@ -111,7 +121,7 @@ class Judge:
         finally:
             self._lock.release()
         if wait and idle and not lines:
-            lines.append(f"{run.run} is being judged; the verdict will be on the run")
+            lines.append(being_judged(run))
         return lines
 
     def rest(self) -> list[str]:
@@ -228,6 +238,11 @@ class Judge:
             return True
         finally:
             self._waiting = before
+
+
+def being_judged(run: RunToJudge) -> str:
+    """What is said of a run whose verdict is not there yet."""
+    return f"{run.run} is being judged; the verdict will be on the run"
 
 
 class _Line:

@@ -6,43 +6,46 @@ import os
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
+from tracker_health.ending import Ended, Ending, ending_by_exit_code
 from tracker_health.hooks import judge
 from tracker_health.hooks.guard import is_disabled, safely, say
-from tracker_health.hooks.ledger import VARIABLE, left_runs
+from tracker_health.hooks.ledger import VARIABLE, LeftRun, RunToJudge, Told, read_ledger
 from tracker_health.hooks.startup_path import with_startup
 from tracker_health.hooks.witness import Witness
 
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
 _SIGNALLED = 128
+_LOOK_SECONDS = 0.05
 _PASSED_ON = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
 
 
-def run(command: Sequence[str]) -> int:
+def run(command: Sequence[str], wait: float) -> int:
     """Run a command with the hooks in it and all that it starts; its exit code, or 128 and the signal that killed it.
 
-    Its streams, its signals and its terminal are its own. What runs it left open is judged when it is gone.
+    Its streams, its signals and its terminal are its own. When it is gone, the runs that it left open are judged, and
+    the verdicts on all are waited for: at most ``wait`` seconds.
     """
     try:
-        return _exit_code(_supervised(command, os.environ) if is_disabled() else _hooked(command))
+        return _exit_code(_supervised(command, os.environ)[0] if is_disabled() else _hooked(command, wait))
     except OSError as error:
         say(f"{command[0]}: {error.strerror}")
         return _NOT_FOUND if isinstance(error, FileNotFoundError) else _NOT_EXECUTABLE
 
 
-def _hooked(command: Sequence[str]) -> int:
+def _hooked(command: Sequence[str], wait: float) -> int:
     ledger = safely(_new_ledger)
     if ledger is None:  # no room for a file: the command runs all the same
-        return _supervised(command, _environment({}))
+        return _supervised(command, _environment({}))[0]
     try:
-        code = _supervised(command, _environment({VARIABLE: str(ledger)}))
+        code, pid = _supervised(command, _environment({VARIABLE: str(ledger)}))
         with suppress(KeyboardInterrupt), _caught(_wait_no_longer):  # the judge goes on without us
-            safely(_judge_left, ledger, code)
+            safely(_judge_all, ledger, code, pid, wait)
         return code
     finally:
         with suppress(OSError):
@@ -67,8 +70,8 @@ def _environment(more: Mapping[str, str]) -> dict[str, str]:
 # The command
 
 
-def _supervised(command: Sequence[str], environment: Mapping[str, str]) -> int:
-    """What the command returned, as ``Popen`` has it.
+def _supervised(command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, int]:
+    """What the command returned, as ``Popen`` has it, and the id of its process.
 
     Raises:
         OSError: it cannot be run.
@@ -91,7 +94,7 @@ def _supervised(command: Sequence[str], environment: Mapping[str, str]) -> int:
         started.append(process)
         for number in early:  # whoever else got it, the command was not there yet
             process.send_signal(number)
-        return process.wait()
+        return process.wait(), process.pid
 
 
 def _has_reached(process: subprocess.Popen[bytes], number: int, witness: Witness) -> bool:
@@ -140,17 +143,65 @@ def _exit_code(code: int) -> int:
 # The runs
 
 
-def _judge_left(ledger: Path, code: int) -> None:
-    """Judge the runs that the command began and did not end, unless the process that began one goes on."""
-    for left in left_runs(ledger):
+def _judge_all(ledger: Path, code: int, pid: int, wait: float) -> None:
+    """Have the runs judged that the command left open, and print the verdict on all, for which it waits a while."""
+    found = read_ledger(ledger)
+    waiting = _Waiting(ledger)
+    for ended in found.ended:
+        blind = ended.leaving and not ended.run.ended and ended.pid == pid and code != 0
+        waiting.add(ended.run, ending_by_exit_code(code) if blind else None)
+    for left in found.left:
         if _is_alive(left.pid):
             say(f"{left.run.run} goes on in process {left.pid}: not judged")
-            continue
-        run = left.run if left.in_order else replace(left.run, ended_by=_death(code))
-        for line in judge.of_this_process().verdict(run):
-            say(line)
-    for line in judge.of_this_process().rest():
-        say(line)
+        else:
+            waiting.hand_over(left.run, _ending_of(left, code, pid))
+    waiting.until(time.monotonic() + wait)
+    judge.of_this_process().leave()
+
+
+class _Waiting:
+    """For the verdicts on the runs of a command, which judges put down in its ledger."""
+
+    def __init__(self, ledger: Path) -> None:
+        self._ledger = ledger
+        self._runs: dict[str, RunToJudge] = {}
+        self._later: dict[str, Ending] = {}
+
+    def add(self, run: RunToJudge, ending: Ending | None) -> None:
+        """A run that is being judged. If its process was seen to end so, it is judged again with that."""
+        self._runs[run.key] = run
+        if ending is not None:
+            self._later[run.key] = ending
+
+    def hand_over(self, run: RunToJudge, ending: Ending | None) -> None:
+        """Have a run judged by a judge of ours."""
+        over = run.over(ending, str(self._ledger))
+        self._runs[run.key] = over
+        self._later.pop(run.key, None)
+        judge.of_this_process().verdict(over)
+
+    def until(self, end: float) -> None:
+        """Print each final verdict, in the order of the runs; at the end of the time, what there is."""
+        while self._runs:
+            told = read_ledger(self._ledger).told
+            is_late = time.monotonic() >= end
+            for key, run in list(self._runs.items()):
+                lines = told.get(run.token, [])
+                if not is_late and not (lines and lines[-1].final):
+                    continue
+                if key in self._later:
+                    self.hand_over(run, self._later[key])
+                else:
+                    say(_said(run, lines))
+                    del self._runs[key]
+            if self._runs:
+                time.sleep(_LOOK_SECONDS)
+
+
+def _said(run: RunToJudge, lines: list[Told]) -> str:
+    if not lines:
+        return judge.being_judged(run)
+    return lines[-1].line if lines[-1].final else f"provisional: {lines[-1].line}; the final verdict will be there"
 
 
 def _is_alive(pid: int) -> bool:
@@ -170,20 +221,12 @@ def _is_zombie(pid: int) -> bool:
     return False
 
 
-def _death(code: int) -> str:
-    """What a process died of, by what the command returned: its own end, or what its shell or launcher made of it."""
-    number = -code if code < 0 else code - _SIGNALLED
-    try:
-        name = signal.Signals(number).name
-    except ValueError:
-        return f"it left with exit code {code}, without ending the run"
-    return f"{name}, {_MEANINGS[name]}" if name in _MEANINGS else name
-
-
-_MEANINGS = {
-    "SIGKILL": "which is also what a lack of memory comes to",
-    "SIGTERM": "from a scheduler, or by hand",
-    "SIGSEGV": "a crash below Python",
-    "SIGABRT": "a crash below Python",
-    "SIGBUS": "a crash below Python, or a full disk",
-}
+def _ending_of(left: LeftRun, code: int, pid: int) -> Ending | None:
+    """How a run ended that nobody ended, by what the command returned: its own code, or what its shell or launcher made
+    of it. None where its process came to its end in order, and did not fail: it may be meant to go on elsewhere.
+    """
+    if code == 0 and left.in_order:
+        return None
+    if code == 0 and left.pid != pid:
+        return Ending(how=Ended.KILLED, by="its process is gone without a word")
+    return ending_by_exit_code(code)

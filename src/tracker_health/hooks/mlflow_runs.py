@@ -14,7 +14,8 @@ from tracker_health.hooks.patches import argument, wrap
 
 _CLIENT = "mlflow.tracking._tracking_service.client"
 _FLUENT = "mlflow.tracking.fluent"
-_ENDED = frozenset({"FINISHED", "FAILED", "KILLED"})
+_NOT_WELL = frozenset({"FAILED", "KILLED"})
+_ENDED = _NOT_WELL | {"FINISHED"}
 
 _undo: list[Callable[[], None]] = []
 # By tracking URI, where its relative path starts: MLflow keeps to the folder in which it first met it.
@@ -66,8 +67,8 @@ def _active(_result: Any, arguments: tuple[Any, ...], _options: dict[str, Any]) 
 
 
 def _terminated(_result: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
-    run_id = argument(arguments, options, 1, "run_id")
-    safely(lambda: finish.ended(_run(arguments[0], run_id)))
+    run_id, status = (argument(arguments, options, 1 + at, name) for at, name in enumerate(("run_id", "status")))
+    safely(lambda: finish.ended(_run(arguments[0], run_id), failed=status in _NOT_WELL))
 
 
 def _updated(_result: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:

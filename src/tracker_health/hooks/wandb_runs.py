@@ -81,13 +81,14 @@ def _begin(run: Any) -> None:
 
 
 def _finished(_result: Any, arguments: tuple[Any, ...], _options: dict[str, Any]) -> None:
-    safely(_end, str(arguments[0].id), wait=True)
+    run = arguments[0]
+    safely(lambda: _end(str(run.id), wait=True, failed=bool(getattr(run, "_exit_code", 0))))
 
 
-def _end(run_id: str, *, wait: bool) -> None:
+def _end(run_id: str, *, wait: bool, failed: bool = False) -> None:
     run = _open.pop(run_id, None)
     if run is not None:
-        finish.ended(run, wait=wait)
+        finish.ended(run, wait=wait, failed=failed)
 
 
 def _exit() -> None:

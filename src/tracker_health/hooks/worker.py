@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracker_health.hooks.ledger import RunToJudge, event_of
+from tracker_health.hooks.ledger import RunToJudge, event_of, note
 from tracker_health.hooks.memory import memory_left
 from tracker_health.text import printable
 
@@ -83,11 +83,11 @@ class _Session:
                 for line in lines:
                     self._take(line)
             elif self._rest:
-                _judged(self._rest.popleft(), quick=False)
+                _finish(self._rest.popleft())
             elif not self._going_on or not _has_room():
                 break
         for run in self._rest:
-            _judged(run, quick=False)
+            _finish(run)
 
     def _is_readable(self) -> bool:
         seconds = 0 if self._rest else LOOK_SECONDS if self._going_on else IDLE_SECONDS
@@ -143,9 +143,20 @@ def _first(connection: socket.socket, run: RunToJudge) -> list[RunToJudge]:
     text, complete = _judged(run, quick=True)
     if not text:
         text, complete = _judged(run, quick=False)
-    with suppress(OSError):
-        connection.sendall(json.dumps(text).encode() + b"\n")
+    if run.ledger:
+        note("verdict", run, path=run.ledger, line=text, final=complete)
+    else:
+        said = text if complete else f"provisional: {text}; the final verdict will be there"
+        with suppress(OSError):
+            connection.sendall(json.dumps(said).encode() + b"\n")
     return [] if complete else [run]
+
+
+def _finish(run: RunToJudge) -> None:
+    """Judge a run by all that it left, and say so to a launcher."""
+    text, _ = _judged(run, quick=False)
+    if run.ledger:
+        note("verdict", run, path=run.ledger, line=text, final=True)
 
 
 def _judged(run: RunToJudge, *, quick: bool) -> tuple[str, bool]:
@@ -154,7 +165,7 @@ def _judged(run: RunToJudge, *, quick: bool) -> tuple[str, bool]:
     try:
         _enter(run.folder)
         if run.log:
-            _wait_for_log(Path(run.log), killed=bool(run.ended_by))
+            _wait_for_log(Path(run.log), killed=bool(run.ended))
         return _told(run, quick=quick)
     except Exception as error:  # noqa: BLE001  told, and the other runs are still judged
         from tracker_health.errors import described
@@ -182,7 +193,7 @@ def _told(run: RunToJudge, *, quick: bool) -> tuple[str, bool]:
         config=settings.config,
         tracking_uri=run.tracking_uri or settings.tracking_uri,
         quick=quick,
-        ended_by=run.ended_by,
+        ending=run.ending,
     )
     if quick and outcome.status == "checked":
         return "", False

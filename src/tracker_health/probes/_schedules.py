@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 
+from tracker_health.ending import Ended
 from tracker_health.evidence import Evidence, FloatArray, IntArray, SavedSchedule, Series, StepUnit, is_of_the_end
 from tracker_health.probes._run import early_stopping
 from tracker_health.probes._stats import median
@@ -66,7 +67,7 @@ def has_ended(evidence: Evidence) -> bool:
     """Whether the run is known to have come to its own end: by its plan, or by its tracker's word."""
     if evidence.progress is not None:
         return not evidence.progress.snapshot and evidence.progress.fraction >= _WHOLE
-    return evidence.info.ended and not evidence.info.killed and not evidence.info.failed
+    return evidence.ending is not None and evidence.ending.how is Ended.FINISHED
 
 
 def should_have_ended(evidence: Evidence) -> bool:
@@ -94,7 +95,7 @@ def warm_up_beyond(evidence: Evidence) -> tuple[float, int] | None:
     ]
     known = [float(value) for name, value in params if _WARM_UP.fullmatch(name) and _NUMBER.fullmatch(value)]
     progress, info, state = evidence.progress, evidence.info, evidence.optimizer
-    if len(known) != 1 or any(_speaks_against(*one) for one in params) or info.goes_on or info.snapshot:
+    if len(known) != 1 or any(_speaks_against(*one) for one in params) or evidence.goes_on or info.snapshot:
         return None
     if progress is not None and progress.fraction < _WHOLE:
         return None

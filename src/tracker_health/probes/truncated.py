@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
+from tracker_health.ending import Ended
 from tracker_health.evidence import Evidence, Need, Part, Progress
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._never_updated import SKIPPED, behind
@@ -40,6 +41,8 @@ class Truncated(Probe):
         or by what its checkpoint holds (Lightning's callback, a `patience_counter`). In a console log `Epoch 12/50` is
         a plan, and a word about early stopping such a setting.
 
+        A run that failed, was killed, interrupted or pruned passes: `killed` and `crashed` judge how it ended.
+
         Epochs are those of a metric, of the trainer state, or of a checkpoint with which the log ends. Where steps and
         epochs are planned, what is come to first ends the run.
 
@@ -52,9 +55,9 @@ class Truncated(Probe):
         no whole multiple of its count, and a trainer that counts updates wrote them, or the log has them one by one.
 
     Known limits:
-        A run without a recorded plan is skipped, and so is one whose log alone has steps of an unknown kind. A killed
-        run that its tracker still calls running passes, unless the launcher saw it die. One that stopped early and says
-        so nowhere, neither in its params nor in its checkpoint or console log, is not told from one that was cut off.
+        A run without a recorded plan is skipped, and so is one whose log alone has steps of an unknown kind. One
+        that stopped early and says so nowhere, neither in its params nor in its checkpoint or console log, is not told
+        from one that was cut off.
         `step 230/744` is a plan only where the log breaks off amid the only such count: it may count batches. In a log
         of every k-th epoch a run that died less than k epochs before its end is not told from a whole one. An optimizer
         that was made anew on purpose, for a second stage of the training, looks like one that lost its state. A copy of
@@ -93,6 +96,10 @@ class Truncated(Probe):
         share, measured = _told(progress)
         if progress.fraction >= self.min_fraction or _lacks_one_epoch(progress):
             return _whole(evidence, progress, share, measured)
+        ending = evidence.ending
+        if ending is not None and ending.how not in (Ended.FINISHED, Ended.RUNNING):
+            message = f"{share} were done; how the run ended says why ({ending.how})"
+            return Finding(verdict=Verdict.PASS, message=message, measured=measured)
         stopping = early_stopping(evidence)
         if progress.snapshot or stopping:
             why = (

@@ -122,6 +122,21 @@ def read_points(path: Path) -> MetricPoints:
     )
 
 
+def last_time(path: Path) -> float | None:
+    """When the last point of a metric's file was logged, in seconds since 1970; None where its end says no time.
+
+    Raises:
+        ReadError: it is no regular file.
+        OSError: the file cannot be read.
+    """
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        file.seek(max(0, size - MAX_LINE_BYTES))
+        lines = file.read(MAX_LINE_BYTES).splitlines()
+    point = next((found for line in reversed(lines) if (found := _point(line)) is not None), None)
+    return None if point is None else point[0] / 1000
+
+
 def _point(line: bytes) -> tuple[float, float, int] | None:
     """Time in ms, value and step. After them may stand the name and digest of a data set."""
     fields = line.decode("utf-8", "replace").split()

@@ -14,15 +14,14 @@ from tracker_health.verdict import Verdict
 
 @dataclass(frozen=True, kw_only=True)
 class Recorded:
-    """The annotation that a run bears: its digest (``pending`` when it was interrupted) and verdict.
+    """The annotation that a run has: its digest (``pending`` when it was interrupted) and verdict.
 
-    ``ended_by``: what the launcher saw the run's process die of; ``ended_state``: the state that it left the run in.
+    ``settings``: by which configuration and policy it was judged, as ``annotations.settings_of`` gives it.
     """
 
     digest: str
     verdict: Verdict | None
-    ended_by: str = ""
-    ended_state: str = ""
+    settings: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,12 +29,14 @@ class Cleared:
     """What taking an annotation off a run came to.
 
     ``found``: there was something of ours. ``hidden``: names that the tracker cannot delete, and that were hidden.
-    ``kept``: names of ours that could be neither deleted nor hidden.
+    ``kept``: names of ours that could be neither deleted nor hidden. ``exit``: what the launcher or a hook saw of the
+    run's end stays on it.
     """
 
     found: bool
     hidden: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
+    exit: bool = False
 
 
 class Overtaken(WriteError):
@@ -66,6 +67,24 @@ class Source(Protocol):
     def remarks(self) -> tuple[str, ...]:
         """What the reader of any verdict on the run should know: that it is deleted, say."""
 
+    def heard(self) -> float | None:
+        """When a run that claims to go on was last heard of, in seconds since 1970; None for one that does not, and
+        where that is not known.
+        """
+
+    def exit(self) -> str:
+        """What the launcher or a hook saw of the process's end, as ``exits.exit_value`` wrote it; empty without it."""
+
+    def state(self) -> str:
+        """How far the run has come, for ``is_in_state`` to know later."""
+
+    def is_in_state(self, state: str) -> bool:
+        """Whether nothing has come from the run since it was in that state."""
+
+    @property
+    def shared(self) -> bool:
+        """Whether the store is one that several people write to: a server's."""
+
     def fingerprint(self, request: Request) -> str:
         """What the evidence hangs on, without reading the evidence: status, end, last metric points, paths and sizes
         of files.
@@ -80,6 +99,24 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Delete what was downloaded. Idempotent."""
+
+
+class Untracked:
+    """What runs have in common of which no tracker knows how they ended."""
+
+    shared = False
+
+    def heard(self) -> float | None:
+        return None
+
+    def exit(self) -> str:
+        return ""
+
+    def state(self) -> str:
+        return ""
+
+    def is_in_state(self, state: str) -> bool:
+        return state == self.state()
 
 
 class Sink(Protocol):

@@ -13,12 +13,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tracker_health.annotations import ENDED_BY, ENDED_STATE, PENDING, Annotations
+from tracker_health.annotations import EXIT, PENDING, SETTINGS, Annotations
 from tracker_health.errors import RunNotFound, StoreRefused, WriteError
 from tracker_health.evidence import Evidence, Problem, Request, RunRef, TextLog
 from tracker_health.readers.random_access import LocalFile, RandomAccess
-from tracker_health.stores.base import Cleared, Recorded
+from tracker_health.stores.base import Cleared, Recorded, Untracked
 from tracker_health.stores.checkpoints import CHECKPOINT_PARTS, is_checkpoint_file
+from tracker_health.stores.exits import ending_seen
 from tracker_health.stores.files import is_relevant, is_settings, read_files
 from tracker_health.stores.locks import locked
 from tracker_health.stores.own import HEALTH_FOLDER, in_the_way, is_file_name
@@ -38,7 +39,7 @@ _SKIPPED_FOLDERS = frozenset({"wandb", "mlruns", "node_modules", "__pycache__"})
 _LEFTOVER = re.compile(r"\.tracker-health-[0-9a-f]{16}\.tmp")
 
 
-class DirectoryRun:
+class DirectoryRun(Untracked):
     """A run that is a folder."""
 
     _has_settings = True  # in files: no tracker knows its params
@@ -115,16 +116,19 @@ class DirectoryRun:
 
     def recorded(self) -> Recorded | None:
         document = self._annotation()
-        if document is None:
+        if document is None or _is_cleared(document):
             return None
         verdict, tags = document.get("verdict"), document.get("tags")
         known = tags if isinstance(tags, dict) else {}
         return Recorded(
             digest=PENDING if self._has_leftovers() else str(document.get("digest", PENDING)),
             verdict=Verdict(verdict) if isinstance(verdict, str) and verdict in set(Verdict) else None,
-            ended_by=str(known.get(ENDED_BY, "")),
-            ended_state=str(known.get(ENDED_STATE, "")),
+            settings=str(known.get(SETTINGS, "")),
         )
+
+    def exit(self) -> str:
+        document = self._annotation()
+        return str(document.get(EXIT, "")) if document is not None else ""
 
     def _has_leftovers(self) -> bool:
         """Whether another annotation was begun that has not ended: half a file of it lies beside the one before."""
@@ -150,7 +154,8 @@ class DirectoryRun:
                 owned = set(_file_names(earlier))
                 # The pending mark names every file that may be there from now on, so that a later run knows them as
                 # ours.
-                self._begin(owned | annotations.files.keys(), self._claimed(earlier, annotations))
+                seen = {EXIT: annotations.exit} if annotations.exit else {}
+                self._begin(owned | annotations.files.keys(), {**seen, **self._claimed(earlier, annotations)})
                 for name, content in annotations.files.items():
                     _replace(folder / name, content)
                 for name in owned - annotations.files.keys():
@@ -164,7 +169,8 @@ class DirectoryRun:
 
         ``beyond``: what the record says of all else.
         """
-        _replace(self._folder / HEALTH_FOLDER / ANNOTATION_FILE, _json({**beyond, **_pending(names)}))
+        seen = {EXIT: value} if (value := self.exit()) else {}
+        _replace(self._folder / HEALTH_FOLDER / ANNOTATION_FILE, _json({**seen, **beyond, **_pending(names)}))
 
     def _claimed(
         self,
@@ -197,23 +203,26 @@ class DirectoryRun:
 
     def clear(self) -> Cleared:
         folder = self._folder / HEALTH_FOLDER
-        if folder.is_symlink() or self._annotation() is None:
+        if folder.is_symlink() or _is_cleared(self._annotation()):
             return Cleared(found=False)
         with self._told("delete"), locked(folder, printable(self._given)):
             earlier = self._annotation()
-            if earlier is None:  # somebody else has cleared it meanwhile
+            if _is_cleared(earlier):  # somebody else has done so meanwhile
                 return Cleared(found=False)
-            names = _file_names(earlier)
+            names, seen = _file_names(earlier), self.exit() if ending_seen(self) is not None else ""
             self._begin(names, self._claimed(earlier, None))
             self._clear_beyond()
             for name in names:
                 (folder / name).unlink(missing_ok=True)
             _remove_leftovers(folder)
             # Last, for it names the others: a clearing that is interrupted can be done again.
-            (folder / ANNOTATION_FILE).unlink()
+            if seen:
+                _replace(folder / ANNOTATION_FILE, _json({"schema": ANNOTATION_SCHEMA, EXIT: seen}))
+            else:
+                (folder / ANNOTATION_FILE).unlink()
             if not any(folder.iterdir()):
                 folder.rmdir()
-        return Cleared(found=True)
+        return Cleared(found=True, exit=bool(seen))
 
     def _clear_beyond(self) -> None:
         """Take off what does not lie in the folder."""
@@ -311,6 +320,11 @@ def _status_of_file(entry: os.DirEntry[str]) -> os.stat_result | None:
         return None
 
 
+def _is_cleared(document: dict[str, Any] | None) -> bool:
+    """Whether there is no annotation: none at all, or only what was seen of the run's end."""
+    return document is None or document.keys() == {"schema", EXIT}
+
+
 def _is_entered(folder: str, depth: int) -> bool:
     ours = depth == 0 and folder == HEALTH_FOLDER
     return not ours and folder not in _SKIPPED_FOLDERS and not folder.startswith(".")
@@ -345,6 +359,7 @@ def _document(annotations: Annotations) -> dict[str, Any]:
         "metrics": dict(annotations.metrics),
         "note": annotations.note,
         "files": sorted(annotations.files),
+        **({EXIT: annotations.exit} if annotations.exit else {}),
     }
 
 

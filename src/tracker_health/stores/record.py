@@ -8,13 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tracker_health.annotations import ENDED_BY, ENDED_STATE, PENDING
+from tracker_health.annotations import EXIT, PENDING, SETTINGS
 from tracker_health.evidence import RunRef
 from tracker_health.stores.base import Recorded, TaggedRun
 from tracker_health.stores.own import is_file_name
 from tracker_health.verdict import Verdict
 
 DIGEST_TAG, VERDICT_TAG, WRITTEN_TAG = "health.digest", "health.verdict", "health.written"
+EXIT_TAG = f"health.{EXIT}"
 MAX_TAG_VALUE = 5_000
 """Characters of a tag that we write. MLflow cuts at 8,000 without a word, older servers earlier."""
 
@@ -23,7 +24,7 @@ TOOL = "tracker-health"
 # The mark of an annotation under way names its annotator: of two at once, each sees whose it is.
 _MARK = re.compile(rf"{PENDING}(:[0-9a-f]{{8}})?")
 _DIGEST = re.compile(r"[0-9a-f]{16}")
-_RESERVED = frozenset({"verdict", "digest", "written"})
+_RESERVED = frozenset({"verdict", "digest", "written", EXIT})
 _DIGEST_ROOM = 50
 
 
@@ -74,8 +75,7 @@ def recorded_on(tags: Mapping[str, str]) -> Recorded | None:
     return Recorded(
         digest=digest,
         verdict=Verdict(verdict) if verdict in set(Verdict) else None,
-        ended_by=tags.get(f"health.{ENDED_BY}", ""),
-        ended_state=tags.get(f"health.{ENDED_STATE}", ""),
+        settings=tags.get(f"health.{SETTINGS}", ""),
     )
 
 

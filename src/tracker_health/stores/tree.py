@@ -130,6 +130,8 @@ class FileEvidence:
             counted = self.printed_step
         info = RunInfo(
             status=known.status,
+            tracker=known.tracker,
+            exit_code=known.exit_code,
             params=params,
             metric_names=tuple(dict.fromkeys([*known.names, *self.names])),
             global_step=trainer.global_step if trainer else None,
@@ -154,9 +156,14 @@ class FileEvidence:
 
 @dataclass(frozen=True, kw_only=True)
 class Tracked:
-    """What a tracker itself knows of a run: its params come before those in files, and so do its histories."""
+    """What a tracker itself knows of a run: its params come before those in files, and so do its histories.
+
+    ``status`` is its word for the run's state, ``tracker`` what it is called, ``exit_code`` what it recorded.
+    """
 
     status: str = ""
+    tracker: str = ""
+    exit_code: int | None = None
     params: Mapping[str, str] = field(default_factory=dict)
     names: Iterable[str] = ()
     series: Sequence[Series] = ()

@@ -25,7 +25,7 @@ from tracker_health.errors import ReadError, RunError, RunNotFound, StoreRefused
 from tracker_health.evidence import Evidence, Part, Problem, Request, RunRef
 from tracker_health.readers.random_access import LocalFile, RandomAccess
 from tracker_health.readers.ranged_file import SMALLEST, PartsRefused, RangedFile, Remote
-from tracker_health.stores.base import Cleared, Recorded
+from tracker_health.stores.base import Cleared, Recorded, Untracked
 from tracker_health.stores.deadline import BYTES_A_SECOND, REQUEST_SECONDS, within
 from tracker_health.stores.files import read_files
 from tracker_health.stores.http_parts import CHUNK, Answer, HttpParts
@@ -78,7 +78,7 @@ class _File:
     whole: Callable[[Path], None]
 
 
-class UrlRun:
+class UrlRun(Untracked):
     """A run of which only one checkpoint is known."""
 
     def __init__(self, url: str, file: _File) -> None:

@@ -17,16 +17,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import pytest
 
 from tracker_health.annotations import Annotations
+from tracker_health.ending import Ended, Ending
 from tracker_health.errors import RunError, RunNotFound, StoreRefused, WriteError
 from tracker_health.evidence import Evidence, Part, Request
 from tracker_health.roles import assign
 from tracker_health.stores.base import TrackedRun
+from tracker_health.stores.exits import ending_seen, exit_value
 from tracker_health.verdict import Verdict
 
 Points = Sequence[tuple[int, float]]
@@ -72,6 +74,14 @@ class StoreHarness(Protocol):
     def add_point(self, run: str, metric: str, step: int, value: float) -> None:
         """Log one more point, as training that went on."""
 
+    def add_value(self, run: str, name: str, value: str) -> None:
+        """Put a value of its owner's under a name that we write as well (``verdict``, ``summary``): a tag, or a key of
+        the summary.
+        """
+
+    def value(self, run: str, name: str) -> str | None:
+        """What the owner sees under that name."""
+
     def delete(self, run: str) -> None:
         """Delete the run, as its owner would."""
 
@@ -85,7 +95,9 @@ class StoreHarness(Protocol):
         """Call ``action(name)`` before each reading of a metric history or a file."""
 
     def supports(self, ability: str) -> str:
-        """Empty where the store has the ability (``delete``, ``permissions``, ``note``), else why it has not."""
+        """Empty where the store has the ability (``delete``, ``permissions``, ``note``, ``values``, ``state``), else
+        why it has not.
+        """
 
 
 LOSS: Points = [(step, 2.0 - 0.01 * step) for step in range(50)]
@@ -163,8 +175,12 @@ class StoreContract:
         assert fingerprint(harness, run) == first
         write(harness, run, FAIL)
         assert fingerprint(harness, run) == first, "what is ours is no part of it"
+        before = state(harness, run)
         harness.add_point(run, "loss", 50, 1.0)
         assert fingerprint(harness, run) != first
+        with closing(harness.open(run)) as opened:
+            assert opened.is_in_state(opened.state())
+            assert harness.supports("state") or not opened.is_in_state(before), "something came from it"
 
     # Writing
 
@@ -216,6 +232,34 @@ class StoreContract:
         assert recorded_digest(harness, run) == (SKIP.digest if annotated else None)
         clear(harness, run)
         assert harness.owned(run, "health/loss.png") == b"my picture"
+
+    @pytest.mark.parametrize("annotated", [False, True], ids=["fresh", "annotated"])
+    @pytest.mark.parametrize("name", ["verdict", "summary", "codes", "ended", "exit"])
+    def test_a_value_of_the_owners_under_one_of_our_names_stays(
+        self, harness: StoreHarness, run: str, name: str, annotated: bool
+    ) -> None:
+        skip_unless(harness, "values")
+        if annotated and name == "codes":
+            write(harness, run, PASS)  # which has none
+        harness.add_value(run, name, "my own")
+        for one in (FAIL, PASS, FAIL):
+            with suppress(WriteError):  # where the verdict itself would have to take its place
+                write(harness, run, one)
+            assert harness.value(run, name) == "my own"
+        clear(harness, run)
+        assert harness.value(run, name) == "my own"
+
+    def test_what_was_seen_of_the_end_outlives_a_clearing(self, harness: StoreHarness, run: str) -> None:
+        """Until something comes from the run again."""
+        ending = Ending(how=Ended.KILLED, by="SIGKILL")
+        with closing(harness.open(run)) as opened:
+            opened.write(replace(FAIL, exit=exit_value(ending, opened.state())))
+        assert seen_of(harness, run) == ending
+        assert clear(harness, run)
+        assert (seen_of(harness, run), recorded_digest(harness, run)) == (ending, None)
+        assert not clear(harness, run)
+        write(harness, run, PASS)
+        assert seen_of(harness, run) is None, "an annotation without it says that it no longer holds"
 
     @pytest.mark.parametrize("earlier", [None, PASS], ids=["fresh", "annotated"])
     def test_an_interrupted_write_is_repaired_by_the_next(
@@ -362,6 +406,12 @@ def fingerprint(harness: StoreHarness, run: str) -> str:
         return opened.fingerprint(request_for("train_loss"))
 
 
+def state(harness: StoreHarness, run: str) -> str:
+    """How far a run has come."""
+    with closing(harness.open(run)) as opened:
+        return opened.state()
+
+
 def write(harness: StoreHarness, run: str, annotations: Annotations) -> None:
     """Annotate a run."""
     with closing(harness.open(run)) as opened:
@@ -416,6 +466,12 @@ def interleaved_at(
     with harness.before_write(act), suppress(RunError):
         write_or_clear(harness, run, slow)
     return came
+
+
+def seen_of(harness: StoreHarness, run: str) -> Ending | None:
+    """What a run has of how its process was seen to end."""
+    with closing(harness.open(run)) as opened:
+        return ending_seen(opened)
 
 
 def recorded_digest(harness: StoreHarness, run: str) -> str | None:

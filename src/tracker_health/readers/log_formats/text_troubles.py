@@ -18,18 +18,30 @@ _CAUSES = {
     "too few samples kept": r"(?:\bneeds?\b|\bfewer\b|\bbelow\b|\bat least\b|[<>]=?)[^\n]{0,80}\bmin_train\b",
     "a prompt that is no prefix of its completion": r"not a (?:token[- ])?prefix\b",
     "interrupted": r"\bKeyboardInterrupt\b",
+    "a search that stopped the trial": r"^(?:\w+\.)*(?:Trial|Experiment)?Pruned\b",
 }
+
+
+def _by_shell(words: str, of_zsh: str) -> str:
+    """How shells report that a command was ended by a signal, with these words."""
+    return (
+        rf"(?:^|\])[\w./-]+: line \d+:\s+\d+ (?:{words})\b|"
+        rf"^(?:{words})(?:: \d{{1,2}})?(?: \(core dumped\))?\s*$|^zsh: (?:{of_zsh})\b"
+    )
+
+
 # What only the system says: the process is gone with it.
 _OF_THE_SYSTEM = {
     "out of memory": r"[Oo]ut of memory: Killed process|\boom[-_]kill(?:er)? event|\boom-kill:|invoked oom-killer|"
     r"\boom_kill [1-9]|\bOOM ?Killed\b|terminate called [^\n]{0,80}(?:bad_alloc|OutOfMemory)",
     "a collective operation timed out": r"Watchdog caught collective operation timeout",
     # A shell says it at once, and a progress bar leaves its line open.
-    "killed by a signal": r"(?:^|\])[\w./-]+: line \d+:\s+\d+ "
-    r"(?:Killed|Terminated|Segmentation fault|Bus error|Aborted)\b|"
-    r"^(?:Killed|Terminated|Segmentation fault|Bus error|Aborted|Abort trap)(?:: \d{1,2})?(?: \(core dumped\))?\s*$|"
-    r"^zsh: (?:killed|terminated|segmentation fault|bus error|abort)\b|\(core dumped\)|Signal 9 \(SIGKILL\)|"
-    r"exitcode: -(?:9|11|6|7)\b|Fatal Python error|^terminate called (?:after|without)\b",
+    "SIGKILL": _by_shell("Killed", "killed") + r"|Signal 9 \(SIGKILL\)|exitcode: -9\b",
+    "SIGTERM": _by_shell("Terminated", "terminated"),
+    "a crash below Python": _by_shell(
+        "Segmentation fault|Bus error|Aborted|Abort trap", "segmentation fault|bus error|abort"
+    )
+    + r"|\(core dumped\)|exitcode: -(?:11|6|7)\b|Fatal Python error|^terminate called (?:after|without)\b",
     "its time was up": r"DUE TO TIME LIMIT",
     "a preemption": r"DUE TO PREEMPTION",
     "a cancelled job": r"CANCELLED AT \d",
@@ -37,7 +49,8 @@ _OF_THE_SYSTEM = {
 _BEGINNING = "Traceback (most recent call last)"
 _RAISED = re.compile(
     r"(?:\[?[\w .:-]{0,40}\]?[:|]\s?)?"
-    r"(?P<said>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Timeout|Warning|Iteration|Group)\b.*|"
+    r"(?P<said>Exception: .*|"
+    r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Timeout|Warning|Iteration|Group)\b.*|"
     r"(?:[A-Za-z_]\w*\.)+[A-Z]\w*(?:: .*)?|[A-Z]\w*\s*)$"
 )
 # A time, a level and the like, which a logger or a container writes before each line ("stderr F": a full one); what is

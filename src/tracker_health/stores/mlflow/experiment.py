@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from tracker_health.config import did_you_mean
 from tracker_health.errors import RunNotFound
-from tracker_health.roles import OWN_PREFIXES
 from tracker_health.stores.base import Period, TaggedRun
 from tracker_health.stores.mlflow.batch import Batch
 from tracker_health.stores.mlflow.bulk import BulkHistories
 from tracker_health.stores.mlflow.connection import connect, moved
 from tracker_health.stores.mlflow.empty_runs import EmptyRuns
 from tracker_health.stores.mlflow.failures import translated
-from tracker_health.stores.mlflow.run import MlflowRun, ref_of
+from tracker_health.stores.mlflow.run import MlflowRun, last_heard, ref_of
 from tracker_health.stores.mlflow.writer import latest_points
 from tracker_health.stores.record import DIGEST_TAG, is_finished, tagged
 from tracker_health.text import count, printable
@@ -105,7 +104,7 @@ def swept_runs(names: Sequence[str], tracking_uri: str | None, period: Period) -
             for listed in _expected(chosen, client, uri, batch):
                 info, tags = listed.record.info, listed.record.data.tags
                 silent = info.status == "RUNNING"
-                state = json.dumps([info.status, info.end_time, _last_heard(listed.record), tags.get(DIGEST_TAG)])
+                state = json.dumps([info.status, info.end_time, last_heard(listed.record), tags.get(DIGEST_TAG)])
                 yield SweptMlflowRun(info.run_id, state, is_finished(tags), silent, listed)
 
 
@@ -135,13 +134,7 @@ def _expected(page: Sequence[Any], client: MlflowClient, uri: str, batch: Batch)
 
 
 def _is_silent(record: Any, period: Period) -> bool:
-    return period.since * 1000 <= _last_heard(record) <= period.silent_since * 1000
-
-
-def _last_heard(record: Any) -> int:
-    """When a run began or logged its last metric, in ms; of its artifacts MLflow does not say when they came."""
-    times = (point.timestamp for name, point in latest_points(record).items() if not name.startswith(OWN_PREFIXES))
-    return max(times, default=record.info.start_time or 0)
+    return period.since * 1000 <= last_heard(record) <= period.silent_since * 1000
 
 
 def _experiments(client: MlflowClient, uri: str, names: Sequence[str]) -> list[str]:

@@ -17,6 +17,7 @@ from tracker_health.evidence import Evidence, Problem, Request, RunRef, Series
 from tracker_health.readers.mlflow_folder import (
     META_FILE,
     TRASH_FOLDER,
+    last_time,
     metric_files,
     read_meta,
     read_points,
@@ -32,6 +33,7 @@ from tracker_health.stores.tree import FileEvidence, RunFile, Tracked
 from tracker_health.text import count, printable
 
 _ARTIFACTS = "artifacts/"
+_LIVE = frozenset({"RUNNING", "SCHEDULED"})
 _HISTORIES = ("train_loss", "val_loss", "objective_loss")
 
 
@@ -129,6 +131,23 @@ class LoneMlflowRun(DirectoryRun):
         theirs = {key: value for key, value in self._tags.items() if not key.startswith(OWN_PREFIXES)}
         return {**name, **{f"tag:{key}": value for key, value in theirs.items()}}
 
+    def heard(self) -> float | None:
+        """When a run that claims to go on logged its last metric, or began."""
+        if status_of(self._meta) not in _LIVE:
+            return None
+        times = [self._meta_time("start_time")]
+        for path in self._theirs.values():
+            with suppress(ReadError, OSError):
+                times.append(last_time(path))
+        return max((time for time in times if time is not None), default=None)
+
+    def _meta_time(self, key: str) -> float | None:
+        """A time of the run's record, in seconds since 1970."""
+        try:
+            return float(self._meta.get(key, "")) / 1000
+        except ValueError:
+            return None
+
     def fingerprint(self, request: Request) -> str:
         sizes = [[name, _size(path)] for name, path in self._theirs.items()]
         content = [super().fingerprint(request), self._meta.get("status"), self._meta.get("end_time"), sizes]
@@ -140,7 +159,9 @@ class LoneMlflowRun(DirectoryRun):
         series = [one for name in self._theirs if name in roles for one in self._series(name, roles[name], problems)]
         logs = LOSSES.isdisjoint(roles.values())
         found = read_files(self, request, logs=logs) if request.parts or logs else FileEvidence()
-        tracked = Tracked(status=status_of(self._meta), params=self._params, names=self._theirs, series=series)
+        tracked = Tracked(
+            status=status_of(self._meta), tracker="MLflow", params=self._params, names=self._theirs, series=series
+        )
         return found.evidence(self.ref, tracked, problems=(*self._listing_problems, *problems, *self._unseen()))
 
     def _series(self, name: str, role: str, problems: list[Problem]) -> list[Series]:
@@ -194,7 +215,7 @@ class LoneMlflowRun(DirectoryRun):
 
 
 def _size(path: Path) -> int | None:
-    """None for a file that is gone: a live run writes its metrics anew."""
+    """None for a file that is gone: a live run writes its metrics again."""
     try:
         return path.stat().st_size
     except OSError:

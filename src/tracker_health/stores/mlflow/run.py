@@ -20,6 +20,7 @@ from tracker_health.evidence import Evidence, FloatArray, IntArray, Request, Run
 from tracker_health.gap_names import LIVE_TAG, LIVE_WORDS
 from tracker_health.roles import OWN_PREFIXES
 from tracker_health.stores.base import Cleared, Recorded, WrittenInPart
+from tracker_health.stores.exits import ending_seen
 from tracker_health.stores.files import LOSSES, opened_files
 from tracker_health.stores.mlflow.artifacts import ArtifactTree
 from tracker_health.stores.mlflow.batch import Batch
@@ -27,7 +28,7 @@ from tracker_health.stores.mlflow.connection import command_on, connect, moved
 from tracker_health.stores.mlflow.failures import shown, translated
 from tracker_health.stores.mlflow.histories import read_history
 from tracker_health.stores.mlflow.writer import MlflowWriter, latest_points
-from tracker_health.stores.record import recorded_on
+from tracker_health.stores.record import EXIT_TAG, recorded_on
 from tracker_health.stores.tree import FileEvidence, RunFile, Tracked
 from tracker_health.text import printable
 
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 _ENDED = frozenset({"FINISHED", "FAILED", "KILLED"})
+_LIVE = frozenset({"RUNNING", "SCHEDULED"})
+_OF_THIS_MACHINE = ("sqlite:", "file:")
 _NO_RUN = frozenset({"RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"})
 # SQL and REST stores keep an infinity as the largest double.
 _INFINITE = 1.79e308
@@ -116,15 +119,47 @@ class MlflowRun:
             remarks.append(f"the run is in the experiment {info.experiment_id}, not in {address} as its address says")
         return tuple(remarks)
 
+    @property
+    def shared(self) -> bool:
+        """Whether the store is no file of this machine."""
+        return not self._uri.startswith(_OF_THIS_MACHINE) and "://" in self._uri
+
+    def heard(self) -> float | None:
+        """When a run that claims to go on logged its last metric, or began."""
+        return last_heard(self._run) / 1000 if self._run.info.status in _LIVE else None
+
+    def exit(self) -> str:
+        return str(self._run.data.tags.get(EXIT_TAG, ""))
+
+    def state(self) -> str:
+        """From the last point of each metric, and from how its owner ended the run: 16 hexadecimal digits."""
+        info = self._run.info
+        ended = [info.status, info.end_time] if info.status in _ENDED else []
+        return _digest_of([ended, self._points])
+
+    def is_in_state(self, state: str) -> bool:
+        return state == self.state()
+
     def fingerprint(self, request: Request) -> str:
         """From the run's record and, where reading would open them, the artifacts' paths and sizes: 16 hex digits."""
-        latest = [self._latest[name] for name in self._names]
-        points = [[point.key, point.step, point.timestamp, _value(point.value)] for point in latest]
-        content: list[Any] = [self._run.info.status, self._run.info.end_time, points, len(self._run.data.params)]
+        content: list[Any] = [self._status, self._run.info.end_time, self._points, len(self._run.data.params)]
         if self._needs_files(request):
             content.append([[file.path, file.size] for file in self._opened(request)])
             content.append(bool(self._artifacts.problem))
-        return hashlib.sha256(json.dumps(content).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        return _digest_of(content)
+
+    @property
+    def _points(self) -> list[list[Any]]:
+        """Name, step, time and value of the last point of each metric."""
+        latest = [self._latest[name] for name in self._names]
+        return [[point.key, point.step, point.timestamp, _value(point.value)] for point in latest]
+
+    @property
+    def _status(self) -> str:
+        """MLflow's word for the run's state, or that Optuna's callback calls it a trial that was pruned."""
+        tags = self._run.data.tags
+        pruned = tags.get("state") == "PRUNED" and "datetime_start" in tags
+        return "PRUNED" if pruned else str(self._run.info.status)
 
     def read(self, request: Request) -> Evidence:
         """What the request needs: only those metric histories, and artifacts only if they can add to it."""
@@ -134,8 +169,12 @@ class MlflowRun:
         series = [one for name in self._names if name in roles for one in self._history(name, roles[name], found)]
         if not (series or found.series):
             found.missing |= self._why_no_metrics()
-        tracked = Tracked(status=self._run.info.status, params=self._run.data.params, names=self._names, series=series)
-        return found.evidence(self.ref, tracked)
+        return found.evidence(
+            self.ref,
+            Tracked(
+                status=self._status, tracker="MLflow", params=self._run.data.params, names=self._names, series=series
+            ),
+        )
 
     def bytes_of_files(self, request: Request) -> int:
         """How much of its files judging the run could read, at most."""
@@ -190,7 +229,8 @@ class MlflowRun:
         self._require_active()
         doing = f"the annotation could not be taken off MLflow run {self.ref.id}"
         with translated(doing, self._uri, otherwise=WriteError):
-            cleared = MlflowWriter(self._client, self._run, self._uri).clear()
+            writer = MlflowWriter(self._client, self._run, self._uri)
+            cleared = writer.clear(exit_stays=ending_seen(self) is not None)
             marked = self._take_mark_off()
         self.refresh()
         return replace(cleared, found=cleared.found or marked)
@@ -284,6 +324,16 @@ def history_series(
 def is_hf_trainer(metrics: Container[str], params: Mapping[str, str]) -> bool:
     """Whether metrics and params are those that the HF Trainer's callback logs."""
     return _HF_METRIC in metrics or params.keys() >= _HF_PARAMS
+
+
+def last_heard(record: Any) -> int:
+    """When a run began or logged its last metric, in ms; of its artifacts MLflow does not say when they came."""
+    times = (point.timestamp for name, point in latest_points(record).items() if _is_theirs(name))
+    return max(times, default=record.info.start_time or 0)
+
+
+def _digest_of(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def _is_theirs(name: str) -> bool:

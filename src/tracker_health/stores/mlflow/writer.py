@@ -22,6 +22,7 @@ from tracker_health.annotations import PENDING, PICTURE_FILE, REPORT_FILE, Annot
 from tracker_health.errors import RunError, WriteError
 from tracker_health.result import SCHEMA
 from tracker_health.stores.base import Cleared, WrittenInPart
+from tracker_health.stores.exits import is_exit_value
 from tracker_health.stores.mlflow.failures import translated
 from tracker_health.stores.mlflow.health_folder import HealthFolder
 from tracker_health.stores.mlflow.note_block import has_broken_markers, has_markers, with_note
@@ -29,6 +30,7 @@ from tracker_health.stores.mlflow.panel import IMAGES_TAG, Panel
 from tracker_health.stores.own import HEALTH_FOLDER, OUR_FILES, in_the_way, is_file_name, overtaken
 from tracker_health.stores.record import (
     DIGEST_TAG,
+    EXIT_TAG,
     MAX_TAG_VALUE,
     VERDICT_TAG,
     WRITTEN_TAG,
@@ -105,6 +107,7 @@ class MlflowWriter:
         digest = incomplete(annotations.digest) if self._problems else annotations.digest
         record = replace(new.without(lost) | undeleted, note=described, digest=digest)
         self._write_tags({f"health.{name}": annotations.tags[name] for name in new.tags}, record)
+        self._keep_exit(annotations.exit)
         self._require_mark()
         self._set_tags({VERDICT_TAG: str(annotations.verdict), DIGEST_TAG: digest})
         self._require_record(record)
@@ -114,8 +117,9 @@ class MlflowWriter:
             raise WrittenInPart(message, "annotate it again when that is mended", omitted)
         return omitted
 
-    def clear(self) -> Cleared:
-        """Take everything of ours off the run; the tag that names it goes last but the digest.
+    def clear(self, *, exit_stays: bool) -> Cleared:
+        """Take everything of ours off the run; the tag that names it goes last but the digest. ``exit_stays``: what was
+        seen of the run's end still holds, and is left there.
 
         Raises:
             WriteError: another annotator is at work.
@@ -136,13 +140,15 @@ class MlflowWriter:
         self._delete_tags(verdict)
         # What could not be deleted stays ours: without its name it would be taken for the user's for ever.
         self._write_tags({}, undeleted)
+        if not exit_stays:
+            self._keep_exit("")
         self._require_mark()
         self._delete_tags([DIGEST_TAG])
         self._require_nothing_but(undeleted, verdict)
         kept = [f"{HEALTH_FOLDER}/{name}" for name in sorted(undeleted.files)]
         if self._owns_note and has_broken_markers(note.data.tags.get(NOTE_TAG, "")):
             kept.append(NOTE_TAG)
-        return Cleared(found=True, hidden=hidden, kept=tuple(kept))
+        return Cleared(found=True, hidden=hidden, kept=tuple(kept), exit=exit_stays)
 
     # Whose is what
 
@@ -420,6 +426,16 @@ class MlflowWriter:
         if not kept and WRITTEN_TAG in self._tags:
             self._delete_tags([WRITTEN_TAG])
 
+    def _keep_exit(self, value: str) -> None:
+        """Keep what was seen of the run's end, or take off what no longer holds. One of the owner's stays."""
+        there = self._tags.get(EXIT_TAG, "")
+        if there and not is_exit_value(there):
+            self._omitted += [f"the tag {EXIT_TAG} (the run has one of its own)"] * bool(value)
+        elif value:
+            self._set_tags({EXIT_TAG: value})
+        elif there:
+            self._delete_tags([EXIT_TAG])
+
     def _set_tags(self, tags: Mapping[str, str]) -> None:
         from mlflow.entities import RunTag
 
@@ -438,7 +454,7 @@ class MlflowWriter:
 
 
 def _is_ours(tag: str) -> bool:
-    return tag.startswith("health.") and tag not in (DIGEST_TAG, VERDICT_TAG, WRITTEN_TAG)
+    return tag.startswith("health.") and tag not in (DIGEST_TAG, VERDICT_TAG, WRITTEN_TAG, EXIT_TAG)
 
 
 def _if_any(key: str, value: str) -> dict[str, str]:

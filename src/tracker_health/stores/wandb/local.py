@@ -18,8 +18,9 @@ from typing import Any
 
 from tracker_health.annotations import PENDING, Annotations
 from tracker_health.errors import ReadError, RunNotFound, StoreRefused, WriteError
-from tracker_health.evidence import Evidence, Problem, Request, RunRef, Series
+from tracker_health.evidence import Evidence, Part, Problem, Request, RunRef, Series
 from tracker_health.gap_names import LIVE_WANDB_TAGS
+from tracker_health.readers.log_formats import log_of
 from tracker_health.stores.base import Cleared, Recorded
 from tracker_health.stores.checkpoints import CHECKPOINT_PARTS
 from tracker_health.stores.directory import DirectoryRun
@@ -38,8 +39,8 @@ from tracker_health.stores.wandb.log_writer import (
     was_damaged_since,
 )
 from tracker_health.stores.wandb.media import MEDIA_PLACES
-from tracker_health.stores.wandb.transaction_log import LoggedFile, TransactionLog, read_log, rows_of
-from tracker_health.stores.wandb.values import OWN_KEY, OWN_TAGS, STEP, TIME, Histories, is_metric
+from tracker_health.stores.wandb.transaction_log import LoggedFile, TransactionLog, console_of, read_log, rows_of
+from tracker_health.stores.wandb.values import OWN_KEY, OWN_TAGS, STEP, TIME, Histories, is_metric, summary_of
 from tracker_health.text import count, listing, printable
 
 FILES_FOLDER = "files"
@@ -48,6 +49,7 @@ _HISTORIES = ("train_loss", "val_loss", "objective_loss")
 _STAGING = ("artifacts", "staging")
 _ONLINE = "run-"
 _NOT_ASKED = "only files were asked for"
+_OF_A_VERDICT = frozenset({"verdict", "digest", "written"})
 
 
 class LocalRun(DirectoryRun):
@@ -94,9 +96,11 @@ class LocalRun(DirectoryRun):
     @cached_property
     def _status(self) -> str:
         code = self._log.exit_code
-        if code is not None:
-            return "FAILED" if code else "FINISHED"
-        return "CRASHED" if self._writer is Writer.GONE else "RUNNING"
+        if code is None and self._writer is not Writer.GONE:
+            return "RUNNING"
+        if code == 0:
+            return "FINISHED"
+        return "PREEMPTED" if self._log.preempting else "CRASHED" if code is None else "FAILED"
 
     @cached_property
     def _writer(self) -> Writer:
@@ -157,6 +161,13 @@ class LocalRun(DirectoryRun):
             remarks.append("its log has no exit: the run may still be going on")
         return tuple(remarks)
 
+    def heard(self) -> float | None:
+        """When the log of a run without an exit was last written to: W&B does so several times a minute."""
+        return self._path.stat().st_mtime if self._status == "RUNNING" else None
+
+    def state(self) -> str:
+        return self._log.contents
+
     def fingerprint(self, request: Request) -> str:
         content = [super().fingerprint(request), self._log.contents, self._read[1], self._status]
         return hashlib.sha256(json.dumps(content).encode("utf-8", "surrogatepass")).hexdigest()[:16]
@@ -170,8 +181,23 @@ class LocalRun(DirectoryRun):
         logs = LOSSES.isdisjoint(roles.values())
         found = read_files(self, request, logs=logs) if request.parts or logs else FileEvidence()
         found.missing = {**self._why_no_history(), **self._why_no_checkpoint(), **found.missing}
-        tracked = Tracked(status=self._status, params=log.params, names=names, series=series)
+        if found.text_log is None and log.printed and request.needs(Part.TEXT_LOG):
+            self._take_console(request, found)
+        code = None if log.preempting else log.exit_code  # it left early since it was told to
+        tracked = Tracked(
+            status=self._status, tracker="W&B", exit_code=code, params=log.params, names=names, series=series
+        )
         return found.evidence(self.ref, tracked, problems=(*problems, *self._unseen()))
+
+    def _take_console(self, request: Request, found: FileEvidence) -> None:
+        """What was printed, of a run whose SDK put it into the log and into no file."""
+        try:
+            printed = log_of(console_of(self._path), request.select_names)
+        except (ReadError, OSError) as error:
+            found.cannot_read(self._path.name, error, [Part.TEXT_LOG])
+            return
+        found.text_log = None if printed.text is None else replace(printed.text, source=self._path.name)
+        found.printed += printed.series
 
     def _histories(self, names: tuple[str, ...], roles: Mapping[str, str], problems: list[Problem]) -> list[Series]:
         if not roles:
@@ -235,7 +261,9 @@ class LocalRun(DirectoryRun):
         self._refuse_to_mix()
         log = self._log
         omitted = super().write(annotations)
-        return (*omitted, *self._not_reached(log))
+        theirs = sorted(log.theirs & {key.removeprefix(OWN_KEY) for key in summary_of(annotations)})
+        left = [f"{OWN_KEY}{name} of the summary (the run has one of its own)" for name in theirs]
+        return (*omitted, *([] if self._left_out else left), *self._not_reached(log))
 
     def _not_reached(self, log: TransactionLog) -> list[str]:
         """What the verdict was not written to, or will not get to, each with the reason."""
@@ -330,6 +358,8 @@ class LocalRun(DirectoryRun):
             return "it has no record of a run"
         if theirs := sorted(OWN_TAGS.intersection(log.tags)):
             return f"its run has the tag {theirs[0]} already, which is not ours"
+        if keys := sorted(_OF_A_VERDICT & log.theirs):
+            return f"its run has {OWN_KEY}{keys[0]} already, which is not ours"
         if reason := self._why_not_replaced(log):
             return reason
         if self._writer is Writer.AT_WORK:  # also with an exit in it: more may come

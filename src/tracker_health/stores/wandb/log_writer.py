@@ -53,9 +53,12 @@ def backup_of(path: Path) -> Path:
 
 
 def our_records(log: TransactionLog, annotations: Annotations) -> list[bytes]:
-    """What a log has to bear for these annotations: the run with its tags, the summary, the files to upload."""
+    """What a log has to have for these annotations: the run with its tags, the summary, the files to upload. A key of
+    the summary that its owner has is left out.
+    """
     media = {f"{OWN_KEY}{name}": entry for name, entry in media_of(annotations.files).items()}
     summary = {**summary_of(annotations), **media}
+    summary = {key: value for key, value in summary.items() if key.removeprefix(OWN_KEY) not in log.theirs}
     records = [_record(SUMMARY, b"".join(written(1, _item(key, value)) for key, value in summary.items()))]
     ours, marked = tags_with((), annotations.verdict), LIVE_WANDB_TAGS.intersection(log.tags)
     if ours or marked:

@@ -17,8 +17,9 @@ from tracker_health.errors import RunError, WriteError
 from tracker_health.evidence import Evidence, Problem, Request, RunRef, Series
 from tracker_health.gap_names import LIVE_WANDB_TAGS
 from tracker_health.stores.base import Cleared, Recorded
+from tracker_health.stores.exits import ending_seen
 from tracker_health.stores.files import LOSSES, opened_files
-from tracker_health.stores.record import recorded_on
+from tracker_health.stores.record import EXIT_TAG, recorded_on
 from tracker_health.stores.tree import FileEvidence, RunFile, Tracked
 from tracker_health.stores.wandb.address import Address
 from tracker_health.stores.wandb.connection import Connection, connect
@@ -28,6 +29,8 @@ from tracker_health.stores.wandb.online_writer import OnlineWriter, one_at_a_tim
 from tracker_health.stores.wandb.values import OWN_TAGS, is_metric, params_of, tags_with
 
 _LIVE = frozenset({"running", "pending", "preempting"})
+_ENDED = frozenset({"finished", "failed", "killed", "preempted"})
+_ON_ITS_WAY_SECONDS = 120
 _HEARTBEAT_SECONDS = 600
 """A run that was not heard of for longer has ended, whatever its state says."""
 
@@ -70,12 +73,40 @@ class OnlineRun:
     def remarks(self) -> tuple[str, ...]:
         return ()
 
+    @property
+    def shared(self) -> bool:
+        return True
+
+    def heard(self) -> float | None:
+        """When a run that claims to go on was last heard of."""
+        return heard_of(self._run) if is_live(self._run) else None
+
+    def exit(self) -> str:
+        return our_tags(self._run.summary_metrics).get(EXIT_TAG, "")
+
+    def state(self) -> str:
+        """The run's state, its last step, and when it was heard of."""
+        return json.dumps([self._run.state, self._last_step, heard_of(self._run)])
+
+    def is_in_state(self, state: str) -> bool:
+        """Whether nothing came since but what was on its way; that the server calls it crashed counts as nothing."""
+        try:
+            earlier, step, heard = json.loads(state)
+            late = heard_of(self._run) > heard + _ON_ITS_WAY_SECONDS
+        except (ValueError, TypeError):
+            return False
+        ended_since = self._run.state != earlier and self._run.state in _ENDED
+        return not ended_since and (step == self._last_step or not late)
+
+    @property
+    def _last_step(self) -> int | None:
+        return (self._run.history_keys or {}).get("lastStep")
+
     def fingerprint(self, request: Request) -> str:
         """From the run's record and, where reading would open them, its files' paths, sizes and checksums: 16 hex
         digits.
         """
-        keys = self._run.history_keys or {}
-        content: list[Any] = [self._run.state, keys.get("lastStep"), sorted(self._counts.items())]
+        content: list[Any] = [self._run.state, self._last_step, sorted(self._counts.items())]
         content.append(sorted(params_of(self._run.config)))
         if self._needs_files(request):
             content += [self._files.identity(self._opened(request)), bool(self._files.problem)]
@@ -87,10 +118,16 @@ class OnlineRun:
         logs = LOSSES.isdisjoint(roles.values())
         found = self._files.evidence(request, logs=logs) if self._needs_files(request) else FileEvidence()
         series = self._series(roles, found) if roles else ()
-        tracked = Tracked(
-            status=str(self._run.state).upper(), params=params_of(self._run.config), names=self._counts, series=series
+        return found.evidence(
+            self.ref,
+            Tracked(
+                status=str(self._run.state).upper(),
+                tracker="W&B",
+                params=params_of(self._run.config),
+                names=self._counts,
+                series=series,
+            ),
         )
-        return found.evidence(self.ref, tracked)
 
     def bytes_of_files(self, request: Request) -> int:
         """How much of its files judging the run could read, at most."""
@@ -142,7 +179,8 @@ class OnlineRun:
             self._refresh()
             self._require_over()
             try:
-                return OnlineWriter(self._connection, self._address, self._run).clear()
+                writer = OnlineWriter(self._connection, self._address, self._run)
+                return writer.clear(exit_stays=ending_seen(self) is not None)
             finally:
                 self._refresh_quietly()
 

@@ -23,16 +23,28 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tracker_health.annotations import PENDING, REPORT_FILE, Annotations, incomplete
+from tracker_health.annotations import (
+    ENDED,
+    ENDED_BY,
+    EXIT,
+    IGNORED,
+    PENDING,
+    REPORT_FILE,
+    SETTINGS,
+    Annotations,
+    incomplete,
+)
 from tracker_health.errors import RunError, StoreRefused, WriteError
 from tracker_health.gap_names import LIVE_WANDB_TAGS
 from tracker_health.registry import probe_classes
 from tracker_health.result import SCHEMA
 from tracker_health.stores.base import Cleared, WrittenInPart
+from tracker_health.stores.exits import is_exit_value
 from tracker_health.stores.locks import locked
 from tracker_health.stores.own import OUR_FILES, in_the_way, overtaken
 from tracker_health.stores.record import (
     DIGEST_TAG,
+    EXIT_TAG,
     VERDICT_TAG,
     WRITTEN_TAG,
     Written,
@@ -47,7 +59,9 @@ from tracker_health.stores.wandb.values import OWN_KEY, OWN_TAGS, summary_of, ta
 from tracker_health.text import printable
 from tracker_health.verdict import Verdict
 
-_PLAIN_NAMES = frozenset({"severity", "codes", "symptoms", "summary", "version", *MEDIA_KEYS.values()})
+_OF_ANY_VERDICT = frozenset({ENDED, ENDED_BY, IGNORED, SETTINGS})
+_PLAIN_NAMES = _OF_ANY_VERDICT | {"severity", "codes", "symptoms", "summary", "version", *MEDIA_KEYS.values()}
+_EXIT_KEY = f"{OWN_KEY}{EXIT}"
 _LOOKS = (0, 1, 3)  # seconds before each: for a moment a server may give what was there before
 _MAX_REPORT_BYTES = 32 * 2**20
 
@@ -102,6 +116,7 @@ class OnlineWriter:
         self._theirs: frozenset[str] = frozenset()
         self._adopted: frozenset[str] = frozenset()
         self._report = b""
+        self._exit = ""
         self._take(run)
 
     def _take(self, run: Any) -> None:
@@ -134,6 +149,7 @@ class OnlineWriter:
         record = replace(new.without(lost) | undeleted, digest=digest)
         plain = {VERDICT_TAG: str(annotations.verdict), DIGEST_TAG: digest, WRITTEN_TAG: record.value}
         kept = {name: value for name, value in values.items() if name in new.tags}
+        self._exit = annotations.exit
         self._finish({**{f"{OWN_KEY}{name}": value for name, value in kept.items()}, **_keys(plain)})
         self._require_ours(annotations.verdict, digest)
         if self._problems:
@@ -141,8 +157,9 @@ class OnlineWriter:
             raise WrittenInPart(message, "annotate it again when that is mended", tuple(omitted))
         return tuple(omitted)
 
-    def clear(self) -> Cleared:
-        """Take everything of ours off the run; the keys of the summary that name it go last.
+    def clear(self, *, exit_stays: bool) -> Cleared:
+        """Take everything of ours off the run; the keys of the summary that name it go last. ``exit_stays``: what was
+        seen of the run's end still holds, and is left there.
 
         Raises:
             WriteError: another annotator is at work.
@@ -151,12 +168,13 @@ class OnlineWriter:
         if not is_annotated(self._tags) and not self._earlier:
             return Cleared(found=self._take_mark_off())
         self._begin(Written())
+        self._exit = self._tags.get(EXIT_TAG, "") if exit_stays else ""
         undeleted = self._delete_files_but(frozenset())
         self._set_tags(None)
         # What could not be deleted stays ours: without its name it would be taken for the user's for ever.
         self._finish(_keys({WRITTEN_TAG: undeleted.value}))
         self._require_ours(None, "")
-        return Cleared(found=True, kept=tuple(place_of(name) for name in sorted(undeleted.files)))
+        return Cleared(found=True, kept=tuple(place_of(name) for name in sorted(undeleted.files)), exit=exit_stays)
 
     def _take_mark_off(self) -> bool:
         """Take off the mark of a run that went wrong while it went on, and that bears nothing else of ours."""
@@ -338,6 +356,9 @@ class OnlineWriter:
         names = self._earlier.tags | self._touched.tags | {"verdict", "digest", "written"}
         gone = {f"{OWN_KEY}{name}" for name in names}
         theirs = {key: value for key, value in self._summary.items() if key not in gone}
+        if _EXIT_KEY not in theirs or is_exit_value(str(theirs[_EXIT_KEY])):
+            theirs.pop(_EXIT_KEY, None)
+            ours = {**ours, _EXIT_KEY: self._exit}
         self._before = self._mark
         self._connection.set_summary(
             self._run, {**theirs, **{key: value for key, value in ours.items() if value != ""}}
@@ -349,15 +370,12 @@ def _written(tags: Mapping[str, str], summary: Mapping[str, Any]) -> Written:
     goes by our names is.
     """
     recorded = recorded_on(tags)
-    if (
-        WRITTEN_TAG in tags
-        or recorded is None
-        or recorded.digest == PENDING
-        or recorded.verdict in (None, Verdict.SKIP)
-    ):
+    if WRITTEN_TAG in tags or recorded is None or recorded.digest == PENDING or recorded.verdict is None:
         return Written.of(tags)
-    rules = {probe.name.replace("-", "_") for probe in probe_classes()}
     names = {key.removeprefix(OWN_KEY) for key in summary if key.startswith(OWN_KEY)}
+    if recorded.verdict is Verdict.SKIP:
+        return Written(tags=frozenset(names & _OF_ANY_VERDICT))
+    rules = {probe.name.replace("-", "_") for probe in probe_classes()}
     ours = {name for name in names if name in _PLAIN_NAMES or name.partition("/")[0] in rules}
     return Written(files=OUR_FILES | LOCAL_COPIES.keys(), tags=frozenset(ours))
 

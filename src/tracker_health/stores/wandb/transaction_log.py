@@ -6,7 +6,9 @@ Its records are protocol buffers. Of their fields only those below are known her
 from __future__ import annotations
 
 import hashlib
+from collections import deque
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from io import BufferedReader
 from itertools import islice
@@ -18,11 +20,12 @@ from tracker_health.readers.json_lines import MAX_FIELDS, MAX_NAME_CHARACTERS, p
 from tracker_health.readers.record_log import Record, RecordLog
 from tracker_health.readers.regular_file import open_regular
 from tracker_health.readers.wire import double, fields, signed, text, texts, varint, zigzag
-from tracker_health.stores.wandb.values import MAX_PARAMS, MEDIA, STEP, flattened, number, params_of
+from tracker_health.stores.wandb.values import MAX_PARAMS, MEDIA, OWN_KEY, STEP, flattened, number, params_of
 
 # Which field of a record holds what it is: a record has one of them.
-HISTORY, SUMMARY, CONFIG, FILES, ARTIFACT, RUN, EXIT, UUID, ENVIRONMENT = 2, 3, 5, 6, 8, 17, 18, 19, 26
-_KNOWN = frozenset({HISTORY, SUMMARY, CONFIG, FILES, ARTIFACT, RUN, EXIT, ENVIRONMENT})
+HISTORY, SUMMARY, CONFIG, FILES, ARTIFACT, OUTPUT_RAW, RUN, EXIT, UUID = 2, 3, 5, 6, 8, 13, 17, 18, 19
+PREEMPTING, ENVIRONMENT = 23, 26
+_KNOWN = frozenset({HISTORY, SUMMARY, CONFIG, FILES, ARTIFACT, OUTPUT_RAW, RUN, EXIT, PREEMPTING, ENVIRONMENT})
 RUN_CONFIG, RUN_SUMMARY, RUN_TAGS, RUN_TELEMETRY = 4, 5, 10, 19
 
 _INTEGER, _DOUBLE, _TEXT, _JSON = 5, 6, 7, 8
@@ -35,6 +38,7 @@ _MAX_JSON_BYTES = 2**20
 _MAX_NUMBER_CHARACTERS = 64
 _MAX_KEY_BYTES = 4 * MAX_NAME_CHARACTERS
 _MAX_PATH_CHARACTERS = 4096
+_MAX_CONSOLE_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,8 +61,10 @@ class TransactionLog:
     ``names``: what has numbers in the history; ``rows``: how many rows it has. ``crowded``: there are so many names
     that none is given. ``exit_code``: None where no exit is recorded. ``run``: the last record of the run, as it
     stands. ``bears_ours``: there are records of ours; ``own``: what they set in the summary; ``own_tags``: all tags as
-    they have them; ``own_files``: the files that they name. ``cut``: the offset at which they stand, or would: before
-    the exit. ``contents``: a digest of all records that are not ours. ``damaged``, ``torn``: see ``RecordLog``.
+    they have them; ``own_files``: the files that they name. ``theirs``: the names below ``health/`` that its owner has
+    in history or summary. ``printed``: how many pieces of the console are in it, as older SDKs put them there.
+    ``preempting``: the run said that it is about to be preempted. ``cut``: the offset at which ours stand, or would:
+    before the exit. ``contents``: a digest of all records that are not ours. ``damaged``, ``torn``: see ``RecordLog``.
     """
 
     run_id: str = ""
@@ -77,6 +83,9 @@ class TransactionLog:
     own: dict[str, str] = field(default_factory=dict)
     own_tags: tuple[str, ...] = ()
     own_files: frozenset[str] = frozenset()
+    theirs: frozenset[str] = frozenset()
+    printed: int = 0
+    preempting: bool = False
     run: bytes = b""
     cut: int = 0
     bears_ours: bool = False
@@ -123,6 +132,7 @@ class _Reader:
     def __init__(self) -> None:
         self._log = TransactionLog()
         self._names = _Names()
+        self._theirs: set[str] = set()
         self._hash = hashlib.sha256()
         self._own_start: int | None = None
         self._exit_start: int | None = None
@@ -148,28 +158,49 @@ class _Reader:
         log.cut = min(places, default=records.end)
         log.names, log.contents = self._names.found(), self._hash.hexdigest()[:16]
         log.crowded = self._names.crowded
+        named = self._theirs | self._names.all_names()
+        log.theirs = frozenset(name.removeprefix(OWN_KEY) for name in named if name.startswith(OWN_KEY))
         log.damaged, log.torn = records.damaged, records.torn
         return log
 
     def _take(self, record: Record, parts: Mapping[int, int | bytes], *, ours: bool) -> None:
-        if type(history := parts.get(HISTORY)) is bytes:
-            self._log.rows += 1
-            self._names.take(history)
-        elif type(run := parts.get(RUN)) is bytes:
-            self._take_run(run, ours=ours)
-        elif type(config := parts.get(CONFIG)) is bytes:
-            self._take_config(config)
-        elif ours and type(summary := parts.get(SUMMARY)) is bytes:
+        """Take a record by what it is; nearly all are of the history."""
+        for kind, value in parts.items():
+            if type(value) is not bytes:
+                continue
+            if kind == HISTORY:
+                self._log.rows += 1
+                self._names.take(value)
+            elif kind == RUN:
+                self._take_run(value, ours=ours)
+            elif kind == SUMMARY:
+                self._take_summary(value, ours=ours)
+            elif kind == EXIT and self._exit_start is None:
+                self._exit_start = record.start
+                self._log.exit_code = _integer(value, 1)
+            else:
+                self._take_rest(kind, value, ours=ours)
+
+    def _take_rest(self, kind: int, value: bytes, *, ours: bool) -> None:
+        log = self._log
+        if kind == OUTPUT_RAW:
+            log.printed += 1
+        elif kind == CONFIG:
+            self._take_config(value)
+        elif kind == FILES and ours:
+            log.own_files |= {text(file, 1) for file in islice(_messages(value, 1), MAX_ARTIFACT_FILES)}
+        elif kind == ARTIFACT:
+            self._take_artifact(value)
+        elif kind == ENVIRONMENT:
+            log.host = log.host or text(value, 12)
+        elif kind == PREEMPTING:
+            log.preempting = True
+
+    def _take_summary(self, summary: bytes, *, ours: bool) -> None:
+        if ours:
             self._log.own |= _plain(summary)
-        elif ours and type(files := parts.get(FILES)) is bytes:
-            self._log.own_files |= {text(file, 1) for file in islice(_messages(files, 1), MAX_ARTIFACT_FILES)}
-        elif type(artifact := parts.get(ARTIFACT)) is bytes:
-            self._take_artifact(artifact)
-        elif type(environment := parts.get(ENVIRONMENT)) is bytes:
-            self._log.host = self._log.host or text(environment, 12)
-        elif type(end := parts.get(EXIT)) is bytes and self._exit_start is None:
-            self._exit_start = record.start
-            self._log.exit_code = _integer(end, 1)
+        elif OWN_KEY.encode() in summary:
+            self._theirs |= {_name(item) for item in islice(_messages(summary, 1), MAX_FIELDS)}
 
     def _take_run(self, run: bytes, *, ours: bool) -> None:
         log = self._log
@@ -348,6 +379,26 @@ def _nested(name: str, part: bytes) -> Iterator[tuple[str, Any]]:
     return flattened({name: value}) if isinstance(value, dict) else iter(())
 
 
+def console_of(path: Path) -> bytes:
+    """What the run printed, as far as its log has it: of very much the end.
+
+    Raises:
+        ReadError: it is no such log.
+        OSError: it cannot be read.
+    """
+    pieces: deque[bytes] = deque()
+    size = 0
+    for record, _ in records_of(path):
+        with suppress(ReadError):
+            for kind, output in fields(record.content):
+                if kind == OUTPUT_RAW and type(output) is bytes:
+                    pieces.append(b"".join(_messages(output, 3)))
+                    size += len(pieces[-1])
+        while size > _MAX_CONSOLE_BYTES:
+            size -= len(pieces.popleft())
+    return b"".join(pieces)
+
+
 class _Names:
     """The names in the history that have numbers; none at all where there are too many (``crowded``)."""
 
@@ -377,6 +428,10 @@ class _Names:
             known[key] = number(value) is not None
             if isinstance(value, dict):
                 self._nested.update(name for name, one in flattened({_name(key): value}) if number(one) is not None)
+
+    def all_names(self) -> set[str]:
+        """Every name, whatever it has: of nested ones the first part."""
+        return {_name(key) for key in self._keys}
 
     def found(self) -> tuple[str, ...]:
         """The names, sorted; those of media are left out, which have sizes and other numbers in them."""

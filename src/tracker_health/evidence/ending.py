@@ -1,0 +1,77 @@
+"""How a run ended, from what was seen of its process, what its tracker says, and what its console says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tracker_health.ending import Ended, Ending, ending_by_status, ending_by_wandb_code
+from tracker_health.evidence.run import RunInfo, TextLog, Trouble
+from tracker_health.text import printable
+
+ANY_EXCEPTION = "an exception"
+LINES_AFTER = 200
+"""How many lines may follow what ended a process: of its launcher, of other ranks, of an exit handler."""
+
+_HOUR, _DAY = 3600.0, 86_400.0  # seconds
+_BY_CAUSE: Mapping[str, Ended] = {
+    "out of memory": Ended.OUT_OF_MEMORY,
+    "SIGKILL": Ended.KILLED,
+    "SIGTERM": Ended.INTERRUPTED,
+    "its time was up": Ended.INTERRUPTED,
+    "a preemption": Ended.PREEMPTED,
+    "a cancelled job": Ended.INTERRUPTED,
+    "interrupted": Ended.INTERRUPTED,
+    "a search that stopped the trial": Ended.PRUNED,
+}
+"""What the causes of ``Trouble`` come to; all others are the program's own errors."""
+
+_MORE_THAN_A_STATE = frozenset({Ended.OUT_OF_MEMORY, Ended.PREEMPTED})
+
+
+def ending_of(info: RunInfo, log: TextLog | None) -> Ending | None:
+    """How the run ended; None where nothing says that.
+
+    What was seen of its process comes before the tracker's word. What the console ends with is the cause, unless the
+    process left with exit code 0 or was stopped by a search: then it was caught.
+    """
+    outside, trouble = ending_outside_the_log(info), fatal_trouble(log)
+    if log is None or trouble is None:
+        done = log is not None and log.done is not None and outside is None
+        return Ending(how=Ended.FINISHED, by="its console says that training was done") if done else outside
+    by = f"{printable(log.source, 80)} ends with {trouble.cause}"
+    inside = Ending(how=_BY_CAUSE.get(trouble.cause, Ended.FAILED), by=by)
+    return inside if outside is None or _explains(inside, outside, info) else outside
+
+
+def _explains(inside: Ending, outside: Ending, info: RunInfo) -> bool:
+    """Whether what the console ends with says why the run ended as it did."""
+    if outside.how is Ended.FINISHED:
+        return info.seen is None and info.exit_code is None
+    if outside.how in (Ended.PRUNED, Ended.OUT_OF_MEMORY, Ended.PREEMPTED):
+        return False
+    return outside.how is not Ended.INTERRUPTED or inside.how in _MORE_THAN_A_STATE
+
+
+def ending_outside_the_log(info: RunInfo) -> Ending | None:
+    """The same without the console log."""
+    if info.seen is not None:
+        return info.seen
+    if info.exit_code is not None:
+        return ending_by_wandb_code(info.exit_code)
+    told = ending_by_status(info.status, info.tracker or "the tracker")
+    if told is not None and told.how is Ended.RUNNING and info.silent_for is not None:
+        long = (
+            f"{info.silent_for / _HOUR:.1f} hours"
+            if info.silent_for < 2 * _DAY
+            else f"{info.silent_for / _DAY:.0f} days"
+        )
+        return Ending(how=Ended.SILENT, by=f"{told.by}, and nothing has come from it for {long}")
+    return told
+
+
+def fatal_trouble(log: TextLog | None) -> Trouble | None:
+    """The trouble after which nothing came; of a chain of exceptions the one that names a cause."""
+    if log is None:
+        return None
+    fatal = [one for one in log.troubles if not one.rows_after and log.lines - one.line <= LINES_AFTER]
+    return next((one for one in fatal if one.cause != ANY_EXCEPTION), fatal[-1] if fatal else None)

@@ -1,0 +1,208 @@
+"""One policy for a team: settings in a file or at an address that lie under everybody's own, some of them locked.
+
+``TRACKER_HEALTH_POLICY`` names it. It is a configuration file with one key more, ``locked``: a list of keys
+(``ignore``, ``probes.diverged``, ``roles``, ``*``) that nobody's own settings change in what is written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tracker_health.config import did_you_mean
+from tracker_health.errors import ConfigError
+from tracker_health.settings_file import MAX_BYTES, document_of
+from tracker_health.settings_values import FAIL_ON, JUDGING, KEYS, SECTIONS, Layer, Setting, quoted, written_layer
+from tracker_health.text import printable, without_userinfo
+
+VARIABLE = "TRACKER_HEALTH_POLICY"
+FRESH_SECONDS = 300.0
+"""How long a copy of a policy from an address is used without asking for it again."""
+
+_LOCKED = "locked"
+_EVERYTHING = "*"
+_TIMEOUT_SECONDS = 5.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """What a policy says, by dotted key, and which keys it locks. ``origin``: where it is, for messages. ``digest``: 16
+    hexadecimal digits of its content. ``warning``: that an older copy had to do; empty otherwise.
+    """
+
+    layer: Mapping[str, Setting]
+    locked: tuple[str, ...]
+    origin: str
+    digest: str
+    warning: str = ""
+
+    def locks(self, key: str) -> bool:
+        """Whether nobody's own settings may change a key."""
+        judges = key in (*JUDGING, "match") or key.partition(".")[0] in SECTIONS
+        return any(one == key or key.startswith(f"{one}.") or (one == _EVERYTHING and judges) for one in self.locked)
+
+    def under(self, chosen: Mapping[str, Setting], holding: Collection[str] = ()) -> tuple[Layer, tuple[str, ...]]:
+        """Somebody's own settings with the policy beneath them, and a warning for each that it does not let pass.
+
+        ``holding``: keys of theirs that hold even where they are locked, as nothing is written by them.
+        """
+        kept: Layer = {}
+        refused = []
+        shift = 1 + max((int(key.split(".")[1]) for key in self.layer if is_override(key)), default=-1)
+        for key, setting in chosen.items():
+            bare = key.split(".", 2)[2] if is_override(key) else key
+            if self.locks(bare) and key not in holding and not self._is_stricter(bare, setting):
+                refused.append(f"{setting.origin}: {printable(bare, 80)} is locked by the policy {self.origin}")
+            else:
+                kept[_shifted(key, shift)] = setting
+        for key, setting in self.layer.items():
+            if is_override(key) and key.split(".", 2)[2] in holding:
+                continue
+            own = kept.get(key)
+            joined = own is not None and (key == "ignore" or (key == "select" and key not in holding))
+            kept[key] = _joined(own, setting) if own is not None and joined else own or setting
+        return kept, tuple(refused)
+
+    def _is_stricter(self, key: str, setting: Setting) -> bool:
+        """Whether a value of somebody's own only asks for more than the policy does."""
+        there = self.layer.get(key)
+        return key == "fail_on" and there is not None and _strictness(setting.value) >= _strictness(there.value)
+
+
+def _strictness(gate: str) -> int:
+    return ("never", *(word for word in FAIL_ON if word != "never")).index(gate)
+
+
+def _joined(own: Setting, other: Setting) -> Setting:
+    return Setting(value=own.value | other.value, origin=f"{own.origin}, {other.origin}")
+
+
+def is_override(key: str) -> bool:
+    """Whether a dotted key is one of an override."""
+    return key.startswith("overrides.")
+
+
+def _shifted(key: str, by: int) -> str:
+    """The key of an override behind those of the policy: the last that applies wins."""
+    if not is_override(key):
+        return key
+    head, index, rest = key.split(".", 2)
+    return f"{head}.{int(index) + by}.{rest}"
+
+
+def policy_of(environ: Mapping[str, str]) -> Policy | None:
+    """The policy that the environment names; None for none.
+
+    Raises:
+        ConfigError: it cannot be read or is none, and no copy of it was kept.
+    """
+    place = environ.get(VARIABLE, "").strip()
+    if not place:
+        return None
+    shown = printable(without_userinfo(place))
+    copy = _copy_of(place)
+    try:
+        content = _content(place, copy)
+        policy = _parsed(content, shown)
+    except (ConfigError, OSError, ValueError) as error:
+        return _from_copy(copy, shown, error)
+    _keep(copy, content)
+    return policy
+
+
+def _parsed(content: bytes, shown: str) -> Policy:
+    document = document_of(content, shown)
+    locked = document.table.get(_LOCKED, [])
+    if not isinstance(locked, list) or not all(isinstance(one, str) for one in locked):
+        raise ConfigError(
+            f"{document.where((_LOCKED,))}: {_LOCKED} must be a list of keys", 'write locked = ["ignore"]'
+        )
+    for key in locked:
+        known = (*KEYS, *SECTIONS, _EVERYTHING)
+        if key.partition(".")[0] not in known:
+            raise ConfigError(f"{document.where((_LOCKED,))}: there is no key {quoted(key)}", did_you_mean(key, known))
+    layer = {
+        key: replace(setting, origin=f"policy {setting.origin}")
+        for key, setting in written_layer(document, but=(_LOCKED,)).items()
+    }
+    digest = hashlib.sha256(content).hexdigest()[:16]
+    return Policy(layer=layer, locked=tuple(locked), origin=document.shown, digest=digest)
+
+
+def _is_address(place: str) -> bool:
+    return place.startswith(("http://", "https://"))
+
+
+def _content(place: str, copy: Path | None) -> bytes:
+    """What stands there now, or stood there a few minutes ago.
+
+    Raises:
+        OSError, ValueError: it cannot be read, or is too large.
+    """
+    if not _is_address(place):
+        with Path(place).open("rb") as file:
+            return _bounded(file.read(MAX_BYTES + 1))
+    if copy is not None:
+        with suppress(OSError):
+            if 0 <= time.time() - copy.stat().st_mtime < FRESH_SECONDS:
+                return copy.read_bytes()
+    from urllib.request import urlopen
+
+    with urlopen(place, timeout=_TIMEOUT_SECONDS) as answer:  # noqa: S310  http and https alone
+        return _bounded(answer.read(MAX_BYTES + 1))
+
+
+def _bounded(content: bytes) -> bytes:
+    if len(content) > MAX_BYTES:
+        raise ValueError(f"it is larger than {MAX_BYTES} bytes")
+    return content
+
+
+# The last good copy
+
+
+def _copy_of(place: str) -> Path | None:
+    """Where the copy of a policy is kept; None where this user has no such place."""
+    name = hashlib.sha256(place.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    try:
+        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    except RuntimeError:
+        return None
+    return Path(base) / "tracker-health" / "policies" / f"{name}.toml"
+
+
+def _keep(copy: Path | None, content: bytes) -> None:
+    """Keep what is known to be good. Its time says when the policy was last seen."""
+    if copy is None:
+        return
+    temporary = copy.with_name(f"{copy.name}.{os.getpid()}")
+    with suppress(OSError):  # nowhere to keep it: the next call asks again
+        if copy.is_file() and copy.read_bytes() == content:
+            if time.time() - copy.stat().st_mtime >= FRESH_SECONDS:
+                os.utime(copy)
+            return
+        copy.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        temporary.write_bytes(content)
+        temporary.replace(copy)
+
+
+def _from_copy(copy: Path | None, shown: str, error: Exception) -> Policy:
+    """The last good copy, in place of a policy that cannot be read.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    why = error.message if isinstance(error, ConfigError) else getattr(error, "strerror", None) or str(error)
+    message = f"the policy {shown} cannot be used: {printable(why)}"
+    if copy is not None:
+        with suppress(OSError, ConfigError):
+            seen = time.strftime("%Y-%m-%d %H:%M", time.localtime(copy.stat().st_mtime))
+            policy = _parsed(copy.read_bytes(), shown)
+            return replace(policy, warning=f"{message}; the copy of {seen} is used")
+    hint = error.hint if isinstance(error, ConfigError) and error.hint else f"check {VARIABLE}, or unset it"
+    raise ConfigError(message, hint)

@@ -1,0 +1,172 @@
+"""What a run's end is worth: one table for RUN003 and RUN004, by how the run ended and whether its plan was reached."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from tracker_health.ending import Ended, Ending
+from tracker_health.evidence import Evidence, Need, Part
+from tracker_health.evidence.ending import ANY_EXCEPTION, ending_outside_the_log, fatal_trouble
+from tracker_health.result import Finding
+from tracker_health.text import count, number, printable
+from tracker_health.verdict import Verdict
+
+WHOLE_PLAN = 0.99
+"""Share of the plan from which on it counts as reached: the last step may not be logged."""
+
+NEEDS = (
+    Need(role=Part.ENDING),
+    Need(role=Part.TEXT_LOG, optional=True),
+    Need(role=Part.PLAN, optional=True),
+    Need(role="train_loss", optional=True),
+    Need(role="val_loss", optional=True),
+)
+
+_BAD, _INTERRUPTED = (
+    {True: Verdict.WARN, False: Verdict.FAIL, None: Verdict.FAIL},
+    {True: Verdict.PASS, False: Verdict.WARN, None: Verdict.WARN},
+)
+TABLE: Mapping[Ended, Mapping[bool | None, Verdict]] = {
+    Ended.FAILED: _BAD,
+    Ended.OUT_OF_MEMORY: _BAD,
+    Ended.KILLED: _BAD,
+    Ended.INTERRUPTED: _INTERRUPTED,
+    Ended.PREEMPTED: _INTERRUPTED,
+    Ended.SILENT: dict.fromkeys((True, False, None), Verdict.FAIL),
+    Ended.FINISHED: dict.fromkeys((True, False, None), Verdict.PASS),
+    Ended.PRUNED: dict.fromkeys((True, False, None), Verdict.PASS),
+}
+"""By how the run ended, then by whether its plan was reached; None where that is not known."""
+
+_SAID = {
+    Ended.FAILED: "the run failed",
+    Ended.OUT_OF_MEMORY: "the run ran out of memory",
+    Ended.KILLED: "the run was killed",
+    Ended.INTERRUPTED: "the run was interrupted",
+    Ended.PREEMPTED: "the run was preempted",
+    Ended.SILENT: "the run went silent",
+    Ended.FINISHED: "the run finished",
+    Ended.PRUNED: "the search stopped this trial",
+}
+_RESUME = "resume from the last checkpoint"
+_REMEDIES = {
+    Ended.FAILED: f"fix the error that ended it, and {_RESUME}",
+    Ended.OUT_OF_MEMORY: f"use a smaller batch, shorter sequences or gradient checkpointing, and {_RESUME}",
+    Ended.KILLED: f"look in the log of the scheduler or the kernel (dmesg) for the reason, and {_RESUME}",
+    Ended.INTERRUPTED: f"{_RESUME} if it was meant to go on",
+    Ended.PREEMPTED: f"{_RESUME}; save a checkpoint more often where jobs are preempted",
+    Ended.SILENT: f"check whether its process is still there; if not, {_RESUME}",
+}
+_BY_CAUSE = {
+    "no space left on the disk": "free the disk or keep fewer checkpoints; the last one may be cut short",
+    "a data loader worker died": "give the workers more shared memory, or use fewer of them",
+    "a collective operation timed out": "look in the logs of the other ranks for the one that stopped first",
+    "too few samples kept": "keep more samples: a larger limit of tokens, a milder filter, more prompts",
+    "a prompt that is no prefix of its completion": "tokenize prompt and completion as one text, and cut at "
+    "the offsets of characters: else the mask of the loss is off by a token",
+    "its time was up": f"ask for more time, or {_RESUME}",
+}
+
+
+def plan_reached(evidence: Evidence) -> bool | None:
+    """Whether the run came to the end of its plan, or its console said that training was done; None without a plan."""
+    if evidence.text_log is not None and evidence.text_log.done is not None:
+        return True
+    return None if evidence.progress is None else evidence.progress.fraction >= WHOLE_PLAN
+
+
+def ending_finding(evidence: Evidence, ending: Ending, min_points: int) -> Finding:
+    """The finding on a run that ended in this way; ``min_points`` of a loss that came down make an error a warning
+    where there is no plan.
+    """
+    reached = plan_reached(evidence)
+    verdict = TABLE[ending.how][reached]
+    excused = ending.how is Ended.FAILED and reached is None and _trained(evidence, min_points)
+    if verdict is Verdict.FAIL and (excused or _may_go_on_elsewhere(evidence)):
+        verdict = Verdict.WARN
+    trouble = fatal_trouble(evidence.text_log)
+    cause = trouble.cause if trouble is not None else ""
+    step = _last_step(evidence)
+    return Finding(
+        verdict=verdict,
+        message=_message(evidence, ending, reached, step),
+        remedy=_BY_CAUSE.get(cause, _REMEDIES.get(ending.how, "")),
+        measured={"ended": str(ending.how), "ended_by": printable(ending.by)},
+        details=_details(evidence),
+        steps=() if step is None else (step,),
+    )
+
+
+def _trained(evidence: Evidence, min_points: int) -> bool:
+    """Whether a loss has so many points, and its last tenth lies below its first."""
+    for role in ("train_loss", "val_loss"):
+        loss = evidence.find(role)
+        values = loss.finite().values if loss is not None else np.empty(0)
+        if len(values) >= min_points:
+            tenth = max(1, len(values) // 10)
+            return bool(np.median(values[-tenth:]) < np.median(values[:tenth]))
+    return False
+
+
+def _may_go_on_elsewhere(evidence: Evidence) -> bool:
+    """Whether all that is known is an exception in a stream that holds no history, while another source does: what is
+    caught in one stream goes on in another.
+    """
+    trouble, log = fatal_trouble(evidence.text_log), evidence.text_log
+    outside = ending_outside_the_log(evidence.info)
+    return (
+        trouble is not None
+        and trouble.cause == ANY_EXCEPTION
+        and (outside is None or outside.how in (Ended.FINISHED, Ended.RUNNING))
+        and log is not None
+        and not log.rows
+        and bool(evidence.series)
+    )
+
+
+def _last_step(evidence: Evidence) -> int | None:
+    steps = [int(one.steps.max()) for one in evidence.series if one.role in ("train_loss", "val_loss") and len(one)]
+    return evidence.optimizer_steps if evidence.optimizer_steps is not None else max(steps, default=None)
+
+
+def _message(evidence: Evidence, ending: Ending, reached: bool | None, step: int | None) -> str:
+    progress, by = evidence.progress, printable(ending.by)
+    trouble = fatal_trouble(evidence.text_log)
+    if trouble is not None:
+        by += f": {printable(trouble.text, 160)}"
+    where = "; 0 points of a loss were logged" if step is None else f" after step {step}"
+    if progress is not None:
+        where = f" after {number(progress.done)} of {number(progress.planned)} planned {progress.unit}"
+    if reached and ending.how is not Ended.SILENT:
+        return f"training finished{where}; what came after it {_AFTERWARDS.get(ending.how, 'failed')} ({by})"
+    return f"{_SAID[ending.how]}{where} ({by})"
+
+
+_AFTERWARDS = {
+    Ended.KILLED: "was killed",
+    Ended.OUT_OF_MEMORY: "ran out of memory",
+    Ended.INTERRUPTED: "was interrupted",
+    Ended.PREEMPTED: "was preempted",
+}
+
+
+def _details(evidence: Evidence) -> dict[str, str | int]:
+    trouble, log = fatal_trouble(evidence.text_log), evidence.text_log
+    if trouble is None or log is None:
+        return {}
+    found = {"source": log.source, "cause": trouble.cause, "text": trouble.text}
+    return {**found, "line": trouble.line, "lines": log.lines}
+
+
+def ended_well(evidence: Evidence, ending: Ending) -> Finding:
+    """The finding on a run whose end another rule judges, or nobody has to."""
+    message = f"{_SAID[ending.how]} ({printable(ending.by)})"
+    log = evidence.text_log
+    caught = len(log.troubles) if log is not None and ending.how is Ended.FINISHED else 0
+    if caught:
+        message += f"; {count(caught, 'exception')} in the console did not end it"
+    return Finding(
+        verdict=Verdict.PASS, message=message, measured={"ended": str(ending.how), "ended_by": printable(ending.by)}
+    )

@@ -1,0 +1,323 @@
+"""What each key of the configuration may be, whoever gives it: the command line, the environment, a file, a policy."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tracker_health.config import did_you_mean, preset, refuse_own_names
+from tracker_health.errors import ConfigError
+from tracker_health.roles import DEFAULT_PATTERNS, OWN_PREFIXES, normal_form
+from tracker_health.text import printable
+
+if TYPE_CHECKING:
+    from tracker_health.settings_file import Document, KeyPath
+
+FAIL_ON = ("fail", "warn", "skip", "never")
+SECTIONS = ("probes", "roles")
+
+_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_SIZES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_CODE = re.compile(r"[a-z]{3}\d+", re.IGNORECASE)
+_MAX_PATTERN = 500
+_MATCHES = 'write "experiment:rl-*", "project:NAME" or "tag:NAME=VALUE"'
+
+
+Layer = dict[str, "Setting"]
+"""What one source says, by dotted key; ``overrides.0.KEY`` is what its first override says."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """A value and where it came from: ``command line``, ``environment NAME``, ``FILE:LINE``, ``preset NAME`` or
+    ``default``.
+    """
+
+    value: Any
+    origin: str
+
+
+def parse_size(text: str) -> int:
+    """Bytes from ``500MB``, ``2 GB`` or ``1000``.
+
+    Raises:
+        ConfigError: it is no size.
+    """
+    match = re.fullmatch(r"\s*(\d{1,12}(?:\.\d{1,6})?)\s*([kmgt]?)i?b?\s*", text, re.IGNORECASE)
+    if match is None:
+        raise ConfigError(f"{quoted(text)} is no size", "write 500MB or 2GB")
+    return int(float(match.group(1)) * _SIZES[match.group(2).lower()])
+
+
+def parse_duration(text: str) -> float:
+    """Seconds from ``90s``, ``30m``, ``6h``, ``7d`` or ``2w``.
+
+    Raises:
+        ConfigError: it is no duration.
+    """
+    match = re.fullmatch(r"\s*(\d{1,9}(?:\.\d{1,6})?)\s*([smhdw])\s*", text, re.IGNORECASE)
+    if match is None:
+        raise ConfigError(f"{quoted(text)} is no duration", "write 30m, 6h or 7d")
+    return float(match.group(1)) * _SECONDS[match.group(2).lower()]
+
+
+# Files: what a table of ours says, by dotted key
+
+
+def written_layer(document: Document, *, but: tuple[str, ...] = ()) -> dict[str, Setting]:
+    """The settings of a configuration file. ``but``: keys at the top that somebody else reads.
+
+    Raises:
+        ConfigError: it has keys that do not exist, or values that are none; with file and line.
+    """
+    table = {key: value for key, value in document.table.items() if key not in but}
+    layer = dict(_table(document, table, (), (*KEYS, *SECTIONS, "overrides")))
+    overrides = document.table.get("overrides", [])
+    if not isinstance(overrides, list) or not all(isinstance(one, dict) for one in overrides):
+        raise ConfigError(f"{document.where(('overrides',))}: overrides must be tables, each headed [[overrides]]")
+    for index, override in enumerate(overrides):
+        path = ("overrides", str(index))
+        if "match" not in override:
+            raise ConfigError(f"{document.where(path)}: this override does not say which runs it is for", _MATCHES)
+        layer |= _table(document, override, path, (*JUDGING, *SECTIONS, "match"))
+    return layer
+
+
+def _table(
+    document: Document, table: Mapping[str, Any], path: KeyPath, known: tuple[str, ...]
+) -> Iterator[tuple[str, Setting]]:
+    for key, value in table.items():
+        if key not in known:
+            hint = did_you_mean(key, known)
+            raise ConfigError(f"{document.where((*path, key))}: there is no key {quoted(key)}{_inside(path)}", hint)
+        for inner, raw in _leaves(document, path, key, value):
+            where = document.where((*path, *inner))
+            dotted = ".".join(inner)
+            yield ".".join((*path, dotted)), Setting(value=located(dotted, raw, where), origin=where)
+
+
+def _inside(path: KeyPath) -> str:
+    return " in an override" if path else ""
+
+
+def _leaves(document: Document, path: KeyPath, key: str, value: Any) -> Iterator[tuple[KeyPath, Any]]:
+    """The values below a top-level key, each by its path."""
+    if key == "overrides":
+        return
+    if key not in SECTIONS:
+        yield (key,), value
+        return
+    for name, inner in _items(document, path, (key,), value):
+        if key == "roles":
+            yield (key, name), inner
+            continue
+        for threshold, number in _items(document, path, (key, name), inner):
+            yield (key, name, threshold), number
+
+
+def _items(document: Document, path: KeyPath, key: KeyPath, value: Any) -> Iterable[tuple[str, Any]]:
+    if not isinstance(value, dict):
+        name = printable(".".join(key), 80)
+        raise ConfigError(f"{document.where((*path, *key))}: {name} must be a table", f"write [{name}] above its keys")
+    return value.items()
+
+
+def located(key: str, raw: Any, where: str) -> Any:
+    """The value of a key; what is wrong with it is said with the place where it stands."""
+    try:
+        return converted(key, raw)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error.message}", error.hint) from None
+
+
+# Values: what each key may be
+
+
+def converted(key: str, raw: Any) -> Any:
+    """The value of a key, from what a TOML file can hold.
+
+    Raises:
+        ConfigError: there is no such key, or the value makes no sense.
+    """
+    section, _, name = key.partition(".")
+    if section == "probes":
+        return _threshold(name, raw)
+    if section == "roles":
+        return _patterns(name, raw)
+    return _CONVERTERS[key](key, raw)
+
+
+def _text(key: str, raw: Any) -> str:
+    if not isinstance(raw, str) or not raw.strip():
+        raise ConfigError(f"{key} must be text, not {_kind(raw)}")
+    return raw
+
+
+def _preset(key: str, raw: Any) -> str:
+    return preset(_text(key, raw)[:_MAX_PATTERN]).preset
+
+
+def _fail_on(key: str, raw: Any) -> str:
+    if _text(key, raw) not in FAIL_ON:
+        raise ConfigError(f"{key} cannot be {quoted(raw)}", did_you_mean(raw, FAIL_ON))
+    return str(raw)
+
+
+def _size(key: str, raw: Any) -> int:
+    if isinstance(raw, int) and not isinstance(raw, bool):
+        if not 0 <= raw < 2**63:
+            raise ConfigError(f"{key} must be a number of bytes", "write 500MB or 2GB")
+        return raw
+    return parse_size(_text(key, raw))
+
+
+def _duration(key: str, raw: Any) -> float:
+    if isinstance(raw, (int, float)) and not isinstance(raw, bool):
+        if not 0 < raw < math.inf:
+            raise ConfigError(f"{key} must be a number of seconds above 0", "write 30m, 6h or 7d")
+        return float(raw)
+    return parse_duration(_text(key, raw))
+
+
+def _rules(key: str, raw: Any) -> frozenset[str]:
+    """Codes and names of rules, as the registry writes them: codes in capitals, names in small letters."""
+    from tracker_health.registry import probe_classes
+
+    known = {word for probe in probe_classes() for word in (probe.code, probe.name)}
+    rules = {text.upper() if _CODE.fullmatch(text) else text.lower(): text for text in _texts(key, raw)}
+    for rule in sorted(rules.keys() - known):
+        raise ConfigError(f"there is no rule {quoted(rules[rule])}", did_you_mean(rule, known))
+    return frozenset(rules)
+
+
+def _texts(key: str, raw: Any) -> list[str]:
+    if not isinstance(raw, list) or not all(isinstance(one, str) for one in raw):
+        raise ConfigError(f"{key} must be a list of texts, not {_kind(raw)}", f'write {key} = ["..."]')
+    return raw
+
+
+def _patterns(role: str, raw: Any) -> tuple[str, ...]:
+    if not is_role(role) and not plugin_errors():
+        from tracker_health.engine import known_roles
+
+        raise ConfigError(f"there is no role {quoted(role)}", did_you_mean(role, known_roles()))
+    patterns = tuple(part.strip() for part in _texts(f"roles.{role}", raw) if normal_form(part))
+    if not patterns:
+        raise ConfigError(f"roles.{role} names no metric", f"write roles.{role}=my/metric")
+    refuse_own_names(role, patterns)
+    return patterns
+
+
+def is_role(role: str) -> bool:
+    """Whether a metric may be given this role. Rules, and so plugins, are looked at only for an unusual one."""
+    if role in DEFAULT_PATTERNS:
+        return True
+    from tracker_health.engine import known_roles
+
+    return role in known_roles()
+
+
+def _threshold(key: str, raw: Any) -> float | int:
+    from tracker_health.probe import thresholds_of
+    from tracker_health.registry import probe_classes
+
+    name, _, threshold = key.partition(".")
+    classes = {probe.name: probe for probe in probe_classes()}
+    if name not in classes and plugin_errors() and (number := _finite(raw)) is not None:
+        return number
+    if name not in classes:
+        raise ConfigError(f"probes.{printable(name, 80)}: there is no such rule", did_you_mean(name, classes))
+    known = thresholds_of(classes[name])
+    if threshold not in known:
+        hint = did_you_mean(threshold, known)
+        raise ConfigError(f"probes.{name}.{printable(threshold, 80)}: there is no such threshold", hint)
+    kind, about = known[threshold]
+    value = _finite(raw)
+    if value is None:
+        raise ConfigError(f"probes.{key} must be a number, not {_kind(raw)}", about.meaning)
+    if kind is int and not isinstance(value, int):
+        raise ConfigError(f"probes.{key} = {value!r}: must be a whole number", about.meaning)
+    problem = about.problem_with(value)
+    if problem is not None:
+        raise ConfigError(f"probes.{key} = {value!r}: {problem}", about.meaning)
+    return value
+
+
+def plugin_errors() -> tuple[str, ...]:
+    """What is wrong with plugins. While something is, a rule or role that is not there may be one of theirs."""
+    from tracker_health.registry import plugins
+
+    return tuple(f"{error.source}: {error.message}" for error in plugins().errors)
+
+
+def _finite(raw: Any) -> float | int | None:
+    """The number, if it is one that can be compared with; infinity, which switches a threshold off, can."""
+    if isinstance(raw, bool) or not isinstance(raw, (int, float)):
+        return None
+    try:
+        return None if math.isnan(raw) else raw
+    except OverflowError:  # a whole number beyond every float
+        return None
+
+
+def _switch(key: str, raw: Any) -> bool:
+    """Whether something is on: true or false in a file, 1 or 0 in the environment."""
+    words = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+    value = words.get(raw.strip().lower()) if isinstance(raw, str) else raw
+    if not isinstance(value, bool):
+        raise ConfigError(f"{key} must be true or false, not {_kind(raw)}")
+    return value
+
+
+def _match(key: str, raw: Any) -> str:
+    text = _text(key, raw)
+    kind, _, rest = text.partition(":")
+    name, equals, pattern = rest.partition("=") if kind == "tag" else ("-", "=", rest)
+    if kind not in ("experiment", "project", "tag") or not (name and equals and pattern) or len(text) > _MAX_PATTERN:
+        raise ConfigError(f"{key} = {quoted(text)} does not parse", _MATCHES)
+    if name.startswith(OWN_PREFIXES):
+        raise ConfigError(f"{key} = {quoted(text)}: a verdict cannot depend on what the last one wrote")
+    return text
+
+
+def as_number(text: str) -> float | int | None:
+    """The number that a text is; None for what is none."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return None
+
+
+_CONVERTERS: Mapping[str, Callable[[str, Any], Any]] = {
+    "preset": _preset,
+    "select": _rules,
+    "ignore": _rules,
+    "checkpoint": _text,
+    "max_download": _size,
+    "stale_after": _duration,
+    "fail_on": _fail_on,
+    "tracking_uri": _text,
+    "auto": _switch,
+    "match": _match,
+}
+KEYS = tuple(_CONVERTERS)[:-1]
+"""The keys of a configuration file that are in no table; in capitals, after ``TRACKER_HEALTH_``, the environment's."""
+
+JUDGING = KEYS[:6]
+"""Those of them that decide how a run is judged: an override may have them."""
+
+
+def quoted(text: Any) -> str:
+    """What somebody wrote, for a message: short, and nothing that moves the cursor."""
+    return repr(printable(text, 80))
+
+
+def _kind(raw: Any) -> str:
+    """What a value is, without the value: it may be a secret in the wrong place, or a megabyte."""
+    names = {bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "a table"}
+    return "empty" if raw == "" else names.get(type(raw), "text" if isinstance(raw, str) else "a date or time")
