@@ -87,7 +87,7 @@ $(OLDEST)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(OLDEST)
 	grep -v '^wandb==' constraints.txt > $(OLDEST)/constraints.txt
 	$(OLDEST)/bin/python -m pip install --quiet --constraint $(OLDEST)/constraints.txt --editable '.[charts]' \
-	    wandb==0.28.1 graphql-core hypothesis jsonschema pytest
+	    wandb==0.29.0 graphql-core hypothesis jsonschema pytest
 	touch $@
 
 clean:

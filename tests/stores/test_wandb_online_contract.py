@@ -91,7 +91,7 @@ class OnlineHarness:
     @contextlib.contextmanager
     def before_write(self, action):
         with calls_counted(action) as called, pytest.MonkeyPatch.context() as patch:
-            for name in ("set_tags", "set_summary", "upload", "delete"):
+            for name in ("change", "upload", "delete"):
                 patch.setattr(Connection, name, counted(getattr(Connection, name), called))
             yield
 

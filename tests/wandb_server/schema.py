@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from .graphql import Node, Refused, connection
-from .store import Artifact, Blob, Run, Store, matches, strict
+from .store import Artifact, Blob, Run, Store, matches, parquet_of, strict
 
 Url = Callable[[str], str]
 
@@ -115,14 +115,21 @@ class Schema:
             history=lambda **bounds: [json.dumps(row) for row in _page(run, **bounds)],
             events=lambda **_: list(run.events),
             sampledHistory=lambda specs: [_sampled(run, json.loads(spec)) for spec in specs],
-            parquetHistory=lambda liveKeys=(): Node(
-                "ParquetHistory", parquetUrls=[], liveData=[row for row in run.rows() if {*liveKeys} <= row.keys()]
-            ),
+            parquetHistory=lambda liveKeys=(): self._parquet(run, liveKeys),
             files=lambda **choice: self._files(run, **choice), fileCount=len(run.files),
             outputArtifacts=lambda first=None, after=None: connection(
                 [self._artifact(one) for one in self._store.logged(run)], first, after
             ),
         )  # fmt: skip
+
+    def _parquet(self, run: Run, keys: Collection[str]) -> Node:
+        """As W&B gives old parts of a history: files, in which nested values are structs; or rows, of a live run."""
+        if run.nested != "parquet" or not run.history:
+            rows = [row for row in run.rows() if {*keys} <= row.keys()]
+            return Node("ParquetHistory", parquetUrls=[], liveData=rows)
+        path = f"parquet/{run.entity}/{run.project}/{run.name}"
+        self._store.blobs[path] = Blob(parquet_of(run.rows()))
+        return Node("ParquetHistory", parquetUrls=[self._url(path)], liveData=[])
 
     def _files(
         self,

@@ -8,6 +8,7 @@ import json
 import math
 import re
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -58,17 +59,24 @@ class Run:
 
     def rows(self, first: int = 0, end: float = math.inf) -> list[dict[str, Any]]:
         """The rows of the history of these steps."""
-        return [strict(row) for row in map(json.loads, self.history) if first <= row["_step"] < end]
+        rows = [strict(row) for row in map(json.loads, self.history) if first <= row["_step"] < end]
+        return [dict(_dotted(row)) for row in rows] if self.nested == "dotted" else rows
+
+    nested: str = "rows"
+    """How nested metrics are given: as they were logged (``rows``), with dots (``dotted``), as logged, with the names
+    below each key in the list of keys (``maps``), or as structs in a file (``parquet``).
+    """
 
     def history_keys(self) -> dict[str, Any] | None:
         """The names in the history, how often each was logged, and the last step."""
         if not self.history:
             return None
         rows = self.rows()
-        counts = Counter(key for row in rows for key in row)
-        types = {key: _type(row[key]) for row in rows for key in row}
-        keys = {key: {"typeCounts": [{"type": types[key], "count": count}]} for key, count in counts.items()}
-        return {"sets": [], "keys": keys, "lastStep": max(row["_step"] for row in rows)}
+        return {
+            "sets": [],
+            "keys": _keys_in(rows, maps=self.nested == "maps"),
+            "lastStep": max(row["_step"] for row in rows),
+        }
 
     def stream(self, body: dict[str, Any]) -> None:
         """Take what core streams: lines at an offset, and in the end how it ended."""
@@ -82,6 +90,38 @@ class Run:
                 lines[chunk["offset"] : chunk["offset"] + len(chunk["content"])] = chunk["content"]
         if body.get("complete"):
             self.state = "finished" if body.get("exitcode") == 0 else "failed"
+
+
+def _keys_in(rows: list[dict[str, Any]], *, maps: bool) -> dict[str, Any]:
+    counts = Counter(key for row in rows for key in row)
+    types = {key: _type(row[key]) for row in rows for key in row}
+    keys: dict[str, Any] = {
+        key: {"typeCounts": [{"type": types[key], "count": count}]} for key, count in counts.items()
+    }
+    for key in [key for key in keys if maps and types[key] == "map"]:
+        below = [row[key] for row in rows if isinstance(row.get(key), dict)]
+        keys[key]["typeCounts"][0]["keys"] = _keys_in(below, maps=True)
+    return keys
+
+
+def _dotted(row: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in row.items():
+        if isinstance(value, dict) and "_type" not in value:
+            yield from _dotted(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def parquet_of(rows: list[dict[str, Any]]) -> bytes:
+    """Rows as the columns of a file, nested ones as structs."""
+    import io
+
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    table, file = pa.Table.from_pylist(rows), io.BytesIO()
+    parquet.write_table(table, file)
+    return file.getvalue()
 
 
 def strict(value: Any) -> Any:

@@ -9,9 +9,10 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 from tracker_health.errors import RunError, RunNotFound, StoreRefused, StoreUnavailable, WriteError, optional_packages
 from tracker_health.stores.deadline import BYTES_A_SECOND, REQUEST_SECONDS, within
@@ -24,16 +25,26 @@ PATIENCE_SECONDS = 30
 """For one question, the retries of the SDK's core process included: it goes on after 429 and 5xx, as long as the server
 asks it to."""
 
-_TAGS = """
-mutation UpsertBucket($id: String!, $tags: [String!]) {
-  upsertBucket(input: {id: $id, tags: $tags}) { bucket { id } }
+# What the input does not name stays as it is. The answer has what the run has by then.
+_CHANGE = """
+mutation UpsertBucket(%(variables)s) {
+  upsertBucket(input: {%(fields)s}) { bucket { id tags summaryMetrics } }
 }
 """
-_SUMMARY = """
-mutation UpsertBucket($id: String!, $summaryMetrics: JSONString) {
-  upsertBucket(input: {id: $id, summaryMetrics: $summaryMetrics}) { bucket { id } }
+_KINDS = {"id": "String!", "tags": "[String!]", "summaryMetrics": "JSONString"}
+_NEW_FILES = """
+mutation CreateRunFiles($entity: String!, $project: String!, $run: String!, $files: [String!]!) {
+  createRunFiles(input: {entityName: $entity, projectName: $project, runName: $run, files: $files}) {
+    uploadHeaders
+    files { name uploadUrl }
+  }
 }
 """
+# Whether there is any: most runs have none, and a list of them takes two more requests.
+_ANY_ARTIFACT = "outputArtifacts(first: 1) { edges { node { id } } }"
+_FILE = "id name url directUrl sizeBytes mimetype updatedAt md5"
+_FILES = f"files(first: %d%s) {{ edges {{ node {{ {_FILE} }} }} pageInfo {{ hasNextPage }} }}"
+_FIRST_FILES = 100
 # Clouds that several domains lead to: whichever the page's address has, the configured one will do.
 _ONE_CLOUD = ("wandb.ai", "forge.coreweave.com")
 
@@ -59,41 +70,47 @@ class Connection:
         """
         return self._bounded(doing, StoreUnavailable, size, call, *arguments, **options)
 
-    def run(self, address: Address) -> Any:
-        """The run of the SDK's, as it is now.
+    def run(self, address: Address, files: tuple[str, ...] = ()) -> Any:
+        """The run of the SDK's, as it is now, with its files, for ``files_of``: those with these names, or the first of
+        all.
 
         Raises:
             RunNotFound: there is none.
         """
         entity = address.entity or self.own_entity()
-        path = f"{entity}/{address.project}/{address.run}"
-        return self.asked(f"W&B run {printable(path)}", self._fresh, path)
+        shown = printable(f"{entity}/{address.project}/{address.run}")
+        return self.asked(f"W&B run {shown}", self._fresh, entity, address.project, address.run, files)
 
-    # Changes, each of one thing: what a change does not name stays as it is
+    # Changes
 
-    def set_tags(self, run: Any, tags: Iterable[str]) -> None:
-        """Give the run these tags in the place of those that it has."""
-        self._change(run, _TAGS, tags=list(tags))
+    def change(self, run: Any, *, summary: Mapping[str, Any] | None = None, tags: Iterable[str] | None = None) -> None:
+        """Give the run this summary, and these tags, in the place of those that it has, in one request. What is not
+        given stays as it is. ``run`` then has what the server has.
+        """
+        # Not the SDK's own update(): that sends config, notes and names as well, as they were when the run was read.
+        values: dict[str, Any] = {"id": run.storage_id}
+        if summary is not None:
+            values["summaryMetrics"] = json.dumps(summary)
+        if tags is not None:
+            values["tags"] = list(tags)
+        variables = ", ".join(f"${name}: {_KINDS[name]}" for name in values)
+        fields = ", ".join(f"{name}: ${name}" for name in values)
+        query = _CHANGE % {"variables": variables, "fields": fields}
+        answer = self._bounded(_writing(run), WriteError, 0, run._exec, query, **values)  # noqa: SLF001
+        bucket = ((answer or {}).get("upsertBucket") or {}).get("bucket") or {}
+        if isinstance(bucket.get("tags"), list):
+            run._attrs["tags"] = bucket["tags"]  # noqa: SLF001
+        if isinstance(bucket.get("summaryMetrics"), str):
+            run._attrs["summaryMetrics"] = json.loads(bucket["summaryMetrics"])  # noqa: SLF001
 
-    def set_summary(self, run: Any, summary: Mapping[str, Any]) -> None:
-        """Give the run this summary in the place of the one that it has."""
-        self._change(run, _SUMMARY, summaryMetrics=json.dumps(summary))
-
-    def upload(self, run: Any, name: str, content: bytes) -> None:
-        """Write a file of the run."""
-        with tempfile.TemporaryDirectory(prefix="tracker-health-") as folder:
-            path = Path(folder, name)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
-            self._bounded(_writing(run), WriteError, len(content), _upload, run, str(path), folder)
+    def upload(self, run: Any, files: Mapping[str, bytes]) -> None:
+        """Write files of the run, by name: two requests for all, and one for the content of each."""
+        size = sum(map(len, files.values()))
+        self._bounded(_writing(run), WriteError, size, _upload, run, files)
 
     def delete(self, run: Any, file: Any) -> None:
         """Delete a file of the run."""
         self._bounded(_writing(run), WriteError, 0, file.delete)
-
-    def _change(self, run: Any, mutation: str, **values: Any) -> None:
-        # Not the SDK's own update(): that sends config, notes and names as well, as they were when the run was read.
-        self._bounded(_writing(run), WriteError, 0, run._exec, mutation, id=run.storage_id, **values)  # noqa: SLF001
 
     def _bounded(
         self,
@@ -112,19 +129,21 @@ class Connection:
             raise
 
     def own_entity(self) -> str:
-        """The entity of runs and projects that are named without one.
+        """The entity of runs and projects that are named without one: ``WANDB_ENTITY``, or the account's own.
 
         Raises:
             RunNotFound: there is none.
         """
-        entity = self.asked("your default entity", lambda: self.api.default_entity)
+        entity = self.api.settings.get("entity")
+        entity = entity or self.asked("your default entity", lambda: self.api.default_entity)
         if not entity:
-            raise RunNotFound("your account has no default entity", "name it: wandb:ENTITY/PROJECT/RUN")
+            raise RunNotFound("your account has no default entity", "set WANDB_ENTITY, or wandb:ENTITY/PROJECT/RUN")
         return str(entity)
 
-    def _fresh(self, path: str) -> Any:
-        self.api.flush()  # it keeps runs as they were
-        run = self.api.run(path)
+    def _fresh(self, entity: str, project: str, run_id: str, files: tuple[str, ...]) -> Any:
+        # Not api.run(): it keeps runs as they were, and asks for the entity.
+        service = self.api._service_api  # noqa: SLF001
+        run = _run_class(files)(service, entity, project, run_id, lazy=False, api_key=self.api.api_key)
         _remove_empty_folders(Path(run.dir))
         return run
 
@@ -192,13 +211,73 @@ def _credentials(server: str, settings: Any) -> dict[str, str]:
     raise StoreRefused(f"there is no API key for the W&B server {printable(without_userinfo(server))}", KEY_HINT)
 
 
-def _upload(run: Any, path: str, folder: str) -> None:
-    try:
-        run.upload_file(path, root=folder)
-    except Exception as error:
-        # After the upload it looks for the file in the run's list, where it may not be yet.
-        if not isinstance(getattr(error, "exc", error), IndexError):
-            raise
+@cache
+def _run_class(files: tuple[str, ...]) -> type:
+    """The SDK's run, which is asked for with all that is needed of it in one request, these files among it."""
+    from wandb.apis.public import Run
+    from wandb.apis.public.runs import RUN_FRAGMENT
+
+    named = _FILES % ((len(files), f", names: {json.dumps(files)}") if files else (_FIRST_FILES, ""))
+
+    class OneRequestRun(Run):
+        def load(self, force: bool = False) -> Any:
+            fragment = f"{RUN_FRAGMENT.rstrip().removesuffix('}')} {_ANY_ARTIFACT} {named} }}"
+            return self._load_with_fragment(fragment, "RunFragment", force)
+
+        @property
+        def lastHistoryStep(self) -> int:  # noqa: N802  the SDK's name; it would ask the server again
+            last = (self.history_keys or {}).get("lastStep")
+            return last if isinstance(last, int) else -1
+
+    return OneRequestRun
+
+
+def has_artifacts(run: Any) -> bool:
+    """Whether a run logged any artifact."""
+    found = run._attrs.get("outputArtifacts")  # noqa: SLF001
+    return not isinstance(found, dict) or bool(found.get("edges"))
+
+
+def files_of(run: Any) -> list[Any] | None:
+    """The files, as the SDK's, that a run came with; None if there are more."""
+    from wandb.apis.public import File
+
+    found = run._attrs.get("files") or {}  # noqa: SLF001
+    if (found.get("pageInfo") or {}).get("hasNextPage", True):
+        return None
+    return [File(run._service_api, edge["node"], run) for edge in found.get("edges") or ()]  # noqa: SLF001
+
+
+def _upload(run: Any, files: Mapping[str, bytes]) -> None:
+    """As the SDK does it, which takes four requests for each file."""
+    from wandb.proto import wandb_api_pb2
+
+    messages: Any = wandb_api_pb2
+    names = {"entity": run.entity, "project": run.project, "run": run.id, "files": list(files)}
+    answer = run._exec(_NEW_FILES, **names)["createRunFiles"]  # noqa: SLF001
+    headers = dict(header.split(":", 1) for header in answer["uploadHeaders"] or ())
+    service = run._service_api  # noqa: SLF001
+    with tempfile.TemporaryDirectory(prefix="tracker-health-") as folder:
+        path = Path(folder, "file")
+        for file in answer["files"]:
+            path.write_bytes(files[file["name"]])
+            url = urljoin(f"{service.base_url}/", file["uploadUrl"])
+            request = messages.UploadFileRequest(url=url, path=str(path), headers=headers)
+            service.send_api_request(messages.ApiRequest(upload_file_request=request))
+    _commit(run, list(files))
+
+
+def _commit(run: Any, names: list[str]) -> None:
+    """Tell a server of one's own that files have arrived: a store of W&B's cloud says so by itself."""
+    from wandb.proto import wandb_api_pb2, wandb_internal_pb2
+
+    messages: Any = wandb_api_pb2
+    features: Any = wandb_internal_pb2
+    service = run._service_api  # noqa: SLF001
+    if service.feature_enabled(features.MARK_RUN_FILES_UPLOADED):
+        place = {"entity": run.entity, "project": run.project, "run_id": run.id}
+        request = messages.MarkRunFilesUploadedRequest(**place, files=names)
+        service.send_api_request(messages.ApiRequest(mark_run_files_uploaded_request=request))
 
 
 def _writing(run: Any) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -160,13 +160,8 @@ class OnlineRun:
             WriteError: the run is not over, something of the user's is in the way (nothing is written then), another
                 annotator is at work, or something could not be written (the digest then says ``pending``).
         """
-        with one_at_a_time(self._connection.server, self.ref.id):
-            self._refresh()
-            self._require_over()
-            try:
-                return OnlineWriter(self._connection, self._address, self._run).write(annotations)
-            finally:
-                self._refresh_quietly()
+        with self._writer() as writer:
+            return writer.write(annotations)
 
     def clear(self) -> Cleared:
         """Take everything of ours off the run again.
@@ -175,14 +170,24 @@ class OnlineRun:
             StoreRefused: no permission.
             WriteError: the run is not over, or something could not be taken off; the digest then says ``pending``.
         """
+        with self._writer() as writer:
+            return writer.clear(exit_stays=ending_seen(self) is not None)
+
+    @contextmanager
+    def _writer(self) -> Iterator[OnlineWriter]:
+        """What writes onto the run as it is now, with nobody else of this machine; the run is then as that left it."""
         with one_at_a_time(self._connection.server, self.ref.id):
-            self._refresh()
+            writer = OnlineWriter(self._connection, self._address)
+            self._take(writer.run)
             self._require_over()
             try:
-                writer = OnlineWriter(self._connection, self._address, self._run)
-                return writer.clear(exit_stays=ending_seen(self) is not None)
+                yield writer
+            except BaseException:
+                with suppress(RunError):  # what it was about is told already
+                    writer.look()
+                raise
             finally:
-                self._refresh_quietly()
+                self._take(writer.run)
 
     def _require_over(self) -> None:
         """A run that goes on sends its whole summary again and again, and ours would be lost."""
@@ -190,13 +195,9 @@ class OnlineRun:
             message = f"W&B run {self.ref.id} is still {self._run.state}: nothing was written"
             raise WriteError(message, "annotate it when it has finished; check judges it now")
 
-    def _refresh(self) -> None:
-        self._run = self._connection.run(self._address)
+    def _take(self, run: Any) -> None:
+        self._run = run
         self.__dict__.pop("_counts", None)
-
-    def _refresh_quietly(self) -> None:
-        with suppress(RunError):  # what it was about is told already
-            self._refresh()
 
     @cached_property
     def _counts(self) -> dict[str, int]:

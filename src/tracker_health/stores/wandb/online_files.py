@@ -21,7 +21,7 @@ from tracker_health.stores.naming import is_plain
 from tracker_health.stores.texts import MOST_TEXTS, may_be_text_log
 from tracker_health.stores.tree import RunFile
 from tracker_health.stores.url import asked
-from tracker_health.stores.wandb.connection import Connection, fetched, pages
+from tracker_health.stores.wandb.connection import Connection, fetched, files_of, has_artifacts, pages
 from tracker_health.stores.wandb.failures import translated
 from tracker_health.text import printable
 
@@ -86,9 +86,7 @@ class OnlineFiles(FetchedFiles):
         )
 
     def _walk(self) -> Iterator[tuple[str, Any]]:
-        doing = "its files could not be listed"
-        listed = self._connection.asked(doing, self._run.files, per_page=_PAGE)
-        for file in pages(self._connection, doing, listed, _PAGE):
+        for file in self._files():
             if not file.name.startswith((*_OURS, *_OF_WANDB)):
                 yield file.name, file
         for artifact in self._artifacts():
@@ -100,8 +98,18 @@ class OnlineFiles(FetchedFiles):
                 if file.url and file.url != file.direct_url:
                     yield f"{folder}/{file.name}", file
 
+    def _files(self) -> Iterable[Any]:
+        found = files_of(self._run)
+        if found is not None:
+            return found
+        doing = "its files could not be listed"
+        listed = self._connection.asked(doing, self._run.files, per_page=_PAGE)
+        return pages(self._connection, doing, listed, _PAGE)
+
     def _artifacts(self) -> list[Any]:
         """The newest ones that the run logged and that may hold a checkpoint."""
+        if not has_artifacts(self._run):
+            return []
         doing = "its artifacts could not be listed"
         listed = self._connection.asked(doing, self._run.logged_artifacts, per_page=100)
         found = [one for one in pages(self._connection, doing, listed, 100) if one.type not in _NO_CHECKPOINTS]

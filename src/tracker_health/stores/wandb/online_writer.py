@@ -3,13 +3,14 @@
 Ours is what ``health/written`` in the summary lists, and the verdict's tag of a run that bears a digest of ours.
 
 W&B has no lock and no compare-and-set, and a summary can only be sent whole. So it is read right before it is sent,
-twice a writing; the mark of a writing under way is its own, and after each part of the work it must still be there.
-Somebody else's writing in between may go under in ours: then the tag, or the report, is not what we left, and the run
-is marked as unfinished.
+twice a writing: first with a mark of this writing alone, which must still be there when the files have been written,
+and then, with the tag, in one request with all that is ours. Somebody else's writing in between may go under in ours:
+then the tag, or the report, is not what we left, and the run is marked as unfinished.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import math
@@ -53,7 +54,7 @@ from tracker_health.stores.record import (
     recorded_on,
 )
 from tracker_health.stores.wandb.address import Address
-from tracker_health.stores.wandb.connection import Connection, fetched
+from tracker_health.stores.wandb.connection import Connection, fetched, files_of
 from tracker_health.stores.wandb.media import LOCAL_COPIES, MEDIA_KEYS, media_of, place_of
 from tracker_health.stores.wandb.values import OWN_KEY, OWN_TAGS, summary_of, tags_with
 from tracker_health.text import printable
@@ -64,6 +65,7 @@ _PLAIN_NAMES = _OF_ANY_VERDICT | {"severity", "codes", "symptoms", "summary", "v
 _EXIT_KEY = f"{OWN_KEY}{EXIT}"
 _LOOKS = (0, 1, 3)  # seconds before each: for a moment a server may give what was there before
 _MAX_REPORT_BYTES = 32 * 2**20
+_PLACES = tuple(sorted(map(place_of, OUR_FILES)))
 
 
 def our_tags(summary: Mapping[str, Any]) -> dict[str, str]:
@@ -105,7 +107,7 @@ def _lock_folder() -> Path:
 class OnlineWriter:
     """One writing of annotations onto one run, whose record is fresh."""
 
-    def __init__(self, connection: Connection, address: Address, run: Any) -> None:
+    def __init__(self, connection: Connection, address: Address) -> None:
         self._connection = connection
         self._address = address
         self._id = "/".join(address[:3])
@@ -117,13 +119,19 @@ class OnlineWriter:
         self._adopted: frozenset[str] = frozenset()
         self._report = b""
         self._exit = ""
-        self._take(run)
+        self.look()
 
-    def _take(self, run: Any) -> None:
-        self._run = run
-        self._summary: Mapping[str, Any] = run.summary_metrics
+    def look(self) -> None:
+        """Take the run as it is now, with its files under names of ours.
+
+        Raises:
+            RunError: the server does not give it.
+        """
+        self.run = self._connection.run(self._address, _PLACES)
+        self._summary: Mapping[str, Any] = self.run.summary_metrics
         self._tags = our_tags(self._summary)
         self._earlier = _written(self._tags, self._summary) | Written(files=self._adopted)
+        self._there = self._listed()
 
     def write(self, annotations: Annotations) -> tuple[str, ...]:
         """The digest ``pending`` first, the digest itself last: with any other digest a run is completely annotated.
@@ -143,15 +151,16 @@ class OnlineWriter:
         ]
         self._begin(new)
         lost = self._upload({name: annotations.files[name] for name in sorted(new.files)})
+        self._require_mark()
         undeleted = self._delete_files_but(new.files)
-        self._set_tags(annotations.verdict)
         digest = incomplete(annotations.digest) if self._problems else annotations.digest
         record = replace(new.without(lost) | undeleted, digest=digest)
         plain = {VERDICT_TAG: str(annotations.verdict), DIGEST_TAG: digest, WRITTEN_TAG: record.value}
         kept = {name: value for name, value in values.items() if name in new.tags}
         self._exit = annotations.exit
-        self._finish({**{f"{OWN_KEY}{name}": value for name, value in kept.items()}, **_keys(plain)})
-        self._require_ours(annotations.verdict, digest)
+        ours = {**{f"{OWN_KEY}{name}": value for name, value in kept.items()}, **_keys(plain)}
+        self._finish(ours, annotations.verdict)
+        self._require_ours(annotations.verdict, digest, new.files | undeleted.files)
         if self._problems:
             message = f"the verdict is on W&B run {self._id}, but {'; '.join(self._problems)}"
             raise WrittenInPart(message, "annotate it again when that is mended", tuple(omitted))
@@ -164,24 +173,24 @@ class OnlineWriter:
         Raises:
             WriteError: another annotator is at work.
         """
-        self._list_files()
+        self._sort_files()
         if not is_annotated(self._tags) and not self._earlier:
             return Cleared(found=self._take_mark_off())
         self._begin(Written())
+        self._require_mark()
         self._exit = self._tags.get(EXIT_TAG, "") if exit_stays else ""
         undeleted = self._delete_files_but(frozenset())
-        self._set_tags(None)
         # What could not be deleted stays ours: without its name it would be taken for the user's for ever.
-        self._finish(_keys({WRITTEN_TAG: undeleted.value}))
-        self._require_ours(None, "")
+        self._finish(_keys({WRITTEN_TAG: undeleted.value}), None)
+        self._require_ours(None, "", undeleted.files)
         return Cleared(found=True, kept=tuple(place_of(name) for name in sorted(undeleted.files)), exit=exit_stays)
 
     def _take_mark_off(self) -> bool:
         """Take off the mark of a run that went wrong while it went on, and that bears nothing else of ours."""
-        theirs = [tag for tag in self._run.tags if tag not in LIVE_WANDB_TAGS]
-        if len(theirs) == len(self._run.tags):
+        theirs = [tag for tag in self.run.tags if tag not in LIVE_WANDB_TAGS]
+        if len(theirs) == len(self.run.tags):
             return False
-        self._connection.set_tags(self._run, theirs)
+        self._connection.change(self.run, tags=theirs)
         return True
 
     # Whose is what
@@ -204,23 +213,22 @@ class OnlineWriter:
 
     def _refuse_to_overwrite(self, annotations: Annotations) -> None:
         """Raise for what cannot be left out: the verdict would be somebody else's, or the report."""
-        self._list_files()
+        self._sort_files()
         if not (bears_verdict(self._tags) or self._adopted):
             for name in ("verdict", "digest", "written"):
                 if f"{OWN_KEY}{name}" in self._summary and not self._earlier:
-                    raise self._in_the_way(f"{OWN_KEY}{name} in the summary")
-            for tag in sorted(OWN_TAGS.intersection(self._run.tags)):
-                raise self._in_the_way(f"the tag {tag}")
+                    raise in_the_way(f"{OWN_KEY}{name} in the summary of W&B run {self._id}")
+            for tag in sorted(OWN_TAGS.intersection(self.run.tags)):
+                raise in_the_way(f"the tag {tag} of W&B run {self._id}")
         for name in sorted(self._theirs & annotations.files.keys()):
-            raise self._in_the_way(f"the file {printable(place_of(name))}")
+            raise in_the_way(f"the file {printable(place_of(name))} of W&B run {self._id}")
 
-    def _list_files(self) -> None:
+    def _sort_files(self) -> None:
         """See which files under our names are the user's. A report on this run is ours: the summary that says so is
         lost where a run was resumed.
         """
-        there = self._listed()
-        unknown = frozenset(there) - self._earlier.all_files
-        if unknown and self._is_our_report(there.get(REPORT_FILE)):
+        unknown = frozenset(self._there) - self._earlier.all_files
+        if unknown and self._is_our_report(self._there.get(REPORT_FILE)):
             self._adopted, unknown = unknown & OUR_FILES, unknown - OUR_FILES
             self._earlier |= Written(files=self._adopted)
         self._theirs = unknown
@@ -232,79 +240,79 @@ class OnlineWriter:
             return bool(document["schema"] == SCHEMA and document["run"]["id"] == self._id)
         return False
 
-    def _in_the_way(self, what: str) -> WriteError:
-        """The error; another one where somebody began to annotate since the run was read: then it is theirs."""
-        now = our_tags(self._connection.run(self._address).summary_metrics)
-        if now.get(DIGEST_TAG) != self._tags.get(DIGEST_TAG):
-            return overtaken(f"W&B run {self._id}")
-        return in_the_way(f"{what} of W&B run {self._id}")
-
     # Two at once
 
     def _begin(self, new: Written) -> None:
         """Mark the run as being written by us, with the names of all that may be on it from now on."""
         self._touched, self._before = new, self._tags.get(DIGEST_TAG, "")
         self._send_marked(self._earlier | new)
-        self._require_mark()
 
     def _send_marked(self, names: Written) -> None:
         """Send the summary with our mark, and with these names as ours."""
         record = replace(names, digest=self._mark)
         changes = _keys({DIGEST_TAG: self._mark, WRITTEN_TAG: record.value})
-        self._connection.set_summary(self._run, {**self._summary, **changes})
+        self._connection.change(self.run, summary={**self._summary, **changes})
 
     def _require_mark(self) -> None:
         """Take the run as it is now, which nobody else has begun to write."""
-        run = self._with_digest(self._mark)
-        if our_tags(run.summary_metrics).get(DIGEST_TAG) != self._mark:
-            raise self._overtaken(run)
-        self._take(run)
+        self._look_for(self._mark)
+        if self._tags.get(DIGEST_TAG) != self._mark:
+            raise self._overtaken()
 
-    def _with_digest(self, sent: str) -> Any:
-        """The run with the digest that was sent, or with somebody else's; after a while with the one from before."""
+    def _look_for(self, sent: str) -> None:
+        """Take the run with the digest that was sent, or another one; after a while with the one from before."""
         for wait in _LOOKS:
             time.sleep(wait)
-            run = self._connection.run(self._address)
-            found = our_tags(run.summary_metrics).get(DIGEST_TAG, "")
+            self.look()
+            found = self._tags.get(DIGEST_TAG, "")
             if found == sent or found != self._before:
                 break
-        return run
 
-    def _require_ours(self, verdict: Verdict | None, digest: str) -> None:
-        """That nobody's whole writing went under in the last of ours: the tag and the report would be theirs."""
-        run = self._with_digest(digest)
-        as_left = our_tags(run.summary_metrics).get(DIGEST_TAG, "") == digest
-        tagged = sorted(run.tags) == sorted(tags_with(run.tags, verdict))
-        if not (as_left and tagged and self._has_our_report()):
-            raise self._overtaken(run)
+    def _require_ours(self, verdict: Verdict | None, digest: str, files: frozenset[str]) -> None:
+        """That nobody's whole writing went under in the last of ours: the tag or the files would be theirs."""
+        seen = frozenset(self._there)
+        self._look_for(digest)
+        as_left = self._tags.get(DIGEST_TAG, "") == digest
+        tagged = sorted(self.run.tags) == sorted(tags_with(self.run.tags, verdict))
+        if not (as_left and tagged and self._has_our_files(files, seen)):
+            raise self._overtaken()
 
-    def _has_our_report(self) -> bool:
-        """Whether the report is what we uploaded, as far as the list of files has it already."""
-        if not self._report:
-            return True
+    def _has_our_files(self, files: frozenset[str], seen: frozenset[str]) -> bool:
+        """Whether the run has these files of ours, as far as they were listed already, and no others."""
         for wait in _LOOKS:
-            time.sleep(wait)
-            found = self._content(self._listed().get(REPORT_FILE))
-            if not found or found == self._report:
+            if wait:
+                time.sleep(wait)
+                self.look()
+            there = frozenset(self._there) & OUR_FILES - self._theirs
+            if files & seen <= there <= files and self._has_our_report():
                 return True
         return False
 
-    def _overtaken(self, run: Any) -> WriteError:
+    def _has_our_report(self) -> bool:
+        """Whether the report is what we uploaded, as far as the list of files has it."""
+        file = self._there.get(REPORT_FILE)
+        if file is None or not self._report:
+            return True
+        md5 = base64.b64encode(hashlib.md5(self._report, usedforsecurity=False).digest()).decode()
+        return file.md5 == md5 or self._content(file) in (b"", self._report)
+
+    def _overtaken(self) -> WriteError:
         """Own up to all that may be on the run by now, and leave it marked as unfinished."""
-        self._take(run)
         with suppress(RunError):  # it is told that another one is at work: the next annotation looks again
-            there = frozenset(self._listed()) & OUR_FILES
+            there = frozenset(self._there) & OUR_FILES
             self._send_marked(self._earlier | self._touched | Written(files=there - self._theirs))
         return overtaken(f"W&B run {self._id}")
 
     # Parts of the work
 
     def _listed(self) -> dict[str, Any]:
-        """The files of the run under names of ours, by name."""
+        """The files of the run under names of ours, by name; those of other versions of ours are asked for."""
         places = {place_of(name): name for name in OUR_FILES | self._earlier.all_files}
-        doing = f"the files of W&B run {self._id} could not be listed"
-        listed = self._connection.asked(doing, lambda: list(self._run.files(names=sorted(places))))
-        return {places[file.name]: file for file in listed if file.name in places}
+        found = files_of(self.run)
+        if found is None or places.keys() - set(_PLACES):
+            doing = f"the files of W&B run {self._id} could not be listed"
+            found = self._connection.asked(doing, lambda: list(self.run.files(names=sorted(places))))
+        return {places[file.name]: file for file in found if file.name in places}
 
     def _content(self, file: Any) -> bytes:
         """A file's content; empty for none, and for one that is too large to be ours."""
@@ -318,14 +326,13 @@ class OnlineWriter:
 
     def _upload(self, files: Mapping[str, bytes]) -> frozenset[str]:
         """Write our files; those that did not get there, as far as anybody can tell."""
-        for name, content in files.items():
-            try:
-                self._connection.upload(self._run, place_of(name), content)
-            except StoreRefused:
-                raise
-            except RunError as error:
-                self._problems.append(str(error))
-                return frozenset(files)
+        try:
+            self._connection.upload(self.run, {place_of(name): content for name, content in files.items()})
+        except StoreRefused:
+            raise
+        except RunError as error:
+            self._problems.append(str(error))
+            return frozenset(files)
         self._report = files.get(REPORT_FILE, b"")
         return frozenset()
 
@@ -334,25 +341,19 @@ class OnlineWriter:
         would not go.
         """
         left = set()
-        for name, file in sorted(self._listed().items()):
+        for name, file in sorted(self._there.items()):
             if name in files | self._theirs:
                 continue
             try:
-                self._connection.delete(self._run, file)
+                self._connection.delete(self.run, file)
             except RunError:
                 left.add(name)
         return Written(files=frozenset(left))
 
-    def _set_tags(self, verdict: Verdict | None) -> None:
-        """Bring the verdict's tag up to date, beside the tags that the run has this moment."""
-        self._require_mark()
-        tags = tags_with(self._run.tags, verdict)
-        if sorted(tags) != sorted(self._run.tags):
-            self._connection.set_tags(self._run, tags)
-
-    def _finish(self, ours: Mapping[str, Any]) -> None:
-        """Send the summary that the run has this moment, with these keys of ours and no others."""
-        self._require_mark()
+    def _finish(self, ours: Mapping[str, Any], verdict: Verdict | None) -> None:
+        """Send the summary that the run has this moment, with these keys of ours and no others, and its tags with the
+        verdict's.
+        """
         names = self._earlier.tags | self._touched.tags | {"verdict", "digest", "written"}
         gone = {f"{OWN_KEY}{name}" for name in names}
         theirs = {key: value for key, value in self._summary.items() if key not in gone}
@@ -360,9 +361,10 @@ class OnlineWriter:
             theirs.pop(_EXIT_KEY, None)
             ours = {**ours, _EXIT_KEY: self._exit}
         self._before = self._mark
-        self._connection.set_summary(
-            self._run, {**theirs, **{key: value for key, value in ours.items() if value != ""}}
-        )
+        summary = {**theirs, **{key: value for key, value in ours.items() if value != ""}}
+        tags = tags_with(self.run.tags, verdict)
+        changed = sorted(tags) != sorted(self.run.tags)
+        self._connection.change(self.run, summary=summary, tags=tags if changed else None)
 
 
 def _written(tags: Mapping[str, str], summary: Mapping[str, Any]) -> Written:

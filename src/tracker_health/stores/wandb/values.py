@@ -110,11 +110,13 @@ class Histories:
         self._points = 0
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """Take a row; of its values only those of needed names count.
+        """Take a row, nested or flat; of its values only those of needed names count.
 
         Raises:
             ReadError: there are too many points.
         """
+        if any(value.__class__ is dict for value in row.values()):
+            row = {**row, **dict(flattened(row))}
         points = [(name, value) for name in self._roles if (value := number(row.get(name))) is not None]
         if not points:
             return
