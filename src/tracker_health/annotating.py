@@ -91,10 +91,11 @@ def annotated(
     sidecar: bool,
     quick: bool = False,
     ending: Ending | None = None,
+    last_step: int | None = None,
 ) -> Outcome:
     """As ``annotate``, but a verdict that could not be written is an outcome with the error."""
     over = ending is not None and ending.how.is_over
-    with closing(open_run(run, tracking_uri=tracking_uri, sidecar=sidecar, over=over)) as opened:
+    with closing(open_run(run, tracking_uri=tracking_uri, sidecar=sidecar, over=over, last_step=last_step)) as opened:
         settings = for_run(base, opened)
         end = _end_of(opened, settings, ending)
         fingerprint = opened.fingerprint(needs_of(settings))

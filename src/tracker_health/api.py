@@ -115,6 +115,7 @@ def annotate(
     sidecar: bool = False,
     quick: bool = False,
     ending: Ending | None = None,
+    last_step: int | None = None,
 ) -> Outcome:
     """Judge a run and write the verdict onto it; while the annotation there still holds, neither is done again.
 
@@ -122,6 +123,7 @@ def annotate(
     changed. ``sidecar``: of a W&B run on this machine write only the files, and leave its log alone. ``quick``: look at
     metrics alone (of W&B also at what was printed) and write no files; the next annotation does the rest, and a run of
     which that tells nothing is left to it. ``ending``: how the run's process was seen to end; it is kept on the run.
+    ``last_step``: of its history, which may still be on its way to W&B's server.
 
     Raises:
         ConfigError: the configuration names something that does not exist.
@@ -137,6 +139,7 @@ def annotate(
         sidecar=sidecar,
         quick=quick,
         ending=ending,
+        last_step=last_step,
     )
     outcome = until_not_overtaken(work)
     if outcome.error is not None:

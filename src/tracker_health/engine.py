@@ -166,6 +166,8 @@ def diagnose(evidence: Evidence, config: Config, *, probes: Sequence[Probe] | No
     verdict = worst([result.verdict for result in voting] + broken)
     if verdict in (Verdict.PASS, Verdict.SKIP) and not vouched:
         verdict = Verdict.ERROR if evidence.problems else Verdict.SKIP
+    if verdict is Verdict.PASS and any(problem.unfinished for problem in evidence.problems):
+        verdict = Verdict.ERROR
     scores = [result.score for result in voting if result.score is not None]
     report = Report(
         run=evidence.run,

@@ -29,7 +29,12 @@ _NO_RUNS = {
 
 
 def open_run(
-    run: str | Path | Listed, *, tracking_uri: str | None = None, sidecar: bool = False, over: bool = False
+    run: str | Path | Listed,
+    *,
+    tracking_uri: str | None = None,
+    sidecar: bool = False,
+    over: bool = False,
+    last_step: int | None = None,
 ) -> TrackedRun:
     """The run of a path that exists, of an MLflow run id (``ID``, ``mlflow:ID``, ``runs:/ID``, of which a path of
     artifacts behind it is ignored), of the address of a run's page in MLflow, which names the server as well, or of
@@ -37,7 +42,8 @@ def open_run(
     page). Spaces around it do not count. The address of one checkpoint (``https://host/last.ckpt``,
     ``s3://bucket/last.ckpt``) is a run that can be judged, and not be written onto. A path may be that of a W&B run on
     this machine: its folder, its ``.wandb`` file, or a folder with nothing else in it than one run below ``wandb/``.
-    ``sidecar``: see ``annotate``. ``over``: the run has ended, whatever its server says.
+    ``sidecar``: see ``annotate``. ``over``: the run has ended, whatever its server says. ``last_step``:
+    of its history on W&B's server, which may not have it yet.
 
     Raises:
         RunNotFound: there is no such folder, run or file, or there are several.
@@ -72,7 +78,7 @@ def open_run(
     if isinstance(run, str) and (address := address_of(text)):
         from tracker_health.stores.wandb.online import open_online_run
 
-        return open_online_run(address, over=over)
+        return open_online_run(address, over=over, last_step=last_step)
     if (shown := without_userinfo(text)) != text or "://" in text:
         hint = "give the run id, and the server as --tracking-uri"
         raise RunNotFound(f"{printable(shown)} is not the address of an MLflow run page", hint)

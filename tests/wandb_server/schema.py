@@ -105,7 +105,7 @@ class Schema:
             tags=lambda: sorted(run.tags), sweepName=None, state=run.state, group=run.group, jobType=run.job_type,
             commit=None, readOnly=not self._writes, createdAt=run.created, heartbeatAt=run.heartbeat, description="",
             notes=run.notes, config=lambda: json.dumps(strict(run.config)), systemMetrics="{}",
-            summaryMetrics=lambda: json.dumps(strict(run.summary)), historyLineCount=len(run.history),
+            summaryMetrics=lambda: json.dumps(self._summary(run)), historyLineCount=len(run.history),
             eventsLineCount=len(run.events), logLineCount=len(run.log), historyKeys=run.history_keys,
             historyTail=lambda: json.dumps(run.history[-1:]), eventsTail=lambda: json.dumps(run.events[-1:]),
             # A resume wants to know when the run began.
@@ -121,6 +121,10 @@ class Schema:
                 [self._artifact(one) for one in self._store.logged(run)], first, after
             ),
         )  # fmt: skip
+
+    def _summary(self, run: Run) -> dict[str, Any]:
+        there = [row["_step"] for row in run.rows()] if self._store.late else []
+        return strict({**run.summary, "_step": max(there)} if there else run.summary)
 
     def _parquet(self, run: Run, keys: Collection[str]) -> Node:
         """As W&B gives old parts of a history: files, in which nested values are structs; or rows, of a live run."""

@@ -58,9 +58,13 @@ class Run:
         return base64.b64encode(f"Run:v1:{self.name}:{self.project}:{self.entity}".encode()).decode()
 
     def rows(self, first: int = 0, end: float = math.inf) -> list[dict[str, Any]]:
-        """The rows of the history of these steps."""
-        rows = [strict(row) for row in map(json.loads, self.history) if first <= row["_step"] < end]
+        """The rows of the history of these steps, as far as they are given already."""
+        there = self.history[: len(self.history) - self.late]
+        rows = [strict(row) for row in map(json.loads, there) if first <= row["_step"] < end]
         return [dict(_dotted(row)) for row in rows] if self.nested == "dotted" else rows
+
+    late: int = 0
+    """Rows at the end of the history that are not given yet."""
 
     nested: str = "rows"
     """How nested metrics are given: as they were logged (``rows``), with dots (``dotted``), as logged, with the names
@@ -69,9 +73,9 @@ class Run:
 
     def history_keys(self) -> dict[str, Any] | None:
         """The names in the history, how often each was logged, and the last step."""
-        if not self.history:
-            return None
         rows = self.rows()
+        if not rows:
+            return None
         return {
             "sets": [],
             "keys": _keys_in(rows, maps=self.nested == "maps"),
@@ -173,6 +177,8 @@ class Store:
         self.clients: dict[str, str] = {}
         self.lists_files = True
         """Whether files are listed at once: in W&B's cloud that takes a while."""
+        self.late = 0
+        """See ``Run``: of new runs, whose summaries then do not say it either."""
 
     def run(self, entity: str, project: str, name: str) -> Run | None:
         return self.runs.get((entity, project, name))
@@ -181,7 +187,7 @@ class Store:
         return next((run for run in self.runs.values() if run.storage_id == storage_id), None)
 
     def new_run(self, entity: str, project: str, name: str) -> Run:
-        run = Run(entity=entity, project=project, name=name, number=len(self.runs) + 1)
+        run = Run(entity=entity, project=project, name=name, number=len(self.runs) + 1, late=self.late)
         self.runs[entity, project, name] = run
         return run
 

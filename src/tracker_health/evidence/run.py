@@ -131,9 +131,10 @@ class Problem:
     """Something that is there but could not be read, or not completely.
 
     ``roles`` are the parts it took away (a rule that needs one of them becomes an error); empty when the rest could
-    be used.
+    be used. ``unfinished``: the end of the history is not there yet, so that the run cannot pass by what is.
     """
 
     source: str
     message: str
     roles: frozenset[str] = frozenset()
+    unfinished: bool = False

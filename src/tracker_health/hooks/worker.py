@@ -164,9 +164,10 @@ def _judged(run: RunToJudge, *, quick: bool) -> tuple[str, bool]:
     signal.alarm(HARD_LIMIT_SECONDS)
     try:
         _enter(run.folder)
-        if run.log:
-            _wait_for_log(Path(run.log), killed=bool(run.ended))
-        return _told(run, quick=quick)
+        last_step = _last_step(Path(run.log), killed=bool(run.ended)) if run.log else None
+        if run.ended:  # what its process left unsent does not come any more
+            last_step = None
+        return _told(run, quick=quick, last_step=last_step)
     except Exception as error:  # noqa: BLE001  told, and the other runs are still judged
         from tracker_health.errors import described
 
@@ -183,7 +184,7 @@ def _enter(folder: str) -> None:
         os.chdir("/")
 
 
-def _told(run: RunToJudge, *, quick: bool) -> tuple[str, bool]:
+def _told(run: RunToJudge, *, quick: bool, last_step: int | None) -> tuple[str, bool]:
     from tracker_health.api import annotate
     from tracker_health.settings import effective
 
@@ -194,6 +195,7 @@ def _told(run: RunToJudge, *, quick: bool) -> tuple[str, bool]:
         tracking_uri=run.tracking_uri or settings.tracking_uri,
         quick=quick,
         ending=run.ending,
+        last_step=last_step,
     )
     if quick and outcome.status == "checked":
         return "", False
@@ -206,9 +208,9 @@ def _line(outcome: Outcome) -> str:
     return printable(f"{outcome.report.verdict.upper()} {ref.name}: {outcome.report.summary} ({place})", 1000)
 
 
-def _wait_for_log(log: Path, *, killed: bool) -> None:
-    """Wait until W&B has written the end of a log and has let go of it; for one that will have no end, until nobody
-    writes any more.
+def _last_step(log: Path, *, killed: bool) -> int | None:
+    """The last step in a log of W&B's, once W&B has written its end and has let go of it; of one that will have no end,
+    once nobody writes any more.
     """
     from tracker_health.errors import ReadError
     from tracker_health.stores.wandb.alive import Writer, writer_of
@@ -217,13 +219,14 @@ def _wait_for_log(log: Path, *, killed: bool) -> None:
     begin = time.monotonic()
     while (waited := time.monotonic() - begin) < FLUSH_SECONDS:
         with suppress(OSError, ReadError):
-            if writer_of(log, "") is not Writer.AT_WORK and (
-                read_log(log).exit_code is not None or (killed and waited > _SETTLED_SECONDS)
-            ):
-                return
+            if writer_of(log, "") is not Writer.AT_WORK:
+                found = read_log(log)
+                if found.exit_code is not None or (killed and waited > _SETTLED_SECONDS):
+                    return found.last_step
         if not log.exists():  # an online run may keep none
-            return
+            return None
         time.sleep(min(0.02 + waited / 10, 1.0))
+    return None
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from tracker_health.annotations import PENDING, Annotations
 from tracker_health.errors import RunError, WriteError
 from tracker_health.evidence import Evidence, Problem, Request, RunRef, Series
 from tracker_health.gap_names import LIVE_WANDB_TAGS
+from tracker_health.readers.json_lines import as_step
 from tracker_health.stores.base import Cleared, Recorded
 from tracker_health.stores.exits import ending_seen
 from tracker_health.stores.files import LOSSES, opened_files
@@ -26,17 +27,21 @@ from tracker_health.stores.wandb.connection import Connection, connect
 from tracker_health.stores.wandb.online_files import OnlineFiles
 from tracker_health.stores.wandb.online_history import metric_counts, read_histories
 from tracker_health.stores.wandb.online_writer import OnlineWriter, one_at_a_time, our_tags
-from tracker_health.stores.wandb.values import OWN_TAGS, is_metric, params_of, tags_with
+from tracker_health.stores.wandb.values import OWN_TAGS, STEP, is_metric, params_of, tags_with
 
 _LIVE = frozenset({"running", "pending", "preempting"})
 _ENDED = frozenset({"finished", "failed", "killed", "preempted"})
 _ON_ITS_WAY_SECONDS = 120
+_LAG_SECONDS = (1, 2, 4, 8)
 _HEARTBEAT_SECONDS = 600
 """A run that was not heard of for longer has ended, whatever its state says."""
 
 
-def open_online_run(address: Address, *, over: bool = False) -> OnlineRun:
-    """The run at this address, found. ``over``: it has ended, whatever its state says.
+def open_online_run(address: Address, *, over: bool = False, last_step: int | None = None) -> OnlineRun:
+    """The run at this address, found. ``over``: it has ended, whatever its state says. ``last_step``: the last step of
+    its history, whatever the server has of it.
+
+    For the end of a history that is on its way to the server it waits for some seconds.
 
     Raises:
         RunNotFound: there is no such run, or its page is not of the configured server.
@@ -46,14 +51,41 @@ def open_online_run(address: Address, *, over: bool = False) -> OnlineRun:
     """
     connection = connect(address.server)
     run = connection.run(address)
-    return OnlineRun(connection, Address(run.entity, run.project, run.id), run, over=over)
+    for wait in _LAG_SECONDS:
+        if not _is_behind(run, last_step):
+            break
+        time.sleep(wait)
+        run = connection.run(address)
+    return OnlineRun(connection, Address(run.entity, run.project, run.id), run, over=over, last_step=last_step)
+
+
+def _is_behind(run: Any, last_step: int | None) -> bool:
+    """Whether the end of the history is still on its way to the server. In time all comes that ever will."""
+    if last_step is None and (is_live(run) or time.time() - heard_of(run) > _HEARTBEAT_SECONDS):
+        return False
+    return _step_at_end(run, last_step) > last_step_of(run)
+
+
+def _step_at_end(run: Any, last_step: int | None) -> int:
+    """The last step of the history, by the summary, which is there at once, and by what else is known."""
+    told = as_step(run.summary_metrics.get(STEP))
+    return max(-1 if told is None else told, -1 if last_step is None else last_step)
+
+
+def last_step_of(run: Any) -> int:
+    """The last step of the history that the server has of a run of the SDK's; -1 for none."""
+    last = (run.history_keys or {}).get("lastStep")
+    return last if isinstance(last, int) else -1
 
 
 class OnlineRun:
     """A run of a W&B server, as it was when opened."""
 
-    def __init__(self, connection: Connection, address: Address, run: Any, *, over: bool = False) -> None:
+    def __init__(
+        self, connection: Connection, address: Address, run: Any, *, over: bool = False, last_step: int | None = None
+    ) -> None:
         self._over = over
+        self._ends_at = last_step
         self._connection = connection
         self._address = address
         self._run = run
@@ -71,7 +103,16 @@ class OnlineRun:
         }
 
     def remarks(self) -> tuple[str, ...]:
-        return ()
+        there, end = last_step_of(self._run), _step_at_end(self._run, self._ends_at)
+        if end <= there or is_live(self._run) or _is_behind(self._run, self._ends_at):
+            return ()
+        return (f"the server has its history up to step {there}, and the summary is of step {end}",)
+
+    def _behind(self) -> Problem:
+        there, end = last_step_of(self._run), _step_at_end(self._run, self._ends_at)
+        has = f"up to step {there} of {end}" if there >= 0 else f"nothing of {end} steps"
+        message = f"the server has {has}: the rest is on its way; judge the run again in a minute"
+        return Problem(source="history", message=message, unfinished=True)
 
     @property
     def shared(self) -> bool:
@@ -86,7 +127,7 @@ class OnlineRun:
 
     def state(self) -> str:
         """The run's state, its last step, and when it was heard of."""
-        return json.dumps([self._run.state, self._last_step, heard_of(self._run)])
+        return json.dumps([self._run.state, last_step_of(self._run), heard_of(self._run)])
 
     def is_in_state(self, state: str) -> bool:
         """Whether nothing came since but what was on its way; that the server calls it crashed counts as nothing."""
@@ -96,17 +137,13 @@ class OnlineRun:
         except (ValueError, TypeError):
             return False
         ended_since = self._run.state != earlier and self._run.state in _ENDED
-        return not ended_since and (step == self._last_step or not late)
-
-    @property
-    def _last_step(self) -> int | None:
-        return (self._run.history_keys or {}).get("lastStep")
+        return not ended_since and (step == last_step_of(self._run) or not late)
 
     def fingerprint(self, request: Request) -> str:
         """From the run's record and, where reading would open them, its files' paths, sizes and checksums: 16 hex
         digits.
         """
-        content: list[Any] = [self._run.state, self._last_step, sorted(self._counts.items())]
+        content: list[Any] = [self._run.state, last_step_of(self._run), sorted(self._counts.items())]
         content.append(sorted(params_of(self._run.config)))
         if self._needs_files(request):
             content += [self._files.identity(self._opened(request)), bool(self._files.problem)]
@@ -118,6 +155,8 @@ class OnlineRun:
         logs = LOSSES.isdisjoint(roles.values())
         found = self._files.evidence(request, logs=logs) if self._needs_files(request) else FileEvidence()
         series = self._series(roles, found) if roles else ()
+        if _is_behind(self._run, self._ends_at):
+            found.problems.append(self._behind())
         return found.evidence(
             self.ref,
             Tracked(

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tracker_health.errors import ReadError
-from tracker_health.readers.json_lines import MAX_FIELDS, MAX_NAME_CHARACTERS, parse_json
+from tracker_health.readers.json_lines import MAX_FIELDS, MAX_NAME_CHARACTERS, as_step, parse_json
 from tracker_health.readers.record_log import Record, RecordLog
 from tracker_health.readers.regular_file import open_regular
 from tracker_health.readers.wire import double, fields, signed, text, texts, varint, zigzag
@@ -58,13 +58,14 @@ class LoggedFile:
 class TransactionLog:
     """What a log says, histories aside.
 
-    ``names``: what has numbers in the history; ``rows``: how many rows it has. ``crowded``: there are so many names
-    that none is given. ``exit_code``: None where no exit is recorded. ``run``: the last record of the run, as it
-    stands. ``bears_ours``: there are records of ours; ``own``: what they set in the summary; ``own_tags``: all tags as
-    they have them; ``own_files``: the files that they name. ``theirs``: the names below ``health/`` that its owner has
-    in history or summary. ``printed``: how many pieces of the console are in it, as older SDKs put them there.
-    ``preempting``: the run said that it is about to be preempted. ``cut``: the offset at which ours stand, or would:
-    before the exit. ``contents``: a digest of all records that are not ours. ``damaged``, ``torn``: see ``RecordLog``.
+    ``names``: what has numbers in the history; ``rows``: how many rows it has; ``last_step``: of the last. ``crowded``:
+    there are so many names that none is given. ``exit_code``: None where no exit is recorded. ``run``: the last record
+    of the run, as it stands. ``bears_ours``: there are records of ours; ``own``: what they set in the summary;
+    ``own_tags``: all tags as they have them; ``own_files``: the files that they name. ``theirs``: the names below
+    ``health/`` that its owner has in history or summary. ``printed``: how many pieces of the console are in it, as
+    older SDKs put them there. ``preempting``: the run said that it is about to be preempted. ``cut``: the offset at
+    which ours stand, or would: before the exit. ``contents``: a digest of all records that are not ours. ``damaged``,
+    ``torn``: see ``RecordLog``.
     """
 
     run_id: str = ""
@@ -77,6 +78,7 @@ class TransactionLog:
     params: dict[str, str] = field(default_factory=dict)
     names: tuple[str, ...] = ()
     rows: int = 0
+    last_step: int | None = None
     crowded: bool = False
     exit_code: int | None = None
     artifacts: list[LoggedFile] = field(default_factory=list)
@@ -136,6 +138,7 @@ class _Reader:
         self._hash = hashlib.sha256()
         self._own_start: int | None = None
         self._exit_start: int | None = None
+        self._last_row = b""
 
     def read(self, path: Path) -> TransactionLog:
         with BufferedReader(open_regular(path)) as file:
@@ -161,6 +164,8 @@ class _Reader:
         named = self._theirs | self._names.all_names()
         log.theirs = frozenset(name.removeprefix(OWN_KEY) for name in named if name.startswith(OWN_KEY))
         log.damaged, log.torn = records.damaged, records.torn
+        with suppress(ReadError):
+            log.last_step = as_step(_row(self._last_row, frozenset({STEP}), {}).get(STEP, _step(self._last_row)))
         return log
 
     def _take(self, record: Record, parts: Mapping[int, int | bytes], *, ours: bool) -> None:
@@ -170,6 +175,7 @@ class _Reader:
                 continue
             if kind == HISTORY:
                 self._log.rows += 1
+                self._last_row = value
                 self._names.take(value)
             elif kind == RUN:
                 self._take_run(value, ours=ours)
