@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from tracker_health.annotations import REPORT_FILE, SETTINGS, Annotations, digest_of, plan, settings_of
+from tracker_health.annotations import REPORT_FILE, SETTINGS, STEP, Annotations, digest_of, plan, settings_of
 from tracker_health.config import Config, preset
 from tracker_health.ending import Ending
 from tracker_health.engine import configured_probes, diagnose, needs_of, tool_of
@@ -47,7 +47,8 @@ class Outcome:
     ``dry-run`` and ``checked`` (judged, nothing written); ``failed`` (could not be judged or written: ``error`` says
     why; ``annotations`` are there if it was judged). ``annotations``: what was, or would be, written; ``omitted``: what
     of it was left out for something of the owner's, with the reason. ``run``: as given, a URL without its secrets.
-    ``sketch``: the loss curve in one line of text, "" where there is none.
+    ``sketch``: the loss curve in one line of text, "" where there is none. ``replaces_older``: the verdict that the run
+    bore before was on a part of its data.
     """
 
     run: str
@@ -57,6 +58,7 @@ class Outcome:
     omitted: tuple[str, ...] = ()
     error: Exception | None = None
     sketch: str = ""
+    replaces_older: bool = False
 
     @property
     def complete(self) -> bool:
@@ -113,7 +115,7 @@ def annotated(
         attached = _attached(evidence, report, quick=quick)
         digest = digest_of(end.state(fingerprint), settings.digest, complete=complete, verdict=report.verdict)
         annotations = plan(report, digest, attached.files)
-        tags = {**annotations.tags, SETTINGS: settings_of(settings)}
+        tags = {**annotations.tags, SETTINGS: settings_of(settings), **_step_tag(opened)}
         annotations = replace(annotations, tags=tags, exit=_exit_to_keep(opened, end, ending))
         if quick:
             annotations = replace(annotations, files={})
@@ -123,8 +125,29 @@ def annotated(
             report=with_note(report, attached.missing),
             annotations=annotations,
             sketch=sketch_of(evidence),
+            replaces_older=recorded is not None and recorded.is_older_than(opened.last_step()),
         )
         return outcome if dry_run else _written(opened, annotations, outcome)
+
+
+def checked(run: str | Path | Listed, config: Config, tracking_uri: str | None) -> tuple[Report, Evidence]:
+    """The report on a run, and what it was judged by; nothing is written. It tells of an older verdict on the run.
+
+    Raises:
+        RunError: the run cannot be found or read at all.
+    """
+    with closing(open_run(run, tracking_uri=tracking_uri)) as opened:
+        report, evidence = judged(opened, for_run(config, opened))
+        recorded, last = opened.recorded(), opened.last_step()
+    if recorded is None or not recorded.is_older_than(last):
+        return report, evidence
+    older = f"the verdict on the run ({recorded.verdict}) is older than its data: it was given at step {recorded.step}"
+    return with_note(report, f"{older}, and the run is at {last}; annotate judges it again"), evidence
+
+
+def _step_tag(run: TrackedRun) -> dict[str, str]:
+    last = run.last_step()
+    return {} if last is None else {STEP: str(last)}
 
 
 def would_annotate(run: OnServer, config: Config) -> int | None:

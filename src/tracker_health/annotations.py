@@ -32,6 +32,9 @@ SETTINGS = "settings"
 IGNORED = "ignored"
 """The tag that lists which rules the verdict leaves out, and which thresholds were set."""
 
+STEP = "step"
+"""The tag that says up to which step of its history a run was judged."""
+
 MAX_HEADLINE_METRICS = 12
 REPORT_FILE = "report.json"
 PAGE_FILE = "report.html"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from tracker_health.annotating import (
     Outcome,
     annotated,
+    checked,
     failed,
     for_run,
     judged,
@@ -83,9 +84,7 @@ def check(run: str | Path, *, config: Config | str = "default", tracking_uri: st
         RunError: the run cannot be found or read at all. What cannot be read of a run that is there is listed in the
             report's ``errors``.
     """
-    settings = resolved(config)
-    with closing(open_run(run, tracking_uri=tracking_uri)) as opened:
-        return judged(opened, for_run(settings, opened))[0]
+    return checked(run, resolved(config), tracking_uri)[0]
 
 
 def check_many(
@@ -193,8 +192,7 @@ class _Task:
     def __call__(self, run: str | Path | Listed) -> Outcome:
         try:
             if not self.writes:
-                with closing(open_run(run, tracking_uri=self.tracking_uri)) as opened:
-                    report, evidence = judged(opened, for_run(self.config, opened))
+                report, evidence = checked(run, self.config, self.tracking_uri)
                 return Outcome(run=shown_name(run), status="checked", report=report, sketch=sketch_of(evidence))
             work = partial(annotated, run, self.config, self.tracking_uri)
             return until_not_overtaken(partial(work, dry_run=self.dry_run, force=self.force, sidecar=self.sidecar))

@@ -43,13 +43,14 @@ GROUPS: dict[str, Callable[[TaggedRun], Sequence[str]]] = {
 class Overview:
     """``verdicts``: how many runs have each, ``none`` for no verdict of ours. ``reasons``: in how many runs each rule's
     code stands. ``worst``: the runs with the most severe verdicts, of equal ones the newest. ``groups``: the verdicts
-    of each group, by what runs are grouped by.
+    of each group, by what runs are grouped by. ``older``: how many verdicts are older than the data of their runs.
     """
 
     verdicts: Counter[str]
     reasons: Counter[str]
     worst: tuple[TaggedRun, ...]
     groups: dict[str, dict[str, Counter[str]]]
+    older: int = 0
 
     @property
     def runs(self) -> int:
@@ -63,6 +64,7 @@ class Overview:
             "schema": "tracker-health/summary/1",
             "runs": self.runs,
             "verdicts": {word: self.verdicts[word] for word in _WORDS},
+            "older": self.older,
             "reasons": [
                 {"code": code, "name": names.get(code), "runs": runs} for code, runs in self.reasons.most_common()
             ],
@@ -80,9 +82,11 @@ def overview(runs: Iterable[TaggedRun], by: Sequence[str] = ()) -> Overview:
     reasons: Counter[str] = Counter()
     groups: dict[str, dict[str, Counter[str]]] = {what: {} for what in by}
     worst: list[tuple[int, float, int, TaggedRun]] = []
+    older = 0
     for number, run in enumerate(runs):
         word = str(run.verdict or _NONE)
         verdicts[word] += 1
+        older += run.older
         reasons.update(set(run.codes))
         for what, counted in groups.items():
             for name in set(GROUPS[what](run)):
@@ -91,13 +95,16 @@ def overview(runs: Iterable[TaggedRun], by: Sequence[str] = ()) -> Overview:
             entry = (run.verdict.rank, run.started or 0.0, -number, run)
             (heapq.heappush if len(worst) < MOST_WORST else heapq.heappushpop)(worst, entry)
     ordered = tuple(run for *_, run in sorted(worst, key=lambda one: one[:3], reverse=True))
-    return Overview(verdicts=verdicts, reasons=reasons, worst=ordered, groups=groups)
+    return Overview(verdicts=verdicts, reasons=reasons, worst=ordered, groups=groups, older=older)
 
 
 def overview_lines(found: Overview) -> Iterator[str]:
     """The same as a table for the terminal."""
     names = _names()
     yield f"{count(found.runs, 'run')}: " + ", ".join(f"{found.verdicts[word]} {word}" for word in _WORDS)
+    if found.older:
+        are = "verdict is" if found.older == 1 else "verdicts are"
+        yield f"{found.older} {are} older than the data of the run: sweep or annotate judges again"
     if found.reasons:
         yield ""
         yield "most frequent reasons"
@@ -108,7 +115,8 @@ def overview_lines(found: Overview) -> Iterator[str]:
         yield "worst runs"
         for run in found.worst:
             name, where = printable(run.ref.name, 40), printable(run.ref.url or run.ref.id)
-            yield f"  {run.verdict!s:<5}  {name}  {printable(run.summary, 100)}  {where}"
+            summary = printable(run.summary, 100) + " (older than its data)" * run.older
+            yield f"  {run.verdict!s:<5}  {name}  {summary}  {where}"
     for what, groups in found.groups.items():
         yield ""
         yield from _group_lines(what, groups)
@@ -129,7 +137,13 @@ def _group_lines(what: str, groups: dict[str, Counter[str]]) -> Iterator[str]:
 def _as_json(run: TaggedRun) -> dict[str, Any]:
     ref = run.ref
     place = {"store": ref.store, "id": ref.id, "name": ref.name, "url": ref.url}
-    return {"run": place, "verdict": str(run.verdict), "codes": list(run.codes), "summary": run.summary}
+    return {
+        "run": place,
+        "verdict": str(run.verdict),
+        "codes": list(run.codes),
+        "summary": run.summary,
+        "older": run.older,
+    }
 
 
 def _names() -> dict[str, str]:

@@ -86,11 +86,12 @@ def _estimated(swept: Sweep) -> int:
 
 def _swept(swept: Sweep, stop: Stop, choices: dict[str, Any]) -> int:
     """Sweep once, and print what became of each run; the exit code that this deserves."""
-    output, code, kinds = Output(), EXIT_DONE, Counter[str]()
+    output, code, kinds, older = Output(), EXIT_DONE, Counter[str](), 0
     shown = {**choices, "form": "text", "quiet": choices["quiet"]}
     try:
         for one in swept.once(stop.until(swept.candidates())):
             kinds[one.kind] += 1
+            older += one.outcome.replaces_older
             if one.kind == "taken":
                 say_error(f"{one.run.name}: skipped, another annotator has it")
             elif one.kind != "unchanged":
@@ -101,5 +102,6 @@ def _swept(swept: Sweep, stop: Stop, choices: dict[str, Any]) -> int:
             stop.wanted = True
     if not choices["quiet"]:
         parts = ", ".join(f"{kinds[kind]} {kind}" for kind in ("annotated", "unchanged", "taken", "failed"))
-        click.echo(f"swept {count(kinds.total(), 'run')}: {parts}", err=True)
+        behind = f"; {count(older, 'verdict')} had been older than the data" if older else ""
+        click.echo(f"swept {count(kinds.total(), 'run')}: {parts}{behind}", err=True)
     return max(code, output.exit_code)

@@ -16,12 +16,20 @@ from tracker_health.verdict import Verdict
 class Recorded:
     """The annotation that a run has: its digest (``pending`` when it was interrupted) and verdict.
 
-    ``settings``: by which configuration and policy it was judged, as ``annotations.settings_of`` gives it.
+    ``settings``: by which configuration and policy it was judged, as ``annotations.settings_of`` gives it. ``step``: up
+    to which step of its history; None where that was not known.
     """
 
     digest: str
     verdict: Verdict | None
     settings: str = ""
+    step: int | None = None
+
+    def is_older_than(self, last_step: int | None) -> bool:
+        """Whether the verdict is on a part of what the run has by now."""
+        if self.verdict is None or self.step is None or last_step is None:
+            return False
+        return self.step < last_step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +83,9 @@ class Source(Protocol):
     def exit(self) -> str:
         """What the launcher or a hook saw of the process's end, as ``exits.exit_value`` wrote it; empty without it."""
 
+    def last_step(self) -> int | None:
+        """The last step of its history, as its tracker has it; None where that is not known."""
+
     def state(self) -> str:
         """How far the run has come, for ``is_in_state`` to know later."""
 
@@ -111,6 +122,9 @@ class Untracked:
 
     def exit(self) -> str:
         return ""
+
+    def last_step(self) -> int | None:
+        return None
 
     def state(self) -> str:
         return ""
@@ -165,7 +179,7 @@ class OnServer(TrackedRun, Protocol):
 @dataclass(frozen=True, kw_only=True)
 class TaggedRun:
     """What a run's record says of its annotation. ``verdict``: None without one of ours. ``codes``: of the rules behind
-    it. ``started``: in seconds since 1970, None where that is not known.
+    it. ``started``: in seconds since 1970, None where that is not known. ``older``: than the run's last data.
     """
 
     ref: RunRef
@@ -174,6 +188,7 @@ class TaggedRun:
     summary: str = ""
     user: str = ""
     started: float | None = None
+    older: bool = False
 
 
 class SweptRun(Protocol):

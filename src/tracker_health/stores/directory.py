@@ -13,9 +13,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tracker_health.annotations import EXIT, PENDING, SETTINGS, Annotations
+from tracker_health.annotations import EXIT, PENDING, SETTINGS, STEP, Annotations
 from tracker_health.errors import RunNotFound, StoreRefused, WriteError
 from tracker_health.evidence import Evidence, Problem, Request, RunRef, TextLog
+from tracker_health.readers.json_lines import as_step
 from tracker_health.readers.random_access import LocalFile, RandomAccess
 from tracker_health.stores.base import Cleared, Recorded, Untracked
 from tracker_health.stores.checkpoints import CHECKPOINT_PARTS, is_checkpoint_file
@@ -124,6 +125,7 @@ class DirectoryRun(Untracked):
             digest=PENDING if self._has_leftovers() else str(document.get("digest", PENDING)),
             verdict=Verdict(verdict) if isinstance(verdict, str) and verdict in set(Verdict) else None,
             settings=str(known.get(SETTINGS, "")),
+            step=as_step(known.get(STEP)),
         )
 
     def exit(self) -> str:

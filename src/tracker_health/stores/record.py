@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tracker_health.annotations import EXIT, PENDING, SETTINGS
+from tracker_health.annotations import EXIT, PENDING, SETTINGS, STEP
 from tracker_health.evidence import RunRef
+from tracker_health.readers.json_lines import as_step
 from tracker_health.stores.base import Recorded, TaggedRun
 from tracker_health.stores.own import is_file_name
 from tracker_health.verdict import Verdict
@@ -76,6 +77,7 @@ def recorded_on(tags: Mapping[str, str]) -> Recorded | None:
         digest=digest,
         verdict=Verdict(verdict) if verdict in set(Verdict) else None,
         settings=tags.get(f"health.{SETTINGS}", ""),
+        step=as_step(tags.get(f"health.{STEP}")),
     )
 
 
@@ -85,9 +87,12 @@ def is_finished(tags: Mapping[str, str]) -> bool:
     return recorded is not None and recorded.digest != PENDING and recorded.verdict is not None
 
 
-def tagged(ref: RunRef, tags: Mapping[str, str], *, user: str, started: float | None) -> TaggedRun:
+def tagged(
+    ref: RunRef, tags: Mapping[str, str], *, user: str, started: float | None, last_step: int | None
+) -> TaggedRun:
     """What the tags say of a run's annotation: nothing of one that is not ours or was never finished."""
-    if not is_finished(tags):
+    recorded = recorded_on(tags)
+    if recorded is None or not is_finished(tags):
         return TaggedRun(ref=ref, verdict=None, user=user, started=started)
     codes = tuple(code for code in tags.get("health.codes", "").split(",") if code)
     return TaggedRun(
@@ -97,6 +102,7 @@ def tagged(ref: RunRef, tags: Mapping[str, str], *, user: str, started: float | 
         summary=tags.get("health.summary", ""),
         user=user,
         started=started,
+        older=recorded.is_older_than(last_step),
     )
 
 

@@ -17,7 +17,7 @@ from tracker_health.stores.mlflow.bulk import BulkHistories
 from tracker_health.stores.mlflow.connection import connect, moved
 from tracker_health.stores.mlflow.empty_runs import EmptyRuns
 from tracker_health.stores.mlflow.failures import translated
-from tracker_health.stores.mlflow.run import MlflowRun, last_heard, ref_of
+from tracker_health.stores.mlflow.run import MlflowRun, last_heard, last_step_of, ref_of
 from tracker_health.stores.mlflow.writer import latest_points
 from tracker_health.stores.record import DIGEST_TAG, is_finished, tagged
 from tracker_health.text import count, printable
@@ -123,7 +123,8 @@ def tagged_runs(
         for record in page:
             info, tags = record.info, record.data.tags
             started = None if info.start_time is None else info.start_time / 1000
-            yield tagged(ref_of(record, uri), tags, user=tags.get("mlflow.user", info.user_id or ""), started=started)
+            user, last_step = tags.get("mlflow.user", info.user_id or ""), last_step_of(record)
+            yield tagged(ref_of(record, uri), tags, user=user, started=started, last_step=last_step)
 
 
 def _expected(page: Sequence[Any], client: MlflowClient, uri: str, batch: Batch) -> list[ListedMlflowRun]:

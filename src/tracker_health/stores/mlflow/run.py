@@ -44,6 +44,7 @@ _INFINITE = 1.79e308
 # Params that the HF Trainer's callback logs, at the trainer's global step: a set that no other script has by chance.
 _HF_PARAMS = frozenset({"output_dir", "num_train_epochs", "max_steps", "logging_steps", "save_strategy"})
 _HF_METRIC = "train/global_step"
+_OF_THE_MACHINE = "system/"
 
 
 def open_mlflow_run(run_id: str, tracking_uri: str | None = None, experiment_id: str = "") -> MlflowRun:
@@ -130,6 +131,9 @@ class MlflowRun:
 
     def exit(self) -> str:
         return str(self._run.data.tags.get(EXIT_TAG, ""))
+
+    def last_step(self) -> int | None:
+        return last_step_of(self._run)
 
     def state(self) -> str:
         """From the last point of each metric, and from how its owner ended the run: 16 hexadecimal digits."""
@@ -330,6 +334,16 @@ def last_heard(record: Any) -> int:
     """When a run began or logged its last metric, in ms; of its artifacts MLflow does not say when they came."""
     times = (point.timestamp for name, point in latest_points(record).items() if _is_theirs(name))
     return max(times, default=record.info.start_time or 0)
+
+
+def last_step_of(record: Any) -> int | None:
+    """The last step at which a run has a metric; None without any. Those of the machine are counted on their own."""
+    steps = (
+        point.step
+        for name, point in latest_points(record).items()
+        if _is_theirs(name) and not name.startswith(_OF_THE_MACHINE)
+    )
+    return max(steps, default=None)
 
 
 def _digest_of(content: Any) -> str:

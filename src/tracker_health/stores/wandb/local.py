@@ -165,6 +165,9 @@ class LocalRun(DirectoryRun):
         """When the log of a run without an exit was last written to: W&B does so several times a minute."""
         return self._path.stat().st_mtime if self._status == "RUNNING" else None
 
+    def last_step(self) -> int | None:
+        return self._log.last_step
+
     def state(self) -> str:
         return self._log.contents
 

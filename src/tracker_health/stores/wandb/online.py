@@ -125,6 +125,10 @@ class OnlineRun:
     def exit(self) -> str:
         return our_tags(self._run.summary_metrics).get(EXIT_TAG, "")
 
+    def last_step(self) -> int | None:
+        last = last_step_of(self._run)
+        return last if last >= 0 else None
+
     def state(self) -> str:
         """The run's state, its last step, and when it was heard of."""
         return json.dumps([self._run.state, last_step_of(self._run), heard_of(self._run)])

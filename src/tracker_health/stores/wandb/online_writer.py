@@ -32,6 +32,7 @@ from tracker_health.annotations import (
     PENDING,
     REPORT_FILE,
     SETTINGS,
+    STEP,
     Annotations,
     incomplete,
 )
@@ -56,11 +57,11 @@ from tracker_health.stores.record import (
 from tracker_health.stores.wandb.address import Address
 from tracker_health.stores.wandb.connection import Connection, fetched, files_of
 from tracker_health.stores.wandb.media import LOCAL_COPIES, MEDIA_KEYS, media_of, place_of
-from tracker_health.stores.wandb.values import OWN_KEY, OWN_TAGS, summary_of, tags_with
+from tracker_health.stores.wandb.values import OWN_KEY, OWN_TAGS, STEP_KEY, summary_of, tags_with
 from tracker_health.text import printable
 from tracker_health.verdict import Verdict
 
-_OF_ANY_VERDICT = frozenset({ENDED, ENDED_BY, IGNORED, SETTINGS})
+_OF_ANY_VERDICT = frozenset({ENDED, ENDED_BY, IGNORED, SETTINGS, STEP})
 _PLAIN_NAMES = _OF_ANY_VERDICT | {"severity", "codes", "symptoms", "summary", "version", *MEDIA_KEYS.values()}
 _EXIT_KEY = f"{OWN_KEY}{EXIT}"
 _LOOKS = (0, 1, 3)  # seconds before each: for a moment a server may give what was there before
@@ -71,9 +72,9 @@ _PLACES = tuple(sorted(map(place_of, OUR_FILES)))
 def our_tags(summary: Mapping[str, Any]) -> dict[str, str]:
     """The texts under our keys of a summary, by the names that a record has for them."""
     return {
-        f"health.{key.removeprefix(OWN_KEY)}": value
+        f"health.{key.removeprefix(OWN_KEY)}": str(value)
         for key, value in summary.items()
-        if key.startswith(OWN_KEY) and isinstance(value, str)
+        if key.startswith(OWN_KEY) and (isinstance(value, str) or key == STEP_KEY)
     }
 
 

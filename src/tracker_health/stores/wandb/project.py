@@ -12,7 +12,15 @@ from tracker_health.stores.base import Period, TaggedRun
 from tracker_health.stores.record import tagged
 from tracker_health.stores.wandb.address import address_of, project_of
 from tracker_health.stores.wandb.connection import connect, pages
-from tracker_health.stores.wandb.online import OnlineRun, heard_of, is_live, open_online_run, ref_of, seconds_of
+from tracker_health.stores.wandb.online import (
+    OnlineRun,
+    heard_of,
+    is_live,
+    last_step_of,
+    open_online_run,
+    ref_of,
+    seconds_of,
+)
 from tracker_health.stores.wandb.online_writer import our_tags
 from tracker_health.stores.wandb.values import OWN_TAGS
 from tracker_health.text import printable
@@ -78,9 +86,8 @@ def tagged_runs(name: str, where: str = "", since: float | None = None) -> Itera
         address, started = address_of(text), seconds_of(run.created_at)
         if address and not (since is not None and started is not None and started < since):
             ref = ref_of(run, address, connect().app)
-            yield tagged(
-                ref, our_tags(run.summary_metrics), user=str(getattr(run.user, "username", "")), started=started
-            )
+            tags, user = our_tags(run.summary_metrics), str(getattr(run.user, "username", ""))
+            yield tagged(ref, tags, user=user, started=started, last_step=last_step_of(run))
 
 
 def _runs(name: str, filters: dict[str, Any], *, lazy: bool = True) -> Iterator[tuple[Any, str]]:

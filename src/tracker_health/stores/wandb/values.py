@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tracker_health.annotations import STEP as STEP_TAG
 from tracker_health.annotations import Annotations
 from tracker_health.errors import ReadError
 from tracker_health.evidence import FloatArray, IntArray, Series, StepUnit
@@ -29,6 +30,9 @@ MAX_PARAMS = 1000
 OWN_KEY = "health/"
 OWN_TAGS = frozenset(f"health:{verdict}" for verdict in Verdict)
 """The tags that say a verdict: a run bears one of them at most, and it is ours."""
+
+STEP_KEY = f"{OWN_KEY}{STEP_TAG}"
+"""A number, so that it can be compared to ``_step`` on W&B's pages."""
 
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _MAX_DEPTH = 10
@@ -165,6 +169,8 @@ class Histories:
 def summary_of(annotations: Annotations) -> dict[str, str | float]:
     """The keys and values of a run's summary that say what the annotations say, the digest among them."""
     plain: dict[str, str | float] = {"verdict": str(annotations.verdict), "digest": annotations.digest}
+    if step := annotations.tags.get(STEP_TAG):
+        plain[STEP_TAG] = int(step)
     return {
         f"{OWN_KEY}{name}": value
         for name, value in {**annotations.metrics, **annotations.tags, **plain}.items()
