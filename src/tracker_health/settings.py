@@ -150,7 +150,7 @@ def parse_size(text: str) -> int:
     Raises:
         ConfigError: it is no size.
     """
-    match = re.fullmatch(r"\s*(\d{1,12}(?:\.\d{1,6})?)\s*([kmgt]?)i?b?\s*", text, re.IGNORECASE)
+    match = re.fullmatch(r"\s*(\d{1,12}(?:\.\d{1,6})?)\s*+([kmgt]?)i?b?\s*", text, re.IGNORECASE)
     if match is None:
         raise ConfigError(f"{_quoted(text)} is no size", "write 500MB or 2GB")
     return int(float(match.group(1)) * _SIZES[match.group(2).lower()])

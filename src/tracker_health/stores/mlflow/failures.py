@@ -219,7 +219,7 @@ def _hint(error: Exception, reason: str, attempt: _Attempt) -> str:
 
 def _first_words(error: Exception) -> str:
     """What an error says, without the SQL that SQLAlchemy adds to it."""
-    return re.split(r"\s*(?:\[SQL: |\(Background on this error)", str(error))[0].strip() or type(error).__name__
+    return re.split(r"\[SQL: |\(Background on this error", str(error))[0].strip() or type(error).__name__
 
 
 def _reason(error: Exception) -> str:

@@ -18,6 +18,7 @@ from tracker_health.readers.json_lines import MAX_FIELDS, MAX_NAME_CHARACTERS, p
 from tracker_health.readers.record_log import Record, RecordLog
 from tracker_health.readers.regular_file import open_regular
 from tracker_health.readers.wire import double, fields, signed, text, texts, varint, zigzag
+from tracker_health.stores.naming import MAX_PATH_CHARACTERS
 from tracker_health.stores.wandb.values import MAX_PARAMS, MEDIA, STEP, flattened, number, params_of
 
 # Which field of a record holds what it is: a record has one of them.
@@ -34,7 +35,6 @@ MAX_ARTIFACT_FILES = 5000
 _MAX_JSON_BYTES = 2**20
 _MAX_NUMBER_CHARACTERS = 64
 _MAX_KEY_BYTES = 4 * MAX_NAME_CHARACTERS
-_MAX_PATH_CHARACTERS = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,7 +198,7 @@ class _Reader:
                     return
                 path, size, staged = text(entry, 1), _integer(entry, 4), text(entry, 6)
                 file = LoggedFile(artifact=name, version=version, path=path, size=size, staged=staged)
-                if max(len(file.path), len(file.staged)) <= _MAX_PATH_CHARACTERS:
+                if max(len(file.path), len(file.staged)) <= MAX_PATH_CHARACTERS:
                     self._log.artifacts.append(file)
 
 
