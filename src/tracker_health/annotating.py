@@ -20,6 +20,7 @@ from tracker_health.evidence import Evidence, Part, Request, RunRef
 from tracker_health.opening import open_run, shown_name, store_of
 from tracker_health.registry import plugins
 from tracker_health.result import ErrorEntry, Report, ToolInfo
+from tracker_health.stores import hosts
 from tracker_health.stores.base import Listed, OnServer, Overtaken, Recorded, TrackedRun, WrittenInPart
 from tracker_health.text import printable
 from tracker_health.verdict import Verdict
@@ -174,6 +175,7 @@ def resolved(config: Config | str) -> Config:
         ConfigError: it names something that does not exist.
     """
     settings = preset(config) if isinstance(config, str) else config
+    hosts.allow(*settings.trusted_hosts)
     configured_probes(settings)  # a configuration that makes no sense is told once, and not for every run
     return settings
 

@@ -54,6 +54,7 @@ class Config:
     of the rules to run, or not to run. ``thresholds``: by rule name, then threshold name. ``roles``: by role, the
     name patterns that have it. ``demote_low_confidence``: a fail that its rule is not sure of becomes a warn.
     ``checkpoint``: path, relative to the run, of the checkpoint to judge. ``max_download``: bytes.
+    ``trusted_hosts``: servers that get credentials, and choose folders of this machine, as the configured ones do.
     ``overrides``: what differs for some runs; they do nothing until ``for_run``, and the last that applies wins.
 
     Raises:
@@ -71,6 +72,7 @@ class Config:
     roles: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: DEFAULT_PATTERNS)
     checkpoint: str | None = None
     max_download: int = 2 * 10**9
+    trusted_hosts: tuple[str, ...] = ()
     overrides: tuple[Override, ...] = ()
 
     def __post_init__(self) -> None:
@@ -183,7 +185,7 @@ PRESETS: Mapping[str, Config] = {
 PRESET_FIELDS = ("preset", "votes", "preview_votes", "measure_only", "demote_low_confidence")
 """What a preset decides."""
 
-_PLAIN_KEYS = frozenset({"select", "ignore", "checkpoint", "max_download"})
+_PLAIN_KEYS = frozenset({"select", "ignore", "checkpoint", "max_download", "trusted_hosts"})
 
 
 def preset(name: str) -> Config:
@@ -200,8 +202,9 @@ def preset(name: str) -> Config:
 
 def changed(config: Config, changes: Mapping[str, Any]) -> Config:
     """A configuration with other values, by the keys of a configuration file: ``preset`` (a name), ``select`` and
-    ``ignore`` (frozensets), ``checkpoint``, ``max_download`` (bytes), ``probes.NAME.THRESHOLD`` (a number) and
-    ``roles.ROLE`` (a tuple of patterns). A preset takes the place of the one before and leaves all other values alone.
+    ``ignore`` (frozensets), ``checkpoint``, ``max_download`` (bytes), ``trusted_hosts`` (a tuple of texts),
+    ``probes.NAME.THRESHOLD`` (a number) and ``roles.ROLE`` (a tuple of patterns). A preset takes the place of the
+    one before and leaves all other values alone.
 
     Raises:
         ConfigError: there is no such preset or role.

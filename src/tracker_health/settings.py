@@ -31,6 +31,8 @@ _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _SIZES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _SECTIONS = ("probes", "roles")
 _CODE = re.compile(r"[a-z]{3}\d+", re.IGNORECASE)
+_HOST = re.compile(r"(?:[a-z0-9_.-]{1,253}|\[[0-9a-f:.]{2,50}\])(?::\d{1,5})?", re.IGNORECASE)
+_LISTS = ("select", "ignore", "trusted_hosts")
 _MAX_PATTERN = 500
 _MATCHES = 'write "experiment:rl-*", "project:NAME" or "tag:NAME=VALUE"'
 
@@ -192,7 +194,7 @@ def _exported(environ: Mapping[str, str]) -> dict[str, Setting]:
             raise ConfigError(f"there is no environment variable {printable(name, 80)}", hint)
         if name in known and text.strip():
             key = known[name]
-            raw = [part.strip() for part in text.split(",") if part.strip()] if key in ("select", "ignore") else text
+            raw = [part.strip() for part in text.split(",") if part.strip()] if key in _LISTS else text
             layer[key] = Setting(value=_located(key, raw, name), origin=f"environment {name}")
     name = f"{ENVIRONMENT}SET"
     settings = [part.strip() for part in environ.get(name, "").split(";") if part.strip()]
@@ -353,6 +355,13 @@ def _texts(key: str, raw: Any) -> list[str]:
     return raw
 
 
+def _hosts(key: str, raw: Any) -> tuple[str, ...]:
+    for host in _texts(key, raw):
+        if not _HOST.fullmatch(host):
+            raise ConfigError(f"{key}: {_quoted(host)} is no host", 'write "mlflow.example.com" or "10.0.0.7:5000"')
+    return tuple(host.lower() for host in raw)
+
+
 def _patterns(role: str, raw: Any) -> tuple[str, ...]:
     if not _is_role(role) and not _plugin_errors():
         from tracker_health.engine import known_roles
@@ -454,6 +463,7 @@ _CONVERTERS: Mapping[str, Callable[[str, Any], Any]] = {
     "max_download": _size,
     "fail_on": _fail_on,
     "tracking_uri": _text,
+    "trusted_hosts": _hosts,
     "auto": _switch,
     "match": _match,
 }

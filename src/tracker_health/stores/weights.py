@@ -16,7 +16,7 @@ from tracker_health.evidence import Attribution, OptimizerState, Part, Problem, 
 from tracker_health.readers.json_lines import parse_json
 from tracker_health.readers.optimizer_state import first_moments
 from tracker_health.readers.random_access import LocalFile
-from tracker_health.readers.regular_file import open_regular
+from tracker_health.readers.regular_file import read_regular
 from tracker_health.readers.safetensors_header import open_safetensors
 from tracker_health.readers.torch_archive import TorchArchive, open_torch_archive
 from tracker_health.readers.torch_weights import is_in_order, torch_average, torch_weights
@@ -262,8 +262,7 @@ def _json(tree: FileTree, file: RunFile) -> Any:
     if file.size > _MOST_INDEX_BYTES:
         return None
     try:
-        with open_regular(tree.local(file)) as opened:
-            return parse_json(opened.read(_MOST_INDEX_BYTES))
+        return parse_json(read_regular(tree.local(file), _MOST_INDEX_BYTES))
     except (RunError, OSError, ValueError, RecursionError):
         return None
 

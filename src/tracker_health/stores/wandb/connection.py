@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from tracker_health.errors import RunError, RunNotFound, StoreRefused, StoreUnavailable, WriteError, optional_packages
+from tracker_health.stores import hosts
 from tracker_health.stores.deadline import BYTES_A_SECOND, REQUEST_SECONDS, within
 from tracker_health.stores.wandb.address import CLOUD_API, Address
 from tracker_health.stores.wandb.failures import KEY_HINT, translated
@@ -183,13 +184,20 @@ def _credentials(server: str, settings: Any) -> dict[str, str]:
     """
     from wandb.sdk.lib import wbauth
 
-    same = str(settings.base_url).rstrip("/") == server
-    key = os.environ.get("WANDB_API_KEY") or wbauth.read_netrc_auth(host=server) or (settings.api_key if same else "")
+    configured = str(settings.base_url).rstrip("/")
+    hosts.trust(configured)
+    ours = hosts.is_trusted(server)
+    exported = os.environ.get("WANDB_API_KEY", "")
+    kept = settings.api_key if configured == server else ""
+    key = (ours and exported) or wbauth.read_netrc_auth(host=server) or kept
     if key:
         return {"api_key": key}
-    if settings.identity_token_file:
+    if settings.identity_token_file and ours:
         return {}
-    raise StoreRefused(f"there is no API key for the W&B server {printable(without_userinfo(server))}", KEY_HINT)
+    if exported or settings.identity_token_file:
+        hosts.withhold(server)
+    hint = hosts.hint_on_withheld(server, "WANDB_BASE_URL") or KEY_HINT
+    raise StoreRefused(f"there is no API key for the W&B server {printable(without_userinfo(server))}", hint)
 
 
 def _upload(run: Any, path: str, folder: str) -> None:

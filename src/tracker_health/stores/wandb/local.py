@@ -24,6 +24,7 @@ from tracker_health.stores.base import Cleared, Recorded
 from tracker_health.stores.checkpoints import CHECKPOINT_PARTS
 from tracker_health.stores.directory import DirectoryRun
 from tracker_health.stores.files import LOSSES, is_relevant, read_files
+from tracker_health.stores.in_place import link_among
 from tracker_health.stores.locks import locked
 from tracker_health.stores.naming import is_plain
 from tracker_health.stores.own import HEALTH_FOLDER, in_the_way
@@ -219,6 +220,10 @@ class LocalRun(DirectoryRun):
 
     # Writing
 
+    @property
+    def _own_folders(self) -> list[Path]:
+        return [self._folder, *super()._own_folders]
+
     def recorded(self) -> Recorded | None:
         """The annotation that folder and log agree on; ``pending`` where one has what the other has not, and where the
         log was left out for a reason that no longer holds.
@@ -249,7 +254,7 @@ class LocalRun(DirectoryRun):
 
     def clear(self) -> Cleared:
         self._forget()
-        if self._annotation() is None and self._log.bears_ours:
+        if self._annotation() is None and self._log.bears_ours and not link_among(self._own_folders):
             with self._told("write"):
                 folder = self._folder / HEALTH_FOLDER
                 folder.mkdir(parents=True, exist_ok=True)
@@ -284,9 +289,12 @@ class LocalRun(DirectoryRun):
         return {place: annotations.files[name] for name, place in MEDIA_PLACES.items() if name in annotations.files}
 
     def _is_elsewhere(self, place: str) -> bool:
-        """Whether a file of that path would lie outside of the run's folder, or below a file."""
+        """Whether a file of that path would lie outside of the run's folder, or below a file; a link there is not
+        ours.
+        """
         folders = [self._folder / folder for folder in PurePosixPath(place).parents][:-1]
-        return any(folder.is_symlink() or (folder.exists() and not folder.is_dir()) for folder in folders)
+        linked = link_among([self._folder / place, *folders])
+        return linked is not None or any(folder.exists() and not folder.is_dir() for folder in folders)
 
     def _write_beyond(self, annotations: Annotations) -> dict[str, Any]:
         self._forget()

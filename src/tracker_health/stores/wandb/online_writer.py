@@ -26,6 +26,7 @@ from typing import Any
 from tracker_health.annotations import PENDING, REPORT_FILE, Annotations, incomplete
 from tracker_health.errors import RunError, StoreRefused, WriteError
 from tracker_health.gap_names import LIVE_WANDB_TAGS
+from tracker_health.readers.regular_file import read_regular
 from tracker_health.registry import probe_classes
 from tracker_health.result import SCHEMA
 from tracker_health.stores.base import Cleared, WrittenInPart
@@ -295,7 +296,7 @@ class OnlineWriter:
         with suppress(RunError), tempfile.TemporaryDirectory(prefix="tracker-health-") as folder:
             target = Path(folder, "file")
             fetched(self._connection, file, target)
-            return target.read_bytes()
+            return read_regular(target, _MAX_REPORT_BYTES)
         return b""
 
     def _upload(self, files: Mapping[str, bytes]) -> frozenset[str]:
