@@ -224,6 +224,9 @@ class _Logs:
             for file, log in self._unread:
                 found.params |= log.params
                 _report(found, file, log, _HISTORY_ROLES)
+        found.notes += [
+            f"{printable(file.path)}: {log.problem}" for file, log in self._unread if self._pieces and log.problem
+        ]
         logs = _resumed([_joined(parts) for parts in self._pieces.values()])
         _report_lacking(self._lacking, found, judged=bool(logs) or found.trainer is not None)
         strangers = _strangers(logs)

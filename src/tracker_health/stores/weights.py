@@ -76,7 +76,11 @@ def holds_model(tree: FileTree, file: RunFile) -> bool:
 def why_not_alone(tree: FileTree, lead: RunFile) -> str:
     """Why weights are not read that lie beside no optimizer's state; empty where they are.
 
-    Nobody has said that the file is a model's: what cannot be read, or lies elsewhere, is no error.
+    Nobody has said that the file is a model's: what is something else, or lies elsewhere, is no error.
+
+    Raises:
+        RunError: it is not what its name says, or cannot be fetched.
+        OSError: it cannot be read.
     """
     with _Archives(tree) as archives:
         files = _of(archives, lead, None)
@@ -84,13 +88,10 @@ def why_not_alone(tree: FileTree, lead: RunFile) -> str:
             return f"no weights are read from {printable(lead.path)}"
         if files.missing:
             return f"{listing(list(files.missing))} of the weights is missing"
-        try:
-            with _opened(archives, files) as opened:
-                if not opened.near:
-                    return f"{printable(lead.path)} is not on this machine, and no optimizer state lies beside it"
-                return "" if _is_model(opened.tensors) else f"{printable(lead.path)} holds no model's weights"
-        except (RunError, OSError) as error:
-            return f"{printable(lead.path)} cannot be read: {error}"
+        with _opened(archives, files) as opened:
+            if not opened.near:
+                return f"{printable(lead.path)} is not on this machine, and no optimizer state lies beside it"
+            return "" if _is_model(opened.tensors) else f"{printable(lead.path)} holds no model's weights"
 
 
 def _is_model(tensors: Iterable[StoredTensor]) -> bool:
