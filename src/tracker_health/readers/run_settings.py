@@ -60,7 +60,7 @@ def _parsed(content: bytes, *, is_json: bool) -> Any:
     loader.add_constructor(None, lambda _loader, _node: None)
     try:
         return yaml.load(content, loader)  # noqa: S506  it is a SafeLoader
-    except (yaml.YAMLError, ValueError, TypeError, OverflowError, RecursionError) as error:
+    except Exception as error:  # of a tag that does not fit its text (`!!bool foo`) it raises anything
         raise ReadError("it is not YAML with plain values") from error
 
 

@@ -98,6 +98,7 @@ def read_checkpoint(tree: FileTree, request: Request, found: FileEvidence) -> No
         found.cannot_read(chosen.path, error, _STATE_PARTS)
         return
     found.optimizer = state if state.global_step is not None else replace(state, global_step=_step_of(steps, chosen))
+    found.notes += state.notes
     _report_dangerous(found, state)
     read_weights(tree, chosen, _before(chosen, leads, steps), request, found)
     if found.weights is None:

@@ -102,7 +102,7 @@ class DirectoryRun:
         found = read_files(self, request, settings=self._has_settings, folder_name=self._folder.resolve().name)
         found.problems += self._unseen()
         known = found.names or found.params or found.optimizer or found.weights or found.dlm_step_log or found.missing
-        if not (known or found.problems or self._has_checkpoint_unasked(request)):
+        if not (known or found.problems or found.doubtful or self._has_checkpoint_unasked(request)):
             self._nothing = self._nothing_found(found.text_log)
             found.problems.append(Problem(source=self._given, message=self._nothing))
         return found.evidence(self.ref)
