@@ -5,14 +5,16 @@ Nothing else in ``readers`` and ``stores`` opens a file of a run; a test keeps i
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from functools import cache
 from io import BufferedReader, FileIO
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 from tracker_health.errors import ReadError
+from tracker_health.text import size_of
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
 _FLAGS = ("O_NONBLOCK", "O_NOCTTY")
 # Their files are regular by name only: to read one can have effects, take as long as it likes, or never end.
 _KERNEL_FOLDERS = ("/proc", "/sys")
+_LARGE = 2**28
+_MOSTLY_HOLES = 16  # to one part that was written
+_DISK_BLOCK = 512
 _NOT_REGULAR = "it is not a regular file"
 
 _Read = TypeVar("_Read")
@@ -77,6 +82,47 @@ def read_regular(path: Path, most_bytes: int) -> bytes:
     if len(content) > most_bytes:
         raise ReadError(f"it is larger than the {most_bytes} bytes that are read")
     return content
+
+
+def pass_hole(file: BinaryIO) -> None:
+    """Go on where the file has bytes again that were once written. A file can be a million times as long as its disk,
+    with holes that read as zeros; where nothing follows, this is its end.
+    """
+    if not hasattr(os, "SEEK_DATA"):
+        return
+    place, descriptor = file.tell(), file.fileno()
+    before = os.lseek(descriptor, 0, os.SEEK_CUR)  # where the buffer around it takes it to be
+    try:
+        found = os.lseek(descriptor, place, os.SEEK_DATA)
+    except OSError as error:
+        found = os.fstat(descriptor).st_size if error.errno == errno.ENXIO else place
+    os.lseek(descriptor, before, os.SEEK_SET)
+    file.seek(found)
+
+
+def require_written(descriptor: int, size: int) -> None:
+    """Raises for a large file of which next to nothing was ever written: to read its holes takes as long as data.
+
+    Raises:
+        ReadError: it is one.
+    """
+    status = os.fstat(descriptor)
+    on_disk = getattr(status, "st_blocks", size) * _DISK_BLOCK
+    if size <= _LARGE or on_disk * _MOSTLY_HOLES > size or not hasattr(os, "SEEK_DATA"):
+        return
+    # Some file systems do not say how much of a file they keep, but know no holes either.
+    before, written, place = os.lseek(descriptor, 0, os.SEEK_CUR), 0, 0
+    try:
+        while place < size and written * _MOSTLY_HOLES <= size:
+            start = os.lseek(descriptor, place, os.SEEK_DATA)
+            place = os.lseek(descriptor, start, os.SEEK_HOLE)
+            written += place - start
+    except OSError:  # there are no more data
+        pass
+    finally:
+        os.lseek(descriptor, before, os.SEEK_SET)
+    if written * _MOSTLY_HOLES <= size:
+        raise ReadError(f"it is all holes: of its {size_of(size)} only {size_of(written)} were ever written")
 
 
 def _opened(path: str, flags: int) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 from tracker_health.stores import hosts
 from tracker_health.stores.in_place import is_leftover, link_among, refuse_links, remove_leftovers, replace_file
 from tracker_health.stores.mlflow.artifacts import is_local, repository_of
+from tracker_health.stores.temporary import TemporaryFolder
 from tracker_health.text import printable
 
 
@@ -54,7 +54,7 @@ class ArtifactFolder:
         """Write files, by name."""
         place = self.here
         if place is None:
-            with tempfile.TemporaryDirectory(prefix="tracker-health-") as folder:
+            with TemporaryFolder() as folder:
                 for name, content in files.items():
                     Path(folder, name).write_bytes(content)
                 self.repository.log_artifacts(folder, self._name)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from tracker_health.readers.regular_file import read_regular
 from tracker_health.stores.mlflow.artifact_folder import ArtifactFolder
 from tracker_health.stores.own import HEALTH_FOLDER
+from tracker_health.stores.temporary import TemporaryFolder
 
 
 class HealthFolder:
@@ -46,7 +46,7 @@ class HealthFolder:
             return b""
         if folder.here is not None:
             return read_regular(folder.here / name, limit)
-        with tempfile.TemporaryDirectory(prefix="tracker-health-") as fetched:
+        with TemporaryFolder() as fetched:
             place = Path(fetched, "file")
             folder.repository._download_file(path, str(place))  # noqa: SLF001  as in reading
             return read_regular(place, limit)

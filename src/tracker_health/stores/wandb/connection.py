@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -16,6 +15,7 @@ from urllib.parse import urlsplit
 from tracker_health.errors import RunError, RunNotFound, StoreRefused, StoreUnavailable, WriteError, optional_packages
 from tracker_health.stores import hosts
 from tracker_health.stores.deadline import BYTES_A_SECOND, REQUEST_SECONDS, within
+from tracker_health.stores.temporary import TemporaryFolder
 from tracker_health.stores.wandb.address import CLOUD_API, Address
 from tracker_health.stores.wandb.failures import KEY_HINT, translated
 from tracker_health.stores.wandb.server import reach
@@ -82,7 +82,7 @@ class Connection:
 
     def upload(self, run: Any, name: str, content: bytes) -> None:
         """Write a file of the run."""
-        with tempfile.TemporaryDirectory(prefix="tracker-health-") as folder:
+        with TemporaryFolder() as folder:
             path = Path(folder, name)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
@@ -222,7 +222,7 @@ def _remove_empty_folders(folder: Path) -> None:
 
 def fetched(connection: Connection, file: Any, target: Path) -> None:
     """Fetch a file of the SDK's whole."""
-    with tempfile.TemporaryDirectory(prefix="tracker-health-") as folder:
+    with TemporaryFolder() as folder:
         doing = f"the file {printable(file.name)} could not be fetched"
         connection.asked(doing, _download, file, folder, size=file.size)
         (path,) = (one for one in Path(folder).rglob("*") if one.is_file())

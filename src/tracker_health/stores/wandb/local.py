@@ -20,6 +20,7 @@ from tracker_health.annotations import PENDING, Annotations
 from tracker_health.errors import ReadError, RunNotFound, StoreRefused, WriteError
 from tracker_health.evidence import Evidence, Problem, Request, RunRef, Series
 from tracker_health.gap_names import LIVE_WANDB_TAGS
+from tracker_health.readers.regular_file import open_regular, require_written
 from tracker_health.stores.base import Cleared, Recorded
 from tracker_health.stores.checkpoints import CHECKPOINT_PARTS
 from tracker_health.stores.directory import DirectoryRun
@@ -352,6 +353,8 @@ class LocalRun(DirectoryRun):
             return "it is a symbolic link"
         if self._is_linked():
             return "it has another name as well: it is a hard link"
+        if self._has_holes(log):
+            return "it is all holes, and would be written whole"
         if self._path.with_name(self._path.name + SYNCED).exists():
             return f"it is synced already: annotate the run on its server, wandb:{_address(log)}"
         if was_damaged_since(self._path, log):
@@ -362,6 +365,14 @@ class LocalRun(DirectoryRun):
         """Whether the log is a file under some name besides its own and our backup's."""
         links, backup = self._path.stat().st_nlink, backup_of(self._path)
         return links > 1 + (backup.exists() and backup.samefile(self._path))
+
+    def _has_holes(self, log: TransactionLog) -> bool:
+        try:
+            with open_regular(self._path) as file:
+                require_written(file.fileno(), log.cut)
+        except (ReadError, OSError):
+            return True
+        return False
 
     def _is_ours_to_write(self) -> bool:
         owner = self._path.stat().st_uid

@@ -15,7 +15,6 @@ import json
 import math
 import os
 import secrets
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -41,6 +40,7 @@ from tracker_health.stores.record import (
     is_annotated,
     recorded_on,
 )
+from tracker_health.stores.temporary import TemporaryFolder
 from tracker_health.stores.wandb.address import Address
 from tracker_health.stores.wandb.connection import Connection, fetched
 from tracker_health.stores.wandb.media import LOCAL_COPIES, MEDIA_KEYS, media_of, place_of
@@ -293,7 +293,7 @@ class OnlineWriter:
         """A file's content; empty for none, and for one that is too large to be ours."""
         if file is None or not 0 < file.size <= _MAX_REPORT_BYTES:
             return b""
-        with suppress(RunError), tempfile.TemporaryDirectory(prefix="tracker-health-") as folder:
+        with suppress(RunError), TemporaryFolder() as folder:
             target = Path(folder, "file")
             fetched(self._connection, file, target)
             return read_regular(target, _MAX_REPORT_BYTES)
