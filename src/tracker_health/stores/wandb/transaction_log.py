@@ -322,9 +322,13 @@ def _items(history: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _value(part: bytes) -> Any:
-    """The value in an item: a number, text, a dictionary; None for what can be no number and holds none."""
+    """The value in an item: a number, text, a dictionary; None for what can be no number and holds none.
+
+    Raises:
+        ReadError: these bytes are no value.
+    """
     if part[:2] == b"\x82\x01":  # in JSON
-        value = part[3:] if part[2] < 0x80 else part[varint(part, 2)[1] :]
+        value = part[3:] if part[2:3] < b"\x80" else part[varint(part, 2)[1] :]
         if len(value) <= _MAX_NUMBER_CHARACTERS:
             try:
                 return float(value)  # NaN and Infinity too
