@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 OLDEST := .venv-oldest
 OLD := .venv-old
 ROUNDS ?= 3
+ATTEMPTS ?= 20000
 
 FRAMEWORK_TESTS := tests/hooks/test_frameworks.py tests/monitor/test_lightning.py tests/monitor/test_transformers.py \
     tests/stores/test_checkpoint_formats.py tests/test_examples.py
@@ -17,11 +18,13 @@ demo: $(VENV)/.demo-installed
 test: $(VENV)/.dev-installed
 	$(BIN)/python -m pytest -n auto -q $(ARGS)
 
-# The tests that draw their input, with input not drawn before, ROUNDS times over.
+# The tests that draw their input, with input not drawn before, ROUNDS times over; then every reader on ATTEMPTS spoilt
+# files, of which it prints the numbers.
 fuzz: $(VENV)/.dev-installed
 	for round in $$(seq $(ROUNDS)); do \
 	    $(BIN)/python -m pytest -n auto -q -m "hypothesis and not slow" --hypothesis-profile=fuzz --hypothesis-seed=random $(ARGS) || exit; \
 	done
+	$(BIN)/python -m tests.fuzz --attempts $(ATTEMPTS)
 
 # The tests that need other people's trainers, with tiny models made on the spot: nothing is downloaded.
 frameworks: $(VENV)/.frameworks-installed

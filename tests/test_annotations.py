@@ -126,3 +126,20 @@ def test_the_configuration_digest_changes_with_what_changes_verdicts(change):
 def test_addresses_and_formulas_in_markdown_are_text():
     told = in_markdown("see https://evil.example/a, WWW.evil.example and $x$ at 12:30")
     assert told == "see https\\://evil.example/a, WWW\\.evil.example and &#36;x&#36; at 12:30"
+
+
+def test_an_error_is_told_once_however_many_rules_it_keeps_from_judging():
+    why = "it is truncated"
+    errors = [
+        ErrorEntry(source="optimizer.pt", message=why),
+        *(
+            ErrorEntry(source="optimizer.pt", message=f"could not be judged: {why}", code=code, name="a-rule")
+            for code in ("OPT001", "OPT002", "OPT003")
+        ),
+    ]
+    tool = ToolInfo(version="0.1.0", preset="default", config_digest="d")
+    run = RunRef(store="directory", id="a", name="a")
+    report = Report(run=run, verdict=Verdict.ERROR, score=None, summary="s", tool=tool)
+    note = plan(replace(report, errors=tuple(errors)), "0" * 16).note
+    assert note.count("truncated") == 1
+    assert "without optimizer.pt not judged: OPT001, OPT002, OPT003" in note

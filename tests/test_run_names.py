@@ -17,7 +17,7 @@ def opened(monkeypatch, tmp_path):
     """The calls that reach MLflow: (run id, tracking URI)."""
     calls = []
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("tracker_health.stores.mlflow.run.open_mlflow_run", lambda *call: calls.append(call))
+    monkeypatch.setattr("tracker_health.stores.mlflow.run.open_mlflow_run", lambda *call, **_: calls.append(call))
     return calls
 
 

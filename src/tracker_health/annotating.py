@@ -23,6 +23,7 @@ from tracker_health.opening import open_run, shown_name, store_of
 from tracker_health.policy import VARIABLE as POLICY
 from tracker_health.registry import plugins
 from tracker_health.result import ErrorEntry, Report, ToolInfo
+from tracker_health.stores import hosts
 from tracker_health.stores.base import Listed, OnServer, Overtaken, Recorded, TrackedRun, WrittenInPart
 from tracker_health.stores.exits import ending_seen, exit_value
 from tracker_health.text import printable
@@ -248,6 +249,7 @@ def resolved(config: Config | str, *, writes: bool = False) -> Config:
         from tracker_health.settings import under_policy
 
         settings = under_policy(settings, writes=writes)
+    hosts.allow(*settings.trusted_hosts)
     configured_probes(settings)  # a configuration that makes no sense is told once, and not for every run
     return settings
 

@@ -13,7 +13,7 @@ from tracker_health.config import Config
 from tracker_health.ending import Ended
 from tracker_health.probe import MEASURE_NAME
 from tracker_health.registry import RULES_VERSION, plugins, probe_classes
-from tracker_health.result import ProbeResult, Report
+from tracker_health.result import ProbeResult, Report, once_a_source
 from tracker_health.text import printable
 from tracker_health.verdict import Verdict
 
@@ -36,6 +36,7 @@ STEP = "step"
 """The tag that says up to which step of its history a run was judged."""
 
 MAX_HEADLINE_METRICS = 12
+_MOST_ERRORS = 5
 REPORT_FILE = "report.json"
 PAGE_FILE = "report.html"
 PICTURE_FILE = "loss.png"
@@ -137,7 +138,10 @@ def _document(report: Report) -> bytes:
 def _note(report: Report) -> str:
     lines = [f"**Training health: {report.verdict.upper()}**", ""]
     lines += [finding_in_markdown(result) for result in report.findings]
-    lines += [f"- {in_markdown(error.source)}: {in_markdown(error.message)}" for error in report.errors[:5]]
+    errors, unjudged = once_a_source(report.errors)
+    lines += [f"- {in_markdown(error.source)}: {in_markdown(error.message)}" for error in errors[:_MOST_ERRORS]]
+    lost = [f"- without {in_markdown(source)} not judged: {', '.join(codes)}" for source, codes in unjudged.items()]
+    lines += lost[:_MOST_ERRORS]
     if len(lines) == 2:
         lines.append(in_markdown(report.summary))
     lines += ["", f"tracker-health {report.tool.version}, preset {report.tool.preset}"]

@@ -210,12 +210,15 @@ class _Task:
         return replace(outcome, annotations=annotations, error=error)
 
 
-def clear(run: str | Path | Listed, *, tracking_uri: str | None = None) -> Cleared:
-    """Take everything that ``annotate`` wrote off a run again, and nothing else.
+def clear(run: str | Path | Listed, *, config: Config | str = "default", tracking_uri: str | None = None) -> Cleared:
+    """Take everything that ``annotate`` wrote off a run again, and nothing else. Of ``config`` only the trusted hosts
+    count.
 
     Raises:
+        ConfigError: the configuration names something that does not exist.
         RunError: the run cannot be found, or not be written to.
     """
+    resolved(config)
     with closing(open_run(run, tracking_uri=tracking_uri)) as opened:
         return opened.clear()
 

@@ -55,7 +55,8 @@ class Config:
     name patterns that have it. ``demote_low_confidence``: a fail that its rule is not sure of becomes a warn.
     ``checkpoint``: path, relative to the run, of the checkpoint to judge. ``max_download``: bytes. ``stale_after``: for
     how many seconds a run that claims to go on may be silent before it counts as dead. ``policy``: the digest of the
-    policy that this configuration follows, empty for none.
+    policy that this configuration follows, empty for none. ``trusted_hosts``: servers that get credentials, and choose
+    folders of this machine, as the configured ones do.
     ``overrides``: what differs for some runs; they do nothing until ``for_run``, and the last that applies wins.
 
     Raises:
@@ -75,6 +76,7 @@ class Config:
     max_download: int = 2 * 10**9
     stale_after: float = 6 * 3600.0
     policy: str = ""
+    trusted_hosts: tuple[str, ...] = ()
     overrides: tuple[Override, ...] = ()
 
     def __post_init__(self) -> None:
@@ -197,7 +199,7 @@ PRESETS: Mapping[str, Config] = {
 PRESET_FIELDS = ("preset", "votes", "preview_votes", "measure_only", "demote_low_confidence")
 """What a preset decides."""
 
-_PLAIN_KEYS = frozenset({"select", "ignore", "checkpoint", "max_download", "stale_after"})
+_PLAIN_KEYS = frozenset({"select", "ignore", "checkpoint", "max_download", "stale_after", "trusted_hosts"})
 
 
 def preset(name: str) -> Config:
@@ -214,9 +216,9 @@ def preset(name: str) -> Config:
 
 def changed(config: Config, changes: Mapping[str, Any]) -> Config:
     """A configuration with other values, by the keys of a configuration file: ``preset`` (a name), ``select`` and
-    ``ignore`` (frozensets), ``checkpoint``, ``max_download`` (bytes), ``stale_after`` (seconds),
-    ``probes.NAME.THRESHOLD`` (a number) and ``roles.ROLE`` (a tuple of patterns). A preset takes the place of the one
-    before and leaves all other values alone.
+    ``ignore`` (frozensets), ``checkpoint``, ``max_download`` (bytes), ``stale_after`` (seconds), ``trusted_hosts`` (a
+    tuple of texts), ``probes.NAME.THRESHOLD`` (a number) and ``roles.ROLE`` (a tuple of patterns). A preset takes the
+    place of the one before and leaves all other values alone.
 
     Raises:
         ConfigError: there is no such preset or role.

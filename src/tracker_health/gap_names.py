@@ -20,7 +20,7 @@ LIVE_WORDS = frozenset({"warn", "fail"})
 LIVE_WANDB_TAGS = frozenset(f"health:live-{word}" for word in LIVE_WORDS)
 
 _WRAPPERS = re.compile(r"(?:^|(?<=\.))(?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
-_NUMBERED = re.compile(r"(?:[^.]+\.)*?[^.]*\d+(?=\.|$)(?:\.\d+(?=\.|$))?")
+_NUMBERED = re.compile(r"(?:[^.]++(?<!\d)\.)*+[^.]*+(?<=\d)(?:\.\d++(?=\.|$))?")
 
 
 def unwrapped(name: str) -> str:

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 from tracker_health.errors import RunNotFound, StoreRefused
 from tracker_health.evidence import RunRef
+from tracker_health.stores import hosts
 from tracker_health.stores.base import Listed, TrackedRun
 from tracker_health.stores.wandb.address import address_of, is_of_wandb
 from tracker_health.text import printable, without_userinfo
@@ -69,7 +70,8 @@ def open_run(
     if isinstance(run, str) and (page := _MLFLOW_PAGE.fullmatch(text)):
         from tracker_health.stores.mlflow.run import open_mlflow_run
 
-        return open_mlflow_run(page.group(3), page.group(1), page.group(2))
+        hosts.trust(tracking_uri or "")
+        return open_mlflow_run(page.group(3), page.group(1), page.group(2), pasted=True)
     if isinstance(run, str) and "://" in text:
         from tracker_health.stores.url import is_checkpoint_url, open_url
 

@@ -7,7 +7,7 @@ contract: ``docs/report.schema.json`` describes it, and readers ignore keys that
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -132,6 +132,20 @@ class ErrorEntry:
     message: str
     code: str | None = None
     name: str | None = None
+
+
+def once_a_source(errors: Iterable[ErrorEntry]) -> tuple[list[ErrorEntry], dict[str, list[str]]]:
+    """For people: the entries, no two with the same words; and by source the codes of the rules that could not be
+    judged for it, whose entries only say so again.
+    """
+    told: dict[tuple[str, str], ErrorEntry] = {}
+    unjudged: dict[str, list[str]] = {}
+    for error in errors:
+        if error.code is not None and error.message.startswith("could not be judged"):
+            unjudged.setdefault(error.source, []).append(error.code)
+        else:
+            told.setdefault((error.source, error.message), error)
+    return list(told.values()), unjudged
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,6 +21,7 @@ from tracker_health.roles import DEFAULT_PATTERNS
 from tracker_health.settings_values import (
     JUDGING,
     KEYS,
+    LISTS,
     SECTIONS,
     Setting,
     as_number,
@@ -206,7 +207,7 @@ def _exported(environ: Mapping[str, str]) -> dict[str, Setting]:
             raise ConfigError(f"there is no environment variable {printable(name, 80)}", hint)
         if name in known and text.strip():
             key = known[name]
-            raw = [part.strip() for part in text.split(",") if part.strip()] if key in ("select", "ignore") else text
+            raw = [part.strip() for part in text.split(",") if part.strip()] if key in LISTS else text
             layer[key] = Setting(value=located(key, raw, name), origin=f"environment {name}")
     name = f"{ENVIRONMENT}SET"
     settings = [part.strip() for part in environ.get(name, "").split(";") if part.strip()]

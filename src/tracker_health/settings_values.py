@@ -22,6 +22,10 @@ SECTIONS = ("probes", "roles")
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _SIZES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _CODE = re.compile(r"[a-z]{3}\d+", re.IGNORECASE)
+_HOST = re.compile(r"(?:[a-z0-9_.-]{1,253}|\[[0-9a-f:.]{2,50}\])(?::\d{1,5})?", re.IGNORECASE)
+LISTS = ("select", "ignore", "trusted_hosts")
+"""Keys that the environment gives with commas between."""
+
 _MAX_PATTERN = 500
 _MATCHES = 'write "experiment:rl-*", "project:NAME" or "tag:NAME=VALUE"'
 
@@ -46,7 +50,7 @@ def parse_size(text: str) -> int:
     Raises:
         ConfigError: it is no size.
     """
-    match = re.fullmatch(r"\s*(\d{1,12}(?:\.\d{1,6})?)\s*([kmgt]?)i?b?\s*", text, re.IGNORECASE)
+    match = re.fullmatch(r"\s*(\d{1,12}(?:\.\d{1,6})?)\s*+([kmgt]?)i?b?\s*", text, re.IGNORECASE)
     if match is None:
         raise ConfigError(f"{quoted(text)} is no size", "write 500MB or 2GB")
     return int(float(match.group(1)) * _SIZES[match.group(2).lower()])
@@ -199,6 +203,13 @@ def _texts(key: str, raw: Any) -> list[str]:
     return raw
 
 
+def _hosts(key: str, raw: Any) -> tuple[str, ...]:
+    for host in _texts(key, raw):
+        if not _HOST.fullmatch(host):
+            raise ConfigError(f"{key}: {quoted(host)} is no host", 'write "mlflow.example.com" or "10.0.0.7:5000"')
+    return tuple(host.lower() for host in raw)
+
+
 def _patterns(role: str, raw: Any) -> tuple[str, ...]:
     if not is_role(role) and not plugin_errors():
         from tracker_health.engine import known_roles
@@ -302,6 +313,7 @@ _CONVERTERS: Mapping[str, Callable[[str, Any], Any]] = {
     "stale_after": _duration,
     "fail_on": _fail_on,
     "tracking_uri": _text,
+    "trusted_hosts": _hosts,
     "auto": _switch,
     "match": _match,
 }

@@ -45,6 +45,14 @@ def test_what_fits_is_confirmed():
     assert asked(*pairs(1)) is True
 
 
+@pytest.mark.parametrize("value", [5e-324, 1e308, np.nan, np.inf])
+def test_damaged_contents_are_no_warning(value):
+    moments, weights = pairs(3)
+    moments[1][:] = value
+    weights[2][:] = value
+    assert asked(moments, weights) in (True, False, None)
+
+
 def test_two_that_are_swapped_are_refuted():
     moments, weights = pairs(12)
     weights[3], weights[4] = weights[4], weights[3]

@@ -821,6 +821,63 @@ def test_damaged_event_files(tmp_path):
     assert "damaged" in read_log(path, path.name, names_and_roles)[0].problem
 
 
+def with_wrong_checksums(path, every):
+    """Spoil a byte of the content of each so-many-th record."""
+    content, place, number = bytearray(path.read_bytes()), 0, 0
+    while place < len(content):
+        length = int.from_bytes(content[place : place + 8], "little")
+        if number and number % every == 0:
+            content[place + 12 + length - 1] ^= 0xFF
+        number += 1
+        place += 16 + length
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("every", "problem", "note"),
+    [(2, "50 of 101 records are damaged", ""), (50, "", "2 of 101 records are damaged"), (1000, "", "")],
+)
+def test_records_with_wrong_checksums_are_counted(every, problem, note, tmp_path):
+    path = write_events(tmp_path / "events.out.tfevents.1.host", [("loss", step, 1.0) for step in range(100)])
+    with_wrong_checksums(path, every)
+    log, _ = read_log(path, path.name, names_and_roles)
+    assert (log.problem, log.note) == (problem, note)
+    assert len(points(log)["loss"]) == 100 - 100 // every
+
+
+def test_a_record_that_is_no_message_is_damaged_too(tmp_path):
+    path = write_events(tmp_path / "events.out.tfevents.1.host", [("loss", step, 1.0) for step in range(9)])
+    append_record(path, b"\xff" * 100)
+    assert read_log(path, path.name, names_and_roles)[0].problem == ""
+    assert read_log(path, path.name, names_and_roles)[0].note == "1 of 11 records are damaged"
+
+
+def append_record(path, content):
+    from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
+
+    head = struct.pack("<Q", len(content))
+    framed = head + struct.pack("<I", masked_crc32c(head)) + content + struct.pack("<I", masked_crc32c(content[:100]))
+    path.write_bytes(path.read_bytes() + framed)
+
+
+def test_large_records_are_counted_unless_they_are_graphs(tmp_path):
+    event_pb2 = pytest.importorskip("tensorboard.compat.proto.event_pb2")
+    from tensorboard.compat.proto.summary_pb2 import Summary
+
+    path = write_events(tmp_path / "events.out.tfevents.1.host", [("loss", step, 1.0) for step in range(9)])
+    picture = Summary.Image(encoded_image_string=bytes(2**20))
+    append_record(path, event_pb2.Event(wall_time=1.0, step=3, graph_def=bytes(2**20)).SerializeToString())
+    append_record(path, event_pb2.Event(wall_time=1.0, step=300, meta_graph_def=bytes(2**20)).SerializeToString())
+    assert (read_log(path, path.name, names_and_roles)[0].note) == ""
+    shown = Summary(value=[Summary.Value(tag="samples", image=picture)])
+    append_record(path, event_pb2.Event(wall_time=1.0, step=3, summary=shown).SerializeToString())
+    log, _ = read_log(path, path.name, names_and_roles)
+    assert (log.problem, log.note) == ("", "1 of 13 records are larger than the 1.0 MB that are read")
+    assert len(points(log)["loss"]) == 9
+    path.write_bytes(path.read_bytes()[:-100])
+    assert "cut off" in read_log(path, path.name, names_and_roles)[0].problem
+
+
 def test_without_the_package_the_way_out_is_told(tmp_path, monkeypatch):
     from tracker_health.errors import MissingExtra
 

@@ -398,6 +398,16 @@ def test_steps_that_are_none(step, expected, tmp_path, save_archive, optimizer_o
     assert isinstance(found.steps, (int, type(None)))
 
 
+def test_a_signalling_nan_is_no_warning(tmp_path, save_archive, optimizer_of, tensor):
+    """Damage has such bit patterns; numpy warns of each, and warnings are errors here."""
+    state = {"step": tensor("0", shape=()), "exp_avg": tensor("1"), "exp_avg_sq": tensor("1")}
+    signalling = struct.pack("<I", 0x7F800001)
+    path = save_archive(tmp_path / "a.pt", optimizer_of(state), {"0": signalling, "1": 2 * signalling})
+    (found,) = read(path).tensors
+    assert math.isnan(found.step)
+    assert found.second_moment.nonfinite == 2
+
+
 @pytest.mark.parametrize("values", [(-3.0,), (math.nan,), (math.inf,)])
 def test_steps_in_tensors_that_are_none(values, tmp_path, save_archive, optimizer_of, tensor):
     state = {"step": tensor("0", shape=()), "exp_avg": tensor("1"), "exp_avg_sq": tensor("1")}

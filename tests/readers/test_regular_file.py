@@ -13,7 +13,7 @@ from tracker_health.readers import regular_file
 from tracker_health.readers.dlm_log import read_dlm_step_log
 from tracker_health.readers.log_formats.step_log import StepLog
 from tracker_health.readers.optimizer_state import has_optimizer_state, read_optimizer_state
-from tracker_health.readers.regular_file import open_regular
+from tracker_health.readers.regular_file import open_regular, read_regular
 from tracker_health.readers.trainer_state import MAX_BYTES, read_trainer_state
 from tracker_health.roles import assign
 
@@ -96,3 +96,31 @@ def test_a_file_whose_size_is_said_to_be_nothing():
     for reader in ("optimizer", "safetensors", "trainer"):
         with pytest.raises((ReadError, OSError)):
             READERS[reader](path)
+
+
+def test_a_file_of_the_kernels_is_none(tmp_path):
+    """It is regular by its name: what reading it does, and when it ends, the kernel decides."""
+    if not Path("/proc/self/status").exists():
+        pytest.skip("no such files here")
+    (tmp_path / "a").symlink_to("/proc/self/status")
+    for reader in READERS.values():
+        with pytest.raises(ReadError, match="not a regular file"):
+            reader(tmp_path / "a")
+
+
+def test_what_has_nothing_to_give_now_is_not_waited_for(tmp_path, monkeypatch):
+    (tmp_path / "a").touch()
+    reading, writing = os.pipe()
+    monkeypatch.setattr(regular_file, "_opened", lambda path, flags: reading)
+    os.set_blocking(reading, False)
+    with open_regular(tmp_path / "a") as file, pytest.raises(ReadError, match="not a regular file"):
+        file.read(1)
+    os.close(writing)
+
+
+def test_no_more_is_read_than_may_be(tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(b"12345")
+    assert read_regular(path, 5) == b"12345"
+    with pytest.raises(ReadError, match="larger than the 4 bytes"):
+        read_regular(path, 4)

@@ -462,7 +462,15 @@ def test_a_line_without_end_is_given_up(tmp_path, measured):
     with path.open("wb") as file:
         file.write(GOOD)
         file.truncate(10**12)  # takes no room on the disk
-    assert "gigabyte" in measured("steps", path)["message"]
+    assert "larger than" in measured("steps", path)["message"]
+
+
+def test_a_line_of_a_gigabyte_is_given_up(tmp_path, monkeypatch):
+    monkeypatch.setattr("tracker_health.readers.json_lines._MAX_SKIPPED", 2)
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(GOOD + b"x" * (4 * MAX_LINE_BYTES))
+    with pytest.raises(ReadError, match="a line of more than a gigabyte"):
+        StepLog().read(path, "a", all_names)
 
 
 FULL = {

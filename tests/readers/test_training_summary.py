@@ -101,7 +101,7 @@ def test_a_broken_one_is_told_and_takes_nothing_away(tmp_path):
     (tmp_path / "health_summary.json").write_text("{")
     report = tracker_health.check(tmp_path)
     assert report.verdict == "pass"
-    assert "health_summary.json" in str(report.errors)
+    assert "health_summary.json" in str(report.notes)
 
 
 def test_of_several_none_is_read(tmp_path):

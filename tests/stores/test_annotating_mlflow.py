@@ -15,7 +15,8 @@ from tracker_health.annotations import PENDING, incomplete
 from tracker_health.cli import cli
 from tracker_health.errors import WriteError
 from tracker_health.stores.base import Recorded, WrittenInPart
-from tracker_health.stores.mlflow import health_folder
+from tracker_health.stores.mlflow import artifact_folder
+from tracker_health.stores.mlflow.artifact_folder import ArtifactFolder
 from tracker_health.stores.mlflow.note_block import BEGIN, END
 from tracker_health.stores.mlflow.writer import NOTE_TAG, MlflowWriter
 from tracker_health.verdict import Verdict
@@ -188,14 +189,14 @@ def test_what_could_not_be_deleted_stays_ours(local, monkeypatch):
     run_id = local.run()
     local.open(run_id).write(fail())
     with monkeypatch.context() as patch:
-        patch.setattr(health_folder, "_deleted", lambda *_: False)
+        patch.setattr(ArtifactFolder, "delete", lambda *_: False)
         assert local.open(run_id).clear().kept == ("health/loss.png", "health/report.json")
     assert local.open(run_id).recorded() is None
     assert {name for name in local.tags(run_id) if name.startswith("health.")} == {"health.written"}
     local.open(run_id).write(PASS)
     assert local.artifacts(run_id, "health") == ["health/report.json"]
     with monkeypatch.context() as patch:
-        patch.setattr(health_folder, "_deleted", lambda *_: False)
+        patch.setattr(ArtifactFolder, "delete", lambda *_: False)
         local.open(run_id).clear()
     cleared = local.open(run_id).clear()
     assert (cleared.found, cleared.kept) == (True, ())
@@ -216,7 +217,7 @@ def test_a_users_verdict_beside_a_file_that_stayed_is_not_overwritten(local, mon
     run_id = local.run()
     local.open(run_id).write(fail())
     with monkeypatch.context() as patch:
-        patch.setattr(health_folder, "_deleted", lambda *_: False)
+        patch.setattr(ArtifactFolder, "delete", lambda *_: False)
         local.open(run_id).clear()
     local.client.set_tag(run_id, "health.verdict", "mine")
     with pytest.raises(WriteError, match=r"the tag health\.verdict"):
@@ -298,8 +299,8 @@ class DeletesByPrefix:
 
 def test_a_store_that_deletes_by_prefix_deletes_only_ours(local, monkeypatch):
     run_id = local.run()
-    find = health_folder.repository_of
-    monkeypatch.setattr(health_folder, "repository_of", lambda *place: DeletesByPrefix(find(*place)))
+    find = artifact_folder.repository_of
+    monkeypatch.setattr(artifact_folder, "repository_of", lambda *place: DeletesByPrefix(find(*place)))
     local.open(run_id).write(fail())
     local.log(run_id, "health/report.json.bak", "mine")
     local.log(run_id, "health/loss.png.d/mine", "mine")
@@ -314,7 +315,7 @@ def test_a_store_that_deletes_by_prefix_deletes_only_ours(local, monkeypatch):
 def test_files_that_do_not_arrive_are_written_by_the_next_annotation(local, monkeypatch):
     run_id = local.run(metrics={"loss": descent(200)})
     with monkeypatch.context() as patch:
-        patch.setattr("mlflow.store.artifact.local_artifact_repo.LocalArtifactRepository.log_artifacts", broken)
+        patch.setattr(artifact_folder, "replace_file", broken)
         outcome = th.annotate(run_id, tracking_uri=local.uri)
     assert (outcome.status, outcome.complete) == ("written", False)
     assert "no credentials" in outcome.report.errors[0].message
@@ -331,12 +332,13 @@ def test_files_that_do_not_arrive_are_written_by_the_next_annotation(local, monk
 def test_files_that_arrived_in_part_are_known_as_ours(local, monkeypatch):
     run_id = local.run()
 
-    def half(repository, folder, path):
-        repository.log_artifact(f"{folder}/report.json", path)
-        broken()
+    def half(path, content):
+        if path.name != "report.json":
+            broken()
+        path.write_bytes(content)
 
     with monkeypatch.context() as patch:
-        patch.setattr("mlflow.store.artifact.local_artifact_repo.LocalArtifactRepository.log_artifacts", half)
+        patch.setattr(artifact_folder, "replace_file", half)
         with pytest.raises(WrittenInPart):
             local.open(run_id).write(fail())
     cleared = local.open(run_id).clear()
@@ -381,7 +383,7 @@ def test_what_is_left_out_is_told_in_a_list_too(local):
 
 
 def test_files_that_did_not_arrive_are_told_in_a_list_too(local, monkeypatch):
-    monkeypatch.setattr("mlflow.store.artifact.local_artifact_repo.LocalArtifactRepository.log_artifacts", broken)
+    monkeypatch.setattr(artifact_folder, "replace_file", broken)
     runs = [local.run(metrics={"loss": descent(200)}) for _ in range(6)]
     done = CliRunner().invoke(cli, ["annotate", *runs, "--tracking-uri", local.uri])
     assert (done.exit_code, done.stderr.count("its files could not be written")) == (3, 6)

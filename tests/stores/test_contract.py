@@ -13,9 +13,10 @@ import pytest
 from tracker_health.errors import StoreRefused
 from tracker_health.stores import directory
 from tracker_health.stores.directory import DirectoryRun
+from tracker_health.stores.mlflow import artifact_folder
 from tracker_health.stores.mlflow import folder as mlflow_folder
-from tracker_health.stores.mlflow import health_folder
 from tracker_health.stores.mlflow import run as mlflow_run
+from tracker_health.stores.mlflow.artifact_folder import ArtifactFolder
 from tracker_health.stores.mlflow.artifacts import ArtifactTree
 from tracker_health.stores.mlflow.connection import _folders_allowed
 from tracker_health.stores.mlflow.folder import open_run_folder
@@ -99,7 +100,7 @@ class DirectoryHarness:
     @contextmanager
     def before_write(self, action):
         with calls_counted(action) as called, pytest.MonkeyPatch.context() as patch:
-            for owner, name in ((directory, "_replace"), (Path, "mkdir"), (Path, "unlink"), (Path, "rmdir")):
+            for owner, name in ((directory, "replace_file"), (Path, "mkdir"), (Path, "unlink"), (Path, "rmdir")):
                 patch.setattr(owner, name, counted(getattr(owner, name), called))
             yield
 
@@ -221,15 +222,9 @@ class MlflowHarness:
         with calls_counted(action) as called, pytest.MonkeyPatch.context() as patch:
             for name in ("log_batch", "set_tag", "delete_tag"):
                 patch.setattr(MlflowClient, name, counted(getattr(MlflowClient, name), called))
-            patch.setattr(health_folder, "_deleted", counted(health_folder._deleted, called))
-            found = health_folder.repository_of
-
-            def repository_of(*arguments):
-                repository = found(*arguments)
-                repository.log_artifacts = counted(repository.log_artifacts, called)
-                return repository
-
-            patch.setattr(health_folder, "repository_of", repository_of)
+            patch.setattr(artifact_folder, "replace_file", counted(artifact_folder.replace_file, called))
+            for name in ("put", "delete"):
+                patch.setattr(ArtifactFolder, name, counted(getattr(ArtifactFolder, name), called))
             yield
 
     @contextmanager

@@ -16,6 +16,7 @@ from tracker_health.annotations import Annotations
 from tracker_health.errors import RunNotFound, StoreRefused, WriteError
 from tracker_health.evidence import Part, Request
 from tracker_health.roles import assign
+from tracker_health.stores import directory
 from tracker_health.stores.base import Recorded
 from tracker_health.stores.directory import ANNOTATION_SCHEMA, MAX_DEPTH, DirectoryRun
 from tracker_health.stores.locks import locked
@@ -476,7 +477,7 @@ def test_no_permission_to_write_is_said_so(run, monkeypatch):
     def refuse_writing(path, content):
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
-    monkeypatch.setattr(Path, "write_bytes", refuse_writing)
+    monkeypatch.setattr(directory, "replace_file", refuse_writing)
     with pytest.raises(StoreRefused, match="no permission to write"):
         run.write(ANNOTATIONS)
     monkeypatch.undo()

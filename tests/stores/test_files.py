@@ -8,12 +8,16 @@ import time
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from tracker_health.api import check
+from tracker_health.cli import cli
 from tracker_health.errors import StoreUnavailable
 from tracker_health.evidence import Part, Request, RunRef
 from tracker_health.roles import assign
 from tracker_health.stores.directory import DirectoryRun
 from tracker_health.stores.files import RunFile, read_files, relevant_files
+from tracker_health.verdict import Verdict
 
 RUN = RunRef(store="directory", id="a", name="a")
 
@@ -243,12 +247,22 @@ def test_files_that_are_never_a_checkpoint_are_not_opened(tmp_path):
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "adapter_model.bin", "model.safetensors"])
 @pytest.mark.parametrize("content", [b"nothing that can be read", b"", b"version https://git-lfs.github.com/spec/v1\n"])
-def test_weights_alone_that_cannot_be_read_are_no_error(name, content, tmp_path):
+def test_weights_alone_that_cannot_be_read_are_an_error_where_they_are_all_there_is(name, content, tmp_path):
     """Nobody said that they are this run's."""
     (tmp_path / name).write_bytes(content)
     found = read(tmp_path)
     assert found.problems == []
     assert f"{name} cannot be read" in found.missing[Part.WEIGHTS]
+    report = check(tmp_path)
+    assert (report.verdict, [one.source for one in report.errors]) == (Verdict.ERROR, [name])
+    assert "it cannot be read" in report.errors[0].message
+    assert CliRunner().invoke(cli, ["tensors", str(tmp_path)]).exit_code == 3
+    log = "".join(f'{{"step": {step}, "loss": {2 / (1 + step)}}}\n' for step in range(60))
+    (tmp_path / "log.jsonl").write_text(log)
+    report = check(tmp_path)
+    assert (report.verdict, report.errors) == (Verdict.PASS, ())
+    assert any(note.startswith(f"{name}: it cannot be read") for note in report.notes)
+    assert CliRunner().invoke(cli, ["tensors", str(tmp_path)]).exit_code == 3
 
 
 def test_files_of_other_names_count_if_they_hold_optimizer_state(tmp_path):

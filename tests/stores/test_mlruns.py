@@ -18,7 +18,7 @@ from tracker_health.evidence import Part, Request, StepUnit
 from tracker_health.opening import open_run
 from tracker_health.readers import mlflow_folder
 from tracker_health.roles import assign
-from tracker_health.stores.mlflow.connection import _folder_of, _folders_allowed
+from tracker_health.stores.mlflow.connection import _folders_allowed, folder_of
 from tracker_health.stores.mlflow.folder import LoneMlflowRun
 from tracker_health.stores.mlflow.run import MlflowRun, open_mlflow_run
 
@@ -200,7 +200,7 @@ def test_many_threads_open_folders_at_once(tmp_path):
     ],
 )
 def test_the_folder_of_a_uri(uri, expected):
-    assert _folder_of(uri) == (expected and Path(expected))
+    assert folder_of(uri) == (expected and Path(expected))
 
 
 # Alone

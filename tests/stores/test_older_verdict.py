@@ -70,10 +70,7 @@ def trained(environment, code):
 
 @pytest.fixture(params=["mlflow", "wandb"])
 def tracked(request, tmp_path, monkeypatch):
-    if request.param == "mlflow":
-        found = Mlflow(tmp_path)
-    else:
-        found = Wandb(request.getfixturevalue("wandb_server"), tmp_path)
+    found = Mlflow(tmp_path) if request.param == "mlflow" else Wandb(request.getfixturevalue("wandb_server"), tmp_path)
     for name, value in found.environment.items():
         monkeypatch.setenv(name, value)
     found.train(range(300))

@@ -128,7 +128,7 @@ class LocalHarness:
     @contextmanager
     def before_write(self, action):
         with calls_counted(action) as called, pytest.MonkeyPatch.context() as patch:
-            places = [(directory, "_replace"), (log_writer, "_put"), (log_writer, "_copy")]
+            places = [(directory, "replace_file"), (log_writer, "_put"), (log_writer, "_copy")]
             places += [(Path, name) for name in ("mkdir", "unlink", "rmdir", "hardlink_to")]
             for owner, name in places:
                 patch.setattr(owner, name, counted(getattr(owner, name), called))

@@ -263,3 +263,16 @@ def test_too_many_names_are_told_and_not_kept(tmp_path):
 
 def test_records_are_all_their_owners(runs):
     assert not any(ours for _, ours in records_of(runs["healthy"]))
+
+
+@pytest.mark.parametrize(
+    "value", [b"\x82\x01", b"\x82\x01\x80", wire.written(6, b"1234"), b"\x31\0\0", wire.written(6, b"")]
+)
+def test_values_that_are_cut_short_are_passed_over(value, tmp_path):
+    """A number with fewer bytes than it has, JSON of which only the beginning is there."""
+    odd = wire.written(2, wire.written(1, wire.written(2, "odd") + value))
+    rows = [wandb_logs.history(step, {"loss": 1.0}).SerializeToString() for step in range(3)]
+    path = tmp_path / "run-abc123.wandb"
+    path.write_bytes(wandb_logs.log_of([rows[0], odd, *rows[1:]]))
+    assert "loss" in read_log(path).names
+    assert [row["loss"] for row in rows_of(path, frozenset({"loss", "odd"})) if "loss" in row] == [1.0] * 3

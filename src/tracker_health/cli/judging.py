@@ -149,7 +149,7 @@ def clear(runs: tuple[str, ...], quiet: bool, verbose: bool, **choices: Any) -> 
     for run in chosen_runs(runs, batch, settings).runs:
         shown = without_userinfo(str(run))
         try:
-            cleared = clear_run(run, tracking_uri=settings.tracking_uri)
+            cleared = clear_run(run, config=settings.config, tracking_uri=settings.tracking_uri)
         except Exception as error:  # noqa: BLE001  one bad run never stops the others
             say_failure(error, about=f"{shown}: ", verbose=verbose)
             code = EXIT_RUN

@@ -103,7 +103,7 @@ class OptimizerState:
     those without state included; empty where that is not known. ``beside_weights``: whether its file holds the weights
     as well; None where nobody looked. ``loss_scale``: of half precision, as the scaler saved it with the checkpoint.
     ``schedules``: the learning-rate schedulers that were saved with it. ``early_stopping``: what in it shows that the
-    training was set up to stop early.
+    training was set up to stop early. ``notes``: what of all that could not be read.
     """
 
     source: str
@@ -121,6 +121,7 @@ class OptimizerState:
     loss_scale: float | None = None
     schedules: tuple[SavedSchedule, ...] = ()
     early_stopping: str = ""
+    notes: tuple[str, ...] = ()
 
     @property
     def counted(self) -> int | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 _GROUPS = (
     (re.compile(r"^0::(.*)$", re.MULTILINE), "", "memory.max", "memory.current", "inactive_file"),
     (
-        re.compile(r"^\d+:(?:[^:\n]*,)?memory(?:,[^:\n]*)?:(.*)$", re.MULTILINE),
+        re.compile(r"^\d+:(?>[^:\n]*?(?<=[:,])memory(?=[:,]))[^:\n]*+:(.*)$", re.MULTILINE),
         "memory",
         "memory.limit_in_bytes",
         "memory.usage_in_bytes",

@@ -25,7 +25,7 @@ _OUTPUT = re.compile(r"head|proj|predict|classif|output|logits|final|neck|fc", r
 _OFTEN_UNUSED = re.compile(
     r"(^|\.)(pooler|mask_token|mask_emb|masked_spec_embed|aux\d*|aux(iliary)?_\w+)(\.|$)"
     # Fixed on purpose: the length of a normalised weight, sinusoidal positions.
-    r"|(^|\.)(weight_g|weight\.original0|\w*pos(ition)?s?_emb\w*)$"
+    r"|(^|\.)(weight_g|weight\.original0|(?>\w*?pos(ition)?s?_emb)\w*+)$"
 )
 _MANY_VECTORS = 4
 _LAYERS = 3

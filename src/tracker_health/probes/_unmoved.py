@@ -23,7 +23,7 @@ _OF_A_LAYER = re.compile(r"weight|kernel|lora", re.IGNORECASE)
 _MANY_VALUES = 4096
 _CLEAR_CHANGE = 1e-5
 _COUNT = re.compile(r"\d{1,18}")
-_NO_COUNT = re.compile(r"-v\d+(?=\.)|\d+\.\d+")  # a second file of the same step; a measured value
+_NO_COUNT = re.compile(r"-v\d+(?=\.)|(?<!\d)\d++\.\d++")  # a second file of the same step; a measured value
 
 
 def is_half(tensor: TensorHeader) -> bool:

@@ -26,9 +26,13 @@ _BUFFER = re.compile(
 )
 # What transformers' Trainer leaves out of weight decay by its name; what is a LayerNorm it leaves out by its type.
 _NO_DECAY = re.compile(r"bias|layernorm|rmsnorm|(?:^|\.)norm(?:$|\.)|_norm(?:$|\.)")
-_NORM = re.compile(r"(^|[._])(layer_?norm\d*|norm\d*|ln(_?\w+)?|\w+_norm|\w+norm)\.(weight|bias)$", re.IGNORECASE)
+# Each word is gone through once, from its beginning to the first place that fits: a name may be long.
+_WORD = r"(?<!\w)(?>(?:(?<![^.])|\w*?_)"  # up to a part of it, or none: further as what that has to begin with
+_NORM = re.compile(
+    rf"(?:(?:^|[._])(?:layer_?norm\d*|norm\d*)|{_WORD}ln)\w*+|{_WORD}\w)\w*+(?<=norm))\.(?:weight|bias)$", re.IGNORECASE
+)
 _EMBEDDING = re.compile(
-    r"(^|[._])(embed\w*|word_embeddings|wte|wpe|shared|tok_embeddings)\.(weight|lora_embedding_\w+)"
+    rf"(?:(?:^|[._])(?:word_embeddings|wte|wpe|shared|tok_embeddings)|{_WORD}embed)\w*+)\.(?:weight|lora_embedding_\w)"
 )
 _HEAD = re.compile(r"(^|\.)(lm_head|embed_out|output|head|classifier|score)\.")
 _EXPERT = re.compile(r"(.*\.experts)\.\d+\.(\w+)\.weight")

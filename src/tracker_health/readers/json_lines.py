@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from tracker_health.errors import ReadError
-from tracker_health.readers.regular_file import open_regular
+from tracker_health.readers.regular_file import open_regular, pass_hole
 
 MAX_LINE_BYTES = 8 * 2**20
 MAX_LINES = 1_500_000
@@ -106,6 +106,8 @@ def _skip_line(file: BinaryIO) -> None:
         rest = file.readline(MAX_LINE_BYTES)
         if not rest or rest.endswith(b"\n"):
             return
+        if rest == bytes(MAX_LINE_BYTES):
+            pass_hole(file)
     raise ReadError("it has a line of more than a gigabyte")
 
 

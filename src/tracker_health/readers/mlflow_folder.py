@@ -20,7 +20,7 @@ import numpy as np
 from tracker_health.errors import ReadError
 from tracker_health.evidence import FloatArray, IntArray
 from tracker_health.readers.json_lines import MAX_NAME_CHARACTERS, as_number, as_step
-from tracker_health.readers.regular_file import open_regular
+from tracker_health.readers.regular_file import open_regular, pass_hole
 
 TRASH_FOLDER = ".trash"
 """Where a file store keeps what was deleted."""
@@ -31,6 +31,7 @@ MAX_DEPTH = 16
 MAX_POINTS = 3_000_000
 MAX_LINE_BYTES = 4096
 MAX_TEXT_BYTES = 64 * 2**10
+_HOLE = bytes(MAX_LINE_BYTES)
 _STATUSES = {"1": "RUNNING", "2": "SCHEDULED", "3": "FINISHED", "4": "FAILED", "5": "KILLED"}
 _ENTRY = re.compile(r"(\w{1,100}): (.*)")
 
@@ -106,6 +107,8 @@ def read_points(path: Path) -> MetricPoints:
             point = _point(line)
             if point is None:
                 bad += bool(line.strip())
+                if line == _HOLE:
+                    pass_hole(file)
             else:
                 times.append(point[0])
                 values.append(point[1])

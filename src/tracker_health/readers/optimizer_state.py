@@ -10,6 +10,7 @@ from typing import Any
 
 from tracker_health.errors import ReadError
 from tracker_health.evidence import Attribution, OptimizerState, TensorState, label_of
+from tracker_health.readers.aside import aside
 from tracker_health.readers.moments import first_moment, read_moments, tensors_to_read
 from tracker_health.readers.random_access import RandomAccess
 from tracker_health.readers.safe_pickle import Opaque
@@ -87,6 +88,7 @@ def read_optimizer_state(path: Path | RandomAccess, source: str) -> OptimizerSta
         alone = len(found) == 1
         together = joined([optimizer_state(one, "" if alone else name, statistics) for name, one in found.items()])
         extras = {} if alone and archive.root is next(iter(found.values())) else plain_values(archive.root, statistics)
+        root, notes = archive.root, list[str]()
         return replace(
             together,
             source=source,
@@ -94,9 +96,10 @@ def read_optimizer_state(path: Path | RandomAccess, source: str) -> OptimizerSta
             extras=extras,
             stubs=archive.stubs,
             beside_weights=bool(torch_weights(archive.root)),
-            loss_scale=saved_loss_scale(archive.root, statistics),
-            schedules=saved_schedules(archive.root, together.groups),
-            early_stopping=early_stopping_in(archive.root),
+            loss_scale=aside("its loss scale", lambda: saved_loss_scale(root, statistics), notes),
+            schedules=aside("its scheduler", lambda: saved_schedules(root, together.groups), notes) or (),
+            early_stopping=aside("its setting for early stopping", lambda: early_stopping_in(root), notes) or "",
+            notes=tuple(f"{printable(source)}: {note}" for note in notes),
         )
 
 

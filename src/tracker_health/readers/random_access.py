@@ -10,7 +10,7 @@ from typing import Protocol, Self
 
 from tracker_health.errors import ReadError
 from tracker_health.readers.read_ahead import WORTH_IT, ReadAhead
-from tracker_health.readers.regular_file import open_regular
+from tracker_health.readers.regular_file import open_regular, require_written
 
 SHORTER = "it has become shorter while it was read"
 
@@ -39,7 +39,7 @@ class LocalFile:
     """A regular file of this machine.
 
     Raises:
-        ReadError: it is a folder, pipe, socket or device.
+        ReadError: it is a folder, pipe, socket or device, or all holes.
         OSError: the file cannot be read.
     """
 
@@ -48,7 +48,8 @@ class LocalFile:
         self._ahead: ReadAhead | None = None
         try:
             self.size = self._file.seek(0, 2)
-        except OSError:
+            require_written(self._file.fileno(), self.size)
+        except (OSError, ReadError):
             self._file.close()
             raise
 

@@ -14,7 +14,7 @@ from typing import BinaryIO, NamedTuple
 from zlib import crc32
 
 from tracker_health.errors import ReadError
-from tracker_health.readers.regular_file import open_regular
+from tracker_health.readers.regular_file import open_regular, pass_hole
 
 BLOCK = 2**15
 IDENT, MAGIC, VERSION = b":W&B", 0xBEE1, 0
@@ -97,6 +97,12 @@ class RecordLog:
         """Offset, kind and content of each chunk that is whole; kind 0 where something was passed over."""
         base, skip = 0, len(HEADER)
         while block := self._file.read(BLOCK - skip):
+            if block == bytes(BLOCK):
+                pass_hole(self._file)
+                base = (self._file.tell() // BLOCK) * BLOCK
+                self._file.seek(base)
+                yield base, 0, b""
+                continue
             block = bytes(skip) + block
             place, skip = skip, 0
             while place + _CHUNK.size <= len(block):

@@ -13,7 +13,7 @@ from typing import Any
 
 from tracker_health.errors import ReadError
 from tracker_health.readers.json_lines import MAX_NAME_CHARACTERS, param_text, parse_json
-from tracker_health.readers.regular_file import open_regular
+from tracker_health.readers.regular_file import read_regular
 
 SETTINGS_FILE = re.compile(r"(config|args|params|hparams|training_args|train_args|train_config)\.(json|ya?ml)")
 _TRAINING = re.compile(r"train(er|ing)?(_args|_config)?|hparams|hyper_?param(eter)?s|args|params|optim(ization)?")
@@ -32,11 +32,7 @@ def read_run_settings(path: Path) -> dict[str, str]:
     """
     is_json = path.name.endswith(".json")
     most = _MOST_BYTES_OF_JSON if is_json else _MOST_BYTES_OF_YAML
-    with open_regular(path) as file:
-        content = file.read(most + 1)
-    if len(content) > most:
-        raise ReadError(f"it is larger than the {most} bytes that are read")
-    document = _parsed(content, is_json=is_json)
+    document = _parsed(read_regular(path, most), is_json=is_json)
     if not isinstance(document, dict) or not _OF_A_MODEL.isdisjoint(document):
         return {}
     told: dict[str, set[str]] = {}
@@ -64,7 +60,7 @@ def _parsed(content: bytes, *, is_json: bool) -> Any:
     loader.add_constructor(None, lambda _loader, _node: None)
     try:
         return yaml.load(content, loader)  # noqa: S506  it is a SafeLoader
-    except (yaml.YAMLError, ValueError, TypeError, OverflowError, RecursionError) as error:
+    except Exception as error:  # of a tag that does not fit its text (`!!bool foo`) it raises anything
         raise ReadError("it is not YAML with plain values") from error
 
 

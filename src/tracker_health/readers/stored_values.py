@@ -31,13 +31,14 @@ def item_size(dtype: str) -> int:
 
 def convert(raw: memoryview, dtype: str, order: str, values: FloatArray) -> None:
     """Write the values of ``raw`` (of a dtype code, in byte order ``<`` or ``>``) into ``values``, as float64."""
-    if dtype == BFLOAT16:
-        upper = np.frombuffer(raw, dtype=f"{order}u2").astype(np.uint32) << 16
-        values[:] = upper.view(np.float32)
-    elif dtype in _EIGHT_BIT:
-        np.take(_eight_bit(dtype), np.frombuffer(raw, dtype=np.uint8), out=values)
-    else:
-        values[:] = np.frombuffer(raw, dtype=f"{order}{dtype}")
+    with np.errstate(invalid="ignore"):  # damaged values are judged, not warned about: a signalling NaN is one of them
+        if dtype == BFLOAT16:
+            upper = np.frombuffer(raw, dtype=f"{order}u2").astype(np.uint32) << 16
+            values[:] = upper.view(np.float32)
+        elif dtype in _EIGHT_BIT:
+            np.take(_eight_bit(dtype), np.frombuffer(raw, dtype=np.uint8), out=values)
+        else:
+            values[:] = np.frombuffer(raw, dtype=f"{order}{dtype}")
 
 
 @cache

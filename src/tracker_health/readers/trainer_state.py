@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import numpy as np
 from tracker_health.errors import ReadError
 from tracker_health.evidence import Series, StepUnit
 from tracker_health.readers.json_lines import MAX_FIELDS, MAX_NAME_CHARACTERS, as_number, as_step, parse_json
-from tracker_health.readers.regular_file import open_regular
+from tracker_health.readers.regular_file import read_regular
 
 MAX_BYTES = 20 * 2**20
 
@@ -103,10 +102,7 @@ def _columns(rows: list[Any]) -> dict[str, tuple[list[int], list[float]]]:
 
 
 def _load(path: Path) -> dict[str, Any]:
-    with BufferedReader(open_regular(path)) as file:
-        text = file.read(MAX_BYTES + 1)
-    if len(text) > MAX_BYTES:
-        raise ReadError(f"it is larger than the {MAX_BYTES} bytes that are read")
+    text = read_regular(path, MAX_BYTES)
     try:
         state = parse_json(text)
     except (ValueError, RecursionError) as error:

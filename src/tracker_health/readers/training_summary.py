@@ -27,7 +27,7 @@ from tracker_health.evidence import (
 )
 from tracker_health.gap_names import SUMMARY_SCHEMA
 from tracker_health.readers.json_lines import MAX_NAME_CHARACTERS, as_number, as_step, param_text, parse_json
-from tracker_health.readers.regular_file import open_regular
+from tracker_health.readers.regular_file import read_regular
 
 _MOST_BYTES = 64 * 2**20
 _MOST_ITEMS = 100_000
@@ -87,10 +87,7 @@ def read_training_summary(path: Path, source: str) -> TrainingSummary:
         ReadError: it is too large, or not what it should be.
         OSError: it cannot be read.
     """
-    with open_regular(path) as file:
-        content = file.read(_MOST_BYTES + 1)
-    if len(content) > _MOST_BYTES:
-        raise ReadError(f"it is larger than the {_MOST_BYTES} bytes that are read")
+    content = read_regular(path, _MOST_BYTES)
     try:
         document = parse_json(content)
         if document["schema"] != SUMMARY_SCHEMA:

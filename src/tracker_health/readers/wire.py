@@ -18,6 +18,7 @@ MAX_FIELDS = 200_000
 _MAX_TEXTS = 10_000
 _MAX_VARINT_BYTES = 10
 _CUT_OFF = "a message in it is cut off"
+_DOUBLE = struct.Struct("<d")
 
 
 def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
@@ -76,8 +77,14 @@ def zigzag(value: int) -> int:
 
 
 def double(value: bytes) -> float:
-    """What the eight bytes of a ``double`` are."""
-    return float(struct.unpack("<d", value)[0])
+    """What the eight bytes of a ``double`` are.
+
+    Raises:
+        ReadError: they are not eight.
+    """
+    if len(value) != _DOUBLE.size:
+        raise ReadError(_CUT_OFF)
+    return float(_DOUBLE.unpack(value)[0])
 
 
 def texts(message: bytes, number: int) -> list[str]:

@@ -482,7 +482,8 @@ def _svg(figure: Figure) -> str:
     FigureCanvasSVG(figure).print_svg(file, metadata=nothing)  # type: ignore[no-untyped-call]
     text = file.getvalue()
     element = text[text.index("<svg") :]
-    element = re.sub(r"<metadata>.*?</metadata>", "", element, flags=re.DOTALL)
+    before, _, rest = element.partition("<metadata>")
+    element = before + rest.rpartition("</metadata>")[2]
     element = re.sub(r'<g id="[^"]*"', "<g", element)
-    element = re.sub(r"(\d+\.\d)\d+(?=[ \"\n])", r"\1", element)
+    element = re.sub(r"(?<!\d)(\d++\.\d)\d++(?=[ \"\n])", r"\1", element)
     return element.replace(_INK, "currentColor")

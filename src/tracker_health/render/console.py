@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator
 
 import click
 
-from tracker_health.render.sources import once_a_source
-from tracker_health.result import ErrorEntry, ProbeResult, Report
+from tracker_health.result import ErrorEntry, ProbeResult, Report, once_a_source
 from tracker_health.text import count, printable
 from tracker_health.verdict import Verdict
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tracker_health.annotations import finding_in_markdown, in_markdown
-from tracker_health.result import Report
+from tracker_health.result import Report, once_a_source
 
 _MOST_ERRORS = 20
 
@@ -18,7 +18,7 @@ def report_markdown(report: Report) -> Iterator[str]:
     yield ""
     findings = [finding_in_markdown(finding) for finding in report.findings]
     yield from findings
-    sources = [error for error in report.errors if error.code is None][:_MOST_ERRORS]
+    sources = once_a_source(report.errors)[0][:_MOST_ERRORS]
     yield from (f"- {in_markdown(error.source)}: {in_markdown(error.message)}" for error in sources)
     yield from (f"- note: {in_markdown(note)}" for note in report.notes)
     if findings or sources or report.notes:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracker_health.errors import optional_packages
 from tracker_health.render.charts import Chart
-from tracker_health.render.sources import once_a_source
-from tracker_health.result import Measure, ProbeResult, Report
+from tracker_health.result import Measure, ProbeResult, Report, once_a_source
 from tracker_health.text import number, printable
 from tracker_health.verdict import Verdict
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import PurePosixPath
 
-from tracker_health.errors import ReadError, RunError
+from tracker_health.errors import ReadError, RunError, described
 from tracker_health.evidence import DlmCheckpoint, OptimizerState, Part, Problem, Request
 from tracker_health.readers.checkpoint_formats import FORMATS, CheckpointFormat, Folder, Sign
 from tracker_health.readers.checkpoint_formats.torch_file import TorchFile
@@ -98,6 +98,7 @@ def read_checkpoint(tree: FileTree, request: Request, found: FileEvidence) -> No
         found.cannot_read(chosen.path, error, _STATE_PARTS)
         return
     found.optimizer = state if state.global_step is not None else replace(state, global_step=_step_of(steps, chosen))
+    found.notes += state.notes
     _report_dangerous(found, state)
     read_weights(tree, chosen, _before(chosen, leads, steps), request, found)
     if found.weights is None:
@@ -123,7 +124,14 @@ def _read_weights_alone(tree: FileTree, request: Request, found: FileEvidence) -
     elif leads:
         steps = _steps_of_folders(tree, leads)
         chosen = max(leads, key=lambda lead: _age_key(steps, lead))
-        if reason := why_not_alone(tree, chosen):
+        try:
+            reason = why_not_alone(tree, chosen)
+        except (RunError, OSError) as error:
+            if not isinstance(error, AboveLimit):
+                message = f"it cannot be read: {described(error)}"
+                found.doubtful.append(Problem(source=printable(chosen.path), message=message))
+            reason = f"{printable(chosen.path)} cannot be read: {described(error)}"
+        if reason:
             found.missing |= dict.fromkeys((Part.WEIGHTS, Part.WEIGHT_CHANGES), reason)
         else:
             read_weights(tree, chosen, _before(chosen, leads, steps), request, found)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
-import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property
@@ -14,14 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from tracker_health.annotations import EXIT, PENDING, SETTINGS, STEP, Annotations
-from tracker_health.errors import RunNotFound, StoreRefused, WriteError
+from tracker_health.errors import ReadError, RunNotFound, StoreRefused, WriteError
 from tracker_health.evidence import Evidence, Problem, Request, RunRef, TextLog
-from tracker_health.readers.json_lines import as_step
+from tracker_health.readers.json_lines import as_step, parse_json
 from tracker_health.readers.random_access import LocalFile, RandomAccess
+from tracker_health.readers.regular_file import read_regular
 from tracker_health.stores.base import Cleared, Recorded, Untracked
 from tracker_health.stores.checkpoints import CHECKPOINT_PARTS, is_checkpoint_file
 from tracker_health.stores.exits import ending_seen
 from tracker_health.stores.files import is_relevant, is_settings, read_files
+from tracker_health.stores.in_place import is_leftover, link_among, refuse_links, remove_leftovers, replace_file
 from tracker_health.stores.locks import locked
 from tracker_health.stores.own import HEALTH_FOLDER, in_the_way, is_file_name
 from tracker_health.stores.texts import MOST_TEXTS, may_be_text_log, texts_among
@@ -37,7 +37,6 @@ MANY_FILES = 20_000
 MAX_FILES = 500_000
 _MAX_ANNOTATION_BYTES = 4 * 2**20
 _SKIPPED_FOLDERS = frozenset({"wandb", "mlruns", "node_modules", "__pycache__"})
-_LEFTOVER = re.compile(r"\.tracker-health-[0-9a-f]{16}\.tmp")
 
 
 class DirectoryRun(Untracked):
@@ -104,7 +103,7 @@ class DirectoryRun(Untracked):
         found = read_files(self, request, settings=self._has_settings, folder_name=self._folder.resolve().name)
         found.problems += self._unseen()
         known = found.names or found.params or found.optimizer or found.weights or found.dlm_step_log or found.missing
-        if not (known or found.problems or self._has_checkpoint_unasked(request)):
+        if not (known or found.problems or found.doubtful or self._has_checkpoint_unasked(request)):
             self._nothing = self._nothing_found(found.text_log)
             found.problems.append(Problem(source=self._given, message=self._nothing))
         return found.evidence(self.ref)
@@ -135,14 +134,18 @@ class DirectoryRun(Untracked):
     def _has_leftovers(self) -> bool:
         """Whether another annotation was begun that has not ended: half a file of it lies beside the one before."""
         try:
-            return any(_LEFTOVER.fullmatch(path.name) for path in (self._folder / HEALTH_FOLDER).iterdir())
+            return any(is_leftover(path.name) for path in (self._folder / HEALTH_FOLDER).iterdir())
         except OSError:
             return False
 
+    @property
+    def _own_folders(self) -> list[Path]:
+        """Where our files lie, with the folders of the run around it."""
+        return [self._folder / HEALTH_FOLDER]
+
     def write(self, annotations: Annotations) -> tuple[str, ...]:
         folder = self._folder / HEALTH_FOLDER
-        if folder.is_symlink():
-            raise in_the_way(printable(folder))
+        refuse_links(self._own_folders)
         if self._nothing and self._annotation() is None:
             # Any folder at all may have been named by mistake.
             message = f"{printable(self._given)} holds no run: nothing was written"
@@ -152,18 +155,18 @@ class DirectoryRun(Untracked):
             with locked(folder, printable(self._given)):
                 earlier = self._annotation()
                 self._refuse_to_overwrite(folder, earlier, annotations)
-                _remove_leftovers(folder)
+                remove_leftovers(folder)
                 owned = set(_file_names(earlier))
                 # The pending mark names every file that may be there from now on, so that a later run knows them as
                 # ours.
                 seen = {EXIT: annotations.exit} if annotations.exit else {}
                 self._begin(owned | annotations.files.keys(), {**seen, **self._claimed(earlier, annotations)})
                 for name, content in annotations.files.items():
-                    _replace(folder / name, content)
+                    replace_file(folder / name, content)
                 for name in owned - annotations.files.keys():
                     (folder / name).unlink(missing_ok=True)
                 beyond = self._write_beyond(annotations)
-                _replace(folder / ANNOTATION_FILE, _json(_document(annotations) | beyond))
+                replace_file(folder / ANNOTATION_FILE, _json(_document(annotations) | beyond))
         return ()
 
     def _begin(self, names: Iterable[str], beyond: Mapping[str, Any]) -> None:
@@ -172,7 +175,7 @@ class DirectoryRun(Untracked):
         ``beyond``: what the record says of all else.
         """
         seen = {EXIT: value} if (value := self.exit()) else {}
-        _replace(self._folder / HEALTH_FOLDER / ANNOTATION_FILE, _json({**seen, **beyond, **_pending(names)}))
+        replace_file(self._folder / HEALTH_FOLDER / ANNOTATION_FILE, _json({**seen, **beyond, **_pending(names)}))
 
     def _claimed(
         self,
@@ -189,13 +192,13 @@ class DirectoryRun(Untracked):
     def _put(self, path: Path, content: bytes) -> None:
         """Write a file of ours elsewhere in the run."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        _replace(path, content)
+        replace_file(path, content)
 
     def _take_away(self, path: Path) -> None:
         """Delete such a file, with what a killed annotator left beside it, and the folders that are empty then."""
         path.unlink(missing_ok=True)
         with suppress(OSError):  # a folder is not there, or not empty
-            _remove_leftovers(path.parent)
+            remove_leftovers(path.parent)
             for folder in path.relative_to(self._folder).parents:
                 (self._folder / folder).rmdir()
 
@@ -205,21 +208,22 @@ class DirectoryRun(Untracked):
 
     def clear(self) -> Cleared:
         folder = self._folder / HEALTH_FOLDER
-        if folder.is_symlink() or _is_cleared(self._annotation()):
+        if link_among(self._own_folders) or _is_cleared(self._annotation()):
             return Cleared(found=False)
         with self._told("delete"), locked(folder, printable(self._given)):
             earlier = self._annotation()
             if _is_cleared(earlier):  # somebody else has done so meanwhile
                 return Cleared(found=False)
             names, seen = _file_names(earlier), self.exit() if ending_seen(self) is not None else ""
+            refuse_links(folder / name for name in (ANNOTATION_FILE, *names))
             self._begin(names, self._claimed(earlier, None))
             self._clear_beyond()
             for name in names:
                 (folder / name).unlink(missing_ok=True)
-            _remove_leftovers(folder)
+            remove_leftovers(folder)
             # Last, for it names the others: a clearing that is interrupted can be done again.
             if seen:
-                _replace(folder / ANNOTATION_FILE, _json({"schema": ANNOTATION_SCHEMA, EXIT: seen}))
+                replace_file(folder / ANNOTATION_FILE, _json({"schema": ANNOTATION_SCHEMA, EXIT: seen}))
             else:
                 (folder / ANNOTATION_FILE).unlink()
             if not any(folder.iterdir()):
@@ -230,8 +234,10 @@ class DirectoryRun(Untracked):
         """Take off what does not lie in the folder."""
 
     def _refuse_to_overwrite(self, folder: Path, earlier: dict[str, Any] | None, annotations: Annotations) -> None:
-        if earlier is None and not all(map(_is_leftover, folder.iterdir())):
+        if earlier is None and not all(is_leftover(path.name) for path in folder.iterdir()):
             raise in_the_way(printable(folder))
+        names = {ANNOTATION_FILE, *_file_names(earlier), *annotations.files}
+        refuse_links(folder / name for name in sorted(names))
         for name in sorted(annotations.files.keys() - set(_file_names(earlier))):
             if os.path.lexists(folder / name):
                 raise in_the_way(printable(folder / name))
@@ -300,14 +306,12 @@ class DirectoryRun(Untracked):
     def _annotation(self) -> dict[str, Any] | None:
         path = self._folder / HEALTH_FOLDER / ANNOTATION_FILE
         try:
-            if path.stat().st_size > _MAX_ANNOTATION_BYTES:
-                return None
-            document = json.loads(path.read_bytes())
+            document = parse_json(read_regular(path, _MAX_ANNOTATION_BYTES))
         except FileNotFoundError:
             return None
         except PermissionError as error:
             raise StoreRefused(f"{printable(path)}: no permission to read it") from error
-        except (OSError, ValueError, RecursionError):
+        except (ReadError, OSError, ValueError, RecursionError):
             return None
         if not isinstance(document, dict) or document.get("schema") != ANNOTATION_SCHEMA:
             return None
@@ -338,16 +342,6 @@ def _file_names(document: dict[str, Any] | None) -> list[str]:
     return list(filter(is_file_name, names)) if isinstance(names, list) else []
 
 
-def _is_leftover(path: Path) -> bool:
-    """Whether a file is what a killed ``_replace`` leaves."""
-    return bool(_LEFTOVER.fullmatch(path.name))
-
-
-def _remove_leftovers(folder: Path) -> None:
-    for leftover in list(filter(_is_leftover, folder.iterdir())):
-        leftover.unlink(missing_ok=True)
-
-
 def _pending(names: Iterable[str]) -> dict[str, Any]:
     return {"schema": ANNOTATION_SCHEMA, "digest": PENDING, "files": sorted(names)}
 
@@ -367,13 +361,3 @@ def _document(annotations: Annotations) -> dict[str, Any]:
 
 def _json(document: dict[str, Any]) -> bytes:
     return (json.dumps(document, indent=1, sort_keys=True) + "\n").encode()
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Write a file so that it is there whole, or as it was."""
-    temporary = path.with_name(f".tracker-health-{secrets.token_hex(8)}.tmp")
-    try:
-        temporary.write_bytes(content)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)

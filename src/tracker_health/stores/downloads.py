@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -13,6 +12,7 @@ from tracker_health.readers.random_access import LocalFile, RandomAccess
 from tracker_health.readers.ranged_file import SMALLEST, RangedFile, Remote
 from tracker_health.stores.checkpoints import CHECKPOINT_PARTS
 from tracker_health.stores.progress import downloading
+from tracker_health.stores.temporary import TemporaryFolder
 from tracker_health.stores.tree import AboveLimit, FileEvidence, RunFile
 from tracker_health.text import printable, size_of
 
@@ -29,7 +29,7 @@ class Downloads:
         self._ranged: dict[str, RangedFile] = {}
         self._spent = 0
         self._counting = Lock()
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._folder: TemporaryFolder | None = None
 
     def whole(self, file: RunFile, fetch: Callable[[Path], object]) -> Path:
         """Where the file lies that ``fetch`` writes into the place it is given, unless it is here already.
@@ -44,7 +44,7 @@ class Downloads:
             raise AboveLimit(reason)
         self._reserve(file, file.size)
         if self._folder is None:
-            self._folder = tempfile.TemporaryDirectory(prefix="tracker-health-")
+            self._folder = TemporaryFolder()
         target = Path(self._folder.name) / str(len(self._fetched))
         with downloading(file.path, file.size, target):
             fetch(target)

@@ -19,7 +19,7 @@ from tracker_health.gap_names import GAP_FILE, KINDS, metric
 from tracker_health.readers.dlm_log import read_dlm_step_log
 from tracker_health.readers.trainer_state import TrainerState, read_trainer_state
 from tracker_health.stores.agreement import agree, canonical, comparable, difference
-from tracker_health.stores.naming import numbers, series_of
+from tracker_health.stores.naming import numbers, saying, series_of
 from tracker_health.stores.texts import begins_as_log, is_history, says_output, texts_among
 from tracker_health.stores.tree import FileEvidence, FileTree, RunFile
 from tracker_health.text import listing, printable, without_numbers
@@ -27,18 +27,18 @@ from tracker_health.text import listing, printable, without_numbers
 if TYPE_CHECKING:
     from tracker_health.readers.log_formats import Log, LogFormat, SelectNames
 
-_SAYS_LOG = (
-    r"(?:.*[-_.])?(?:log|logs|metrics?|history|scalars|progress|results?|loss|losses|curves?|training|train_loss)"
-)
-_SAYS_CONSOLE = r"(?:.*[-_.])?(?:log|logs|stdout|stderr|console|output|nohup|slurm)(?:[-_.].*)?"
+_SAYS_LOG = saying("log|logs|metrics?|history|scalars|progress|results?|loss|losses|curves?|training|train_loss")
+_SAYS_CONSOLE = saying("log|logs|stdout|stderr|console|output|nohup|slurm")
 LOG = re.compile(
-    rf".*\.(?:jsonl|ndjson)|(?:.*\.)?events\.out\.tfevents(?:\..*)?|{_SAYS_LOG}(?:[-_.].*)?\.(?:csv|tsv|json)|summary\.csv|"
-    rf".*\.(?:log|out|err|stdout|stderr)(?:\.\d+)?|{_SAYS_CONSOLE}\.txt|stdout|stderr",
-    re.IGNORECASE,
+    rf".*\.(?:jsonl|ndjson)|(?:.*\.)?events\.out\.tfevents(?:\..*)?|{_SAYS_LOG}.*\.(?:csv|tsv|json)|summary\.csv|"
+    rf".*\.(?:log|out|err|stdout|stderr)(?:\.\d+)?|{_SAYS_CONSOLE}.*\.txt|stdout|stderr",
+    re.IGNORECASE | re.DOTALL,
 )
 """The names of files that may be logs; what they are is told by their content."""
-_EVENTS = re.compile(r"(?:.*\.)?events\.out\.tfevents(?:\..*)?", re.IGNORECASE)
-_CONSOLE = re.compile(rf".*\.(?:log|out|err|stdout|stderr)(?:\.\d+)?|{_SAYS_CONSOLE}\.txt|stdout|stderr", re.IGNORECASE)
+_EVENTS = re.compile(r"(?:.*\.)?events\.out\.tfevents(?:\..*)?", re.IGNORECASE | re.DOTALL)
+_CONSOLE = re.compile(
+    rf".*\.(?:log|out|err|stdout|stderr)(?:\.\d+)?|{_SAYS_CONSOLE}.*\.txt|stdout|stderr", re.IGNORECASE | re.DOTALL
+)
 TRAINER_STATE = re.compile(r"trainer_state.*\.json", re.IGNORECASE)
 
 _DLM_LOG = re.compile(r"(?:(?P<root>.*)/)?logs/train-[^/]*\.jsonl")
@@ -224,6 +224,9 @@ class _Logs:
             for file, log in self._unread:
                 found.params |= log.params
                 _report(found, file, log, _HISTORY_ROLES)
+        found.notes += [
+            f"{printable(file.path)}: {log.problem}" for file, log in self._unread if self._pieces and log.problem
+        ]
         logs = _resumed([_joined(parts) for parts in self._pieces.values()])
         _report_lacking(self._lacking, found, judged=bool(logs) or found.trainer is not None)
         strangers = _strangers(logs)

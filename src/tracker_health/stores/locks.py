@@ -14,6 +14,8 @@ from tracker_health.stores.own import overtaken
 def locked(place: Path, run: str, *, flags: int = os.O_RDONLY) -> Iterator[None]:
     """Hold the lock on a file or folder, which ``flags`` open, until the end of this process at the latest.
 
+    What is waited for when it is opened (a pipe), or is a link, is refused by the system.
+
     Raises:
         WriteError: somebody else holds it.
         OSError: it cannot be opened.
@@ -23,7 +25,7 @@ def locked(place: Path, run: str, *, flags: int = os.O_RDONLY) -> Iterator[None]
         return
     import fcntl
 
-    descriptor = os.open(place, flags, 0o600)
+    descriptor = os.open(place, flags | os.O_NONBLOCK | os.O_NOFOLLOW, 0o600)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -11,15 +11,18 @@ from tracker_health.text import without_numbers
 # Folders of which a trainer leaves one after the other in a single run. A number in any other folder tells runs apart,
 # and so does one in a file after a word that says so.
 _CHECKPOINT_FOLDER = re.compile(
-    r"(.*[-_=.])?(checkpoint|ckpt|chkpt|global_?step|step|epoch|iter|iteration|part)s?[-_=.]?\d.*|v\d+", re.IGNORECASE
+    r"(.*[-_=.])?(checkpoint|ckpt|chkpt|global_?step|step|epoch|iter|iteration|part)s?[-_=.]?\d.*|v\d+",
+    re.IGNORECASE | re.DOTALL,
 )
 _OWN = (
     *("run", "seed", "fold", "trial", "exp", "experiment", "job", "rank", "worker", "optimizer", "gpu", "device"),
     *("node", "client", "agent", "replica", "split"),
 )
-_OF_ITS_OWN = re.compile(rf"(.*[-_.])?({'|'.join(_OWN)})[-_=.]?\d.*", re.IGNORECASE)
+_OF_ITS_OWN = re.compile(rf"(.*[-_.])?({'|'.join(_OWN)})[-_=.]?\d.*", re.IGNORECASE | re.DOTALL)
 
-_SUFFIXES = re.compile(r"(\.(pt|pth|ckpt|bin|safetensors|tar|pkl|zip))+$", re.IGNORECASE)
+MAX_PATH_CHARACTERS = 4096
+
+_SUFFIXES = frozenset({"pt", "pth", "ckpt", "bin", "safetensors", "tar", "pkl", "zip"})
 _LAST = frozenset({"last", "latest", "final", "newest"})
 _STAGES = frozenset({"stage", "phase"})
 # Words that say nothing but that this is a checkpoint, or which one of a training's, alone or before a number.
@@ -44,9 +47,20 @@ _THOUSANDS = {"k": 10**3, "m": 10**6, "b": 10**9}
 _SCALED = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)([kmb])")
 
 
+def saying(words: str) -> str:
+    """A pattern for the beginning of a name, up to the first of some words (``log|logs``) that stands between dots,
+    hyphens and underscores. Tried once: with each of a thousand words, the rest of a long name would be gone through.
+    """
+    return rf"(?>.*?(?<![^-_.])(?:{words})(?![^-_.]))"
+
+
 def is_plain(path: str) -> bool:
-    """Whether a path stays below where it starts. Paths come from servers and from model names."""
-    return "\\" not in path and "\0" not in path and not {"", ".", ".."}.intersection(path.split("/"))
+    """Whether a path stays below where it starts, and no file system is asked for a longer one than there can be. Paths
+    come from servers and from model names.
+    """
+    if len(path) > MAX_PATH_CHARACTERS or "\\" in path or "\0" in path:
+        return False
+    return not {"", ".", ".."}.intersection(path.split("/"))
 
 
 def numbers(path: str) -> tuple[int, ...]:
@@ -66,7 +80,14 @@ def checkpoints_of(path: str) -> str:
     last one.
     """
     *folders, name = path.split("/")
-    return "/".join([*filter(None, map(_place, folders)), _essence(_SUFFIXES.sub("", name))])
+    return "/".join([*filter(None, map(_place, folders)), _essence(_without_suffixes(name))])
+
+
+def _without_suffixes(name: str) -> str:
+    parts = name.split(".")
+    while len(parts) > 1 and parts[-1].lower() in _SUFFIXES:
+        parts.pop()
+    return ".".join(parts)
 
 
 def age(path: str) -> tuple[float, int, tuple[int, ...]]:

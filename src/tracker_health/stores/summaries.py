@@ -7,13 +7,15 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import PurePosixPath
 
 import numpy as np
 
-from tracker_health.errors import RunError
-from tracker_health.evidence import Part, Request, Series, StepUnit, TensorHeader
+from tracker_health.errors import RunError, described
+from tracker_health.evidence import Part, Problem, Request, Series, StepUnit, TensorHeader
 from tracker_health.gap_names import SUMMARY_FILE, layer_of, metric
+from tracker_health.readers.aside import aside
 from tracker_health.readers.gradient_dumps import METADATA, GradientDump, read_corner, read_whole
 from tracker_health.readers.run_settings import SETTINGS_FILE, read_run_settings
 from tracker_health.readers.training_summary import TrainingSummary, read_training_summary
@@ -38,12 +40,12 @@ def read_settings(tree: FileTree, found: FileEvidence) -> None:
     files = [file for file in tree.files if SETTINGS_FILE.fullmatch(file.name) and file.folder in folders]
     settings: dict[str, str] = {}
     for file in sorted(files, key=lambda file: (file.folder.count("/"), file.folder != ".", file.path)):
-        try:
-            settings |= read_run_settings(tree.local(file))
-        except (RunError, OSError) as error:  # no error of the run's: nothing hangs on these files alone
-            why = error.strerror if isinstance(error, OSError) else error
-            found.notes.append(f"{printable(file.path)}: its settings are not read: {why}")
+        settings |= aside(file.path, partial(_settings_in, tree, file), found.notes) or {}
     found.params = {**settings, **found.params}
+
+
+def _settings_in(tree: FileTree, file: RunFile) -> dict[str, str]:
+    return read_run_settings(tree.local(file))
 
 
 # Summaries of trainings
@@ -62,8 +64,9 @@ def read_summary(tree: FileTree, request: Request, found: FileEvidence) -> None:
     (file,) = files
     try:
         summary = read_training_summary(tree.local(file), file.path)
-    except (RunError, OSError) as error:
-        found.cannot_read(file.path, error, ())
+    except Exception as error:  # noqa: BLE001 - it may hold anything at all, and a verdict does not depend on it
+        message = f"it is not read: {printable(described(error))}"
+        found.doubtful.append(Problem(source=printable(file.path), message=message))
         return
     found.params = {**summary.params, **found.params}
     _take_scale(summary, request, found, file.path)

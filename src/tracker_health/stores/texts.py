@@ -11,6 +11,7 @@ import numpy as np
 from tracker_health.errors import RunError
 from tracker_health.evidence import Request, StepUnit
 from tracker_health.readers.random_access import RandomAccess
+from tracker_health.stores.naming import saying
 from tracker_health.stores.tree import FileTree, RunFile
 
 if TYPE_CHECKING:
@@ -20,17 +21,16 @@ MOST_TEXTS = 20
 """Of a run: more of them are data."""
 
 _TEXT = re.compile(r".*\.txt", re.IGNORECASE)
-_FOLDER = re.compile(r"(?:.*[-_.])?(?:logs?|outputs?|out|stdout|console|slurm)(?:[-_.].*)?", re.IGNORECASE)
+_FOLDER = re.compile(rf"{saying('logs?|outputs?|out|stdout|console|slurm')}.*", re.IGNORECASE | re.DOTALL)
 # What a training's output is sent to; any other text counts only where nothing else has a history.
 _OF_OUTPUT = re.compile(
-    r"(?:.*[-_.])?(?:out|run|train|training|trainer|main|screen|terminal|job)(?:[-_.].*)?\.txt", re.IGNORECASE
+    rf"{saying('out|run|train|training|trainer|main|screen|terminal|job')}.*\.txt", re.IGNORECASE | re.DOTALL
 )
-_SOMETHING_ELSE = re.compile(
-    r"(?:.*[-_.])?(?:read_?me|licen[cs]e|notice|copying|authors|requirements|constraints|vocab(?:ulary)?|merges|notes?|"
-    r"todo|change_?log|class(?:es)?|labels?|tokens?|dict(?:ionary)?|corpus|prompts?|freeze|environment|packages|args|"
-    r"config|cmakelists)(?:[-_.].*)?\.txt",
-    re.IGNORECASE,
+_OF_SOMETHING_ELSE = (
+    "read_?me|licen[cs]e|notice|copying|authors|requirements|constraints|vocab(?:ulary)?|merges|notes?|todo|change_?log|"
+    "class(?:es)?|labels?|tokens?|dict(?:ionary)?|corpus|prompts?|freeze|environment|packages|args|config|cmakelists"
 )
+_SOMETHING_ELSE = re.compile(rf"{saying(_OF_SOMETHING_ELSE)}.*\.txt", re.IGNORECASE | re.DOTALL)
 _BEGINNING, _END = 2**16, 2**14
 _FEWEST = 3
 _MOST_LINES_TO_A_ROW, _MOST_TO_A_COUNTED_ROW = 50, 4

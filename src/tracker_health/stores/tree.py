@@ -82,6 +82,8 @@ class FileEvidence:
     ``printed``: what console logs have of the metrics, where those come from a tracker. ``printed_plan``: a param for
     what console logs count up to, where no other says how far the run was meant to go; ``printed_epoch``: how far they
     counted in headings; ``printed_step``: how far in steps, where these did not come to what they count up to.
+    ``doubtful``: what cannot be read, and may be no file of the training: a problem where there is nothing else to
+    judge, and a note beside that.
     """
 
     series: list[Series] = field(default_factory=list)
@@ -102,6 +104,7 @@ class FileEvidence:
     above_limit: list[Problem] = field(default_factory=list)
     missing: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    doubtful: list[Problem] = field(default_factory=list)
 
     def cannot_read(self, source: str, error: RunError | OSError, roles: Iterable[str]) -> None:
         """Note that a file could not be read, and which parts that takes away."""
@@ -139,6 +142,8 @@ class FileEvidence:
             printed_step=counted,
             snapshot=self.snapshot,
         )
+        judged = known.series or self.series or self.optimizer or self.weights or self.dlm_step_log
+        noted = (f"{one.source}: {one.message}" for one in self.doubtful if judged)
         return Evidence(
             run=run,
             info=info,
@@ -148,8 +153,8 @@ class FileEvidence:
             dlm_step_log=self.dlm_step_log,
             dlm_checkpoint=self.dlm_checkpoint,
             text_log=self.text_log,
-            notes=(*self.notes, *disagreements(known.series, self.printed)),
-            problems=(*problems, *self.problems),
+            notes=(*self.notes, *noted, *disagreements(known.series, self.printed)),
+            problems=(*problems, *self.problems, *(() if judged else self.doubtful)),
             missing=self.missing,
         )
 

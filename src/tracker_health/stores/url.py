@@ -6,7 +6,6 @@ import base64
 import hashlib
 import re
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from tracker_health.stores.deadline import BYTES_A_SECOND, REQUEST_SECONDS, with
 from tracker_health.stores.files import read_files
 from tracker_health.stores.http_parts import CHUNK, Answer, HttpParts
 from tracker_health.stores.progress import downloading
+from tracker_health.stores.temporary import TemporaryFolder
 from tracker_health.stores.tree import AboveLimit, RunFile
 from tracker_health.text import printable, size_of, without_userinfo
 
@@ -88,7 +88,7 @@ class UrlRun(Untracked):
         name = printable(PurePosixPath(unquote(urlsplit(url).path)).name)
         self.files = (RunFile(path=name, size=file.size),)
         self._path: Path | None = None
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._folder: TemporaryFolder | None = None
         self._opened: RangedFile | None = None
         self._counting = Lock()
         self._spent, self._limit = 0, Request.max_download
@@ -164,7 +164,7 @@ class UrlRun(Untracked):
 
     def _downloaded(self) -> Path:
         if self._folder is None:
-            self._folder = tempfile.TemporaryDirectory(prefix="tracker-health-")
+            self._folder = TemporaryFolder()
         target = Path(self._folder.name) / "checkpoint"
         seconds = REQUEST_SECONDS + self._file.size / BYTES_A_SECOND
         with _translated(self._url), downloading(self.files[0].path, self._file.size, target):

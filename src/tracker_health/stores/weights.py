@@ -16,7 +16,7 @@ from tracker_health.evidence import Attribution, OptimizerState, Part, Problem, 
 from tracker_health.readers.json_lines import parse_json
 from tracker_health.readers.optimizer_state import first_moments
 from tracker_health.readers.random_access import LocalFile
-from tracker_health.readers.regular_file import open_regular
+from tracker_health.readers.regular_file import read_regular
 from tracker_health.readers.safetensors_header import open_safetensors
 from tracker_health.readers.torch_archive import TorchArchive, open_torch_archive
 from tracker_health.readers.torch_weights import is_in_order, torch_average, torch_weights
@@ -76,7 +76,11 @@ def holds_model(tree: FileTree, file: RunFile) -> bool:
 def why_not_alone(tree: FileTree, lead: RunFile) -> str:
     """Why weights are not read that lie beside no optimizer's state; empty where they are.
 
-    Nobody has said that the file is a model's: what cannot be read, or lies elsewhere, is no error.
+    Nobody has said that the file is a model's: what is something else, or lies elsewhere, is no error.
+
+    Raises:
+        RunError: it is not what its name says, or cannot be fetched.
+        OSError: it cannot be read.
     """
     with _Archives(tree) as archives:
         files = _of(archives, lead, None)
@@ -84,13 +88,10 @@ def why_not_alone(tree: FileTree, lead: RunFile) -> str:
             return f"no weights are read from {printable(lead.path)}"
         if files.missing:
             return f"{listing(list(files.missing))} of the weights is missing"
-        try:
-            with _opened(archives, files) as opened:
-                if not opened.near:
-                    return f"{printable(lead.path)} is not on this machine, and no optimizer state lies beside it"
-                return "" if _is_model(opened.tensors) else f"{printable(lead.path)} holds no model's weights"
-        except (RunError, OSError) as error:
-            return f"{printable(lead.path)} cannot be read: {error}"
+        with _opened(archives, files) as opened:
+            if not opened.near:
+                return f"{printable(lead.path)} is not on this machine, and no optimizer state lies beside it"
+            return "" if _is_model(opened.tensors) else f"{printable(lead.path)} holds no model's weights"
 
 
 def _is_model(tensors: Iterable[StoredTensor]) -> bool:
@@ -262,8 +263,7 @@ def _json(tree: FileTree, file: RunFile) -> Any:
     if file.size > _MOST_INDEX_BYTES:
         return None
     try:
-        with open_regular(tree.local(file)) as opened:
-            return parse_json(opened.read(_MOST_INDEX_BYTES))
+        return parse_json(read_regular(tree.local(file), _MOST_INDEX_BYTES))
     except (RunError, OSError, ValueError, RecursionError):
         return None
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from tracker_health.errors import RunError
 from tracker_health.evidence import OptimizerState, Weights
+from tracker_health.readers.aside import aside
 from tracker_health.readers.checkpoint_formats.base import Folder, Sign
 from tracker_health.readers.optimizer_state import has_optimizer_state, joined, read_optimizer_state
 from tracker_health.readers.saved_scaler import saved_loss_scale
@@ -68,7 +68,12 @@ class TorchFile:
         stubs = dict.fromkeys(stub for state in states.values() for stub in state.stubs)
         together = joined([named(state, name) for name, state in states.items()])
         return replace(
-            together, source=source, stubs=tuple(stubs), loss_scale=first.loss_scale, schedules=first.schedules
+            together,
+            source=source,
+            stubs=tuple(stubs),
+            loss_scale=first.loss_scale,
+            schedules=first.schedules,
+            notes=first.notes,
         )
 
     def weights(self, folder: Folder, lead: str, source: str) -> Weights | None:
@@ -82,22 +87,25 @@ def _may_lead(name: str) -> bool:
 
 def _with_what_lies_beside(state: OptimizerState, folder: Folder) -> OptimizerState:
     """The state with the loss scale and the schedule that have files of their own."""
+    notes = list[str]()
     if state.loss_scale is None and _SCALER in folder.names:
-        scale = _beside(folder, _SCALER, lambda root: saved_loss_scale(root, TensorStatistics()))
+        scale = _beside(folder, _SCALER, lambda root: saved_loss_scale(root, TensorStatistics()), notes)
         state = replace(state, loss_scale=scale)
     name = next((name for name in _SCHEDULERS if name in folder.names), None)
     if not state.schedules and name is not None:
-        state = replace(state, schedules=_beside(folder, name, lambda root: saved_schedules(root, state.groups)) or ())
-    return state
+        schedules = _beside(folder, name, lambda root: saved_schedules(root, state.groups), notes)
+        state = replace(state, schedules=schedules or ())
+    return replace(state, notes=(*state.notes, *notes))
 
 
-def _beside(folder: Folder, name: str, read: Callable[[Any], _Found]) -> _Found | None:
-    """What a file beside the optimizer's holds; None where that cannot be read: no other evidence hangs on it."""
-    try:
+def _beside(folder: Folder, name: str, read: Callable[[Any], _Found], notes: list[str]) -> _Found | None:
+    """What a file beside the optimizer's holds; None where that cannot be read: no other evidence depends on it."""
+
+    def found() -> _Found:
         with open_torch_archive(folder.open(name)) as archive:
             return read(archive.root)
-    except (RunError, OSError):
-        return None
+
+    return aside(name, found, notes)
 
 
 def named(state: OptimizerState, optimizer: str) -> OptimizerState:

@@ -22,7 +22,7 @@ FORMATS: tuple[LogFormat, ...] = (EventFile(), GapLog(), StepLog(), JsonHistory(
 
 _NAMES: tuple[tuple[re.Pattern[str], LogFormat], ...] = (
     (re.compile(r".*\.(?:jsonl|ndjson)", re.IGNORECASE), FORMATS[2]),
-    (re.compile(r"(?:.*\.)?events\.out\.tfevents(?:\..*)?", re.IGNORECASE), FORMATS[0]),
+    (re.compile(r"(?:.*\.)?events\.out\.tfevents(?:\..*)?", re.IGNORECASE | re.DOTALL), FORMATS[0]),
 )
 
 

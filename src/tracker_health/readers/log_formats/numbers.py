@@ -8,7 +8,7 @@ _DIGITS = r"\d+(?:,\d+)*(?:\.\d*)?|\.\d+"
 NUMBER = rf"[-+]?(?:(?:{_DIGITS})(?:[eE][-+]?\d+)?(?:[kKMBG](?![A-Za-z]))?|(?i:nan|inf(?:inity)?)(?![A-Za-z]))"
 """What is read as a number, for use in a larger pattern."""
 
-_WRITTEN = re.compile(rf"\s*({NUMBER})\s*%?\s*")
+_WRITTEN = re.compile(rf"\s*({NUMBER})\s*+(?:%\s*+)?")
 _THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?")
 _FACTORS = {"k": 1e3, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9}
 _MAX_CHARACTERS = 64

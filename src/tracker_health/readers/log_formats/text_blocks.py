@@ -13,10 +13,11 @@ from pathlib import Path
 
 from tracker_health.errors import ReadError
 from tracker_health.readers.json_lines import MAX_LOG_BYTES
-from tracker_health.readers.regular_file import open_regular
+from tracker_health.readers.regular_file import open_regular, pass_hole
 
 MAX_LINE_CHARACTERS = 2**16
 _BLOCK_BYTES = 2**18
+_HOLE = bytes(_BLOCK_BYTES)
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF16_LE, "utf-16"),
@@ -93,6 +94,8 @@ def blocks(path: Path, max_line: int = MAX_LINE_CHARACTERS) -> Iterator[str]:
             if len(rest) > max_line:
                 rest, too_long = "", True
             block = file.read(_BLOCK_BYTES)
+            if block == _HOLE:
+                pass_hole(file)
         if rest and not too_long:
             yield plain(rest)
 

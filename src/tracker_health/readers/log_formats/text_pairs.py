@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from tracker_health.readers.json_lines import as_number
+from tracker_health.readers.json_lines import MAX_NAME_CHARACTERS, as_number
 from tracker_health.readers.log_formats.base import SelectNames
 from tracker_health.readers.log_formats.log_rows import HELD_OUT, name_on
 from tracker_health.readers.log_formats.numbers import NUMBER, as_written
@@ -21,7 +21,7 @@ _WRAPPED = rf"(?:{_WRAPPING}\[?)?"
 # but before Python 3.11.5 it loses groups in it.
 _PAIR = re.compile(
     rf"(?<![\w./@-])(?P<name>{_WORD}(?=(?P<more>(?:[ ](?!(?i:nan|inf)\b|{_WRAPPING}){_WORD}){{0,3}}))(?P=more))"
-    rf"[↑↓↗↘]?['\"]?(?P<mark>[ \t]*[=:][ \t]*|[ \t]+|[ \t]*(?=[\[(#])){_WRAPPED}['\"\[(#]?[ \t]*"
+    rf"[↑↓↗↘]?['\"]?(?P<mark>[ \t]*+[=:][ \t]*+|[ \t]++|[ \t]*+(?=[\[(#])){_WRAPPED}['\"\[(#]?[ \t]*+"
     rf"(?P<number>{NUMBER})(?P<of>[ ]?/[ ]?\d+(?!\d))?(?!\d|[:.,-]\d|[ ]+(?:steps|epochs)\b)"
 )
 # A tqdm bar, which a narrow terminal leaves without the bar; Keras's; what PyTorch's examples print behind the epoch.
@@ -88,6 +88,7 @@ _PARTS = frozenset(
      "domain", "dataset", "view", "member")
 )  # fmt: skip
 _MARKS = " \t,;:|'\"{}()[]-"
+_LINE_END = re.compile(r"\s*+\Z")
 _ALL_DIGITS = 15  # of a number that is read; one that has as many may have had more
 _DEVICES = frozenset({"cuda", "gpu", "rank", "mps"})
 _OF_A_FILE = re.compile(r".*\.(py|cc|cpp|c|h|cu|rs|go|js|ts)", re.IGNORECASE)
@@ -293,6 +294,8 @@ class Pairs:
 
     def _name(self, phrase: str, *, said: bool) -> tuple[str, str]:
         """Of the words before a number those that name it, and the others: ``saved at step`` names a step."""
+        if len(phrase) > MAX_NAME_CHARACTERS:
+            return "", ""
         found = self._known.get((phrase, said))
         if found is None:
             if len(self._known) >= _MAX_PHRASES:
@@ -350,8 +353,10 @@ def _look_at_end_of_axis(printed: Printed, match: re.Match[str]) -> None:
 def _stands_alone(match: re.Match[str]) -> bool:
     """Whether a line is nothing but ``val_loss 0.5``, behind a logger's prefix or not."""
     line, name = match.string, match["name"]
+    if "_" not in name or " " in name or _LINE_END.match(line, match.end()) is None:
+        return False
     before = line[: match.start()].rstrip()
-    return "_" in name and " " not in name and not line[match.end() :].strip() and (not before or before[-1] == ":")
+    return not before or before[-1] == ":"
 
 
 def _may_stand_before(word: str) -> bool:
@@ -428,6 +433,7 @@ _REGULARISER = re.compile(
 _SAMPLES_AND_EPOCHS = re.compile(r"\b(\d{1,12}) (?:completions|samples|examples) [x*] (\d{1,6}) ep(?:ochs?)?\b")
 # What argparse prints of a setting that is no number.
 _WORDS = re.compile(r"(?<=[( ])([A-Za-z_]\w{0,60})=(?:'([^'\\]{0,100})'|(True|False))(?=[,)])")
+_GLUED = re.compile(r"\S=")
 _MAX_SETTINGS = 20_000
 _STEPS_IN_ALL = re.compile(r"= ?(\d{1,15}) (?:optimizer |training |total )?steps\b")
 
@@ -439,7 +445,7 @@ def settings_in(line: str, printed: Printed | None) -> Mapping[str, str]:
         if as_written(one.text) is not None:
             name = _PLANS.get(normal_form(one.name), one.name)
             # In "keep kl near tau. lam=2" the sign stands at one word, in "Num examples = 100" behind them all.
-            glued = re.search(r"\S=$", line[: one.start]) is not None
+            glued = _GLUED.match(line, max(one.start - 2, 0), one.start) is not None
             found[name.split()[-1] if glued else name] = one.text.replace(",", "")
     if any(word in line for word in _SETTINGS):
         found |= {match[1]: match[3] or match[2] for match in _WORDS.finditer(line[:_MAX_SETTINGS])}

@@ -11,7 +11,7 @@ _AXIS = re.compile(rf"(?<![\w/])({'|'.join(sorted(_AXES))})(?=[\s|│┃║,;])"
 _BARS = "|│┃║"  # between cells; the last three as boxes are drawn
 _BETWEEN = re.compile(rf"[\s{_BARS},;]+")
 _BETWEEN_CELLS = re.compile(rf"[\s{_BARS};]+|,\s+")
-_EDGES = re.compile(r"^[^\w]+|[^\w)%]+$")
+_EDGES = re.compile(r"^[^\w]+|(?<![^\w)%])[^\w)%]++$")
 _WITH_UNIT = r"\d+(?:\.\d+)?[KMGT]i?B?"
 _GAP = re.compile(rf"-|--|—|None|n/a|#na#|\d+(?::\d\d){{1,2}}|{_WITH_UNIT}")
 # The line below a header, as wide as its columns; names then may have blanks in them.
@@ -19,7 +19,7 @@ _RULER = re.compile(r"[ \t]*-{1,60}(?:[ \t]+-{1,60}){2,200}[ \t]*")
 _SHORT_AXES = {"E": "epoch", "#": "step"}
 # A row that is a progress bar as well, and how full that is; a cell that says how many epochs there will be.
 _BAR = re.compile(r":\s+(\d+)%\|")
-_OF_ALL = re.compile(r"(\d+)/\d+")
+_OF_ALL = re.compile(r"(?<!\d)(\d++)/\d+")
 _MAX_COLUMNS = 200
 _MAX_NAME = 100
 _MAX_LINE = 2**16

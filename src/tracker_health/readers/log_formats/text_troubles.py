@@ -12,7 +12,7 @@ _CAUSES = {
     "out of memory": r"OutOfMemoryError|CUDA out of memory|CUDA error: out of memory|RESOURCE_EXHAUSTED|std::bad_alloc|"
     r"\bMemoryError\b|CUBLAS_STATUS_ALLOC_FAILED|Cannot allocate memory|DefaultCPUAllocator: (?:can't|not enough)",
     "no space left on the disk": r"No space left on device|Disk quota exceeded|\[Errno 28\]|\[Errno 122\]",
-    "a data loader worker died": r"DataLoader worker \(pid(?:\(s\))?[^)]*\) (?:is killed|exited unexpectedly)",
+    "a data loader worker died": r"DataLoader worker \(pid(?:\(s\))?[^)]{0,200}\) (?:is killed|exited unexpectedly)",
     "a collective operation timed out": r"Watchdog caught collective operation timeout|NCCL[^\n]{0,200}time[d ]*out|"
     r"ncclSystemError|ncclRemoteError",
     "too few samples kept": r"(?:\bneeds?\b|\bfewer\b|\bbelow\b|\bat least\b|[<>]=?)[^\n]{0,80}\bmin_train\b",

@@ -17,6 +17,7 @@ from tracker_health.stores.downloads import Fetch
 from tracker_health.stores.fetched_files import MAX_FILES, MAX_SEEN, FetchedFiles, Listing
 from tracker_health.stores.files import is_relevant
 from tracker_health.stores.http_parts import HttpParts
+from tracker_health.stores.mlflow.credentials import guard_repository
 from tracker_health.stores.mlflow.failures import translated
 from tracker_health.stores.mlflow.parts import parts_of
 from tracker_health.stores.naming import is_plain
@@ -169,7 +170,7 @@ def repository_of(artifact_uri: str, tracking_uri: str) -> Any:
     from mlflow.utils.uri import add_databricks_profile_info_to_artifact_uri
 
     location = add_databricks_profile_info_to_artifact_uri(artifact_uri, tracking_uri)  # type: ignore[no-untyped-call]
-    repository = get_artifact_repository(location, tracking_uri=tracking_uri)
+    repository = guard_repository(get_artifact_repository(location, tracking_uri=tracking_uri))
     return repository if is_local(repository) else Bounded(repository)
 
 

@@ -19,6 +19,7 @@ import numpy as np
 from tracker_health.errors import RunError
 from tracker_health.readers.mlflow_folder import MetricPoints
 from tracker_health.stores.deadline import REQUEST_SECONDS, within
+from tracker_health.stores.mlflow.credentials import credentials_for
 from tracker_health.stores.mlflow.failures import translated
 from tracker_health.stores.mlflow.histories import PAGE_POINTS, read_history
 
@@ -202,14 +203,12 @@ def _bulk_call(client: MlflowClient, uri: str) -> Ask | None:
 
 
 def _rows_of_server(uri: str, runs: Sequence[str], name: str) -> list[Row]:
-    from mlflow.utils.credentials import get_default_host_creds
     from mlflow.utils.rest_utils import http_request
 
-    # MLflow's own function: the same proxies, certificates and credentials as for all other requests.
-    credentials = get_default_host_creds(uri)  # type: ignore[no-untyped-call]
+    # MLflow's own function: the same proxies and certificates as for all other requests.
     question = {"run_id": list(runs), "metric_key": name, "max_results": PAGE_POINTS}
     once = {"max_retries": 0, "raise_on_status": False}
-    with http_request(credentials, _ENDPOINT, "GET", params=question, **once) as response:  # type: ignore[no-untyped-call]
+    with http_request(credentials_for(uri), _ENDPOINT, "GET", params=question, **once) as response:  # type: ignore[no-untyped-call]
         response.raise_for_status()
         points = response.json()["metrics"]
     return [(point["run_id"], int(point["step"]), float(point["value"]), int(point["timestamp"])) for point in points]

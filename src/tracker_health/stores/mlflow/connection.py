@@ -19,7 +19,9 @@ from urllib.parse import unquote
 
 from tracker_health.errors import RunNotFound, StoreRefused, StoreUnavailable, optional_packages
 from tracker_health.readers.mlflow_folder import META_FILE, TRASH_FOLDER
+from tracker_health.stores import hosts
 from tracker_health.stores.deadline import Bounded, distrust, is_silent, is_trusted, trust, within
+from tracker_health.stores.mlflow.credentials import credentials_for, with_own_credentials
 from tracker_health.stores.mlflow.failures import URI_HINT, is_timeout, shown, translated
 
 if TYPE_CHECKING:
@@ -42,8 +44,11 @@ _environment = threading.Lock()
 _current_databases: set[str] = set()
 
 
-def connect(tracking_uri: str | None) -> tuple[MlflowClient, str]:
+def connect(tracking_uri: str | None, *, pasted: bool = False) -> tuple[MlflowClient, str]:
     """A client and the tracking URI that it uses; None takes MLflow's own (``MLFLOW_TRACKING_URI``, else its default).
+
+    ``pasted``: it is out of the address of a page, which anybody may have written: such a server gets no credentials
+    unless the user has named it elsewhere.
 
     Raises:
         RunNotFound: there is no such database or folder; none is created.
@@ -53,16 +58,19 @@ def connect(tracking_uri: str | None) -> tuple[MlflowClient, str]:
     with optional_packages("mlflow"):
         import mlflow
     uri = tracking_uri or mlflow.get_tracking_uri()
+    hosts.trust(mlflow.get_tracking_uri(), *(() if pasted else (uri,)))
     scheme = uri.partition(":")[0].lower() if ":" in uri else ""
     if scheme in ("http", "https"):
         _reach(uri)
     elif scheme.startswith(_DATABASES):
         uri = _existing_database(uri)
-    elif folder := _folder_of(uri):
+    elif folder := folder_of(uri):
         _require_folder(folder, uri)
-    allowed = _folders_allowed() if _folder_of(uri) else nullcontext()
+    allowed = _folders_allowed() if folder_of(uri) else nullcontext()
     with translated("the MLflow store cannot be opened", uri), allowed:
         client = mlflow.MlflowClient(tracking_uri=uri)
+        if scheme in ("http", "https") and not hosts.is_trusted(uri):
+            client = with_own_credentials(client, uri)
     # The calls to a database stay in this thread: its driver may want that, and has timeouts of its own.
     asks_server = scheme in ("http", "https", *_WORKSPACES) or uri in _WORKSPACES
     return (cast("MlflowClient", Bounded(client)) if asks_server else client), uri
@@ -98,13 +106,11 @@ def _reach(uri: str) -> None:
 
 
 def _ask(uri: str) -> None:
-    from mlflow.utils.credentials import get_default_host_creds
     from mlflow.utils.rest_utils import http_request
 
-    # MLflow's own function: the same proxies, certificates and credentials as for the real requests.
+    # MLflow's own function: the same proxies and certificates as for the real requests.
     once = {"max_retries": 0, "timeout": ANSWER_SECONDS, "raise_on_status": False, "stream": True}
-    credentials = get_default_host_creds(uri)  # type: ignore[no-untyped-call]
-    with http_request(credentials, _QUESTION, "GET", **once) as response:  # type: ignore[no-untyped-call]
+    with http_request(credentials_for(uri), _QUESTION, "GET", **once) as response:  # type: ignore[no-untyped-call]
         next(response.iter_content(_ANSWER_BYTES), b"")
 
 
@@ -153,8 +159,8 @@ def moved(run: Any, uri: str) -> Any:
     Its record says where they were when it was logged. In a folder that was moved since, that is nowhere; in one that
     was copied, it is among the artifacts of the original.
     """
-    root = _folder_of(uri)
-    stated = _folder_of(run.info.artifact_uri or "")
+    root = folder_of(uri)
+    stated = folder_of(run.info.artifact_uri or "")
     if root is None or stated is None or not run.info.artifact_uri:
         return run
     tail = (run.info.experiment_id, run.info.run_id, "artifacts")
@@ -170,7 +176,7 @@ def moved(run: Any, uri: str) -> Any:
     return run
 
 
-def _folder_of(uri: str) -> Path | None:
+def folder_of(uri: str) -> Path | None:
     """The folder that a URI or path names; None for the URI of anything else."""
     if uri in _WORKSPACES:
         return None

@@ -14,10 +14,11 @@ from tracker_health.errors import RunNotFound
 from tracker_health.stores.base import Period, TaggedRun
 from tracker_health.stores.mlflow.batch import Batch
 from tracker_health.stores.mlflow.bulk import BulkHistories
-from tracker_health.stores.mlflow.connection import connect, moved
+from tracker_health.stores.mlflow.connection import connect, folder_of, moved
 from tracker_health.stores.mlflow.empty_runs import EmptyRuns
 from tracker_health.stores.mlflow.failures import translated
 from tracker_health.stores.mlflow.run import MlflowRun, last_heard, last_step_of, ref_of
+from tracker_health.stores.mlflow.store_files import require_plain_experiments
 from tracker_health.stores.mlflow.writer import latest_points
 from tracker_health.stores.record import DIGEST_TAG, is_finished, tagged
 from tracker_health.text import count, printable
@@ -165,6 +166,8 @@ def _pages(client: MlflowClient, uri: str, names: Sequence[str], where: str) -> 
     A page begins where the one before ended in time: MLflow's own token is a number of runs to pass over, and a filter
     for what we write (runs without a verdict) would lose as many as were annotated since.
     """
+    if folder := folder_of(uri):
+        require_plain_experiments(folder)
     ids = _experiments(client, uri, names)
     what = f"experiment {printable(names[0], 80)}" if len(names) == 1 else count(len(ids), "experiment")
     ended: int | None = None

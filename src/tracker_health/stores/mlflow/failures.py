@@ -21,6 +21,7 @@ from tracker_health.errors import (
     TrackerHealthError,
     WriteError,
 )
+from tracker_health.stores import hosts
 from tracker_health.stores.deadline import distrust
 from tracker_health.stores.reasons import NO_ANSWER, reason_in, status_hint
 from tracker_health.text import printable
@@ -85,6 +86,13 @@ class _Attempt:
     def what(self) -> str:
         place = shown(self.at or self.uri)
         return f"{self.doing} ({place} of {shown(self.uri)})" if _is_of_server(self.at) else f"{self.doing} ({place})"
+
+    @property
+    def server(self) -> str:
+        """The address that was asked, as far as it is known here."""
+        if not self.at.startswith(("http:", "https:", "mlflow-artifacts://")):
+            return self.uri
+        return re.sub(r"^mlflow-artifacts:", f"{self.uri.partition(':')[0]}:", self.at)
 
     @property
     def writes(self) -> bool:
@@ -160,10 +168,12 @@ def is_timeout(error: Exception) -> bool:
 
 def _translation(error: Exception, attempt: _Attempt, absent: frozenset[str]) -> RunError:
     code, what = _code(error), attempt.what
+    withheld = hosts.hint_on_withheld(attempt.server, "MLFLOW_TRACKING_URI")
     if code in _UNAUTHENTICATED:
-        return StoreRefused(f"{what}: no permission without the right credentials", _CREDENTIALS_HINT)
+        return StoreRefused(f"{what}: no permission without the right credentials", withheld or _CREDENTIALS_HINT)
     if code == "PERMISSION_DENIED":
-        return StoreRefused(f"{what}: no permission", _EDIT_HINT if attempt.writes else _READ_HINT)
+        hint = withheld or (_EDIT_HINT if attempt.writes else _READ_HINT)
+        return StoreRefused(f"{what}: no permission", hint)
     if code in absent:
         return RunNotFound(f"{what}: there is no such run", "check the run id and the tracking URI")
     if status := _failing_status(error):
@@ -219,7 +229,7 @@ def _hint(error: Exception, reason: str, attempt: _Attempt) -> str:
 
 def _first_words(error: Exception) -> str:
     """What an error says, without the SQL that SQLAlchemy adds to it."""
-    return re.split(r"\s*(?:\[SQL: |\(Background on this error)", str(error))[0].strip() or type(error).__name__
+    return re.split(r"\[SQL: |\(Background on this error", str(error))[0].strip() or type(error).__name__
 
 
 def _reason(error: Exception) -> str:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
-from tracker_health.readers.regular_file import open_regular
-from tracker_health.stores.mlflow.artifacts import is_local, repository_of
+from tracker_health.readers.regular_file import read_regular
+from tracker_health.stores.mlflow.artifact_folder import ArtifactFolder
 from tracker_health.stores.own import HEALTH_FOLDER
+from tracker_health.stores.temporary import TemporaryFolder
 
 
 class HealthFolder:
@@ -21,37 +19,41 @@ class HealthFolder:
 
     def listed(self) -> dict[str, bool]:
         """The names in it, and whether each is a folder."""
-        entries = self._repository().list_artifacts(HEALTH_FOLDER)
-        return {entry.path.removeprefix(f"{HEALTH_FOLDER}/"): bool(entry.is_dir) for entry in entries}
+        return self._folder().listed()
 
     def is_file(self) -> bool:
         """Whether a file of its name stands in its place."""
-        entries = self._repository().list_artifacts(None)
+        entries = self._folder().repository.list_artifacts(None)
         return any(entry.path == HEALTH_FOLDER and not entry.is_dir for entry in entries)
 
+    def why_not_written(self) -> str:
+        """Why nothing may be written into it, "" where it may."""
+        return self._folder().why_not_written()
+
+    def places(self, names: Iterable[str]) -> list[Path]:
+        """Where it and these files in it are on this machine; nothing where a server keeps them."""
+        return self._folder().places(names)
+
     def read(self, name: str, limit: int) -> bytes:
-        """A file's content; empty for one above the limit."""
-        repository, path = self._repository(), f"{HEALTH_FOLDER}/{name}"
-        if (
-            sum(entry.file_size or 0 for entry in repository.list_artifacts(HEALTH_FOLDER) if entry.path == path)
-            > limit
-        ):
+        """A file's content; empty for one above the limit.
+
+        Raises:
+            ReadError: it is no regular file.
+        """
+        folder, path = self._folder(), f"{HEALTH_FOLDER}/{name}"
+        entries = folder.repository.list_artifacts(HEALTH_FOLDER)
+        if sum(entry.file_size or 0 for entry in entries if entry.path == path) > limit:
             return b""
-        with tempfile.TemporaryDirectory(prefix="tracker-health-") as folder:
-            place = Path(folder, "file")
-            if is_local(repository):
-                place = Path(repository.artifact_dir, path)
-            else:
-                repository._download_file(path, str(place))  # noqa: SLF001  as in reading
-            with open_regular(place) as file:
-                return file.read(limit)
+        if folder.here is not None:
+            return read_regular(folder.here / name, limit)
+        with TemporaryFolder() as fetched:
+            place = Path(fetched, "file")
+            folder.repository._download_file(path, str(place))  # noqa: SLF001  as in reading
+            return read_regular(place, limit)
 
     def upload(self, files: Mapping[str, bytes]) -> None:
         """Write files, by name."""
-        with tempfile.TemporaryDirectory(prefix="tracker-health-") as folder:
-            for name, content in files.items():
-                Path(folder, name).write_bytes(content)
-            self._repository().log_artifacts(folder, HEALTH_FOLDER)
+        self._folder().put(files)
 
     def delete(self, names: Iterable[str]) -> frozenset[str]:
         """Delete files; the names of those that are still there, or may be.
@@ -62,29 +64,13 @@ class HealthFolder:
         if not wanted:
             return wanted
         try:
-            repository, there = self._repository(), self.listed()
+            folder = self._folder()
+            there = folder.listed()
         except Exception:  # noqa: BLE001  whatever a store's own library raises
             return wanted
-        left = frozenset(name for name in sorted(wanted & there.keys()) if not _deleted(repository, name, there))
-        if is_local(repository):
-            with suppress(OSError):  # it is not empty: something of the user's is in it
-                Path(repository.artifact_dir, HEALTH_FOLDER).rmdir()
+        left = frozenset(name for name in sorted(wanted & there.keys()) if not folder.delete(name, there))
+        folder.remove_if_empty()
         return left
 
-    def _repository(self) -> Any:
-        return repository_of(*self._places)
-
-
-def _deleted(repository: Any, name: str, there: Mapping[str, bool]) -> bool:
-    """Whether the file could be deleted."""
-    with suppress(Exception):
-        path = f"{HEALTH_FOLDER}/{name}"
-        if is_local(repository):  # MLflow 2 deletes nothing but folders here
-            Path(repository.artifact_dir, path).unlink(missing_ok=True)
-            return True
-        # Object stores of older versions delete all that begins with the path.
-        if there[name] or any(other != name and other.startswith(name) for other in there):
-            return False
-        repository.delete_artifacts(path)
-        return True
-    return False
+    def _folder(self) -> ArtifactFolder:
+        return ArtifactFolder(*self._places, HEALTH_FOLDER)

@@ -10,7 +10,8 @@ MAX_DESCRIPTION = 8_000
 """Characters that MLflow keeps of a description; it cuts off the rest without a word."""
 
 _BLANK_LINE = "\n\n"
-_BLOCK = re.compile(rf"^{re.escape(BEGIN)}\r?\n.*?^{re.escape(END)}", re.DOTALL | re.MULTILINE)
+_BEGINNING = re.compile(rf"^{re.escape(BEGIN)}\r?\n", re.MULTILINE)
+_END = re.compile(rf"^{re.escape(END)}", re.MULTILINE)
 
 
 def with_note(text: str, note: str, limit: int = MAX_DESCRIPTION) -> str:
@@ -22,11 +23,11 @@ def with_note(text: str, note: str, limit: int = MAX_DESCRIPTION) -> str:
     """
     if has_broken_markers(text):
         return text
-    found = _BLOCK.search(text)
+    found = _extent(text)
     if found is None:
         before, after = (text + _BLANK_LINE if text else ""), ""
     else:
-        before, after = text[: found.start()], text[found.end() :]
+        before, after = text[: found[0]], text[found[1] :]
     # A marker inside the note would end the block early.
     block = f"{BEGIN}\n{note.replace('<!--', '&lt;!--')}\n{END}"
     result = before + block + after
@@ -41,4 +42,11 @@ def has_markers(text: str) -> bool:
 def has_broken_markers(text: str) -> bool:
     """Whether a description holds our markers, and not as we write them: one alone, several, or inside a line."""
     several = text.count(BEGIN) > 1 or text.count(END) > 1
-    return several or (has_markers(text) and _BLOCK.search(text) is None)
+    return several or (has_markers(text) and _extent(text) is None)
+
+
+def _extent(text: str) -> tuple[int, int] | None:
+    """Where our block begins and ends in a description; None where there is none."""
+    begin = _BEGINNING.search(text)
+    end = _END.search(text, begin.end()) if begin is not None else None
+    return (begin.start(), end.end()) if begin is not None and end is not None else None

@@ -6,13 +6,10 @@ MLflow's own ``log_image`` gives each image a new name, and a run annotated ten 
 from __future__ import annotations
 
 import io
-import tempfile
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
-from tracker_health.stores.mlflow.artifacts import is_local, repository_of
+from tracker_health.stores.mlflow.artifact_folder import ArtifactFolder
 
 IMAGES_TAG = "mlflow.loggedImages"
 """By this tag MLflow's pages know that a run has images at all."""
@@ -32,36 +29,26 @@ class Panel:
 
     def show(self, png: bytes) -> None:
         """Put a picture in, or in the place of the one before."""
-        files = {_FULL: png, _SMALL: _smaller(png)}
-        with tempfile.TemporaryDirectory(prefix="tracker-health-") as folder:
-            for name, content in files.items():
-                Path(folder, name).write_bytes(content)
-            repository_of(*self._places).log_artifacts(folder, _FOLDER)
+        self._folder().put({_FULL: png, _SMALL: _smaller(png)})
+
+    def places(self) -> list[Path]:
+        """Where it is on this machine, with the folder around it; nothing where a server keeps it."""
+        return self._folder().places((_FULL, _SMALL))
 
     def remove(self) -> bool:
         """Take the picture out; whether no image of anybody's is left. False where that cannot be told."""
         with suppress(Exception):  # whatever a store's own library raises; not every store can delete
-            repository = repository_of(*self._places)
-            there = _listed(repository)
+            folder = self._folder()
+            there = folder.listed()
             for name in (_FULL, _SMALL):
-                if f"{_FOLDER}/{name}" in there:
-                    _delete(repository, name)
-            if is_local(repository):
-                with suppress(OSError):  # the owner has images in it
-                    Path(repository.artifact_dir, _FOLDER).rmdir()
-            return not _listed(repository)
+                if name in there:
+                    folder.delete(name, there)
+            folder.remove_if_empty()
+            return not folder.listed()
         return False
 
-
-def _listed(repository: Any) -> Mapping[str, bool]:
-    return {entry.path: bool(entry.is_dir) for entry in repository.list_artifacts(_FOLDER)}
-
-
-def _delete(repository: Any, name: str) -> None:
-    if is_local(repository):  # MLflow 2 deletes nothing but folders here
-        Path(repository.artifact_dir, _FOLDER, name).unlink(missing_ok=True)
-    else:
-        repository.delete_artifacts(f"{_FOLDER}/{name}")
+    def _folder(self) -> ArtifactFolder:
+        return ArtifactFolder(*self._places, _FOLDER)
 
 
 def _smaller(png: bytes) -> bytes:

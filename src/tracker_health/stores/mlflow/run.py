@@ -18,15 +18,17 @@ from tracker_health.annotations import Annotations
 from tracker_health.errors import ReadError, RunError, RunNotFound, StoreRefused, WriteError
 from tracker_health.evidence import Evidence, FloatArray, IntArray, Request, RunRef, Series, StepUnit
 from tracker_health.gap_names import LIVE_TAG, LIVE_WORDS
+from tracker_health.readers.json_lines import MAX_NAME_CHARACTERS
 from tracker_health.roles import OWN_PREFIXES
 from tracker_health.stores.base import Cleared, Recorded, WrittenInPart
 from tracker_health.stores.exits import ending_seen
 from tracker_health.stores.files import LOSSES, opened_files
 from tracker_health.stores.mlflow.artifacts import ArtifactTree
 from tracker_health.stores.mlflow.batch import Batch
-from tracker_health.stores.mlflow.connection import command_on, connect, moved
+from tracker_health.stores.mlflow.connection import command_on, connect, folder_of, moved
 from tracker_health.stores.mlflow.failures import shown, translated
 from tracker_health.stores.mlflow.histories import read_history
+from tracker_health.stores.mlflow.store_files import require_plain_run
 from tracker_health.stores.mlflow.writer import MlflowWriter, latest_points
 from tracker_health.stores.record import EXIT_TAG, recorded_on
 from tracker_health.stores.tree import FileEvidence, RunFile, Tracked
@@ -47,8 +49,11 @@ _HF_METRIC = "train/global_step"
 _OF_THE_MACHINE = "system/"
 
 
-def open_mlflow_run(run_id: str, tracking_uri: str | None = None, experiment_id: str = "") -> MlflowRun:
-    """The run of this id, found. ``experiment_id``: the one that its address names.
+def open_mlflow_run(
+    run_id: str, tracking_uri: str | None = None, experiment_id: str = "", *, pasted: bool = False
+) -> MlflowRun:
+    """The run of this id, found. ``experiment_id``: the one that its address names; ``pasted``: that the server is out
+    of such an address, too: see ``connect``.
 
     Without a ``tracking_uri`` it is where MLflow itself would look (``MLFLOW_TRACKING_URI``, else its default).
 
@@ -58,11 +63,13 @@ def open_mlflow_run(run_id: str, tracking_uri: str | None = None, experiment_id:
         StoreRefused: no permission.
         MissingExtra: mlflow is not installed.
     """
-    client, uri = connect(tracking_uri)
+    client, uri = connect(tracking_uri, pasted=pasted)
     return MlflowRun(client, uri, _fetched(client, uri, run_id), experiment_id)
 
 
 def _fetched(client: MlflowClient, uri: str, run_id: str) -> Any:
+    if folder := folder_of(uri):
+        require_plain_run(folder, run_id)
     try:
         with translated(f"MLflow run {printable(run_id, 80)}", uri, absent=_NO_RUN):
             return moved(client.get_run(run_id), uri)
@@ -273,7 +280,7 @@ class MlflowRun:
 
     @cached_property
     def _names(self) -> list[str]:
-        return sorted(name for name in self._latest if _is_theirs(name))
+        return sorted(name for name in self._latest if _is_theirs(name) and len(name) <= MAX_NAME_CHARACTERS)
 
     def _needs_files(self, request: Request) -> bool:
         return bool(request.parts) or LOSSES.isdisjoint(request.select_names(self._names).values())

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracker_health.annotations import PENDING, PICTURE_FILE, REPORT_FILE, Annotations, incomplete
@@ -23,6 +24,7 @@ from tracker_health.errors import RunError, WriteError
 from tracker_health.result import SCHEMA
 from tracker_health.stores.base import Cleared, WrittenInPart
 from tracker_health.stores.exits import is_exit_value
+from tracker_health.stores.in_place import refuse_links
 from tracker_health.stores.mlflow.failures import translated
 from tracker_health.stores.mlflow.health_folder import HealthFolder
 from tracker_health.stores.mlflow.note_block import has_broken_markers, has_markers, with_note
@@ -65,6 +67,8 @@ class MlflowWriter:
         self._uri = uri
         self._place = run.info.artifact_uri
         self._folder = HealthFolder(run.info.artifact_uri, uri)
+        self._panel = Panel(run.info.artifact_uri, uri)
+        self._why_no_files = ""
         self._listed: frozenset[str] | None = frozenset()
         self._mark = f"{PENDING}:{secrets.token_hex(4)}"
         self._touched: Written | None = None
@@ -94,6 +98,8 @@ class MlflowWriter:
             WriteError: something of the user's is in the way (nothing is written then), or another annotator is at
                 work.
         """
+        if annotations.files:
+            self._look_where_files_go()
         self._refuse_to_overwrite(self._ours_of(annotations))
         self._begin()
         new = self._touched = self._ours_of(annotations)
@@ -116,6 +122,13 @@ class MlflowWriter:
             message = f"the verdict is on MLflow run {self._id}, but {'; '.join(self._problems)}"
             raise WrittenInPart(message, "annotate it again when that is mended", omitted)
         return omitted
+
+    def _look_where_files_go(self) -> None:
+        """Leave the files out where the run's record, which is not ours to trust, sends them somewhere else."""
+        with suppress(Exception):  # a store that cannot be looked up says so when something is written to it
+            self._why_no_files = self._folder.why_not_written()
+        if self._why_no_files:
+            self._omitted.append(f"the files ({self._why_no_files})")
 
     def clear(self, *, exit_stays: bool) -> Cleared:
         """Take everything of ours off the run; the tag that names it goes last but the digest. ``exit_stays``: what was
@@ -157,7 +170,7 @@ class MlflowWriter:
         metrics = {name for name, value in annotations.metrics.items() if math.isfinite(value)}
         tags = {name for name, value in annotations.tags.items() if value}
         names = Written(
-            files=frozenset(annotations.files),
+            files=frozenset() if self._why_no_files else frozenset(annotations.files),
             metrics=frozenset(metrics - {name for name in metrics - self._earlier.metrics if self._is_theirs(name)}),
             tags=frozenset(tags - {name for name in tags - self._earlier.tags if f"health.{name}" in self._tags}),
             note=bool(annotations.note) and self._may_describe(self._tags.get(NOTE_TAG, "")),
@@ -195,15 +208,19 @@ class MlflowWriter:
         if not new.files:
             self._listed = self._listing()
             return
+        places: list[Path] = []
         try:
             with self._translated():
+                places = [*self._folder.places(new.files | self._earlier.all_files), *self._panel.places()]
                 self._listed = frozenset(self._folder.listed())
                 in_its_place = not self._listed and self._folder.is_file()
         except RunError as error:
+            refuse_links(places)
             self._listed = None
             if not new.files <= self._earlier.all_files:  # else nothing of the user's can be under these names
                 self._problems.append(str(error))
             return
+        refuse_links(places)
         if in_its_place:
             raise self._in_the_way(f"the artifact {HEALTH_FOLDER}")
         for name in sorted(self._listed & (new.files - self._earlier.all_files)):
@@ -323,14 +340,15 @@ class MlflowWriter:
 
     def _show(self, picture: bytes) -> None:
         """Bring the picture among the metrics up to date, or take it away."""
-        panel = Panel(self._place, self._uri)
+        if self._why_no_files:
+            return
         if not picture:
-            if IMAGES_TAG in self._tags and panel.remove():
+            if IMAGES_TAG in self._tags and self._panel.remove():
                 self._delete_tags([IMAGES_TAG])
         elif not self._problems:
             try:
                 with self._translated():
-                    panel.show(picture)
+                    self._panel.show(picture)
             except RunError as error:
                 self._problems.append(str(error))
             else:

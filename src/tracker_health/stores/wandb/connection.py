@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -15,7 +14,9 @@ from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 from tracker_health.errors import RunError, RunNotFound, StoreRefused, StoreUnavailable, WriteError, optional_packages
+from tracker_health.stores import hosts
 from tracker_health.stores.deadline import BYTES_A_SECOND, REQUEST_SECONDS, within
+from tracker_health.stores.temporary import TemporaryFolder
 from tracker_health.stores.wandb.address import CLOUD_API, Address
 from tracker_health.stores.wandb.failures import KEY_HINT, translated
 from tracker_health.stores.wandb.server import reach
@@ -202,13 +203,20 @@ def _credentials(server: str, settings: Any) -> dict[str, str]:
     """
     from wandb.sdk.lib import wbauth
 
-    same = str(settings.base_url).rstrip("/") == server
-    key = os.environ.get("WANDB_API_KEY") or wbauth.read_netrc_auth(host=server) or (settings.api_key if same else "")
+    configured = str(settings.base_url).rstrip("/")
+    hosts.trust(configured)
+    ours = hosts.is_trusted(server)
+    exported = os.environ.get("WANDB_API_KEY", "")
+    kept = settings.api_key if configured == server else ""
+    key = (ours and exported) or wbauth.read_netrc_auth(host=server) or kept
     if key:
         return {"api_key": key}
-    if settings.identity_token_file:
+    if settings.identity_token_file and ours:
         return {}
-    raise StoreRefused(f"there is no API key for the W&B server {printable(without_userinfo(server))}", KEY_HINT)
+    if exported or settings.identity_token_file:
+        hosts.withhold(server)
+    hint = hosts.hint_on_withheld(server, "WANDB_BASE_URL") or KEY_HINT
+    raise StoreRefused(f"there is no API key for the W&B server {printable(without_userinfo(server))}", hint)
 
 
 @cache
@@ -257,7 +265,7 @@ def _upload(run: Any, files: Mapping[str, bytes]) -> None:
     answer = run._exec(_NEW_FILES, **names)["createRunFiles"]  # noqa: SLF001
     headers = dict(header.split(":", 1) for header in answer["uploadHeaders"] or ())
     service = run._service_api  # noqa: SLF001
-    with tempfile.TemporaryDirectory(prefix="tracker-health-") as folder:
+    with TemporaryFolder() as folder:
         path = Path(folder, "file")
         for file in answer["files"]:
             path.write_bytes(files[file["name"]])
@@ -293,7 +301,7 @@ def _remove_empty_folders(folder: Path) -> None:
 
 def fetched(connection: Connection, file: Any, target: Path) -> None:
     """Fetch a file of the SDK's whole."""
-    with tempfile.TemporaryDirectory(prefix="tracker-health-") as folder:
+    with TemporaryFolder() as folder:
         doing = f"the file {printable(file.name)} could not be fetched"
         connection.asked(doing, _download, file, folder, size=file.size)
         (path,) = (one for one in Path(folder).rglob("*") if one.is_file())

@@ -21,10 +21,12 @@ from tracker_health.errors import ReadError, RunNotFound, StoreRefused, WriteErr
 from tracker_health.evidence import Evidence, Part, Problem, Request, RunRef, Series
 from tracker_health.gap_names import LIVE_WANDB_TAGS
 from tracker_health.readers.log_formats import log_of
+from tracker_health.readers.regular_file import open_regular, require_written
 from tracker_health.stores.base import Cleared, Recorded
 from tracker_health.stores.checkpoints import CHECKPOINT_PARTS
 from tracker_health.stores.directory import DirectoryRun
 from tracker_health.stores.files import LOSSES, is_relevant, read_files
+from tracker_health.stores.in_place import link_among
 from tracker_health.stores.locks import locked
 from tracker_health.stores.naming import is_plain
 from tracker_health.stores.own import HEALTH_FOLDER, in_the_way
@@ -248,6 +250,10 @@ class LocalRun(DirectoryRun):
 
     # Writing
 
+    @property
+    def _own_folders(self) -> list[Path]:
+        return [self._folder, *super()._own_folders]
+
     def recorded(self) -> Recorded | None:
         """The annotation that folder and log agree on; ``pending`` where one has what the other has not, and where the
         log was left out for a reason that no longer holds.
@@ -280,7 +286,7 @@ class LocalRun(DirectoryRun):
 
     def clear(self) -> Cleared:
         self._forget()
-        if self._annotation() is None and self._log.bears_ours:
+        if self._annotation() is None and self._log.bears_ours and not link_among(self._own_folders):
             with self._told("write"):
                 folder = self._folder / HEALTH_FOLDER
                 folder.mkdir(parents=True, exist_ok=True)
@@ -315,9 +321,12 @@ class LocalRun(DirectoryRun):
         return {place: annotations.files[name] for name, place in MEDIA_PLACES.items() if name in annotations.files}
 
     def _is_elsewhere(self, place: str) -> bool:
-        """Whether a file of that path would lie outside of the run's folder, or below a file."""
+        """Whether a file of that path would lie outside of the run's folder, or below a file; a link there is not
+        ours.
+        """
         folders = [self._folder / folder for folder in PurePosixPath(place).parents][:-1]
-        return any(folder.is_symlink() or (folder.exists() and not folder.is_dir()) for folder in folders)
+        linked = link_among([self._folder / place, *folders])
+        return linked is not None or any(folder.exists() and not folder.is_dir() for folder in folders)
 
     def _write_beyond(self, annotations: Annotations) -> dict[str, Any]:
         self._forget()
@@ -377,6 +386,8 @@ class LocalRun(DirectoryRun):
             return "it is a symbolic link"
         if self._is_linked():
             return "it has another name as well: it is a hard link"
+        if self._has_holes(log):
+            return "it is all holes, and would be written whole"
         if self._path.with_name(self._path.name + SYNCED).exists():
             return f"it is synced already: annotate the run on its server, wandb:{_address(log)}"
         if was_damaged_since(self._path, log):
@@ -387,6 +398,14 @@ class LocalRun(DirectoryRun):
         """Whether the log is a file under some name besides its own and our backup's."""
         links, backup = self._path.stat().st_nlink, backup_of(self._path)
         return links > 1 + (backup.exists() and backup.samefile(self._path))
+
+    def _has_holes(self, log: TransactionLog) -> bool:
+        try:
+            with open_regular(self._path) as file:
+                require_written(file.fileno(), log.cut)
+        except (ReadError, OSError):
+            return True
+        return False
 
     def _is_ours_to_write(self) -> bool:
         owner = self._path.stat().st_uid

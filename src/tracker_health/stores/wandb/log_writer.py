@@ -19,6 +19,7 @@ from tracker_health.annotations import Annotations
 from tracker_health.errors import ReadError, WriteError
 from tracker_health.gap_names import LIVE_WANDB_TAGS
 from tracker_health.readers.record_log import framed
+from tracker_health.readers.regular_file import open_regular
 from tracker_health.readers.wire import fields, without, written
 from tracker_health.stores.wandb.media import media_of, place_of
 from tracker_health.stores.wandb.transaction_log import (
@@ -88,7 +89,7 @@ def replace_ours(path: Path, log: TransactionLog, records: list[bytes]) -> None:
     before = path.stat()
     new = path.with_name(f".tracker-health-{secrets.token_hex(8)}.tmp")
     try:
-        with path.open("rb") as source, new.open("xb") as target:
+        with open_regular(path) as source, new.open("xb") as target:
             _copy(source, target, log.cut)
             target.write(framed(_tail(path, log, records), log.cut))
             target.flush()
@@ -214,7 +215,9 @@ def _keep(path: Path) -> None:
     try:
         backup.hardlink_to(path)
     except (OSError, NotImplementedError):
-        shutil.copy2(path, backup)
+        with open_regular(path) as source, backup.open("xb") as target:
+            shutil.copyfileobj(source, target, _COPIED)
+        shutil.copystat(path, backup)
 
 
 def _require_unchanged(path: Path, before: os.stat_result) -> None:

@@ -68,10 +68,12 @@ class OnlineFiles(FetchedFiles):
                 seen += 1
                 if seen > MAX_SEEN:
                     break
+                if not is_plain(path):
+                    continue
                 name = path.rpartition("/")[2]
                 text = may_be_text_log(path) and not is_relevant(name)
                 texts += text
-                if is_plain(path) and (is_relevant(name) or (text and texts <= MOST_TEXTS + 1)):
+                if is_relevant(name) or (text and texts <= MOST_TEXTS + 1):
                     found.setdefault(path, (RunFile(path=path, size=file.size), file))
                 if len(found) >= MAX_FILES:
                     break

@@ -16,7 +16,6 @@ import json
 import math
 import os
 import secrets
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -38,6 +37,7 @@ from tracker_health.annotations import (
 )
 from tracker_health.errors import RunError, StoreRefused, WriteError
 from tracker_health.gap_names import LIVE_WANDB_TAGS
+from tracker_health.readers.regular_file import read_regular
 from tracker_health.registry import probe_classes
 from tracker_health.result import SCHEMA
 from tracker_health.stores.base import Cleared, WrittenInPart
@@ -54,6 +54,7 @@ from tracker_health.stores.record import (
     is_annotated,
     recorded_on,
 )
+from tracker_health.stores.temporary import TemporaryFolder
 from tracker_health.stores.wandb.address import Address
 from tracker_health.stores.wandb.connection import Connection, fetched, files_of
 from tracker_health.stores.wandb.media import LOCAL_COPIES, MEDIA_KEYS, media_of, place_of
@@ -319,10 +320,10 @@ class OnlineWriter:
         """A file's content; empty for none, and for one that is too large to be ours."""
         if file is None or not 0 < file.size <= _MAX_REPORT_BYTES:
             return b""
-        with suppress(RunError), tempfile.TemporaryDirectory(prefix="tracker-health-") as folder:
+        with suppress(RunError), TemporaryFolder() as folder:
             target = Path(folder, "file")
             fetched(self._connection, file, target)
-            return target.read_bytes()
+            return read_regular(target, _MAX_REPORT_BYTES)
         return b""
 
     def _upload(self, files: Mapping[str, bytes]) -> frozenset[str]:

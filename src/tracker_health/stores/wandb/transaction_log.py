@@ -20,6 +20,7 @@ from tracker_health.readers.json_lines import MAX_FIELDS, MAX_NAME_CHARACTERS, a
 from tracker_health.readers.record_log import Record, RecordLog
 from tracker_health.readers.regular_file import open_regular
 from tracker_health.readers.wire import double, fields, signed, text, texts, varint, zigzag
+from tracker_health.stores.naming import MAX_PATH_CHARACTERS
 from tracker_health.stores.wandb.values import MAX_PARAMS, MEDIA, OWN_KEY, STEP, flattened, number, params_of
 
 # Which field of a record holds what it is: a record has one of them.
@@ -37,7 +38,6 @@ MAX_ARTIFACT_FILES = 5000
 _MAX_JSON_BYTES = 2**20
 _MAX_NUMBER_CHARACTERS = 64
 _MAX_KEY_BYTES = 4 * MAX_NAME_CHARACTERS
-_MAX_PATH_CHARACTERS = 4096
 _MAX_CONSOLE_BYTES = 64 * 2**20
 
 
@@ -235,7 +235,7 @@ class _Reader:
                     return
                 path, size, staged = text(entry, 1), _integer(entry, 4), text(entry, 6)
                 file = LoggedFile(artifact=name, version=version, path=path, size=size, staged=staged)
-                if max(len(file.path), len(file.staged)) <= _MAX_PATH_CHARACTERS:
+                if max(len(file.path), len(file.staged)) <= MAX_PATH_CHARACTERS:
                     self._log.artifacts.append(file)
 
 
@@ -359,9 +359,13 @@ def _items(history: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _value(part: bytes) -> Any:
-    """The value in an item: a number, text, a dictionary; None for what can be no number and holds none."""
+    """The value in an item: a number, text, a dictionary; None for what can be no number and holds none.
+
+    Raises:
+        ReadError: these bytes are no value.
+    """
     if part[:2] == b"\x82\x01":  # in JSON
-        value = part[3:] if part[2] < 0x80 else part[varint(part, 2)[1] :]
+        value = part[3:] if part[2:3] < b"\x80" else part[varint(part, 2)[1] :]
         if len(value) <= _MAX_NUMBER_CHARACTERS:
             try:
                 return float(value)  # NaN and Infinity too

@@ -69,8 +69,8 @@ def _flattened(row: Mapping[str, Any], prefix: str, depth: int) -> Iterator[tupl
 
 
 def is_metric(name: str) -> bool:
-    """Whether a name of a history is a metric of its owner's: neither W&B's own nor ours."""
-    return not name.startswith(("_", *OWN_PREFIXES))
+    """Whether a name of a history is a metric of its owner's: neither W&B's own nor ours, nor endless."""
+    return len(name) <= MAX_NAME_CHARACTERS and not name.startswith(("_", *OWN_PREFIXES))
 
 
 def params_of(config: Mapping[str, Any]) -> dict[str, str]:

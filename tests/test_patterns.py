@@ -1,0 +1,127 @@
+"""No line and no name makes a pattern, or what reads lines and names, work longer than its length asks for."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+
+import pytest
+
+from tracker_health.gap_names import layer_of
+from tracker_health.layers import place_of
+from tracker_health.readers.log_formats import log_of
+from tracker_health.roles import assign
+from tracker_health.stores.files import is_relevant, is_settings
+from tracker_health.stores.naming import age, checkpoints_of, series_of
+from tracker_health.stores.texts import may_be_text_log
+
+from .patterns import all_patterns, lines_of, parts_of, unknown_calls
+
+MORE = 16
+MOST = 24.0
+"""So many times the input may take so many times the time."""
+ATTEMPTS = 3
+# Made of what is known only when they are used, and looked at by a person: literal texts, escaped names, tables of
+# patterns that the walk finds.
+LOOKED_AT = {
+    "hooks/memory.py": 1,
+    "probe.py": 1,
+    "readers/log_formats/text_patterns.py": 1,
+    "readers/log_formats/text_troubles.py": 2,
+    "readers/module_order.py": 1,
+    "stores/mlflow/failures.py": 2,
+    "stores/reasons.py": 1,
+    "text.py": 1,
+}
+
+
+def best_of(times: int, work: Callable[[], object]) -> float:
+    """Seconds of this thread's processor time: others on the machine do not count."""
+    taken = []
+    for _ in range(times):
+        start = time.thread_time()
+        work()
+        taken.append(time.thread_time() - start)
+    return min(taken)
+
+
+def is_quick(work: Callable[[str], object], short: str, long: str, quick: float) -> bool:
+    """Whether the long text takes in proportion to the short one; what is done in an instant is not measured twice.
+
+    A noisy machine makes single times longer, and never a work that grows with the square look as if it did not.
+    """
+    if best_of(1, partial(work, long)) < quick:
+        return True
+    return any(best_of(5, partial(work, long)) <= MOST * best_of(5, partial(work, short)) for _ in range(ATTEMPTS))
+
+
+def slow_ones(
+    work: Callable[[str], object], parts: Iterable[tuple[str, str]], length: int, quick: float
+) -> Iterator[str]:
+    """The beginnings of the texts for which a work takes too long."""
+    parts = set(parts)
+    for short, long in zip(lines_of(parts, length // MORE), lines_of(parts, length), strict=True):
+        if not is_quick(work, short, long, quick):
+            yield long[:60]
+
+
+def test_no_pattern_is_quadratic():
+    found = {}
+    for used in all_patterns():
+        if slow := next(slow_ones(used.run, parts_of(used.pattern), 2**13, 0.002), None):
+            found[used.where] = used.pattern.pattern, slow
+    assert found == {}
+
+
+def parts_in(place: str) -> set[tuple[str, str]]:
+    """The parts of the patterns of some modules."""
+    return {part for used in all_patterns() if used.where.startswith(place) for part in parts_of(used.pattern)}
+
+
+def test_no_line_of_a_log_is_read_in_quadratic_time():
+    def read(line: str) -> None:
+        log_of(line.encode() + b"\n", assign)
+
+    assert list(slow_ones(read, parts_in("tracker_health.readers.log_formats"), 2**12, 0.004)) == []
+
+
+# What looks at names, and what a name of 4096 characters takes at most: those that go word by word take longer.
+OF_NAMES = {
+    **dict.fromkeys((is_relevant, is_settings, may_be_text_log, series_of, layer_of, place_of), 0.002),
+    **dict.fromkeys((checkpoints_of, age), 0.03),
+}
+PLACES = ("stores.naming", "stores.histories", "stores.texts", "stores.weights", "readers.checkpoint_formats", "layers")
+
+
+@pytest.mark.parametrize("work", list(OF_NAMES), ids=lambda one: one.__name__)
+def test_no_name_takes_quadratic_time(work):
+    parts = set().union(*(parts_in(f"tracker_health.{place}") for place in PLACES))
+    assert list(slow_ones(work, parts, 2**12, OF_NAMES[work])) == []
+
+
+def test_every_pattern_is_looked_at():
+    places = [place.partition(":")[0] for place in unknown_calls()]
+    assert {place: places.count(place) for place in places} == LOOKED_AT
+
+
+def test_the_walk_finds_patterns_wherever_they_are():
+    where = {used.where for used in all_patterns()}
+    assert {
+        "tracker_health.readers.log_formats.text_pairs._PAIR",
+        "tracker_health.readers.log_formats.text_troubles._CAUSE",  # in a dictionary
+        "tracker_health.readers.log_formats._NAMES",  # in tuples
+    } <= where
+    assert any(":" in one for one in where)  # written out in a call
+
+
+@pytest.mark.parametrize("pattern", [r"[ ]+x", r"(\d+)/\d+", r"(?:\.(?:pt|zip))+$"])
+def test_the_guard_sees_what_is_quadratic(pattern):
+    compiled = re.compile(pattern)
+
+    def work(line: str) -> None:
+        for _ in compiled.finditer(line):
+            pass
+
+    assert next(slow_ones(work, parts_of(compiled), 2**13, 0.002), None)
