@@ -7,6 +7,7 @@ import pytest
 import tracker_health as th
 from tracker_health.errors import RunNotFound
 from tracker_health.opening import open_run
+from tracker_health.stores.wandb.address import Project, project_of
 
 RUN_ID = "0123456789abcdef" * 2
 PAGE = f"#/experiments/7/runs/{RUN_ID}"
@@ -170,6 +171,60 @@ def test_what_names_no_run_of_wandb_is_told_how_to_name_one(opened, name):
     assert "wandb:ENTITY/PROJECT/RUN" in caught.value.hint
     assert "s3cr3t" not in str(caught.value)
     assert opened == []
+
+
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [
+        ("team/project/abc123", "wandb:team/project/abc123"),
+        ("project/abc123", "wandb:project/abc123"),
+        ("team/project/runs/abc123", "wandb:team/project/runs/abc123"),
+        ("3kq92jfx", "wandb:ENTITY/PROJECT/3kq92jfx"),
+    ],
+)
+def test_what_may_be_a_run_of_wandb_is_told_how_to_name_it(opened, name, form):
+    with pytest.raises(RunNotFound) as caught:
+        open_run(name)
+    assert f"of W&B: {form}" in caught.value.hint
+
+
+@pytest.mark.parametrize("name", ["./runs/gone", "runs/gone/model.pt/x/y/z", "no-such-run", "../a/b"])
+def test_what_cannot_be_one_is_not(opened, name):
+    with pytest.raises(RunNotFound) as caught:
+        open_run(name)
+    assert "W&B" not in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "team/project/sweeps/s1",
+        "wandb:team/project/sweeps/s1",
+        "wandb:project/sweeps/s1",
+        "https://wandb.ai/team/project/sweeps/s1?nw=x",
+    ],
+)
+def test_a_sweep_is_told_to_be_one(opened, name):
+    with pytest.raises(RunNotFound, match="is a sweep of W&B, not a run") as caught:
+        open_run(name)
+    assert "--project ENTITY/PROJECT/sweeps/ID" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "project"),
+    [
+        ("project", Project("", "project")),
+        ("team/project", Project("team", "project")),
+        ("wandb:team/project/", Project("team", "project")),
+        ("project/sweeps/s1", Project("", "project", "s1")),
+        ("team/project/sweeps/s1", Project("team", "project", "s1")),
+        ("https://wandb.ai/team/project", Project("team", "project", "", "https://wandb.ai")),
+        ("https://wandb.ai/team/my%20project/workspace?nw=x", Project("team", "my project", "", "https://wandb.ai")),
+        ("http://host:8080/team/project/sweeps/s1", Project("team", "project", "s1", "http://host:8080")),
+    ],
+)
+def test_what_names_a_project(text, project):
+    assert project_of(text) == project
 
 
 @pytest.mark.parametrize("name", ["https://notwandb.ai/x", "https://wandb.ai.example/x", "https://x/wandb.ai/"])

@@ -60,8 +60,8 @@ def runs_of_experiment(name: str, *, tracking_uri: str | None = None, where: str
 
 
 def runs_of_project(name: str, *, where: str = "") -> Iterator[str]:
-    """The runs of a W&B project (``ENTITY/PROJECT``, or ``PROJECT`` of one's own), the newest first; ``where`` is a
-    filter in W&B's language, as JSON.
+    """The runs of a W&B project (``ENTITY/PROJECT``, or ``PROJECT`` of one's own) or of a sweep in it (with
+    ``/sweeps/ID`` behind that), the newest first; ``where`` is a filter in W&B's language, as JSON.
 
     Raises:
         ConfigError: the filter is no JSON object.

@@ -10,7 +10,7 @@ from tracker_health.errors import RunNotFound, StoreRefused
 from tracker_health.evidence import RunRef
 from tracker_health.stores import hosts
 from tracker_health.stores.base import Listed, TrackedRun
-from tracker_health.stores.wandb.address import address_of, is_of_wandb
+from tracker_health.stores.wandb.address import address_of, hint_on_name, is_of_wandb
 from tracker_health.text import printable, without_userinfo
 from tracker_health.verdict import Verdict
 
@@ -104,11 +104,15 @@ def _named_run(run: str | Path, tracking_uri: str | None) -> TrackedRun:
     text = str(run)
     match = _MLFLOW_RUN.fullmatch(text)
     if isinstance(run, Path) or match is None:
-        raise RunNotFound(f"there is no folder {printable(text)}", "give a folder, or an MLflow run id")
+        of_wandb = "" if isinstance(run, Path) else hint_on_name(text)
+        hint = "give a folder, or an MLflow run id"
+        raise RunNotFound(f"there is no folder {printable(text)}", f"{hint}; of W&B: {of_wandb}" if of_wandb else hint)
     if match.group(1) == text and not re.fullmatch(r"[0-9a-f]{32}", text):
         from tracker_health.stores.mlflow.run import hint_on_id
 
+        of_wandb = hint_on_name(text)
         hint = hint_on_id(text) or f"a run with such an id is written mlflow:{printable(text)}"
+        hint = f"{hint}; of W&B: {of_wandb}" if of_wandb else hint
         raise RunNotFound(f"{printable(text)} is neither a folder here nor an MLflow run id", hint)
     from tracker_health.stores.mlflow.run import open_mlflow_run
 

@@ -160,7 +160,7 @@ def test_a_broken_installation_does_not_keep_mlflow_from_being_imported(workplac
         package.mkdir()
         (package / "__init__.py").write_text("raise RuntimeError('a broken installation')\n")
     else:
-        (tmp_path / "site" / "_tracker_health_mlflow.py").write_text("import tracker_health_that_is_gone\n")
+        (tmp_path / "site" / "_tracker_health_hooks.py").write_text("import tracker_health_that_is_gone\n")
     script = "import mlflow.tracking.context.registry as r; print(len(list(r._run_context_provider_registry)) > 0)"
     code, out, err = workplace.train(script, TRACKER_HEALTH_AUTO="1", PYTHONPATH=plugin_path)
     assert (code, out) == (0, "True\n"), err
@@ -169,7 +169,7 @@ def test_a_broken_installation_does_not_keep_mlflow_from_being_imported(workplac
 def test_the_plugin_does_nothing_unless_it_is_asked(workplace, plugin_path):
     """Nor with the kill switch, whatever a configuration file says; it imports next to nothing."""
     script = (
-        "import sys, _tracker_health_mlflow as m; print(sorted(n for n in sys.modules if n.startswith('tracker_health')));"
+        "import sys, _tracker_health_hooks as m; print(sorted(n for n in sys.modules if n.startswith('tracker_health')));"
         "p = m.RunContextProvider(); print(p.in_context(), p.tags())"
     )
     (workplace.folder / "tracker-health.toml").write_text("auto = true\n")

@@ -31,7 +31,7 @@ def installed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"
     source.mkdir()
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     shutil.copytree(ROOT / "src", source / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
@@ -67,6 +67,29 @@ def test_the_plugin_of_a_wheel(train, installed):
     assert (err.count("tracker-health"), verdict) == (0, None)
     out, err, verdict = train("python", "-c", SCRIPT, "installed", TRACKER_HEALTH_AUTO="1")
     assert (out.startswith(str(installed)), err.count("provisional: PASS installed: "), verdict) == (True, 1, "pass")
+
+
+WANDB_SCRIPT = """
+import sys, wandb
+with wandb.init(mode="offline", project="p", name=sys.argv[1], settings=wandb.Settings(console="off")) as run:
+    for step in range(60):
+        run.log({"loss": 2.3 * 0.95 ** step})
+print("tracker_health.hooks.wandb_runs" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize(("asked", "found"), [("1", "True\n"), ("0", "False\n"), ("", "False\n")])
+def test_the_variable_alone_with_wandb(installed, workplace, asked, found):
+    """W&B imports nobody's plugins: Python's start does it."""
+    pytest.importorskip("wandb")
+    workplace.environment.pop("PYTHONPATH", None)
+    python = str(installed / "bin" / "python")
+    more = {"TRACKER_HEALTH_AUTO": asked} if asked else {}
+    code, out, err = workplace.ended(workplace.start(python, "-c", WANDB_SCRIPT, "offline", **more))
+    assert (code, out) == (0, found), err
+    assert err.count("PASS offline: ") == (asked == "1"), err
+    reports = list(workplace.folder.glob("wandb/offline-run-*/files/health/report.json"))
+    assert len(reports) == (asked == "1")
 
 
 def test_exec_of_a_wheel(train, installed):

@@ -8,6 +8,7 @@ import threading
 import time
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from tracker_health.roles import assign
 from tracker_health.stores import deadline
 from tracker_health.stores.wandb import connection, online_history, online_writer
 from tracker_health.stores.wandb.address import Address
+from tracker_health.verdict import Verdict
 
 from ..wandb_server import READER, Fault  # noqa: TID252  tests are no package of a name
 from ..wandb_server.store import Blob  # noqa: TID252
@@ -417,6 +419,16 @@ def test_the_runs_of_a_project_by_a_filter(wandb_server, environment, tmp_path):
     assert [run.files for run in runs] == [{}, {}, {}]
 
 
+def test_the_runs_of_a_sweep(wandb_server):
+    for name, sweep in {"a": "s1", "b": "s2", "c": "s1", "d": None}.items():
+        logged(wandb_server, name, sweep=sweep)
+    assert list(runs_of_project("team/proj/sweeps/s1")) == ["wandb:team/proj/c", "wandb:team/proj/a"]
+    page = f"{wandb_server.url}/team/proj/sweeps/s1?nw=x"
+    assert list(runs_of_project(page, where='{"display_name": "a"}')) == []
+    assert [one.report.verdict for one in th.annotate_many(runs_of_project(page))] == [Verdict.PASS] * 2
+    assert "health:pass" not in wandb_server.store.run("team", "proj", "b").tags
+
+
 def test_a_sweep_of_a_project_and_its_summary(wandb_server, environment, tmp_path):
     now = datetime.now(UTC)
     heard = {
@@ -478,6 +490,21 @@ def test_a_request_that_is_turned_away_is_sent_again(wandb_server, monkeypatch, 
     ):
         assert th.annotate("wandb:team/proj/abc").status == "written"
     assert len([one for one in wandb_server.requests if one.operation == "Run"]) >= 5
+
+
+def test_a_server_that_counts_requests_is_left_alone_as_long_as_it_says(wandb_server, monkeypatch):
+    """429 until the count begins anew, longer than the SDK goes on asking."""
+    logged(wandb_server)
+    start, asked = time.monotonic(), []
+
+    def is_too_early(request):
+        asked.append(time.monotonic() - start)
+        return request.operation in {"Run", "Viewer"} and asked[-1] < 12
+
+    headers = {"RateLimit-Reset": "9", "RateLimit-Remaining": "0"}
+    with failing(wandb_server, monkeypatch, 3, applies=is_too_early, status=429, headers=headers):
+        assert th.check("wandb:team/proj/abc").verdict is Verdict.PASS
+    assert max(after - before for before, after in pairwise(asked)) >= 9
 
 
 @pytest.mark.parametrize(("status", "said"), [(429, "the server answers 429"), (503, "the server answers 503")])

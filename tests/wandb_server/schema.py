@@ -102,7 +102,7 @@ class Schema:
     def _run(self, run: Run) -> Node:
         return Node(
             "Run", id=run.storage_id, projectId="1", name=run.name, displayName=run.display_name or run.name,
-            tags=lambda: sorted(run.tags), sweepName=None, state=run.state, group=run.group, jobType=run.job_type,
+            tags=lambda: sorted(run.tags), sweepName=run.sweep, state=run.state, group=run.group, jobType=run.job_type,
             commit=None, readOnly=not self._writes, createdAt=run.created, heartbeatAt=run.heartbeat, description="",
             notes=run.notes, config=lambda: json.dumps(strict(run.config)), systemMetrics="{}",
             summaryMetrics=lambda: json.dumps(self._summary(run)), historyLineCount=len(run.history),
@@ -226,6 +226,7 @@ url=lambda upload=False: f"{self._base}/files/{path}", directUrl=url, sizeBytes=
             "tags": "tags",
             "groupName": "group",
             "jobType": "job_type",
+            "sweep": "sweep",
             "state": "state",
         }
         for name, attribute in plain.items():

@@ -42,6 +42,7 @@ class Run:
     notes: str = ""
     group: str | None = None
     job_type: str | None = None
+    sweep: str | None = None
     config: dict[str, Any] = field(default_factory=dict)
     summary: dict[str, Any] = field(default_factory=dict)
     tags: list[str] = field(default_factory=list)
@@ -265,7 +266,13 @@ def _value_of(run: Run, key: str) -> Any:
     if section == "config":
         entry = run.config.get(rest.removesuffix(".value"), {})
         return entry.get("value") if isinstance(entry, dict) else entry
-    return {"tags": run.tags, "state": run.state, "name": run.name, "display_name": run.display_name}[key]
+    return {
+        "tags": run.tags,
+        "state": run.state,
+        "name": run.name,
+        "display_name": run.display_name,
+        "sweep": run.sweep,
+    }[key]
 
 
 def _fits(value: Any, wanted: Any) -> bool:

@@ -68,7 +68,9 @@ def batch_options() -> tuple[Callable[[Command], Command], ...]:
     where = "Of these only some: for an experiment in MLflow's own filter language, for a project in W&B's, as JSON."
     return (
         click.option("--experiment", metavar="NAME", help="All runs of this MLflow experiment."),
-        click.option("--project", metavar="[ENTITY/]PROJECT", help="All runs of this W&B project."),
+        click.option(
+            "--project", metavar="[ENTITY/]PROJECT", help="All runs of this W&B project, or PROJECT/sweeps/ID."
+        ),
         click.option("--where", metavar="FILTER", help=where),
     )
 

@@ -33,7 +33,11 @@ if TYPE_CHECKING:
 
 @cli.command()
 @click.option("--experiment", "experiments", multiple=True, metavar="NAME", help="Of MLflow; may be repeated.")
-@click.option("--project", metavar="[ENTITY/]PROJECT", help="All runs of this W&B project, instead of MLflow's.")
+@click.option(
+    "--project",
+    metavar="[ENTITY/]PROJECT[/sweeps/ID]",
+    help="All runs of this W&B project or sweep, instead of MLflow's.",
+)
 @click.option("--since", default="7d", show_default=True, metavar="TIME", help="Runs that ended no longer ago.")
 @click.option("--rate", type=click.FloatRange(0.01, 10_000), metavar="N", help="At most N requests a second.")
 @click.option("--dry-run", is_flag=True, help="Only say how much would be read and written.")

@@ -14,9 +14,16 @@ CLOUD_API = "https://api.wandb.ai"
 # What W&B permits in the names of entities and projects, and in ids of runs.
 _NAME = r"[^/\\#?%:\x00-\x1f]{1,128}"
 _SHORT = re.compile(rf"wandb:(?:/{{0,2}}({_NAME})/)?({_NAME})/(?:runs/)?({_NAME})/?", re.IGNORECASE)
-_PROJECT = re.compile(rf"(?:wandb:)?(?:({_NAME})/)?({_NAME})/?", re.IGNORECASE)
+_PROJECT = re.compile(rf"(?:wandb:/{{0,2}})?(?:({_NAME})/)?({_NAME})(?:/sweeps/({_NAME}))?/?", re.IGNORECASE)
+_SWEEP = re.compile(rf"(?:wandb:/{{0,2}}|(?i:https?)://[^/?#\s@]+/)?(?:{_NAME}/){{1,2}}sweeps/{_NAME}(?:[/?#].*)?")
+# Without "wandb:" before it.
+_BARE_RUN = re.compile(rf"(?![.~]){_NAME}/(?:{_NAME}/)?(?:runs/)?{_NAME}/?")
+_BARE_ID = re.compile(r"[a-z0-9]{8}")
 _PAGE = re.compile(
     r"((?i:https?)://[^/?#\s@]+(?:/[^/?#\s]+)*?)/([^/?#\s]+)/([^/?#]+)/runs/([^/?#\s]+)(?:/[^?#]*)?(?:[?#].*)?"
+)
+_PROJECT_PAGE = re.compile(
+    r"((?i:https?)://[^/?#\s@]+)/([^/?#\s]+)/([^/?#]+?)(?:/sweeps/([^/?#\s]+)|/\w+)?/?(?:[?#].*)?"
 )
 _CLOUD_HOST = re.compile(r"(\w[\w-]*\.)*(wandb\.(ai|io)|forge\.coreweave\.com)(:\d+)?", re.IGNORECASE)
 _HINT = "give wandb:ENTITY/PROJECT/RUN, or the address of the run's page"
@@ -32,10 +39,14 @@ class Address(NamedTuple):
 
 
 class Project(NamedTuple):
-    """A project of W&B. ``entity``: empty for the user's own."""
+    """A project of W&B. ``entity``: empty for the user's own. ``sweep``: the id of the one of its sweeps that is meant,
+    empty for all runs. ``server``: as in ``Address``.
+    """
 
     entity: str
     name: str
+    sweep: str = ""
+    server: str = ""
 
 
 def address_of(text: str) -> Address | None:
@@ -44,6 +55,9 @@ def address_of(text: str) -> Address | None:
     Raises:
         RunNotFound: it is meant for W&B, and names no run.
     """
+    if _SWEEP.fullmatch(text) and (is_of_wandb(text) or "://" not in text):
+        shown = printable(without_userinfo(text))
+        raise RunNotFound(f"{shown} is a sweep of W&B, not a run", "annotate --project ENTITY/PROJECT/sweeps/ID")
     if short := _SHORT.fullmatch(text):
         return Address(short.group(1) or "", short.group(2), short.group(3))
     page = _PAGE.fullmatch(text)
@@ -58,15 +72,27 @@ def address_of(text: str) -> Address | None:
 
 
 def project_of(text: str) -> Project:
-    """The project that ``ENTITY/PROJECT`` names, or ``PROJECT`` of the user's own.
+    """What ``ENTITY/PROJECT`` names, ``PROJECT`` of the user's own, with ``/sweeps/ID`` behind it, or a page's address.
 
     Raises:
-        RunNotFound: it cannot be the name of one.
+        RunNotFound: it cannot be the name of a project.
     """
+    if page := _PROJECT_PAGE.fullmatch(text):
+        server, *names = page.groups()
+        entity, name, sweep = (unquote(one or "") for one in names)
+        return Project(entity, name, sweep, server)
     named = _PROJECT.fullmatch(text)
     if named is None:
-        raise RunNotFound(f"{printable(without_userinfo(text))} names no project of Weights & Biases", "ENTITY/PROJECT")
-    return Project(named.group(1) or "", named.group(2))
+        hint = "ENTITY/PROJECT, or ENTITY/PROJECT/sweeps/ID"
+        raise RunNotFound(f"{printable(without_userinfo(text))} names no project of Weights & Biases", hint)
+    return Project(named.group(1) or "", named.group(2), named.group(3) or "")
+
+
+def hint_on_name(text: str) -> str:
+    """How the run of W&B is written that a text without ``wandb:`` may mean; empty where it cannot mean one."""
+    if _BARE_RUN.fullmatch(text):
+        return f"wandb:{printable(text, 200)}"
+    return f"wandb:ENTITY/PROJECT/{text}" if _BARE_ID.fullmatch(text) else ""
 
 
 def is_of_wandb(text: str) -> bool:

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
@@ -15,11 +16,11 @@ from urllib.parse import urljoin, urlsplit
 
 from tracker_health.errors import RunError, RunNotFound, StoreRefused, StoreUnavailable, WriteError, optional_packages
 from tracker_health.stores import hosts
-from tracker_health.stores.deadline import BYTES_A_SECOND, REQUEST_SECONDS, within
+from tracker_health.stores.deadline import BYTES_A_SECOND, REQUEST_SECONDS, is_silent, within
 from tracker_health.stores.temporary import TemporaryFolder
 from tracker_health.stores.wandb.address import CLOUD_API, Address
 from tracker_health.stores.wandb.failures import KEY_HINT, translated
-from tracker_health.stores.wandb.server import reach
+from tracker_health.stores.wandb.server import pause_wanted, reach
 from tracker_health.text import printable, without_userinfo
 
 PATIENCE_SECONDS = 30
@@ -122,12 +123,15 @@ class Connection:
         *arguments: Any,
         **options: Any,
     ) -> Any:
-        try:
-            with translated(doing, self.server, otherwise):
-                return within(REQUEST_SECONDS + size / BYTES_A_SECOND, call, *arguments, **options)
-        except RunError:
-            _kept.__dict__.pop(self.server, None)  # a call that was given up may still use it
-            raise
+        def asked() -> Any:
+            try:
+                with translated(doing, self.server, otherwise):
+                    return within(REQUEST_SECONDS + size / BYTES_A_SECOND, call, *arguments, **options)
+            except RunError:
+                _kept.__dict__.pop(self.server, None)  # a call that was given up may still use it
+                raise
+
+        return _again_after_a_pause(self.server, self.credentials, asked)
 
     def own_entity(self) -> str:
         """The entity of runs and projects that are named without one: ``WANDB_ENTITY``, or the account's own.
@@ -168,13 +172,29 @@ def connect(page: str = "") -> Connection:
     kept: Connection | None = _kept.__dict__.get(server)
     if kept is not None and kept.credentials == credentials:
         return kept
-    with translated("W&B cannot be asked", server):
+
+    def made() -> Any:
         options = {"overrides": {"base_url": server}, "timeout": PATIENCE_SECONDS, **credentials}
-        api = within(REQUEST_SECONDS, wandb.Api, **options)
+        with translated("W&B cannot be asked", server):
+            return within(REQUEST_SECONDS, wandb.Api, **options)
+
+    api = _again_after_a_pause(server, credentials, made)
     app = settings.app_url if settings.base_url.rstrip("/") == server else page
-    made = Connection(server, app.rstrip("/"), api, credentials)
-    setattr(_kept, server, made)
-    return made
+    connection = Connection(server, app.rstrip("/"), api, credentials)
+    setattr(_kept, server, connection)
+    return connection
+
+
+def _again_after_a_pause(server: str, credentials: Mapping[str, str], ask: Callable[[], Any]) -> Any:
+    """What ``ask`` gives: asked once more where the server counts requests, when it wants some again."""
+    try:
+        return ask()
+    except (StoreUnavailable, WriteError):
+        pause = 0 if is_silent(server) else pause_wanted(server, credentials.get("api_key", ""))
+        if not pause:
+            raise
+    time.sleep(pause)
+    return ask()
 
 
 def _server_of(page: str, settings: Any) -> str:

@@ -29,7 +29,8 @@ _PAGE = 100
 
 
 def run_addresses(name: str, where: str = "") -> Iterator[str]:
-    """The runs of ``ENTITY/PROJECT``, or ``PROJECT`` of one's own, as ``wandb:ENTITY/PROJECT/RUN``, the newest first.
+    """The runs of ``ENTITY/PROJECT``, ``PROJECT`` of one's own, or of one sweep of it (``/sweeps/ID`` behind that), as
+    ``wandb:ENTITY/PROJECT/RUN``, the newest first.
 
     ``where``: a filter in W&B's own language, as JSON.
 
@@ -93,7 +94,9 @@ def tagged_runs(name: str, where: str = "", since: float | None = None) -> Itera
 def _runs(name: str, filters: dict[str, Any], *, lazy: bool = True) -> Iterator[tuple[Any, str]]:
     """The SDK's runs of a project, with their addresses, the newest first; not ``lazy``: with their summaries."""
     project = project_of(name)
-    connection = connect()
+    connection = connect(project.server)
+    if project.sweep:
+        filters = {"$and": [{"sweep": project.sweep}, *([filters] if filters else [])]}
     entity = project.entity or connection.own_entity()
     path = f"{entity}/{project.name}"
     doing = f"the runs of the W&B project {printable(path, 200)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import ssl
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
@@ -13,6 +14,10 @@ from tracker_health.text import printable, without_userinfo
 
 ANSWER_SECONDS = 10
 """How long a server may take to answer that it is there."""
+MOST_PAUSE_SECONDS = 60
+"""How long a server that wants fewer requests is left alone; W&B's counts them by the minute."""
+
+_QUESTION = b'{"query": "query Viewer { viewer { id } }"}'
 
 
 def reach(server: str) -> None:
@@ -58,3 +63,22 @@ def _status_of(request: Request) -> int:
     except HTTPError as error:
         error.close()
         return error.code
+
+
+def pause_wanted(server: str, key: str) -> float:
+    """For how many seconds a server wants no more requests of this account (429 with ``RateLimit-Reset``, as W&B's own,
+    or ``Retry-After``); 0 where it does not say so. The SDK's core process heeds the latter alone.
+    """
+    request = Request(f"{server}/graphql", data=_QUESTION, headers={"Content-Type": "application/json"})  # noqa: S310
+    if key:
+        request.add_unredirected_header("Authorization", f"Basic {base64.b64encode(f'api:{key}'.encode()).decode()}")
+    try:
+        within(ANSWER_SECONDS + 1, lambda: urlopen(request, timeout=ANSWER_SECONDS).close())  # noqa: S310
+    except HTTPError as error:
+        error.close()
+        wanted = error.headers.get("RateLimit-Reset") or error.headers.get("Retry-After") or ""
+        if error.code == 429 and wanted.isascii() and wanted.isdecimal():
+            return min(float(wanted), MOST_PAUSE_SECONDS)
+    except (URLError, OSError):
+        pass
+    return 0
