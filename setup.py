@@ -16,7 +16,7 @@ class BuildWithStart(build_py):
         if not self.editable_mode:
             self.copy_file(f"src/{STARTED}", str(Path(self.build_lib, STARTED)), preserve_mode=False)
 
-    def get_outputs(self, include_bytecode: bool = True) -> list[str]:  # noqa: FBT001, FBT002  setuptools' own
+    def get_outputs(self, include_bytecode: bool = True) -> list[str]:
         """See setuptools."""
         return [*super().get_outputs(include_bytecode), str(Path(self.build_lib, STARTED))]
 

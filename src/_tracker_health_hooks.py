@@ -1,5 +1,7 @@
-"""Switches the hooks on where that is wanted. MLflow imports this by the entry point ``mlflow.run_context_provider``, and
-Python itself, by ``tracker-health.pth``, where TRACKER_HEALTH_AUTO is set: W&B has no such entry points.
+"""Switches the hooks on where that is wanted.
+
+MLflow imports this by the entry point ``mlflow.run_context_provider``; W&B has no such entry points, so Python does as
+it starts, by ``tracker-health.pth``, where TRACKER_HEALTH_AUTO is set.
 
 A module of its own, outside of the package: whatever may be wrong with that, MLflow can still be imported.
 """
