@@ -82,11 +82,10 @@ def test_a_folder_may_look_like_a_url(write_log, healthy_losses, tmp_path, monke
     assert th.check("https://run").verdict is th.Verdict.PASS
 
 
-def test_a_file_is_not_a_run(tmp_path):
-    file = tmp_path / "optimizer.pt"
-    file.write_bytes(b"")
+def test_what_is_neither_file_nor_folder_is_not_a_run(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
     with pytest.raises(RunNotFound, match="is not a folder"):
-        open_run(file)
+        open_run(tmp_path / "pipe")
 
 
 def test_what_could_not_be_read_is_tried_again_the_next_time(write_log, healthy_losses):

@@ -42,7 +42,8 @@ def open_run(
     Weights & Biases (``wandb:ENTITY/PROJECT/RUN``, ``wandb:PROJECT/RUN`` of one's own, or the address of the run's
     page). Spaces around it do not count. The address of one checkpoint (``https://host/last.ckpt``,
     ``s3://bucket/last.ckpt``) is a run that can be judged, and not be written onto. A path may be that of a W&B run on
-    this machine: its folder, its ``.wandb`` file, or a folder with nothing else in it than one run below ``wandb/``.
+    this machine: its folder, its ``.wandb`` file, or a folder with nothing else in it than one run below ``wandb/``. A
+    log or a checkpoint by itself is a run that can be judged, and not be written onto.
     ``sidecar``: see ``annotate``. ``over``: the run has ended, whatever its server says. ``last_step``:
     of its history on W&B's server, which may not have it yet.
 
@@ -56,13 +57,15 @@ def open_run(
     text = str(run)
     if _is_there(text):
         from tracker_health.stores.directory import DirectoryRun
-        from tracker_health.stores.mlflow.folder import open_run_folder, refuse_store
+        from tracker_health.stores.mlflow.folder import open_run_below, open_run_folder, refuse_store
+        from tracker_health.stores.one_file import OneFileRun
         from tracker_health.stores.wandb.folders import open_local_run
 
         refuse_store(run)
-        found = open_run_folder(run)
+        found = open_run_folder(run) or open_run_below(run)
         if found is None or not sidecar:
-            return found or open_local_run(run, sidecar=sidecar) or DirectoryRun(run)
+            alone = OneFileRun if Path(run).is_file() else DirectoryRun
+            return found or open_local_run(run, sidecar=sidecar) or alone(run)
     if sidecar:
         what = printable(shown_name(run))
         raise RunNotFound(f"{what} is no run of which only files can be written", "leave out --sidecar")
@@ -96,7 +99,7 @@ def _refuse_what_is_no_run(text: str) -> None:
         what, hint = _NO_RUNS[kind]
         raise RunNotFound(f"{shown} is {what}", hint)
     if _EXPERIMENT_PAGE.fullmatch(text):
-        hint = "open one of its runs and give that page's address, or the run's id"
+        hint = "open one of its runs and give that page's address, or for all of them --experiment and this address"
         raise RunNotFound(f"{shown} is not the address of an MLflow run page but of an experiment's", hint)
 
 
@@ -114,9 +117,16 @@ def _named_run(run: str | Path, tracking_uri: str | None) -> TrackedRun:
         hint = hint_on_id(text) or f"a run with such an id is written mlflow:{printable(text)}"
         hint = f"{hint}; of W&B: {of_wandb}" if of_wandb else hint
         raise RunNotFound(f"{printable(text)} is neither a folder here nor an MLflow run id", hint)
+    from tracker_health.stores.mlflow.folder import lone_run
     from tracker_health.stores.mlflow.run import open_mlflow_run
 
-    return open_mlflow_run(match.group(1) or match.group(2), tracking_uri)
+    run_id = match.group(1) or match.group(2)
+    try:
+        return open_mlflow_run(run_id, tracking_uri)
+    except RunNotFound:
+        if found := lone_run(run_id, tracking_uri):
+            return found
+        raise
 
 
 def filter_link(ref: RunRef, verdict: Verdict) -> str:

@@ -67,7 +67,7 @@ def batch_options() -> tuple[Callable[[Command], Command], ...]:
     """The options that name all runs of something."""
     where = "Of these only some: for an experiment in MLflow's own filter language, for a project in W&B's, as JSON."
     return (
-        click.option("--experiment", metavar="NAME", help="All runs of this MLflow experiment."),
+        click.option("--experiment", metavar="NAME", help="All runs of this MLflow experiment: its name, id, or page."),
         click.option(
             "--project", metavar="[ENTITY/]PROJECT", help="All runs of this W&B project, or PROJECT/sweeps/ID."
         ),

@@ -32,7 +32,13 @@ if TYPE_CHECKING:
 
 
 @cli.command()
-@click.option("--experiment", "experiments", multiple=True, metavar="NAME", help="Of MLflow; may be repeated.")
+@click.option(
+    "--experiment",
+    "experiments",
+    multiple=True,
+    metavar="NAME",
+    help="Of MLflow: name, id or page; repeatable.",
+)
 @click.option(
     "--project",
     metavar="[ENTITY/]PROJECT[/sweeps/ID]",

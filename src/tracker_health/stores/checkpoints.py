@@ -20,7 +20,9 @@ from tracker_health.stores.tree import AboveLimit, FileEvidence, FileTree, RunFi
 from tracker_health.stores.weights import (
     Earlier,
     holds_model,
+    is_pickled_model,
     is_weights_file,
+    pickled_reason,
     read_weights,
     weights_lead,
     why_not_alone,
@@ -115,6 +117,9 @@ def _read_weights_alone(tree: FileTree, request: Request, found: FileEvidence) -
         newest = {series_of(lead.path): lead for lead in sorted(known, key=lambda one: numbers(one.path))}
         holding = {key for key, lead in list(newest.items())[:_MAX_CANDIDATES] if holds_model(tree, lead)}
         leads = [lead for lead in known if series_of(lead.path) in holding]
+        pickled = [lead for lead in newest.values() if not leads and is_pickled_model(tree, lead)]
+        if pickled:
+            found.missing |= dict.fromkeys((Part.WEIGHTS, Part.WEIGHT_CHANGES), pickled_reason(pickled[0].path))
     patterns = {checkpoints_of(lead.path): lead for lead in leads}
     if len(patterns) > 1:
         several = listing(sorted(file.path for file in patterns.values()))

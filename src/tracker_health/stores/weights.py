@@ -17,6 +17,7 @@ from tracker_health.readers.json_lines import parse_json
 from tracker_health.readers.optimizer_state import first_moments
 from tracker_health.readers.random_access import LocalFile
 from tracker_health.readers.regular_file import read_regular
+from tracker_health.readers.safe_pickle import Opaque
 from tracker_health.readers.safetensors_header import open_safetensors
 from tracker_health.readers.torch_archive import TorchArchive, open_torch_archive
 from tracker_health.readers.torch_weights import is_in_order, torch_average, torch_weights
@@ -71,6 +72,20 @@ def holds_model(tree: FileTree, file: RunFile) -> bool:
             return _is_model(torch_weights(archives.of(file).root))
         except (RunError, OSError):
             return False  # told where it was looked into for an optimizer's state
+
+
+def is_pickled_model(tree: FileTree, file: RunFile) -> bool:
+    """Whether a torch file holds a whole model as its Python object, and not its state dict."""
+    with _Archives(tree) as archives:
+        try:
+            return isinstance(archives.of(file).root, Opaque)
+        except (RunError, OSError):
+            return False
+
+
+def pickled_reason(path: str) -> str:
+    """Why the weights in a pickled model are not read."""
+    return f"{printable(path)} is a pickled model: it is there, and not read; its state dict, or safetensors, would be"
 
 
 def why_not_alone(tree: FileTree, lead: RunFile) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -11,18 +11,22 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from tracker_health.errors import ReadError, RunError, RunNotFound
+from tracker_health.evidence import Part, Request
 from tracker_health.readers.regular_file import require_regular
+from tracker_health.stores.checkpoints import CHECKPOINT_PARTS
 from tracker_health.stores.deadline import BYTES_A_SECOND, REQUEST_SECONDS, Bounded, within
 from tracker_health.stores.downloads import Fetch
 from tracker_health.stores.fetched_files import MAX_FILES, MAX_SEEN, FetchedFiles, Listing
 from tracker_health.stores.files import is_relevant
 from tracker_health.stores.http_parts import HttpParts
+from tracker_health.stores.mlflow.connection import answer_of
 from tracker_health.stores.mlflow.credentials import guard_repository
 from tracker_health.stores.mlflow.failures import translated
 from tracker_health.stores.mlflow.parts import parts_of
 from tracker_health.stores.naming import is_plain
 from tracker_health.stores.own import HEALTH_FOLDER
-from tracker_health.stores.tree import RunFile
+from tracker_health.stores.tree import FileEvidence, RunFile
+from tracker_health.stores.weights import pickled_reason
 from tracker_health.text import printable
 
 if TYPE_CHECKING:
@@ -38,6 +42,11 @@ _DELETED = frozenset({"RESOURCE_DOES_NOT_EXIST"})
 # MLflow's own: pictures and traces, by the thousand.
 _SKIPPED_FOLDERS = frozenset({"images", "traces"})
 _MODEL_FILE = "MLmodel"
+_PICKLED_MODELS = ("data/model.pth", "model.pkl", "python_model.pkl")
+_OF_A_MODEL = frozenset({_MODEL_FILE, *(PurePosixPath(path).name for path in _PICKLED_MODELS)})
+_OF_SERVER = "mlflow-artifacts:"
+_WITHOUT_SERVER = "the artifacts are behind the run's MLflow server: not looked at"
+_NOT_SERVED = "the MLflow server gives no artifacts (--no-serve-artifacts): not looked at"
 
 
 @dataclass(frozen=True)
@@ -67,7 +76,10 @@ class _Budget:
 
 @dataclass(frozen=True)
 class _Listing(Listing):
+    """``pickled``: the models that were logged as pickles, of which nothing is read."""
+
     origins: dict[str, tuple[_Root, str]] = field(default_factory=dict)
+    pickled: tuple[str, ...] = ()
 
 
 class ArtifactTree(FetchedFiles):
@@ -81,6 +93,18 @@ class ArtifactTree(FetchedFiles):
         self._run = run
         self._uri = uri
         self._empty_runs = empty_runs
+        self.apart = ""
+        """Why artifacts are out of reach from here, which is no failure; known once they were to be listed."""
+
+    def evidence(self, request: Request, *, logs: bool) -> FileEvidence:
+        """As for all; with the reason why a checkpoint that may be there is not read."""
+        found = super().evidence(request, logs=logs)
+        if found.weights is None and self._listing.pickled:
+            reason = pickled_reason(self._listing.pickled[0])
+            found.missing = dict.fromkeys((Part.WEIGHTS, Part.WEIGHT_CHANGES), reason) | found.missing
+        if self.apart:
+            found.missing = dict.fromkeys(CHECKPOINT_PARTS, self.apart) | found.missing
+        return found
 
     def local(self, file: RunFile) -> Path:
         root, path = self._listing.origins[file.path]
@@ -100,17 +124,22 @@ class ArtifactTree(FetchedFiles):
         problem = ""
         try:
             for file, root, path in self._walk_roots(budget):
-                matters = is_relevant(file.name) or file.name == _MODEL_FILE
+                matters = is_relevant(file.name) or file.name in _OF_A_MODEL
                 counts[matters] += 1
                 if counts[matters] <= MAX_FILES:
                     found.setdefault(file.path, (file, root, path))
         except RunError as error:
-            problem = str(error)
-        kept = {path: entry for path, entry in found.items() if not _is_pickled_model(path, found)}
+            if self._serves_none():
+                self.apart = _NOT_SERVED
+            else:
+                problem = str(error)
+        pickled = tuple(path for path in sorted(found) if _is_pickled_model(path, found))
+        kept = {path: entry for path, entry in found.items() if path not in pickled}
         return _Listing(
             files=tuple(kept[path][0] for path in sorted(kept)),
             origins={path: (root, inner) for path, (_, root, inner) in kept.items()},
             problem=problem,
+            pickled=pickled,
             truncated=budget.exceeded or counts[True] > MAX_FILES,
         )
 
@@ -128,16 +157,31 @@ class ArtifactTree(FetchedFiles):
     def _listing_of(self, location: str) -> AbstractContextManager[None]:
         return translated("the artifacts could not be listed", self._uri, at=location)
 
+    def _serves_none(self) -> bool:
+        """Whether the run's server says that it has no artifacts to give."""
+        if not (self._run.info.artifact_uri.startswith(f"{_OF_SERVER}/") and self._uri.startswith("http")):
+            return False
+        with suppress(Exception):
+            answer: str = within(REQUEST_SECONDS, answer_of, self._uri, "/api/2.0/mlflow-artifacts/artifacts")
+            return "--no-serve-artifacts" in answer
+        return False
+
     def _roots(self) -> Iterator[_Root]:
+        for prefix, location in self._places():
+            if location.startswith(_OF_SERVER) and not self._uri.startswith("http"):
+                self.apart = _WITHOUT_SERVER
+            else:
+                yield self._root(prefix, location)
+
+    def _places(self) -> Iterator[tuple[str, str]]:
         if not (self._empty_runs and self._empty_runs.has_none(self._run)):
-            yield self._root("", self._run.info.artifact_uri)
+            yield "", self._run.info.artifact_uri
         models = list(self._models())
         names = Counter(model.name for model, _ in models)
         for model, step in models:
             # A model's artifacts are found below its name, as MLflow itself shows them.
             name = model.name if names[model.name] == 1 else f"{model.name}-{step}"
-            prefix = name if is_plain(name) else str(model.model_id)
-            yield self._root(prefix, model.artifact_location)
+            yield name if is_plain(name) else str(model.model_id), model.artifact_location
 
     def _root(self, prefix: str, location: str) -> _Root:
         with self._listing_of(location):
@@ -213,7 +257,8 @@ def _is_entered(folder: str) -> bool:
     return PurePosixPath(folder).name not in _SKIPPED_FOLDERS
 
 
-def _is_pickled_model(path: str, paths: dict[str, Any]) -> bool:
-    """MLflow's pickled PyTorch module (``data/model.pth`` beside an ``MLmodel``), which never holds optimizer state."""
-    module = "data/model.pth"
-    return path.endswith(module) and f"{path.removesuffix(module)}{_MODEL_FILE}" in paths
+def _is_pickled_model(path: str, paths: Container[str]) -> bool:
+    """A model that MLflow logged as a pickle, beside an ``MLmodel``: it never holds optimizer state."""
+    return any(
+        path.endswith(module) and f"{path.removesuffix(module)}{_MODEL_FILE}" in paths for module in _PICKLED_MODELS
+    )

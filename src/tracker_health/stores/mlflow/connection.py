@@ -23,8 +23,10 @@ from tracker_health.stores import hosts
 from tracker_health.stores.deadline import Bounded, distrust, is_silent, is_trusted, trust, within
 from tracker_health.stores.mlflow.credentials import credentials_for, with_own_credentials
 from tracker_health.stores.mlflow.failures import URI_HINT, is_timeout, shown, translated
+from tracker_health.stores.mlflow.old_database import copied, copy_of, why_not_copied
 
 if TYPE_CHECKING:
+    import sqlalchemy
     from mlflow import MlflowClient
 
 ANSWER_SECONDS = 10
@@ -68,7 +70,7 @@ def connect(tracking_uri: str | None, *, pasted: bool = False) -> tuple[MlflowCl
         _require_folder(folder, uri)
     allowed = _folders_allowed() if folder_of(uri) else nullcontext()
     with translated("the MLflow store cannot be opened", uri), allowed:
-        client = mlflow.MlflowClient(tracking_uri=uri)
+        client = mlflow.MlflowClient(tracking_uri=copy_of(uri) or uri)
         if scheme in ("http", "https") and not hosts.is_trusted(uri):
             client = with_own_credentials(client, uri)
     # The calls to a database stay in this thread: its driver may want that, and has timeouts of its own.
@@ -97,7 +99,7 @@ def _reach(uri: str) -> None:
     with translated("the MLflow server does not answer", uri):
         try:
             # MLflow's patience is counted anew with each byte that comes.
-            within(ANSWER_SECONDS + 1, _ask, uri)
+            within(ANSWER_SECONDS + 1, answer_of, uri, _QUESTION)
         except Exception as error:
             if is_timeout(error):
                 distrust(uri, silent=True)
@@ -105,13 +107,15 @@ def _reach(uri: str) -> None:
     trust(uri)
 
 
-def _ask(uri: str) -> None:
+def answer_of(uri: str, path: str) -> str:
+    """How a server's answer to one question begins, whatever its status; asked without retries."""
     from mlflow.utils.rest_utils import http_request
 
     # MLflow's own function: the same proxies and certificates as for the real requests.
     once = {"max_retries": 0, "timeout": ANSWER_SECONDS, "raise_on_status": False, "stream": True}
-    with http_request(credentials_for(uri), _QUESTION, "GET", **once) as response:  # type: ignore[no-untyped-call]
-        next(response.iter_content(_ANSWER_BYTES), b"")
+    with http_request(credentials_for(uri), path, "GET", **once) as response:  # type: ignore[no-untyped-call]
+        beginning: bytes = next(response.iter_content(_ANSWER_BYTES), b"")
+    return beginning.decode("utf-8", "replace")
 
 
 # Databases
@@ -136,9 +140,37 @@ def _existing_database(uri: str) -> str:
             # named.
             uri = re.sub(r"^sqlite:", "sqlite+pysqlite:", uri)
     if uri not in _current_databases:
-        _require_current_schema(uri)
+        older = _require_known_schema(uri)
+        if older:
+            _copy(parsed, uri, older)
         _current_databases.add(uri)
     return uri
+
+
+def _copy(parsed: sqlalchemy.URL, uri: str, older: StoreUnavailable) -> None:
+    """Have a copy of the database read that is too old; ``older`` says so where there cannot be one."""
+    path = Path(parsed.database or "")
+    if parsed.get_backend_name() != "sqlite" or not path.is_file() or why_not_copied(path):
+        raise older
+    try:
+        copied(uri, path)
+    except Exception as error:
+        raise StoreUnavailable(f"{older.message}, and no copy of it could be upgraded", older.hint) from error
+
+
+def refuse_copy(uri: str) -> None:
+    """Say, before something is written, that only a copy is read.
+
+    Raises:
+        StoreRefused: so it is.
+    """
+    if copy_of(uri):
+        message = f"the schema of the database {shown(uri)} is older than the installed MLflow: it was read from a copy"
+        raise StoreRefused(f"{message}, and nothing is written", _upgrade_hint(uri))
+
+
+def _upgrade_hint(uri: str) -> str:
+    return f"back it up, then: mlflow db upgrade {shlex.quote(shown(uri))}"
 
 
 def _require_file(path: Path, uri: str) -> None:
@@ -219,7 +251,12 @@ def _folders_allowed() -> Iterator[None]:
                 os.environ[_ALLOW] = before
 
 
-def _require_current_schema(uri: str) -> None:
+def _require_known_schema(uri: str) -> StoreUnavailable | None:
+    """What is to be said where the database is older than the installed MLflow, None where it is not.
+
+    Raises:
+        StoreUnavailable: it is of a newer one, or no database of MLflow's.
+    """
     import mlflow
     import sqlalchemy
     from mlflow.store.db.utils import create_sqlalchemy_engine
@@ -241,11 +278,10 @@ def _require_current_schema(uri: str) -> None:
             f"the database {shown(uri)} is of a newer MLflow than the installed {mlflow.__version__}",
             "pip install -U mlflow",
         )
-    if revision != head:
-        raise StoreUnavailable(
-            f"the schema of the database {shown(uri)} is older than the installed MLflow {mlflow.__version__}",
-            f"back it up, then: mlflow db upgrade {shlex.quote(shown(uri))}",
-        )
+    if revision == head:
+        return None
+    message = f"the schema of the database {shown(uri)} is older than the installed MLflow {mlflow.__version__}"
+    return StoreUnavailable(message, _upgrade_hint(uri))
 
 
 @lru_cache(maxsize=1)

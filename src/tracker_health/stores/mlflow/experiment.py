@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from tracker_health.config import did_you_mean
 from tracker_health.errors import RunNotFound
+from tracker_health.stores import hosts
 from tracker_health.stores.base import Period, TaggedRun
 from tracker_health.stores.mlflow.batch import Batch
 from tracker_health.stores.mlflow.bulk import BulkHistories
@@ -28,6 +31,11 @@ if TYPE_CHECKING:
 
 _PAGE = 200
 _MOST_NAMES = 1000
+_EXPERIMENT_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_NO_EXPERIMENT = frozenset({"RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"})
+_PAGE_OF_EXPERIMENT = re.compile(
+    r"((?i:https?)://[^#?\s]+?)/(?:\?[^#\s]*)?#/experiments/([^/?#\s]+)(?:/[^\s]*)?(?:\?[^\s]*)?"
+)
 _NEWEST_FIRST = ["attributes.start_time DESC"]
 
 
@@ -77,7 +85,7 @@ def listed_runs(
         RunNotFound: there is no such experiment.
         RunError: the store cannot be reached, or does not understand the filter.
     """
-    client, uri = connect(tracking_uri)
+    client, uri, names = _opened(names, tracking_uri)
     batch = Batch(BulkHistories(client, uri), EmptyRuns(uri))
     # The next page before this one is done: its histories can be fetched while the last of this one are judged.
     ahead: deque[ListedMlflowRun] = deque()
@@ -95,7 +103,7 @@ def swept_runs(names: Sequence[str], tracking_uri: str | None, period: Period) -
     Raises:
         RunError: as for ``listed_runs``.
     """
-    client, uri = connect(tracking_uri)
+    client, uri, names = _opened(names, tracking_uri)
     batch = Batch(BulkHistories(client, uri), EmptyRuns(uri))
     ended = f"attributes.end_time >= {int(period.since * 1000)}"
     for where in (ended, "attributes.status = 'RUNNING'"):
@@ -118,7 +126,7 @@ def tagged_runs(
     Raises:
         RunError: as for ``listed_runs``.
     """
-    client, uri = connect(tracking_uri)
+    client, uri, names = _opened(names, tracking_uri)
     recent = f"attributes.start_time >= {int(since * 1000)}" if since is not None else ""
     for page in _pages(client, uri, names, " and ".join(filter(None, (where, recent)))):
         for record in page:
@@ -139,12 +147,45 @@ def _is_silent(record: Any, period: Period) -> bool:
     return period.since * 1000 <= last_heard(record) <= period.silent_since * 1000
 
 
+def _opened(names: Sequence[str], tracking_uri: str | None) -> tuple[MlflowClient, str, list[str]]:
+    """The store of experiments that are given as names, ids, or addresses of their pages: a client, its URI, and the
+    experiments by name or id.
+
+    Raises:
+        RunNotFound: the addresses are of several servers.
+        RunError: the store cannot be reached.
+    """
+    pages = {name: page for name in names if (page := _PAGE_OF_EXPERIMENT.fullmatch(name.strip()))}
+    servers = sorted({page.group(1) for page in pages.values()})
+    if len(servers) > 1:
+        raise RunNotFound(f"these experiments are of {len(servers)} servers", "give those of one server at a time")
+    if servers:
+        hosts.trust(tracking_uri or "")
+    client, uri = connect(servers[0] if servers else tracking_uri, pasted=bool(servers))
+    return client, uri, [unquote(pages[name].group(2)) if name in pages else name for name in names]
+
+
+def _named(client: MlflowClient, name: str) -> Any:
+    """The experiment of that name, or else of that id; None where there is neither."""
+    found = client.get_experiment_by_name(name)
+    if found is not None or not _EXPERIMENT_ID.fullmatch(name):
+        return found
+    from mlflow.exceptions import MlflowException
+
+    try:
+        return client.get_experiment(name)
+    except MlflowException as error:
+        if error.error_code not in _NO_EXPERIMENT:
+            raise
+        return None
+
+
 def _experiments(client: MlflowClient, uri: str, names: Sequence[str]) -> list[str]:
     """The ids of experiments; of all without names."""
     found = []
     for name in names:
         with translated(f"the experiment {printable(name, 80)}", uri):
-            experiment = client.get_experiment_by_name(name)
+            experiment = _named(client, name)
             if experiment is None:
                 known = [one.name for one in client.search_experiments(max_results=_MOST_NAMES)]
                 raise RunNotFound(f"there is no experiment {printable(name, 80)!r}", did_you_mean(name, known))

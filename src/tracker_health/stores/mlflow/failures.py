@@ -44,6 +44,8 @@ _REASONS = (
     (r"Reading Databricks credential", "no credentials for Databricks were found"),
 )
 _HINTS = (
+    (r"(tracking|store) URI '?arn:|:sagemaker:", "pip install sagemaker-mlflow"),
+    (r"\bazureml:", "pip install azureml-mlflow"),
     (r"database is locked", "another process is writing to it: try again when that has finished"),
     (r"file is not a database|file is encrypted", f"that file is no SQLite database: {URI_HINT}"),
     (r"unsupported URI|unsupported tracking store", "give http(s)://..., a database, databricks, or a folder of runs"),

@@ -28,11 +28,12 @@ from tracker_health.readers.mlflow_folder import (
 from tracker_health.roles import OWN_PREFIXES
 from tracker_health.stores.base import TrackedRun
 from tracker_health.stores.directory import DirectoryRun
-from tracker_health.stores.files import LOSSES, read_files
+from tracker_health.stores.files import LOSSES, read_files, relevant_files
 from tracker_health.stores.tree import FileEvidence, RunFile, Tracked
 from tracker_health.text import count, printable
 
 _ARTIFACTS = "artifacts/"
+_STORE = "mlruns"
 _LIVE = frozenset({"RUNNING", "SCHEDULED"})
 _HISTORIES = ("train_loss", "val_loss", "objective_loss")
 
@@ -56,6 +57,41 @@ def open_run_folder(folder: str | Path) -> TrackedRun | None:
         with suppress(RunNotFound):
             return open_mlflow_run(run_id, str(store))
     return LoneMlflowRun(folder, meta)
+
+
+def lone_run(run_id: str, tracking_uri: str | None) -> LoneMlflowRun | None:
+    """The folder of a run in a file store in which MLflow does not find it, since one of its folders is not there."""
+    import mlflow
+
+    from tracker_health.stores.mlflow.connection import folder_of
+
+    store = folder_of(tracking_uri or mlflow.get_tracking_uri())
+    folders = (place for place in store.glob(f"*/{run_id}") if run_id_of(read_meta(place)) == run_id) if store else ()
+    found = next(iter(folders), None)
+    return LoneMlflowRun(found, read_meta(found) or {}) if found else None
+
+
+def open_run_below(folder: str | Path) -> TrackedRun | None:
+    """The run in the ``mlruns`` folder below this one, where nothing else in it is of a run; None where there is none.
+
+    Raises:
+        RunNotFound: there are several.
+    """
+    store = Path(folder, _STORE)
+    if not _holds_experiments(store) or relevant_files(DirectoryRun(folder)):
+        return None
+    runs = _runs_of(store)
+    if len(runs) == 1:
+        return open_run_folder(runs[0])
+    root = shlex.quote(printable(store))
+    hint = f"name one, or an experiment: --tracking-uri {root} RUN_ID, --tracking-uri {root} --experiment NAME"
+    raise RunNotFound(f"{printable(folder)} holds an MLflow store with {count(len(runs), 'run')}", hint)
+
+
+def _runs_of(store: Path) -> list[Path]:
+    """The folders of the runs in a file store that are not deleted."""
+    experiments = [place for place in sorted(store.iterdir()) if place.is_dir() and _is_experiment(place)]
+    return [run for place in experiments for run in sorted(place.iterdir()) if run_id_of(read_meta(run))]
 
 
 def refuse_store(folder: str | Path) -> None:

@@ -25,9 +25,10 @@ from tracker_health.stores.exits import ending_seen
 from tracker_health.stores.files import LOSSES, opened_files
 from tracker_health.stores.mlflow.artifacts import ArtifactTree
 from tracker_health.stores.mlflow.batch import Batch
-from tracker_health.stores.mlflow.connection import command_on, connect, folder_of, moved
+from tracker_health.stores.mlflow.connection import command_on, connect, folder_of, moved, refuse_copy
 from tracker_health.stores.mlflow.failures import shown, translated
 from tracker_health.stores.mlflow.histories import read_history
+from tracker_health.stores.mlflow.old_database import copy_of
 from tracker_health.stores.mlflow.store_files import require_plain_run
 from tracker_health.stores.mlflow.writer import MlflowWriter, latest_points
 from tracker_health.stores.record import EXIT_TAG, recorded_on
@@ -118,13 +119,17 @@ class MlflowRun:
         return {"experiment": name, **tags}
 
     def remarks(self) -> tuple[str, ...]:
-        """That it is deleted, or in another experiment than its address says."""
+        """That it is deleted, in another experiment than its address says, or has artifacts out of reach."""
         info, remarks = self._run.info, []
         if info.lifecycle_stage == "deleted":
             remarks.append("the run is deleted")
         if self._addressed not in ("", info.experiment_id):
             address = printable(self._addressed, 40)
             remarks.append(f"the run is in the experiment {info.experiment_id}, not in {address} as its address says")
+        if copy_of(self._uri):
+            remarks.append("the database is of an older MLflow: a copy of it was upgraded and read")
+        if self._artifacts.apart:
+            remarks.append(self._artifacts.apart)
         return tuple(remarks)
 
     @property
@@ -254,6 +259,7 @@ class MlflowRun:
         return True
 
     def _require_active(self) -> None:
+        refuse_copy(self._uri)
         # Of a deleted run MLflow refuses tags, but takes artifacts.
         info = self._run.info
         if info.lifecycle_stage != "deleted":

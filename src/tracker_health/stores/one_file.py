@@ -1,0 +1,48 @@
+"""One file that was given as a run: a log, or a checkpoint. It is judged, and never written onto."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from tracker_health.annotations import Annotations
+from tracker_health.errors import StoreRefused
+from tracker_health.evidence import RunRef, TextLog
+from tracker_health.stores.base import Cleared
+from tracker_health.stores.directory import DirectoryRun
+from tracker_health.stores.tree import RunFile
+from tracker_health.text import printable
+
+
+class OneFileRun(DirectoryRun):
+    """A run of which one file is known. What lies beside that is not looked at."""
+
+    def __init__(self, path: str | Path) -> None:
+        place = Path(path)
+        super().__init__(place.parent)
+        self._given, self._place = str(path), place
+
+    @property
+    def ref(self) -> RunRef:
+        return RunRef(store="directory", id=self._given, name=self._place.name)
+
+    @cached_property
+    def files(self) -> tuple[RunFile, ...]:
+        """The one."""
+        status = self._place.stat()
+        return (RunFile(path=self._place.name, size=status.st_size, modified=status.st_mtime),)
+
+    def write(self, annotations: Annotations) -> tuple[str, ...]:  # noqa: ARG002 - the protocol's
+        message = f"{printable(self._given)} is a file, onto which no verdict can be written"
+        raise StoreRefused(message, "use check, or annotate the folder of the run")
+
+    def clear(self) -> Cleared:
+        return Cleared(found=False)
+
+    def _annotation(self) -> dict[str, Any] | None:
+        return None
+
+    def _nothing_found(self, log: TextLog | None) -> str:
+        found = super()._nothing_found(log) if log is not None else ""
+        return found or "nothing to judge in it: it reads neither as a training log nor as a checkpoint"
