@@ -4,8 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from tracker_health.annotations import MAX_HEADLINE_METRICS, REPORT_FILE, digest_of, in_markdown, incomplete, plan
-from tracker_health.config import preset
+from tracker_health.annotations import (
+    MAX_HEADLINE_METRICS,
+    REPORT_FILE,
+    digest_of,
+    in_markdown,
+    incomplete,
+    is_wanted,
+    plan,
+)
+from tracker_health.config import Config, preset
 from tracker_health.evidence import RunRef
 from tracker_health.result import ErrorEntry, ProbeResult, Report, ToolInfo
 from tracker_health.verdict import Verdict
@@ -40,8 +48,26 @@ def failing():
     )  # fmt: skip
 
 
+ALL = Config(metrics=True, pages="always", description="always")
+
+
+@pytest.mark.parametrize(
+    ("when", "noted"),
+    [("findings", [Verdict.WARN, Verdict.ERROR, Verdict.FAIL]), ("never", []), ("always", [*Verdict])],
+)
+def test_what_is_written_by_which_setting(failing, when, noted):
+    """Of a healthy run its tags and the report; measures as metrics only where they are asked for."""
+    reports = [replace(failing, verdict=verdict) for verdict in Verdict]
+    found = [plan(one, "abc", config=Config(description=when)) for one in reports]
+    assert {one.verdict for one in found if one.note} == set(noted) - {Verdict.SKIP}
+    assert {tuple(one.metrics) for one in found if one.verdict is not Verdict.SKIP} == {("severity",)}
+    assert [is_wanted(when, one) for one in (Verdict.PASS, Verdict.WARN, Verdict.FAIL)] == [
+        one in noted for one in (Verdict.PASS, Verdict.WARN, Verdict.FAIL)
+    ]
+
+
 def test_what_is_written_for_a_finding(failing):
-    annotations = plan(failing, "abc", {"loss.png": b"png"})
+    annotations = plan(failing, "abc", {"loss.png": b"png"}, ALL)
     assert annotations.verdict is Verdict.FAIL
     assert annotations.digest == "abc"
     assert annotations.tags == {
@@ -78,7 +104,7 @@ def test_no_more_than_a_dozen_headline_metrics(failing, monkeypatch):
     many = replace(
         failing, results=(result("LOS004", "diverged", Verdict.FAIL, measured={f"m{i}": float(i) for i in range(40)}),)
     )
-    assert len(plan(many, "abc").metrics) == MAX_HEADLINE_METRICS + 1
+    assert len(plan(many, "abc", config=ALL).metrics) == MAX_HEADLINE_METRICS + 1
 
 
 @pytest.mark.parametrize("measure", ["loss (nats)", "", "../x", "x" * 300, "a/b", "ä", "a\n", " a", "1a"])
@@ -87,7 +113,8 @@ def test_a_measure_that_no_tracker_takes_as_a_name_is_left_out(failing, monkeypa
 
     monkeypatch.setattr(Diverged, "headline", (measure, "rise_share"))
     found = result("LOS004", "diverged", Verdict.FAIL, measured={measure: 1.0, "rise_share": 2.0})
-    assert plan(replace(failing, results=(found,)), "abc").metrics == {"severity": 3.0, "diverged/rise_share": 2.0}
+    written = plan(replace(failing, results=(found,)), "abc", config=ALL)
+    assert written.metrics == {"severity": 3.0, "diverged/rise_share": 2.0}
 
 
 def test_the_digest_of_an_annotation_in_part_is_another():

@@ -7,13 +7,13 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from tracker_health.annotations import REPORT_FILE, SETTINGS, STEP, Annotations, digest_of, plan, settings_of
+from tracker_health.annotations import REPORT_FILE, SETTINGS, STEP, Annotations, digest_of, is_wanted, plan, settings_of
 from tracker_health.config import Config, preset
 from tracker_health.ending import Ending
 from tracker_health.engine import configured_probes, diagnose, needs_of, tool_of
@@ -28,9 +28,6 @@ from tracker_health.stores.base import Listed, OnServer, Overtaken, Recorded, Tr
 from tracker_health.stores.exits import ending_seen, exit_value
 from tracker_health.text import printable
 from tracker_health.verdict import Verdict
-
-if TYPE_CHECKING:
-    from tracker_health.render.attachments import Attachments
 
 _NOT_YET = "it was not looked at yet: the rest of the judgement follows"
 # matplotlib keeps its settings, which a drawing sets for a while, for all threads together.
@@ -113,9 +110,9 @@ def annotated(
             return Outcome(run=shown_name(run), status="checked", report=report)
         # A plugin that does not load is in the digest already, and judging again would not help.
         complete = not quick and not set(report.errors) - set(plugins().errors)
-        attached = _attached(evidence, report, quick=quick)
+        files, unmade = ({}, "") if quick else _attached(evidence, report, settings)
         digest = digest_of(end.state(fingerprint), settings.digest, complete=complete, verdict=report.verdict)
-        annotations = plan(report, digest, attached.files)
+        annotations = plan(report, digest, files, settings)
         tags = {**annotations.tags, SETTINGS: settings_of(settings), **_step_tag(opened)}
         annotations = replace(annotations, tags=tags, exit=_exit_to_keep(opened, end, ending))
         if quick:
@@ -123,7 +120,7 @@ def annotated(
         outcome = Outcome(
             run=shown_name(run),
             status="dry-run",
-            report=with_note(report, attached.missing),
+            report=with_note(report, unmade),
             annotations=annotations,
             sketch=sketch_of(evidence),
             replaces_older=recorded is not None and recorded.is_older_than(opened.last_step()),
@@ -259,14 +256,15 @@ def for_run(config: Config, run: TrackedRun) -> Config:
     return config.for_run(run.traits()) if config.overrides else config
 
 
-def _attached(evidence: Evidence, report: Report, *, quick: bool) -> Attachments:
-    """The files that go with a report; none with one that says nothing, nor with a first look."""
-    from tracker_health.render.attachments import Attachments, attachments
+def _attached(evidence: Evidence, report: Report, config: Config) -> tuple[Mapping[str, bytes], str]:
+    """The page and the picture that go with a report, where they are wanted, and why any of them could not be made."""
+    if report.verdict is Verdict.SKIP or not is_wanted(config.pages, report.verdict):
+        return {}, ""
+    from tracker_health.render.attachments import attachments
 
-    if quick or report.verdict is Verdict.SKIP:
-        return Attachments()
     with _drawing:
-        return attachments(evidence, report)
+        made = attachments(evidence, report)
+    return made.files, made.missing
 
 
 def sketch_of(evidence: Evidence) -> str:

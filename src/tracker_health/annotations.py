@@ -87,10 +87,18 @@ def incomplete(digest: str) -> str:
     return hashlib.sha256(f"{digest} in part".encode()).hexdigest()[:16]
 
 
-def plan(report: Report, digest: str, attachments: Mapping[str, bytes] | None = None) -> Annotations:
+def is_wanted(when: str, verdict: Verdict) -> bool:
+    """Whether something is written beside such a verdict; ``when``: of ``config.WHEN``."""
+    return when == "always" or (when == "findings" and verdict.rank >= Verdict.WARN.rank)
+
+
+def plan(
+    report: Report, digest: str, attachments: Mapping[str, bytes] | None = None, config: Config | None = None
+) -> Annotations:
     """The annotations for a report. Pure. ``attachments`` are finished files (pictures, pages) to write beside the
-    report.
+    report. ``config``: what of the measures and the description is written, by default as in ``Config()``.
     """
+    chosen = config or Config()
     by = "" if report.ended in (Ended.FINISHED, Ended.RUNNING) else report.ended_by
     known = {ENDED: report.ended, ENDED_BY: by, IGNORED: ", ".join(report.tool.ignored)}
     known = {key: value for key, value in known.items() if value}
@@ -107,9 +115,9 @@ def plan(report: Report, digest: str, attachments: Mapping[str, bytes] | None = 
             "version": report.tool.version,
             **known,
         },
-        metrics={"severity": float(report.severity or 0), **_headline_metrics(report)},
+        metrics={"severity": float(report.severity or 0), **(_headline_metrics(report) if chosen.metrics else {})},
         files={REPORT_FILE: _document(report), **(attachments or {})},
-        note=_note(report),
+        note=_note(report) if is_wanted(chosen.description, report.verdict) else "",
     )
 
 

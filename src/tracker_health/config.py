@@ -45,6 +45,10 @@ class Override:
         return f"tag:{name}", pattern
 
 
+WHEN = ("findings", "always", "never")
+"""When something beside the verdict is written: from warn on, with every verdict, or never."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Config:
     """How to judge.
@@ -56,7 +60,9 @@ class Config:
     ``checkpoint``: path, relative to the run, of the checkpoint to judge. ``max_download``: bytes. ``stale_after``: for
     how many seconds a run that claims to go on may be silent before it counts as dead. ``policy``: the digest of the
     policy that this configuration follows, empty for none. ``trusted_hosts``: servers that get credentials, and choose
-    folders of this machine, as the configured ones do.
+    folders of this machine, as the configured ones do. ``metrics``: whether measures become metrics of the run;
+    ``pages`` and ``description``: when the page with its picture, and the block in the description, are written: a word
+    of ``WHEN``, ``findings`` for from warn on.
     ``overrides``: what differs for some runs; they do nothing until ``for_run``, and the last that applies wins.
 
     Raises:
@@ -77,6 +83,9 @@ class Config:
     stale_after: float = 6 * 3600.0
     policy: str = ""
     trusted_hosts: tuple[str, ...] = ()
+    metrics: bool = False
+    pages: str = "findings"
+    description: str = "findings"
     overrides: tuple[Override, ...] = ()
 
     def __post_init__(self) -> None:
@@ -141,7 +150,7 @@ class Config:
 
     @cached_property
     def digest(self) -> str:
-        """Sixteen hexadecimal digits that change with anything that can change a verdict."""
+        """Sixteen hexadecimal digits that change with anything that can change a verdict, or what is written of it."""
         content = {
             "votes": None if self.votes is None else sorted(self.votes),
             "preview_votes": self.preview_votes,
@@ -154,6 +163,7 @@ class Config:
             "checkpoint": self.checkpoint,
             "max_download": self.max_download,
             "stale_after": self.stale_after,
+            "written": [self.metrics, self.pages, self.description],
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -199,7 +209,12 @@ PRESETS: Mapping[str, Config] = {
 PRESET_FIELDS = ("preset", "votes", "preview_votes", "measure_only", "demote_low_confidence")
 """What a preset decides."""
 
-_PLAIN_KEYS = frozenset({"select", "ignore", "checkpoint", "max_download", "stale_after", "trusted_hosts"})
+_PLAIN_KEYS = frozenset(
+    {
+        "select", "ignore", "checkpoint", "max_download", "stale_after", "trusted_hosts", "metrics", "pages",
+        "description",
+    }
+)  # fmt: skip
 
 
 def preset(name: str) -> Config:
@@ -216,9 +231,10 @@ def preset(name: str) -> Config:
 
 def changed(config: Config, changes: Mapping[str, Any]) -> Config:
     """A configuration with other values, by the keys of a configuration file: ``preset`` (a name), ``select`` and
-    ``ignore`` (frozensets), ``checkpoint``, ``max_download`` (bytes), ``stale_after`` (seconds), ``trusted_hosts`` (a
-    tuple of texts), ``probes.NAME.THRESHOLD`` (a number) and ``roles.ROLE`` (a tuple of patterns). A preset takes the
-    place of the one before and leaves all other values alone.
+    ``ignore`` (frozensets), ``checkpoint``, ``max_download`` (bytes), ``stale_after`` (seconds), ``metrics`` (whether),
+    ``pages`` and ``description`` (of ``WHEN``), ``trusted_hosts`` (a tuple of texts), ``probes.NAME.THRESHOLD`` (a
+    number) and ``roles.ROLE`` (a tuple of patterns). A preset takes the place of the one before and leaves all other
+    values alone.
 
     Raises:
         ConfigError: there is no such preset or role.

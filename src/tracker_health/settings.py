@@ -138,7 +138,7 @@ def under_policy(config: Config, *, writes: bool) -> Config:
     chosen, _ = policy.under(own, () if writes else frozenset(own))
     base = preset(chosen["preset"].value) if "preset" in chosen else config
     judged = {name: getattr(base, name) for name in PRESET_FIELDS}
-    return replace(_config(chosen), **judged, policy=policy.digest)
+    return replace(_config(chosen), **judged, policy=policy.digest, trusted_hosts=config.trusted_hosts)
 
 
 def _chosen_in(config: Config) -> dict[str, Setting]:
@@ -215,20 +215,21 @@ def _exported(environ: Mapping[str, str]) -> dict[str, Setting]:
 
 
 def _set(settings: Iterable[str], where: str, origin: str) -> dict[str, Setting]:
-    """Settings such as ``probes.diverged.sigmas=6``; the last of a key holds."""
+    """Settings such as ``probes.diverged.sigmas=6`` or ``pages=always``; the last of a key holds."""
     layer = {}
     for setting in settings:
         key, equals, text = setting.partition("=")
         section, _, rest = key.strip().partition(".")
-        if not equals or section not in SECTIONS or not rest:
-            known = "probes.NAME.THRESHOLD=NUMBER or roles.ROLE=NAME"
+        plain = key.strip() in KEYS
+        if not equals or not (plain or (section in SECTIONS and rest)):
+            known = "probes.NAME.THRESHOLD=NUMBER, roles.ROLE=NAME, or a key of a configuration file"
             raise ConfigError(f"{where}{quoted(setting)} does not parse", f"write {known}")
         raw: Any = text
-        if section == "roles":
+        if section in ("roles", *LISTS):
             raw = [part.strip() for part in text.split(",") if part.strip()]
-        elif (raw := as_number(text)) is None:
+        elif section == "probes" and (raw := as_number(text)) is None:
             raise ConfigError(f"{where}{quoted(setting)}: {quoted(text)} is no number")
-        dotted = f"{section}.{rest}"
+        dotted = key.strip() if plain else f"{section}.{rest}"
         value = converted(dotted, raw) if origin == "command line" else located(dotted, raw, where.rstrip(": "))
         layer[dotted] = Setting(value=value, origin=origin)
     return layer

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tracker_health.config import did_you_mean, preset, refuse_own_names
+from tracker_health.config import WHEN, did_you_mean, preset, refuse_own_names
 from tracker_health.errors import ConfigError
 from tracker_health.roles import DEFAULT_PATTERNS, OWN_PREFIXES, normal_form
 from tracker_health.text import printable
@@ -170,6 +170,12 @@ def _fail_on(key: str, raw: Any) -> str:
     return str(raw)
 
 
+def _when(key: str, raw: Any) -> str:
+    if _text(key, raw) not in WHEN:
+        raise ConfigError(f"{key} cannot be {quoted(raw)}", did_you_mean(raw, WHEN))
+    return str(raw)
+
+
 def _size(key: str, raw: Any) -> int:
     if isinstance(raw, int) and not isinstance(raw, bool):
         if not 0 <= raw < 2**63:
@@ -311,6 +317,9 @@ _CONVERTERS: Mapping[str, Callable[[str, Any], Any]] = {
     "checkpoint": _text,
     "max_download": _size,
     "stale_after": _duration,
+    "metrics": _switch,
+    "pages": _when,
+    "description": _when,
     "fail_on": _fail_on,
     "tracking_uri": _text,
     "trusted_hosts": _hosts,
@@ -320,8 +329,8 @@ _CONVERTERS: Mapping[str, Callable[[str, Any], Any]] = {
 KEYS = tuple(_CONVERTERS)[:-1]
 """The keys of a configuration file that are in no table; in capitals, after ``TRACKER_HEALTH_``, the environment's."""
 
-JUDGING = KEYS[:6]
-"""Those of them that decide how a run is judged: an override may have them."""
+JUDGING = KEYS[:9]
+"""Those of them that decide how a run is judged, and what is written: an override may have them."""
 
 
 def quoted(text: Any) -> str:

@@ -120,7 +120,7 @@ def _written(path: Path) -> object:
         bears_verdict(tags),
         owns_note(tags),
         written.value,
-        tagged(run, tags, user="", started=None),
+        tagged(run, tags, user="", started=None, last_step=60),
     )
 
 

@@ -312,21 +312,57 @@ def test_a_store_that_deletes_by_prefix_deletes_only_ours(local, monkeypatch):
     assert local.open(run_id).clear().kept == ("health/loss.png",)
 
 
+ALL = th.Config(metrics=True, pages="always", description="always")
+
+
+def test_a_healthy_run_gets_tags_one_metric_and_one_small_file(local):
+    """And what an older version wrote, or --metrics asked for, goes."""
+    run_id = local.run(metrics={"loss": descent(200)})
+    local.client.set_tag(run_id, NOTE_TAG, "mine")
+    th.annotate(run_id, tracking_uri=local.uri, config=ALL)
+    assert local.artifacts(run_id, "health") == [
+        f"health/{name}" for name in ("loss.png", "report.html", "report.json")
+    ]
+    assert len([name for name in shown_metrics(local, run_id) if name.startswith("health/")]) > 3
+    assert "Training health: PASS" in local.tags(run_id)[NOTE_TAG]
+    th.annotate(run_id, tracking_uri=local.uri)
+    assert shown_metrics(local, run_id) == {"loss", "health/severity"}
+    assert local.artifacts(run_id) == ["health"]
+    (file,) = local.client.list_artifacts(run_id, "health")
+    assert (file.path, file.file_size < 25_000) == ("health/report.json", True)
+    assert local.tags(run_id)[NOTE_TAG] == "mine"
+    assert "mlflow.loggedImages" not in local.tags(run_id)
+
+
+def test_clear_leaves_nothing_but_one_hidden_metric(local):
+    run_id = local.run(metrics={"loss": descent(200)})
+    before = local.tags(run_id)
+    th.annotate(run_id, tracking_uri=local.uri)
+    cleared = th.clear(run_id, tracking_uri=local.uri)
+    assert cleared.hidden == ("health/severity",)
+    assert (local.tags(run_id), local.artifacts(run_id), shown_metrics(local, run_id)) == (before, [], {"loss"})
+
+
+def shown_metrics(store, run_id):
+    """Those that MLflow's page of the run shows."""
+    return {name for name, value in store.client.get_run(run_id).data.metrics.items() if not math.isnan(value)}
+
+
 def test_files_that_do_not_arrive_are_written_by_the_next_annotation(local, monkeypatch):
     run_id = local.run(metrics={"loss": descent(200)})
     with monkeypatch.context() as patch:
         patch.setattr(artifact_folder, "replace_file", broken)
-        outcome = th.annotate(run_id, tracking_uri=local.uri)
+        outcome = th.annotate(run_id, tracking_uri=local.uri, config=ALL)
     assert (outcome.status, outcome.complete) == ("written", False)
     assert "no credentials" in outcome.report.errors[0].message
     assert local.tags(run_id)["health.verdict"] == str(outcome.report.verdict)
     assert local.artifacts(run_id, "health") == []
-    again = th.annotate(run_id, tracking_uri=local.uri)
+    again = th.annotate(run_id, tracking_uri=local.uri, config=ALL)
     assert (again.status, again.complete) == ("written", True)
     assert local.artifacts(run_id, "health") == [
         f"health/{name}" for name in ("loss.png", "report.html", "report.json")
     ]
-    assert th.annotate(run_id, tracking_uri=local.uri).status == "unchanged"
+    assert th.annotate(run_id, tracking_uri=local.uri, config=ALL).status == "unchanged"
 
 
 def test_files_that_arrived_in_part_are_known_as_ours(local, monkeypatch):
@@ -352,7 +388,7 @@ def test_files_that_arrived_in_part_are_known_as_ours(local, monkeypatch):
 def test_what_is_left_out_for_something_of_the_owners_is_told(local):
     theirs = {"health.summary": "the patient is well", NOTE_TAG: "x" * 7_990}
     run_id = local.run(metrics={"loss": descent(200), "health/severity": [(7, 60.0)]}, tags=theirs)
-    outcome = th.annotate(run_id, tracking_uri=local.uri)
+    outcome = th.annotate(run_id, tracking_uri=local.uri, config=th.Config(description="always"))
     expected = (
         "the tag health.summary (the run has one of its own)",
         "the metric health/severity (the run has one of its own)",
@@ -361,11 +397,19 @@ def test_what_is_left_out_for_something_of_the_owners_is_told(local):
     assert (outcome.status, outcome.omitted) == ("written", expected)
     assert outcome.report.notes == (f"not written: {'; '.join(expected)}",)
     assert local.tags(run_id).items() >= theirs.items()
-    done = CliRunner().invoke(cli, ["annotate", "--force", run_id, "--tracking-uri", local.uri])
+    done = CliRunner().invoke(
+        cli, ["annotate", "--force", run_id, "--set", "description=always", "--tracking-uri", local.uri]
+    )
     shown = " ".join(done.stdout.split())
     assert "written onto the run, except the tag health.summary (the run has one of its own); the metric" in shown
     assert shown.count("no room for more") == 1
-    document = CliRunner().invoke(cli, ["annotate", "--json", "--force", run_id, "--tracking-uri", local.uri]).stdout
+    document = (
+        CliRunner()
+        .invoke(
+            cli, ["annotate", "--json", "--force", run_id, "--set", "description=always", "--tracking-uri", local.uri]
+        )
+        .stdout
+    )
     assert json.loads(document)["notes"] == list(outcome.report.notes)
     assert th.annotate(run_id, tracking_uri=local.uri).status == "unchanged"
 

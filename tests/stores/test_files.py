@@ -639,7 +639,7 @@ def test_settings_that_cannot_be_read_are_noted_and_are_no_error(tmp_path):
     found = read(tmp_path)
     assert len(found.series) == 1
     assert found.problems == []
-    assert sorted(note.partition(":")[0] for note in found.notes) == ["config.json", "config.yaml"]
+    assert sorted(note.partition(" is not read: ")[0] for note in found.notes) == ["config.json", "config.yaml"]
 
 
 def test_the_files_that_reading_may_open(tmp_path):

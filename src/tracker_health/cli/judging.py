@@ -14,6 +14,7 @@ from tracker_health.cli.choices import batch_of, chosen_runs, settings_of, worke
 from tracker_health.cli.group import cli
 from tracker_health.cli.options import (
     CONFIG_FILE,
+    METRICS,
     TRACKING_URI,
     all_of,
     batch_options,
@@ -50,6 +51,7 @@ def check(runs: tuple[str, ...], **choices: Any) -> None:
 @run_options(fail_on="never", batch=True)
 @click.option("--dry-run", is_flag=True, help="Judge and show, but write nothing.")
 @click.option("--force", is_flag=True, help="Judge and write even if nothing has changed since the last annotation.")
+@METRICS
 @click.option("--sidecar", is_flag=True, help="Of W&B runs on this machine write only files, and leave the log alone.")
 @click.option("--dask", metavar="ADDRESS", help="Do the runs on the Dask cluster of this scheduler (tcp://host:8786).")
 def annotate(

@@ -34,6 +34,11 @@ WORKERS = click.option(
 )
 
 
+METRICS = click.option(
+    "--metrics", is_flag=True, help="Write measures as metrics, too; report.json always has them all."
+)
+
+
 def choice_options(fail_on: str) -> tuple[Callable[[Command], Command], ...]:
     """The options that a configuration file has as well. None has a default of its own here: what was not given is left
     to the environment, the files and the preset.
