@@ -411,7 +411,8 @@ def test_what_is_left_out_for_something_of_the_owners_is_told(local):
         .stdout
     )
     assert json.loads(document)["notes"] == list(outcome.report.notes)
-    assert th.annotate(run_id, tracking_uri=local.uri).status == "unchanged"
+    again = th.annotate(run_id, tracking_uri=local.uri, config=th.Config(description="always"))
+    assert again.status == "unchanged"
 
 
 def test_names_that_found_no_room_are_told(local):
