@@ -91,10 +91,10 @@ def ending_by_exit_code(code: int) -> Ending:
 
 
 def ending_by_wandb_code(code: int) -> Ending:
-    """What the exit code that W&B records says; its own convention is 255 for Ctrl-C."""
+    """What the exit code that W&B records says: what ``sys.exit`` was given, or 255 for Ctrl-C, its own convention."""
     if code == _WANDB_INTERRUPTED:
         return Ending(how=Ended.INTERRUPTED, by="W&B's exit code 255, Ctrl-C")
-    ending = ending_by_exit_code(code)
+    ending = ending_by_exit_code(exit_code_of(code))
     return Ending(how=ending.how, by=f"W&B's {ending.by}" if ending.by.startswith("exit code") else ending.by)
 
 
