@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tracker_health.annotations import REPORT_FILE, SETTINGS, Annotations, digest_of, plan, settings_of
 from tracker_health.config import Config, preset
-from tracker_health.ending import Ending
+from tracker_health.ending import Ended, Ending
 from tracker_health.engine import configured_probes, diagnose, needs_of, tool_of
 from tracker_health.errors import described
 from tracker_health.evidence import Evidence, Part, RunRef
@@ -99,7 +99,8 @@ def annotated(
         end = _end_of(opened, settings, ending)
         fingerprint = opened.fingerprint(needs_of(settings))
         recorded = opened.recorded()
-        if recorded is not None and recorded.verdict and not force:
+        is_news = ending is not None and ending != ending_seen(opened)
+        if recorded is not None and recorded.verdict and not force and not is_news:
             note = _why_it_stays(opened, recorded, settings, end, fingerprint)
             if note is not None:
                 report = _unchanged(opened.ref, recorded.verdict, fingerprint, settings, note)
@@ -113,7 +114,7 @@ def annotated(
         digest = digest_of(end.state(fingerprint), settings.digest, complete=complete, verdict=report.verdict)
         annotations = plan(report, digest, attached.files)
         tags = {**annotations.tags, SETTINGS: settings_of(settings)}
-        annotations = replace(annotations, tags=tags, exit=_exit_to_keep(opened, end, ending))
+        annotations = replace(annotations, tags=tags, exit=_exit_to_keep(opened, ending, end, evidence))
         if quick:
             annotations = replace(annotations, files={})
         outcome = Outcome(
@@ -148,8 +149,9 @@ class _End:
     silent_for: float | None = None
 
     def state(self, fingerprint: str) -> str:
-        """A run's fingerprint with that: what the digest is made of."""
-        seen = [str(self.seen.how), self.seen.by] if self.seen is not None else []
+        """A run's fingerprint with that: what the digest is made of. That a run finished says nothing new of most."""
+        new = self.seen is not None and self.seen.how is not Ended.FINISHED
+        seen = [str(self.seen.how), self.seen.by] if self.seen is not None and new else []
         return json.dumps([fingerprint, *seen, self.silent_for is not None])
 
 
@@ -162,11 +164,13 @@ def _end_of(run: TrackedRun, config: Config, ending: Ending | None = None) -> _E
     return _End(seen=seen, silent_for=silent if too_long else None)
 
 
-def _exit_to_keep(run: TrackedRun, end: _End, ending: Ending | None) -> str:
-    """What the run has to have of it for those who look later."""
-    if ending is not None:
-        return exit_value(ending, run.state())
-    return run.exit() if end.seen is not None else ""
+def _exit_to_keep(run: TrackedRun, ending: Ending | None, end: _End, evidence: Evidence) -> str:
+    """What the run has to have of it for those who look later; nothing where the rest of it says that it finished."""
+    if ending is None:
+        return run.exit() if end.seen is not None else ""
+    otherwise = replace(evidence, info=replace(evidence.info, seen=None)).ending
+    is_known = otherwise is not None and otherwise.how is ending.how is Ended.FINISHED
+    return "" if is_known else exit_value(ending, run.state())
 
 
 def _why_it_stays(run: TrackedRun, recorded: Recorded, config: Config, end: _End, fingerprint: str) -> str | None:

@@ -16,6 +16,7 @@ from contextlib import suppress
 import pytest
 
 from tracker_health import hooks
+from tracker_health.ending import Ended, Ending
 from tracker_health.hooks import finish, imports, judge, ledger, patches, worker
 from tracker_health.hooks.guard import safely
 from tracker_health.hooks.ledger import RunToJudge
@@ -596,12 +597,23 @@ def test_a_ledger_that_was_cut_off(tmp_path, monkeypatch):
     ledger.note("end", RUN)
     with path.open("ab") as file:
         file.write(b'{"event": "end", "pid": 1, "run": {"run": "mlfl')
-    (left,) = ledger.read_ledger(path).left
-    assert (left.run, left.pid, left.in_order) == (other, os.getpid(), False)
+    found = ledger.Ledger(path).read()
+    (left,) = found.left
+    assert (left.run, left.pid, found.exits) == (other, os.getpid(), {})
     with path.open("ab") as file:
         file.write(b"\n")
-    ledger.note("exit")
-    assert [one.in_order for one in ledger.read_ledger(path).left] == [True]
+    failed = Ending(how=Ended.FAILED, by="exit code 3")
+    ledger.note("exit", ending=failed)
+    assert (found.read().exits, found.left, found.full) == ({os.getpid(): failed}, [left], False)
+
+
+def test_a_ledger_with_more_than_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(ledger, "_MAX_BYTES", 1000)
+    path = tmp_path / "ledger"
+    path.write_bytes(ledger.line_of("start", RUN) * 100)
+    found = ledger.Ledger(path).read()
+    assert (len(found.left), found.full) == (1, True)
+    assert found.read().full
 
 
 @pytest.mark.parametrize(
@@ -621,7 +633,7 @@ def test_who_has_ended_a_run_that_several_processes_go_on_with(tmp_path, monkeyp
         monkeypatch.setattr(ledger.os, "getpid", lambda pid=pid: int(pid))
         with path.open("ab") as file:
             file.write(ledger.line_of(event, RUN))
-    assert [one.pid for one in ledger.read_ledger(path).left] == left
+    assert [one.pid for one in ledger.Ledger(path).read().left] == left
 
 
 def test_no_secret_is_seen_in_the_list_of_processes(silent, monkeypatch):
