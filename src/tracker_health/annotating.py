@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from tracker_health.annotations import REPORT_FILE, SETTINGS, Annotations, digest_of, plan, settings_of
+from tracker_health.annotations import REPORT_FILE, SETTINGS, Annotations, JudgedBy, digest_of, plan
 from tracker_health.config import Config, preset
 from tracker_health.ending import Ended, Ending
 from tracker_health.engine import configured_probes, diagnose, needs_of, tool_of
@@ -96,7 +96,7 @@ def annotated(
     over = ending is not None and ending.how.is_over
     with closing(open_run(run, tracking_uri=tracking_uri, sidecar=sidecar, over=over)) as opened:
         settings = for_run(base, opened)
-        end = _end_of(opened, settings, ending)
+        end = _end_of(opened, settings.stale_after, ending)
         fingerprint = opened.fingerprint(needs_of(settings))
         recorded = opened.recorded()
         is_news = ending is not None and ending != ending_seen(opened)
@@ -113,7 +113,8 @@ def annotated(
         attached = _attached(evidence, report, quick=quick)
         digest = digest_of(end.state(fingerprint), settings.digest, complete=complete, verdict=report.verdict)
         annotations = plan(report, digest, attached.files)
-        tags = {**annotations.tags, SETTINGS: settings_of(settings)}
+        by = _judged_by(opened, settings, end, annotations, complete=complete)
+        tags = {**annotations.tags, SETTINGS: by.value}
         annotations = replace(annotations, tags=tags, exit=_exit_to_keep(opened, ending, end, evidence))
         if quick:
             annotations = replace(annotations, files={})
@@ -131,7 +132,7 @@ def would_annotate(run: OnServer, config: Config) -> int | None:
     """How many bytes of its files annotating a run could read at most; None where its annotation still holds."""
     settings = for_run(config, run)
     request = needs_of(settings)
-    recorded, end = run.recorded(), _end_of(run, settings)
+    recorded, end = run.recorded(), _end_of(run, settings.stale_after)
     if recorded is not None and recorded.verdict:
         fingerprint = run.fingerprint(request)
         if _why_it_stays(run, recorded, settings, end, fingerprint) is not None:
@@ -155,12 +156,12 @@ class _End:
         return json.dumps([fingerprint, *seen, self.silent_for is not None])
 
 
-def _end_of(run: TrackedRun, config: Config, ending: Ending | None = None) -> _End:
+def _end_of(run: TrackedRun, stale_after: float, ending: Ending | None = None) -> _End:
     """The same for every command: what is on the run, what this call knows, and for how long it has been silent."""
     seen = ending or ending_seen(run)
     heard = run.heard() if seen is None else None
     silent = None if heard is None else time.time() - heard
-    too_long = silent is not None and silent > config.stale_after
+    too_long = silent is not None and silent > stale_after
     return _End(seen=seen, silent_for=silent if too_long else None)
 
 
@@ -182,13 +183,22 @@ def _why_it_stays(run: TrackedRun, recorded: Recorded, config: Config, end: _End
     """
     if recorded.digest == digest_of(end.state(fingerprint), config.digest, verdict=recorded.verdict):
         return ""
-    theirs, _, policy = recorded.settings.partition(":")
-    if not run.shared or not theirs or theirs == config.digest or config.policy not in ("", policy):
+    by = JudgedBy.of(recorded.settings)
+    if not run.shared or by.config == config.digest or config.policy not in ("", by.policy) or not by.state:
         return None
-    state = end.state(run.fingerprint(needs_of(Config())))
-    if recorded.digest != digest_of(state, theirs, verdict=recorded.verdict):
+    state = _end_of(run, by.stale_after, end.seen).state(run.fingerprint(needs_of(Config())))
+    if by.state != digest_of(state, recorded.digest, verdict=recorded.verdict):
         return None
     return "it was judged with other settings, which stay in force on a server; --force judges it with these"
+
+
+def _judged_by(run: TrackedRun, config: Config, end: _End, annotations: Annotations, *, complete: bool) -> JudgedBy:
+    """By which settings a run was judged, with what ``_why_it_stays`` goes by where somebody has others."""
+    by = JudgedBy(config=config.digest, policy=config.policy, stale_after=config.stale_after)
+    if not (complete and run.shared):
+        return by
+    state = end.state(run.fingerprint(needs_of(Config())))
+    return replace(by, state=digest_of(state, annotations.digest, verdict=annotations.verdict))
 
 
 def judged(
@@ -204,7 +214,7 @@ def judged(
     """
     request = needs_of(config)
     taken = run.fingerprint(request) if fingerprint is None else fingerprint
-    known = _end_of(run, config) if end is None else end
+    known = _end_of(run, config.stale_after) if end is None else end
     # What was printed lies beside W&B's own history: without it a run that crashed could be called healthy.
     later = request.parts - ({Part.TEXT_LOG} if run.ref.store == "wandb" else set()) if quick else frozenset()
     evidence = run.read(replace(request, parts=request.parts - later))

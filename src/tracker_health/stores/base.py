@@ -16,7 +16,7 @@ from tracker_health.verdict import Verdict
 class Recorded:
     """The annotation that a run has: its digest (``pending`` when it was interrupted) and verdict.
 
-    ``settings``: by which configuration and policy it was judged, as ``annotations.settings_of`` gives it.
+    ``settings``: by which configuration and policy it was judged, as ``annotations.JudgedBy`` has it.
     """
 
     digest: str

@@ -122,7 +122,8 @@ class MlflowRun:
     @property
     def shared(self) -> bool:
         """Whether the store is no file of this machine."""
-        return not self._uri.startswith(_OF_THIS_MACHINE) and "://" in self._uri
+        is_databricks = self._uri.partition(":")[0] == "databricks"  # also without a profile, which has no //
+        return is_databricks or (not self._uri.startswith(_OF_THIS_MACHINE) and "://" in self._uri)
 
     def heard(self) -> float | None:
         """When a run that claims to go on logged its last metric, or began."""
