@@ -140,6 +140,13 @@ def would_annotate(run: OnServer, config: Config) -> int | None:
     return min(run.bytes_of_files(request), settings.max_download)
 
 
+def goes_on(run: OnServer, config: Config) -> bool:
+    """Whether a run that claims to go on seems to do so, and bears no verdict by which it does not."""
+    end, recorded = _end_of(run, for_run(config, run).stale_after), run.recorded()
+    is_called_silent = recorded is not None and recorded.ended == Ended.SILENT
+    return end.seen is None and end.silent_for is None and not is_called_silent
+
+
 @dataclass(frozen=True, kw_only=True)
 class _End:
     """What is known of a run's end beside its evidence. ``seen``: by the launcher or a hook; ``silent_for``: seconds

@@ -16,12 +16,14 @@ from tracker_health.verdict import Verdict
 class Recorded:
     """The annotation that a run has: its digest (``pending`` when it was interrupted) and verdict.
 
-    ``settings``: by which configuration and policy it was judged, as ``annotations.JudgedBy`` has it.
+    ``settings``: by which configuration and policy it was judged, as ``annotations.JudgedBy`` has it. ``ended``: how it
+    says that the run ended.
     """
 
     digest: str
     verdict: Verdict | None
     settings: str = ""
+    ended: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,7 +179,7 @@ class TaggedRun:
 
 
 class SweptRun(Protocol):
-    """A run that a sweep found: over, or silent for so long that it must be. As text it is its ``name``."""
+    """A run that a sweep found: over, or perhaps silent for so long that it must be. As text it is its ``name``."""
 
     @property
     def name(self) -> str:
@@ -202,7 +204,8 @@ class SweptRun(Protocol):
 @dataclass(frozen=True, kw_only=True)
 class Period:
     """Which runs a sweep is about, in seconds since 1970: those that ended at ``since`` or later, and those that claim
-    to go on and were last heard of between ``since`` and ``silent_since``.
+    to go on and were last heard of between ``since`` and ``silent_since``, or later and bear a verdict by which they
+    are silent.
     """
 
     since: float

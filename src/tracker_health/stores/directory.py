@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tracker_health.annotations import EXIT, PENDING, SETTINGS, Annotations
+from tracker_health.annotations import ENDED, EXIT, PENDING, SETTINGS, Annotations
 from tracker_health.errors import RunNotFound, StoreRefused, WriteError
 from tracker_health.evidence import Evidence, Problem, Request, RunRef, TextLog
 from tracker_health.readers.random_access import LocalFile, RandomAccess
@@ -124,6 +124,7 @@ class DirectoryRun(Untracked):
             digest=PENDING if self._has_leftovers() else str(document.get("digest", PENDING)),
             verdict=Verdict(verdict) if isinstance(verdict, str) and verdict in set(Verdict) else None,
             settings=str(known.get(SETTINGS, "")),
+            ended=str(known.get(ENDED, "")),
         )
 
     def exit(self) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tracker_health.annotations import EXIT, PENDING, SETTINGS
+from tracker_health.annotations import ENDED, EXIT, PENDING, SETTINGS
 from tracker_health.evidence import RunRef
 from tracker_health.stores.base import Recorded, TaggedRun
 from tracker_health.stores.own import is_file_name
@@ -76,6 +76,7 @@ def recorded_on(tags: Mapping[str, str]) -> Recorded | None:
         digest=digest,
         verdict=Verdict(verdict) if verdict in set(Verdict) else None,
         settings=tags.get(f"health.{SETTINGS}", ""),
+        ended=tags.get(f"health.{ENDED}", ""),
     )
 
 

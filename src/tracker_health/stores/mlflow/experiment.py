@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tracker_health.config import did_you_mean
+from tracker_health.ending import Ended
 from tracker_health.errors import RunNotFound
 from tracker_health.stores.base import Period, TaggedRun
 from tracker_health.stores.mlflow.batch import Batch
@@ -19,7 +20,7 @@ from tracker_health.stores.mlflow.empty_runs import EmptyRuns
 from tracker_health.stores.mlflow.failures import translated
 from tracker_health.stores.mlflow.run import MlflowRun, last_heard, ref_of
 from tracker_health.stores.mlflow.writer import latest_points
-from tracker_health.stores.record import DIGEST_TAG, is_finished, tagged
+from tracker_health.stores.record import DIGEST_TAG, is_finished, recorded_on, tagged
 from tracker_health.text import count, printable
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def swept_runs(names: Sequence[str], tracking_uri: str | None, period: Period) -
     ended = f"attributes.end_time >= {int(period.since * 1000)}"
     for where in (ended, "attributes.status = 'RUNNING'"):
         for page in _pages(client, uri, names, where):
-            chosen = [record for record in page if record.info.status != "RUNNING" or _is_silent(record, period)]
+            chosen = [record for record in page if record.info.status != "RUNNING" or _may_be_silent(record, period)]
             random.shuffle(chosen)
             for listed in _expected(chosen, client, uri, batch):
                 info, tags = listed.record.info, listed.record.data.tags
@@ -133,8 +134,12 @@ def _expected(page: Sequence[Any], client: MlflowClient, uri: str, batch: Batch)
     return [ListedMlflowRun(record, client, uri, batch) for record in page]
 
 
-def _is_silent(record: Any, period: Period) -> bool:
-    return period.since * 1000 <= last_heard(record) <= period.silent_since * 1000
+def _may_be_silent(record: Any, period: Period) -> bool:
+    """Whether a run is silent, but for the runs below it, or bears a verdict that says so."""
+    heard = last_heard(record) / 1000
+    recorded = recorded_on(record.data.tags)
+    is_called_so = recorded is not None and recorded.ended == Ended.SILENT
+    return period.since <= heard and (heard <= period.silent_since or is_called_so)
 
 
 def _experiments(client: MlflowClient, uri: str, names: Sequence[str]) -> list[str]:
