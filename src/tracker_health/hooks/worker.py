@@ -47,12 +47,10 @@ _MAX_LINE = 2**20
 
 
 def main() -> None:
-    """Become a process of one's own, and serve."""
+    """Serve the process at the other end of standard input."""
     connection = socket.socket(fileno=os.dup(0))
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
-    if os.fork():
-        os._exit(0)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     with suppress(OSError):
         os.nice(5)

@@ -41,7 +41,8 @@ class Crashed(Probe):
         at work, or left with exit code 0. In a console without history, beside one elsewhere, it is a warning.
 
     Known limits:
-        `raise SystemExit(3)` is seen by `exec` alone. A machine that lost its power prints nothing.
+        `raise SystemExit(3)`, and `sys.exit` within `asyncio.run`, are seen by `exec` alone; behind a shell, by
+        nobody. A machine that lost its power prints nothing.
 
     What to do:
         Fix the cause that the message names, and resume from the last checkpoint.
