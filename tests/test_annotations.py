@@ -7,6 +7,7 @@ import pytest
 from tracker_health.annotations import (
     MAX_HEADLINE_METRICS,
     REPORT_FILE,
+    JudgedBy,
     digest_of,
     in_markdown,
     incomplete,
@@ -95,6 +96,18 @@ def test_how_it_ended_and_what_was_left_out_stand_on_the_run(failing, verdict):
     said = {"ended": "failed", "ended_by": "exit code 3", "ignored": "LOS004, diverged.sigmas=8"}
     assert said.items() <= plan(report, "abc").tags.items()
     assert replace(Report.from_json(report.to_json()), results=report.results) == report
+
+
+def test_a_preset_of_ones_own_is_told(failing):
+    report = replace(failing, tool=replace(failing.tool, preset="strict", ignored=("LOS004",)))
+    assert plan(report, "abc").tags["ignored"] == "preset strict, LOS004"
+
+
+def test_by_which_settings_a_run_was_judged():
+    for by in (JudgedBy(config="a", stale_after=3600.0), JudgedBy(config="a", policy="b", stale_after=0.5, state="c")):
+        assert JudgedBy.of(by.value) == by
+    for text in ("", "mine", "a:b", "a:b:c:d", "a:b:1:c:d"):
+        assert JudgedBy.of(text) == JudgedBy()
 
 
 def test_no_more_than_a_dozen_headline_metrics(failing, monkeypatch):

@@ -122,3 +122,25 @@ def test_names_of_our_own_have_no_role(pattern):
 
 def test_hints_look_past_case():
     assert did_you_mean("los0o1", ["LOS001", "diverged"]) == "did you mean LOS001?"
+
+
+def test_what_makes_a_verdict_another_one_than_the_rules_own():
+    assert Config().left_out == ()
+    changes = {
+        "ignore": frozenset({"LOS004"}),
+        "select": frozenset({"LOS"}),
+        "probes.diverged.sigmas": 9,
+        "roles.train_loss": ("zorp", "loss"),
+        "checkpoint": "last.pt",
+        "max_download": 1000,
+        "stale_after": 3600.0,
+    }
+    assert changed(Config(), changes).left_out == (
+        "LOS004",
+        "only LOS",
+        "diverged.sigmas=9",
+        "roles.train_loss=zorp|loss",
+        "checkpoint=last.pt",
+        "max_download=1000",
+        "stale_after=3600",
+    )

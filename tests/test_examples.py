@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,31 @@ def wandb_sync(folder, server, home):
     subprocess.run(command, env=environment, cwd=home, capture_output=True, check=True, timeout=200)
 
 
+def told_then_written(stderr, tracking_uri):
+    """The verdict that the hook told when the run ended, once the one that came of all its evidence is on the run."""
+    (line,) = (line for line in stderr.splitlines() if line.startswith("tracker-health: "))
+    ours, provisional, told, name, _ = line.split(maxsplit=4)
+    assert (ours, provisional) == ("tracker-health:", "provisional:")
+    assert line.endswith("; the final verdict will be there")
+    run = judged_run(tracking_uri)
+    assert (f"{run.info.run_name}:", run.data.tags["health.verdict"].upper()) == (name, told)
+    return told
+
+
+def judged_run(tracking_uri, seconds=120):
+    """The only run of a store, when its report is there: the last thing that the judge writes."""
+    import mlflow
+
+    client = mlflow.MlflowClient(tracking_uri)
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        (run,) = client.search_runs(["0"])
+        if "report.html" in run.data.tags.get("health.written", ""):
+            return run
+        time.sleep(0.2)
+    pytest.fail(f"no final verdict after {seconds} s: {run.data.tags}")
+
+
 @pytest.mark.parametrize(("rate", "verdicts"), [("0.1", ["PASS"]), ("30", ["WARN", "FAIL"])])
 def test_mlflow_torch(tmp_path, rate, verdicts):
     """One line of it is ours."""
@@ -77,8 +103,7 @@ def test_mlflow_torch(tmp_path, rate, verdicts):
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True, timeout=200
     )
     assert done.stdout == "150 steps\n"
-    (line,) = (line for line in done.stderr.splitlines() if line.startswith("tracker-health: "))
-    assert line.split()[1] in verdicts
+    assert told_then_written(done.stderr, environment["MLFLOW_TRACKING_URI"]) in verdicts
 
 
 @pytest.mark.frameworks
@@ -98,8 +123,7 @@ def test_trainers_of_others(tmp_path, package, rates, verdicts):
     done = subprocess.run(
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True, timeout=300
     )
-    (line,) = (line for line in done.stderr.splitlines() if line.startswith("tracker-health: "))
-    assert line.split()[1] in verdicts
+    assert told_then_written(done.stderr, environment["MLFLOW_TRACKING_URI"]) in verdicts
 
 
 def test_wandb_offline_under_exec(tmp_path):
@@ -108,7 +132,8 @@ def test_wandb_offline_under_exec(tmp_path):
     pytest.importorskip("sklearn")
     environment = {key: value for key, value in os.environ.items() if not key.startswith("WANDB_")}
     environment |= {"TRACKER_HEALTH_HOOK_SECONDS": "100"}
-    command = [sys.executable, "-m", "tracker_health", "exec", "--", sys.executable, str(EXAMPLES / "wandb_offline.py")]
+    command = [sys.executable, "-m", "tracker_health", "exec", "--wait", "100", "--"]
+    command += [sys.executable, str(EXAMPLES / "wandb_offline.py")]
     done = subprocess.run(
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True, timeout=200
     )

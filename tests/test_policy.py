@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import http.server
+import os
+import socketserver
 import threading
+import time
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -124,6 +128,10 @@ BROKEN = {
     "no such rule": 'ignore = ["LOS999"]',
     "locked is no list": 'locked = "ignore"',
     "locks no key": 'locked = ["ignroe"]',
+    "locks no rule": 'locked = ["probes.diverge"]',
+    "locks no threshold": 'locked = ["probes.diverged.sigma"]',
+    "locks no role": 'locked = ["roles.nope"]',
+    "locks below a key": 'locked = ["ignore.LOS004"]',
     "too large": "#" * 2**19,
 }
 
@@ -136,17 +144,31 @@ def test_a_policy_that_is_broken_from_the_start_is_an_error(seen, name):
     assert caught.value.hint
 
 
-@pytest.mark.parametrize("name", [*BROKEN, "gone"])
-def test_the_last_good_copy_is_kept(seen, written, name):
+@pytest.mark.parametrize(
+    "locked", ["ignore", "probes", "probes.diverged", "probes.diverged.sigmas", "roles.train_loss"]
+)
+def test_what_may_be_locked(seen, locked):
+    assert seen(f'locked = ["{locked}"]').warnings == ()
+
+
+def test_the_last_good_copy_of_a_file_that_is_away_is_used(seen, written):
+    """A file share may be; what is broken is for its writer to see."""
     assert seen(SIMPLE).warnings == ()
-    path = written(BROKEN.get(name, ""))
-    if name == "gone":
-        Path(path).unlink()
+    path = written("ignore = [")
+    with pytest.raises(ConfigError, match=r"the policy .* cannot be used"):
+        effective({}, environ={VARIABLE: path})
+    Path(path).unlink()
     one = effective({}, environ={VARIABLE: path})
     assert one.config.ignore == {"LOS004"}
     (warning,) = one.warnings
-    assert "cannot be used" in warning
+    assert "cannot be used: No such file" in warning
     assert "the copy of " in warning
+
+
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "policy.toml")
+    with pytest.raises(ConfigError, match="not a regular file"):
+        policy_of({VARIABLE: str(tmp_path / "policy.toml")})
 
 
 @pytest.fixture
@@ -168,7 +190,6 @@ def address():
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-        Handler.url = f"http://me:secret@127.0.0.1:{server.server_port}/policy.toml"
         Handler.environ = {VARIABLE: f"http://127.0.0.1:{server.server_port}/policy.toml"}
         yield Handler
         server.shutdown()
@@ -187,11 +208,98 @@ def test_an_address_is_asked_for_now_and_then(address, monkeypatch):
     assert "503" in kept.warning
 
 
-def test_no_message_has_the_secrets_of_an_address(address):
-    address.answers = 404
+@pytest.mark.parametrize("name", list(BROKEN))
+def test_the_last_good_copy_of_an_address_is_used_while_it_is_broken(address, monkeypatch, name):
+    monkeypatch.setattr(policy, "FRESH_SECONDS", 0.0)
+    policy_of(address.environ)
+    address.answers = BROKEN[name]
+    for _ in range(2):
+        kept = policy_of(address.environ)
+        assert kept.layer["ignore"].value == {"LOS004"}
+        assert "the copy of " in kept.warning
+
+
+def test_an_address_that_does_not_answer_is_not_asked_by_every_call(address, monkeypatch):
+    address.answers = 503
+    for _ in range(3):
+        with pytest.raises(ConfigError, match="503"):
+            policy_of(address.environ)
+    assert address.asked == 1
+    address.answers = SIMPLE
+    monkeypatch.setattr(policy, "AGAIN_SECONDS", 0.0)
+    assert policy_of(address.environ).warning == ""
+
+
+@pytest.fixture
+def raw():
+    """An address that answers with these bytes, one by one where it is slow, and what it is called."""
+
+    def serve(answer, *, pause=0.0):
+        class Handler(socketserver.BaseRequestHandler):
+            def handle(self):
+                with suppress(OSError):
+                    self.request.recv(4096)
+                    for at in range(0, len(answer), 1 if pause else len(answer)):
+                        self.request.sendall(answer[at : at + 1] if pause else answer)
+                        time.sleep(pause)
+
+        server = stack.enter_context(socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler))
+        server.daemon_threads, server.block_on_close = True, False
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        stack.callback(server.shutdown)
+        return {VARIABLE: f"http://127.0.0.1:{server.server_address[1]}/policy.toml?sig=s3cret"}
+
+    with ExitStack() as stack:
+        yield serve
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b"hello\r\n", "BadStatusLine"),
+        (b"HTTP/1.0 200 OK\r\nContent-Length: 99\r\n\r\nignore = []", "88 bytes too early"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n50\r\nignore = []", "IncompleteRead"),
+    ],
+)
+def test_an_answer_that_is_none(raw, answer, said):
+    with pytest.raises(ConfigError, match=said) as caught:
+        policy_of(raw(answer))
+    assert "s3cret" not in str(caught.value)
+
+
+def test_what_is_cut_short_does_not_take_the_place_of_the_good_copy(raw, monkeypatch):
+    monkeypatch.setattr(policy, "FRESH_SECONDS", 0.0)
+    whole = b'ignore = ["LOS004"]\n\nlocked = ["*"]\n'
+    environ = raw(b"HTTP/1.0 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(whole), whole[:20]))
+    policy._keep(policy._copy_of(environ[VARIABLE]), whole)
+    kept = policy_of(environ)
+    assert (kept.locked, "too early" in kept.warning) == (("*",), True)
+
+
+def test_an_address_that_drips_is_not_waited_for(raw, monkeypatch):
+    monkeypatch.setattr(policy, "_SECONDS", 0.5)
+    begin = time.monotonic()
+    with pytest.raises(ConfigError, match="timed out"):
+        policy_of(raw(b"HTTP/1.0 200 OK\r\nContent-Length: 100000\r\n\r\n" + b"#" * 1000, pause=0.1))
+    assert time.monotonic() - begin < 20
+
+
+@pytest.mark.parametrize(
+    "place", ["http://[::1/p.toml", "http://127.0.0.1:abc/p.toml", "http://host name/p.toml?s3cret"]
+)
+def test_an_address_that_makes_no_sense(place):
     with pytest.raises(ConfigError) as caught:
-        policy_of({VARIABLE: address.url})
-    assert "secret" not in str(caught.value)
+        policy_of({VARIABLE: place})
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "place", ["http://me:secret@127.0.0.1/p.toml", "https://secret@policy.example", "http://a:secret@[::1"]
+)
+def test_a_secret_in_an_address_is_refused_and_not_told(place):
+    with pytest.raises(ConfigError, match="a user name or a password") as caught:
+        policy_of({VARIABLE: place})
+    assert "secret" not in caught.value.message
 
 
 def test_python_callers_are_held_to_it_where_they_write(written, monkeypatch):

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from tracker_health.annotations import REPORT_FILE, SETTINGS, STEP, Annotations, digest_of, is_wanted, plan, settings_of
+from tracker_health.annotations import REPORT_FILE, SETTINGS, STEP, Annotations, JudgedBy, digest_of, is_wanted, plan
 from tracker_health.config import Config, preset
-from tracker_health.ending import Ending
+from tracker_health.ending import Ended, Ending
 from tracker_health.engine import configured_probes, diagnose, needs_of, tool_of
 from tracker_health.errors import described
 from tracker_health.evidence import Evidence, Part, RunRef
@@ -97,10 +97,11 @@ def annotated(
     over = ending is not None and ending.how.is_over
     with closing(open_run(run, tracking_uri=tracking_uri, sidecar=sidecar, over=over, last_step=last_step)) as opened:
         settings = for_run(base, opened)
-        end = _end_of(opened, settings, ending)
+        end = _end_of(opened, settings.stale_after, ending)
         fingerprint = opened.fingerprint(needs_of(settings))
         recorded = opened.recorded()
-        if recorded is not None and recorded.verdict and not force:
+        is_news = ending is not None and ending != ending_seen(opened)
+        if recorded is not None and recorded.verdict and not force and not is_news:
             note = _why_it_stays(opened, recorded, settings, end, fingerprint)
             if note is not None:
                 report = _unchanged(opened.ref, recorded.verdict, fingerprint, settings, note)
@@ -113,8 +114,9 @@ def annotated(
         files, unmade = ({}, "") if quick else _attached(evidence, report, settings)
         digest = digest_of(end.state(fingerprint), settings.digest, complete=complete, verdict=report.verdict)
         annotations = plan(report, digest, files, settings)
-        tags = {**annotations.tags, SETTINGS: settings_of(settings), **_step_tag(opened)}
-        annotations = replace(annotations, tags=tags, exit=_exit_to_keep(opened, end, ending))
+        by = _judged_by(opened, settings, end, annotations, complete=complete)
+        tags = {**annotations.tags, SETTINGS: by.value, **_step_tag(opened)}
+        annotations = replace(annotations, tags=tags, exit=_exit_to_keep(opened, ending, end, evidence))
         if quick:
             annotations = replace(annotations, files={})
         outcome = Outcome(
@@ -152,12 +154,19 @@ def would_annotate(run: OnServer, config: Config) -> int | None:
     """How many bytes of its files annotating a run could read at most; None where its annotation still holds."""
     settings = for_run(config, run)
     request = needs_of(settings)
-    recorded, end = run.recorded(), _end_of(run, settings)
+    recorded, end = run.recorded(), _end_of(run, settings.stale_after)
     if recorded is not None and recorded.verdict:
         fingerprint = run.fingerprint(request)
         if _why_it_stays(run, recorded, settings, end, fingerprint) is not None:
             return None
     return min(run.bytes_of_files(request), settings.max_download)
+
+
+def goes_on(run: OnServer, config: Config) -> bool:
+    """Whether a run that claims to go on seems to do so, and bears no verdict by which it does not."""
+    end, recorded = _end_of(run, for_run(config, run).stale_after), run.recorded()
+    is_called_silent = recorded is not None and recorded.ended == Ended.SILENT
+    return end.seen is None and end.silent_for is None and not is_called_silent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,25 +179,28 @@ class _End:
     silent_for: float | None = None
 
     def state(self, fingerprint: str) -> str:
-        """A run's fingerprint with that: what the digest is made of."""
-        seen = [str(self.seen.how), self.seen.by] if self.seen is not None else []
+        """A run's fingerprint with that: what the digest is made of. That a run finished says nothing new of most."""
+        new = self.seen is not None and self.seen.how is not Ended.FINISHED
+        seen = [str(self.seen.how), self.seen.by] if self.seen is not None and new else []
         return json.dumps([fingerprint, *seen, self.silent_for is not None])
 
 
-def _end_of(run: TrackedRun, config: Config, ending: Ending | None = None) -> _End:
+def _end_of(run: TrackedRun, stale_after: float, ending: Ending | None = None) -> _End:
     """The same for every command: what is on the run, what this call knows, and for how long it has been silent."""
     seen = ending or ending_seen(run)
     heard = run.heard() if seen is None else None
     silent = None if heard is None else time.time() - heard
-    too_long = silent is not None and silent > config.stale_after
+    too_long = silent is not None and silent > stale_after
     return _End(seen=seen, silent_for=silent if too_long else None)
 
 
-def _exit_to_keep(run: TrackedRun, end: _End, ending: Ending | None) -> str:
-    """What the run has to have of it for those who look later."""
-    if ending is not None:
-        return exit_value(ending, run.state())
-    return run.exit() if end.seen is not None else ""
+def _exit_to_keep(run: TrackedRun, ending: Ending | None, end: _End, evidence: Evidence) -> str:
+    """What the run has to have of it for those who look later; nothing where the rest of it says that it finished."""
+    if ending is None:
+        return run.exit() if end.seen is not None else ""
+    otherwise = replace(evidence, info=replace(evidence.info, seen=None)).ending
+    is_known = otherwise is not None and otherwise.how is ending.how is Ended.FINISHED
+    return "" if is_known else exit_value(ending, run.state())
 
 
 def _why_it_stays(run: TrackedRun, recorded: Recorded, config: Config, end: _End, fingerprint: str) -> str | None:
@@ -200,13 +212,22 @@ def _why_it_stays(run: TrackedRun, recorded: Recorded, config: Config, end: _End
     """
     if recorded.digest == digest_of(end.state(fingerprint), config.digest, verdict=recorded.verdict):
         return ""
-    theirs, _, policy = recorded.settings.partition(":")
-    if not run.shared or not theirs or theirs == config.digest or config.policy not in ("", policy):
+    by = JudgedBy.of(recorded.settings)
+    if not run.shared or by.config == config.digest or config.policy not in ("", by.policy) or not by.state:
         return None
-    state = end.state(run.fingerprint(needs_of(Config())))
-    if recorded.digest != digest_of(state, theirs, verdict=recorded.verdict):
+    state = _end_of(run, by.stale_after, end.seen).state(run.fingerprint(needs_of(Config())))
+    if by.state != digest_of(state, recorded.digest, verdict=recorded.verdict):
         return None
     return "it was judged with other settings, which stay in force on a server; --force judges it with these"
+
+
+def _judged_by(run: TrackedRun, config: Config, end: _End, annotations: Annotations, *, complete: bool) -> JudgedBy:
+    """By which settings a run was judged, with what ``_why_it_stays`` goes by where somebody has others."""
+    by = JudgedBy(config=config.digest, policy=config.policy, stale_after=config.stale_after)
+    if not (complete and run.shared):
+        return by
+    state = end.state(run.fingerprint(needs_of(Config())))
+    return replace(by, state=digest_of(state, annotations.digest, verdict=annotations.verdict))
 
 
 def judged(
@@ -222,7 +243,7 @@ def judged(
     """
     request = needs_of(config)
     taken = run.fingerprint(request) if fingerprint is None else fingerprint
-    known = _end_of(run, config) if end is None else end
+    known = _end_of(run, config.stale_after) if end is None else end
     # What was printed lies beside W&B's own history: without it a run that crashed could be called healthy.
     later = request.parts - ({Part.TEXT_LOG} if run.ref.store == "wandb" else set()) if quick else frozenset()
     evidence = run.read(replace(request, parts=request.parts - later))

@@ -28,9 +28,9 @@ annotation, so it is no part of one: clearing the run leaves it there.
 """
 
 SETTINGS = "settings"
-"""The tag that says by which configuration and policy a run was judged."""
+"""The tag that says by which configuration and policy a run was judged, and when the verdict holds no longer."""
 IGNORED = "ignored"
-"""The tag that lists which rules the verdict leaves out, and which thresholds were set."""
+"""The tag that lists which rules the verdict leaves out, and the preset, thresholds, roles and limits that were set."""
 
 STEP = "step"
 """The tag that says up to which step of its history a run was judged."""
@@ -75,9 +75,33 @@ def digest_of(state: str, config_digest: str, *, complete: bool = True, verdict:
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
-def settings_of(config: Config) -> str:
-    """By which configuration a run is judged, and under which policy, for the tag ``SETTINGS``."""
-    return f"{config.digest}:{config.policy}" if config.policy else config.digest
+@dataclass(frozen=True, kw_only=True)
+class JudgedBy:
+    """By which settings a run was judged, as the tag ``SETTINGS`` keeps it for those who have others.
+
+    ``config`` and ``policy``: the digests of both, that of the policy empty for none. ``stale_after``: the
+    configuration's, in seconds. ``state``: ``digest_of`` the state of the run that everybody can work out, whatever
+    their settings make them read; empty for a judgement that is not complete.
+    """
+
+    config: str = ""
+    policy: str = ""
+    stale_after: float = math.inf
+    state: str = ""
+
+    @property
+    def value(self) -> str:
+        """For the tag."""
+        return f"{self.config}:{self.policy}:{self.stale_after:g}:{self.state}"
+
+    @classmethod
+    def of(cls, value: str) -> JudgedBy:
+        """What a tag's value says, as far as it can be ours."""
+        try:
+            config, policy, stale_after, state = value.split(":")
+            return cls(config=config, policy=policy, stale_after=float(stale_after), state=state)
+        except ValueError:
+            return cls()
 
 
 def incomplete(digest: str) -> str:
@@ -100,7 +124,8 @@ def plan(
     """
     chosen = config or Config()
     by = "" if report.ended in (Ended.FINISHED, Ended.RUNNING) else report.ended_by
-    known = {ENDED: report.ended, ENDED_BY: by, IGNORED: ", ".join(report.tool.ignored)}
+    preset = [] if report.tool.preset == "default" else [f"preset {report.tool.preset}"]
+    known = {ENDED: report.ended, ENDED_BY: by, IGNORED: ", ".join((*preset, *report.tool.ignored))}
     known = {key: value for key, value in known.items() if value}
     if report.verdict is Verdict.SKIP:
         return Annotations(verdict=report.verdict, digest=digest, tags=known)

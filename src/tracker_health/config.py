@@ -142,11 +142,18 @@ class Config:
     @property
     def left_out(self) -> tuple[str, ...]:
         """What makes a verdict of this configuration another one than the rules' own: the rules that do not run, and
-        the thresholds that were set.
+        the thresholds, roles and limits that were set.
         """
         only = [f"only {', '.join(sorted(self.select))}"] if self.select else []
-        values = [(name, key, value) for name, one in self.thresholds.items() for key, value in one.items()]
-        return (*sorted(self.ignore), *only, *(f"{name}.{key}={value:g}" for name, key, value in sorted(values)))
+        values = [f"{name}.{key}={value:g}" for name, one in self.thresholds.items() for key, value in one.items()]
+        changed = {role: forms for role, forms in self.roles.items() if forms != DEFAULT_PATTERNS.get(role)}
+        roles = [f"roles.{role}={'|'.join(forms)}" for role, forms in changed.items()]
+        limits = [
+            f"{key}={value:g}" if isinstance(value, (int, float)) else f"{key}={value}"
+            for key in ("checkpoint", "max_download", "stale_after")
+            if (value := getattr(self, key)) != getattr(Config, key)
+        ]
+        return (*sorted(self.ignore), *only, *sorted(values), *sorted(roles), *limits)
 
     @cached_property
     def digest(self) -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import signal
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 
 from tracker_health.text import printable
 
@@ -91,10 +93,10 @@ def ending_by_exit_code(code: int) -> Ending:
 
 
 def ending_by_wandb_code(code: int) -> Ending:
-    """What the exit code that W&B records says; its own convention is 255 for Ctrl-C."""
+    """What the exit code that W&B records says: what ``sys.exit`` was given, or 255 for Ctrl-C, its own convention."""
     if code == _WANDB_INTERRUPTED:
         return Ending(how=Ended.INTERRUPTED, by="W&B's exit code 255, Ctrl-C")
-    ending = ending_by_exit_code(code)
+    ending = ending_by_exit_code(exit_code_of(code))
     return Ending(how=ending.how, by=f"W&B's {ending.by}" if ending.by.startswith("exit code") else ending.by)
 
 
@@ -102,14 +104,14 @@ def ending_by_exception(error: BaseException) -> Ending:
     """What an exception says that ended a run, by the names of its classes and its text."""
     if isinstance(error, SystemExit):
         return ending_by_exit_code(exit_code_of(error.code))
-    names = [f"{one.__module__}.{one.__qualname__}" for one in type(error).__mro__]
-    text = _text_of(error)
-    by = printable(f"{type(error).__qualname__}: {text}" if text else type(error).__qualname__, _MOST_CHARACTERS)
+    names = [_of_others(partial(_name_of, kind)) for kind in type.mro(type(error))]
+    name, text = names[0].rpartition(".")[2] or "an exception", _of_others(partial(str, error))
+    by = printable(f"{name}: {text}" if text else name, _MOST_CHARACTERS)
     if isinstance(error, KeyboardInterrupt):
         return Ending(how=Ended.INTERRUPTED, by="Ctrl-C")
     if any(map(_PRUNED.search, names)):
         return Ending(how=Ended.PRUNED, by=by)
-    of_memory = any(map(_OUT_OF_MEMORY.search, names)) or bool(_SAYS_OUT_OF_MEMORY.search(text[:_LOOKED_AT]))
+    of_memory = any(map(_OUT_OF_MEMORY.search, names)) or bool(_SAYS_OUT_OF_MEMORY.search(text))
     return Ending(how=Ended.OUT_OF_MEMORY if of_memory else Ended.FAILED, by=by)
 
 
@@ -126,8 +128,13 @@ def ending_by_status(status: str, tracker: str) -> Ending | None:
     return None if how is None else Ending(how=how, by=f"{tracker} says {status.upper()}")
 
 
-def _text_of(error: BaseException) -> str:
+def _name_of(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _of_others(call: Callable[[], str]) -> str:
+    """What somebody's own class says as text, as much as is looked at; nothing where it raises, whatever that is."""
     try:
-        return str(error)
-    except Exception:  # noqa: BLE001  somebody's own class
+        return call()[:_LOOKED_AT]
+    except BaseException:  # noqa: BLE001  in the midst of somebody's training
         return ""

@@ -14,19 +14,23 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tracker_health.config import did_you_mean
-from tracker_health.errors import ConfigError
+from tracker_health.errors import ConfigError, ReadError
+from tracker_health.readers.regular_file import open_regular
 from tracker_health.settings_file import MAX_BYTES, document_of
-from tracker_health.settings_values import FAIL_ON, JUDGING, KEYS, SECTIONS, Layer, Setting, quoted, written_layer
+from tracker_health.settings_values import FAIL_ON, JUDGING, SECTIONS, Layer, Setting, require_key, written_layer
+from tracker_health.stores.deadline import within
 from tracker_health.text import printable, without_userinfo
 
 VARIABLE = "TRACKER_HEALTH_POLICY"
 FRESH_SECONDS = 300.0
 """How long a copy of a policy from an address is used without asking for it again."""
+AGAIN_SECONDS = 60.0
+"""How long an address that did not answer is not asked again."""
 
 _LOCKED = "locked"
 _EVERYTHING = "*"
-_TIMEOUT_SECONDS = 5.0
+_SECONDS = 5.0
+"""How long an address may take over its whole answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,18 +103,25 @@ def policy_of(environ: Mapping[str, str]) -> Policy | None:
     """The policy that the environment names; None for none.
 
     Raises:
-        ConfigError: it cannot be read or is none, and no copy of it was kept.
+        ConfigError: it cannot be read or is none, and no copy of it was kept; a file on this machine that is none.
     """
     place = environ.get(VARIABLE, "").strip()
     if not place:
         return None
     shown = printable(without_userinfo(place))
+    if _is_address(place) and "@" in place.split("/", 3)[2]:
+        message = f"the policy {shown} cannot be used: its address has a user name or a password in it"
+        raise ConfigError(message, f"give {VARIABLE} without them: a policy is no secret")
     copy = _copy_of(place)
     try:
         content = _content(place, copy)
-        policy = _parsed(content, shown)
-    except (ConfigError, OSError, ValueError) as error:
+    except (OSError, ValueError, ReadError) as error:
         return _from_copy(copy, shown, error)
+    try:
+        policy = _parsed(content, shown)
+    except ConfigError as error:
+        # Whoever writes a file here is to see what is wrong with it; who is at an address may be nobody's to mend.
+        return _from_copy(copy if _is_address(place) else None, shown, error)
     _keep(copy, content)
     return policy
 
@@ -123,9 +134,11 @@ def _parsed(content: bytes, shown: str) -> Policy:
             f"{document.where((_LOCKED,))}: {_LOCKED} must be a list of keys", 'write locked = ["ignore"]'
         )
     for key in locked:
-        known = (*KEYS, *SECTIONS, _EVERYTHING)
-        if key.partition(".")[0] not in known:
-            raise ConfigError(f"{document.where((_LOCKED,))}: there is no key {quoted(key)}", did_you_mean(key, known))
+        try:
+            if key != _EVERYTHING:
+                require_key(key)
+        except ConfigError as error:
+            raise ConfigError(f"{document.where((_LOCKED,))}: {error.message}", error.hint) from None
     layer = {
         key: replace(setting, origin=f"policy {setting.origin}")
         for key, setting in written_layer(document, but=(_LOCKED,)).items()
@@ -142,19 +155,51 @@ def _content(place: str, copy: Path | None) -> bytes:
     """What stands there now, or stood there a few minutes ago.
 
     Raises:
-        OSError, ValueError: it cannot be read, or is too large.
+        OSError, ValueError, ReadError: it cannot be read, or is too large.
     """
     if not _is_address(place):
-        with Path(place).open("rb") as file:
-            return _bounded(file.read(MAX_BYTES + 1))
-    if copy is not None:
-        with suppress(OSError):
-            if 0 <= time.time() - copy.stat().st_mtime < FRESH_SECONDS:
-                return copy.read_bytes()
+        with open_regular(Path(place)) as file:
+            return _bounded(file.read(MAX_BYTES + 1) or b"")
+    if copy is None:
+        return bytes(within(_SECONDS, _fetched, place))
+    with suppress(OSError):
+        if _is_younger(copy, FRESH_SECONDS):
+            return copy.read_bytes()
+    failure = copy.with_suffix(".failed")
+    with suppress(OSError):
+        if _is_younger(failure, AGAIN_SECONDS):
+            raise ValueError(failure.read_text(errors="replace"))
+    try:
+        return bytes(within(_SECONDS, _fetched, place))
+    except OSError as error:
+        _put(failure, _reason(error).encode())
+        raise
+
+
+def _fetched(place: str) -> bytes:
+    from http.client import HTTPException
+    from urllib.error import HTTPError
     from urllib.request import urlopen
 
-    with urlopen(place, timeout=_TIMEOUT_SECONDS) as answer:  # noqa: S310  http and https alone
-        return _bounded(answer.read(MAX_BYTES + 1))
+    try:
+        with urlopen(place, timeout=_SECONDS) as answer:  # noqa: S310  http and https alone
+            content = _bounded(answer.read(MAX_BYTES + 1))
+            if answer.length:  # of what it had announced
+                raise ValueError(f"the answer ends {answer.length} bytes too early")
+            return content
+    except HTTPError as error:
+        error.close()
+        raise
+    except HTTPException as error:  # whose text may have the address in it, and a secret in that
+        raise ValueError(f"it is asked for, or answers, as HTTP does not allow ({type(error).__name__})") from None
+
+
+def _is_younger(path: Path, seconds: float) -> bool:
+    return 0 <= time.time() - path.stat().st_mtime < seconds
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
 def _bounded(content: bytes) -> bytes:
@@ -180,15 +225,20 @@ def _keep(copy: Path | None, content: bytes) -> None:
     """Keep what is known to be good. Its time says when the policy was last seen."""
     if copy is None:
         return
-    temporary = copy.with_name(f"{copy.name}.{os.getpid()}")
-    with suppress(OSError):  # nowhere to keep it: the next call asks again
+    with suppress(OSError):
         if copy.is_file() and copy.read_bytes() == content:
-            if time.time() - copy.stat().st_mtime >= FRESH_SECONDS:
+            if not _is_younger(copy, FRESH_SECONDS):
                 os.utime(copy)
             return
-        copy.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    _put(copy, content)
+
+
+def _put(path: Path, content: bytes) -> None:
+    temporary = path.with_name(f"{path.name}.{os.getpid()}")
+    with suppress(OSError):  # nowhere to keep it: the next call asks again
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         temporary.write_bytes(content)
-        temporary.replace(copy)
+        temporary.replace(path)
 
 
 def _from_copy(copy: Path | None, shown: str, error: Exception) -> Policy:
@@ -197,7 +247,7 @@ def _from_copy(copy: Path | None, shown: str, error: Exception) -> Policy:
     Raises:
         ConfigError: there is none.
     """
-    why = error.message if isinstance(error, ConfigError) else getattr(error, "strerror", None) or str(error)
+    why = error.message if isinstance(error, (ConfigError, ReadError)) else _reason(error)
     message = f"the policy {shown} cannot be used: {printable(why)}"
     if copy is not None:
         with suppress(OSError, ConfigError):

@@ -14,6 +14,7 @@ from tracker_health.roles import DEFAULT_PATTERNS, OWN_PREFIXES, normal_form
 from tracker_health.text import printable
 
 if TYPE_CHECKING:
+    from tracker_health.probe import Threshold
     from tracker_health.settings_file import Document, KeyPath
 
 FAIL_ON = ("fail", "warn", "skip", "never")
@@ -154,6 +155,27 @@ def converted(key: str, raw: Any) -> Any:
     return _CONVERTERS[key](key, raw)
 
 
+def require_key(key: str) -> None:
+    """Raises unless there is such a key, or table of keys: ``ignore``, ``probes``, ``probes.NAME``, ``roles.ROLE``.
+
+    Raises:
+        ConfigError: there is not.
+    """
+    section, dot, name = key.partition(".")
+    if section in (*KEYS, *SECTIONS) and not dot:
+        return
+    if section == "roles":
+        _require_role(name)
+    elif section == "probes":
+        rule, dot, threshold = name.partition(".")
+        if dot:
+            _about(rule, threshold)
+        else:
+            _thresholds_of(rule)
+    else:
+        raise ConfigError(f"there is no key {quoted(key)}", did_you_mean(section, (*KEYS, *SECTIONS)))
+
+
 def _text(key: str, raw: Any) -> str:
     if not isinstance(raw, str) or not raw.strip():
         raise ConfigError(f"{key} must be text, not {_kind(raw)}")
@@ -216,11 +238,15 @@ def _hosts(key: str, raw: Any) -> tuple[str, ...]:
     return tuple(host.lower() for host in raw)
 
 
-def _patterns(role: str, raw: Any) -> tuple[str, ...]:
+def _require_role(role: str) -> None:
     if not is_role(role) and not plugin_errors():
         from tracker_health.engine import known_roles
 
         raise ConfigError(f"there is no role {quoted(role)}", did_you_mean(role, known_roles()))
+
+
+def _patterns(role: str, raw: Any) -> tuple[str, ...]:
+    _require_role(role)
     patterns = tuple(part.strip() for part in _texts(f"roles.{role}", raw) if normal_form(part))
     if not patterns:
         raise ConfigError(f"roles.{role} names no metric", f"write roles.{role}=my/metric")
@@ -237,22 +263,36 @@ def is_role(role: str) -> bool:
     return role in known_roles()
 
 
-def _threshold(key: str, raw: Any) -> float | int:
+def _thresholds_of(name: str) -> Mapping[str, tuple[type, Threshold]] | None:
+    """The thresholds of a rule; None of one that may be a plugin's which does not load."""
     from tracker_health.probe import thresholds_of
     from tracker_health.registry import probe_classes
 
-    name, _, threshold = key.partition(".")
     classes = {probe.name: probe for probe in probe_classes()}
-    if name not in classes and plugin_errors() and (number := _finite(raw)) is not None:
-        return number
-    if name not in classes:
-        raise ConfigError(f"probes.{printable(name, 80)}: there is no such rule", did_you_mean(name, classes))
-    known = thresholds_of(classes[name])
-    if threshold not in known:
+    if name in classes:
+        return thresholds_of(classes[name])
+    if plugin_errors():
+        return None
+    raise ConfigError(f"probes.{printable(name, 80)}: there is no such rule", did_you_mean(name, classes))
+
+
+def _about(name: str, threshold: str) -> tuple[type, Threshold] | None:
+    """What is known of a threshold; None of one that may be a plugin's."""
+    known = _thresholds_of(name)
+    if known is not None and threshold not in known:
         hint = did_you_mean(threshold, known)
         raise ConfigError(f"probes.{name}.{printable(threshold, 80)}: there is no such threshold", hint)
-    kind, about = known[threshold]
-    value = _finite(raw)
+    return None if known is None else known[threshold]
+
+
+def _threshold(key: str, raw: Any) -> float | int:
+    name, _, threshold = key.partition(".")
+    found, value = _about(name, threshold), _finite(raw)
+    if found is None:
+        if value is None:
+            raise ConfigError(f"probes.{key} must be a number, not {_kind(raw)}")
+        return value
+    kind, about = found
     if value is None:
         raise ConfigError(f"probes.{key} must be a number, not {_kind(raw)}", about.meaning)
     if kind is int and not isinstance(value, int):

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from math import inf
 from typing import Literal
 
-from tracker_health.annotating import Outcome, would_annotate
+from tracker_health.annotating import Outcome, goes_on, would_annotate
 from tracker_health.api import annotate_many
 from tracker_health.config import Config
 from tracker_health.errors import ConfigError
@@ -52,7 +53,7 @@ class Sweep:
     """Sweeps of the same runs, one after the other. Times are in seconds; without ``experiments`` all are swept.
 
     ``since``: how long ago a run may have ended. A run that claims to go on must have been silent for the
-    ``stale_after`` of the configuration.
+    ``stale_after`` of the configuration that is in force for it, or bear a verdict by which it is.
     """
 
     config: Config
@@ -71,8 +72,9 @@ class Sweep:
             RunError: the store cannot be reached, or there is no such experiment or project.
         """
         now = time.time()
-        period = Period(since=now - self.since, silent_since=now - self.config.stale_after)
-        if self.config.stale_after >= self.since:
+        limits = [self.config.stale_after, *(one.changes.get("stale_after", inf) for one in self.config.overrides)]
+        period = Period(since=now - self.since, silent_since=now - min(limits))
+        if min(limits) >= self.since:
             raise ConfigError("no run is silent for longer than it is looked at", "give a longer --since")
         for run in self._found(period):
             state, again = self._settled.get(run.name, ("", 0.0))
@@ -94,8 +96,11 @@ class Sweep:
 
         def noted() -> Iterator[SweptRun]:
             for run in runs:
-                in_hand[run.name] = run
-                yield run
+                if run.silent and self._goes_on(run):
+                    self._settled[run.name] = (run.state, time.time() + AGAIN_SECONDS)
+                else:
+                    in_hand[run.name] = run
+                    yield run
 
         for outcome in annotate_many(noted(), config=self.config, workers=self.workers):
             run = in_hand.pop(outcome.run)
@@ -117,9 +122,16 @@ class Sweep:
     def _looked_at(self, run: SweptRun) -> tuple[SweptRun, int | Exception | None]:
         try:
             with closing(run.open()) as opened:
-                return run, would_annotate(opened, self.config)
+                alive = run.silent and goes_on(opened, self.config)
+                return run, None if alive else would_annotate(opened, self.config)
         except Exception as error:  # noqa: BLE001  one bad run never stops the others
             return run, error
+
+    def _goes_on(self, run: SweptRun) -> bool:
+        """Whether a run is alive after all, by its own settings or by the runs below it."""
+        with suppress(Exception), closing(run.open()) as opened:  # what is wrong is told where it is judged
+            return goes_on(opened, self.config)
+        return False
 
     def _settle(self, run: SweptRun, kind: Kind, *, complete: bool) -> None:
         """Remember a run that needs no second look as long as its record stays as it is."""

@@ -51,8 +51,8 @@ class Workplace:
 
     def execute(self, script, **more):
         """The same under ``tracker-health exec``."""
-        command = [sys.executable, "-m", "tracker_health", "exec", "--", sys.executable, "-c", script]
-        return self.ended(self.start(*command, **more))
+        command = [sys.executable, "-m", "tracker_health", "exec", "--wait", str(PATIENCE), "--"]
+        return self.ended(self.start(*command, sys.executable, "-c", script, **more))
 
     def ended(self, process):
         try:

@@ -1,4 +1,4 @@
-"""Ways to end a training x where it is tracked x who judges it, with real processes: ``python -m tests.hooks.ending_matrix``.
+"""Ways to end a training x where it is tracked x who judges it, with real processes: ``python -m tests.hooks.ending_matrix [WAY ...]``.
 
 Each cell is a training of its own, whose run is looked at afterwards: verdict, first reason and ``health.ended``.
 """
@@ -32,6 +32,8 @@ def training():
     print("trained", flush=True)
 def tracked():
     return mlflow.start_run(run_name="{name}")
+def over():
+    mlflow.end_run()
 """
 WANDB = """
 import os, resource, signal, sys, time, wandb
@@ -44,9 +46,30 @@ def training():
     print("trained", flush=True)
 def tracked():
     return wandb.init(project="p", id="{name}", name="{name}")
+def over():
+    wandb.finish()
 """
 WITH = "with tracked():\n    training()\n    {end}\n"
 WITHOUT = "tracked()\ntraining()\n{end}\n"
+FINALLY = "tracked()\ntry:\n    training()\n    {end}\nfinally:\n    over()\n"
+EXCEPT = "tracked()\ntry:\n    training()\n    {end}\nexcept Exception as error:\n    print(error)\n    over()\n    sys.exit(1)\n"
+HANDLED = "tracked()\ntry:\n    training()\n    {end}\nexcept Exception as error:\n    print(error)\n    over()\n"
+CAUGHT = """
+import traceback
+with tracked():
+    training()
+    try:
+        {end}
+    except ValueError:
+        traceback.print_exc()
+    print("saved on this machine")
+"""
+# As MLflow and W&B import it where it is installed.
+IPYTHON = """
+import types
+IPython = sys.modules["IPython"] = types.ModuleType("IPython")
+IPython.get_ipython = lambda: None
+"""
 MEMORY = "resource.setrlimit(resource.RLIMIT_AS, (2**31, 2**31)); kept = [bytearray(2**28) for _ in range(100)]"
 # Python in the foreground of the terminal that it is given.
 TERMINAL = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
@@ -76,6 +99,14 @@ WAYS = {
     "sys.exit(1)": Way(WITHOUT, "sys.exit(1)", (FAILED, FAILED, FINE), (FAILED,) * 3),
     "sys.exit(1) in with": Way(WITH, "sys.exit(1)", (FAILED,) * 3, (FAILED,) * 3),
     "sys.exit(0) in with": Way(WITH, "sys.exit(0)", (FINE, FINE, FAILED), (FINE, FINE, FAILED)),
+    "finally: end_run": Way(FINALLY, "raise ValueError('mine')", (FAILED, FAILED, FINE), (FAILED, FAILED, FINE)),
+    "except: sys.exit(1)": Way(EXCEPT, "raise ValueError('mine')", (FAILED, FAILED, FINE), (FAILED, FAILED, FINE)),
+    "except, and well": Way(HANDLED, "raise ValueError('mine')", (FINE,) * 3, (FINE,) * 3),
+    "a caught traceback": Way(CAUGHT, "raise ValueError('mine')", (FINE,) * 3, (FINE,) * 3),
+    "exception by IPython": Way(IPYTHON + WITHOUT, "raise ValueError('mine')", (FAILED, FAILED, FINE), (FAILED,) * 3),
+    # W&B's own hook does not see it either.
+    "exit(1)": Way(WITHOUT, "exit(1)", (FAILED, FAILED, FINE), (FAILED, FAILED, FINE)),
+    "sys.exit(-1)": Way(WITHOUT, "sys.exit(-1)", (FAILED, FAILED, FINE), (FAILED,) * 3),
     "sys.exit(137)": Way(WITHOUT, "sys.exit(137)", (KILLED, KILLED, FINE), (KILLED,) * 3),
     "os._exit(5)": Way(WITHOUT, "os._exit(5)", (None, FAILED, SILENT), (None, FAILED, KILLED)),
     "SIGKILL": Way(WITHOUT, "os.kill(os.getpid(), 9)", (None, KILLED, SILENT), (None, KILLED, KILLED)),
@@ -198,7 +229,8 @@ def outcome(folder, way, store, judge):
 
 
 def main() -> int:
-    cells = [(way, store, judge) for way in WAYS for store in STORES for judge in JUDGES]
+    chosen = [way for way in WAYS if way in sys.argv[1:] or not sys.argv[1:]]
+    cells = [(way, store, judge) for way in chosen for store in STORES for judge in JUDGES]
     with tempfile.TemporaryDirectory() as root, ThreadPoolExecutor(3) as pool:
         folders = [Path(root, str(number)).resolve() for number in range(len(cells))]
         for folder in folders:
@@ -208,7 +240,7 @@ def main() -> int:
     wrong = 0
     print(f"{'':<22}" + "".join(f"{store:<66}" for store in STORES))
     print(f"{'':<22}" + "".join(f"{judge:<22}" for _ in STORES for judge in JUDGES))
-    for way in WAYS:
+    for way in chosen:
         line = f"{way:<22}"
         for store in STORES:
             for judge in JUDGES:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ BEGIN = """
 import atexit, os, signal, sys, threading, time
 from tracker_health.hooks import ends
 ends.watch()
-atexit.register(lambda: print("saw", ends.ending_here(failed=False)))
+atexit.register(lambda: print("saw", ends.end_of_process().ending))
 """
 CAUGHT = """
 try:
@@ -30,6 +31,22 @@ thread = threading.Thread(target=lambda: sys.exit(6))
 thread.start()
 thread.join()
 """
+IPYTHON = """
+import types
+IPython = sys.modules["IPython"] = types.ModuleType("IPython")
+IPython.get_ipython = lambda: None
+"""
+NO_TEXT = """
+class Speechless(Exception):
+    def __str__(self): raise SystemExit(5)
+"""
+NO_NAME = """
+class Kind(type):
+    def __getattribute__(cls, name):
+        if name in ("__qualname__", "__module__"): raise RuntimeError(name)
+        return super().__getattribute__(name)
+class Nameless(Exception, metaclass=Kind): pass
+"""
 NOTHING = "saw None"
 ENDS = {
     "to its end": ("", 0, NOTHING),
@@ -42,6 +59,12 @@ ENDS = {
     "an exception": (CAUGHT + "raise ValueError('mine')", 1, "ValueError: mine"),
     "an exception that was caught": ("try:\n    raise ValueError\nexcept ValueError:\n    pass", 0, NOTHING),
     "an exception of a thread": ("t = threading.Thread(target=lambda: 1 / 0)\nt.start(); t.join()", 0, NOTHING),
+    "exit": ("exit(1)", 1, "exit code 1"),
+    "quit": ("quit(2)", 2, "exit code 2"),
+    "sys.exit(-1)": ("sys.exit(-1)", 255, "exit code 255"),
+    "an exception beside an imported IPython": (IPYTHON + "raise ValueError('mine')", 1, "ValueError: mine"),
+    "an exception without a text": (NO_TEXT + "raise Speechless()", 1, "Speechless"),
+    "an exception without a name": (NO_NAME + "raise Nameless('mine')", 1, "an exception: mine"),
     "Ctrl-C": ("os.kill(os.getpid(), signal.SIGINT); time.sleep(60)", -signal.SIGINT, "Ctrl-C"),
     # No hook sees its code.
     "raise SystemExit": ("raise SystemExit(4)", 4, NOTHING),
@@ -72,26 +95,81 @@ def test_a_module_as_a_program(tmp_path):
     assert (done.returncode, "ValueError: mine" in done.stdout) == (1, True)
 
 
-def test_what_is_under_way_where_a_block_is_left():
-    script = (
-        BEGIN
-        + """
-class Block:
-    def __enter__(self): return self
-    def __exit__(self, *_): print("left", ends.ending_here(failed=True))
-for error in (KeyboardInterrupt, MemoryError, lambda: SystemExit(0), lambda: SystemExit(137)):
-    try:
-        with Block():
-            raise error()
-    except BaseException:
-        pass
-with Block():
-    pass
+IN_DOUBT = """
+from tracker_health.ending import ending_by_exception
+def end(name):
+    error = ends.on_its_way(name)
+    print(name, "amid", None if error is None else ending_by_exception(error).by)
+atexit.register(lambda: print("over", ends.end_of_process().ended("train")))
 """
-    )
-    lines = [line for line in run(script).stdout.splitlines() if line.startswith("left")]
-    words = ("interrupted", "out-of-memory", "finished", "killed", "None")
-    assert [word for word, line in zip(words, lines, strict=True) if word not in line] == []
+AMID = {
+    "finally": ("try: 1 / 0\nfinally: end('train')", True),
+    "raised again as another": (
+        "try:\n  try: 1 / 0\n  finally: end('train')\nexcept Exception as error: raise RuntimeError from error", True,
+    ),
+    "in a group": (
+        "try: 1 / 0\nexcept Exception as error:\n  end('train'); raise ExceptionGroup('all', [error]) from None", True,
+    ),
+    "except: sys.exit(1)": ("try: 1 / 0\nexcept Exception: end('train'); sys.exit(1)", True),
+    "except, and an exit code later": (
+        "def main():\n  try: 1 / 0\n  except Exception: end('train')\n  return 1\nsys.exit(main())", True,
+    ),
+    "handled": ("try: 1 / 0\nexcept Exception: end('train')", False),
+    "handled, and another one later": ("try: 1 / 0\nexcept Exception: end('train')\nraise ValueError", False),
+    "handled, and exit code 0": ("try: 1 / 0\nexcept Exception: end('train'); sys.exit(0)", False),
+    "sys.exit for another reason": (
+        "try: 1 / 0\nexcept Exception: end('train')\ntry: 1 / 0\nexcept Exception: sys.exit(1)", False,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", list(AMID))
+def test_a_run_that_is_ended_amid_an_exception(name):
+    script, ends_the_process = AMID[name]
+    out = run(BEGIN + IN_DOUBT + script).stdout
+    assert "train amid ZeroDivisionError" in out
+    assert f"over {ends_the_process}" in out, out
+
+
+def test_a_run_that_is_begun_and_ended_while_an_import_that_failed_is_handled():
+    script = "try: import no_such_module\nexcept ImportError:\n  ends.begin('train'); end('train')\n"
+    assert "train amid None" in run(BEGIN + IN_DOUBT + script).stdout
+
+
+def test_nothing_is_kept_of_an_exception():
+    """Its frames may hold a model."""
+    script = """
+import gc, weakref
+class Model: pass
+def train():
+    model = Model()
+    gone.append(weakref.ref(model))
+    try:
+        raise ValueError
+    except ValueError:
+        end("train")
+        sys.exit(1)
+gone = []
+gc.disable()
+try: train()
+except SystemExit: pass
+print("gone", gone[0]() is None)
+"""
+    assert "gone True" in run(BEGIN + IN_DOUBT + script).stdout
+
+
+def test_an_exit_that_travels_to_a_python_without_us():
+    script = BEGIN + "import pickle\ntry: sys.exit(3)\nexcept SystemExit as error: print(pickle.dumps(error).hex())\n"
+    written = bytes.fromhex(run(script).stdout.split()[0])
+    assert b"tracker_health." not in written
+    assert pickle.loads(written).code == 3
+
+
+def test_a_function_of_pythons_end_that_calls_sys_exit():
+    """Python takes no notice of it."""
+    script = "import atexit, sys\natexit.register(lambda: print('saw', ends.end_of_process().ending))\n"
+    done = run(script + "from tracker_health.hooks import ends\nends.watch()\natexit.register(lambda: sys.exit(3))")
+    assert (done.returncode, done.stdout) == (0, f"{NOTHING}\n")
 
 
 def test_at_a_prompt_nothing_ends_with_an_error():
@@ -103,5 +181,6 @@ def test_at_a_prompt_nothing_ends_with_an_error():
 
 
 def test_hooks_that_are_taken_off():
-    script = "import sys; before = sys.exit\nfrom tracker_health.hooks import ends\nends.watch(); ends.watch(); ends.forget()\n"
-    assert run(script + "print(sys.exit is before)").stdout == "True\n"
+    script = "import sys; before = sys.exit, type(exit).__call__\nfrom tracker_health.hooks import ends\n"
+    script += "ends.watch(); ends.watch(); ends.forget()\nprint(before == (sys.exit, type(exit).__call__))"
+    assert run(script).stdout == "True\n"

@@ -7,7 +7,6 @@ import importlib
 import os
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -16,6 +15,7 @@ from contextlib import suppress
 import pytest
 
 from tracker_health import hooks
+from tracker_health.ending import Ended, Ending
 from tracker_health.hooks import finish, imports, judge, ledger, patches, worker
 from tracker_health.hooks.guard import safely
 from tracker_health.hooks.ledger import RunToJudge
@@ -60,6 +60,7 @@ def test_a_verdict_that_takes_too_long_is_not_waited_for(workplace):
 def test_no_interpreter_no_room_no_standard_error(monkeypatch, tmp_path, capsys):
     run = RunToJudge(run=str(tmp_path), folder=str(tmp_path))
     monkeypatch.setattr(finish, "_home", os.getpid())
+    monkeypatch.setenv(judge.BUDGET, "60")
     for broken in ("", "/no/such/python", sys.executable):
         monkeypatch.setattr(judge, "_judges", {})
         monkeypatch.setattr(sys, "executable", broken)
@@ -71,8 +72,13 @@ def test_no_interpreter_no_room_no_standard_error(monkeypatch, tmp_path, capsys)
     assert safely(finish.ended, run) is None
     told = capsys.readouterr()
     assert told.out == ""
-    assert told.err.count("tracker-health: the hook failed and left the run alone: ") == 4
+    assert told.err.count("tracker-health: the hook failed and left the run alone: ") == 2
+    assert told.err.count("tracker-health: the judge is gone, and has given no verdict") == 2
     assert "the program is frozen" in told.err
+    monkeypatch.delattr(sys, "frozen")
+    monkeypatch.setattr(judge, "_SHELL", ("/no/such/sh", *judge._SHELL[1:]))
+    assert safely(finish.ended, run) is None
+    assert "No such file or directory: '/no/such/sh'" in capsys.readouterr().err
     monkeypatch.setattr(sys, "stderr", None)
     assert safely(finish.ended, run) is None
 
@@ -131,7 +137,13 @@ def test_a_judge_that_takes_nothing_more_stops_no_training(silent, monkeypatch, 
     assert found == 2000
 
 
-def test_runs_that_end_beside_a_judge_that_hangs_are_given_up_in_the_end(silent, monkeypatch, capsys):
+@pytest.mark.parametrize("launcher", [True, False])
+def test_runs_that_end_beside_a_judge_that_hangs_are_given_up_in_the_end(
+    silent, monkeypatch, capsys, tmp_path, launcher
+):
+    if launcher:
+        (tmp_path / "ledger").touch()
+        monkeypatch.setenv(ledger.VARIABLE, str(tmp_path / "ledger"))
     monkeypatch.setenv(judge.BUDGET, "0.1")
     monkeypatch.setattr(judge, "MOST_OUTGOING", 10_000)
     for _ in range(2000):
@@ -265,8 +277,8 @@ def test_what_a_signal_handler_raises_reaches_the_training(silent, monkeypatch, 
         signal.signal(signal.SIGALRM, before)
 
 
-@pytest.mark.parametrize("waiting", ["for another thread", "for another thread at the end", "for a judge to start"])
-def test_what_a_signal_handler_raises_reaches_the_training_from_every_wait(silent, monkeypatch, waiting, tmp_path):
+@pytest.mark.parametrize("waiting", ["for another thread", "for another thread at the end"])
+def test_what_a_signal_handler_raises_reaches_the_training_from_every_wait(silent, monkeypatch, waiting):
     monkeypatch.setenv(judge.BUDGET, "30")
     ours = judge.of_this_process()
     held, done = threading.Event(), threading.Event()
@@ -279,12 +291,8 @@ def test_what_a_signal_handler_raises_reaches_the_training_from_every_wait(silen
     def handler(*_):
         raise TimeoutError("mine")
 
-    if waiting == "for a judge to start":
-        monkeypatch.setattr(judge, "_start", START)
-        monkeypatch.setattr(sys, "executable", hanging_program(tmp_path))
-    else:
-        threading.Thread(target=hold, daemon=True).start()
-        held.wait(60)
+    threading.Thread(target=hold, daemon=True).start()
+    held.wait(60)
     before = signal.signal(signal.SIGALRM, handler)
     signal.setitimer(signal.ITIMER_REAL, 0.3)
     try:
@@ -296,28 +304,31 @@ def test_what_a_signal_handler_raises_reaches_the_training_from_every_wait(silen
         done.set()
 
 
-def hanging_program(folder):
-    """An interpreter on a file system that hangs."""
-    program = folder / "python"
-    program.write_text("#!/bin/sh\nexec sleep 60\n")
+def test_an_interpreter_that_takes_long_to_start_is_not_waited_for(workplace, tmp_path):
+    """As from a file system that is far away. What the training tells it meanwhile waits for it."""
+    program = tmp_path / "python"
+    program.write_text(f'#!/bin/sh\nsleep 6\nexec "{sys.executable}" "$@"\n')
     program.chmod(0o755)
-    return str(program)
+    script = f"""{ENDED}
+import time
+sys.executable = {str(program)!r}
+begin = time.monotonic()
+run = RunToJudge(run={str(tmp_path)!r}, folder=os.getcwd())
+safely(finish.begun, run)
+safely(finish.ended, run)
+print(time.monotonic() - begin < 4)
+"""
+    (tmp_path / "log.jsonl").write_text("".join(f'{{"step": {step}, "loss": {0.95**step}}}\n' for step in range(60)))
+    code, out, err = workplace.train(script, TRACKER_HEALTH_HOOK_SECONDS="0.2")
+    assert (code, out, err.count("is being judged")) == (0, "True\n", 1)
+    wait_until_there(tmp_path / "health" / "report.json")
 
 
-def test_an_interpreter_that_hangs_is_waited_for_once(silent, monkeypatch, tmp_path, capsys):
-    monkeypatch.setenv(judge.BUDGET, "0.5")
-    monkeypatch.setattr(judge, "_start", START)
-    monkeypatch.setattr(sys, "executable", hanging_program(tmp_path))
-    started = []
-    popen = subprocess.Popen
-    monkeypatch.setattr(
-        subprocess, "Popen", lambda *given, **options: started.append(given) or popen(*given, **options)
-    )
-    finish.begun(RUN)
-    for _ in range(2):
-        safely(finish.ended, RUN)
-    assert len(started) == 1
-    assert capsys.readouterr().err.count("the judge took too long to start before") == 2
+def wait_until_there(path):
+    end = time.monotonic() + 60
+    while not path.exists():
+        assert time.monotonic() < end
+        time.sleep(0.1)
 
 
 def test_a_program_that_closes_our_socket_and_opens_files_of_its_own(silent, monkeypatch):
@@ -596,12 +607,23 @@ def test_a_ledger_that_was_cut_off(tmp_path, monkeypatch):
     ledger.note("end", RUN)
     with path.open("ab") as file:
         file.write(b'{"event": "end", "pid": 1, "run": {"run": "mlfl')
-    (left,) = ledger.read_ledger(path).left
-    assert (left.run, left.pid, left.in_order) == (other, os.getpid(), False)
+    found = ledger.Ledger(path).read()
+    (left,) = found.left
+    assert (left.run, left.pid, found.exits) == (other, os.getpid(), {})
     with path.open("ab") as file:
         file.write(b"\n")
-    ledger.note("exit")
-    assert [one.in_order for one in ledger.read_ledger(path).left] == [True]
+    failed = Ending(how=Ended.FAILED, by="exit code 3")
+    ledger.note("exit", ending=failed)
+    assert (found.read().exits, found.left, found.full) == ({os.getpid(): failed}, [left], False)
+
+
+def test_a_ledger_with_more_than_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(ledger, "_MAX_BYTES", 1000)
+    path = tmp_path / "ledger"
+    path.write_bytes(ledger.line_of("start", RUN) * 100)
+    found = ledger.Ledger(path).read()
+    assert (len(found.left), found.full) == (1, True)
+    assert found.read().full
 
 
 @pytest.mark.parametrize(
@@ -621,7 +643,7 @@ def test_who_has_ended_a_run_that_several_processes_go_on_with(tmp_path, monkeyp
         monkeypatch.setattr(ledger.os, "getpid", lambda pid=pid: int(pid))
         with path.open("ab") as file:
             file.write(ledger.line_of(event, RUN))
-    assert [one.pid for one in ledger.read_ledger(path).left] == left
+    assert [one.pid for one in ledger.Ledger(path).read().left] == left
 
 
 def test_no_secret_is_seen_in_the_list_of_processes(silent, monkeypatch):

@@ -85,6 +85,29 @@ def test_ends_that_only_the_launcher_sees(workplace, mlflow_server, end, code, c
     assert err.count(f"tracker-health: {verdict[0].upper()} {name}: ") == 1
 
 
+@pytest.mark.parametrize(
+    ("end", "found"),
+    [("pass", ("pass", "running", "")), ("raise ValueError('mine')", ("fail", "failed", "ValueError: mine"))],
+)
+def test_a_forked_child_that_leaves_its_run_open(workplace, end, found):
+    """Python's end does not come in it: it may be meant to go on elsewhere, and was not killed."""
+    script = f"""{LOG}
+import multiprocessing
+def train():
+    mlflow.start_run(run_name="child")
+    log()
+    {end}
+child = multiprocessing.get_context("fork").Process(target=train)
+child.start()
+child.join()
+"""
+    code, _, err = workplace.execute(script)
+    assert code == 0, err
+    tags, status = workplace.mlflow_runs()["child"]
+    assert status == "RUNNING"
+    assert (tags["health.verdict"], tags["health.ended"], tags.get("health.ended_by", "")) == found
+
+
 def test_an_exit_in_the_middle_of_a_run(workplace):
     """``sys.exit`` and Ctrl-C that nobody catches: MLflow ends the run when Python exits, or when ``with`` is left."""
     inside = LOG + "with mlflow.start_run(run_name='with'):\n    log()\n    sys.exit(3)\n"

@@ -108,14 +108,33 @@ def test_what_the_message_says(make, judge):
 # What is known, put together
 
 
-def log(cause, *, rows_after=0, done=None, rows=50):
-    troubles = (Trouble(cause=cause, text="what it said", line=100, rows_after=rows_after),) if cause else ()
-    return TextLog(source="console.log", lines=101, rows=rows, done=done, troubles=troubles)
+def log(cause, *, rows_after=0, done=None, rows=50, lines_after=1, then=""):
+    """A console with an error in it, so many lines after that, and then another error (of a launcher, say)."""
+    errors = [(cause, 100), (then, 100 + lines_after)]
+    troubles = [Trouble(cause=one, text="what it said", line=at, rows_after=rows_after) for one, at in errors if one]
+    return TextLog(source="console.log", lines=100 + lines_after, rows=rows, done=done, troubles=tuple(troubles))
+
+
+AT_WORK = {"status": "RUNNING", "at_work": True}
 
 
 TOGETHER = {
     "the console has the cause": ({"status": "FAILED"}, log("out of memory"), "out-of-memory"),
     "MLflow calls it finished, the console does not": ({"status": "FINISHED"}, log("an exception"), "failed"),
+    "MLflow calls it finished, and the console goes on": (
+        {"status": "FINISHED"}, log("an exception", lines_after=6), "finished",
+    ),
+    "MLflow calls it finished, and a launcher prints more": (
+        {"status": "FINISHED"}, log("an exception", lines_after=60, then="an exception"), "failed",
+    ),
+    "caught, and at work": (AT_WORK, log("an exception"), "running"),
+    "told to leave early, and left with an error of its own": (
+        {"status": "PREEMPTED"}, log("an exception"), "failed",
+    ),
+    "told to leave early after an error that was caught": (
+        {"status": "PREEMPTED"}, log("an exception", lines_after=6), "preempted",
+    ),
+    "told to leave early, and interrupted": ({"status": "PREEMPTED"}, log("interrupted"), "preempted"),
     "Ctrl-C inside with": ({"status": "FAILED"}, log("interrupted"), "interrupted"),
     "a kill that was the kernel's": (seen(Ended.KILLED), log("out of memory"), "out-of-memory"),
     "SIGTERM before a preemption": (seen(Ended.INTERRUPTED), log("a preemption"), "preempted"),
@@ -130,7 +149,7 @@ TOGETHER = {
     "a console alone": ({}, log("a preemption"), "preempted"),
     "a console alone that says it is done": ({}, log("", done=90), "finished"),
     "a console alone that says nothing": ({}, log(""), None),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", list(TOGETHER))
@@ -194,7 +213,14 @@ CODES = {
 @pytest.mark.parametrize("code", list(CODES))
 def test_exit_codes(code):
     assert ending_by_exit_code(code).how == CODES[code]
-    assert ending_by_wandb_code(code).how == ("interrupted" if code == 255 else CODES[code])
+    if code >= 0:
+        assert ending_by_wandb_code(code).how == ("interrupted" if code == 255 else CODES[code])
+
+
+@pytest.mark.parametrize("given", [-1, -9, -15, 300])
+def test_wandb_records_what_sys_exit_was_given(given):
+    """The signal of this number has nothing to do with it."""
+    assert ending_by_wandb_code(given) == Ending(how=Ended.FAILED, by=f"W&B's exit code {given % 256}")
 
 
 def test_states_of_trackers():

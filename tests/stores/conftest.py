@@ -18,7 +18,6 @@ from pathlib import Path
 
 import pytest
 
-from tracker_health.render.attachments import Attachments
 from tracker_health.stores.wandb import connection
 
 from ..wandb_server import WandbServer  # noqa: TID252  tests are no package of a name
@@ -37,7 +36,7 @@ def _no_telemetry():
 @pytest.fixture
 def no_pictures(monkeypatch):
     """What is drawn is no matter to these tests, and takes most of the time."""
-    monkeypatch.setattr("tracker_health.annotating._attached", lambda *_, **__: Attachments())
+    monkeypatch.setattr("tracker_health.annotating._attached", lambda *_, **__: ({}, ""))
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ from tracker_health.stores.mlflow import connection as mlflow_connection
 from tracker_health.stores.mlflow import run as mlflow_run
 from tracker_health.stores.mlflow.artifacts import ArtifactTree, _Budget, _walk
 from tracker_health.stores.mlflow.note_block import BEGIN, END
-from tracker_health.stores.mlflow.run import open_mlflow_run
+from tracker_health.stores.mlflow.run import MlflowRun, open_mlflow_run
 from tracker_health.stores.mlflow.writer import NOTE_TAG
 from tracker_health.stores.naming import is_plain
 from tracker_health.verdict import Verdict
@@ -1120,3 +1120,22 @@ def test_nothing_is_printed_and_no_global_state_changes(store, checkpoint, capfd
 def test_the_values_are_numpy_arrays_of_the_promised_types(local):
     series = local.open(local.run(metrics={"loss": descent()})).read(METRICS_ONLY).find("train_loss")
     assert (series.steps.dtype, series.values.dtype, series.times.dtype) == (np.int64, np.float64, np.float64)
+
+
+@pytest.mark.parametrize(
+    ("uri", "shared"),
+    [
+        ("http://127.0.0.1:5000", True),
+        ("postgresql://host/db", True),
+        ("databricks", True),
+        ("databricks://profile", True),
+        ("sqlite:////tmp/mlflow.db", False),
+        ("file:///tmp/mlruns", False),
+        ("/tmp/mlruns", False),
+    ],
+)
+def test_which_stores_are_everybodys(uri, shared):
+    """There another's settings leave a verdict as it is."""
+    run = object.__new__(MlflowRun)
+    run._uri = uri
+    assert run.shared is shared

@@ -138,6 +138,45 @@ def test_two_users_with_different_settings_do_not_flip_a_verdict(one_run, server
     assert check(run, config=LENIENT, tracking_uri=server_uri).tool.ignored == ("RUN004", "diverged.sigmas=9")
 
 
+PATIENT, HASTY = (replace(preset("default"), stale_after=hours * HOUR) for hours in (100, 1))
+NARROW = replace(preset("default"), select=frozenset({"LOS003"}))
+NARROWER = replace(NARROW, thresholds={"loss-spike": {"single_share": 100_000.0}})
+
+
+@pytest.mark.parametrize(
+    "configs", [(HASTY, PATIENT), (PATIENT, HASTY), (NARROW, preset("default")), (NARROWER, NARROW)]
+)
+def test_nor_do_those_who_wait_longer_or_look_at_less(server_uri, tmp_path, configs):
+    """What the other's settings make of the run's state is no matter: how long it was silent, which files count."""
+    from mlflow import MlflowClient
+
+    client = MlflowClient(tracking_uri=server_uri)
+    experiment = client.create_experiment(f"others {time.time_ns()}")
+    run = _made(client, experiment, np.concatenate([CURVES["healthy"], [90.0], CURVES["healthy"][-20:]]), "silent")
+    (tmp_path / "train.log").write_text("".join(f"step {step} lr 0.001\n" for step in range(50)))
+    client.log_artifact(run, str(tmp_path / "train.log"))
+    first, other = configs
+    assert annotate(run, config=first, tracking_uri=server_uri).status == "written"
+    before = client.get_run(run).data.tags
+    assert [annotate(run, config=one, tracking_uri=server_uri).status for one in (other, first, other)] == [
+        "unchanged"
+    ] * 3
+    assert client.get_run(run).data.tags == before
+    (tmp_path / "train.log").write_text("and more\n")
+    client.log_artifact(run, str(tmp_path / "train.log"))
+    if first is NARROW:
+        assert annotate(run, config=other, tracking_uri=server_uri).status == "written", "what only the other sees"
+
+
+def test_a_verdict_that_is_not_complete_stays_for_nobody(server_uri, monkeypatch):
+    from mlflow import MlflowClient
+
+    client = MlflowClient(tracking_uri=server_uri)
+    run = _made(client, client.create_experiment(f"part {time.time_ns()}"), CURVES["healthy"], "FINISHED")
+    annotate(run, config=LENIENT, tracking_uri=server_uri, quick=True)
+    assert annotate(run, tracking_uri=server_uri).status == "written"
+
+
 def test_the_first_to_come_says_what_it_left_out(one_run, server_uri):
     run, tags = one_run
     assert annotate(run, config=LENIENT, tracking_uri=server_uri).report.verdict == "pass"

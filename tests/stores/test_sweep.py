@@ -12,8 +12,9 @@ from dataclasses import replace
 import pytest
 from click.testing import CliRunner
 
-from tracker_health import annotate, preset
+from tracker_health import annotate, check, preset
 from tracker_health.cli import cli
+from tracker_health.config import Override
 from tracker_health.ending import Ended, Ending
 from tracker_health.stores.mlflow.writer import MlflowWriter
 from tracker_health.sweep import Sweep
@@ -129,6 +130,58 @@ def test_a_run_that_was_only_silent_is_not_called_dead_any_more(sqlite_uri):
     assert swept(sweep_of(sqlite_uri, name)) == {"annotated": 1}
     tags = tags_of(sqlite_uri, run)
     assert (tags["health.verdict"], "health.ended_by" in tags) == ("pass", False)
+
+
+def test_a_run_that_goes_on_after_all_is_not_called_dead_by_the_next_sweep(sqlite_uri):
+    name, _ = make_runs(sqlite_uri, 0)
+    run = running(sqlite_uri, name, silent_for=7 * 3600)
+    assert swept(sweep_of(sqlite_uri, name)) == {"annotated": 1}
+    client_of(sqlite_uri).log_metric(run, "train/loss", 0.05, step=31)
+    sweep = sweep_of(sqlite_uri, name)
+    assert sweep.estimate(sweep.candidates()).runs == 1
+    assert swept(sweep) == {"annotated": 1}
+    tags = tags_of(sqlite_uri, run)
+    assert (tags["health.verdict"], tags["health.ended"]) == ("pass", "running")
+    client_of(sqlite_uri).log_metric(run, "train/loss", 0.05, step=32)
+    assert swept(sweep_of(sqlite_uri, name)) == {}, "it goes on, and nobody has called it dead"
+
+
+@pytest.mark.parametrize(("base", "own", "found"), [(DAY, 3600.0, {"annotated": 1}), (3600.0, DAY, {})])
+def test_how_long_a_run_may_be_silent_is_a_matter_of_its_own_settings(sqlite_uri, base, own, found):
+    name, _ = make_runs(sqlite_uri, 0)
+    run = running(sqlite_uri, name, silent_for=7 * 3600)
+    config = replace(
+        preset("default"),
+        stale_after=base,
+        overrides=(Override(match=f"experiment:{name}", changes={"stale_after": own}),),
+    )
+    sweep = Sweep(config=config, experiments=(name,), tracking_uri=sqlite_uri)
+    assert sweep.estimate(sweep.candidates()).silent == sum(found.values())
+    assert swept(sweep) == found
+    assert check(run, config=config, tracking_uri=sqlite_uri).ended == ("silent" if found else "running")
+    assert swept(sweep) == ({"unchanged": 1} if found else {})
+
+
+def test_a_search_is_as_alive_as_its_trials(sqlite_uri):
+    """It may log nothing itself for as long as they go on."""
+    name, _ = make_runs(sqlite_uri, 0)
+    client = client_of(sqlite_uri)
+    parents = [running(sqlite_uri, name, silent_for=8 * 3600) for _ in range(2)]
+    for parent, hours in zip(parents, (5.5, 7), strict=True):
+        client.set_tag(running(sqlite_uri, name, silent_for=hours * 3600), "mlflow.parentRunId", parent)
+    assert [check(parent, tracking_uri=sqlite_uri).ended for parent in parents] == ["running", "silent"]
+    assert swept(sweep_of(sqlite_uri, name)) == {"annotated": 2}
+    assert ["health.ended" in tags_of(sqlite_uri, parent) for parent in parents] == [False, True]
+
+
+def test_a_run_whose_times_are_in_seconds_is_as_old_as_its_beginning(sqlite_uri):
+    name, _ = make_runs(sqlite_uri, 0)
+    client = client_of(sqlite_uri)
+    run = client.create_run(client.get_experiment_by_name(name).experiment_id).info.run_id
+    for step in range(30):
+        client.log_metric(run, "train/loss", 2.0 * 0.9**step, timestamp=int(time.time()), step=step)
+    assert check(run, tracking_uri=sqlite_uri).ended == "running"
+    assert swept(sweep_of(sqlite_uri, name)) == {}
 
 
 def test_runs_that_ended_long_ago_are_left_alone(sqlite_uri):

@@ -233,6 +233,23 @@ def test_by_a_console_in_the_log(small, last, how):
     assert ended(run)[:2] == ("skip", "finished"), "what left with code 0 caught it"
 
 
+def test_what_a_run_that_goes_on_has_printed_did_not_end_it(small):
+    printed = [wandb_logs.output_record(text) for text in (*CONSOLE, "ConnectionError: upload failed\n", "")]
+    run = small(ended=False, more=printed)
+    with wandb_runs.log_in(run).open("r+b"):
+        assert ended(run)[1] == "running"
+    assert ended(run)[1] == "failed"
+
+
+def test_an_error_after_the_run_said_that_it_may_be_preempted(small):
+    said = wandb_logs.preempting_record()
+    printed = [wandb_logs.output_record(text) for text in (*CONSOLE, "ValueError: mine\n", "")]
+    assert ended(small(ended=False, more=(said, *printed, wandb_logs.exit_record(1))))[1] == "failed"
+    went_on = [wandb_logs.output_record(f"saved shard {shard}\n") for shard in range(9)]
+    run = small("offline-run-2-abc123", ended=False, more=(said, *printed, *went_on, wandb_logs.exit_record(1)))
+    assert ended(run)[1] == "preempted"
+
+
 def test_a_console_in_a_file_comes_before_one_in_the_log(small):
     printed = [wandb_logs.output_record(text) for text in (*CONSOLE, "MemoryError\n")]
     run = small(ended=False, more=(*printed, wandb_logs.exit_record(1)))

@@ -302,6 +302,21 @@ def test_a_run_that_goes_on_is_judged_and_not_written(wandb_server):
     assert run.state == "running"
 
 
+TRACEBACK = b'step 1\nTraceback (most recent call last):\n  File "train.py", line 3, in <module>\nValueError: mine\n'
+
+
+@pytest.mark.parametrize(
+    ("state", "silent", "how"),
+    [("finished", 0, "finished"), ("failed", 0, "failed"), ("running", 30, "running"), ("running", 300, "failed")],
+)
+def test_an_exception_that_was_printed_ended_only_what_is_over(wandb_server, state, silent, how):
+    """W&B calls a run finished that left with code 0: what it printed was caught."""
+    heartbeat = (datetime.now(UTC) - timedelta(seconds=silent)).isoformat()
+    run = logged(wandb_server, state=state, heartbeat=heartbeat)
+    run.files["output.log"] = Blob(TRACEBACK)
+    assert th.check("wandb:team/proj/abc").ended == how
+
+
 @pytest.mark.parametrize("tag", ["health:fail", "health:pass"])
 def test_a_tag_of_its_owners_that_says_a_verdict_is_in_the_way(wandb_server, tag):
     run = logged(wandb_server, tags=["mine", tag])

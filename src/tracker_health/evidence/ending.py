@@ -11,6 +11,10 @@ from tracker_health.text import printable
 ANY_EXCEPTION = "an exception"
 LINES_AFTER = 200
 """How many lines may follow what ended a process: of its launcher, of other ranks, of an exit handler."""
+LAST_WORD_LINES = 5
+"""How many lines may follow an error that is the console's last word: the rest of a long message (CUDA's has three
+lines more), what an exit handler says. What a launcher prints after it is an error of its own.
+"""
 
 _HOUR, _DAY = 3600.0, 86_400.0  # seconds
 _BY_CAUSE: Mapping[str, Ended] = {
@@ -25,6 +29,7 @@ _BY_CAUSE: Mapping[str, Ended] = {
 }
 """What the causes of ``Trouble`` come to; all others are the program's own errors."""
 
+_OWN_ERRORS = frozenset({Ended.FAILED, Ended.OUT_OF_MEMORY})
 _MORE_THAN_A_STATE = frozenset({Ended.OUT_OF_MEMORY, Ended.PREEMPTED})
 
 
@@ -32,7 +37,7 @@ def ending_of(info: RunInfo, log: TextLog | None) -> Ending | None:
     """How the run ended; None where nothing says that.
 
     What was seen of its process comes before the tracker's word. What the console ends with is the cause, unless the
-    process left with exit code 0 or was stopped by a search: then it was caught.
+    process is still at work, left with exit code 0, or was stopped by a search: then it was caught.
     """
     outside, trouble = ending_outside_the_log(info), fatal_trouble(log)
     if log is None or trouble is None:
@@ -40,16 +45,28 @@ def ending_of(info: RunInfo, log: TextLog | None) -> Ending | None:
         return Ending(how=Ended.FINISHED, by="its console says that training was done") if done else outside
     by = f"{printable(log.source, 80)} ends with {trouble.cause}"
     inside = Ending(how=_BY_CAUSE.get(trouble.cause, Ended.FAILED), by=by)
-    return inside if outside is None or _explains(inside, outside, info) else outside
+    return inside if outside is None or _explains(inside, outside, info, log) else outside
 
 
-def _explains(inside: Ending, outside: Ending, info: RunInfo) -> bool:
+def _explains(inside: Ending, outside: Ending, info: RunInfo, log: TextLog) -> bool:
     """Whether what the console ends with says why the run ended as it did."""
-    if outside.how is Ended.FINISHED:
-        return info.seen is None and info.exit_code is None
-    if outside.how in (Ended.PRUNED, Ended.OUT_OF_MEMORY, Ended.PREEMPTED):
-        return False
-    return outside.how is not Ended.INTERRUPTED or inside.how in _MORE_THAN_A_STATE
+    match outside.how:
+        case Ended.RUNNING:
+            return not info.at_work
+        case Ended.FINISHED:
+            return info.seen is None and info.exit_code is None and _has_the_last_word(log)
+        case Ended.PREEMPTED:
+            return inside.how in _OWN_ERRORS and _has_the_last_word(log)
+        case Ended.PRUNED | Ended.OUT_OF_MEMORY:
+            return False
+        case Ended.INTERRUPTED:
+            return inside.how in _MORE_THAN_A_STATE
+    return True
+
+
+def _has_the_last_word(log: TextLog) -> bool:
+    """Whether hardly anything follows the last error of a console: what was caught is followed by what comes next."""
+    return log.lines - log.troubles[-1].line <= LAST_WORD_LINES
 
 
 def ending_outside_the_log(info: RunInfo) -> Ending | None:

@@ -26,7 +26,8 @@ class RunInfo:
 
     ``status`` is the word of the ``tracker`` ("MLflow", "W&B") for the run's state; ``exit_code`` what W&B recorded.
     ``seen``: what the launcher or a hook saw of the process's end. ``silent_for``: seconds since anything came from a
-    run that claims to go on, where these are too many. ``Evidence.ending`` puts it together.
+    run that claims to go on, where these are too many. ``at_work``: its process is known to go on, so that nothing in
+    its console has ended it. ``Evidence.ending`` puts it together.
 
     ``global_step`` and ``epoch`` are what a trainer state says was done; ``snapshot`` is true when that was written
     at a checkpoint in mid-training, so that it cannot tell where the run ended. ``printed_step``: how far a console
@@ -38,6 +39,7 @@ class RunInfo:
     exit_code: int | None = None
     seen: Ending | None = None
     silent_for: float | None = None
+    at_work: bool = False
     params: Mapping[str, str] = field(default_factory=dict)
     metric_names: tuple[str, ...] = ()
     global_step: int | None = None

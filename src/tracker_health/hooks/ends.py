@@ -1,7 +1,10 @@
 """What ends a run in this process: the exception that leaves its block, or the one, or the exit code, that ends Python.
 
 Seen without a hook on exceptions: Python keeps the last one that it prints, and ``sys.exc_info`` has the one that is on
-its way. Only ``sys.exit`` is wrapped, as nothing else keeps its code until Python's end.
+its way. Only ``sys.exit`` and ``exit`` are wrapped, as nothing else keeps their code until Python's end.
+
+A run that its program ends while an exception is on its way (``finally: mlflow.end_run()``) is in doubt: that may be
+handled, and all is well, or end Python. The exception bears a mark, so that its run is known when it does.
 
 All that is needed is imported beforehand: a module that compiles text (``dataclasses`` does) while Python ends makes it
 forget that it was Ctrl-C that ended it, and leave with another exit code.
@@ -12,71 +15,142 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
 
-from tracker_health.ending import Ending, ending_by_exception, ending_by_exit_code, exit_code_of
+from tracker_health.ending import Ending, ending_by_exception, exit_code_of
 
-_exit = sys.exit
-_code: list[int] = []
-"""What Python exits with, once a ``SystemExit`` has reached its end."""
-
-
-class _Mark:
-    """Lives as long as a ``SystemExit`` that ``sys.exit`` raised."""
-
-    def __init__(self, code: int) -> None:
-        self.code = code
+_MARK = "_tracker_health"
+"""An attribute of exceptions: runs, and whether each ended (True) or began (False) while the exception was handled."""
+_MOST_IN_A_CHAIN = 1000
 
 
-_marks: dict[int, weakref.ref[_Mark]] = {}
+class End(NamedTuple):
+    """How this process ends. ``ending``: None where nothing out of the ordinary ends it; ``marks``: of the exceptions
+    that do; ``unexplained``: it is an exit code, for which no exception gave the reason.
+    """
+
+    ending: Ending | None = None
+    marks: Sequence[Mapping[str, bool]] = ()
+    unexplained: bool = False
+
+    def ended(self, run: str) -> bool:
+        """Whether a run that is in doubt ended by it. An exit code without a reason (``sys.exit(main())``) is that of
+        any run which ended amid an exception.
+        """
+        return self.ending is not None and (self.unexplained or any(one.get(run) for one in self.marks))
+
+
+class _Exit:
+    """Lives as long as a ``SystemExit``: what Python ends with if nobody catches it.
+
+    Of the exceptions themselves nothing is kept: they would keep their frames, and the tensors in these.
+    """
+
+    def __init__(self, error: SystemExit) -> None:
+        self.code = exit_code_of(error.code)
+        self.end = End() if self.code == 0 else end_of_process(error)
+
+    def __reduce__(self) -> tuple[type[int], tuple[int]]:
+        """A plain number where the exception travels to a Python without us."""
+        return int, (self.code,)
+
+
+_exits: dict[int, weakref.ref[_Exit]] = {}
+_last_exit = End()
+"""Of the ``SystemExit`` that has reached Python's end."""
+_watched: list[tuple[Any, str, Any, Any]] = []
+"""Where, under which name, what was there, and what of ours is there instead."""
 
 
 def watch() -> None:
-    """See from now on with which code ``sys.exit`` ends Python. Idempotent."""
-    if sys.exit is not _watched_exit:
-        global _exit  # noqa: PLW0603  one per process
-        _exit = sys.exit
-        sys.exit = _watched_exit
+    """See from now on with which code ``sys.exit`` and ``exit`` end Python. Idempotent."""
+    if _watched:
+        return
+    quitter = getattr(sys.modules.get("_sitebuiltins"), "Quitter", None)  # not there with python -S
+    for owner, name in ((sys, "exit"), (quitter, "__call__")):
+        if owner is not None:
+            original = getattr(owner, name)
+            ours = _watching(original)
+            setattr(owner, name, ours)
+            _watched.append((owner, name, original, ours))
 
 
 def forget() -> None:
-    """Leave ``sys.exit`` as it was, unless somebody else has wrapped ours."""
-    if sys.exit is _watched_exit:
-        sys.exit = _exit
+    """Leave them as they were, unless somebody else has wrapped ours."""
+    while _watched:
+        owner, name, original, ours = _watched.pop()
+        if getattr(owner, name) is ours:
+            setattr(owner, name, original)
 
 
-def _watched_exit(*status: Any) -> Any:
-    try:
-        _exit(*status)
-    except SystemExit as error:
-        mark = _Mark(exit_code_of(error.code))
-        # No exception can be referred to weakly, but what hangs on it can.
-        error.__dict__["_tracker_health"] = mark
-        _marks[id(mark)] = weakref.ref(mark, _lost(id(mark), mark.code))
-        raise
+def _watching(call: Any) -> Any:
+    def watched(*arguments: Any, **options: Any) -> Any:
+        try:
+            return call(*arguments, **options)
+        except SystemExit as error:
+            with suppress(Exception):  # somebody's own class: whatever it is, it goes on
+                _watch(error)
+            raise
+
+    return watched
 
 
-def _lost(key: int, code: int) -> Any:
-    def lost(_: weakref.ref[_Mark]) -> None:
+def _watch(error: SystemExit) -> None:
+    seen = _Exit(error)
+    # No exception can be referred to weakly, but what hangs on it can.
+    error.__dict__[f"{_MARK}_exit"] = seen
+    _exits[id(seen)] = weakref.ref(seen, _lost(id(seen), seen.end))
+
+
+def _lost(key: int, end: End) -> Any:
+    def lost(_: weakref.ref[_Exit]) -> None:
         """The exception is gone: caught by the program if there is a frame of it, else by Python, which now exits."""
-        _marks.pop(key, None)
-        if sys._getframe().f_back is None and threading.current_thread() is threading.main_thread():  # noqa: SLF001
-            _code.append(code)
+        _exits.pop(key, None)
+        is_main = threading.current_thread() is threading.main_thread() and not is_leaving()
+        if is_main and sys._getframe().f_back is None:  # noqa: SLF001
+            global _last_exit  # noqa: PLW0603  one per process
+            _last_exit = end
 
     return lost
 
 
-def ending_here(*, failed: bool) -> Ending | None:
-    """How a run ends at this moment, as far as this process sees; None where nothing out of the ordinary does it.
+# Exceptions that are being handled
 
-    ``failed``: the tracker was told that it failed, or was killed.
-    """
-    error = sys.exc_info()[1] if failed else None
-    if error is None and is_leaving():
-        error = _last_printed()
-        if error is None and _code and _code[-1]:
-            return ending_by_exit_code(_code[-1])
-    return None if error is None else ending_by_exception(error)
+
+def begin(run: str) -> None:
+    """Note that whatever is being handled now, as in the fallback of an import, came before this run."""
+    error = sys.exc_info()[1]
+    if error is not None:
+        _marks_of(error).setdefault(run, False)
+
+
+def on_its_way(run: str) -> BaseException | None:
+    """The exception that is being handled where this run ends, and that came up while it went on; marked with it."""
+    error = sys.exc_info()[1]
+    return error if error is not None and _marks_of(error).setdefault(run, True) else None
+
+
+def _marks_of(error: BaseException) -> dict[str, bool]:
+    marks: dict[str, bool] = error.__dict__.setdefault(_MARK, {})
+    return marks
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """An exception, what it was raised for or amid, and what it is a group of."""
+    seen: set[int] = set()
+    left: list[BaseException | None] = [error]
+    while left and len(seen) < _MOST_IN_A_CHAIN:
+        one = left.pop()
+        if one is not None and id(one) not in seen:
+            seen.add(id(one))
+            left += [one.__cause__, one.__context__]
+            left += one.exceptions if isinstance(one, BaseExceptionGroup) else ()
+            yield one
+
+
+# Python's end
 
 
 def is_leaving() -> bool:
@@ -84,12 +158,21 @@ def is_leaving() -> bool:
     return not threading.main_thread().is_alive()
 
 
-def _last_printed() -> BaseException | None:
+def end_of_process(error: BaseException | None = None) -> End:
+    """How this process ends, as far as it sees. ``error``: what ends it, where somebody else has caught that."""
+    error = _uncaught() if error is None else error
+    if error is None:
+        return _last_exit
+    marks = [_marks_of(one) for one in _chain(error)]
+    return End(ending_by_exception(error), marks, isinstance(error, SystemExit) and len(marks) == 1)
+
+
+def _uncaught() -> BaseException | None:
     """The exception that nobody caught in the program's main module, and that so ended Python; None for none.
 
     At a prompt the same is kept of each error, and nothing ends.
     """
-    if hasattr(sys, "ps1") or "IPython" in sys.modules:
+    if _is_at_a_prompt():
         return None
     error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
     trace = getattr(error, "__traceback__", None)
@@ -98,3 +181,9 @@ def _last_printed() -> BaseException | None:
     top = trace.tb_frame
     is_program = top.f_code.co_name == "<module>" or top.f_globals.get("__name__") == "runpy"
     return error if is_program else None
+
+
+def _is_at_a_prompt() -> bool:
+    """Whether somebody types what runs here. That IPython is imported, as by MLflow and W&B, does not say so."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", None)
+    return hasattr(sys, "ps1") or (shell is not None and shell() is not None)

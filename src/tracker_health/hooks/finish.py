@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 from contextlib import suppress
 
+from tracker_health.ending import Ended, Ending, ending_by_exception
 from tracker_health.hooks import ends
 from tracker_health.hooks.guard import is_disabled, safely, say
 from tracker_health.hooks.ledger import VARIABLE, RunToJudge, note
@@ -14,7 +16,10 @@ _RANKS = ("RANK", "LOCAL_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RAN
 
 _owners: dict[str, int] = {}
 _going_on: set[str] = set()
+_in_doubt: dict[str, tuple[RunToJudge, Ending]] = {}
+"""By key, the runs that were ended amid an exception, with what that says: how they ended if it ends this process."""
 _home = 0
+_child = 0
 
 
 def watch() -> None:
@@ -43,6 +48,9 @@ def begun(run: RunToJudge) -> None:
 
     _owners[run.key] = os.getpid()
     _going_on.add(run.key)
+    _in_doubt.pop(run.key, None)
+    ends.begin(run.key)
+    _watch_child()
     note("start", run)
     with suppress(OSError, RuntimeError):  # told when there is something to judge
         judge.of_this_process().prepare(run)
@@ -62,11 +70,30 @@ def ended(run: RunToJudge, *, wait: bool = True, failed: bool = False) -> None:
     """
     if is_disabled() or not _is_ours(run):
         return
+    was_begun = run.key in _going_on
+    _going_on.discard(run.key)
+    leaving, doubt = ends.is_leaving(), None
+    error = None if leaving else ends.on_its_way(run.key)
+    if leaving:
+        ending = ends.end_of_process().ending
+    elif error is not None and failed:
+        ending = ending_by_exception(error)
+    elif error is not None:
+        ending, doubt = None, ending_by_exception(error)
+        _in_doubt[run.key] = run, doubt
+    else:
+        # Whatever its console shows by now was caught.
+        ending = Ending(how=Ended.FINISHED, by="its program ended it") if was_begun and not failed else None
+    _hand_over(run, ending, wait=wait, leaving=leaving, doubt=doubt)
+
+
+def _hand_over(
+    run: RunToJudge, ending: Ending | None, *, wait: bool = True, leaving: bool = False, doubt: Ending | None = None
+) -> None:
     from tracker_health.hooks import judge
 
-    _going_on.discard(run.key)
-    over = run.over(ends.ending_here(failed=failed), os.environ.get(VARIABLE) or None)
-    note("end", over, leaving=ends.is_leaving())
+    over = run.over(ending, os.environ.get(VARIABLE) or None)
+    note("end", over, leaving=leaving, doubt=doubt)
     for line in judge.of_this_process().verdict(over, wait=wait):
         say(line)
 
@@ -88,9 +115,22 @@ def _is_first_rank() -> bool:
     return all(int(rank) == 0 for rank in ranks)
 
 
+def _watch_child() -> None:
+    """Have ``multiprocessing`` tell us of the end of this process, where it is a fork of its own: Python does not."""
+    global _child  # noqa: PLW0603  one per process
+    processes = sys.modules.get("multiprocessing.util")
+    if os.getpid() not in (_home, _child) and processes is not None:
+        _child = os.getpid()
+        processes.Finalize(None, _leave, exitpriority=0)
+
+
 def _leave() -> None:
-    if os.getpid() == _home and not is_disabled():
-        safely(note, "exit")
+    if os.getpid() in (_home, _child) and not is_disabled():
+        end = ends.end_of_process(sys.exc_info()[1])
+        for key, (run, ending) in list(_in_doubt.items()):
+            if end.ended(key) and _is_ours(run):
+                safely(_hand_over, run, ending)
+        safely(note, "exit", ending=end.ending)
         safely(_tell_rest)
 
 

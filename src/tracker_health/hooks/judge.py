@@ -27,9 +27,6 @@ from tracker_health.hooks.startup_path import without_startup
 BUDGET_SECONDS = 0.3
 """How long a training process waits for a verdict. The judge goes on without it."""
 
-START_SECONDS = 10.0
-"""How long the judge may take to start where nobody waits for what it says."""
-
 BUDGET = "TRACKER_HEALTH_HOOK_SECONDS"
 
 ROOM_TO_PREPARE = 2 * 2**30
@@ -48,8 +45,10 @@ _OF_STARTING = (
     PermissionError,
     BlockingIOError,
     subprocess.SubprocessError,
-    subprocess.TimeoutExpired,
 )
+# In the background of a shell, which leaves at once: so nobody waits for an interpreter to start, and the judge is
+# nobody's child, and no zombie. There its standard input would be /dev/null.
+_SHELL = ("/bin/sh", "-c", 'exec 3<&0; "$@" 0<&3 3<&- &', "sh")
 # What would make the judge another program than Python as it is installed, or part of the training.
 _NOT_INHERITED = ("PYTHONWARNINGS", "PYTHONINSPECT", "PYTHONSTARTUP", "PYTHONSAFEPATH", "WANDB_SERVICE", VARIABLE)
 # What makes a store another one, or its user; the rest of a training's environment changes while it runs.
@@ -72,7 +71,7 @@ class Judge:
         self._state: tuple[str, frozenset[tuple[str, str]]] | None = None
         self._buffer = self._outgoing = b""
         self._unanswered = 0
-        self._told_of_crowd = self._hangs = False
+        self._told_of_crowd = False
         self._waited_in_vain = 0.0
 
     def prepare(self, run: RunToJudge) -> None:
@@ -86,7 +85,7 @@ class Judge:
             return
         try:
             if self._line is None or self._state == _state(run):
-                self._send("start", run, time.monotonic() + START_SECONDS)
+                self._send("start", run)
         finally:
             self._lock.release()
 
@@ -101,17 +100,13 @@ class Judge:
         end = begin + budget()
         if not self._acquired(budget()):  # another thread waits for the verdict on a run of its own
             return Judge().verdict(run, wait=False)
-        if run.ledger:
-            try:
-                self._send("end", run, begin + START_SECONDS)
-            finally:
-                self._lock.release()
-            return []
         try:
             idle = not self._unanswered and not self._waiting
             if len(self._outgoing) > MOST_OUTGOING:
                 return self._overwhelmed()
-            self._send("end", run, begin + START_SECONDS)
+            self._send("end", run)
+            if run.ledger:
+                return []
             self._unanswered += 1
             lines = self._answers(end if wait and idle else begin)
             if not wait:
@@ -154,8 +149,8 @@ class Judge:
         told, self._told_of_crowd = self._told_of_crowd, True
         return [] if told else ["too many runs wait for the judge; those that end now are left to sweep"]
 
-    def _send(self, event: str, run: RunToJudge, end: float) -> None:
-        """Tell the judge of an event, now or, where it is busy, with the next. ``end``: how long it may take to start.
+    def _send(self, event: str, run: RunToJudge) -> None:
+        """Tell the judge of an event, now or, where it is busy or not up yet, with the next.
 
         Raises:
             RuntimeError: it cannot be started, or does not stay.
@@ -166,7 +161,7 @@ class Judge:
         line = line_of(event, run)
         for _ in range(2):
             if self._line is None:
-                self._line, self._state = self._start(run.folder, end), state
+                self._line, self._state = _Line(_start(run.folder)), state
             self._outgoing += line
             try:
                 self._flush()
@@ -175,16 +170,6 @@ class Judge:
             else:
                 return
         raise RuntimeError("the judge does not stay")
-
-    def _start(self, folder: str, end: float) -> _Line:
-        """Start a judge; only one that hangs is waited for in vain."""
-        if self._hangs:
-            raise RuntimeError("the judge took too long to start before: left to sweep, or annotate by hand")
-        try:
-            return _Line(_start(folder, max(0.0, end - time.monotonic())))
-        except subprocess.TimeoutExpired:
-            self._hangs = True
-            raise RuntimeError("the judge took too long to start") from None
 
     def _flush(self) -> None:
         """Send what the socket takes.
@@ -289,12 +274,12 @@ def _received(descriptor: int) -> bytes:
     return b""
 
 
-def _start(folder: str, seconds: float) -> int:
-    """Start a judge that works in this folder; the descriptor of the socket to it.
+def _start(folder: str) -> int:
+    """Start a judge that works in this folder; the descriptor of the socket to it, closed where it does not come up.
 
     Raises:
-        RuntimeError: there is no interpreter to start it with, or it did not start.
-        subprocess.TimeoutExpired: it took longer than these seconds.
+        RuntimeError: there is no interpreter to start it with.
+        OSError: there is no shell, or no room.
     """
     if not sys.executable:
         raise RuntimeError("Python does not know its own program (sys.executable): nothing can be judged")
@@ -303,12 +288,12 @@ def _start(folder: str, seconds: float) -> int:
     ours, theirs = socket.socketpair()
     with ours:
         with theirs:
-            _start_worker(theirs, folder, seconds)
+            _start_worker(theirs, folder)
         return _above_standard_streams(ours)
 
 
-def _start_worker(connection: socket.socket, folder: str, seconds: float) -> None:
-    command = [sys.executable, "-P", "-m", "tracker_health.hooks.worker"]
+def _start_worker(connection: socket.socket, folder: str) -> None:
+    command = [*_SHELL, sys.executable, "-P", "-m", "tracker_health.hooks.worker"]
     with from_outside(*_OF_STARTING):
         starter = subprocess.Popen(  # noqa: S603  this interpreter, and a module of ours
             command,
@@ -320,14 +305,11 @@ def _start_worker(connection: socket.socket, folder: str, seconds: float) -> Non
             start_new_session=True,
         )
         try:
-            # It forks the judge and leaves: so the judge is nobody's child, and no zombie.
-            code = starter.wait(seconds)
-        except BaseException:  # it hangs, or the program has something better to do
+            starter.wait()
+        except BaseException:  # the program has something better to do
             starter.kill()
             starter.wait()
             raise
-    if code:
-        raise RuntimeError(f"the judge did not start ({' '.join(command)} ended with {code})")
 
 
 def _above_standard_streams(connection: socket.socket) -> int:

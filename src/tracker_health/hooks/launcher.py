@@ -15,7 +15,7 @@ from types import FrameType
 from tracker_health.ending import Ended, Ending, ending_by_exit_code
 from tracker_health.hooks import judge
 from tracker_health.hooks.guard import is_disabled, safely, say
-from tracker_health.hooks.ledger import VARIABLE, LeftRun, RunToJudge, Told, read_ledger
+from tracker_health.hooks.ledger import VARIABLE, EndedRun, Ledger, LeftRun, RunToJudge, Told
 from tracker_health.hooks.startup_path import with_startup
 from tracker_health.hooks.witness import Witness
 
@@ -143,18 +143,21 @@ def _exit_code(code: int) -> int:
 # The runs
 
 
-def _judge_all(ledger: Path, code: int, pid: int, wait: float) -> None:
+def _judge_all(path: Path, code: int, pid: int, wait: float) -> None:
     """Have the runs judged that the command left open, and print the verdict on all, for which it waits a while."""
-    found = read_ledger(ledger)
+    ledger = Ledger(path).read()
     waiting = _Waiting(ledger)
-    for ended in found.ended:
-        blind = ended.leaving and not ended.run.ended and ended.pid == pid and code != 0
-        waiting.add(ended.run, ending_by_exit_code(code) if blind else None)
-    for left in found.left:
+    for ended in ledger.ended:
+        # What its own hook saw of the process's end is there already.
+        seen = ended.pid != pid or ledger.exits.get(pid) is not None
+        waiting.add(ended.run, None if seen else _ending_behind(ended, code))
+    for left in ledger.left:
         if _is_alive(left.pid):
             say(f"{left.run.run} goes on in process {left.pid}: not judged")
         else:
-            waiting.hand_over(left.run, _ending_of(left, code, pid))
+            waiting.hand_over(left.run, _ending_of_left(left, ledger, code, pid), left=True)
+    if ledger.full:
+        say("the command had more runs than are followed here; those that it left open are left to sweep")
     waiting.until(time.monotonic() + wait)
     judge.of_this_process().leave()
 
@@ -162,35 +165,36 @@ def _judge_all(ledger: Path, code: int, pid: int, wait: float) -> None:
 class _Waiting:
     """For the verdicts on the runs of a command, which judges put down in its ledger."""
 
-    def __init__(self, ledger: Path) -> None:
+    def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._runs: dict[str, RunToJudge] = {}
-        self._later: dict[str, Ending] = {}
+        self._behind: dict[str, Ending] = {}
 
     def add(self, run: RunToJudge, ending: Ending | None) -> None:
-        """A run that is being judged. If its process was seen to end so, it is judged again with that."""
+        """A run that is being judged. Where that finds another ending than this one, it is judged again."""
         self._runs[run.key] = run
+        self._behind.pop(run.key, None)
         if ending is not None:
-            self._later[run.key] = ending
+            self._behind[run.key] = ending
 
-    def hand_over(self, run: RunToJudge, ending: Ending | None) -> None:
+    def hand_over(self, run: RunToJudge, ending: Ending | None, *, left: bool = False) -> None:
         """Have a run judged by a judge of ours."""
-        over = run.over(ending, str(self._ledger))
+        over = run.over(ending, str(self._ledger.path), left=left)
         self._runs[run.key] = over
-        self._later.pop(run.key, None)
         judge.of_this_process().verdict(over)
 
     def until(self, end: float) -> None:
-        """Print each final verdict, in the order of the runs; at the end of the time, what there is."""
+        """Print each final verdict as it comes; at the end of the time, what there is."""
         while self._runs:
-            told = read_ledger(self._ledger).told
+            told = self._ledger.read().told
             is_late = time.monotonic() >= end
             for key, run in list(self._runs.items()):
                 lines = told.get(run.token, [])
                 if not is_late and not (lines and lines[-1].final):
                     continue
-                if key in self._later:
-                    self.hand_over(run, self._later[key])
+                behind = self._behind.pop(key, None)
+                if behind is not None and not (lines and lines[-1].ended == behind.how):
+                    self.hand_over(run, behind)
                 else:
                     say(_said(run, lines))
                     del self._runs[key]
@@ -221,11 +225,21 @@ def _is_zombie(pid: int) -> bool:
     return False
 
 
-def _ending_of(left: LeftRun, code: int, pid: int) -> Ending | None:
-    """How a run ended that nobody ended, by what the command returned: its own code, or what its shell or launcher made
-    of it. None where its process came to its end in order, and did not fail: it may be meant to go on elsewhere.
+def _ending_behind(ended: EndedRun, code: int) -> Ending | None:
+    """How a run of the command's own process ended, by what that returned; None where this says nothing of the run."""
+    if ended.doubt is not None:
+        return ended.doubt if code else None
+    return ending_by_exit_code(code) if ended.leaving and not ended.run.ended else None
+
+
+def _ending_of_left(left: LeftRun, ledger: Ledger, code: int, pid: int) -> Ending | None:
+    """How a run ended that nobody ended, by what its process saw, or by what the command returned: its own code, or
+    what its shell or launcher made of it. None where its process came to its end in order, and did not fail: it may be
+    meant to go on elsewhere.
     """
-    if code == 0 and left.in_order:
+    if seen := ledger.exits.get(left.pid):
+        return seen
+    if code == 0 and left.pid in ledger.exits:
         return None
     if code == 0 and left.pid != pid:
         return Ending(how=Ended.KILLED, by="its process is gone without a word")

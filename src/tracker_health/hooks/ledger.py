@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from tracker_health.ending import Ending
+from tracker_health.ending import Ended, Ending
 
 VARIABLE = "TRACKER_HEALTH_LEDGER"
 
-_MAX_BYTES = 2**24
+_MAX_BYTES = 2**26
+"""What is read of a ledger at most: of some thirty thousand runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,8 +24,8 @@ class RunToJudge:
 
     ``run``: what ``open_run`` takes. ``tracking_uri``: MLflow's store. ``folder``: where relative paths start.
     ``log``: W&B's log on this machine, which has to be complete before the run is judged. ``ended``, ``by``: how its
-    process was seen to end, as an ``Ending`` has it. ``ledger``: where the launcher waits for the verdict, which has
-    the same ``token`` as this end of the run.
+    process was seen to end, as an ``Ending`` has it. ``left``: nobody ended it, so that its log may have no end.
+    ``ledger``: where the launcher waits for the verdict, which has the same ``token`` as this end of the run.
     """
 
     run: str
@@ -35,6 +34,7 @@ class RunToJudge:
     log: str | None = None
     ended: str = ""
     by: str = ""
+    left: bool = False
     ledger: str | None = None
     token: str = ""
 
@@ -45,21 +45,21 @@ class RunToJudge:
 
     @property
     def ending(self) -> Ending | None:
-        """How its process was seen to end; None where nobody saw anything out of the ordinary."""
-        from tracker_health.ending import Ended, Ending
-
+        """How its process was seen to end; None where nobody saw it."""
         return Ending(how=Ended(self.ended), by=self.by) if self.ended else None
 
-    def over(self, ending: Ending | None, ledger: str | None) -> RunToJudge:
+    def over(self, ending: Ending | None, ledger: str | None, *, left: bool = False) -> RunToJudge:
         """The same run at an end of its own: its process was seen to end so, and the verdict goes into this ledger."""
-        seen = {} if ending is None else {"ended": str(ending.how), "by": ending.by}
-        return replace(self, **seen, ledger=ledger, token=f"{os.getpid()}-{time.monotonic_ns()}")
+        how, by = ("", "") if ending is None else (str(ending.how), ending.by)
+        token = f"{os.getpid()}-{time.monotonic_ns()}"
+        return replace(self, ended=how, by=by, left=left, ledger=ledger, token=token)
 
 
 def line_of(event: str, run: RunToJudge | None = None, **more: Any) -> bytes:
     """What happened, for another process: ``start`` or ``end`` of a run, ``exit`` of this process, ``verdict`` on a
     run.
     """
+    more = {key: asdict(value) if isinstance(value, Ending) else value for key, value in more.items()}
     document = {"event": event, "pid": os.getpid(), "run": None if run is None else asdict(run), **more}
     return json.dumps(document).encode() + b"\n"
 
@@ -79,79 +79,95 @@ def note(event: str, run: RunToJudge | None = None, *, path: str | None = None, 
 
 @dataclass(frozen=True, kw_only=True)
 class LeftRun:
-    """A run that was begun and not ended. ``pid``: of the process that began it; ``in_order``: that came to its end."""
+    """A run that was begun and not ended. ``pid``: of the process that began it."""
 
     run: RunToJudge
     pid: int
-    in_order: bool
 
 
 @dataclass(frozen=True, kw_only=True)
 class EndedRun:
-    """A run that was ended, and is being judged. ``pid``: of the process that did it; ``leaving``: at its own end."""
+    """A run that was ended, and is being judged. ``pid``: of the process that did it; ``leaving``: at its own end;
+    ``doubt``: amid an exception, which says so, and which may have been handled.
+    """
 
     run: RunToJudge
     pid: int
     leaving: bool
+    doubt: Ending | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Told:
-    """What a judge wrote of a run. ``final``: nothing more will come."""
+    """What a judge wrote of a run. ``final``: nothing more will come; ``ended``: how it found that the run ended."""
 
     line: str
     final: bool
+    ended: str
 
 
-@dataclass(kw_only=True)
 class Ledger:
-    """What a command's processes wrote. Runs are in the order in which they were begun, or ended."""
+    """What a command's processes have written by now. Runs are in the order in which they were begun, or ended.
 
-    left: list[LeftRun] = field(default_factory=list)
-    ended: list[EndedRun] = field(default_factory=list)
-    told: dict[str, list[Told]] = field(default_factory=dict)
-    """By the token of an end."""
-
-
-def read_ledger(path: Path) -> Ledger:
-    """What a ledger says by now.
-
-    A process that goes on with the run of another and ends it has not ended it for the other.
+    ``told``: by the token of an end. ``exits``: by the processes that came to their end in order, how they did, None
+    where they saw nothing out of the ordinary. ``full``: more was written than is read.
     """
-    found = Ledger()
-    begun: dict[str, dict[int, RunToJudge]] = {}
-    left: set[int] = set()
-    for document in _events(path):
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.ended: list[EndedRun] = []
+        self.told: dict[str, list[Told]] = {}
+        self.exits: dict[int, Ending | None] = {}
+        self.full = False
+        self._begun: dict[str, dict[int, RunToJudge]] = {}
+        self._read_to = 0
+        self._rest = b""
+
+    def read(self) -> Ledger:
+        """Take in what was written since the last time."""
+        with self.path.open("rb") as file:
+            file.seek(self._read_to)
+            content = file.read(_MAX_BYTES - self._read_to)
+            self._read_to = file.tell()
+        self.full = self._read_to >= _MAX_BYTES
+        *lines, self._rest = (self._rest + content).split(b"\n")
+        for line in lines:
+            with suppress(ValueError, TypeError, KeyError):  # cut off by a kill
+                self._take(json.loads(line))
+        return self
+
+    @property
+    def left(self) -> list[LeftRun]:
+        """The runs that were begun and not ended.
+
+        A process that goes on with the run of another and ends it has not ended it for the other.
+        """
+        owners = (next(iter(by_process.items())) for by_process in self._begun.values())
+        return [LeftRun(run=run, pid=pid) for pid, run in owners]
+
+    def _take(self, document: dict[str, Any]) -> None:
         event, pid, run = document["event"], document["pid"], _run_of(document)
         if event == "exit":
-            left.add(pid)
+            self.exits[pid] = _ending_of(document.get("ending"))
         elif run is None:
-            continue
+            return
         elif event == "start":
-            begun.setdefault(run.key, {})[pid] = run
+            self._begun.setdefault(run.key, {})[pid] = run
         elif event == "verdict":
-            told = Told(line=str(document["line"]), final=document["final"] is True)
-            found.told.setdefault(run.token, []).append(told)
+            told = Told(line=str(document["line"]), final=document["final"] is True, ended=str(document["ended"]))
+            self.told.setdefault(run.token, []).append(told)
         elif event == "end":
-            by_process = begun.get(run.key, {pid: run})
+            by_process = self._begun.get(run.key, {pid: run})
             if pid in by_process and pid != next(iter(by_process)):
                 del by_process[pid]
             else:
-                begun.pop(run.key, None)
-            found.ended.append(EndedRun(run=run, pid=pid, leaving=document.get("leaving") is True))
-    owners = (next(iter(by_process.items())) for by_process in begun.values())
-    found.left = [LeftRun(run=run, pid=pid, in_order=pid in left) for pid, run in owners]
-    return found
+                self._begun.pop(run.key, None)
+            leaving, doubt = document.get("leaving") is True, _ending_of(document.get("doubt"))
+            self.ended.append(EndedRun(run=run, pid=pid, leaving=leaving, doubt=doubt))
 
 
-def _events(path: Path) -> Iterator[dict[str, Any]]:
-    with path.open("rb") as file:
-        lines = file.read(_MAX_BYTES).splitlines()
-    for line in lines:
-        with suppress(ValueError, TypeError, KeyError):  # cut off by a kill
-            document = json.loads(line)
-            event_of(line)
-            yield document
+def _ending_of(document: Any) -> Ending | None:
+    return None if document is None else Ending(how=Ended(document["how"]), by=document["by"])
 
 
 def _run_of(document: dict[str, Any]) -> RunToJudge | None:

@@ -17,7 +17,7 @@ import time
 from collections import deque
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tracker_health.hooks.ledger import RunToJudge, event_of, note
 from tracker_health.hooks.memory import memory_left
@@ -47,12 +47,10 @@ _MAX_LINE = 2**20
 
 
 def main() -> None:
-    """Become a process of one's own, and serve."""
+    """Serve the process at the other end of standard input."""
     connection = socket.socket(fileno=os.dup(0))
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
-    if os.fork():
-        os._exit(0)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     with suppress(OSError):
         os.nice(5)
@@ -140,38 +138,51 @@ def _received(connection: socket.socket) -> bytes:
 
 def _first(connection: socket.socket, run: RunToJudge) -> list[RunToJudge]:
     """Judge a run by its metrics and answer; the run again where more is to be done."""
-    text, complete = _judged(run, quick=True)
-    if not text:
-        text, complete = _judged(run, quick=False)
+    found = _judged(run, quick=True)
+    if not found.text:
+        found = _judged(run, quick=False)
     if run.ledger:
-        note("verdict", run, path=run.ledger, line=text, final=complete)
+        _tell_launcher(run, found)
     else:
-        said = text if complete else f"provisional: {text}; the final verdict will be there"
+        said = found.text if found.complete else f"provisional: {found.text}; the final verdict will be there"
         with suppress(OSError):
             connection.sendall(json.dumps(said).encode() + b"\n")
-    return [] if complete else [run]
+    return [] if found.complete else [run]
 
 
 def _finish(run: RunToJudge) -> None:
     """Judge a run by all that it left, and say so to a launcher."""
-    text, _ = _judged(run, quick=False)
+    found = _judged(run, quick=False)
     if run.ledger:
-        note("verdict", run, path=run.ledger, line=text, final=True)
+        _tell_launcher(run, found)
 
 
-def _judged(run: RunToJudge, *, quick: bool) -> tuple[str, bool]:
-    """What to say of a run, nothing where a quick look tells nothing; and whether nothing more is to be done."""
+def _tell_launcher(run: RunToJudge, found: _Judgement) -> None:
+    note("verdict", run, path=run.ledger, line=found.text, final=found.complete, ended=found.ended)
+
+
+class _Judgement(NamedTuple):
+    """What to say of a run, nothing where a quick look tells nothing; whether nothing more is to be done; and how the
+    run was found to have ended.
+    """
+
+    text: str
+    complete: bool
+    ended: str = ""
+
+
+def _judged(run: RunToJudge, *, quick: bool) -> _Judgement:
     signal.alarm(HARD_LIMIT_SECONDS)
     try:
         _enter(run.folder)
-        last_step = _last_step(Path(run.log), killed=bool(run.ended)) if run.log else None
-        if run.ended:  # what its process left unsent does not come any more
+        last_step = _last_step(Path(run.log), left=run.left) if run.log else None
+        if run.left:  # what its process left unsent does not come any more
             last_step = None
         return _told(run, quick=quick, last_step=last_step)
     except Exception as error:  # noqa: BLE001  told, and the other runs are still judged
         from tracker_health.errors import described
 
-        return f"{printable(run.run)} was not judged: {described(error)}", True
+        return _Judgement(f"{printable(run.run)} was not judged: {described(error)}", complete=True)
     finally:
         signal.alarm(0)
 
@@ -184,7 +195,7 @@ def _enter(folder: str) -> None:
         os.chdir("/")
 
 
-def _told(run: RunToJudge, *, quick: bool, last_step: int | None) -> tuple[str, bool]:
+def _told(run: RunToJudge, *, quick: bool, last_step: int | None) -> _Judgement:
     from tracker_health.api import annotate
     from tracker_health.settings import effective
 
@@ -198,8 +209,9 @@ def _told(run: RunToJudge, *, quick: bool, last_step: int | None) -> tuple[str, 
         last_step=last_step,
     )
     if quick and outcome.status == "checked":
-        return "", False
-    return _line(outcome), not quick or outcome.status == "unchanged"
+        return _Judgement("", complete=False)
+    complete = not quick or outcome.status == "unchanged"
+    return _Judgement(_line(outcome), complete, outcome.report.ended)
 
 
 def _line(outcome: Outcome) -> str:
@@ -208,9 +220,9 @@ def _line(outcome: Outcome) -> str:
     return printable(f"{outcome.report.verdict.upper()} {ref.name}: {outcome.report.summary} ({place})", 1000)
 
 
-def _last_step(log: Path, *, killed: bool) -> int | None:
-    """The last step in a log of W&B's, once W&B has written its end and has let go of it; of one that will have no end,
-    once nobody writes any more.
+def _last_step(log: Path, *, left: bool) -> int | None:
+    """The last step in a log of W&B's, once W&B has written its end and has let go of it; of one that may have no end,
+    as nobody ended the run, once nobody writes any more.
     """
     from tracker_health.errors import ReadError
     from tracker_health.stores.wandb.alive import Writer, writer_of
@@ -221,7 +233,7 @@ def _last_step(log: Path, *, killed: bool) -> int | None:
         with suppress(OSError, ReadError):
             if writer_of(log, "") is not Writer.AT_WORK:
                 found = read_log(log)
-                if found.exit_code is not None or (killed and waited > _SETTLED_SECONDS):
+                if found.exit_code is not None or (left and waited > _SETTLED_SECONDS):
                     return found.last_step
         if not log.exists():  # an online run may keep none
             return None

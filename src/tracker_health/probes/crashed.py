@@ -37,10 +37,12 @@ class Crashed(Probe):
         | exit code 0, a trial that a search stopped | pass | pass | pass |
 
         An exception in the console counts at the end of a traceback, if the history does not go on after it and at most
-        200 lines follow. In a console without history, beside one elsewhere, it is a warning.
+        200 lines follow; at most 5 where the tracker calls the run finished. It was caught where the process is still
+        at work, or left with exit code 0. In a console without history, beside one elsewhere, it is a warning.
 
     Known limits:
-        `raise SystemExit(3)` is seen by `exec` alone. A machine that lost its power prints nothing.
+        `raise SystemExit(3)`, and `sys.exit` within `asyncio.run`, are seen by `exec` alone; behind a shell, by
+        nobody. A machine that lost its power prints nothing.
 
     What to do:
         Fix the cause that the message names, and resume from the last checkpoint.

@@ -16,14 +16,15 @@ from tracker_health.verdict import Verdict
 class Recorded:
     """The annotation that a run has: its digest (``pending`` when it was interrupted) and verdict.
 
-    ``settings``: by which configuration and policy it was judged, as ``annotations.settings_of`` gives it. ``step``: up
-    to which step of its history; None where that was not known.
+    ``settings``: by which configuration and policy it was judged, as ``annotations.JudgedBy`` has it. ``step``: up to
+    which step of its history; None where that was not known. ``ended``: how it says that the run ended.
     """
 
     digest: str
     verdict: Verdict | None
     settings: str = ""
     step: int | None = None
+    ended: str = ""
 
     def is_older_than(self, last_step: int | None) -> bool:
         """Whether the verdict is on a part of what the run has by now."""
@@ -192,7 +193,7 @@ class TaggedRun:
 
 
 class SweptRun(Protocol):
-    """A run that a sweep found: over, or silent for so long that it must be. As text it is its ``name``."""
+    """A run that a sweep found: over, or perhaps silent for so long that it must be. As text it is its ``name``."""
 
     @property
     def name(self) -> str:
@@ -217,7 +218,8 @@ class SweptRun(Protocol):
 @dataclass(frozen=True, kw_only=True)
 class Period:
     """Which runs a sweep is about, in seconds since 1970: those that ended at ``since`` or later, and those that claim
-    to go on and were last heard of between ``since`` and ``silent_since``.
+    to go on and were last heard of between ``since`` and ``silent_since``, or later and bear a verdict by which they
+    are silent.
     """
 
     since: float

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tracker_health.annotations import EXIT, PENDING, SETTINGS, STEP, Annotations
+from tracker_health.annotations import ENDED, EXIT, PENDING, SETTINGS, STEP, Annotations
 from tracker_health.errors import ReadError, RunNotFound, StoreRefused, WriteError
 from tracker_health.evidence import Evidence, Problem, Request, RunRef, TextLog
 from tracker_health.readers.json_lines import as_step, parse_json
@@ -125,6 +125,7 @@ class DirectoryRun(Untracked):
             verdict=Verdict(verdict) if isinstance(verdict, str) and verdict in set(Verdict) else None,
             settings=str(known.get(SETTINGS, "")),
             step=as_step(known.get(STEP)),
+            ended=str(known.get(ENDED, "")),
         )
 
     def exit(self) -> str:

@@ -135,6 +135,7 @@ class FileEvidence:
             status=known.status,
             tracker=known.tracker,
             exit_code=known.exit_code,
+            at_work=known.at_work,
             params=params,
             metric_names=tuple(dict.fromkeys([*known.names, *self.names])),
             global_step=trainer.global_step if trainer else None,
@@ -164,11 +165,13 @@ class Tracked:
     """What a tracker itself knows of a run: its params come before those in files, and so do its histories.
 
     ``status`` is its word for the run's state, ``tracker`` what it is called, ``exit_code`` what it recorded.
+    ``at_work``: the run's process is known to go on.
     """
 
     status: str = ""
     tracker: str = ""
     exit_code: int | None = None
+    at_work: bool = False
     params: Mapping[str, str] = field(default_factory=dict)
     names: Iterable[str] = ()
     series: Sequence[Series] = ()

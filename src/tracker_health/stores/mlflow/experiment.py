@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from tracker_health.config import did_you_mean
+from tracker_health.ending import Ended
 from tracker_health.errors import RunNotFound
 from tracker_health.stores import hosts
 from tracker_health.stores.base import Period, TaggedRun
@@ -23,7 +24,7 @@ from tracker_health.stores.mlflow.failures import translated
 from tracker_health.stores.mlflow.run import MlflowRun, last_heard, last_step_of, ref_of
 from tracker_health.stores.mlflow.store_files import require_plain_experiments
 from tracker_health.stores.mlflow.writer import latest_points
-from tracker_health.stores.record import DIGEST_TAG, is_finished, tagged
+from tracker_health.stores.record import DIGEST_TAG, is_finished, recorded_on, tagged
 from tracker_health.text import count, printable
 
 if TYPE_CHECKING:
@@ -33,9 +34,7 @@ _PAGE = 200
 _MOST_NAMES = 1000
 _EXPERIMENT_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _NO_EXPERIMENT = frozenset({"RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"})
-_PAGE_OF_EXPERIMENT = re.compile(
-    r"((?i:https?)://[^#?\s]+?)/(?:\?[^#\s]*)?#/experiments/([^/?#\s]+)(?:/[^\s]*)?(?:\?[^\s]*)?"
-)
+_PAGE_OF_EXPERIMENT = re.compile(r"((?i:https?)://[^#?\s]++)(?:\?[^#\s]*+)?#/experiments/([^/?#\s]++)(?:[/?]\S*+)?")
 _NEWEST_FIRST = ["attributes.start_time DESC"]
 
 
@@ -108,7 +107,7 @@ def swept_runs(names: Sequence[str], tracking_uri: str | None, period: Period) -
     ended = f"attributes.end_time >= {int(period.since * 1000)}"
     for where in (ended, "attributes.status = 'RUNNING'"):
         for page in _pages(client, uri, names, where):
-            chosen = [record for record in page if record.info.status != "RUNNING" or _is_silent(record, period)]
+            chosen = [record for record in page if record.info.status != "RUNNING" or _may_be_silent(record, period)]
             random.shuffle(chosen)
             for listed in _expected(chosen, client, uri, batch):
                 info, tags = listed.record.info, listed.record.data.tags
@@ -143,8 +142,12 @@ def _expected(page: Sequence[Any], client: MlflowClient, uri: str, batch: Batch)
     return [ListedMlflowRun(record, client, uri, batch) for record in page]
 
 
-def _is_silent(record: Any, period: Period) -> bool:
-    return period.since * 1000 <= last_heard(record) <= period.silent_since * 1000
+def _may_be_silent(record: Any, period: Period) -> bool:
+    """Whether a run is silent, but for the runs below it, or bears a verdict that says so."""
+    heard = last_heard(record) / 1000
+    recorded = recorded_on(record.data.tags)
+    is_called_so = recorded is not None and recorded.ended == Ended.SILENT
+    return period.since <= heard and (heard <= period.silent_since or is_called_so)
 
 
 def _opened(names: Sequence[str], tracking_uri: str | None) -> tuple[MlflowClient, str, list[str]]:
@@ -156,7 +159,7 @@ def _opened(names: Sequence[str], tracking_uri: str | None) -> tuple[MlflowClien
         RunError: the store cannot be reached.
     """
     pages = {name: page for name in names if (page := _PAGE_OF_EXPERIMENT.fullmatch(name.strip()))}
-    servers = sorted({page.group(1) for page in pages.values()})
+    servers = sorted({page.group(1).rstrip("/") for page in pages.values()})
     if len(servers) > 1:
         raise RunNotFound(f"these experiments are of {len(servers)} servers", "give those of one server at a time")
     if servers:

@@ -36,13 +36,11 @@ def copied(uri: str, path: Path) -> str:
         from mlflow.store.db.utils import _upgrade_db, create_sqlalchemy_engine
 
         folder = TemporaryFolder()
-        target = f"sqlite:///{folder.name}/copy.db"
+        copy = Path(folder.name, "copy.db")
         source = f"{path.resolve().as_uri()}?mode=ro"
-        with (
-            closing(sqlite3.connect(source, uri=True)) as old,
-            closing(sqlite3.connect(f"{folder.name}/copy.db")) as new,
-        ):
+        with closing(sqlite3.connect(source, uri=True)) as old, closing(sqlite3.connect(copy)) as new:
             old.backup(new)
+        target = f"sqlite:///{copy}"
         engine = create_sqlalchemy_engine(target)  # type: ignore[no-untyped-call]
         try:
             with _quiet():

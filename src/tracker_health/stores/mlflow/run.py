@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import re
+import time
 from collections.abc import Container, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 _ENDED = frozenset({"FINISHED", "FAILED", "KILLED"})
 _LIVE = frozenset({"RUNNING", "SCHEDULED"})
 _OF_THIS_MACHINE = ("sqlite:", "file:")
+# A run that was heard of in this time needs no runs below it to be alive; of these so many are asked.
+_QUIET_SECONDS, _MOST_BELOW = 60.0, 200
 _NO_RUN = frozenset({"RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"})
 # SQL and REST stores keep an infinity as the largest double.
 _INFINITE = 1.79e308
@@ -135,11 +138,28 @@ class MlflowRun:
     @property
     def shared(self) -> bool:
         """Whether the store is no file of this machine."""
-        return not self._uri.startswith(_OF_THIS_MACHINE) and "://" in self._uri
+        is_databricks = self._uri.partition(":")[0] == "databricks"  # also without a profile, which has no //
+        return is_databricks or (not self._uri.startswith(_OF_THIS_MACHINE) and "://" in self._uri)
 
     def heard(self) -> float | None:
-        """When a run that claims to go on logged its last metric, or began."""
-        return last_heard(self._run) / 1000 if self._run.info.status in _LIVE else None
+        """When a run that claims to go on, or a run below it, logged its last metric, or began."""
+        if self._run.info.status not in _LIVE:
+            return None
+        own = last_heard(self._run) / 1000
+        return own if time.time() - own < _QUIET_SECONDS else self._heard_below(own)
+
+    def _heard_below(self, own: float) -> float | None:
+        """The same of the runs below it that began last; None where these cannot be asked. A search may log nothing
+        itself for as long as its trials go on.
+        """
+        info = self._run.info
+        doing = "the runs below it could not be looked up"
+        with suppress(RunError), translated(doing, self._uri):
+            below = f"tags.mlflow.parentRunId = '{info.run_id}'"
+            order = ["attributes.start_time DESC"]
+            found = self._client.search_runs([info.experiment_id], below, max_results=_MOST_BELOW, order_by=order)
+            return max([own, *(max(last_heard(run), run.info.end_time or 0) / 1000 for run in found)])
+        return None
 
     def exit(self) -> str:
         return str(self._run.data.tags.get(EXIT_TAG, ""))
@@ -346,7 +366,7 @@ def is_hf_trainer(metrics: Container[str], params: Mapping[str, str]) -> bool:
 def last_heard(record: Any) -> int:
     """When a run began or logged its last metric, in ms; of its artifacts MLflow does not say when they came."""
     times = (point.timestamp for name, point in latest_points(record).items() if _is_theirs(name))
-    return max(times, default=record.info.start_time or 0)
+    return int(max([record.info.start_time or 0, *times]))  # somebody's own times may be in other units
 
 
 def last_step_of(record: Any) -> int | None:

@@ -190,7 +190,13 @@ class LocalRun(DirectoryRun):
             self._take_console(request, found)
         code = None if log.preempting else log.exit_code  # it left early since it was told to
         tracked = Tracked(
-            status=self._status, tracker="W&B", exit_code=code, params=log.params, names=names, series=series
+            status=self._status,
+            tracker="W&B",
+            exit_code=code,
+            at_work=self._writer is Writer.AT_WORK,
+            params=log.params,
+            names=names,
+            series=series,
         )
         return found.evidence(self.ref, tracked, problems=(*problems, *self._unseen()))
 

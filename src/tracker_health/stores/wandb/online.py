@@ -30,9 +30,12 @@ from tracker_health.stores.wandb.online_writer import OnlineWriter, one_at_a_tim
 from tracker_health.stores.wandb.values import OWN_TAGS, STEP, is_metric, params_of, tags_with
 
 _LIVE = frozenset({"running", "pending", "preempting"})
-_ENDED = frozenset({"finished", "failed", "killed", "preempted"})
+_FINISHED = "finished"
+_ENDED = frozenset({_FINISHED, "failed", "killed", "preempted"})
 _ON_ITS_WAY_SECONDS = 120
 _LAG_SECONDS = (1, 2, 4, 8)
+_AT_WORK_SECONDS = 120
+"""W&B sends a heartbeat every 30 seconds: a run with one this young goes on."""
 _HEARTBEAT_SECONDS = 600
 """A run that was not heard of for longer has ended, whatever its state says."""
 
@@ -166,6 +169,9 @@ class OnlineRun:
             Tracked(
                 status=str(self._run.state).upper(),
                 tracker="W&B",
+                # With any other exit code W&B calls a run failed.
+                exit_code=0 if self._run.state == _FINISHED else None,
+                at_work=is_live(self._run) and _has_heartbeat(self._run),
                 params=params_of(self._run.config),
                 names=self._counts,
                 series=series,
@@ -268,6 +274,11 @@ def ref_of(run: Any, address: Address, app: str) -> RunRef:
 def is_live(run: Any) -> bool:
     """Whether a run of the SDK's claims to go on."""
     return run.state in _LIVE
+
+
+def _has_heartbeat(run: Any) -> bool:
+    heard = seconds_of(run.heartbeat_at)
+    return heard is not None and time.time() - heard < _AT_WORK_SECONDS
 
 
 def heard_of(run: Any) -> float:
