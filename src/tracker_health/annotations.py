@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from tracker_health.config import Config
 from tracker_health.ending import Ended
+from tracker_health.evidence import Children
 from tracker_health.probe import MEASURE_NAME
 from tracker_health.registry import RULES_VERSION, plugins, probe_classes
 from tracker_health.result import ProbeResult, Report, once_a_source
@@ -31,6 +32,9 @@ SETTINGS = "settings"
 """The tag that says by which configuration and policy a run was judged, and when the verdict holds no longer."""
 IGNORED = "ignored"
 """The tag that lists which rules the verdict leaves out, and the preset, thresholds, roles and limits that were set."""
+
+CHILDREN = "children"
+"""The tag that says of a parent run how the runs below it fared."""
 
 STEP = "step"
 """The tag that says up to which step of its history a run was judged."""
@@ -125,10 +129,16 @@ def plan(
     chosen = config or Config()
     by = "" if report.ended in (Ended.FINISHED, Ended.RUNNING) else report.ended_by
     preset = [] if report.tool.preset == "default" else [f"preset {report.tool.preset}"]
-    known = {ENDED: report.ended, ENDED_BY: by, IGNORED: ", ".join((*preset, *report.tool.ignored))}
+    known = {
+        ENDED: report.ended,
+        ENDED_BY: by,
+        CHILDREN: str(report.children or ""),
+        IGNORED: ", ".join((*preset, *report.tool.ignored)),
+    }
     known = {key: value for key, value in known.items() if value}
     if report.verdict is Verdict.SKIP:
-        return Annotations(verdict=report.verdict, digest=digest, tags=known)
+        note = _note_on(report.children) if report.children and chosen.description != "never" else ""
+        return Annotations(verdict=report.verdict, digest=digest, tags=known, note=note)
     findings = report.findings
     return Annotations(
         verdict=report.verdict,
@@ -178,6 +188,15 @@ def _note(report: Report) -> str:
     if len(lines) == 2:
         lines.append(in_markdown(report.summary))
     lines += ["", f"tracker-health {report.tool.version}, preset {report.tool.preset}"]
+    return "\n".join(lines)
+
+
+def _note_on(children: Children) -> str:
+    """Of a parent run: how the runs below it fared, and which of them to look at."""
+    lines = [f"**Training health of the runs below: {in_markdown(str(children))}**", ""]
+    for child in children.worst:
+        name = f"[{in_markdown(child.name)}]({child.link})" if child.link else in_markdown(child.name)
+        lines.append(f"- {str(child.verdict).upper()} {name}: {in_markdown(child.summary)}")
     return "\n".join(lines)
 
 

@@ -183,6 +183,7 @@ def diagnose(evidence: Evidence, config: Config, *, probes: Sequence[Probe] | No
         fingerprint=evidence.fingerprint,
         ended=str(evidence.ending.how) if evidence.ending is not None else "",
         ended_by=printable(evidence.ending.by) if evidence.ending is not None else "",
+        children=evidence.info.children,
     )
     return replace(report, summary=_summary(report, unvouched))
 

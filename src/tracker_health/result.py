@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from tracker_health.evidence import RunRef
+from tracker_health.evidence import Children, RunRef
 from tracker_health.verdict import Verdict
 
 SCHEMA = "tracker-health/report/1"
@@ -177,7 +177,7 @@ class Report:
 
     ``notes``: what a reader of the verdict should know besides: that the run goes on, that a configured role found no
     metric. ``ended``: how the run ended, a word of ``Ended``, empty where that is not known; ``ended_by``: what says
-    so. It is no verdict.
+    so. It is no verdict. ``children``: how the runs below a parent run fared.
     """
 
     run: RunRef
@@ -193,6 +193,12 @@ class Report:
     fingerprint: str = ""
     ended: str = ""
     ended_by: str = ""
+    children: Children | None = None
+
+    @property
+    def is_parent(self) -> bool:
+        """Whether there was nothing to judge because the runs below it did the training."""
+        return self.verdict is Verdict.SKIP and self.children is not None
 
     @property
     def severity(self) -> int | None:
@@ -215,6 +221,7 @@ class Report:
             "summary": self.summary,
             "ended": self.ended or None,
             "ended_by": self.ended_by,
+            "children": self.children.to_json() if self.children is not None else None,
             "notes": list(self.notes),
             "results": [result.to_json() for result in self.results],
             "skipped": [
@@ -272,6 +279,7 @@ class Report:
             fingerprint=document["fingerprint"],
             ended=document.get("ended") or "",
             ended_by=document.get("ended_by", ""),
+            children=Children.from_json(document["children"]) if document.get("children") else None,
         )
 
 

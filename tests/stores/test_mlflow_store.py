@@ -220,7 +220,9 @@ def test_an_empty_run_gives_empty_evidence(store):
 def test_a_parent_run_is_told_as_one(store):
     parent = store.run()
     store.run(tags={"mlflow.parentRunId": parent}, metrics={"loss": descent()})
-    assert store.open(parent).read(METRICS_ONLY).missing == {"train_loss": "parent run: it has no metrics of its own"}
+    assert store.open(parent).read(METRICS_ONLY).missing == {
+        "train_loss": "parent run: it has no metrics of its own; below it 1 run: 1 without a verdict"
+    }
 
 
 # Artifacts
@@ -747,7 +749,9 @@ def test_a_nested_run_is_judged_and_its_parent_skipped(store):
     assert above.complete
     assert "parent run" in str(above.report.skipped)
     ours = {key: value for key, value in store.tags(parent).items() if key.startswith("health.")}
-    assert ours.keys() == {f"health.{name}" for name in ("verdict", "digest", "written", "settings", "ended")}
+    assert ours.keys() == {
+        f"health.{name}" for name in ("verdict", "digest", "written", "settings", "ended", "children")
+    }
     assert ours["health.ended"] == "finished"
     assert store.tags(child)["health.verdict"] == "pass"
 
@@ -816,7 +820,7 @@ def test_a_run_whose_artifacts_are_out_of_reach_is_still_judged_by_its_metrics(d
     report = th.check(run_id, tracking_uri=uri)
     assert report.verdict is Verdict.PASS
     for _ in range(2):
-        (outcome,) = th.annotate_many([run_id], tracking_uri=uri)
+        (outcome,) = th.annotate_many([run_id], tracking_uri=uri, config=th.Config(description="always"))
         assert (outcome.status, outcome.report.verdict, outcome.complete) == ("written", Verdict.PASS, False)
         assert "the verdict is on" in outcome.report.errors[0].message
         assert "files could not be written" in outcome.report.errors[0].message

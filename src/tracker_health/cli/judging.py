@@ -125,7 +125,7 @@ def report(runs: tuple[str, ...], path: str | None, quiet: bool, **choices: Any)
         verdicts = ", ".join(f"{sum(one.verdict is verdict for one in reports)} {verdict}" for verdict in Verdict)
         click.echo(f"{printable(path)}: {verdicts}")
     gate = choices["fail_on"]
-    codes = [verdict_code(one.verdict, gate) for one in reports]
+    codes = [verdict_code(one, gate) for one in reports]
     sys.exit(EXIT_RUN if not complete else max(codes, default=EXIT_DONE))
 
 

@@ -166,10 +166,12 @@ def say_problems(run: str, problems: Iterable[tuple[str, str]]) -> None:
 def _exit_code(outcome: Outcome, fail_on: str) -> int:
     if not outcome.complete:
         return EXIT_RUN
-    return verdict_code(outcome.report.verdict, fail_on)
+    return verdict_code(outcome.report, fail_on)
 
 
-def verdict_code(verdict: Verdict, fail_on: str) -> int:
-    """The exit code of a verdict; ``fail_on``: from which one on it is not 0."""
+def verdict_code(report: Report, fail_on: str) -> int:
+    """The exit code of a verdict; ``fail_on``: from which one on it is not 0. A parent run is none to wait for."""
+    if report.is_parent:
+        return EXIT_DONE
     counted = {"fail": {"fail"}, "warn": {"fail", "warn"}, "skip": {"fail", "warn", "skip"}, "never": set()}[fail_on]
-    return EXIT_VERDICT if str(verdict) in counted else EXIT_DONE
+    return EXIT_VERDICT if str(report.verdict) in counted else EXIT_DONE

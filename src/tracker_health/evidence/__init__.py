@@ -4,6 +4,7 @@ Readers and stores make these; nothing here does I/O. Arrays are float64 or int6
 """
 
 from tracker_health.ending import Ended, Ending
+from tracker_health.evidence.children import Child, Children
 from tracker_health.evidence.evidence import Evidence
 from tracker_health.evidence.needs import Need, Part, Request
 from tracker_health.evidence.progress import (
@@ -43,6 +44,8 @@ __all__ = [
     "PLANNED_STEPS",
     "PLAN_PARAMS",
     "Attribution",
+    "Child",
+    "Children",
     "DlmCheckpoint",
     "DlmStepLog",
     "Ended",

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tracker_health.ending import Ending
+from tracker_health.evidence.children import Children
 from tracker_health.evidence.series import FloatArray, IntArray
 from tracker_health.evidence.tensors import OptimizerState
 
@@ -31,7 +32,7 @@ class RunInfo:
 
     ``global_step`` and ``epoch`` are what a trainer state says was done; ``snapshot`` is true when that was written
     at a checkpoint in mid-training, so that it cannot tell where the run ended. ``printed_step``: how far a console
-    log counted, which may have counted batches.
+    log counted, which may have counted batches. ``children``: how the runs below a run without metrics fared.
     """
 
     status: str = ""
@@ -46,6 +47,7 @@ class RunInfo:
     epoch: float | None = None
     printed_step: int | None = None
     snapshot: bool = False
+    children: Children | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

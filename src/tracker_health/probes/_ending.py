@@ -81,6 +81,8 @@ def ending_finding(evidence: Evidence, ending: Ending, min_points: int) -> Findi
     """The finding on a run that ended in this way; ``min_points`` of a loss that came down make an error a warning
     where there is no plan.
     """
+    if evidence.info.children is not None:
+        return Finding(verdict=Verdict.SKIP, message="it trained nothing itself: the runs below it did")
     reached = plan_reached(evidence)
     verdict = TABLE[ending.how][reached]
     excused = ending.how is Ended.FAILED and reached is None and _trained(evidence, min_points)

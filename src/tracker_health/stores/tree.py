@@ -12,6 +12,7 @@ from tracker_health.errors import ReadError, RunError
 from tracker_health.evidence import (
     PLAN_PARAMS,
     PLANNED_STEPS,
+    Children,
     DlmCheckpoint,
     DlmStepLog,
     Evidence,
@@ -142,6 +143,7 @@ class FileEvidence:
             epoch=trainer.epoch if trainer else self.printed_epoch,
             printed_step=counted,
             snapshot=self.snapshot,
+            children=known.children,
         )
         judged = known.series or self.series or self.optimizer or self.weights or self.dlm_step_log
         noted = (f"{one.source}: {one.message}" for one in self.doubtful if judged)
@@ -175,3 +177,4 @@ class Tracked:
     params: Mapping[str, str] = field(default_factory=dict)
     names: Iterable[str] = ()
     series: Sequence[Series] = ()
+    children: Children | None = None

@@ -109,6 +109,7 @@ def swept_runs(names: Sequence[str], tracking_uri: str | None, period: Period) -
         for page in _pages(client, uri, names, where):
             chosen = [record for record in page if record.info.status != "RUNNING" or _may_be_silent(record, period)]
             random.shuffle(chosen)
+            chosen.sort(key=lambda record: not latest_points(record))  # a parent tells how the runs below it fared
             for listed in _expected(chosen, client, uri, batch):
                 info, tags = listed.record.info, listed.record.data.tags
                 silent = info.status == "RUNNING"

@@ -4,6 +4,7 @@ MLflow. It is never written to.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import sqlite3
 from contextlib import closing, contextmanager
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MAX_BYTES = 2**31
-_copies: dict[str, tuple[TemporaryFolder, str]] = {}
+_copies: dict[str, str] = {}
 
 
 def why_not_copied(path: Path) -> str:
@@ -33,27 +34,35 @@ def copied(uri: str, path: Path) -> str:
         Exception: whatever SQLite or MLflow's own migrations raise.
     """
     if uri not in _copies:
-        from mlflow.store.db.utils import _upgrade_db, create_sqlalchemy_engine
-
         folder = TemporaryFolder()
-        copy = Path(folder.name, "copy.db")
-        source = f"{path.resolve().as_uri()}?mode=ro"
-        with closing(sqlite3.connect(source, uri=True)) as old, closing(sqlite3.connect(copy)) as new:
-            old.backup(new)
-        target = f"sqlite:///{copy}"
-        engine = create_sqlalchemy_engine(target)  # type: ignore[no-untyped-call]
         try:
-            with _quiet():
-                _upgrade_db(engine)  # type: ignore[no-untyped-call]
-        finally:
-            engine.dispose()
-        _copies[uri] = folder, target
-    return _copies[uri][1]
+            _copies[uri] = _upgraded(path, Path(folder.name, "copy.db"))
+        except BaseException:
+            folder.cleanup()
+            raise
+        atexit.register(folder.cleanup)
+    return _copies[uri]
+
+
+def _upgraded(path: Path, copy: Path) -> str:
+    from mlflow.store.db.utils import _upgrade_db, create_sqlalchemy_engine
+
+    source = f"{path.resolve().as_uri()}?mode=ro"
+    with closing(sqlite3.connect(source, uri=True)) as old, closing(sqlite3.connect(copy)) as new:
+        old.backup(new)
+    target = f"sqlite:///{copy}"
+    engine = create_sqlalchemy_engine(target)  # type: ignore[no-untyped-call]
+    try:
+        with _quiet():
+            _upgrade_db(engine)  # type: ignore[no-untyped-call]
+    finally:
+        engine.dispose()
+    return target
 
 
 def copy_of(uri: str) -> str:
     """The URI of the copy that is read in the place of a database; empty where it is read itself."""
-    return _copies[uri][1] if uri in _copies else ""
+    return _copies.get(uri, "")
 
 
 @contextmanager

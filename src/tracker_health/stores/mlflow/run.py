@@ -17,7 +17,7 @@ import numpy as np
 
 from tracker_health.annotations import Annotations
 from tracker_health.errors import ReadError, RunError, RunNotFound, StoreRefused, WriteError
-from tracker_health.evidence import Evidence, FloatArray, IntArray, Request, RunRef, Series, StepUnit
+from tracker_health.evidence import Children, Evidence, FloatArray, IntArray, Request, RunRef, Series, StepUnit
 from tracker_health.gap_names import LIVE_TAG, LIVE_WORDS
 from tracker_health.readers.json_lines import MAX_NAME_CHARACTERS
 from tracker_health.roles import OWN_PREFIXES
@@ -26,6 +26,7 @@ from tracker_health.stores.exits import ending_seen
 from tracker_health.stores.files import LOSSES, opened_files
 from tracker_health.stores.mlflow.artifacts import ArtifactTree
 from tracker_health.stores.mlflow.batch import Batch
+from tracker_health.stores.mlflow.children import children_of
 from tracker_health.stores.mlflow.connection import command_on, connect, folder_of, moved, refuse_copy
 from tracker_health.stores.mlflow.failures import shown, translated
 from tracker_health.stores.mlflow.histories import read_history
@@ -179,6 +180,8 @@ class MlflowRun:
     def fingerprint(self, request: Request) -> str:
         """From the run's record and, where reading would open them, the artifacts' paths and sizes: 16 hex digits."""
         content: list[Any] = [self._status, self._run.info.end_time, self._points, len(self._run.data.params)]
+        if self._children is not None:
+            content.append(str(self._children))
         if self._needs_files(request):
             content.append([[file.path, file.size] for file in self._opened(request)])
             content.append(bool(self._artifacts.problem))
@@ -203,12 +206,18 @@ class MlflowRun:
         logs = LOSSES.isdisjoint(roles.values())
         found = self._artifacts.evidence(request, logs=logs) if self._needs_files(request) else FileEvidence()
         series = [one for name in self._names if name in roles for one in self._history(name, roles[name], found)]
-        if not (series or found.series):
-            found.missing |= self._why_no_metrics()
+        children = None if series or found.series else self._children
+        if children is not None:
+            found.missing["train_loss"] = f"parent run: it has no metrics of its own; below it {children}"
         return found.evidence(
             self.ref,
             Tracked(
-                status=self._status, tracker="MLflow", params=self._run.data.params, names=self._names, series=series
+                status=self._status,
+                tracker="MLflow",
+                params=self._run.data.params,
+                names=self._names,
+                series=series,
+                children=children,
             ),
         )
 
@@ -323,14 +332,14 @@ class MlflowRun:
         hf = is_hf_trainer(self._latest, self._run.data.params)
         return [history_series(name, role, points.steps, points.values, points.times, source="MLflow", hf=hf)]
 
-    def _why_no_metrics(self) -> Mapping[str, str]:
-        info = self._run.info
-        # Only a better reason: without an answer the engine gives its own.
+    @cached_property
+    def _children(self) -> Children | None:
+        """How the runs below a run without metrics fared; None where there are none, or they cannot be looked up."""
+        if self._names:
+            return None
         with suppress(RunError), translated("the runs below it could not be looked up", self._uri):
-            below = f"tags.mlflow.parentRunId = '{info.run_id}'"
-            if not self._names and self._client.search_runs([info.experiment_id], below, max_results=1):
-                return {"train_loss": "parent run: it has no metrics of its own"}
-        return {}
+            return children_of(self._client, self._run)
+        return None
 
 
 def ref_of(run: Any, uri: str) -> RunRef:
