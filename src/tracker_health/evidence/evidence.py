@@ -41,9 +41,9 @@ class Evidence:
 
     @cached_property
     def by_role(self) -> Mapping[str, Series]:
-        """Per role the series with the longest history; of equally long ones the first by name."""
+        """Per role the series with the longest history; of equally long ones the first."""
         best: dict[str, Series] = {}
-        for series in sorted(self.series, key=lambda one: (-len(one), one.name)):
+        for series in sorted(self.series, key=lambda one: -len(one)):
             if series.role is not None:
                 best.setdefault(series.role, series)
         return best

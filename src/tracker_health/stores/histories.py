@@ -18,6 +18,7 @@ from tracker_health.evidence import Part, Problem, Request, Series, TextLog
 from tracker_health.gap_names import GAP_FILE, KINDS, metric
 from tracker_health.readers.dlm_log import read_dlm_step_log
 from tracker_health.readers.trainer_state import TrainerState, read_trainer_state
+from tracker_health.roles import ANY_LOSS
 from tracker_health.stores.agreement import agree, canonical, comparable, difference
 from tracker_health.stores.naming import numbers, series_of
 from tracker_health.stores.texts import begins_as_log, is_history, says_output, texts_among
@@ -45,7 +46,7 @@ _DLM_LOG = re.compile(r"(?:(?P<root>.*)/)?logs/train-[^/]*\.jsonl")
 _HELD_OUT = re.compile(r"(?:^|[_\-.])(eval|val|valid|validation|test|dev)(?:[_\-.]|$)", re.IGNORECASE)
 _CHECKPOINT_FOLDER = re.compile(r"checkpoint-\d+", re.IGNORECASE)
 _BESIDE_A_CHECKPOINT = re.compile(r"optimizer\.(pt|bin)|scheduler\.pt|rng_state.*\.pth", re.IGNORECASE)
-_HISTORY_ROLES = ("train_loss", "val_loss", "objective_loss", Part.PLAN)
+_HISTORY_ROLES = (*sorted(ANY_LOSS), Part.PLAN)
 GAP_ROLES = frozenset(f"gap_{kind}" for kind in KINDS)
 _OF_EACH_KIND = tuple(metric(kind, "any", "max") for kind in KINDS)
 _NEWEST_TRIED = 3

@@ -17,6 +17,7 @@ from tracker_health.evidence import (
     Evidence,
     OptimizerState,
     Problem,
+    Request,
     RunInfo,
     RunRef,
     Series,
@@ -116,7 +117,9 @@ class FileEvidence:
         """Whether what console logs count up to is the plan that another source has: then it counts steps, too."""
         return planned is not None and planned_steps(self.printed_plan) == planned
 
-    def evidence(self, run: RunRef, tracked: Tracked | None = None, *, problems: Iterable[Problem] = ()) -> Evidence:
+    def evidence(
+        self, run: RunRef, request: Request, tracked: Tracked | None = None, *, problems: Iterable[Problem] = ()
+    ) -> Evidence:
         """All of it as evidence of a run, with what its tracker knows. ``problems``: more of them."""
         known, trainer = tracked or Tracked(), self.trainer
         params = {**self.params, **known.params}
@@ -128,10 +131,12 @@ class FileEvidence:
             counted = self.printed_step
         elif not known.series and self._counts_up_to(planned_steps(params)):
             counted = self.printed_step
+        names = tuple(dict.fromkeys([*known.names, *self.names]))
+        series, confirmed = request.confirm((*known.series, *self.series), names)
         info = RunInfo(
             status=known.status,
             params=params,
-            metric_names=tuple(dict.fromkeys([*known.names, *self.names])),
+            metric_names=names,
             global_step=trainer.global_step if trainer else None,
             epoch=trainer.epoch if trainer else self.printed_epoch,
             printed_step=counted,
@@ -140,13 +145,13 @@ class FileEvidence:
         return Evidence(
             run=run,
             info=info,
-            series=(*known.series, *self.series),
+            series=series,
             optimizer=self.optimizer,
             weights=self.weights,
             dlm_step_log=self.dlm_step_log,
             dlm_checkpoint=self.dlm_checkpoint,
             text_log=self.text_log,
-            notes=(*self.notes, *disagreements(known.series, self.printed)),
+            notes=(*self.notes, *disagreements(known.series, self.printed), *confirmed),
             problems=(*problems, *self.problems),
             missing=self.missing,
         )

@@ -18,9 +18,9 @@ from tracker_health.annotations import Annotations
 from tracker_health.errors import ReadError, RunError, RunNotFound, StoreRefused, WriteError
 from tracker_health.evidence import Evidence, FloatArray, IntArray, Request, RunRef, Series, StepUnit
 from tracker_health.gap_names import LIVE_TAG, LIVE_WORDS
-from tracker_health.roles import OWN_PREFIXES
+from tracker_health.roles import ANY_LOSS, OWN_PREFIXES
 from tracker_health.stores.base import Cleared, Recorded, WrittenInPart
-from tracker_health.stores.files import LOSSES, opened_files
+from tracker_health.stores.files import opened_files
 from tracker_health.stores.mlflow.artifacts import ArtifactTree
 from tracker_health.stores.mlflow.batch import Batch
 from tracker_health.stores.mlflow.connection import command_on, connect, moved
@@ -129,20 +129,20 @@ class MlflowRun:
     def read(self, request: Request) -> Evidence:
         """What the request needs: only those metric histories, and artifacts only if they can add to it."""
         roles = request.select_names(self._names)
-        logs = LOSSES.isdisjoint(roles.values())
+        logs = ANY_LOSS.isdisjoint(roles.values())
         found = self._artifacts.evidence(request, logs=logs) if self._needs_files(request) else FileEvidence()
         series = [one for name in self._names if name in roles for one in self._history(name, roles[name], found)]
         if not (series or found.series):
             found.missing |= self._why_no_metrics()
         tracked = Tracked(status=self._run.info.status, params=self._run.data.params, names=self._names, series=series)
-        return found.evidence(self.ref, tracked)
+        return found.evidence(self.ref, request, tracked)
 
     def bytes_of_files(self, request: Request) -> int:
         """How much of its files judging the run could read, at most."""
         return sum(file.size for file in self._opened(request)) if self._needs_files(request) else 0
 
     def _opened(self, request: Request) -> tuple[RunFile, ...]:
-        logs = LOSSES.isdisjoint(request.select_names(self._names).values())
+        logs = ANY_LOSS.isdisjoint(request.select_names(self._names).values())
         return opened_files(self._artifacts, logs=logs)
 
     def close(self) -> None:
@@ -232,7 +232,7 @@ class MlflowRun:
         return sorted(name for name in self._latest if _is_theirs(name))
 
     def _needs_files(self, request: Request) -> bool:
-        return bool(request.parts) or LOSSES.isdisjoint(request.select_names(self._names).values())
+        return bool(request.parts) or ANY_LOSS.isdisjoint(request.select_names(self._names).values())
 
     def _history(self, name: str, role: str, found: FileEvidence) -> list[Series]:
         """A metric's history; none, and a problem, where it is too long to be read."""

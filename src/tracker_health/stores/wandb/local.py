@@ -20,10 +20,11 @@ from tracker_health.annotations import PENDING, Annotations
 from tracker_health.errors import ReadError, RunNotFound, StoreRefused, WriteError
 from tracker_health.evidence import Evidence, Problem, Request, RunRef, Series
 from tracker_health.gap_names import LIVE_WANDB_TAGS
+from tracker_health.roles import ANY_LOSS
 from tracker_health.stores.base import Cleared, Recorded
 from tracker_health.stores.checkpoints import CHECKPOINT_PARTS
 from tracker_health.stores.directory import DirectoryRun
-from tracker_health.stores.files import LOSSES, is_relevant, read_files
+from tracker_health.stores.files import is_relevant, read_files
 from tracker_health.stores.locks import locked
 from tracker_health.stores.naming import is_plain
 from tracker_health.stores.own import HEALTH_FOLDER, in_the_way
@@ -167,11 +168,11 @@ class LocalRun(DirectoryRun):
         roles = request.select_names(names)
         problems = self._problems()
         series = self._histories(log.names, roles, problems)
-        logs = LOSSES.isdisjoint(roles.values())
+        logs = ANY_LOSS.isdisjoint(roles.values())
         found = read_files(self, request, logs=logs) if request.parts or logs else FileEvidence()
         found.missing = {**self._why_no_history(), **self._why_no_checkpoint(), **found.missing}
         tracked = Tracked(status=self._status, params=log.params, names=names, series=series)
-        return found.evidence(self.ref, tracked, problems=(*problems, *self._unseen()))
+        return found.evidence(self.ref, request, tracked, problems=(*problems, *self._unseen()))
 
     def _histories(self, names: tuple[str, ...], roles: Mapping[str, str], problems: list[Problem]) -> list[Series]:
         if not roles:

@@ -16,8 +16,9 @@ from tracker_health.annotations import PENDING, Annotations
 from tracker_health.errors import RunError, WriteError
 from tracker_health.evidence import Evidence, Problem, Request, RunRef, Series
 from tracker_health.gap_names import LIVE_WANDB_TAGS
+from tracker_health.roles import ANY_LOSS
 from tracker_health.stores.base import Cleared, Recorded
-from tracker_health.stores.files import LOSSES, opened_files
+from tracker_health.stores.files import opened_files
 from tracker_health.stores.record import recorded_on
 from tracker_health.stores.tree import FileEvidence, RunFile, Tracked
 from tracker_health.stores.wandb.address import Address
@@ -84,20 +85,20 @@ class OnlineRun:
     def read(self, request: Request) -> Evidence:
         """What the request needs: only those metrics, and files only if they can add to it."""
         roles = request.select_names(self._counts)
-        logs = LOSSES.isdisjoint(roles.values())
+        logs = ANY_LOSS.isdisjoint(roles.values())
         found = self._files.evidence(request, logs=logs) if self._needs_files(request) else FileEvidence()
         series = self._series(roles, found) if roles else ()
         tracked = Tracked(
             status=str(self._run.state).upper(), params=params_of(self._run.config), names=self._counts, series=series
         )
-        return found.evidence(self.ref, tracked)
+        return found.evidence(self.ref, request, tracked)
 
     def bytes_of_files(self, request: Request) -> int:
         """How much of its files judging the run could read, at most."""
         return sum(file.size for file in self._opened(request)) if self._needs_files(request) else 0
 
     def _opened(self, request: Request) -> tuple[RunFile, ...]:
-        logs = LOSSES.isdisjoint(request.select_names(self._counts).values())
+        logs = ANY_LOSS.isdisjoint(request.select_names(self._counts).values())
         return opened_files(self._files, logs=logs)
 
     def close(self) -> None:
@@ -165,7 +166,7 @@ class OnlineRun:
         return {name: count for name, count in sorted(metric_counts(self._run).items()) if is_metric(name)}
 
     def _needs_files(self, request: Request) -> bool:
-        return bool(request.parts) or LOSSES.isdisjoint(request.select_names(self._counts).values())
+        return bool(request.parts) or ANY_LOSS.isdisjoint(request.select_names(self._counts).values())
 
     def _series(self, roles: Mapping[str, str], found: FileEvidence) -> tuple[Series, ...]:
         try:
