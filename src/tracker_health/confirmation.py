@@ -30,7 +30,8 @@ _EITHER_WAY = word_set("objective elbo likelihood loglik ll")
 _SPOKEN = {TRAIN_LOSS: "training loss", VAL_LOSS: "held-out loss"}
 _TEST = word_set("test testing")
 _STRIDES = (2, 5, 10, 20, 50, 100, 200)
-_LEAST_APART = 16
+_LEAST_APART = 12
+_LARGE = 3.0
 _TURNS_BACK = -0.25
 _SHOWN = 400
 
@@ -133,9 +134,12 @@ def _apart(series: Series, meaning: Meaning, notes: list[str]) -> Series:
 
 def _turns_back(values: FloatArray) -> bool:
     """Whether a step up is mostly followed by one down, as between values with noise of their own: the correlation of
-    neighbouring differences is -1/2 then, and 0 or more where values share most of their noise.
+    neighbouring differences is -1/2 then, and 0 or more where values share most of their noise. The large steps of a
+    mean's beginning, over a few values, are cut off.
     """
     steps = np.diff(values) - np.mean(np.diff(values))
+    middle = float(np.median(np.abs(steps)))
+    steps = np.clip(steps, -_LARGE * middle, _LARGE * middle) if middle > 0 else steps
     square = float(steps @ steps)
     return bool(square > 0 and float(steps[1:] @ steps[:-1]) < _TURNS_BACK * square)
 
