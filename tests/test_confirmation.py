@@ -55,7 +55,7 @@ def test_terms_add_up_to_the_loss_that_was_not_logged():
 
 
 def test_nothing_is_added_up_where_the_whole_is_there():
-    found = confirmed(**{"loss": FALL, "box_loss": FALL, "cls_loss": FALL})
+    found = confirmed(loss=FALL, box_loss=FALL, cls_loss=FALL)
     assert [one.name for one in of_role(found, "train_loss")] == ["loss"]
 
 

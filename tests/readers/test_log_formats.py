@@ -119,7 +119,7 @@ LINES = {
     "PyTorch's example": (
         "Train Epoch: 1 [640/60000 (1%)]\tLoss: 2.300000\nTrain Epoch: 1 [1280/60000 (2%)]\tLoss: 2.200000\n\n"
         "Test set: Average loss: 0.3100, Accuracy: 9000/10000 (90%)\n\nTrain Epoch: 2 [640/60000 (1%)]\tLoss: 2.00000\n",
-        {"Loss": [(640, 2.3), (1280, 2.2), (1920, 2.0)], "test/loss": [(1280, 0.31)]},
+        {"Loss": [(640, 2.3), (1280, 2.2), (1920, 2.0)], "test/Average loss": [(1280, 0.31)]},
     ),
     "steps in epochs": (
         "Epoch [1/10], Step [100/600], Loss: 0.5\nEpoch [1/10], Step [200/600], Loss: 0.4\nEpoch [2/10], Step [100/600], Loss: 0.3\n",

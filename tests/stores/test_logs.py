@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import tracker_health
+from tracker_health.api import check
 from tracker_health.evidence import Part, Request
 from tracker_health.roles import assign
 from tracker_health.stores.directory import DirectoryRun
@@ -232,3 +233,32 @@ def test_event_files_of_several_launches_beside_a_trainer_state(tmp_path):
     assert "several unrelated logs" in report.notes[0]
     (tmp_path / "trainer_state.json").unlink()
     assert tracker_health.check(tmp_path).verdict == "error"
+
+
+def test_a_log_beside_others_that_nothing_asks_for_is_named(tmp_path):
+    rows = [{"step": step, "loss": 2.0 * 0.95**step + 0.1} for step in range(60)]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "metrics.csv").write_text("step,wobble,fnord\n" + "".join(f"{step},1,2\n" for step in range(60)))
+    report = check(tmp_path)
+    assert report.verdict == "pass"
+    assert report.notes == ("metrics.csv: no rule asks for what was logged there: wobble, fnord",)
+
+
+def test_a_checkpoint_does_not_vouch_for_a_history_that_is_not_understood(tmp_path):
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    model = torch.nn.Linear(8, 8)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    for _ in range(200):
+        model(torch.randn(16, 8)).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    torch.save(optimizer.state_dict(), tmp_path / "optimizer.pt")
+    assert check(tmp_path).verdict == "pass"
+    rows = [{"step": step, "wobble": 2.0 * 0.95**step} for step in range(60)]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    report = check(tmp_path)
+    assert report.verdict == "skip"
+    assert report.notes == (
+        "no metric is understood as a loss, an accuracy or a reward: wobble; set roles.train_loss to name one",
+    )

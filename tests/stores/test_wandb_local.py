@@ -110,6 +110,23 @@ def test_what_is_judged_of_a_run(runs):
     assert report.run.id == str(runs["odd"])
 
 
+def test_of_a_loss_that_was_logged_in_terms_the_sum_is_judged(tmp_path):
+    rows = [
+        wandb_logs.history(step, {"train/box_loss": 2 * 0.95**step + 0.1, "train/cls_loss": 0.95**step})
+        for step in range(60)
+    ]
+    folder = tmp_path / "wandb" / "offline-run-1-abc123"
+    wandb_logs.write_log(folder / "run-abc123.wandb", [wandb_logs.run_record(), *rows, wandb_logs.exit_record()])
+    (folder / "files").mkdir()
+    report = check(folder)
+    assert report.verdict == "pass"
+    assert {one.name: one.role for one in report.series} == {
+        "train/box_loss": "loss_part",
+        "train/cls_loss": "loss_part",
+        "train/box_loss + train/cls_loss": "train_loss",
+    }
+
+
 def test_a_run_without_history_is_skipped_with_the_reason(runs):
     report = check(runs["empty"])
     assert report.verdict == "skip"

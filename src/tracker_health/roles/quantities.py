@@ -92,7 +92,7 @@ _SAYINGS = (
     _Saying("grad_norm", ("grad", "norm"), beside=f"l2 default learners {_SIDES}"),
     _Saying("weight_norm", ("norm", "param weight"), beside="l2"),
     _Saying("loss_scale", ("scale", "loss grad amp scaler"), beside=""),
-    _Saying(LOSS, ("loss",), never=_NO_LOSS),
+    _Saying(LOSS, ("loss",), never=_NO_LOSS, nowhere="best"),
     _Saying(OTHER, (_ON_A_SHELF,), never="loss accuracy"),
     _Saying(OTHER, ("values", "q qf v vf"), never="loss"),
     _Saying(ACCURACY, ("accuracy",), never="reward loss"),

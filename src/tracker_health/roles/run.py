@@ -50,7 +50,10 @@ class Run:
         said = {one.quantity for one in every}
         # Losses of both samples, or nothing but the results of a finished model: what does not say its samples is held out.
         self._parted = {"training", "held-out"} <= {one.samples for one in self._losses}
-        trained = self._losses or any(one.samples == "training" for one in every) or said & _OF_THE_NAME_ALONE
+        twins = {one.quantity for one in every if not one.samples} & {one.quantity for one in every if one.held_out}
+        trained = (
+            self._losses or twins - {""} or said & _OF_THE_NAME_ALONE or any(one.samples == "training" for one in every)
+        )
         self._results_only = not trained and len(said & {q.SCORE, q.ERROR, q.ACCURACY, q.AUC}) > 1
         self._take_what_is_given(every)
         self._take_what_the_name_says()
@@ -90,8 +93,7 @@ class Run:
     # Losses
 
     def _is_loss(self, one: Reading) -> bool:
-        of_an_adversary = self._objective.adversaries and not one.quantity and is_of_an_adversary(one.name)
-        return one.quantity == q.LOSS or of_an_adversary
+        return one.quantity == q.LOSS or (self._objective.adversaries and is_of_an_adversary(one.name))
 
     def _decide_losses(self) -> None:
         falling = [one for one in self._losses if self._objective.falls and not one.words & _ADVERSARY]
@@ -139,7 +141,8 @@ class Run:
         sets: list[Reading] = []
         for one, key in held_out.items():
             if not key or key == whole or (not several and key & q.LIKELIHOODS):
-                self._take(one, VAL_LOSS, "the loss of held-out samples", part="whole", guessed=guessed)
+                doubtful = guessed and (bool(key) or self._objective.unsure)
+                self._take(one, VAL_LOSS, "the loss of held-out samples", part="whole", guessed=doubtful)
             elif key in terms or ((several or plain) and (key - (whole or frozenset())) & _TERMS):
                 parts[one] = key
             else:
@@ -160,8 +163,7 @@ class Run:
             dict.fromkeys(measure for one, measure in fits if one.samples == samples) for samples in ("training", "", "held-out")
         )  # fmt: skip
         pairs = [measure for measure in unsaid if measure in held_out]
-        scored = any(one.quantity in (q.SCORE, q.ACCURACY, q.AUC) for one in self._left)
-        lone = [*unsaid] if len(unsaid) == 1 and not scored else []
+        lone = [*unsaid] if len(unsaid) == 1 and not self._results_only else []
         unit = next(iter([*said, *pairs, *lone, *held_out]), None)
         for one, measure in fits:
             if measure == unit and (one.samples or unit in (*pairs, *lone)):

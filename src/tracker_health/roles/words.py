@@ -92,9 +92,10 @@ def _spelt(found: list[str]) -> tuple[str, ...]:
         parts = [part for part in fused.groups() if part] if fused else [known]
         words += (one for part in parts for one in _SAME.get(part, part).split())
         words += [word[len(known) :]] * (known != word)
-    # Papers and BasicSR call a loss `L_rec`, `l_pix`.
-    if words and words[0] == "l" and len(words) > 1:
-        words[0] = "loss"
+    # Papers and BasicSR call a loss `L_rec`, `l_pix`, `val_l_pix`.
+    first = next((at for at, word in enumerate(words) if word not in TRAINING | HELD_OUT), 0)
+    if words[first:][:1] == ["l"] and len(words) > first + 1:
+        words[first] = "loss"
     return tuple(_joined(words))
 
 

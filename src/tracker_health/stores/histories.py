@@ -180,6 +180,7 @@ class _Logs:
         self._unread: list[tuple[RunFile, Log]] = []
         self._lacking: list[tuple[RunFile, MissingExtra]] = []
         self._read: list[Log] = []
+        self._unasked: list[tuple[RunFile, Log]] = []
 
     @property
     def has_history(self) -> bool:
@@ -214,6 +215,7 @@ class _Logs:
             return
         _take_names(self._found, log)
         _report(self._found, file, log, ())
+        self._unasked += [(file, log)] * (not log.series)
         precise = form is None or form.precise
         self._pieces.setdefault(_key_of(file), []).append(_Log(file.path, log.series, precise))
 
@@ -225,6 +227,8 @@ class _Logs:
             for file, log in self._unread:
                 found.params |= log.params
                 _report(found, file, log, _HISTORY_ROLES)
+        for file, log in self._unasked if self.has_history else ():
+            found.notes.append(f"{printable(file.path)}: no rule asks for what was logged there: {listing([*log.names])}")
         logs = _resumed([_joined(parts) for parts in self._pieces.values()])
         _report_lacking(self._lacking, found, judged=bool(logs) or found.trainer is not None)
         strangers = _strangers(logs)

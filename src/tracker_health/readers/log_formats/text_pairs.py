@@ -74,6 +74,7 @@ _OF_A_PLAN = frozenset(
      "accumulation", "accum", "save", "saving", "log", "logging", "each", "last", "previous", "remaining",
      "target", "final")
 )  # fmt: skip
+_WHERE = frozenset({"at", "after"})
 _PLURALS = frozenset({"steps", "iters", "iterations", "updates", "epochs"})
 _NOT_NEW = re.compile(r"\b(?:best|lowest|minimum|previous)\b", re.IGNORECASE)
 _A_NUMBER = re.compile(r"[0-9]|nan|inf", re.IGNORECASE)
@@ -310,7 +311,10 @@ class Pairs:
                 setting = form in _PLURALS or not _OF_A_PLAN.isdisjoint(left)
                 if not (left and setting):
                     return name[:_MAX_NAME], " ".join(words[:first])
-            elif form in _PLANS or (self.role(name) is not None and all(map(_may_stand_before, left))):
+            elif form in _PLANS or (
+                # "validation loss at iteration 100" says where, and not how much.
+                _WHERE.isdisjoint(words[first:]) and self.role(name) is not None and all(map(_may_stand_before, left))
+            ):
                 return name[:_MAX_NAME], " ".join(words[:first])
         return (" ".join(words), "") if said else (words[-1], " ".join(words[:-1]))
 
