@@ -228,7 +228,9 @@ class _Logs:
                 found.params |= log.params
                 _report(found, file, log, _HISTORY_ROLES)
         for file, log in self._unasked if self.has_history else ():
-            found.notes.append(f"{printable(file.path)}: no rule asks for what was logged there: {listing([*log.names])}")
+            found.notes.append(
+                f"{printable(file.path)}: no rule asks for what was logged there: {listing([*log.names])}"
+            )
         logs = _resumed([_joined(parts) for parts in self._pieces.values()])
         _report_lacking(self._lacking, found, judged=bool(logs) or found.trainer is not None)
         strangers = _strangers(logs)
