@@ -267,12 +267,13 @@ def _guess_behind(probe: Probe, evidence: Evidence) -> Series | None:
     """The series of a guessed role without which a rule would not have judged, unless what it finds is wrong of any.
     Values past all bounds are: a loss of whatever kind does not grow a thousandfold.
     """
-    roles = [role for need in probe.needs if not need.optional for role in need.roles]
-    series = next((one for role in roles if (one := evidence.find(role)) is not None), None)
-    if probe.fails_on_guesses or series is None or not series.guessed:
+    needed = [need for need in probe.needs if not need.optional]
+    judged = [next((one for role in need.roles if (one := evidence.find(role)) is not None), None) for need in needed]
+    guess = next((one for one in judged if one is not None and one.guessed), None)
+    if probe.fails_on_guesses or guess is None:
         return None
-    values = np.abs(series.finite().values)
-    return None if len(values) and values[-1] > _PAST_ALL_BOUNDS * max(1.0, values[0]) else series
+    values = np.abs(guess.finite().values)
+    return None if len(values) and values[-1] > _PAST_ALL_BOUNDS * max(1.0, values[0]) else guess
 
 
 def _result(probe: Probe, finding: Finding, config: Config, votes: bool, guess: Series | None) -> ProbeResult:
