@@ -1,0 +1,149 @@
+"""What single trainers print that no general reading of names and numbers understands: one small form for each.
+
+To add one, put it into ``FORMS``: who prints it, an example (lines of a log, and the points that come of them), and a
+pattern. The example is the form's test and its entry in ``docs/logs.md``. In a pattern ``<name>`` is a number: ``epoch``,
+``batch``, ``step`` and ``global_step`` are axes, with ``_of`` behind them what they count up to, and all other names are
+metrics (``__`` for a slash); ``#`` is a number that says nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+
+_NUMBER = r"[-+]?(?:\d++(?:\.\d*+)?(?:[eE][-+]?\d++)?|nan|inf)"
+PLACE, ROW, NOTHING = "place", "row", "nothing"
+
+
+@dataclass(frozen=True)
+class Form:
+    """How some trainers write a line. ``takes``: its place alone, and its other numbers are read as in any line; the
+    whole of it; or nothing, as it has no numbers of the history. ``prefix`` is put before the names of its metrics.
+    """
+
+    says: str
+    written: str
+    takes: str = PLACE
+    prefix: str = ""
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        return re.compile(re.sub(r"<(\w+)>", lambda m: f"(?P<{m[1]}>{_NUMBER})", self.written).replace("#", _NUMBER))
+
+
+FORMS = (
+    Form("""Keras: a bar that is drawn again and again, with means of the epoch so far; the last one counts.
+        >>> Epoch 1/2
+        >>> 10/469 [>.............................] - ETA: 5s - loss: 0.9
+        >>> 469/469 [==============================] - 5s 10ms/step - loss: 0.5
+        loss: (1, 0.5)""",
+        r"^[ \t]*(\d+)/(?!\1[ ])\d+[ ]+(?:\[(?!\d+:\d\d)|[━╸])", NOTHING),
+    Form("""Keras: the end of an epoch, with a bar or without.
+        >>> Epoch 1/2
+        >>> 100/100 ━━━━━━━━━━━━━━━━━━━━ 5s 10ms/step - loss: 0.5 - val_loss: 0.6
+        >>> Epoch 2/2
+        >>> 100/100 - 2s - 5ms/step - loss: 0.4 - val_loss: 0.5
+        loss: (1, 0.5), (2, 0.4)
+        val_loss: (1, 0.6), (2, 0.5)""",
+        r"^[ \t]*<end>/<end_of>[ ]+(?:\[(?!\d+:\d\d)|[━╸]|- \d+m?s\b)"),
+    Form("""torchvision, DETR: means behind the steps of an epoch, and the batches of an evaluation; neither counts.
+        >>> Epoch: [0]  [ 20/100]  loss: 6.81 (6.85)
+        >>> Averaged stats: loss: 6.7 (6.7)
+        >>> Test:  [ 0/196]  eta: 0:05:00  loss: 6.1 (6.1)
+        loss: (20, 6.81)""",
+        r"^[ \t]*Averaged stats\b|\bTest:[ ]{0,3}\[[ ]*\d+/", NOTHING),
+    Form("""CatBoost: its rounds; what else is on a line is the best round so far, and times.
+        >>> 0:\tlearn: 0.65\ttest: 0.64\tbest: 0.64 (0)\ttotal: 47.8ms\tremaining: 2.82s
+        >>> 10:\tlearn: 0.55\ttest: 0.56\tbest: 0.56 (10)\ttotal: 50ms\tremaining: 2s
+        learn: (0, 0.65), (10, 0.55)
+        test: (0, 0.64), (10, 0.56)""",
+        r"^<step>:\t(?:learn: <learn>(?:\t|$))?(?:test: <test>(?:\t|$))?(?:test1: <test1>)?", ROW),
+    Form("""fairseq: means of an epoch, other losses than those along the way.
+        >>> INFO | train_inner | epoch 001:    100 / 500 loss=9.5, num_updates=100
+        >>> INFO | train | epoch 001 | loss 8.9 | num_updates 500
+        loss: (100, 9.5)
+        train_loss: (500, 8.9)""",
+        r"\| train \| epoch <epoch> \|", prefix="train_"),
+    Form("""llm.c: main.log, where trl is the training loss and tel that of the test data.
+        >>> s:0 tel:11.19
+        >>> s:0 trl:10.66 lr:0.0006 norm:1.46
+        train_loss: (0, 10.66)
+        test_loss: (0, 11.19)""",
+        r"^s:<step> (?:tel:<test_loss>|trl:<train_loss> lr:<lr> norm:<grad_norm>|eval:<eval_accuracy>)$", ROW),
+    Form("""build-nanogpt: a step, of which data, the loss.
+        >>> 0 val 11.3
+        >>> 0 train 11.16
+        train_loss: (0, 11.16)
+        val_loss: (0, 11.3)""",
+        r"^<step> (?:train <train_loss>|val <val_loss>|hella <hella_accuracy>)$", ROW),
+    Form("""YOLOv5, YOLOv7: results.txt, fifteen columns in a known order.
+        >>>  0/59  11.8G  0.0746  0.0400  0.0100  0.1034  64  640  0.8  0.7  0.30  0.10  0.0956  0.0500  0.0110
+        train/total_loss: (0, 0.1034)
+        val/box_loss: (0, 0.0956)""",
+        r"^[ ]*<epoch>/<epoch_of>[ ]+[\d.]+G[ ]+<train__box_loss>[ ]+<train__obj_loss>[ ]+<train__cls_loss>[ ]+<train__total_loss>[ ]+#[ ]+#"
+        r"[ ]+<metrics__precision>[ ]+<metrics__recall>[ ]+<metrics__mAP_50>[ ]+<metrics__mAP>"
+        r"[ ]+<val__box_loss>[ ]+<val__obj_loss>[ ]+<val__cls_loss>[ ]*$", ROW),
+    Form("""Darknet: names stand behind their numbers.
+        >>>  1: 1000.5, 1000.5 avg loss, 0.000100 rate, 3.5 seconds, 64 images
+        avg_loss: (1, 1000.5)""",
+        r"^[ ]*<step>: <loss>, <avg_loss> avg(?: loss)?, <learning_rate> rate", ROW),
+    Form("""The step amid the name of the loss, as in courses and tutorials.
+        >>> Cost after iteration 0: 0.693
+        >>> Cost after iteration 100: 0.584
+        loss: (0, 0.693), (100, 0.584)""",
+        r"^(?:[Tt]raining )?(?:[Cc]ost|[Ll]oss) (?:after|at|in) (?:iteration|epoch|step) <step>[ ]?[:=][ ]?<loss>", ROW),
+    Form("""Tacotron 2: the step between a name and its number.
+        >>> Train loss 10 2.5 Grad Norm 10.5 1.25s/it
+        train_loss: (10, 2.5)""",
+        r"^Train loss <step> <train_loss> Grad Norm <grad_norm>", ROW),
+    Form("""Tacotron 2: its evaluations.
+        >>> Validation loss 10:  0.9
+        val_loss: (10, 0.9)""",
+        r"^Validation loss <step>:[ ]+<val_loss>", ROW),
+    Form("""DeepSpeed: a step that overflowed and was skipped; what it names is a loss scale.
+        >>> step 2 loss=0.5
+        >>> [deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 65536, reducing to 32768
+        loss: (2, 0.5)
+        loss_scale: (2, 32768)""",
+        r"OVERFLOW!.{1,80}?loss scale: #,(?: reducing to <loss_scale>)?", ROW),
+    Form("""Marian: epochs, and updates.
+        >>> [2024-03-01 10:00:01] Ep. 1 : Up. 500 : Sen. 10,000 : Cost 8.53 * 1,000 @ 1,000 after 10,000 : Time 90.11s
+        Cost: (500, 8.53)""",
+        r"\bEp\. <epoch>(?:\.\d+)? : Up\. <step> :"),
+    Form("""ESPnet: batches, and means of an epoch.
+        >>> 1epoch:train:1-100batch: iter_time=1.0e-04, loss_ctc=100.0, loss=85.0
+        >>> 1epoch:train:101-200batch: iter_time=1.0e-04, loss_ctc=90.0, loss=75.0
+        >>> 1epoch results: [train] iter_time=1.0e-04, loss=85.0, [valid] loss_ctc=90.0, loss=70.0
+        loss: (100, 85.0), (200, 75.0)
+        valid/loss: (200, 70.0)""",
+        r"\b<epoch>epoch(?::train:(?:\d+-)?<batch>batch:| results:)"),
+    Form("""The epoch and the batch in one bracket, as in PyTorch's tutorial.
+        >>> [1,  2000] loss: 2.217
+        >>> [1,  4000] loss: 1.865
+        loss: (2000, 2.217), (4000, 1.865)""",
+        r"^\[<epoch>,[ ]{0,8}<batch>\] "),
+    Form("""OpenMMLab: an evaluation's epoch, and how many batches it had.
+        >>> Epoch(train) [1][50/100]  loss: 2.3
+        >>> Epoch(val) [1][20/20]  loss: 2.2
+        loss: (50, 2.3)
+        val/loss: (50, 2.2)""",
+        r"\bEpoch\((?!train)\w+\)[ ]*\[<epoch>\]"),
+    Form("""The epoch and the batch in brackets: torchvision, timm, OpenMMLab, PyTorch's examples, Swin, DCGAN.
+        >>> Epoch: [0][  50/100]  Loss 6.91 (6.91)
+        >>> Epoch: [1][  50/100]  Loss 6.81 (6.85)
+        Loss: (50, 6.91), (150, 6.81)""",
+        r"(?:\b[Ee]poch(?:\(train\))?|\bTrain|^(?=\[)):?[ \t]*\[?<epoch>(?:/<epoch_of>)?\]?[ \t]*[\[|][ ]*<batch>[ ]*/[ ]*<batch_of>\b"),
+    Form("""The iteration in brackets: OpenMMLab, XGBoost, LightGBM, Flax, gpt-2-simple.
+        >>> [0]\ttrain-rmse:0.6\tvalid-rmse:0.65
+        >>> [10]\ttrain-rmse:0.5\tvalid-rmse:0.6
+        train-rmse: (0, 0.6), (10, 0.5)
+        valid-rmse: (0, 0.65), (10, 0.6)""",
+        r"(?:\bIter\(train\)[ ]*\[[ ]*|^\[(?=\d+\]\t|\d+ \| \d)|\.py:\d{1,6}\] \[(?=\d+\] \w+=))<step>(?:/<step_of>)?(?:\]| \|)"),
+    Form("""tqdm: a progress bar, of an epoch or of all steps.
+        >>> 50%|█████     | 50/100 [00:01<00:01, 45.1it/s, loss=0.5]
+        >>> 100%|█████████| 100/100 [00:02<00:00, 45.1it/s, loss=0.4]
+        loss: (50, 0.5), (100, 0.4)""",
+        r"(?:\|[ ]*|^[ \t]*(?=\d+/\d+ \[\d+:\d\d))<batch>/(?:<batch_of>|\?)[ ]*\["),
+)  # fmt: skip
+"""The first one that fits a line says what it is."""
