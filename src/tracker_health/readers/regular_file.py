@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import stat
-from io import FileIO
+from gzip import GzipFile
+from io import BufferedReader, FileIO
 from pathlib import Path
+from typing import Any
 
 from tracker_health.errors import ReadError
 
+_GZIP, _BUFFER_BYTES = b"\x1f\x8b", 2**18
 # Without O_NONBLOCK, opening a pipe waits for somebody to write to it. On a regular file the flag does nothing.
 _FLAGS = ("O_NONBLOCK", "O_NOCTTY")
 
@@ -36,6 +39,19 @@ def open_regular(path: Path) -> FileIO:
     # Both before and after opening: to open a device can have effects, and what a path leads to can change in between.
     require_regular(path)
     return FileIO(path, opener=_opened)
+
+
+def open_log(path: Path) -> BufferedReader[Any]:
+    """The bytes of a regular file, of one that gzip compressed what is in it.
+
+    Raises:
+        ReadError: it is a folder, pipe, socket or device.
+        OSError: the file cannot be read.
+    """
+    file: BufferedReader[Any] = BufferedReader(open_regular(path), _BUFFER_BYTES)
+    if file.peek(2)[:2] != _GZIP:
+        return file
+    return BufferedReader(GzipFile(fileobj=file, mode="rb"), _BUFFER_BYTES)
 
 
 def _opened(path: str, flags: int) -> int:

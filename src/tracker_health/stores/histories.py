@@ -20,6 +20,7 @@ from tracker_health.readers.dlm_log import read_dlm_step_log
 from tracker_health.readers.trainer_state import TrainerState, read_trainer_state
 from tracker_health.roles import ANY_LOSS
 from tracker_health.stores.agreement import agree, canonical, comparable, difference
+from tracker_health.stores.checkpoints import is_checkpoint_file
 from tracker_health.stores.naming import numbers, series_of
 from tracker_health.stores.texts import begins_as_log, is_history, says_output, texts_among
 from tracker_health.stores.tree import FileEvidence, FileTree, RunFile
@@ -33,13 +34,18 @@ _SAYS_LOG = (
 )
 _SAYS_CONSOLE = r"(?:.*[-_.])?(?:log|logs|stdout|stderr|console|output|nohup|slurm)(?:[-_.].*)?"
 LOG = re.compile(
-    rf".*\.(?:jsonl|ndjson)|(?:.*\.)?events\.out\.tfevents(?:\..*)?|{_SAYS_LOG}(?:[-_.].*)?\.(?:csv|tsv|json)|summary\.csv|"
-    rf".*\.(?:log|out|err|stdout|stderr)(?:\.\d+)?|{_SAYS_CONSOLE}\.txt|stdout|stderr",
+    rf"(?:.*\.(?:jsonl|ndjson)|(?:.*\.)?events\.out\.tfevents(?:\..*)?|{_SAYS_LOG}(?:[-_.].*)?\.(?:csv|tsv|json)|summary\.csv|"
+    rf".*\.(?:(?:log|out|err|stdout|stderr)(?:\.\d+)?|[oe]\d+)|{_SAYS_CONSOLE}\.txt|stdout|stderr|log|screenlog(?:\.\d+)?)"
+    r"(?:\.gz)?",
     re.IGNORECASE,
 )
 """The names of files that may be logs; what they are is told by their content."""
 _EVENTS = re.compile(r"(?:.*\.)?events\.out\.tfevents(?:\..*)?", re.IGNORECASE)
-_CONSOLE = re.compile(rf".*\.(?:log|out|err|stdout|stderr)(?:\.\d+)?|{_SAYS_CONSOLE}\.txt|stdout|stderr", re.IGNORECASE)
+_CONSOLE = re.compile(
+    rf"(?:.*\.(?:(?:log|out|err|stdout|stderr)(?:\.\d+)?|[oe]\d+)|{_SAYS_CONSOLE}\.txt|stdout|stderr|log|screenlog(?:\.\d+)?)"
+    r"(?:\.gz)?",
+    re.IGNORECASE,
+)
 TRAINER_STATE = re.compile(r"trainer_state.*\.json", re.IGNORECASE)
 
 _DLM_LOG = re.compile(r"(?:(?P<root>.*)/)?logs/train-[^/]*\.jsonl")
@@ -181,6 +187,7 @@ class _Logs:
         self._lacking: list[tuple[RunFile, MissingExtra]] = []
         self._read: list[Log] = []
         self._unasked: list[tuple[RunFile, Log]] = []
+        self._others: list[tuple[RunFile, Log]] = []
 
     @property
     def has_history(self) -> bool:
@@ -206,6 +213,8 @@ class _Logs:
             else:
                 if named or is_history(log):
                     self._take_one(file, log, form)
+                elif log.names and not log.series:
+                    self._others.append((file, log))
 
     def _take_one(self, file: RunFile, log: Log, form: LogFormat | None) -> None:
         _take_text(self._found, log)
@@ -222,15 +231,17 @@ class _Logs:
     def finish(self) -> None:
         """Give what was read: each metric of the log that has most of it."""
         found = self._found
+        if not self._pieces and not any(is_checkpoint_file(file.name) for file in self._tree.files):
+            for file, log in self._others:
+                _take_names(found, log)
+                found.notes.append(_no_rule(file, log))
         if not self._pieces:
             # Without a single step they are no logs, unless they are all there is.
             for file, log in self._unread:
                 found.params |= log.params
                 _report(found, file, log, _HISTORY_ROLES)
         for file, log in self._unasked if self.has_history else ():
-            found.notes.append(
-                f"{printable(file.path)}: no rule asks for what was logged there: {listing([*log.names])}"
-            )
+            found.notes.append(_no_rule(file, log))
         logs = _resumed([_joined(parts) for parts in self._pieces.values()])
         _report_lacking(self._lacking, found, judged=bool(logs) or found.trainer is not None)
         strangers = _strangers(logs)
@@ -250,6 +261,10 @@ class _Logs:
         if found.trainer is not None:
             logs.insert(0, _Log(found.trainer.source, found.trainer.series))
         found.series[:] = _judged(logs, found.notes)
+
+
+def _no_rule(file: RunFile, log: Log) -> str:
+    return f"{printable(file.path)}: no rule asks for what was logged there: {listing([*log.names])}"
 
 
 def _is_sure(file: RunFile) -> bool:

@@ -21,6 +21,9 @@ _LINES_LOOKED_AT = 50
 _FEWEST_ROWS = 3  # of a table without an axis
 _EXPORTED = ["step", "value", "wall time"]  # one curve, as TensorBoard's page saves it
 _DECIMAL_COMMA = re.compile(r"[-+]?\d{1,30},\d{1,30}(?:[eE][-+]?\d{1,3})?")
+_OF_A_FILE = re.compile(
+    r"[-_. ]?(?:history|logs?|curve|values|list|per[-_]epoch|data|results?)(?![a-z])", re.IGNORECASE
+)
 _OF_AN_INDEX = re.compile(r"(unnamed: \d{1,5})?", re.IGNORECASE)
 
 
@@ -36,7 +39,7 @@ class CsvTable:
         delimiter = _delimiter(lines[0])
         header, *rows = ([cell.strip() for cell in _cells(line[: 2**20], delimiter)] for line in lines)
         if not _is_header(header):
-            return False
+            return _are_numbers([header, *rows])
         whole = [fit for row in rows if row != header and (fit := _fitted(row, len(header))) is not None]
         numbers = [sum(as_number(cell) is not None for cell in row) for row in whole]
         if any(axis_of(name) is not None for name in header) or (len(header) > 1 and _OF_AN_INDEX.fullmatch(header[0])):
@@ -51,7 +54,10 @@ class CsvTable:
         names: tuple[str, ...] = ()
         bad = first_bad = last = 0
         for last, delimiter, cells in _rows(path):
-            if (
+            if not header and not _is_header(cells):
+                header = _names_of_numbers(cells, path.stem, select_names)
+                names, columns = tuple(header), [*range(len(header))]
+            elif (
                 not header
                 or (_is_header(cells) and any(axis_of(name.strip()) is not None for name in cells))
                 or cells == header
@@ -83,6 +89,25 @@ def _rows(path: Path) -> Iterator[tuple[int, str, list[str]]]:
             if line.count(delimiter) > MAX_FIELDS:
                 raise ReadError(f"it has more than the {MAX_FIELDS} fields that are read")
             yield number, delimiter, _cells(line, delimiter)
+
+
+def _are_numbers(rows: list[list[str]]) -> bool:
+    """Whether lines are nothing but numbers, one or two to each."""
+    width = len(rows[0])
+    fit = sum(len(row) == width and all(as_number(cell) is not None for cell in row) for row in rows)
+    return len(rows) >= _FEWEST_ROWS and width <= 2 and fit >= len(rows) - 1
+
+
+def _names_of_numbers(cells: list[str], stem: str, select_names: SelectNames) -> list[str]:
+    """The names of numbers that have none: the last one's is the file's, where that is a metric's.
+
+    Raises:
+        ReadError: it is not.
+    """
+    for name in (stem, _OF_A_FILE.sub("", stem)):
+        if name and select_names([name]).get(name):
+            return [*["step"] * (len(cells) - 1), name]
+    raise ReadError(f"its numbers have no names, and {stem!r} is not the name of a metric")
 
 
 def _cells(line: str, delimiter: str) -> list[str]:

@@ -261,7 +261,13 @@ class History:
         if len(numbers) < _FEWEST_OF_A_HABIT or numbers[-1] == len(cells) - 1:
             return found
         tail = int(numbers[-1]) + 1
-        beside = {one: None for kind, names in self._measured if name in names for one in names if one != name}
+        beside = {
+            one: None
+            for kind, names in self._measured
+            if name in names
+            for one in names
+            if one != name and one in self._roles
+        }
         for other in [*beside][:_MOST_BESIDE]:
             there = ~np.isnan(self.column(other)[at])
             together = (there & ~is_null(cells))[:tail].sum()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from tracker_health.readers.json_lines import MAX_FIELDS, MAX_NAME_CHARACTERS, a
 from tracker_health.readers.log_formats.base import HEAD_BYTES, Log, SelectNames
 from tracker_health.readers.log_formats.names import axis_of
 from tracker_health.readers.log_formats.table import LogTable
-from tracker_health.readers.regular_file import open_regular
+from tracker_health.readers.regular_file import open_log
 
 MAX_BYTES = 20 * 2**20
 _DEPTH = 3
@@ -42,7 +41,7 @@ class JsonHistory:
 
 def _load(path: Path) -> Any:
     """The value; None for what is no history, and is too large or no JSON as well."""
-    with BufferedReader(open_regular(path)) as file:
+    with open_log(path) as file:
         text = file.read(MAX_BYTES + 1)
     try:
         if len(text) <= MAX_BYTES:

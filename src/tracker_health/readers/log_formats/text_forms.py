@@ -3,7 +3,8 @@
 To add one, put it into ``FORMS``: who prints it, an example (lines of a log, and the points that come of them), and a
 pattern. The example is the form's test and its entry in ``docs/logs.md``. In a pattern ``<name>`` is a number: ``epoch``,
 ``batch``, ``step`` and ``global_step`` are axes, with ``_of`` behind them what they count up to, and all other names are
-metrics (``__`` for a slash); ``#`` is a number that says nothing.
+metrics (``__`` for a slash); ``<file>`` has the file's name for its own, where that is a metric's;
+``#`` is a number that says nothing.
 """
 
 from __future__ import annotations
@@ -71,6 +72,16 @@ FORMS = (
         train_loss: (0, 10.66)
         test_loss: (0, 11.19)""",
         r"^s:<step> (?:tel:<test_loss>|trl:<train_loss> lr:<lr> norm:<grad_norm>|eval:<eval_accuracy>)$", ROW),
+    Form("""An epoch and a number that the file's name says what it is, as in train_loss.txt.
+        >>> epoch 0:1683.6
+        >>> epoch 1:1517.9
+        train_loss: (0, 1683.6), (1, 1517.9)""",
+        r"^[Ee]poch[ ]?<epoch>[ ]?[:,=\t][ ]?<file>$", ROW),
+    Form("""A step and a number that the file's name says what it is.
+        >>> step 100: 2.5
+        >>> step 200: 2.25
+        train_loss: (100, 2.5), (200, 2.25)""",
+        r"^(?:[Ss]tep|[Ii]ter(?:ation)?)[ ]?<step>[ ]?[:,=\t][ ]?<file>$", ROW),
     Form("""build-nanogpt: a step, of which data, the loss.
         >>> 0 val 11.3
         >>> 0 train 11.16

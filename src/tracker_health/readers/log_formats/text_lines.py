@@ -144,17 +144,14 @@ class _Reading:
             troubles.lines += lines
             troubles.rows += rows
             self._last_row = block[start : position - 1].rpartition("\n")[2][-_LONGEST_HEADING:] if rows else ""
-            if not rows and not suspicious and len(line) <= _SHORT:
-                self._pass_over(line)
             if suspicious:
                 for one in block[start : position - 1].split("\n"):
                     troubles.look(one)
 
     def _pass_over(self, line: str) -> None:
         """Note a short line that says nothing, where no line before it can change that."""
-        if self._fresh or self._repeats or self._tables.is_open or not _PLAIN.fullmatch(line) or self._pairs.read(line):
-            return
-        if len(self._pairs.says_nothing) < _SHORT_KEPT:
+        depends = self._fresh or self._repeats or self._tables.is_open or self.troubles.suspects(line)
+        if not depends and _PLAIN.fullmatch(line) is not None and len(self._pairs.says_nothing) < _SHORT_KEPT:
             self._pairs.says_nothing.add(line)
 
     def _take_known(self, block: str, position: int) -> tuple[int, int, int, bool]:
@@ -190,9 +187,13 @@ class _Reading:
         self._place_below_heading(line, printed)
         if printed is None or not self._is_row(printed):
             self._tables.look_for_header(line)
+            if self._tables.is_open:
+                self._pairs.says_nothing.clear()
             if not self._begun:
                 for name, text in settings_in(line, printed).items():
                     self.table.keep_param(name, text)
+            if printed is None and len(line) <= _SHORT:
+                self._pass_over(line)
             return False
         self._add(line, printed)
         return bool(printed.metrics)

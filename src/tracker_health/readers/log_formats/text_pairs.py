@@ -199,7 +199,9 @@ class Pairs:
         """Take all numbers of a line that has a form of its own."""
         for group, text in match.groupdict().items():
             if text is not None and _axis_of_group(group) is None:
-                name = group.replace("__", "/")
+                name = self._stem if group == "file" else group.replace("__", "/")
+                if group == "file" and self.role(name) is None:
+                    continue
                 printed.metrics.append(Number(name, text, *match.span(group), name))
         printed.losses += [one for one in printed.metrics if self.role(one.name) in LOSSES]
 
