@@ -171,7 +171,8 @@ def diagnose(evidence: Evidence, config: Config, *, probes: Sequence[Probe] | No
     voting = [result for result in results if result.votes]
     verdict = worst([result.verdict for result in voting] + broken)
     unknown = _not_understood(evidence, config)
-    if verdict in (Verdict.PASS, Verdict.SKIP) and (unknown or not vouched):
+    unread = evidence.unread and not _shows_training(evidence, config)
+    if verdict in (Verdict.PASS, Verdict.SKIP) and (unknown or unread or not vouched):
         verdict = Verdict.ERROR if evidence.problems else Verdict.SKIP
     scores = [result.score for result in voting if result.score is not None]
     report = Report(
@@ -234,11 +235,20 @@ def _notes(evidence: Evidence, config: Config) -> Iterable[str]:
 
 def _not_understood(evidence: Evidence, config: Config) -> list[str]:
     """The metrics that nothing is known of, of a run in whose history nothing else shows how training went."""
-    meanings = config.understand(evidence.info.metric_names)
-    refuted = {one.name for one in evidence.series if one.role is None}
-    if any(one.role in SHOW_TRAINING and name not in refuted for name, one in meanings.items()):
+    if _shows_training(evidence, config):
         return []
+    meanings, refuted = config.understand(evidence.info.metric_names), _refuted(evidence)
     return sorted(name for name, one in meanings.items() if name in refuted or not one.quantity)
+
+
+def _shows_training(evidence: Evidence, config: Config) -> bool:
+    """Whether any metric shows how training went."""
+    meanings, refuted = config.understand(evidence.info.metric_names), _refuted(evidence)
+    return any(one.role in SHOW_TRAINING and name not in refuted for name, one in meanings.items())
+
+
+def _refuted(evidence: Evidence) -> set[str]:
+    return {one.name for one in evidence.series if one.role is None}
 
 
 def _run(probe: Probe, evidence: Evidence, config: Config, votes: bool) -> ProbeResult | SkippedProbe | ErrorEntry:

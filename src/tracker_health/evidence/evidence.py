@@ -22,7 +22,8 @@ class Evidence:
     """Everything that was read of one run.
 
     ``missing`` gives, for parts that are not there, a reason better than "not found" (several unrelated checkpoints,
-    a file above the download limit). ``notes``: what a reader of the verdict should know besides.
+    a file above the download limit). ``notes``: what a reader of the verdict should know besides. ``unread``: logs of
+    which no number was understood.
     """
 
     run: RunRef
@@ -36,6 +37,7 @@ class Evidence:
     text_log: TextLog | None = None
     problems: tuple[Problem, ...] = ()
     notes: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
     missing: Mapping[str, str] = field(default_factory=dict)
     fingerprint: str = ""
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tracker_health.errors import MissingExtra, RunError
+from tracker_health.errors import RunError
 from tracker_health.evidence import Part, Problem, Request, Series, TextLog
 from tracker_health.gap_names import GAP_FILE, KINDS, metric
 from tracker_health.readers.dlm_log import read_dlm_step_log
@@ -24,7 +24,7 @@ from tracker_health.stores.checkpoints import is_checkpoint_file
 from tracker_health.stores.naming import numbers, series_of
 from tracker_health.stores.texts import begins_as_log, is_history, says_output, texts_among
 from tracker_health.stores.tree import FileEvidence, FileTree, RunFile
-from tracker_health.text import listing, printable, without_numbers
+from tracker_health.text import count, listing, printable, without_numbers
 
 if TYPE_CHECKING:
     from tracker_health.readers.log_formats import Log, LogFormat, SelectNames
@@ -58,6 +58,7 @@ _OF_EACH_KIND = tuple(metric(kind, "any", "max") for kind in KINDS)
 _NEWEST_TRIED = 3
 _LOGS_COMPARED = 100
 _RESUMED = re.compile(r"[._ -]?(resumed?|restarted)(?![a-z])", re.IGNORECASE)
+_FEWEST_UNREAD = 4  # lines
 _A_FEW = 5  # lines of a log
 _OVERDUE, _OVERDUE_SECONDS, _LEAST_SECONDS = 3.0, 300.0, 0.5
 
@@ -184,7 +185,6 @@ class _Logs:
         self._tree, self._request, self._found = tree, request, found
         self._pieces: dict[str, list[_Log]] = {}
         self._unread: list[tuple[RunFile, Log]] = []
-        self._lacking: list[tuple[RunFile, MissingExtra]] = []
         self._read: list[Log] = []
         self._unasked: list[tuple[RunFile, Log]] = []
         self._others: list[tuple[RunFile, Log]] = []
@@ -205,8 +205,6 @@ class _Logs:
                 continue
             try:
                 log, form = _read_one(self._tree, file, self._request, alone=len(files) == 1)
-            except MissingExtra as error:
-                self._lacking.append((file, error))
             except (RunError, OSError) as error:
                 if named:
                     self._found.cannot_read(file.path, error, _HISTORY_ROLES)
@@ -219,6 +217,11 @@ class _Logs:
     def _take_one(self, file: RunFile, log: Log, form: LogFormat | None) -> None:
         _take_text(self._found, log)
         self._read.append(log)
+        if not log.series and log.unread >= _FEWEST_UNREAD:
+            self._found.unread.append(file.path)
+            self._found.notes.append(
+                f"{printable(file.path)}: {count(log.unread, 'line')} with numbers were not understood"
+            )
         if not log.names:
             self._unread += [(file, log)] * _is_sure(file)
             return
@@ -243,7 +246,6 @@ class _Logs:
         for file, log in self._unasked if self.has_history else ():
             found.notes.append(_no_rule(file, log))
         logs = _resumed([_joined(parts) for parts in self._pieces.values()])
-        _report_lacking(self._lacking, found, judged=bool(logs) or found.trainer is not None)
         strangers = _strangers(logs)
         if (
             strangers
@@ -271,19 +273,6 @@ def _is_sure(file: RunFile) -> bool:
     from tracker_health.readers.log_formats import promised_by
 
     return promised_by(file.name) is not None
-
-
-def _report_lacking(lacking: list[tuple[RunFile, MissingExtra]], found: FileEvidence, *, judged: bool) -> None:
-    """Tell of logs that need a package that is not there: a problem only where nothing else has the run's history."""
-    if not lacking:
-        return
-    file, error = lacking[0]
-    if judged:
-        more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
-        found.notes.append(f"{printable(file.path)}{more} not read: {error.message} ({error.hint})")
-        return
-    for file, error in lacking:
-        found.cannot_read(file.path, error, _HISTORY_ROLES)
 
 
 def read_console(tree: FileTree, request: Request, found: FileEvidence) -> None:

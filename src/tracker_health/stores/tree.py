@@ -103,6 +103,7 @@ class FileEvidence:
     above_limit: list[Problem] = field(default_factory=list)
     missing: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
 
     def cannot_read(self, source: str, error: RunError | OSError, roles: Iterable[str]) -> None:
         """Note that a file could not be read, and which parts that takes away."""
@@ -153,6 +154,7 @@ class FileEvidence:
             text_log=self.text_log,
             notes=(*self.notes, *disagreements(known.series, self.printed), *confirmed),
             problems=(*problems, *self.problems),
+            unread=tuple(self.unread),
             missing=self.missing,
         )
 

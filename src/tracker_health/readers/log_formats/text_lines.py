@@ -95,6 +95,7 @@ class _Reading:
             epoch=_epochs_by_headings(history),
             steps=self._total_not_reached(log.series, history),
             stopped_early=self._stopped_early,
+            unread=self._pairs.unread,
         )
 
     def _total_not_reached(self, series: Collection[Series], history: History) -> int | None:
@@ -185,18 +186,22 @@ class _Reading:
         if rank is not None and not self._is_taken_from(rank, line, printed):
             return False
         self._place_below_heading(line, printed)
-        if printed is None or not self._is_row(printed):
-            self._tables.look_for_header(line)
-            if self._tables.is_open:
-                self._pairs.says_nothing.clear()
-            if not self._begun:
-                for name, text in settings_in(line, printed).items():
-                    self.table.keep_param(name, text)
-            if printed is None and len(line) <= _SHORT:
-                self._pass_over(line)
-            return False
-        self._add(line, printed)
-        return bool(printed.metrics)
+        if printed is not None and self._is_row(printed):
+            self._add(line, printed)
+            return bool(printed.metrics)
+        self._look_at_the_rest(line, printed)
+        return False
+
+    def _look_at_the_rest(self, line: str, printed: Printed | None) -> None:
+        """What a line says that is no row: it is a table's header, or of a banner with settings, or nothing."""
+        self._tables.look_for_header(line)
+        if self._tables.is_open:
+            self._pairs.says_nothing.clear()
+        if not self._begun:
+            for name, text in settings_in(line, printed).items():
+                self.table.keep_param(name, text)
+        if printed is None and len(line) <= _SHORT:
+            self._pass_over(line)
 
     def _is_row(self, printed: Printed) -> bool:
         """Whether a line is one of the history: it has a loss, or says where it is; and below such lines one with any

@@ -57,6 +57,7 @@ _WHERE = frozenset({"at", "after"})
 _PLURALS = frozenset({"steps", "iters", "iterations", "updates", "epochs"})
 _NOT_NEW = re.compile(r"\b(?:best|lowest|minimum|previous)\b", re.IGNORECASE)
 _VARIES = re.compile(r"\d+|[█▏▎▍▌▋▊▉]+ *")
+_DECIMAL = re.compile(r"(?<![\d:.,/-])0\.0(?![\d.:]|[ ]?(?:m?s|sec|[KMGT]i?B|it/s|%))")  # of a line's shape
 _GROUPS = re.compile(r"0,0")  # may be thousands, or not
 _A_NUMBER = re.compile(r"[0-9]|nan|inf", re.IGNORECASE)
 _SETTINGS = ("Namespace(", "Config(", "Arguments(", "Args(")
@@ -143,13 +144,14 @@ class Pairs:
     """Understands lines, by what is known of the names of metrics.
 
     ``stem``: the file's name, which numbers have that have no other. ``says_nothing``: lines that are known to say
-    nothing, whatever is around them.
+    nothing, whatever is around them. ``unread``: how many lines have fractions without a name, in one and the same place.
     """
 
     def __init__(self, select_names: SelectNames, stem: str = "") -> None:
         self.says_nothing: set[str] = set()
         self._stem = stem
-        self._shapes: set[str] = set()
+        self.unread = 0
+        self._shapes: dict[str, bool] = {}
         self._select = select_names
         self._known: dict[tuple[str, bool], tuple[str, str]] = {}
         self._roles: dict[str, str | None] = {}
@@ -160,12 +162,13 @@ class Pairs:
             return None
         shape = _VARIES.sub("0", line)
         if shape in self._shapes:
+            self.unread += self._shapes[shape]
             return None
         printed, form = self._read(line)
         if printed is None and form is None and _GROUPS.search(shape) is None:
             if len(self._shapes) >= _MAX_PHRASES:
                 self._shapes.clear()
-            self._shapes.add(shape)
+            self._shapes[shape] = _DECIMAL.search(shape) is not None
         return printed
 
     def _read(self, line: str) -> tuple[Printed | None, Form | None]:
