@@ -143,12 +143,10 @@ def _done_before(at: FloatArray, epoch: FloatArray, of: FloatArray) -> tuple[dic
     numbers, firsts, lasts = epoch[starts], at[starts], np.maximum.reduceat(at, starts)
     later = np.diff(numbers) > 0
     total = float(np.nanmax(of)) if not np.isnan(of).all() else 0.0
-    if 2 * (later & (firsts[1:] <= lasts[:-1])).sum() <= later.sum() and not (0 < lasts.max() <= total and later.any()):
-        return {}, total if total >= lasts.max() and len(starts) == 1 else 0.0
-    if total >= lasts.max() and 2 * (later & (firsts[1:] < lasts[:-1])).sum() > later.sum():
-        return {float(number): (float(number) - float(numbers[0])) * total for number in numbers}, total
     if 2 * (later & (firsts[1:] <= lasts[:-1])).sum() <= later.sum():
-        return {}, 0.0
+        return {}, total if total >= lasts.max() and len(starts) == 1 else 0.0
+    if total >= lasts.max():
+        return {float(number): (float(number) - float(numbers[0])) * total for number in numbers}, total
     done: dict[float, float] = {}
     before = 0.0
     for start, stop, number in zip(starts, [*starts[1:], len(at)], numbers.tolist(), strict=True):

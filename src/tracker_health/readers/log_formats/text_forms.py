@@ -1,10 +1,20 @@
-"""What single trainers print that no general reading of names and numbers understands: one small form for each.
+"""# Add a form of console logs
 
-To add one, put it into ``FORMS``: who prints it, an example (lines of a log, and the points that come of them), and a
-pattern. The example is the form's test and its entry in ``docs/logs.md``. In a pattern ``<name>`` is a number: ``epoch``,
-``batch``, ``step`` and ``global_step`` are axes, with ``_of`` behind them what they count up to, and all other names are
-metrics (``__`` for a slash); ``<file>`` has the file's name for its own, where that is a metric's;
-``#`` is a number that says nothing.
+Most lines of logs need no form: names beside numbers (``step 100 loss=0.52``), dictionaries, progress bars, and tables
+are understood by themselves, and names get their roles by their words. A form is for what a single trainer prints that
+no such reading can know: numbers without names, a place in brackets, lines that repeat what is known.
+
+To add one, put a ``Form`` into ``FORMS`` in ``readers/log_formats/text_forms.py``: who prints it, lines of a log, the
+points that come of them, and a pattern. The example is its test (``tests/readers/test_text_forms.py``), and its entry
+on this page (``python scripts/generate_docs.py``). Nothing else has to be changed.
+
+- In a pattern ``<name>`` is a number with that name, ``__`` in it a slash; ``#`` is a number that says nothing.
+- ``<epoch>``, ``<batch>``, ``<step>`` and ``<global_step>`` are axes: they say where the line belongs. ``<batch_of>`` is
+  what the batch counts up to. To which step of the run a line belongs is decided later, when all lines are there.
+- ``<file>`` is called as the file is, where that is the name of a metric: ``train_loss.txt``.
+- ``takes``: ``PLACE``, the line's other numbers are read as in any line; ``ROW``, the form has all of them; ``NOTHING``,
+  the line says nothing of the history.
+- The first form that fits a line says what it is.
 """
 
 from __future__ import annotations
@@ -27,6 +37,25 @@ class Form:
     written: str
     takes: str = PLACE
     prefix: str = ""
+
+    @property
+    def title(self) -> str:
+        """Whose lines they are, and what they say."""
+        return self.says.partition("\n")[0].removesuffix(".")
+
+    @property
+    def lines(self) -> list[str]:
+        """Those of the example."""
+        return [line[4:] for line in self._example if line.startswith(">>> ")]
+
+    @property
+    def points(self) -> list[str]:
+        """What comes of them: ``loss: (0, 2.5), (10, 2.25)``."""
+        return [line for line in self._example if not line.startswith(">>> ")]
+
+    @property
+    def _example(self) -> list[str]:
+        return [line.strip() for line in self.says.split("\n")[1:]]
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
