@@ -29,11 +29,11 @@ def pages() -> dict[Path, str]:
 
 def forms() -> str:
     """The page on forms of console logs: how to add one, and all that there are."""
-    said = [
-        f"## {form.title}\n\n```text\n{chr(10).join(form.lines)}\n```\n\n{'; '.join(f'`{one}`' for one in form.points)}\n"
-        for form in FORMS
-    ]
-    return "\n".join([inspect.getdoc(text_forms) or "", *said])
+    parts = [inspect.getdoc(text_forms) or "", ""]
+    for form in FORMS:
+        points = "; ".join(f"`{line}`" for line in form.points)
+        parts += [f"## {form.title}\n", "```text", *form.lines, f"```\n\n{points}\n"]
+    return "\n".join(parts)
 
 
 def command_reference() -> str:

@@ -1,4 +1,4 @@
-"""# Add a form of console logs
+"""# Add a form of console logs.
 
 Most lines of logs need no form: names beside numbers (``step 100 loss=0.52``), dictionaries, progress bars, and tables
 are understood by themselves, and names get their roles by their words. A form is for what a single trainer prints that
