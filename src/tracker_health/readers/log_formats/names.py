@@ -39,11 +39,11 @@ class Axis(NamedTuple):
 _SURE = ("step", "global/step", "iteration", "current/steps", "iter", "_step", "num/updates", "valid/num/updates")
 _LIKELY = (
     "steps", "iters", "iterations", "it", "i", "n/iter", "opt/step", "optimizer/step", "opt/steps", "update", "updates", "up",
-    "gradient/step", "grad/step", "t",
+    "gradient/step", "grad/step", "train/step", "train/steps", "num/steps", "global/batch", "batches", "t",
 )  # fmt: skip
 _AMOUNTS = (
     "total/timesteps", "time/total/timesteps", "timesteps/total", "num/timesteps", "timesteps", "timestep", "env/step", "env/steps",
-    "total/env/steps", "total/env/interacts", "frames", "frame", "kimg", "progress/kimg", "samples/seen", "consumed/samples", "samples",
+    "total/env/steps", "total/env/interacts", "frames", "frame", "kimg", "progress/kimg", "samples/seen", "consumed/samples", "num/samples", "samples",
     "examples/seen", "examples", "images/seen", "tokens/seen", "consumed/tokens", "num/tokens", "total/tokens", "tokens", "progress/tick",
     "tick", "round", "generation", "episode", "episodes", "evaluation",
 )  # fmt: skip

@@ -101,6 +101,16 @@ FORMS = (
         train_loss: (0, 10.66)
         test_loss: (0, 11.19)""",
         r"^s:<step> (?:tel:<test_loss>|trl:<train_loss> lr:<lr> norm:<grad_norm>|eval:<eval_accuracy>)$", ROW),
+    Form("""llama2.c: a step without its name.
+        >>> 0 | loss 10.3702 | lr 0.000000e+00 | 5000.12ms | mfu -100.00%
+        >>> 10 | loss 9.4012 | lr 5.000000e-06 | 500.12ms | mfu 12.31%
+        loss: (0, 10.3702), (10, 9.4012)""",
+        r"^<step> \| (?=loss |lr )"),
+    Form("""WeNet: the epoch and the batch.
+        >>> DEBUG TRAIN Batch 0/100 loss 100.25 loss_att 80.5 lr 0.0001 rank 0
+        >>> DEBUG TRAIN Batch 0/200 loss 90.25 loss_att 70.5 lr 0.0001 rank 0
+        loss: (100, 100.25), (200, 90.25)""",
+        r"\b(?:TRAIN|CV) Batch <epoch>/<batch> "),
     Form("""An epoch and a number that the file's name says what it is, as in train_loss.txt.
         >>> epoch 0:1683.6
         >>> epoch 1:1517.9
@@ -110,7 +120,7 @@ FORMS = (
         >>> step 100: 2.5
         >>> step 200: 2.25
         train_loss: (100, 2.5), (200, 2.25)""",
-        r"^(?:[Ss]tep|[Ii]ter(?:ation)?)[ ]?<step>[ ]?[:,=\t][ ]?<file>$", ROW),
+        r"^(?:(?:[Ss]tep|[Ii]ter(?:ation)?)[ ]?)?<step>[ ]?[:,=\t ][ ]?<file>$", ROW),
     Form("""build-nanogpt: a step, of which data, the loss.
         >>> 0 val 11.3
         >>> 0 train 11.16

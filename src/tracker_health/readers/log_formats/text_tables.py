@@ -15,7 +15,9 @@ _BARS = "|│┃║"  # between cells; the last three as boxes are drawn
 _BETWEEN = re.compile(rf"[\s{_BARS},;]+")
 _BETWEEN_CELLS = re.compile(rf"[\s{_BARS};]+|,\s+")
 _EDGES = re.compile(r"^[^\w]+|[^\w)%]+$")
-_WITH_UNIT = r"\d+(?:\.\d+)?[KMGT]i?B?"
+_WITH_UNIT = r"\d+(?:\.\d+)?(?:[KMGT]i?B?|m?s|m|h)"
+_WIDE = re.compile(r"\s{2,}|\t")  # between names that have blanks in them
+_OF_YOLO = frozenset({"box", "obj", "cls", "dfl", "seg", "pose"})
 _GAP = re.compile(rf"-|--|—|None|n/a|N/A|#na#|\d+(?::\d\d){{1,2}}|{_WITH_UNIT}")
 # The line below a header, as wide as its columns; names then may have blanks in them.
 _RULER = re.compile(r"[ \t]*-{1,60}(?:[ \t]+-{1,60}){2,200}[ \t]*")
@@ -48,6 +50,7 @@ class Tables:
         self.last = ""
         self.names: list[str] = []
         self._before = 0
+        self._wide: list[str] = []
         self._box: dict[str, float] = {}
         self._group = ""
         self._data = ""
@@ -68,12 +71,18 @@ class Tables:
         axis = _AXIS.search(line)
         if axis is None:
             return
-        cells = [_EDGES.sub("", cell) for cell in _BETWEEN.split(line[axis.start() :].strip(f" \t{_BARS}")) if cell]
-        named = [cell for cell in cells if cell]
-        if len(named) < 2 or len(named) > _MAX_COLUMNS or any(_is_no_name(cell) for cell in named):
+        head = line[axis.start() :].strip(f" \t{_BARS}")
+        named = [cell for one in _BETWEEN.split(head) if (cell := _EDGES.sub("", one))]
+        if not 2 <= len(named) <= _MAX_COLUMNS or any(map(_is_no_name, named)):
             return
-        self.names = [named[0].lower(), *named[1:]]
-        self._before = len(_cells(line[: axis.start()]))
+        self._take_names(named, len(_cells(line[: axis.start()])))
+        wide = [cell for one in _WIDE.split(head) if (cell := _EDGES.sub("", one))]
+        self._wide = [wide[0].lower(), *wide[1:]] if 2 <= len(wide) < len(named) else []
+
+    def _take_names(self, names: list[str], before: int) -> None:
+        if {"box", "cls", "gpu_mem"}.issubset(names):  # YOLOv5: of three losses, and of nothing else
+            names = [f"{name}_loss" if name in _OF_YOLO else name for name in names]
+        self.names, self._before, self._wide = [names[0].lower(), *names[1:]], before, []
 
     def _take_columns(self, header: str, ruler: str) -> None:
         """Take the names that stand above the columns of a ruler."""
@@ -82,7 +91,7 @@ class Tables:
         names = [header[start:end].strip() for (start, _), end in zip(spans, ends, strict=True)]
         names = [_SHORT_AXES.get(name, name) for name in names]
         if len(set(names)) == len(names) and names[0].lower() in _AXES and not any(map(_is_no_name, names)):
-            self.names, self._before = [names[0].lower(), *names[1:]], 0
+            self._take_names(names, 0)
 
     def row(self, line: str) -> tuple[dict[str, float], bool]:
         """The numbers of a row that ends with this line, by their names, and whether the line is of a table."""
@@ -131,6 +140,8 @@ class Tables:
         if bar is not None and int(bar.group(1)) < _FULL:
             return {} if len(_cells(line[: bar.start()])) - self._before == len(self.names) else None
         cells = _cells(line if bar is None else line[: bar.start()])
+        if self._wide and len(cells) - self._before == len(self._wide):
+            self.names, self._wide = self._wide, []
         if len(cells) - self._before != len(self.names):
             return None
         plan = _OF_ALL.fullmatch(cells[self._before])
