@@ -227,6 +227,8 @@ class History:
         at = np.where(np.isnan(own), self._where(training=True), self._where())
         values = np.where(np.isnan(own), places.epochs, own)
         at &= places.kept & ~np.isnan(places.steps) & ~np.isnan(values)
+        changes = (np.diff(places.steps, prepend=np.nan) != 0) | (np.diff(values, prepend=np.nan) != 0)
+        at &= ~np.isnan(own) | changes
         unit = UNITS[places.units[-1]] if len(at) else StepUnit.UNKNOWN
         steps = places.steps[at].astype(np.int64)
         return Series(name=EPOCH, role=self._roles[EPOCH], step_unit=unit, steps=steps, values=values[at])

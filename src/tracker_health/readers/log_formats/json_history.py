@@ -10,7 +10,7 @@ from typing import Any
 from tracker_health.errors import ReadError
 from tracker_health.readers.json_lines import MAX_FIELDS, MAX_NAME_CHARACTERS, as_number, as_step, parse_json
 from tracker_health.readers.log_formats.base import HEAD_BYTES, Log, SelectNames
-from tracker_health.readers.log_formats.names import axis_of
+from tracker_health.readers.log_formats.names import HELD_OUT, axis_of
 from tracker_health.readers.log_formats.table import LogTable
 from tracker_health.readers.regular_file import open_log
 
@@ -18,6 +18,8 @@ MAX_BYTES = 20 * 2**20
 _DEPTH = 3
 _IS_HISTORY = re.compile(rb'"[^"]{0,100}loss[^"]{0,100}"[ \t\r\n]*:[ \t\r\n]*\[[-\d \t\r\n.]')
 _SHELVES = frozenset({"history", "log", "logs", "metrics"})
+_DATA = frozenset({"train", "training", *HELD_OUT})
+_MEASURED = re.compile(r"loss|acc(?:uracy)?|error|perplexity|reward", re.IGNORECASE)
 _OF_TENSORBOARD = 3  # numbers: the time, the step, the value
 
 
@@ -102,6 +104,9 @@ def _texts(values: Any) -> list[str]:
 
 def _rows_of_columns(value: Any, stem: str) -> Iterator[dict[str, Any]]:
     """The rows that lists of numbers make, each the list of a metric; ``stem``: the name of a list without one."""
+    value = (
+        {_of_data(name, column, stem): column for name, column in value.items()} if isinstance(value, dict) else value
+    )
     tables = list(_tables(value, "", _DEPTH) if isinstance(value, dict) else _tables({stem: value}, "", 0))
     if sum(map(len, tables)) > MAX_FIELDS:
         raise ReadError(f"it has more than the {MAX_FIELDS} fields that are read")
@@ -116,6 +121,17 @@ def _rows_of_columns(value: Any, stem: str) -> Iterator[dict[str, Any]]:
                     name
                 ] = number
     return iter(rows.values())
+
+
+def _of_data(name: str, column: Any, stem: str) -> str:
+    """What a list is called: one that is named by its data alone by the file's name, too, which says what was measured;
+    a loss where that says nothing, and the numbers are no shares.
+    """
+    if name.lower() not in _DATA or not isinstance(column, list) or not _is_column(column):
+        return name
+    known = _MEASURED.search(stem)
+    shares = all(isinstance(one, (int, float)) and 0 <= one <= 1 for one in column)
+    return f"{name}_{known[0].lower()}" if known else name if shares else f"{name}_loss"
 
 
 def _last(name: str) -> str:

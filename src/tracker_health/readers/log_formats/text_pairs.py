@@ -10,7 +10,18 @@ from typing import NamedTuple
 
 from tracker_health.readers.json_lines import as_number
 from tracker_health.readers.log_formats.base import SelectNames
-from tracker_health.readers.log_formats.names import BAR, BATCH, END, EPOCH, HELD_OUT, OF, STEP, name_on
+from tracker_health.readers.log_formats.names import (
+    AMOUNT,
+    BAR,
+    BATCH,
+    END,
+    EPOCH,
+    HELD_OUT,
+    OF,
+    STEP,
+    axis_of,
+    name_on,
+)
 from tracker_health.readers.log_formats.numbers import NUMBER, as_written
 from tracker_health.readers.log_formats.text_forms import FORMS, NOTHING, ROW, Form
 from tracker_health.roles import LOSSES, normal_form, word_set, words_of
@@ -24,6 +35,9 @@ _PAIR = re.compile(
     rf"(?<![\w./@-])(?P<name>{_WORD}(?=(?P<more>(?:[ ](?!(?i:nan|inf)\b|{_WRAPPING}){_WORD}){{0,3}}))(?P=more))"
     rf"[↑↓↗↘]?['\"]?(?P<mark>[ \t]*+[=:][ \t]*+|[ \t]++|(?=[\[(#]))['\"\[(#]?(?:{_WRAPPING}\[?)?['\"\[(#]?[ \t]*+"
     rf"(?P<number>{NUMBER})(?P<of>[ ]?/[ ]?\d+(?!\d))?(?!\d|[:.,-]\d|[ ]+(?:steps|epochs)\b)"
+)
+_BEHIND = re.compile(
+    rf"(?<![\w.=:-])(?P<number>{NUMBER})[ ](?P<name>[A-Za-z_]\w{{0,40}}(?:[ ][A-Za-z_]\w{{0,40}}){{0,2}})(?=[ ]*(?:[|,;]|$))"
 )
 # The Trainer prints its dictionary into the line of a bar, which it draws again behind it.
 _DICTIONARY = re.compile(r"(?P<bar>\d{1,15})/(?P<bar_of>\d{1,15}) \[[^\]\n]{0,300}\][ ]*+(?=\{['\"])")
@@ -104,11 +118,12 @@ class Printed:
     axes: dict[str, Number] = field(default_factory=dict)
     data: str = ""
     of_a_plan: bool = False
+    has_amount: bool = False
 
     @property
     def is_placed(self) -> bool:
         """Whether the line says where its numbers belong."""
-        return not self.axes.keys().isdisjoint((STEP, _GLOBAL_STEP, BATCH, EPOCH))
+        return self.has_amount or not self.axes.keys().isdisjoint((STEP, _GLOBAL_STEP, BATCH, EPOCH))
 
     @property
     def is_bar(self) -> bool:
@@ -189,6 +204,8 @@ class Pairs:
         for match in _PAIR.finditer(line, start):
             if match.start("number") not in taken and not self._read_pair(printed, match, place):
                 return None, form
+        if not printed.metrics:
+            self._read_behind(printed, line, start)
         self._tell_apart(printed)
         if form is not None and form.prefix:
             printed.metrics[:] = [one._replace(name=form.prefix + one.name) for one in printed.metrics]
@@ -238,6 +255,14 @@ class Pairs:
             self._take(printed, self._on_its_data(printed, number, place), whole=whole, said=said)
         return True
 
+    def _read_behind(self, printed: Printed, line: str, start: int) -> None:
+        """Take the losses of a line whose names stand behind their numbers: ``0.52 train loss | 0.61 val loss``."""
+        for match in _BEHIND.finditer(line, start):
+            if self.role(match["name"]) in LOSSES:
+                number = Number(match["name"], match["number"], *match.span("number"), match["name"])
+                printed.metrics.append(number)
+                printed.losses.append(number)
+
     def _on_its_data(self, printed: Printed, number: Number, place: _Place) -> Number:
         """The number on the data that it was measured on: in ``val Loss: 0.31 Acc: 0.9`` the accuracy is of ``val``."""
         if not printed.metrics and " " in number.name:
@@ -248,7 +273,9 @@ class Pairs:
         known = self.role(number.name)
         if known in _WITHOUT_UNIT and not whole:
             return
-        if said or known is not None:
+        amount = (axis := axis_of(number.name)) is not None and axis.kind == AMOUNT
+        printed.has_amount |= amount
+        if said or known is not None or amount:
             printed.metrics.append(number)
         if said and known in LOSSES:
             printed.losses.append(number)
@@ -322,7 +349,7 @@ def _is_axis(printed: Printed, number: Number, match: re.Match[str]) -> bool:
         of = (match["of"] or "").strip(" /")
         if of and len(of) <= _MAX_DIGITS:
             printed.axes[axis + OF] = Number("", of, match.end("of") - len(of), match.end("of"))
-        printed.of_a_plan |= form in _PLURALS or (axis == BATCH and EPOCH not in printed.axes)
+        printed.of_a_plan |= form in _PLURALS or (axis == BATCH and not of and EPOCH not in printed.axes)
     return True
 
 
@@ -345,7 +372,8 @@ def _look_at_bar(printed: Printed, line: str) -> None:
     is the training's.
     """
     axes = printed.axes
-    if BATCH + OF not in axes or EPOCH in axes or not (printed.data or not printed.metrics):
+    of = axes.get(BATCH + OF)
+    if of is None or EPOCH in axes or not (printed.data or not printed.metrics) or line[of.end :].lstrip()[:1] != "[":
         return
     batch, of = axes.pop(BATCH), axes.pop(BATCH + OF)
     label = words_of(re.sub(r"\d", "", line[: batch.start]))
