@@ -61,7 +61,10 @@ class History:
         if self.is_counted and sum(len(kind.positions) for kind in rows) < _FEWEST_COUNTED:
             kinds, rows = [], []
         self._kinds, self._roles, self._params = rows, roles, params
-        self.positions = np.unique(np.concatenate([np.empty(0, dtype=np.int64), *(kind.positions for kind in rows)]))
+        there = np.zeros(1 + max((int(kind.positions[-1]) for kind in rows), default=-1), dtype=bool)
+        for kind in rows:
+            there[kind.positions] = True
+        self.positions = np.flatnonzero(there)
         self._at = {id(kind): np.searchsorted(self.positions, kind.positions) for kind in rows}
         self._checked: dict[str, bool] = {}
         self._with: dict[str, list[tuple[Kind, int]]] = {}

@@ -28,6 +28,7 @@ _MAX_DEPTH = 4
 _NAME_FIELDS = ("name", "metric", "key", "tag")
 _NO_METRICS = frozenset({"config", "hparams", "hyperparameters", "hyperparams", "args", "params", "settings"})
 _SAYS_WHAT_IT_IS = ("type", "split", "phase", "mode", "stage", "subset")
+_SAYS_SO = frozenset(_SAYS_WHAT_IT_IS)
 _POINT_TYPES = frozenset(
     ("step", "train", "training", "train_step", "training_step", "iteration", "batch", "epoch", "metric", "metrics",
      "log")
@@ -40,7 +41,8 @@ class RowKind:
     """The rows that have the same names: their numbers in arrays, row by row.
 
     ``rows``: their places in the log; ``keep``: which of the ``names`` are still kept, None for all; ``seen``: how many
-    rows there were; ``ordinals``: which ones of the first ``counted`` are still kept, all that came later are.
+    rows there were; ``ordinals``: which ones of the first ``counted`` are still kept, all that came later are;
+    ``points``: how many numbers of metrics a kept row has, those of axes do not count.
     """
 
     names: tuple[str, ...]
@@ -50,14 +52,16 @@ class RowKind:
     seen: int = 0
     counted: int = 0
     ordinals: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    points: int = 0
 
     @property
     def kept_names(self) -> tuple[str, ...]:
         return self.names if self.keep is None else tuple(self.names[index] for index in self.keep)
 
-    @property
-    def points(self) -> int:
-        """How many numbers of metrics a kept row has: those of axes do not count."""
+    def __post_init__(self) -> None:
+        self.points = self._points()
+
+    def _points(self) -> int:
         return sum(axis_of(name) is None and "\0" not in name for name in self.kept_names)
 
     def add(self, row: int, values: Iterable[float]) -> None:
@@ -104,6 +108,7 @@ class RowKind:
         odd = ~chosen & (~np.isfinite(values) & ~is_null(values)).any(axis=1)
         chosen |= odd & (np.cumsum(odd) <= _NONFINITE_KEPT)
         self.keep, self.counted, self.ordinals = keep, self.seen, ordinals[chosen]
+        self.points = self._points()
         self.rows = array("q", self.positions[chosen].tobytes() if keep else b"")
         self.data = array("d", values[chosen].tobytes())
 
@@ -136,6 +141,7 @@ class LogTable:
         self._kinds: dict[tuple[str, ...], RowKind] = {}
         self._names: dict[str, None] = {}
         self._shapes: dict[tuple[Any, ...], _Shape] = {}
+        self._plain: dict[tuple[Any, ...], _Shape] = {}
         self._kept = 0
         self._stride = 1
         self._room_made = False
@@ -190,22 +196,33 @@ class LogTable:
 
         An object that says it is of held-out data (``"split": "val"``) has that in its fields' names: ``val/loss``.
         """
-        key = (*record, *map(type, record.values()))
-        if any(name in record for name in _SAYS_WHAT_IT_IS):
+        names: tuple[Any, ...] = tuple(record)
+        shape = self._plain.get(names)  # a flag among them that was a number before counts as one
+        if shape is not None and self._picked(shape, record):
+            return
+        key = (*names, *map(type, record.values()))
+        if not _SAYS_SO.isdisjoint(record):
             key = (*key, *(str(record.get(name)) for name in _SAYS_WHAT_IT_IS))
         shape = self._shapes.get(key)
         if shape is None:
             shape = self._shape(record)
             if len(self._shapes) < _MAX_SHAPES:
                 self._shapes[key] = shape
-        if shape.pick is not None and shape.kind is not None:
-            try:
-                self.add(shape.kind, shape.pick(record))
-            except (OverflowError, TypeError):  # an integer beyond floating point
-                pass
-            else:
-                return
-        self._take_slowly(record, shape.data)
+                if shape.pick is not None and _SAYS_SO.isdisjoint(record) and bool not in key:
+                    self._plain.setdefault(names, shape)
+        if not self._picked(shape, record):
+            self._take_slowly(record, shape.data)
+
+    def _picked(self, shape: _Shape, record: Mapping[str, Any]) -> bool:
+        """Add the numbers that such objects have; false where they must be looked for."""
+        if shape.pick is None or shape.kind is None:
+            return False
+        try:
+            shape.kind.add(self.rows, shape.pick(record))
+        except (OverflowError, TypeError):  # an integer beyond floating point, or no number
+            return False
+        self._count(1, shape.kind)
+        return True
 
     def _shape(self, record: dict[str, Any]) -> _Shape:
         data = _held_out_of(record)

@@ -120,7 +120,7 @@ class _Reading:
 
     def take(self, block: str) -> None:
         """Read some lines."""
-        block += "\n"
+        block = block if block.endswith("\n") else f"{block}\n"
         position, size, troubles = 0, len(block), self.troubles
         says_nothing = self._pairs.says_nothing
         while position < size:

@@ -13,7 +13,7 @@ from tracker_health.readers.json_lines import as_number
 from tracker_health.readers.log_formats.table import LogTable, RowKind
 from tracker_health.readers.log_formats.text_pairs import Printed
 
-_NUMBER = r"([-+]?(?:[\d.]++(?:[eE][-+]?\d++)?|(?i:nan|inf)))"
+_NUMBER = r"([-+0-9.eE]++|[-+]?(?i:nan|inf))"  # or what looks like one: all that are none are left out
 # What `rank0` and `rank1` print are the lines of two processes.
 _VARIES = re.compile(
     r"(?P<word>\[(?:rank|default)\d+\])|\d+|[ \t]+|[█▏▎▍▌▋▊▉#━╸╺╴─>]+[ █▏▎▍▌▋▊▉#━╸╺╴─.>-]*|[=]{2,}[>.= ]*"
@@ -22,17 +22,18 @@ _MOST_NUMBERS = 40
 _AROUND_A_NAME = 8
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Pattern:
     """How lines of one kind are read: their numbers from left to right are those of a kind of rows.
 
-    ``counts``: they have metrics. ``kind``: None for lines that say, each of its rank, what another rank says: they are
-    passed over. ``suspicious``: they have words that may tell of a trouble.
+    ``counts``: they have metrics. ``runs``: the last block was full of them. ``kind``: None for lines that say, each of
+    its rank, what another rank says: they are passed over. ``suspicious``: they have words that may tell of a trouble.
     """
 
     expression: re.Pattern[str]
     kind: RowKind | None
     counts: bool = True
+    runs: bool = False
     suspicious: bool = False
 
     @classmethod
@@ -45,7 +46,7 @@ class Pattern:
         names = tuple(one.name for one in numbers)
         if not printed.is_regular or len(numbers) > _MOST_NUMBERS or len(set(names)) < len(names):
             return None
-        written, position = [rf"(?!\[(?:rank|default)(?:{'|'.join(owners)})\])" if owners else ""], 0
+        written, position = ["(?m:^)", rf"(?!\[(?:rank|default)(?:{'|'.join(owners)})\])" if owners else ""], 0
         for one in numbers:
             if one.start < position:
                 return None
@@ -66,9 +67,16 @@ class Pattern:
         there were. All are found first, so that their numbers are made at once.
         """
         match, found = self.expression.match, []
-        while (line := match(block, position)) is not None:
+        line = match(block, position)
+        if line is not None and self.runs and len(self.kind.names if self.kind else ()) > 1:
+            every = self.expression.findall(block, position)
+            if len(every) == block.count("\n", position):
+                found, position, line = every, len(block), None
+        while line is not None:
             found.append(line.groups())
             position = line.end()
+            line = match(block, position)
+        self.runs = bool(found) and position == len(block)
         if found and self.kind is not None:
             try:
                 numbers = np.fromiter(map(float, chain.from_iterable(found)), dtype=np.float64)
@@ -93,7 +101,7 @@ def _generalised(literal: str, named: int, *, any_rank: bool = False) -> str:
         elif match["word"] or (found[0].isdecimal() and match.start() >= named):
             written.append(re.escape(found))
         elif found[0].isdecimal():
-            written.append(r"\d++")
+            written.append("[0-9]++")
         elif found[0] in " \t":
             written.append(r"[ \t]++")
         else:
