@@ -189,6 +189,11 @@ class History:
         """The rows that have metrics."""
         return self._where()
 
+    @property
+    def is_of_training(self) -> BoolArray:
+        """The rows that have no metrics, or those of the training."""
+        return self._where(training=True) | ~self._where()
+
     def goes_on_after(self, row: int) -> bool:
         """Whether rows from the log's row ``row`` on come further than those before it."""
         before = int(np.searchsorted(self.positions, row))
@@ -228,7 +233,8 @@ class History:
         for name in self._ranked(EPOCH):
             own = np.where(np.isnan(own), self.column(name), own)
         at = np.where(np.isnan(own), self._where(training=True), self._where())
-        values = np.where(np.isnan(own), places.epochs, own)
+        counted = np.isnan(own).all() and BATCH + OF not in self._with  # steps that count up to all of them
+        values = np.where(np.isnan(own), np.nan if counted else places.epochs, own)
         at &= places.kept & ~np.isnan(places.steps) & ~np.isnan(values)
         changes = (np.diff(places.steps, prepend=np.nan) != 0) | (np.diff(values, prepend=np.nan) != 0)
         at &= ~np.isnan(own) | changes

@@ -12,7 +12,7 @@ import numpy as np
 from tracker_health.evidence import FloatArray, Series
 from tracker_health.readers.log_formats.base import Log, SelectNames
 from tracker_health.readers.log_formats.history import History
-from tracker_health.readers.log_formats.names import BATCH, EPOCH, HELD_OUT, OF, STEP, name_on
+from tracker_health.readers.log_formats.names import EPOCH, HELD_OUT, OF, STEP, name_on
 from tracker_health.readers.log_formats.numbers import as_written
 from tracker_health.readers.log_formats.table import LogTable
 from tracker_health.readers.log_formats.text_blocks import MAX_LINE_CHARACTERS, blocks, text_of
@@ -104,7 +104,7 @@ class _Reading:
         may say why it was enough.
         """
         counted = [one for one in series if len(one) >= _FEWEST_STEPS]
-        totals = {*_different(history, STEP + OF), *_different(history, BATCH + OF)}
+        totals = _different(history, STEP + OF)
         if len(totals) != 1 or _different(history, EPOCH) or not counted or _OF_ANOTHER_UNIT.search(self._last_row):
             return None
         (total,) = totals
@@ -256,12 +256,12 @@ class _Reading:
 
 def _different(history: History, name: str) -> list[int]:
     """The different numbers of an axis."""
-    values = history.column(name)
+    values = history.column(name)[history.is_of_training]
     return [int(value) for value in np.unique(values[np.isfinite(values)])]
 
 
 def _epochs_by_headings(history: History) -> int | None:
     """How many epochs there were by the lines that say nothing else."""
-    epochs: FloatArray = history.column(EPOCH)[~history.is_measured]
+    epochs: FloatArray = history.column(EPOCH)[~history.is_measured & history.is_of_training]
     known = epochs[np.isfinite(epochs)]
     return int(known.max()) + int(known.min() == 0) if len(known) else None
