@@ -197,7 +197,8 @@ def _candidates(rows: Rows) -> Iterator[FloatArray]:
         best = shown[int(np.argmax(even))]
         steps[main] = rows.bar[best]
         planned = planned or float(np.max(rows.bar_of[best]))
-        yield steps
+        last_bar, last_main = _before(~np.isnan(rows.bar)), _before(rows.main)
+        yield np.where((last_bar > last_main) & ~rows.main, rows.bar[last_bar], steps[last_main])
     if planned and len(main) and not np.isnan(rows.epoch[main]).any():
         yield _of_shares(rows, planned, epochs)
     if counts_up(rows.amount[main]):

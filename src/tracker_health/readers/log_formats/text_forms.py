@@ -12,6 +12,7 @@ on this page (``python scripts/generate_docs.py``). Nothing else has to be chang
 - ``<epoch>``, ``<batch>``, ``<step>`` and ``<global_step>`` are axes: they say where the line belongs. ``<batch_of>`` is
   what the batch counts up to. To which step of the run a line belongs is decided later, when all lines are there.
 - ``<file>`` is called as the file is, where that is the name of a metric: ``train_loss.txt``.
+- A group whose name ends with ``_list`` has several numbers, of which the mean counts.
 - ``takes``: ``PLACE``, the line's other numbers are read as in any line; ``ROW``, the form has all of them; ``NOTHING``,
   the line says nothing of the history.
 - The first form that fits a line says what it is.
@@ -59,7 +60,9 @@ class Form:
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
-        return re.compile(re.sub(r"<(\w+)>", lambda m: f"(?P<{m[1]}>{_NUMBER})", self.written).replace("#", _NUMBER))
+        return re.compile(
+            re.sub(r"(?<!P)<(\w+)>", lambda m: f"(?P<{m[1]}>{_NUMBER})", self.written).replace("#", _NUMBER)
+        )
 
 
 FORMS = (
@@ -151,6 +154,15 @@ FORMS = (
         >>> Validation loss 10:  0.9
         val_loss: (10, 0.9)""",
         r"^Validation loss <step>:[ ]+<val_loss>", ROW),
+    Form("""nnU-Net: the score of each class, of which the mean counts.
+        >>> 2026-03-04 10:00:01.1: Epoch 0
+        >>> 2026-03-04 10:02:05.4: train_loss 0.157
+        >>> 2026-03-04 10:02:07.1: Pseudo dice [0.5, 0.25]
+        >>> 2026-03-04 10:03:01.1: Epoch 1
+        >>> 2026-03-04 10:04:05.4: train_loss 0.1
+        >>> 2026-03-04 10:04:07.1: Pseudo dice [np.float32(0.75), np.float32(0.25), nan]
+        val_dice: (0, 0.375), (1, 0.5)""",
+        r": Pseudo dice \[(?P<val_dice_list>[^\]\n]{1,2000})\]", ROW),
     Form("""DeepSpeed: a step that overflowed and was skipped; what it names is a loss scale.
         >>> step 2 loss=0.5
         >>> [deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 65536, reducing to 32768

@@ -72,6 +72,8 @@ _PLURALS = frozenset({"steps", "iters", "iterations", "updates", "epochs"})
 _NOT_NEW = re.compile(r"\b(?:best|lowest|minimum|previous)\b", re.IGNORECASE)
 _VARIES = re.compile(r"\d+|[█▏▎▍▌▋▊▉]+ *")
 _DECIMAL = re.compile(r"(?<![\d:.,/-])0\.0(?![\d.:]|[ ]?(?:m?s|sec|[KMGT]i?B|it/s|%))")  # of a line's shape
+_LIST = "_list"
+_IN_A_LIST = re.compile(r"(?<![\w.])-?\d++(?:\.\d*+)?(?:e[-+]?\d++)?")
 _GROUPS = re.compile(r"0,0")  # may be thousands, or not
 _A_NUMBER = re.compile(r"[0-9]|nan|inf", re.IGNORECASE)
 _SETTINGS = ("Namespace(", "Config(", "Arguments(", "Args(")
@@ -119,6 +121,7 @@ class Printed:
     data: str = ""
     of_a_plan: bool = False
     has_amount: bool = False
+    has_list: bool = False
 
     @property
     def is_placed(self) -> bool:
@@ -133,7 +136,7 @@ class Printed:
     @property
     def is_regular(self) -> bool:
         """Whether lines that differ in their numbers only say the same."""
-        return END not in self.axes
+        return END not in self.axes and not self.has_list
 
     @property
     def numbers(self) -> list[Number]:
@@ -222,7 +225,10 @@ class Pairs:
                 name = self._stem if group == "file" else group.replace("__", "/")
                 if group == "file" and self.role(name) is None:
                     continue
-                printed.metrics.append(Number(name, text, *match.span(group), name))
+                number = Number(name, text, *match.span(group), name)
+                if group.endswith(_LIST):
+                    number, printed.has_list = number._replace(name=name.removesuffix(_LIST), text=_mean(text)), True
+                printed.metrics.append(number)
         printed.losses += [one for one in printed.metrics if self.role(one.name) in LOSSES]
 
     def _read_pair(self, printed: Printed, match: re.Match[str], place: _Place) -> bool:
@@ -358,6 +364,12 @@ def _axis_of_group(group: str) -> str | None:
     name, _, of = group.partition("_of")
     axis = {"bar": BAR, "end": END, _GLOBAL_STEP: _GLOBAL_STEP, STEP: STEP, BATCH: BATCH, EPOCH: EPOCH}.get(name)
     return None if axis is None or of else axis + OF * group.endswith("_of")
+
+
+def _mean(text: str) -> str:
+    """The mean of the numbers in a list, without those that are none."""
+    numbers = [float(number) for number in _IN_A_LIST.findall(text)]
+    return repr(sum(numbers) / len(numbers)) if numbers else "nan"
 
 
 def _take_axes(printed: Printed, match: re.Match[str]) -> None:
