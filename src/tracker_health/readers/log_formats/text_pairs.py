@@ -41,6 +41,7 @@ _BEHIND = re.compile(
 )
 # The Trainer prints its dictionary into the line of a bar, which it draws again behind it.
 _DICTIONARY = re.compile(r"(?P<bar>\d{1,15})/(?P<bar_of>\d{1,15}) \[[^\]\n]{0,300}\][ ]*+(?=\{['\"])")
+_BAR_BEFORE = re.compile(r"[^\n|]{0,60}\|[^|\n]{0,200}\|[ ]*(?P<bar>\d{1,15})/(?P<bar_of>\d{1,15}) \[")
 _GLOBAL_STEP = "global_step"
 _AXES = {
     **dict.fromkeys(
@@ -220,6 +221,8 @@ class Pairs:
 
     def _take_row(self, printed: Printed, match: re.Match[str]) -> None:
         """Take all numbers of a line that has a form of its own."""
+        if (bar := _BAR_BEFORE.match(match.string)) is not None and bar.end() <= match.start():
+            _take_axes(printed, bar)
         for group, text in match.groupdict().items():
             if text is not None and _axis_of_group(group) is None:
                 name = self._stem if group == "file" else group.replace("__", "/")
