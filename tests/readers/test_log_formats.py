@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import struct
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -888,3 +889,19 @@ def test_a_banner_gives_words_too(tmp_path):
     log, _ = read(tmp_path / "a.log", f"{banner}\nstep 1 loss=2\nstep 2 loss=1\n")
     known = {"lr": "0.1", "optimizer": "adam", "freeze": "backbone", "ema": "False", "epochs": "3"}
     assert log.params == known
+
+
+CASES = Path(__file__).parents[3] / "shared" / "cases"
+KINDS = {".csv": CsvTable, ".tsv": CsvTable, ".jsonl": StepLog, ".log": TextLines}
+
+
+@pytest.mark.skipif(not CASES.exists(), reason="the cases are not there")
+def test_no_format_takes_a_file_of_another():
+    """By the endings that say it: what people's files are called and what they hold is one thing there."""
+    files = [
+        path for path in sorted(CASES.rglob("*")) if path.is_file() and path.suffix in KINDS and path.stat().st_size
+    ]
+    wrong = [
+        path for path in files if not isinstance(read_log(path, path.name, names_and_roles)[1], KINDS[path.suffix])
+    ]
+    assert [str(path.relative_to(CASES)) for path in wrong if path.name != "expected.csv"] == []
