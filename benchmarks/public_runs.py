@@ -43,7 +43,8 @@ class Judged:
 
 def evidence_of(curve: dict[str, Any]) -> Evidence:
     """Evidence in file order, as a reader would make it."""
-    roles = needs_of(Config()).select_names(list(curve["metrics"]))
+    request = needs_of(Config())
+    roles = request.select_names(list(curve["metrics"]))
     unit = StepUnit.OPTIMIZER_STEP if curve["kind"] == "hf" else StepUnit.UNKNOWN
     series = [
         Series(
@@ -56,7 +57,8 @@ def evidence_of(curve: dict[str, Any]) -> Evidence:
         for name, role in roles.items()
     ]
     run = RunRef(store="directory", id="curve", name="curve")
-    return Evidence(run=run, series=tuple(series), info=RunInfo(metric_names=tuple(curve["metrics"])))
+    confirmed, notes = request.confirm(series, list(curve["metrics"]))
+    return Evidence(run=run, series=confirmed, info=RunInfo(metric_names=tuple(curve["metrics"])), notes=notes)
 
 
 def judged(folder: Path, config: Config | None = None) -> list[Judged]:

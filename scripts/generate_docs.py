@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from pathlib import Path
 
 import click
 
 from tracker_health.cli import cli
+from tracker_health.readers.log_formats import text_forms
+from tracker_health.readers.log_formats.text_forms import FORMS
 from tracker_health.registry import BUILT_IN
 from tracker_health.render.docs import index, page
 
@@ -20,7 +23,17 @@ def pages() -> dict[Path, str]:
     texts = {DOCS / "probes" / f"{probe.name}.md": page(probe) for probe in BUILT_IN}
     texts[DOCS / "probes" / "README.md"] = index(BUILT_IN)
     texts[DOCS / "cli.md"] = command_reference()
+    texts[DOCS / "add-a-form.md"] = forms()
     return {path: NOTICE + text for path, text in texts.items()}
+
+
+def forms() -> str:
+    """The page on forms of console logs: how to add one, and all that there are."""
+    parts = [inspect.getdoc(text_forms) or "", ""]
+    for form in FORMS:
+        points = "; ".join(f"`{line}`" for line in form.points)
+        parts += [f"## {form.title}\n", "```text", *form.lines, f"```\n\n{points}\n"]
+    return "\n".join(parts)
 
 
 def command_reference() -> str:

@@ -119,7 +119,12 @@ def test_what_somebody_has_named_a_training_loss_is_one():
 
 def test_the_other_losses_of_such_a_run_are_looked_at_for_nan():
     names = ["losses/policy_loss", "losses/value_loss", "losses/clipfrac", "loss_weight", "entropy"]
-    assert assign(names) == {"losses/policy_loss": "objective_loss", "losses/value_loss": "objective_loss"}
+    assert assign(names) == {
+        "losses/policy_loss": "objective_loss",
+        "losses/value_loss": "objective_loss",
+        "losses/clipfrac": "clip_fraction",
+        "entropy": "entropy",
+    }
 
 
 def test_a_name_is_taken_apart_where_capitals_say_so():
@@ -129,9 +134,9 @@ def test_a_name_is_taken_apart_where_capitals_say_so():
 
 # The metrics of tools that people use, by name, with the role each must have.
 TOOLS = {
-    "timm": {"train_loss": "train_loss", "eval_loss": "val_loss", "eval_top1": "val_accuracy", "eval_top5": None},
+    "timm": {"train_loss": "train_loss", "eval_loss": "val_loss", "eval_top1": "val_accuracy", "eval_top5": "higher_better_val"},
     "Keras": {"loss": "train_loss", "val_loss": "val_loss", "accuracy": "train_accuracy", "val_accuracy": "val_accuracy"},
-    "fastai": {"train_loss": "train_loss", "valid_loss": "val_loss", "error_rate": None},
+    "fastai": {"train_loss": "train_loss", "valid_loss": "val_loss", "error_rate": "lower_better_val"},
     "the set behind it": {"Loss/train": "train_loss", "Box_loss/train": "loss_part", "Cls_loss/train": "loss_part", "Loss/val": "val_loss"},
     "two letters": {"tr_loss": "train_loss", "va_loss": "val_loss", "tr_acc": "train_accuracy", "va_acc": "val_accuracy"},
     "train and test": {"loss/tr": "train_loss", "loss/te": "val_loss", "te_auc": "val_auc"},
@@ -139,13 +144,13 @@ TOOLS = {
     "valence and arousal": {"loss": "train_loss", "val_loss": "val_loss", "va_loss": "loss_part"},
     "a text encoder": {"train_loss": "train_loss", "te_loss": "loss_part"},
     "Ultralytics": {
-        "train/box_loss": "objective_loss", "train/cls_loss": "objective_loss", "train/dfl_loss": "objective_loss",
-        "val/box_loss": None, "metrics/mAP50(B)": None, "lr/pg0": "learning_rate",
+        "train/box_loss": "loss_part", "train/cls_loss": "loss_part", "train/dfl_loss": "loss_part",
+        "val/box_loss": "val_loss_term", "metrics/mAP50(B)": "higher_better_val", "lr/pg0": "learning_rate",
     },
     "nanoGPT": {"train/loss": "train_loss", "val/loss": "val_loss", "lr": "learning_rate", "mfu": None},
-    "MMEngine": {"loss": "train_loss", "loss_cls": "loss_part", "loss_bbox": "loss_part", "coco/bbox_mAP": None, "lr": "learning_rate", "grad_norm": "grad_norm"},
+    "MMEngine": {"loss": "train_loss", "loss_cls": "loss_part", "loss_bbox": "loss_part", "coco/bbox_mAP": "higher_better_val", "lr": "learning_rate", "grad_norm": "grad_norm"},
     "detectron2": {"total_loss": "train_loss", "loss_cls": "loss_part", "loss_box_reg": "loss_part", "validation_loss": "val_loss"},
-    "DETR": {"train_loss": "train_loss", "test_loss": "val_loss", "train_lr": "learning_rate", "train_loss_ce": "train_loss"},
+    "DETR": {"train_loss": "train_loss", "test_loss": "val_loss", "train_lr": "learning_rate", "train_loss_ce": "loss_part"},
     "DeepSpeed": {
         "Train/Samples/train_loss": "train_loss", "Train/Samples/lr": "learning_rate", "Train/Samples/loss_scale": "loss_scale",
     },
@@ -153,9 +158,9 @@ TOOLS = {
     "NeMo": {"reduced_train_loss": "train_loss", "val_loss": "val_loss"},
     "OLMo": {"train/CrossEntropyLoss": "train_loss", "optim/total_grad_norm": "grad_norm"},
     "Composer": {"loss/train/total": "train_loss", "lr-DecoupledAdamW/group0": "learning_rate"},
-    "torchtune": {"loss": "train_loss", "val_loss": "val_loss", "tokens_per_second_per_gpu": None},
+    "torchtune": {"loss": "train_loss", "val_loss": "val_loss", "tokens_per_second_per_gpu": "throughput"},
     "LLaMA-Factory": {"loss": "train_loss", "eval_loss": "val_loss", "lr": "learning_rate", "percentage": None},
-    "fairseq": {"train_loss": "train_loss", "valid_loss": "val_loss", "gnorm": "grad_norm", "ppl": None},
+    "fairseq": {"train_loss": "train_loss", "valid_loss": "val_loss", "gnorm": "grad_norm", "ppl": "lower_better_val"},
     "XGBoost": {"train-logloss": "train_loss", "eval-logloss": "val_loss", "train-auc": "train_auc", "eval-auc": "val_auc", "train-error": None},
     "XGBoost, sklearn": {"validation_0-logloss": None, "validation_0-auc": None, "validation_1-logloss": "val_loss"},
     "LightGBM": {"training-binary_logloss": "train_loss", "valid_1-binary_logloss": "val_loss", "training-auc": "train_auc"},
@@ -163,7 +168,7 @@ TOOLS = {
     "a curriculum": {"loss": "train_loss", "difficulty": "objective_weight", "aug_strength": "objective_weight", "noise_scale": None},
     "accuracies alone": {"accuracy": "train_accuracy", "val_accuracy": "val_accuracy", "train/top1": "train_accuracy", "top5": None},
     "a tagger": {"tr_nll": "train_loss", "tr_token_acc": "train_accuracy", "eval_seq_acc": "val_accuracy", "opt/lr": "learning_rate"},
-    "TRL SFT": {"loss": "train_loss", "mean_token_accuracy": "train_accuracy", "eval_mean_token_accuracy": "val_accuracy", "entropy": None},
+    "TRL SFT": {"loss": "train_loss", "mean_token_accuracy": "train_accuracy", "eval_mean_token_accuracy": "val_accuracy", "entropy": "entropy"},
 }  # fmt: skip
 
 
@@ -179,18 +184,20 @@ def test_roles_in_the_names_that_tools_log(tool):
         (["perplexity"], ["train_loss"]),
         (["train/mae", "test/mae"], ["train_loss", "val_loss"]),
         (["mae", "rmse"], [None, None]),  # of a model that was only tried, say, a value for each horizon
-        (["loss", "ppl", "val_ppl"], ["train_loss", None, None]),
-        (["train_loss", "train_rmse", "test_rmse"], ["train_loss", None, None]),
+        (["loss", "ppl", "val_ppl"], ["train_loss", None, "lower_better_val"]),
+        (["train_loss", "train_rmse", "test_rmse"], ["train_loss", None, "lower_better_val"]),
         (["train-rmse", "eval-rmse"], ["train_loss", "val_loss"]),
         (["training-l2", "valid_1-l2"], ["train_loss", "val_loss"]),
         (["learn-RMSE", "test-RMSE"], ["train_loss", "val_loss"]),
         (["val_loss", "train_ppl"], ["val_loss", None]),
         (["episode_reward", "perplexity"], ["train_reward", None]),
-        (["train/l1", "elbo"], [None, None]),  # a penalty, or an error
+        (["train/l1", "elbo"], [None, "train_loss"]),  # a penalty, or an error
         *(
-            (["train/mae", name], [None, None])
+            (["train/mae", name], [None, "train_loss"])
             for name in ("elbo", "train/energy", "total_cost", "objective", "nll_mean")
         ),
+        (["mae", "rmse", "val_mae", "val_rmse"], ["train_loss", None, "val_loss", "lower_better_val"]),
+        (["learn", "test"], ["train_loss", "val_loss"]),  # CatBoost's console
     ],
 )
 def test_without_a_loss_perplexity_and_errors_stand_in_for_it(names, roles):

@@ -30,7 +30,7 @@ def validated(text):
 
 @pytest.fixture
 def run(tmp_path):
-    """A folder with three logs, one metric without a role, and one NaN."""
+    """A folder with three logs, one metric whose role is guessed, and one NaN."""
     rows = [{"step": step, "my_objective_loss": 2.0 - step / 100, "lr": 0.1} for step in range(50)]
     (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [*rows, rows[-1]]))
     (tmp_path / "metrics.csv").write_text("step,val_loss\n10,2.5\n20,nan\n")
@@ -44,7 +44,7 @@ def test_the_document(run):
     document = validated(done.stdout)
     assert document["schema"] == "tracker-health/series/1"
     rows = {row["name"]: row for row in document["series"]}
-    assert [row["role"] for row in document["series"]] == ["learning_rate", "val_loss", None]
+    assert [row["role"] for row in document["series"]] == ["learning_rate", "train_loss", "val_loss"]
     assert (
         rows["val_loss"] | {"source": "metrics.csv", "points": 2, "nonfinite": 1, "last": None, "last_step": 20}
         == rows["val_loss"]
@@ -58,7 +58,10 @@ def test_the_document(run):
         49,
     )
     assert document["suggested"] == {"roles.train_loss": ["my_objective_loss"]}
-    assert document["notes"] == ["console.log agrees with train.jsonl, which is judged, on lr"]
+    assert (mine["guessed"], mine["understood"]) == (True, "loss, my objective, guessed: the only loss of the training")
+    assert (rows["lr"]["guessed"], rows["lr"]["understood"]) == (False, "learning rate: its words say it")
+    why = "train_loss is guessed to be my_objective_loss (the only loss of the training); set roles.train_loss to name one"
+    assert document["notes"] == ["console.log agrees with train.jsonl, which is judged, on lr", why]
 
 
 def test_the_table_and_its_suggestion(run):
@@ -68,7 +71,8 @@ def test_the_table_and_its_suggestion(run):
     assert lines[0] == f"{run}: 3 rows"
     assert 'roles.train_loss = ["my_objective_loss"]' in done.stdout
     (line,) = (line for line in lines if line.startswith("my_objective_loss"))
-    assert line.split() == ["my_objective_loss", "-", "51", "0", "1", "0..49", "train.jsonl"]
+    assert line.split()[:7] == ["my_objective_loss", "train_loss", "51", "0", "1", "0..49", "train.jsonl"]
+    assert line.endswith("loss, my objective, guessed: the only loss of the training")
 
 
 def test_the_suggested_setting_works(run):
@@ -118,7 +122,7 @@ def test_hostile_names_cannot_reach_the_terminal(tmp_path):
     (tmp_path / "a.jsonl").write_text(json.dumps({"step": 1, "\x1b[31mloss\n": 1.0, "x" * 500: 2.0}) + "\n")
     done = CliRunner().invoke(cli, ["series", str(tmp_path)])
     assert "\x1b[31m" not in done.stdout
-    assert len(done.stdout.splitlines()) == 4
+    assert len(done.stdout.splitlines()) == 6
 
 
 @pytest.mark.parametrize(

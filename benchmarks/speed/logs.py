@@ -2,9 +2,10 @@
 
     python benchmarks/speed/logs.py [--size MEGABYTES] [--runs N] [--only NAME]
 
-A console log beside a loop over its lines with one compiled regular expression that knows the format in advance; a log
-of JSON lines beside the parsing of its lines alone. Each in a fresh process, in turn; the figure to quote is the ratio
-of processor time. Resident memory is the child's peak.
+A console log beside a loop over its lines with one compiled regular expression that knows the format in advance; JSON
+lines beside their parsing alone. Two logs of which every thousandth line has metrics, beside the same loop: between
+them lines of two characters, or a progress bar that is drawn again. Each in a fresh process, in turn; the figure to
+quote is the ratio of processor time. Resident memory is the child's peak.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pathlib import Path
 
 _RUNS = 3
 _MEGABYTES = 100
-_FORMATS = ("console.log", "train.jsonl")
+_FORMATS = ("console.log", "train.jsonl", "short.log", "bars.log")
 
 _PLAIN_TEXT = """
 import re
@@ -81,6 +82,29 @@ def make_json(path: Path, megabytes: int) -> None:
             step += 1
 
 
+def make_short(path: Path, megabytes: int) -> None:
+    """Lines of two characters, as of a script that prints each sample's label."""
+    _make_between(path, megabytes // 10, "".join(f"{at % 10}{at // 10 % 10}\n" for at in range(1000)))
+
+
+def make_bars(path: Path, megabytes: int) -> None:
+    """A progress bar without metrics, drawn a thousand times between two rows."""
+    bar = "\r{0:3d}%|{1:<20}| {2}/10000 [00:{0:02d}<01:{0:02d}, 45.{0:02d}it/s]"
+    _make_between(
+        path, megabytes, "".join(bar.format(at // 10, "\u2588" * (at // 50), at * 10) for at in range(1000)) + "\n"
+    )
+
+
+def _make_between(path: Path, megabytes: int, between: str) -> None:
+    values = random.Random(0)
+    with path.open("w") as file:
+        step = 0
+        while file.tell() < megabytes * 10**6:
+            numbers = f"loss={values.random():.4f} grad_norm={values.random():.3f} lr={values.random():.3e}"
+            file.write(f"{between}step {step} {numbers}\n")
+            step += 1
+
+
 def measured(path: Path, work: str, imports: str = "") -> tuple[float, float]:
     """Processor seconds and peak resident MB of a piece of work in a fresh process, imports left out."""
     script = _CHILD.format(imports=imports, work=work)
@@ -97,11 +121,13 @@ def main() -> None:
     parser.add_argument("--only", choices=_FORMATS)
     options = parser.parse_args()
     megabytes = options.size
-    print("| log | size | plain | ours | ratio | peak memory |\n|---|---|---|---|---|---|")
+    print("| log | size | plain | ours | ratio | of a line | peak memory |\n|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         for name, make, plain in (
             ("console.log", make_text, _PLAIN_TEXT),
             ("train.jsonl", make_json, _PLAIN_JSON),
+            ("short.log", make_short, _PLAIN_TEXT),
+            ("bars.log", make_bars, _PLAIN_TEXT),
         ):
             if options.only not in (None, name):
                 continue
@@ -111,7 +137,9 @@ def main() -> None:
             ratio = statistics.median(ours[0] / theirs[0] for theirs, ours in pairs)
             theirs, ours = (statistics.median(pair[side][0] for pair in pairs) for side in (0, 1))
             peak = max(pair[1][1] for pair in pairs)
-            print(f"| {name} | {megabytes} MB | {theirs:.2f} s | {ours:.2f} s | {ratio:.2f} | {peak:.0f} MB |")
+            lines = len(path.read_text().splitlines())
+            figures = f"{theirs:.2f} s | {ours:.2f} s | {ratio:.2f} | {ours / lines * 1e6:.2f} µs | {peak:.0f} MB"
+            print(f"| {name} | {path.stat().st_size / 1e6:.0f} MB | {figures} |")
             path.unlink()
 
 

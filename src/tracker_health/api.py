@@ -22,6 +22,7 @@ from tracker_health.annotating import (
     with_note,
 )
 from tracker_health.config import Config
+from tracker_health.confirmation import confirm
 from tracker_health.ending import Ending
 from tracker_health.engine import compared
 from tracker_health.errors import RunError, TrackerHealthError, described
@@ -335,7 +336,12 @@ def series(run: str | Path, *, config: Config | str = "default", tracking_uri: s
             roles = settings.role_names(theirs)
             return {name: roles.get(name, "") for name in theirs}
 
-        request = Request(select_names=every_name, parts=frozenset(), max_download=settings.max_download)
+        request = Request(
+            select_names=every_name,
+            confirm=lambda series, names: confirm(series, settings.understand(names)),
+            parts=frozenset(),
+            max_download=settings.max_download,
+        )
         return series_table(opened.read(request))
 
 

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from tracker_health.errors import ConfigError
-from tracker_health.roles import DEFAULT_PATTERNS, OWN_PREFIXES, assign, normal_form
+from tracker_health.roles import DEFAULT_PATTERNS, OWN_PREFIXES, Meaning, Patterns, normal_form, understand
 from tracker_health.text import printable
 
 ORIGINAL_RULES = frozenset({"LOS101", "OPT101"})
@@ -56,7 +56,8 @@ class Config:
     ``votes``: the codes that vote, or None for every stable rule (``preview_votes``: and every preview rule).
     ``measure_only``: codes that give their measurements and nothing else. ``select`` and ``ignore``: codes or names
     of the rules to run, or not to run. ``thresholds``: by rule name, then threshold name. ``roles``: by role, the
-    name patterns that have it. ``demote_low_confidence``: a fail that its rule is not sure of becomes a warn.
+    name patterns that have it; the names say by themselves which have a role without patterns.
+    ``demote_low_confidence``: a fail that its rule is not sure of becomes a warn.
     ``checkpoint``: path, relative to the run, of the checkpoint to judge. ``max_download``: bytes. ``stale_after``: for
     how many seconds a run that claims to go on may be silent before it counts as dead. ``policy``: the digest of the
     policy that this configuration follows, empty for none. ``trusted_hosts``: servers that get credentials, and choose
@@ -124,7 +125,11 @@ class Config:
 
     def role_names(self, names: Iterable[str]) -> dict[str, str]:
         """The role of every metric name that has one under this configuration."""
-        return assign(names, self._normal_forms)
+        return {name: one.role for name, one in self.understand(names).items() if one.role is not None}
+
+    def understand(self, names: Iterable[str]) -> dict[str, Meaning]:
+        """What every metric name of a run means under this configuration."""
+        return understand(names, self._normal_forms)
 
     @cached_property
     def _normal_forms(self) -> Mapping[str, tuple[str, ...]]:
@@ -201,9 +206,8 @@ def refuse_own_names(role: str, patterns: Iterable[str]) -> None:
 
 
 def _any_match(names: Iterable[str], role: str, patterns: Iterable[str]) -> bool:
-    forms = {role: tuple(normal_form(one) for one in patterns)}
-    # One by one: side by side, names can show that their losses need not descend, and get the role of such losses.
-    return any(assign([name], forms).get(name) == role for name in names)
+    fitting = Patterns({role: tuple(normal_form(one) for one in patterns)})
+    return any(fitting.role(normal_form(name)) == role for name in names if not name.startswith(OWN_PREFIXES))
 
 
 PRESETS: Mapping[str, Config] = {

@@ -11,8 +11,9 @@ import numpy as np
 
 from tracker_health._version import __version__
 from tracker_health.config import Config, did_you_mean
+from tracker_health.confirmation import confirm
 from tracker_health.errors import ConfigError, named
-from tracker_health.evidence import Evidence, Need, Part, Request, Siblings
+from tracker_health.evidence import Evidence, Need, Part, Request, Series, Siblings
 from tracker_health.plugins import quietly
 from tracker_health.probe import Probe, thresholds_of
 from tracker_health.registry import BUILT_IN, plugins, probe_classes
@@ -26,12 +27,13 @@ from tracker_health.result import (
     ToolInfo,
     strict,
 )
-from tracker_health.roles import DEFAULT_PATTERNS, OBJECTIVE_LOSS
+from tracker_health.roles import DEFAULT_PATTERNS, LOSS_PART, OBJECTIVE_LOSS, SHOW_TRAINING, VAL_LOSS_TERM
 from tracker_health.text import count, listing, printable
 from tracker_health.verdict import Verdict, worst
 
 NOTHING_VOUCHES = "nothing here shows whether training worked"
 _REASON_CHARACTERS = 400
+_PAST_ALL_BOUNDS = 1000.0
 
 
 def configured_probes(config: Config) -> tuple[Probe, ...]:
@@ -117,12 +119,16 @@ def request_for(probes: Iterable[Probe], config: Config) -> Request:
     # Optimizer steps and plan are worked out from series as well as from files.
     if wanted & {Part.OPTIMIZER_STEPS, Part.PLAN}:
         wanted |= {"epoch", "global_step"}
+    # Where only terms of a loss were logged their sum is judged.
+    for whole, term in (("train_loss", LOSS_PART), ("val_loss", VAL_LOSS_TERM)):
+        wanted |= {term} if whole in wanted else set()
 
     def select_names(names: Iterable[str]) -> Mapping[str, str]:
         return {name: role for name, role in config.role_names(names).items() if role in wanted}
 
     return Request(
         select_names=select_names,
+        confirm=lambda series, names: confirm(series, config.understand(names)),
         parts=frozenset(role for role in wanted if role in set(Part)),
         checkpoint=config.checkpoint,
         max_download=config.max_download,
@@ -164,7 +170,9 @@ def diagnose(evidence: Evidence, config: Config, *, probes: Sequence[Probe] | No
         errors += plugins().errors
     voting = [result for result in results if result.votes]
     verdict = worst([result.verdict for result in voting] + broken)
-    if verdict in (Verdict.PASS, Verdict.SKIP) and not vouched:
+    unknown = _not_understood(evidence, config)
+    unread = evidence.unread and not _shows_training(evidence, config)
+    if verdict in (Verdict.PASS, Verdict.SKIP) and (unknown or unread or not vouched):
         verdict = Verdict.ERROR if evidence.problems else Verdict.SKIP
     if verdict is Verdict.PASS and any(problem.unfinished for problem in evidence.problems):
         verdict = Verdict.ERROR
@@ -225,11 +233,33 @@ def _notes(evidence: Evidence, config: Config) -> Iterable[str]:
         if series.superseded:
             passed = count(series.superseded, "point")
             yield printable(f"the steps of {series.name} began anew after {passed}: only what came then is judged")
+    if unknown := _not_understood(evidence, config):
+        seen = listing(unknown)
+        note = f"no metric is understood as a loss, an accuracy or a reward: {seen}; set roles.train_loss to name one"
+        yield printable(note, _REASON_CHARACTERS)
     names = sorted(evidence.info.metric_names)
     for role in config.unmatched_roles(names):
         wanted = listing(list(config.roles[role]))
         seen = f"seen: {listing(names)}" if names else "there is no metric history"
         yield printable(f"roles.{role} matches no metric: configured: {wanted}; {seen}", _REASON_CHARACTERS)
+
+
+def _not_understood(evidence: Evidence, config: Config) -> list[str]:
+    """The metrics that nothing is known of, of a run in whose history nothing else shows how training went."""
+    if _shows_training(evidence, config):
+        return []
+    meanings, refuted = config.understand(evidence.info.metric_names), _refuted(evidence)
+    return sorted(name for name, one in meanings.items() if name in refuted or not one.quantity)
+
+
+def _shows_training(evidence: Evidence, config: Config) -> bool:
+    """Whether any metric shows how training went."""
+    meanings, refuted = config.understand(evidence.info.metric_names), _refuted(evidence)
+    return any(one.role in SHOW_TRAINING and name not in refuted for name, one in meanings.items())
+
+
+def _refuted(evidence: Evidence) -> set[str]:
+    return {one.name for one in evidence.series if one.role is None}
 
 
 def _run(probe: Probe, evidence: Evidence, config: Config, votes: bool) -> ProbeResult | SkippedProbe | ErrorEntry:
@@ -251,14 +281,30 @@ def _judged(probe: Probe, evidence: Evidence, config: Config, votes: bool) -> Pr
         finding = probe.judge(evidence)
     if finding.verdict is Verdict.SKIP:
         return SkippedProbe(code=probe.code, name=probe.name, reason=finding.message, details=strict(finding.details))
-    return _result(probe, finding, config, votes)
+    return _result(probe, finding, config, votes, _guess_behind(probe, evidence))
 
 
-def _result(probe: Probe, finding: Finding, config: Config, votes: bool) -> ProbeResult:
+def _guess_behind(probe: Probe, evidence: Evidence) -> Series | None:
+    """The series of a guessed role without which a rule would not have judged, unless what it finds is wrong of any.
+    Values past all bounds are: a loss of whatever kind does not grow a thousandfold.
+    """
+    needed = [need for need in probe.needs if not need.optional]
+    judged = [next((one for role in need.roles if (one := evidence.find(role)) is not None), None) for need in needed]
+    guess = next((one for one in judged if one is not None and one.guessed), None)
+    if probe.fails_on_guesses or guess is None:
+        return None
+    values = np.abs(guess.finite().values)
+    return None if len(values) and values[-1] > _PAST_ALL_BOUNDS * max(1.0, values[0]) else guess
+
+
+def _result(probe: Probe, finding: Finding, config: Config, votes: bool, guess: Series | None) -> ProbeResult:
     verdict, message = _judgement(finding), finding.message
-    if verdict is Verdict.FAIL and finding.confidence == "low" and config.demote_low_confidence:
+    unsure = finding.confidence == "low" and config.demote_low_confidence
+    if verdict is Verdict.FAIL and (unsure or guess is not None):
         verdict = Verdict.WARN
         finding = replace(finding, score=max(finding.score or 0.0, 0.5))
+    if verdict is not Verdict.PASS and guess is not None:
+        message += f" (that {printable(guess.name, 60)} is {guess.role} is a guess)"
     if probe.code in config.measure_only:
         message = f"measured only, no vote under preset {config.preset}: {message}"
         verdict = Verdict.PASS

@@ -81,8 +81,9 @@ class Probe(ABC):
 
     Class variables: ``code`` (three letters and three digits, never reused), ``name`` (kebab case), ``symptom``,
     ``status``, ``since`` (version), ``vouches`` (it looks at whether training worked, so that its pass means
-    something), ``headline`` (the measures worth a tracker metric). The class docstring is a one-line summary followed
-    by the sections of ``SECTIONS``.
+    something), ``headline`` (the measures worth a tracker metric), ``fails_on_guesses`` (what it finds is wrong of any
+    series: it may fail a run by one whose role is only guessed, where other rules warn). The class docstring is a
+    one-line summary followed by the sections of ``SECTIONS``.
 
     Raises:
         ConfigError: a threshold's value makes no sense.
@@ -95,6 +96,7 @@ class Probe(ABC):
     since: ClassVar[str] = "0.1.0"
     vouches: ClassVar[bool] = False
     headline: ClassVar[tuple[str, ...]] = ()
+    fails_on_guesses: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         for name, (kind, threshold) in thresholds_of(type(self)).items():

@@ -94,7 +94,7 @@ def test_what_a_plugin_prints_while_it_is_imported_is_no_result(tool, good):
 
 
 def test_a_plugin_rule_is_written_onto_the_run(tool, tmp_path, good):
-    done = tool("annotate", "run", "--set", "probes.high-end.ceiling=0.01", plugins=[good])
+    done = tool("annotate", "run", "--metrics", "--set", "probes.high-end.ceiling=0.01", plugins=[good])
     assert done.returncode == 0
     annotation = (tmp_path / "run" / "health" / "annotation.json").read_text()
     assert "TEA001" in annotation

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import struct
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -119,11 +120,11 @@ LINES = {
     "PyTorch's example": (
         "Train Epoch: 1 [640/60000 (1%)]\tLoss: 2.300000\nTrain Epoch: 1 [1280/60000 (2%)]\tLoss: 2.200000\n\n"
         "Test set: Average loss: 0.3100, Accuracy: 9000/10000 (90%)\n\nTrain Epoch: 2 [640/60000 (1%)]\tLoss: 2.00000\n",
-        {"Loss": [(640, 2.3), (1280, 2.2), (1920, 2.0)], "test/loss": [(1280, 0.31)]},
+        {"Loss": [(640, 2.3), (1280, 2.2), (60640, 2.0)], "test/Average loss": [(60000, 0.31)]},
     ),
     "steps in epochs": (
         "Epoch [1/10], Step [100/600], Loss: 0.5\nEpoch [1/10], Step [200/600], Loss: 0.4\nEpoch [2/10], Step [100/600], Loss: 0.3\n",
-        {"Loss": [(100, 0.5), (200, 0.4), (300, 0.3)]},
+        {"Loss": [(100, 0.5), (200, 0.4), (700, 0.3)]},
     ),
     "a line an epoch": (
         "Epoch 1/3 - train_loss: 0.5 - val_loss: 0.6\nEpoch 2/3 - train_loss: 0.4 - val_loss: 0.55\n",
@@ -153,7 +154,7 @@ LINES = {
     "dictionaries in the line of a bar": (
         "\r 10%|█         | 20/200 [00:20<03:00,  1.00s/it]{'loss': 2.5, 'epoch': 0.1}\n{'loss': 2.3, 'epoch': 0.2}\n"
         "\r 20%|██        | 41/200 [00:40<03:00,  1.00s/it]\n{'loss': 2.0, 'epoch': 0.3}\n",
-        {"loss": [(1, 2.5), (2, 2.3), (3, 2.0)], "epoch": [(1, 0.1), (2, 0.2), (3, 0.3)]},
+        {"loss": [(20, 2.5), (40, 2.3), (60, 2.0)], "epoch": [(20, 0.1), (40, 0.2), (60, 0.3)]},
     ),
     "a bar that is called steps": (
         "\rSteps:   0%|          | 1/1000 [00:02<40:00,  2.40s/it, lr=1e-5, step_loss=0.12]"
@@ -214,7 +215,7 @@ LINES = {
     "OpenMMLab": (
         "Epoch(train)  [1][  50/7330]  lr: 1e-3  eta: 10:00:00  loss: 2.3\nEpoch(train)  [1][ 100/7330]  lr: 1e-3  eta: 1 day, 10:00:00  loss: 2.1\n"
         "Epoch(val) [1][625/625]  loss: 2.2\nEpoch(train)  [2][  50/7330]  lr: 1e-3  eta: 9:00:00  loss: 1.3\n",
-        {"loss": [(50, 2.3), (100, 2.1), (150, 1.3)], "val/loss": [(100, 2.2)]},
+        {"loss": [(50, 2.3), (100, 2.1), (7380, 1.3)], "val/loss": [(7330, 2.2)]},
     ),
     "OpenMMLab by iterations": (
         "Iter(train) [   50/80000]  lr: 1e-3  loss: 2.3\nIter(train) [  100/80000]  lr: 1e-3  loss: 2.1\n", {"loss": [(50, 2.3), (100, 2.1)]},
@@ -222,12 +223,12 @@ LINES = {
     "timm": (
         "Train: 0 [   0/1251 (  0%)]  Loss: 6.95 (6.95)  LR: 1e-06\nTrain: 0 [  50/1251 (  4%)]  Loss: 6.90 (6.93)  LR: 1e-06\n"
         "Test: [   0/195]  Time: 1.0 (1.0)  Loss:   6.8 (6.8)\nTrain: 1 [   0/1251 (  0%)]  Loss: 6.80 (6.80)  LR: 2e-04\n",
-        {"Loss": [(0, 6.95), (50, 6.9), (100, 6.8)], "test/Loss": None},
+        {"Loss": [(0, 6.95), (50, 6.9), (1251, 6.8)], "test/Loss": None},
     ),
     "torchvision": (
         "Epoch: [0]  [   0/5004]  eta: 3:12:00  lr: 0.1  loss: 6.91 (6.91)\nEpoch: [0]  [  20/5004]  eta: 1:12:00  lr: 0.1  loss: 6.81 (6.85)\n"
         "Averaged stats: lr: 0.1  loss: 6.7 (6.7)\nTest:  [ 0/196]  eta: 0:05:00  loss: 6.1 (6.1)\nEpoch: [1]  [   0/5004]  eta: 3:12:00  lr: 0.1  loss: 6.01 (6.01)\n",
-        {"loss": [(0, 6.91), (20, 6.81), (40, 6.01)]},
+        {"loss": [(0, 6.91), (20, 6.81), (5004, 6.01)]},
     ),
     "XGBoost": (
         "[0]\ttrain-rmse:0.6\tvalid-rmse:0.65\n[10]\ttrain-rmse:0.5\tvalid-rmse:0.6\n", {"train-rmse": [(0, 0.6), (10, 0.5)], "valid-rmse": [(0, 0.65), (10, 0.6)]},
@@ -249,7 +250,7 @@ LINES = {
             f"2024-05-01 10:01:00.1: train_loss {-0.1 * epoch}\n2024-05-01 10:01:00.2: val_loss {0.5 - 0.1 * epoch}\nEpoch time: 61.0 s\n"
             for epoch in range(3)
         ),
-        {"train_loss": [(1, 0.0), (2, -0.1), (3, -0.2)], "val_loss": [(1, 0.5), (2, 0.4), (3, 0.3)]},
+        {"train_loss": [(0, 0.0), (1, -0.1), (2, -0.2)], "val_loss": [(0, 0.5), (1, 0.4), (2, 0.3)]},
     ),
     "a loss in a sentence": ("Epoch 1: loss=0.5\nwe stop, since the best_loss 0.2\nEpoch 2: loss=0.4\n", {"loss": [(1, 0.5), (2, 0.4)], "best_loss": None}),
     "fastai": (
@@ -326,7 +327,7 @@ LINES = {
     "epochs and batches of a language model": (
         "| epoch   1 |   200/ 2983 batches | lr 20.00 | loss  7.60\n| epoch   1 |   400/ 2983 batches | lr 20.00 | loss  6.60\n"
         "| end of epoch   1 | time: 40.1s | valid loss  5.80\n| epoch   2 |   200/ 2983 batches | lr 20.00 | loss  5.60\n",
-        {"loss": [(200, 7.6), (400, 6.6), (600, 5.6)], "valid loss": [(400, 5.8)]},
+        {"loss": [(200, 7.6), (400, 6.6), (3183, 5.6)], "valid loss": [(400, 5.8)]},
     ),
 }  # fmt: skip
 
@@ -529,6 +530,7 @@ def test_other_texts_hold_no_history(content, tmp_path):
     form=st.sampled_from(["step {} loss={} lr={}", "[{}] ignore\nStep {}: loss {}, lr {}", "iter={} | loss: {} | lr: {}", "{{'step': {}, 'loss': {}, 'lr': {}}}"]),
 )  # fmt: skip
 def test_whatever_numbers_are_printed_are_read(rows, form, tmp_path_factory):
+    rows.sort()
     lines = [form.format(*((7, *row) if form.count("{}") == 4 else row)) for row in rows]
     log, _ = read(tmp_path_factory.getbasetemp() / "law.log", "\n".join(lines) + "\n")
     assert points(log) == {"loss": [row[:2] for row in rows], "lr": [(row[0], row[2]) for row in rows]}
@@ -537,7 +539,7 @@ def test_whatever_numbers_are_printed_are_read(rows, form, tmp_path_factory):
 @LAW
 @given(
     names=st.lists(st.from_regex(r"[a-z][a-z_]{1,8}", fullmatch=True).filter(lambda name: name not in ("inf", "nan", "epoch", "step", "iter")), min_size=1, max_size=4, unique=True),
-    rows=st.lists(st.integers(0, 10**6), min_size=2, max_size=20),
+    rows=st.lists(st.integers(0, 10**6), min_size=2, max_size=20).map(sorted),
     prefix=st.sampled_from(["", "INFO:root: ", "[rank 0] "]),
     data=st.data(),
 )  # fmt: skip
@@ -648,7 +650,7 @@ TABLES = {
     ),
     "an index without a name": (",loss,val_loss\n0,3,4\n1,2,3\n", {"loss": [(0, 3), (1, 2)], "val_loss": [(0, 4), (1, 3)]}),
     "everything quoted": ('"Step","loss"\n"1","3"\n"2","2"\n', {"loss": [(1, 3), (2, 2)]}),
-    "shares of an epoch": ("epoch,loss\n0.5,3\n1.0,2\n1.5,1\n", {"loss": [(2, 3), (3, 2), (4, 1)]}),
+    "shares of an epoch": ("epoch,loss\n0.5,3\n1.0,2\n1.5,1\n", {"loss": [(1, 3), (2, 2), (3, 1)]}),
     "a mark of the byte order": ("\ufeffstep,loss\n1,3\n2,2\n", {"loss": [(1, 3), (2, 2)]}),
     "words in cells": ("step,loss\n1,3\n2,tensor(2.0)\n3,45%\n4,1\n", {"loss": [(1, 3), (4, 1)]}),
 }  # fmt: skip
@@ -796,6 +798,32 @@ def test_event_files(tmp_path):
     assert [one.times.tolist() for one in log.series] == [[1000.0, 1002.0], [1001.0]]
 
 
+@pytest.mark.parametrize("kind", ["float32", "float64", "int32", "int64", "float16"])
+@pytest.mark.parametrize("packed", [True, False])
+def test_scalars_as_tensors(kind, packed, tmp_path):
+    """As TensorFlow 2 and JAX write them: the number in a field of its type, or in the tensor's content."""
+    tensor_util = pytest.importorskip("tensorboard.util.tensor_util")
+    writer_of = pytest.importorskip("tensorboard.summary.writer.event_file_writer")
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
+
+    metadata = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="scalars"))
+    writer = writer_of.EventFileWriter(str(tmp_path))
+    for step in range(5):
+        value = np.array(3 - step, dtype=kind)
+        tensor = tensor_util.make_tensor_proto(value)
+        if not packed:
+            tensor.tensor_content = value.tobytes()
+            for name in ("float_val", "double_val", "int_val", "int64_val", "half_val"):
+                tensor.ClearField(name)
+        summary = Summary(value=[Summary.Value(tag="loss", tensor=tensor, metadata=metadata)])
+        writer.add_event(Event(wall_time=step, step=step, summary=summary))
+    writer.close()
+    (path,) = tmp_path.iterdir()
+    found = points(read_log(path, path.name, names_and_roles)[0])
+    assert found.get("loss", []) == ([] if packed and kind == "float16" else [(step, 3.0 - step) for step in range(5)])
+
+
 def test_an_event_file_by_tensorboards_own_loader(tmp_path):
     loader = pytest.importorskip("tensorboard.backend.event_processing.event_file_loader")
     path = write_events(tmp_path / "events.out.tfevents.1.host", [("loss", step, 1 / (step + 1)) for step in range(50)])
@@ -878,16 +906,6 @@ def test_large_records_are_counted_unless_they_are_graphs(tmp_path):
     assert "cut off" in read_log(path, path.name, names_and_roles)[0].problem
 
 
-def test_without_the_package_the_way_out_is_told(tmp_path, monkeypatch):
-    from tracker_health.errors import MissingExtra
-
-    path = write_events(tmp_path / "events.out.tfevents.1.host", [("loss", 1, 1.0)])
-    monkeypatch.setitem(__import__("sys").modules, "tensorboard.compat.proto.event_pb2", None)
-    with pytest.raises(MissingExtra) as raised:
-        read_log(path, path.name, names_and_roles)
-    assert "pip install 'tracker-health[tensorboard]'" in str(raised.value)
-
-
 def test_json_lines_come_first(tmp_path):
     assert isinstance(read(tmp_path / "a.txt", '{"step": 1, "loss": 2}\n{"step": 2, "loss": 1}\n')[1], StepLog)
 
@@ -901,25 +919,26 @@ def test_json_lines_come_first(tmp_path):
 )
 def test_rows_at_once_are_rows_one_by_one(values, sizes, stride, forgotten):
     """Of a long log as of a short one: the same rows stay, and the last counts."""
-    kinds = [RowKind(("loss", "lr"), StepUnit.UNKNOWN) for _ in range(2)]
-    for kind in kinds:
-        if forgotten:
-            kind.forget(frozenset({"lr"}))
-        for _ in range(stride.bit_length() - 1):
-            kind.halve()
+    bulk, single = kinds = [RowKind(("step", "loss", "lr")) for _ in range(2)]
     start = 0
     for size in sizes:
-        rows = values[start : start + size]
+        rows = [[3.0 * place, *row] for place, row in enumerate(values[start : start + size], start)]
         if rows:
-            kinds[0].add_all(start, np.arange(start, start + len(rows)) * 3, np.array(rows))
+            bulk.add_all(start, np.array(rows))
         for place, row in enumerate(rows, start):
-            kinds[1].add(place, place * 3, row)
+            single.add(place, row)
         start += len(rows)
-    bulk, single = kinds
-    for kind in kinds:
-        kind.end()
-    assert (bulk.rows, bulk.steps, bulk.seen, bulk.odd) == (single.rows, single.steps, single.seen, single.odd)
-    assert bulk.data.tobytes() == single.data.tobytes()
+        for kind in kinds:
+            kind.thin(stride, lambda name: name != "lr" or not forgotten)
+    assert bulk.positions.tolist() == single.positions.tolist()
+    assert (bulk.seen, bulk.kept_names, bulk.data.tobytes()) == (single.seen, single.kept_names, single.data.tobytes())
+    written = values[:start]
+    kept = [
+        place
+        for place, row in enumerate(written)
+        if place % stride == 0 or not all(map(math.isfinite, row[: 1 + (not forgotten)]))
+    ]
+    assert sorted({*kept, *range(start - 1, start)}) <= bulk.positions.tolist() or not start
 
 
 def test_a_banner_gives_words_too(tmp_path):
@@ -927,3 +946,19 @@ def test_a_banner_gives_words_too(tmp_path):
     log, _ = read(tmp_path / "a.log", f"{banner}\nstep 1 loss=2\nstep 2 loss=1\n")
     known = {"lr": "0.1", "optimizer": "adam", "freeze": "backbone", "ema": "False", "epochs": "3"}
     assert log.params == known
+
+
+CASES = Path(__file__).parents[3] / "shared" / "cases"
+KINDS = {".csv": CsvTable, ".tsv": CsvTable, ".jsonl": StepLog, ".log": TextLines}
+
+
+@pytest.mark.skipif(not CASES.exists(), reason="the cases are not there")
+def test_no_format_takes_a_file_of_another():
+    """By the endings that say it: what people's files are called and what they hold is one thing there."""
+    files = [
+        path for path in sorted(CASES.rglob("*")) if path.is_file() and path.suffix in KINDS and path.stat().st_size
+    ]
+    wrong = [
+        path for path in files if not isinstance(read_log(path, path.name, names_and_roles)[1], KINDS[path.suffix])
+    ]
+    assert [str(path.relative_to(CASES)) for path in wrong if path.name != "expected.csv"] == []

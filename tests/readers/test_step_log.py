@@ -25,6 +25,7 @@ from tracker_health.readers.json_lines import (
 )
 from tracker_health.readers.log_formats.step_log import StepLog
 from tracker_health.readers.log_formats.table import MAX_POINTS
+from tracker_health.roles import assign
 
 LAW = settings(derandomize=True, deadline=None, database=None, max_examples=150)
 
@@ -134,8 +135,24 @@ def test_literals_are_no_steps(log, step):
 
 
 def test_values_that_are_no_numbers_are_no_points(log):
-    found = log({"step": 1, "loss": None, "a": True, "b": [1], "c": {"d": 1}, "e": "text", "f": "9" * 100})
+    found = log({"step": 1, "loss": None, "a": True, "b": [1], "c": {"d": "x"}, "e": "text", "f": "9" * 100})
     assert found.series == ()
+
+
+def test_objects_within_objects_are_metrics_by_their_whole_names(log):
+    rows = [{"step": step, "train": {"loss": 3.0 / step, "by": {"head": 1}}, "config": {"lr": 1}} for step in (1, 2)]
+    found = log(*rows)
+    assert found.names == ("train/loss", "train/by/head")
+    assert points(found, "train/loss") == [(1, 3.0), (2, 1.5)]
+
+
+def test_of_a_summary_of_numbers_the_mean_counts(log):
+    """As StyleGAN and EDM write all that they log, with thousands of pictures for steps."""
+    rows = [
+        {"Loss/loss": {"num": 9, "mean": 3.0 / at, "std": 0.1}, "Progress/kimg": {"num": 1, "mean": 4.0 * at, "std": 0}}
+        for at in (1, 2, 3)
+    ]
+    assert points(log(*rows), "Loss/loss") == [(4, 3.0), (8, 1.5), (12, 1.0)]
 
 
 def test_other_types_and_lines_without_a_step_are_params(log):
@@ -205,7 +222,7 @@ def test_lone_surrogates_and_odd_names_are_only_names(log):
 def test_a_text_that_is_no_log_is_given_up_early(tmp_path):
     path = tmp_path / "data.jsonl"
     path.write_text('{"text": "a training sample", "label": 3}\n' * 10_000)
-    assert StepLog().read(path, "a", all_names).series == ()
+    assert StepLog().read(path, "a", assign).series == ()
 
 
 def test_a_missing_file_is_an_os_error(tmp_path):
@@ -341,18 +358,19 @@ def test_null_from_some_step_on_is_nan(log):
     assert len(points(found)) == 400
 
 
-@pytest.mark.parametrize(("at_the_end", "bad"), [(1, 0), (2, 2)])
-def test_null_at_the_end_means_what_it_meant_before(at_the_end, bad, log):
-    """Rows at the end of an epoch that hold nothing; more of them in a row than ever before are NaN."""
+@pytest.mark.parametrize("at_the_end", [1, 2, 9])
+def test_null_beside_null_is_nothing(at_the_end, log):
+    """Rows at the end of an epoch, or of a finished training, that hold nothing."""
     rows = [{"step": step, "loss": 1.0, "lr": 0.1} for step in range(60)]
     for step in (19, 39, *range(60 - at_the_end, 60)):
         rows[step] = {"step": step, "loss": None, "lr": None}
-    (loss,) = [one for one in log(*rows).series if one.name == "loss"]
-    assert int(np.isnan(loss.values).sum()) == bad
+    assert nan_steps(log(*rows)) == []
 
 
-def test_null_at_the_very_end_of_the_training_loss_is_nan(log):
-    assert nan_steps(log(*({"step": step, "loss": 2.0} for step in range(9)), {"step": 9, "loss": None})) == [9]
+@pytest.mark.parametrize(("at_the_end", "bad"), [(1, []), (2, [9, 10])])
+def test_null_at_the_end_of_all_that_was_logged(at_the_end, bad, log):
+    rows = [{"step": step, "loss": 2.0 if step < 9 else None} for step in range(9 + at_the_end)]
+    assert nan_steps(log(*rows)) == bad
 
 
 def test_one_missing_evaluation_at_the_end_is_none(log):

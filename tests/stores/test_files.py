@@ -469,7 +469,7 @@ def test_metric_histories_can_come_from_elsewhere(tmp_path):
     save_trainer_state(tmp_path / "trainer_state.json", 2)
     found = read_files(DirectoryRun(tmp_path), Request(select_names=assign, parts=frozenset()), logs=False)
     assert found.series == []
-    info = found.evidence(RUN).info
+    info = found.evidence(RUN, Request(select_names=assign, parts=frozenset())).info
     assert (info.global_step, info.params["max_steps"]) == (2, "100.0")
 
 
@@ -482,7 +482,7 @@ def test_the_trainer_states_of_one_run_repeat_each_other_and_the_longest_counts(
     found = read(tmp_path)
     assert points(found, "loss") == [(1, 3.0), (2, 2.0), (3, 1.0)]
     assert found.trainer.source == "checkpoint-3/trainer_state.json"
-    assert found.evidence(RUN).info.snapshot
+    assert found.evidence(RUN, Request(select_names=assign, parts=frozenset())).info.snapshot
 
 
 def save_checkpoints_at(folder, written, *, planned=100):
@@ -507,19 +507,19 @@ def save_checkpoints_at(folder, written, *, planned=100):
 )
 def test_a_checkpoint_that_is_long_overdue_tells_where_the_run_ended(written, planned, is_snapshot, tmp_path):
     save_checkpoints_at(tmp_path, written, planned=planned)
-    assert read(tmp_path).evidence(RUN).info.snapshot is is_snapshot
+    assert read(tmp_path).evidence(RUN, Request(select_names=assign, parts=frozenset())).info.snapshot is is_snapshot
 
 
 def test_a_single_checkpoint_of_such_a_run_is_still_of_its_middle(tmp_path):
     save_checkpoints_at(tmp_path, {20: 9000, 40: 7200})
     save(tmp_path / "checkpoint-40" / "optimizer.pt")
-    assert read(tmp_path / "checkpoint-40").evidence(RUN).info.snapshot
+    assert read(tmp_path / "checkpoint-40").evidence(RUN, Request(select_names=assign, parts=frozenset())).info.snapshot
 
 
 def test_a_trainer_state_at_the_top_is_no_snapshot(tmp_path):
     save_trainer_state(tmp_path / "checkpoint-2" / "trainer_state.json", 2)
     save_trainer_state(tmp_path / "trainer_state.json", 3)
-    assert not read(tmp_path).evidence(RUN).info.snapshot
+    assert not read(tmp_path).evidence(RUN, Request(select_names=assign, parts=frozenset())).info.snapshot
 
 
 def test_unrelated_trainer_states_are_one_problem_that_names_them(tmp_path):

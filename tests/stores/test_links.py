@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import closing
+from functools import partial
 
 import pytest
 
@@ -50,6 +51,10 @@ def store(sqlite_uri):
         yield one
 
 
+# With its page, as after a finding: so that there is something to write at each of these places.
+annotate = partial(th.annotate, config=th.Config(pages="always"))
+
+
 def claiming(store, run_id, names):
     """Write a record as ours onto a run that lists these files."""
     record = {"tool": "tracker-health", "digest": "0" * 16, "files": names, "metrics": [], "tags": [], "note": False}
@@ -67,7 +72,7 @@ def test_a_link_among_the_artifacts(store, target, claimed, place):
     link.symlink_to(target.parent if place == "images" else target)
     if claimed:
         claiming(store, run_id, ["report.html", "other", "report.json"])
-    said = tried(lambda: th.annotate(run_id, tracking_uri=store.uri))
+    said = tried(lambda: annotate(run_id, tracking_uri=store.uri))
     assert link.is_symlink()
     if claimed or place != "health/other":
         assert "nothing was" in said
@@ -83,7 +88,7 @@ def test_a_linked_folder_of_ours_among_the_artifacts(store, tmp_path):
     folder_of(store, run_id).mkdir(parents=True, exist_ok=True)
     (folder_of(store, run_id) / "health").symlink_to(outside)
     claiming(store, run_id, ["report.html"])
-    assert "nothing was changed" in tried(lambda: th.annotate(run_id, tracking_uri=store.uri))
+    assert "nothing was changed" in tried(lambda: annotate(run_id, tracking_uri=store.uri))
     th.clear(run_id, tracking_uri=store.uri)
     assert {path.name: path.read_bytes() for path in outside.iterdir()} == {"report.html": MINE}
 
@@ -93,11 +98,11 @@ def test_where_the_artifacts_are_a_link_the_files_are_left_out(store, target):
     folder = folder_of(store, run_id)
     folder.rmdir()
     folder.symlink_to(target.parent)
-    outcome = th.annotate(run_id, tracking_uri=store.uri)
+    outcome = annotate(run_id, tracking_uri=store.uri)
     assert outcome.status == "written"
     assert "the files (the folder of its artifacts is a link" in outcome.omitted[0]
     assert store.client.get_run(run_id).data.tags["health.verdict"] == "pass"
-    assert th.annotate(run_id, tracking_uri=store.uri).status == "unchanged"
+    assert annotate(run_id, tracking_uri=store.uri).status == "unchanged"
     assert th.clear(run_id, tracking_uri=store.uri).found
 
 
@@ -117,7 +122,7 @@ def named(direct_server, monkeypatch):
 def test_a_folder_that_a_server_names_is_not_written_to(named):
     run_id = named.run(metrics={"loss": descent(200)})
     before = sorted(folder_of(named, run_id).rglob("*"))
-    outcome = th.annotate(run_id, tracking_uri=named.uri)
+    outcome = annotate(run_id, tracking_uri=named.uri)
     assert outcome.status == "written"
     (omitted,) = outcome.omitted
     host = named.uri.partition("://")[2]
@@ -127,7 +132,7 @@ def test_a_folder_that_a_server_names_is_not_written_to(named):
     assert named.client.get_run(run_id).data.tags["health.verdict"] == "pass"
     assert th.clear(run_id, tracking_uri=named.uri).found
     allowed = th.Config(trusted_hosts=(host,))
-    assert th.annotate(run_id, tracking_uri=named.uri, config=allowed).omitted == ()
+    assert annotate(run_id, tracking_uri=named.uri, config=allowed).omitted == ()
     assert (folder_of(named, run_id) / "health" / "report.json").is_file()
     monkeypatched = hosts._allowed.copy()
     hosts._allowed.clear()
@@ -141,7 +146,7 @@ def test_a_server_on_this_machine_names_folders_of_it(direct_server):
     uri, _ = direct_server
     with closing(Store(uri)) as one:
         run_id = one.run(metrics={"loss": descent(200)})
-        assert th.annotate(run_id, tracking_uri=uri).omitted == ()
+        assert annotate(run_id, tracking_uri=uri).omitted == ()
 
 
 def test_a_link_in_a_folder_of_runs(tmp_path, target):
@@ -155,7 +160,7 @@ def test_a_link_in_a_folder_of_runs(tmp_path, target):
     run = tmp_path / "mlruns" / "0" / run_id
     (run / "artifacts" / "health").mkdir(parents=True)
     (run / "artifacts" / "health" / "report.html").symlink_to(target)
-    assert "report.html is a link, and not ours; nothing was changed" in tried(lambda: th.annotate(run))
+    assert "report.html is a link, and not ours; nothing was changed" in tried(lambda: annotate(run))
 
 
 # Folders, and runs of W&B
@@ -179,7 +184,7 @@ def run_of_wandb(place):
 @pytest.mark.parametrize("make", [folder, run_of_wandb], ids=lambda one: one.__name__)
 def test_a_link_in_the_folder_of_ours(make, name, tmp_path, target):
     run, health = make(tmp_path / "run")
-    th.annotate(run)
+    annotate(run)
     record = json.loads((health / "annotation.json").read_text())
     (health / "annotation.json").write_text(json.dumps({**record, "files": [*record["files"], "old.html"]}))
     place = health / name
@@ -190,19 +195,19 @@ def test_a_link_in_the_folder_of_ours(make, name, tmp_path, target):
     else:
         place.unlink(missing_ok=True)
         place.symlink_to(target)
-    for work in (lambda: th.annotate(run, force=True), lambda: th.clear(run)):
+    for work in (lambda: annotate(run, force=True), lambda: th.clear(run)):
         assert f"{name} is a link, and not ours; nothing was changed" in tried(work)
     assert place.is_symlink()
     if name == "annotation.json":
         assert (tmp_path / "record").read_bytes() == before
-        assert th.annotate(run).status == "unchanged"  # read it may be: data versioning makes links of files
+        assert annotate(run).status == "unchanged"  # read it may be: data versioning makes links of files
 
 
 def test_linked_files_of_a_run_of_wandb(tmp_path, target):
     run, _ = run_of_wandb(tmp_path / "run")
     (run / "files").rmdir()
     (run / "files").symlink_to(target.parent)
-    assert "files is a link, and not ours; nothing was changed" in tried(lambda: th.annotate(run))
+    assert "files is a link, and not ours; nothing was changed" in tried(lambda: annotate(run))
     assert not th.clear(run).found
 
 

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from tracker_health.annotations import PENDING
 from tracker_health.api import annotate, annotate_many, check, clear
+from tracker_health.config import Config
 from tracker_health.errors import RunNotFound, StoreRefused, WriteError
 from tracker_health.evidence import Part, Request, StepUnit
 from tracker_health.opening import open_run
@@ -108,6 +109,23 @@ def test_what_is_judged_of_a_run(runs):
     assert finding.verdict == "fail"
     assert finding.measured["nonfinite"] == 9
     assert report.run.id == str(runs["odd"])
+
+
+def test_of_a_loss_that_was_logged_in_terms_the_sum_is_judged(tmp_path):
+    rows = [
+        wandb_logs.history(step, {"train/box_loss": 2 * 0.95**step + 0.1, "train/cls_loss": 0.95**step})
+        for step in range(60)
+    ]
+    folder = tmp_path / "wandb" / "offline-run-1-abc123"
+    wandb_logs.write_log(folder / "run-abc123.wandb", [wandb_logs.run_record(), *rows, wandb_logs.exit_record()])
+    (folder / "files").mkdir()
+    report = check(folder)
+    assert report.verdict == "pass"
+    assert {one.name: one.role for one in report.series} == {
+        "train/box_loss": "loss_part",
+        "train/cls_loss": "loss_part",
+        "train/box_loss + train/cls_loss": "train_loss",
+    }
 
 
 def test_a_run_without_history_is_skipped_with_the_reason(runs):
@@ -702,7 +720,7 @@ def test_ours_in_the_log_alone_is_unfinished_and_can_be_cleared(small):
 
 def test_page_and_picture_lie_where_the_summary_says(runs):
     run = runs["healthy"]
-    outcome = annotate(run)
+    outcome = annotate(run, config=Config(pages="always"))
     summary = wandb_runs.inspected(run, "--summary")["summary"]
     page, picture = summary["health/report"], summary["health/picture"]
     assert (page["_type"], picture["_type"], picture["format"]) == ("html-file", "image-file", "png")

@@ -24,7 +24,8 @@ class Evidence:
     """Everything that was read of one run.
 
     ``missing`` gives, for parts that are not there, a reason better than "not found" (several unrelated checkpoints,
-    a file above the download limit). ``notes``: what a reader of the verdict should know besides.
+    a file above the download limit). ``notes``: what a reader of the verdict should know besides. ``unread``: logs of
+    which no number was understood.
     """
 
     run: RunRef
@@ -38,14 +39,15 @@ class Evidence:
     text_log: TextLog | None = None
     problems: tuple[Problem, ...] = ()
     notes: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
     missing: Mapping[str, str] = field(default_factory=dict)
     fingerprint: str = ""
 
     @cached_property
     def by_role(self) -> Mapping[str, Series]:
-        """Per role the series with the longest history; of equally long ones the first by name."""
+        """Per role the series with the longest history; of equally long ones the first."""
         best: dict[str, Series] = {}
-        for series in sorted(self.series, key=lambda one: (-len(one), one.name)):
+        for series in sorted(self.series, key=lambda one: -len(one)):
             if series.role is not None:
                 best.setdefault(series.role, series)
         return best

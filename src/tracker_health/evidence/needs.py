@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from tracker_health.evidence.series import Series
+
 
 class Part(StrEnum):
     """The evidence that is not a metric series. Stands where a series' role stands in a ``Need``."""
@@ -45,17 +47,28 @@ class Need:
         return (self.role, *self.any_of)
 
 
+Confirm = Callable[[Iterable[Series], Iterable[str]], tuple[tuple[Series, ...], tuple[str, ...]]]
+"""From series as they were read, and every metric name of the run, to those that are judged, and notes."""
+
+
+def as_read(series: Iterable[Series], _: Iterable[str]) -> tuple[tuple[Series, ...], tuple[str, ...]]:
+    """The series as they are."""
+    return tuple(series), ()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """What the configured rules need, so that a source reads nothing else.
 
-    ``select_names`` takes every metric name of a run and gives the needed ones with their roles. ``parts`` are the
-    parts that some rule needs. ``checkpoint`` is a path chosen by the user, relative to the run; ``max_download`` a
-    limit in bytes.
+    ``select_names`` takes metric names of a run and gives those that are read, with their roles as far as these names
+    tell. ``confirm`` takes what was read and every metric name of the run, and gives the series with the roles in which
+    they are judged, and notes. ``parts`` are the parts that some rule needs. ``checkpoint`` is a path chosen by the
+    user, relative to the run; ``max_download`` a limit in bytes.
     """
 
     select_names: Callable[[Iterable[str]], Mapping[str, str]]
     parts: frozenset[str]
+    confirm: Confirm = as_read
     checkpoint: str | None = None
     max_download: int = 2 * 10**9
 

@@ -28,7 +28,8 @@ class Series:
     """One metric's history in stored order.
 
     ``steps``: int64[n]; ``values``: float64[n], non-finite kept; ``times``: float64[n] in seconds since 1970 (UTC),
-    or None where the source has none. ``source`` says where it was read (a file name, or the tracker).
+    or None where the source has none. ``source`` says where it was read (a file name, or the tracker). ``guessed``: its
+    role is no more than likely, by its name; ``understood``: what the name was taken for, and why, in words.
     """
 
     name: str
@@ -36,6 +37,8 @@ class Series:
     values: FloatArray
     times: FloatArray | None = None
     role: str | None = None
+    guessed: bool = False
+    understood: str = ""
     source: str = ""
     step_unit: StepUnit = StepUnit.UNKNOWN
 

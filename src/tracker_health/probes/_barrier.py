@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracker_health.evidence import Evidence, FloatArray, Series
-from tracker_health.roles import words_of
+from tracker_health.roles import LOSS_PART, words_of
 
 _REGULARISERS = {
     "nll": "nll", "none": "nll", "wd": "wd", "weight_decay": "wd", "kl": "kl", "kl_fwd": "kl_fwd",
@@ -72,9 +72,9 @@ def number_of(evidence: Evidence, *names: str) -> float | None:
 
 def losses_of(evidence: Evidence) -> tuple[Series | None, Series | None]:
     """The negative log-likelihood and the whole loss, each the longest of its kind; None where a run logs it not."""
-    losses = sorted(
-        (one for one in evidence.series if one.role == "train_loss" and len(one)), key=lambda one: -len(one)
-    )
+    terms = [one for one in evidence.series if one.role == LOSS_PART and "nll" in words_of(one.name)]
+    wholes = [one for one in evidence.series if one.role == "train_loss"]
+    losses = sorted((one for one in (*terms, *wholes) if len(one)), key=lambda one: -len(one))
     nll = next((one for one in losses if "nll" in words_of(one.name)), None)
     return nll, next((one for one in losses if "nll" not in words_of(one.name)), None)
 

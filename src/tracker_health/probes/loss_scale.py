@@ -91,7 +91,7 @@ class LossScale(Probe):
         if not scale.values.any():
             return Finding(verdict=Verdict.SKIP, message="the loss scale is 0 throughout: none is in use")
         first, end = float(scale.values[0]), float(scale.values[-1])
-        most, step = self._most_halvings(scale.at(np.arange(len(scale) // 10, len(scale))))
+        most, step = self._most_halvings(scale.at(np.arange(_calibrated(scale, evidence), len(scale))))
         measured = {"first": first, "end": end, "most_halvings": most}
         if end >= self.min_scale and most < self.halvings:
             return Finding(verdict=Verdict.PASS, message=f"the loss scale ends at {number(end)}", measured=measured)
@@ -119,6 +119,18 @@ class LossScale(Probe):
         total = np.concatenate([[0.0], np.cumsum(falls)])
         within = total[1:] - total[np.searchsorted(at, at - self.window, side="right")]
         return float(within.max()), int(at[int(np.argmax(within))])
+
+
+def _calibrated(scale: Series, evidence: Evidence) -> int:
+    """Where the search for a first scale is over: after a tenth of the points, and of the training's steps, as a
+    console may print a scale only where a step overflowed. At least the last point counts.
+    """
+    loss, few = evidence.find("train_loss"), len(scale) // 10
+    if loss is None or not len(loss):
+        return few
+    first, last = min(loss.steps[0], scale.steps[0]), max(loss.steps[-1], scale.steps[-1])
+    begin = int(np.searchsorted(scale.steps, first + (last - first) / 10, side="right"))
+    return max(few, min(begin, len(scale) - 1))
 
 
 def _without_resets(values: FloatArray) -> FloatArray:

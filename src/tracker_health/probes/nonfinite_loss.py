@@ -56,6 +56,7 @@ class NonfiniteLoss(Probe):
     code = "LOS001"
     name = "nonfinite-loss"
     symptom = Symptom.NONFINITE
+    fails_on_guesses = True
 
     max_share: Annotated[
         float, Threshold("share of non-finite points that fails a run", "fraction", "design", gt=0, le=1)

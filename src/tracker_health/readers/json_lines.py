@@ -7,13 +7,12 @@ import math
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from io import BufferedReader
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from tracker_health.errors import ReadError
-from tracker_health.readers.regular_file import open_regular, pass_hole
+from tracker_health.readers.regular_file import open_log, pass_hole
 
 MAX_LINE_BYTES = 8 * 2**20
 MAX_LINES = 1_500_000
@@ -56,7 +55,7 @@ def json_lines(path: Path, max_lines: int | None = None) -> Iterator[tuple[int, 
         OSError: the file cannot be read.
     """
     number = 0
-    with BufferedReader(open_regular(path)) as file:
+    with open_log(path) as file:
         while block := file.read(_BLOCK_BYTES):
             room = MAX_LINE_BYTES - (len(block) - 1 - block.rfind(b"\n"))
             rest = b"" if block.endswith(b"\n") else file.readline(room)

@@ -9,9 +9,10 @@ import errno
 import os
 import stat
 from functools import cache
+from gzip import GzipFile
 from io import BufferedReader, FileIO
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from tracker_health.errors import ReadError
 from tracker_health.text import size_of
@@ -19,6 +20,7 @@ from tracker_health.text import size_of
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
+_GZIP, _BUFFER_BYTES = b"\x1f\x8b", 2**18
 # Without O_NONBLOCK, opening a pipe waits for somebody to write to it. On a regular file the flag does nothing.
 _FLAGS = ("O_NONBLOCK", "O_NOCTTY")
 # Their files are regular by name only: to read one can have effects, take as long as it likes, or never end.
@@ -88,7 +90,7 @@ def pass_hole(file: BinaryIO) -> None:
     """Go on where the file has bytes again that were once written. A file can be a million times as long as its disk,
     with holes that read as zeros; where nothing follows, this is its end.
     """
-    if not hasattr(os, "SEEK_DATA"):
+    if not hasattr(os, "SEEK_DATA") or isinstance(getattr(file, "raw", None), GzipFile):
         return
     place, descriptor = file.tell(), file.fileno()
     before = os.lseek(descriptor, 0, os.SEEK_CUR)  # where the buffer around it takes it to be
@@ -123,6 +125,19 @@ def require_written(descriptor: int, size: int) -> None:
         os.lseek(descriptor, before, os.SEEK_SET)
     if written * _MOSTLY_HOLES <= size:
         raise ReadError(f"it is all holes: of its {size_of(size)} only {size_of(written)} were ever written")
+
+
+def open_log(path: Path) -> BufferedReader[Any]:
+    """The bytes of a regular file, of one that gzip compressed what is in it.
+
+    Raises:
+        ReadError: it is a folder, pipe, socket or device.
+        OSError: the file cannot be read.
+    """
+    file: BufferedReader[Any] = BufferedReader(open_regular(path), _BUFFER_BYTES)
+    if file.peek(2)[:2] != _GZIP:
+        return file
+    return BufferedReader(GzipFile(fileobj=file, mode="rb"), _BUFFER_BYTES)
 
 
 def _opened(path: str, flags: int) -> int:

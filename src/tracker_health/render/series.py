@@ -14,33 +14,32 @@ from typing import Any
 import click
 
 from tracker_health.evidence import Evidence, Problem, RunRef, Series
-from tracker_health.roles import HELD_OUT_WORDS, words_of
 from tracker_health.text import count, printable
 
 SCHEMA = "tracker-health/series/1"
 
-_WIDTHS = (34, 15, 8, 9, 10, 22, 24)
-_HELD_OUT = frozenset(HELD_OUT_WORDS)
+_WIDTHS = (34, 15, 8, 9, 10, 22, 24, 100)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SeriesTable:
-    """Every series of a run, those with a role first. ``notes``: what several sources say of one metric."""
+    """Every series of a run, those with a role first. ``names``: the metrics that were logged. ``notes``: what several
+    sources say of one metric, and what is made of several.
+    """
 
     run: RunRef
     series: tuple[Series, ...]
+    names: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
     problems: tuple[Problem, ...] = ()
 
     @property
     def suggestions(self) -> dict[str, list[str]]:
-        """For each role that no series has: the names that look as if they should have it."""
-        taken = {one.role for one in self.series}
+        """For each role that is only guessed: the names that a setting would make it sure for. A sum has no name."""
         found: dict[str, list[str]] = {}
         for one in self.series:
-            role = _likely_role(one.name) if one.role is None else None
-            if role is not None and role not in taken:
-                found.setdefault(role, []).append(one.name)
+            if one.guessed and one.role is not None and one.name in self.names:
+                found.setdefault(one.role, []).append(one.name)
         return {role: found[role] for role in sorted(found)}
 
     def to_json(self) -> dict[str, Any]:
@@ -60,7 +59,10 @@ def series_table(evidence: Evidence) -> SeriesTable:
     """The series of evidence that was read with every name; the role "" stands for none."""
     every = [replace(one, role=one.role or None) for one in evidence.series]
     every.sort(key=lambda one: (one.role is None, one.role or "", one.name, one.source))
-    return SeriesTable(run=evidence.run, series=tuple(every), notes=evidence.notes, problems=evidence.problems)
+    names = frozenset(evidence.info.metric_names)
+    return SeriesTable(
+        run=evidence.run, series=tuple(every), names=names, notes=evidence.notes, problems=evidence.problems
+    )
 
 
 def duplicates(series: Series) -> int:
@@ -74,6 +76,8 @@ def _row(series: Series) -> dict[str, Any]:
     return {
         "name": series.name,
         "role": series.role,
+        "guessed": series.guessed,
+        "understood": series.understood,
         "source": series.source,
         "step_unit": str(series.step_unit),
         "points": len(series),
@@ -90,15 +94,6 @@ def _strict(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
-def _likely_role(name: str) -> str | None:
-    words = set(words_of(name))
-    if {"loss", "nll", "perplexity"} & words and not {"scale", "weight"} & words:
-        return "val_loss" if words & _HELD_OUT else "train_loss"
-    if {"grad", "gradient", "gnorm"} & words and ({"norm", "gnorm"} & words):
-        return "grad_norm"
-    return "learning_rate" if "lr" in words or {"learning", "rate"} <= words else None
-
-
 def series_lines(table: SeriesTable) -> Iterator[str]:
     """The table for the terminal, the settings that it suggests, and the notes."""
     if not table.series:
@@ -106,7 +101,7 @@ def series_lines(table: SeriesTable) -> Iterator[str]:
     else:
         amount = count(len(table.series), "row")
         yield click.style(f"{printable(table.run.id)}: {amount}", bold=True)
-        heads = ("name", "role", "points", "nonfinite", "duplicates", "steps", "source")
+        heads = ("name", "role", "points", "nonfinite", "duplicates", "steps", "source", "taken for")
         yield click.style(_line(heads), dim=True)
     for one in table.series:
         clean = one.clean()
@@ -121,10 +116,11 @@ def series_lines(table: SeriesTable) -> Iterator[str]:
                 str(duplicates(one)),
                 steps + unit,
                 one.source,
+                one.understood,
             )
         )
     for role, names in table.suggestions.items():
-        yield f"no series has the role {role}; this setting would give it: roles.{role} = {_toml(names[:3])}"
+        yield f"{role} is guessed; this setting would make it sure: roles.{role} = {_toml(names[:3])}"
     for note in table.notes:
         yield f"note: {printable(note, 500)}"
 
@@ -148,7 +144,7 @@ def _toml_character(character: str) -> str:
 
 def _line(cells: tuple[str, ...]) -> str:
     shown = [printable(cell, width) for cell, width in zip(cells, _WIDTHS, strict=True)]
-    right = (False, False, True, True, True, False, False)
+    right = (False, False, True, True, True, False, False, False)
     return "  ".join(
         cell.rjust(width) if to_the_right else cell.ljust(width)
         for cell, width, to_the_right in zip(shown, _WIDTHS, right, strict=True)

@@ -106,7 +106,7 @@ class DirectoryRun(Untracked):
         if not (known or found.problems or found.doubtful or self._has_checkpoint_unasked(request)):
             self._nothing = self._nothing_found(found.text_log)
             found.problems.append(Problem(source=self._given, message=self._nothing))
-        return found.evidence(self.ref)
+        return found.evidence(self.ref, request)
 
     def _has_checkpoint_unasked(self, request: Request) -> bool:
         return not request.needs(*CHECKPOINT_PARTS) and any(is_checkpoint_file(file.name) for file in self.files)

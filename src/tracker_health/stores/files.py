@@ -8,7 +8,6 @@ from __future__ import annotations
 from tracker_health.evidence import Part, Request
 from tracker_health.gap_names import SUMMARY_FILE
 from tracker_health.readers.run_settings import SETTINGS_FILE
-from tracker_health.roles import OBJECTIVE_LOSS
 from tracker_health.stores.checkpoints import CHECKPOINT_PARTS, is_checkpoint_file, read_checkpoint
 from tracker_health.stores.histories import (
     TRAINER_STATE,
@@ -22,9 +21,6 @@ from tracker_health.stores.histories import (
 from tracker_health.stores.summaries import read_gradients, read_settings, read_summary
 from tracker_health.stores.texts import texts_among
 from tracker_health.stores.tree import FileEvidence, FileTree, RunFile
-
-LOSSES = frozenset({"train_loss", "val_loss", OBJECTIVE_LOSS})
-"""A run that has one of these among its metrics needs no logs from elsewhere."""
 
 
 def is_relevant(name: str) -> bool:

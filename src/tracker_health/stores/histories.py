@@ -13,16 +13,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tracker_health.errors import MissingExtra, RunError
+from tracker_health.errors import RunError
 from tracker_health.evidence import Part, Problem, Request, Series, TextLog
 from tracker_health.gap_names import GAP_FILE, KINDS, metric
 from tracker_health.readers.dlm_log import read_dlm_step_log
 from tracker_health.readers.trainer_state import TrainerState, read_trainer_state
+from tracker_health.roles import ANY_LOSS
 from tracker_health.stores.agreement import agree, canonical, comparable, difference
+from tracker_health.stores.checkpoints import is_checkpoint_file
 from tracker_health.stores.naming import numbers, saying, series_of
 from tracker_health.stores.texts import begins_as_log, is_history, says_output, texts_among
 from tracker_health.stores.tree import FileEvidence, FileTree, RunFile
-from tracker_health.text import listing, printable, without_numbers
+from tracker_health.text import count, listing, printable, without_numbers
 
 if TYPE_CHECKING:
     from tracker_health.readers.log_formats import Log, LogFormat, SelectNames
@@ -30,14 +32,17 @@ if TYPE_CHECKING:
 _SAYS_LOG = saying("log|logs|metrics?|history|scalars|progress|results?|loss|losses|curves?|training|train_loss")
 _SAYS_CONSOLE = saying("log|logs|stdout|stderr|console|output|nohup|slurm")
 LOG = re.compile(
-    rf".*\.(?:jsonl|ndjson)|(?:.*\.)?events\.out\.tfevents(?:\..*)?|{_SAYS_LOG}.*\.(?:csv|tsv|json)|summary\.csv|"
-    rf".*\.(?:log|out|err|stdout|stderr)(?:\.\d+)?|{_SAYS_CONSOLE}.*\.txt|stdout|stderr",
+    rf"(?:.*\.(?:jsonl|ndjson)|(?:.*\.)?events\.out\.tfevents(?:\..*)?|{_SAYS_LOG}.*\.(?:csv|tsv|json)|summary\.csv|"
+    rf".*\.(?:(?:log|out|err|stdout|stderr)(?:\.\d+)?|[oe]\d+)|{_SAYS_CONSOLE}.*\.txt|stdout|stderr|log|"
+    r"screenlog(?:\.\d+)?)(?:\.gz)?",
     re.IGNORECASE | re.DOTALL,
 )
 """The names of files that may be logs; what they are is told by their content."""
 _EVENTS = re.compile(r"(?:.*\.)?events\.out\.tfevents(?:\..*)?", re.IGNORECASE | re.DOTALL)
 _CONSOLE = re.compile(
-    rf".*\.(?:log|out|err|stdout|stderr)(?:\.\d+)?|{_SAYS_CONSOLE}.*\.txt|stdout|stderr", re.IGNORECASE | re.DOTALL
+    rf"(?:.*\.(?:(?:log|out|err|stdout|stderr)(?:\.\d+)?|[oe]\d+)|{_SAYS_CONSOLE}.*\.txt|stdout|stderr|log|"
+    r"screenlog(?:\.\d+)?)(?:\.gz)?",
+    re.IGNORECASE | re.DOTALL,
 )
 TRAINER_STATE = re.compile(r"trainer_state.*\.json", re.IGNORECASE)
 
@@ -45,12 +50,13 @@ _DLM_LOG = re.compile(r"(?:(?P<root>.*)/)?logs/train-[^/]*\.jsonl")
 _HELD_OUT = re.compile(r"(?:^|[_\-.])(eval|val|valid|validation|test|dev)(?:[_\-.]|$)", re.IGNORECASE)
 _CHECKPOINT_FOLDER = re.compile(r"checkpoint-\d+", re.IGNORECASE)
 _BESIDE_A_CHECKPOINT = re.compile(r"optimizer\.(pt|bin)|scheduler\.pt|rng_state.*\.pth", re.IGNORECASE)
-_HISTORY_ROLES = ("train_loss", "val_loss", "objective_loss", Part.PLAN)
+_HISTORY_ROLES = (*sorted(ANY_LOSS), Part.PLAN)
 GAP_ROLES = frozenset(f"gap_{kind}" for kind in KINDS)
 _OF_EACH_KIND = tuple(metric(kind, "any", "max") for kind in KINDS)
 _NEWEST_TRIED = 3
 _LOGS_COMPARED = 100
 _RESUMED = re.compile(r"[._ -]?(resumed?|restarted)(?![a-z])", re.IGNORECASE)
+_FEWEST_UNREAD = 4  # lines
 _A_FEW = 5  # lines of a log
 _OVERDUE, _OVERDUE_SECONDS, _LEAST_SECONDS = 3.0, 300.0, 0.5
 
@@ -177,8 +183,9 @@ class _Logs:
         self._tree, self._request, self._found = tree, request, found
         self._pieces: dict[str, list[_Log]] = {}
         self._unread: list[tuple[RunFile, Log]] = []
-        self._lacking: list[tuple[RunFile, MissingExtra]] = []
         self._read: list[Log] = []
+        self._unasked: list[tuple[RunFile, Log]] = []
+        self._others: list[tuple[RunFile, Log]] = []
 
     @property
     def has_history(self) -> bool:
@@ -196,29 +203,39 @@ class _Logs:
                 continue
             try:
                 log, form = _read_one(self._tree, file, self._request, alone=len(files) == 1)
-            except MissingExtra as error:
-                self._lacking.append((file, error))
             except (RunError, OSError) as error:
                 if named:
                     self._found.cannot_read(file.path, error, _HISTORY_ROLES)
             else:
                 if named or is_history(log):
                     self._take_one(file, log, form)
+                elif log.names and not log.series:
+                    self._others.append((file, log))
 
     def _take_one(self, file: RunFile, log: Log, form: LogFormat | None) -> None:
         _take_text(self._found, log)
         self._read.append(log)
+        if not log.series and log.unread >= _FEWEST_UNREAD:
+            self._found.unread.append(file.path)
+            self._found.notes.append(
+                f"{printable(file.path)}: {count(log.unread, 'line')} with numbers were not understood"
+            )
         if not log.names:
             self._unread += [(file, log)] * _is_sure(file)
             return
         _take_names(self._found, log)
         _report(self._found, file, log, ())
+        self._unasked += [(file, log)] * (not log.series)
         precise = form is None or form.precise
         self._pieces.setdefault(_key_of(file), []).append(_Log(file.path, log.series, precise))
 
     def finish(self) -> None:
         """Give what was read: each metric of the log that has most of it."""
         found = self._found
+        if not self._pieces and not any(is_checkpoint_file(file.name) for file in self._tree.files):
+            for file, log in self._others:
+                _take_names(found, log)
+                found.notes.append(_no_rule(file, log))
         if not self._pieces:
             # Without a single step they are no logs, unless they are all there is.
             for file, log in self._unread:
@@ -227,8 +244,9 @@ class _Logs:
         found.notes += [
             f"{printable(file.path)}: {log.problem}" for file, log in self._unread if self._pieces and log.problem
         ]
+        for file, log in self._unasked if self.has_history else ():
+            found.notes.append(_no_rule(file, log))
         logs = _resumed([_joined(parts) for parts in self._pieces.values()])
-        _report_lacking(self._lacking, found, judged=bool(logs) or found.trainer is not None)
         strangers = _strangers(logs)
         if (
             strangers
@@ -248,23 +266,14 @@ class _Logs:
         found.series[:] = _judged(logs, found.notes)
 
 
+def _no_rule(file: RunFile, log: Log) -> str:
+    return f"{printable(file.path)}: no rule asks for what was logged there: {listing([*log.names])}"
+
+
 def _is_sure(file: RunFile) -> bool:
     from tracker_health.readers.log_formats import promised_by
 
     return promised_by(file.name) is not None
-
-
-def _report_lacking(lacking: list[tuple[RunFile, MissingExtra]], found: FileEvidence, *, judged: bool) -> None:
-    """Tell of logs that need a package that is not there: a problem only where nothing else has the run's history."""
-    if not lacking:
-        return
-    file, error = lacking[0]
-    if judged:
-        more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
-        found.notes.append(f"{printable(file.path)}{more} not read: {error.message} ({error.hint})")
-        return
-    for file, error in lacking:
-        found.cannot_read(file.path, error, _HISTORY_ROLES)
 
 
 def read_console(tree: FileTree, request: Request, found: FileEvidence) -> None:

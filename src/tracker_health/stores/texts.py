@@ -1,8 +1,9 @@
-"""Text files of any name (``out.txt``) that may be console logs: what their names, places and contents say."""
+"""Texts and tables of any name (``out.txt``, ``fold0.csv``) that may be logs: what names, places and contents say."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -18,20 +19,27 @@ if TYPE_CHECKING:
     from tracker_health.readers.log_formats import Log
 
 MOST_TEXTS = 20
-"""Of a run: more of them are data."""
+"""Of a run, and of one ending: more of them are data."""
 
-_TEXT = re.compile(r".*\.txt", re.IGNORECASE)
-_FOLDER = re.compile(rf"{saying('logs?|outputs?|out|stdout|console|slurm')}.*", re.IGNORECASE | re.DOTALL)
+_TEXT = re.compile(r".*\.(?:txt|csv|tsv|json)(?:\.gz)?", re.IGNORECASE | re.DOTALL)
+_FOLDER = re.compile(
+    rf"{saying('logs?|outputs?|out|stdout|console|slurm|results?|metrics|history')}.*", re.IGNORECASE | re.DOTALL
+)
 # What a training's output is sent to; any other text counts only where nothing else has a history.
 _OF_OUTPUT = re.compile(
     rf"{saying('out|run|train|training|trainer|main|screen|terminal|job')}.*\.txt", re.IGNORECASE | re.DOTALL
 )
 _OF_SOMETHING_ELSE = (
     "read_?me|licen[cs]e|notice|copying|authors|requirements|constraints|vocab(?:ulary)?|merges|notes?|todo|change_?log|"
-    "class(?:es)?|labels?|tokens?|dict(?:ionary)?|corpus|prompts?|freeze|environment|packages|args|config|cmakelists"
+    "class(?:es)?|labels?|tokens?|dict(?:ionary)?|corpus|prompts?|freeze|environment|packages|args|config|cmakelists|"
+    "hparams|settings|tokenizer|index|map|info|state|package|submission|predictions?|dataset|data|samples?|annotations?"
 )
-_SOMETHING_ELSE = re.compile(rf"{saying(_OF_SOMETHING_ELSE)}.*\.txt", re.IGNORECASE | re.DOTALL)
+_SOMETHING_ELSE = re.compile(
+    rf"{saying(_OF_SOMETHING_ELSE)}.*\.(?:txt|csv|tsv|json)(?:\.gz)?|.*\.index\.json|[^.]*_config\.json",
+    re.IGNORECASE | re.DOTALL,
+)
 _BEGINNING, _END = 2**16, 2**14
+_MOST_IN_WHOLE = 2**22  # of what only shows what it is when all of it was read
 _FEWEST = 3
 _MOST_LINES_TO_A_ROW, _MOST_TO_A_COUNTED_ROW = 50, 4
 
@@ -51,13 +59,20 @@ def says_output(file: RunFile) -> bool:
 def texts_among(files: Iterable[RunFile]) -> list[RunFile]:
     """The files that may be such texts, by path; none where they are so many that they are data."""
     found = [file for file in files if may_be_text_log(file.path)]
-    return found if len(found) <= MOST_TEXTS else []
+    several = Counter(_ending(file) for file in found)
+    return [file for file in found if several[_ending(file)] <= MOST_TEXTS]
+
+
+def _ending(file: RunFile) -> str:
+    return file.name.lower().removesuffix(".gz").rpartition(".")[2]
 
 
 def begins_as_log(tree: FileTree, file: RunFile, request: Request) -> bool:
     """Whether a text is worth reading whole: it is small, or its beginning or its end is of a log."""
     if file.size <= _BEGINNING:
         return file.size > 0
+    if _ending(file) == "json" or file.name.lower().endswith(".gz"):
+        return file.size <= _MOST_IN_WHOLE
     try:
         opened = tree.open(file)
         try:

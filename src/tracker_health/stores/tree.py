@@ -18,6 +18,7 @@ from tracker_health.evidence import (
     Evidence,
     OptimizerState,
     Problem,
+    Request,
     RunInfo,
     RunRef,
     Series,
@@ -106,6 +107,7 @@ class FileEvidence:
     missing: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     doubtful: list[Problem] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
 
     def cannot_read(self, source: str, error: RunError | OSError, roles: Iterable[str]) -> None:
         """Note that a file could not be read, and which parts that takes away."""
@@ -120,7 +122,9 @@ class FileEvidence:
         """Whether what console logs count up to is the plan that another source has: then it counts steps, too."""
         return planned is not None and planned_steps(self.printed_plan) == planned
 
-    def evidence(self, run: RunRef, tracked: Tracked | None = None, *, problems: Iterable[Problem] = ()) -> Evidence:
+    def evidence(
+        self, run: RunRef, request: Request, tracked: Tracked | None = None, *, problems: Iterable[Problem] = ()
+    ) -> Evidence:
         """All of it as evidence of a run, with what its tracker knows. ``problems``: more of them."""
         known, trainer = tracked or Tracked(), self.trainer
         params = {**self.params, **known.params}
@@ -132,13 +136,15 @@ class FileEvidence:
             counted = self.printed_step
         elif not known.series and self._counts_up_to(planned_steps(params)):
             counted = self.printed_step
+        names = tuple(dict.fromkeys([*known.names, *self.names]))
+        series, confirmed = request.confirm((*known.series, *self.series), names)
         info = RunInfo(
             status=known.status,
             tracker=known.tracker,
             exit_code=known.exit_code,
             at_work=known.at_work,
             params=params,
-            metric_names=tuple(dict.fromkeys([*known.names, *self.names])),
+            metric_names=names,
             global_step=trainer.global_step if trainer else None,
             epoch=trainer.epoch if trainer else self.printed_epoch,
             printed_step=counted,
@@ -150,14 +156,15 @@ class FileEvidence:
         return Evidence(
             run=run,
             info=info,
-            series=(*known.series, *self.series),
+            series=series,
             optimizer=self.optimizer,
             weights=self.weights,
             dlm_step_log=self.dlm_step_log,
             dlm_checkpoint=self.dlm_checkpoint,
             text_log=self.text_log,
-            notes=(*self.notes, *noted, *disagreements(known.series, self.printed)),
+            notes=(*self.notes, *noted, *disagreements(known.series, self.printed), *confirmed),
             problems=(*problems, *self.problems, *(() if judged else self.doubtful)),
+            unread=tuple(self.unread),
             missing=self.missing,
         )
 

@@ -116,7 +116,7 @@ class UrlRun(Untracked):
         if found.optimizer is None and not found.problems:
             message = "it holds no optimizer state"
             found.problems.append(Problem(source=self._shown, message=message, roles=frozenset({Part.OPTIMIZER_STATE})))
-        return found.evidence(self.ref)
+        return found.evidence(self.ref, request)
 
     def local(self, file: RunFile) -> Path:
         """Where the file can be read, fetched whole.

@@ -70,7 +70,7 @@ def check_probe(
     evidence = Evidence(
         run=_RUN,
         info=info,
-        series=_needed_series(request, series or {}, step_unit),
+        series=request.confirm(_needed_series(request, series or {}, step_unit), tuple(series or ()))[0],
         optimizer=optimizer if request.needs(*_OPTIMIZER_PARTS) else None,
         weights=weights if request.needs(Part.WEIGHTS, Part.WEIGHT_CHANGES) else None,
     )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from io import BufferedReader
+import zlib
+from gzip import BadGzipFile
 from pathlib import Path, PurePosixPath
 
 from tracker_health.errors import ReadError
@@ -14,16 +15,20 @@ from tracker_health.readers.log_formats.gap_log import GapLog
 from tracker_health.readers.log_formats.json_history import JsonHistory
 from tracker_health.readers.log_formats.step_log import StepLog
 from tracker_health.readers.log_formats.text_lines import TextLines, log_of
-from tracker_health.readers.regular_file import open_regular
+from tracker_health.readers.regular_file import open_log
 
 FORMATS: tuple[LogFormat, ...] = (EventFile(), GapLog(), StepLog(), JsonHistory(), CsvTable(), TextLines())
 """Of two that recognise a file the first is tried first, and the other where that finds nothing."""
 
 
 _NAMES: tuple[tuple[re.Pattern[str], LogFormat], ...] = (
-    (re.compile(r".*\.(?:jsonl|ndjson)", re.IGNORECASE), FORMATS[2]),
+    (re.compile(r".*\.(?:jsonl|ndjson)(?:\.gz)?", re.IGNORECASE), FORMATS[2]),
     (re.compile(r"(?:.*\.)?events\.out\.tfevents(?:\..*)?", re.IGNORECASE | re.DOTALL), FORMATS[0]),
 )
+
+
+_DAMAGED = (EOFError, BadGzipFile, zlib.error)
+_NO_GZIP = "what gzip compressed in it is damaged, or cut short"
 
 
 def promised_by(name: str) -> LogFormat | None:
@@ -38,8 +43,11 @@ def formats_of(path: Path) -> list[LogFormat]:
         ReadError: it is no regular file.
         OSError: it cannot be read.
     """
-    with BufferedReader(open_regular(path)) as file:
-        head = file.read(HEAD_BYTES)
+    with open_log(path) as file:
+        try:
+            head = file.read(HEAD_BYTES)
+        except _DAMAGED as error:
+            raise ReadError(_NO_GZIP) from error
     return [one for one in FORMATS if one.recognises(head)]
 
 
@@ -67,6 +75,9 @@ def read_log(path: Path, source: str, select_names: SelectNames, prefix: str = "
             log = one.read(path, source, select_names, prefix)
         except ReadError as error:
             failure = failure or error
+            continue
+        except _DAMAGED:
+            failure = failure or ReadError(_NO_GZIP)
             continue
         if log.names:
             return log, one

@@ -23,7 +23,7 @@ class Log:
     of the verdict should know besides; empty where there is nothing to say. ``text``: what a console log says besides
     its numbers. ``epochs``: how many its lines say there are to be, None where they say none or not one number;
     ``epoch``: how many there were by the headings among them; ``steps``: what its steps count up to and never came to;
-    ``stopped_early``: it speaks of early stopping.
+    ``stopped_early``: it speaks of early stopping. ``unread``: how many lines have numbers that were not understood.
     """
 
     series: tuple[Series, ...] = ()
@@ -36,6 +36,7 @@ class Log:
     epoch: int | None = None
     steps: int | None = None
     stopped_early: bool = False
+    unread: int = 0
 
 
 class LogFormat(Protocol):

@@ -1,61 +1,80 @@
-"""Tables of comma-separated values: Lightning's ``metrics.csv``, Keras's CSVLogger, any with a step or epoch column."""
+"""Tables of comma-separated values: Lightning's ``metrics.csv``, Keras's CSVLogger, what pandas writes."""
 
 from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tracker_health.errors import ReadError
-from tracker_health.readers.json_lines import MAX_FIELDS, MAX_LINE_BYTES, as_number, as_step
+from tracker_health.readers.json_lines import MAX_FIELDS, MAX_LINE_BYTES, as_number
 from tracker_health.readers.log_formats.base import Log, SelectNames
-from tracker_health.readers.log_formats.log_rows import STEP_FIELDS
+from tracker_health.readers.log_formats.history import NULL
+from tracker_health.readers.log_formats.names import axis_of
+from tracker_health.readers.log_formats.step_log import bad_lines
 from tracker_health.readers.log_formats.table import LogTable
 from tracker_health.readers.log_formats.text_blocks import blocks, text_of
-from tracker_health.text import count
 
 _DELIMITERS = ",\t;|"
-_AXES = frozenset({*STEP_FIELDS, "epoch"})
-_EXPORTED = ("wall time", "step", "value")  # one curve, as TensorBoard's page saves it
+_LINES_LOOKED_AT = 50
+_FEWEST_ROWS = 3  # of a table without an axis
+_EXPORTED = ["step", "value", "wall time"]  # one curve, as TensorBoard's page saves it
 _DECIMAL_COMMA = re.compile(r"[-+]?\d{1,30},\d{1,30}(?:[eE][-+]?\d{1,3})?")
-_OF_AN_INDEX = re.compile(r"(unnamed: \d+)?", re.IGNORECASE)
+_OF_A_FILE = re.compile(
+    r"[-_. ]?(?:history|logs?|curve|values|list|per[-_]epoch|data|results?)(?![a-z])", re.IGNORECASE
+)
+_OF_AN_INDEX = re.compile(r"(unnamed: \d{1,5})?", re.IGNORECASE)
 
 
 class CsvTable:
-    """A header and rows of numbers. An empty cell is what JSON lines have null for: see ``LogTable``."""
+    """A header and rows of numbers. Rows of a table without an axis are counted; an empty cell is an unknown value."""
 
     precise = True
 
     def recognises(self, head: bytes) -> bool:
-        lines = [line for line in text_of(head).split("\n", 50)[:50] if line.strip() and not line.startswith("#")]
-        return bool(lines) and _header(lines[0], [line for line in lines[1:] if line != lines[0]][:2]) is not None
+        lines = [line for line in text_of(head).split("\n", _LINES_LOOKED_AT)[:_LINES_LOOKED_AT] if _counts(line)]
+        if not lines:
+            return False
+        delimiter = _delimiter(lines[0])
+        header, *rows = ([cell.strip() for cell in _cells(line[: 2**20], delimiter)] for line in lines)
+        if not _is_header(header):
+            return _are_numbers([header, *rows])
+        whole = [fit for row in rows if row != header and (fit := _fitted(row, len(header))) is not None]
+        numbers = [sum(as_number(cell) is not None for cell in row) for row in whole]
+        if any(axis_of(name) is not None for name in header) or (len(header) > 1 and _OF_AN_INDEX.fullmatch(header[0])):
+            return not rows or any(numbers) or rows[0] == header
+        few = len(rows) < _FEWEST_ROWS or 2 * len(whole) < len(rows) or (len(header) == 1 and min(numbers) < 1)
+        return not few and 2 * sum(numbers) >= sum(map(len, whole))
 
     def read(self, path: Path, source: str, select_names: SelectNames, prefix: str = "") -> Log:
-        return self._read(path, source, select_names, prefix, by_row=None)
-
-    def _read(self, path: Path, source: str, select_names: SelectNames, prefix: str, *, by_row: bool | None) -> Log:
-        """``by_row``: the rows are counted, for their epochs are no whole ones."""
         table = LogTable(select_names, prefix)
         header: list[str] = []
+        columns: list[int] = []
+        names: tuple[str, ...] = ()
         bad = first_bad = last = 0
         for last, delimiter, cells in _rows(path):
-            if not header or _is_header(cells):
-                header = _names(cells, path)
-            elif len(cells) == len(header):
-                row = {name: _plain(cell, name, delimiter) for name, cell in zip(header, cells, strict=True) if name}
-                if by_row is None and _is_share(row):
-                    return self._read(path, source, select_names, prefix, by_row=True)
-                table.take({**row, "_step": last} if by_row else row)
-            else:
+            if not header and not _is_header(cells):
+                header = _names_of_numbers(cells, path.stem, select_names)
+                names, columns = tuple(header), [*range(len(header))]
+            elif (
+                not header
+                or (_is_header(cells) and any(axis_of(name.strip()) is not None for name in cells))
+                or cells == header
+            ):
+                header, (names, columns) = cells, _columns(cells, path)
+                continue
+            row = cells if len(cells) == len(header) else _fitted([cell.strip() for cell in cells], len(header))
+            if row is None:
                 bad += 1
                 first_bad = first_bad or last
-        if not table.points:
-            return Log()
-        problem = _problem(bad, first_bad, last)
-        return Log(
-            series=table.series(source), params=table.params, names=table.names, problem=problem, note=table.note
-        )
+            elif names:
+                table.add(table.kind(names), _values(row, columns, names, delimiter))
+        return table.log(source, bad_lines(bad, first_bad, last, "with another number of cells", ""))
+
+
+def _counts(line: str) -> bool:
+    return bool(line.strip()) and not line.startswith("#")
 
 
 def _rows(path: Path) -> Iterator[tuple[int, str, list[str]]]:
@@ -64,91 +83,88 @@ def _rows(path: Path) -> Iterator[tuple[int, str, list[str]]]:
     for block in blocks(path, MAX_LINE_BYTES):
         for line in block.removesuffix("\n").split("\n"):
             number += 1
-            if not line.strip() or line.startswith("#"):
+            if not _counts(line):
                 continue
             delimiter = delimiter or _delimiter(line)
             if line.count(delimiter) > MAX_FIELDS:
                 raise ReadError(f"it has more than the {MAX_FIELDS} fields that are read")
-            if '"' in line:
-                try:
-                    yield number, delimiter, next(csv.reader([line], delimiter=delimiter))
-                except (csv.Error, StopIteration):
-                    yield number, delimiter, []
-            else:
-                yield number, delimiter, line.split(delimiter)
+            yield number, delimiter, _cells(line, delimiter)
 
 
-def _plain(cell: str, name: str, delimiter: str) -> str | None:
-    """A cell as a number is usually written; where semicolons part cells, a comma is a decimal one."""
-    cell = cell.strip()
-    if delimiter == ";" and name not in _AXES and _DECIMAL_COMMA.fullmatch(cell):
-        return cell.replace(",", ".")
-    return cell or None
+def _are_numbers(rows: list[list[str]]) -> bool:
+    """Whether lines are nothing but numbers, one or two to each."""
+    width = len(rows[0])
+    fit = sum(len(row) == width and all(as_number(cell) is not None for cell in row) for row in rows)
+    return len(rows) >= _FEWEST_ROWS and width <= 2 and fit >= len(rows) - 1
 
 
-def _is_share(row: dict[str, str | None]) -> bool:
-    """Whether a row says only which share of an epoch was done."""
-    epoch = row.get("epoch")
-    return epoch is not None and "." in epoch and as_step(epoch) is None and not any(map(row.get, STEP_FIELDS))
+def _names_of_numbers(cells: list[str], stem: str, select_names: SelectNames) -> list[str]:
+    """The names of numbers that have none: the last one's is the file's, where that is a metric's.
+
+    Raises:
+        ReadError: it is not.
+    """
+    for name in (stem, _OF_A_FILE.sub("", stem)):
+        if name and select_names([name]).get(name):
+            return [*["step"] * (len(cells) - 1), name]
+    raise ReadError(f"its numbers have no names, and {stem!r} is not the name of a metric")
+
+
+def _cells(line: str, delimiter: str) -> list[str]:
+    if '"' not in line:
+        return line.split(delimiter)
+    try:
+        return next(csv.reader([line], delimiter=delimiter), [])
+    except csv.Error:
+        return []
 
 
 def _delimiter(line: str) -> str:
     return max(_DELIMITERS, key=line.count)
 
 
-def _header(line: str, rows: list[str]) -> list[str] | None:
-    """The cells of a header with an axis, where the rows below it are such as belong to it."""
-    delimiter = _delimiter(line)
-    cells = next(csv.reader([line[: 2**20]], delimiter=delimiter), [])
-    if not _is_header(cells):
-        return None
-    for row in rows[:1]:
-        # The last of the head may be cut.
-        values = [cell.strip() for cell in next(csv.reader([row[: 2**20]], delimiter=delimiter), [])]
-        if len(rows) > 1 and '"' not in row and len(values) != len(cells):
-            return None
-        if not any(as_number(value) is not None for value in values):
-            return None
-    return cells
+def _fitted(cells: list[str], width: int) -> list[str] | None:
+    """The cells of a row as wide as the header: of one with more of them, as many empty ones are left out. None where
+    that does not make it fit.
+    """
+    spare = len(cells) - width
+    for at in [at for at, cell in enumerate(cells) if not cell][: max(spare, 0)][::-1]:
+        cells = cells[:at] + cells[at + 1 :]
+    return cells if len(cells) == width else None
+
+
+def _values(row: Sequence[str], columns: Sequence[int], names: Sequence[str], delimiter: str) -> list[float]:
+    try:
+        return [float(row[at]) for at in columns]
+    except ValueError:
+        return [_value(row[at].strip(), name, delimiter) for at, name in zip(columns, names, strict=True)]
+
+
+def _value(cell: str, name: str, delimiter: str) -> float:
+    """A cell's number; where semicolons part cells, a comma is a decimal one."""
+    if delimiter == ";" and axis_of(name) is None and _DECIMAL_COMMA.fullmatch(cell):
+        cell = cell.replace(",", ".")
+    number = as_number(cell)
+    return NULL if number is None else number
 
 
 def _is_header(cells: list[str]) -> bool:
-    names = [cell.strip().lower() for cell in cells]
-    placed = not _AXES.isdisjoint(names) or _is_bare_index(names)
-    return len(names) > 1 and placed and not any(as_number(name) is not None for name in names)
-
-
-def _is_bare_index(names: list[str]) -> bool:
-    """Whether all that numbers the rows is the index that pandas writes, of a table that may be a history."""
-    return (
-        _AXES.isdisjoint(names)
-        and _OF_AN_INDEX.fullmatch(names[0]) is not None
-        and any("loss" in name for name in names)
-    )
-
-
-def _names(cells: list[str], path: Path) -> list[str]:
-    """The metric of each column, "" for a column that is none."""
+    """Whether cells are names; the index that pandas writes has none."""
     names = [cell.strip() for cell in cells]
-    lower = [name.lower() for name in names]
-    if tuple(sorted(lower)) == tuple(sorted(_EXPORTED)):
+    return bool(names) and any(names) and all(names[1:-1]) and not any(as_number(name) is not None for name in names)
+
+
+def _columns(cells: list[str], path: Path) -> tuple[tuple[str, ...], list[int]]:
+    """The names in a header, and their places; of a nameless index no name, where the table has an axis."""
+    names = [cell.strip() for cell in cells]
+    if sorted(map(str.lower, names)) == _EXPORTED:
         tag = path.stem.rpartition("tag-")[2]
-        return ["" if name == "wall time" else tag if name == "value" else name for name in lower]
-    if _is_bare_index(lower):
-        names[0] = lower[0] = "_step"
-    taken: set[str] = set()
-    for index, name in enumerate(lower):
-        if name in _AXES:
-            names[index] = name
-        if _OF_AN_INDEX.fullmatch(name) or names[index] in taken:
-            names[index] = ""
-        taken.add(names[index])
-    return names
-
-
-def _problem(bad: int, first: int, last: int) -> str:
-    if not bad:
-        return ""
-    if bad == 1 and first == last:
-        return f"line {last}, its last, is cut off; the lines before it were read"
-    return f"{count(bad, 'line')} of {last} with another number of cells (the first is line {first})"
+        names = [{"value": tag, "step": "step"}.get(name.lower(), "") for name in names]
+    names = [name.lower() if axis_of(name) is not None else name for name in names]
+    if _OF_AN_INDEX.fullmatch(names[0]) is not None:
+        names[0] = "" if any(axis_of(name) is not None for name in names[1:]) else "_step"
+    places = {
+        name: at for at, name in reversed(list(enumerate(names))) if name and _OF_AN_INDEX.fullmatch(name) is None
+    }
+    columns = sorted(places.values())
+    return tuple(names[at] for at in columns), columns

@@ -1,4 +1,4 @@
-"""TensorBoard's event files: records of protocol buffers. The messages are TensorBoard's own, without TensorFlow."""
+"""TensorBoard's event files: records of protocol buffers, read by the numbers of their fields."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ import struct
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from io import BufferedReader
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from tracker_health.errors import ReadError, optional_packages
+from tracker_health.errors import ReadError
 from tracker_health.evidence import Series, StepUnit
 from tracker_health.readers.json_lines import MAX_FIELDS, MAX_LOG_BYTES, MAX_NAME_CHARACTERS
 from tracker_health.readers.log_formats.base import Log, SelectNames
 from tracker_health.readers.regular_file import open_regular
+from tracker_health.readers.wire import double, fields, signed, text, varint
 from tracker_health.text import count, size_of
 
 _MAX_POINTS = 3_000_000
@@ -32,6 +33,15 @@ _IS_NO_SUMMARY = re.compile(rb"\x09.{8}(?:\x10[\x80-\xff]{0,9}[\x00-\x7f])?[\x22
 _CUT_OFF = "its last record is cut off; those before it were read"
 _MARK = b"brain.Event:"
 _SCALARS = ("scalars", "")
+_CUT_OFF = "its last record is cut off; those before it were read"
+# The fields of tensorflow/core/util/event.proto, framework/summary.proto and framework/tensor.proto.
+_WALL_TIME, _STEP, _SUMMARY, _VALUE = 1, 2, 5, 1
+_TAG, _SIMPLE_VALUE, _TENSOR, _METADATA = 1, 2, 8, 9
+_PLUGIN_DATA, _PLUGIN_NAME = 1, 1
+_DTYPE, _SHAPE, _CONTENT, _DIMENSION, _SIZE = 1, 2, 4, 2, 1
+_VALUES = {5: "<f", 6: "<d"}
+_WHOLE_VALUES = (7, 10)
+_OF_TYPES = {1: "<f", 2: "<d", 3: "<i", 9: "<q", 19: "<e"}
 
 
 class EventFile:
@@ -43,12 +53,11 @@ class EventFile:
         return _MARK in head[:64]
 
     def read(self, path: Path, source: str, select_names: SelectNames, prefix: str = "") -> Log:
-        event_class, checksum = _library()
         columns: dict[str, _Column] = {}
-        records = _Records(path, checksum)
+        records = _Records(path)
         points = 0
         for record in records:
-            taken = _take(columns, record, event_class)
+            taken = _take(columns, record)
             if taken is None:
                 records.damaged += 1
                 continue
@@ -83,21 +92,13 @@ class _Column:
         )
 
 
-def _library() -> tuple[Any, Any]:
-    with optional_packages("tensorboard"):
-        from tensorboard.compat.proto.event_pb2 import Event
-        from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
-    return Event, masked_crc32c
-
-
 class _Records:
     """The records of a file that may hold scalars. What is passed over is counted meanwhile; ``damaged``: also by
     whoever finds that one is none.
     """
 
-    def __init__(self, path: Path, checksum: Any) -> None:
+    def __init__(self, path: Path) -> None:
         self._path = path
-        self._checksum = checksum
         self._count = self.damaged = self._large = 0
         self._broke_off = ""
 
@@ -109,7 +110,7 @@ class _Records:
                     self._broke_off = _CUT_OFF
                     return
                 length = int.from_bytes(head[:8], "little")
-                if self._checksum(head[:8]) != struct.unpack("<I", head[8:])[0]:
+                if checksum(head[:8]) != struct.unpack("<I", head[8:])[0]:
                     self._broke_off = f"it is damaged from byte {place} on; the records before it were read"
                     return
                 place += 16 + length
@@ -126,7 +127,7 @@ class _Records:
                 self._count += 1
                 if is_large:
                     continue
-                if length > _CHECKED or self._checksum(content[:-4]) == struct.unpack("<I", content[-4:])[0]:
+                if length > _CHECKED or checksum(content[:-4]) == struct.unpack("<I", content[-4:])[0]:
                     yield content[:-4]
                 else:
                     self.damaged += 1
@@ -151,41 +152,107 @@ class _Records:
         return "; ".join(filter(None, (share, large if self._large else "")))
 
 
-def _take(columns: dict[str, _Column], record: bytes, event_class: Any) -> int | None:
-    """Add the scalars of a record; how many there were, None where it is no record."""
+def checksum(content: bytes) -> int:
+    """The masked CRC-32C that TFRecord writes behind a length and behind a record."""
+    table, value = _table(), 0xFFFF_FFFF
+    for byte in content:
+        value = table[(value ^ byte) & 0xFF] ^ (value >> 8)
+    value ^= 0xFFFF_FFFF
+    return ((value >> 15 | value << 17) + 0xA282_EAD8) & 0xFFFF_FFFF
+
+
+@cache
+def _table() -> tuple[int, ...]:
+    """The remainders of all bytes by Castagnoli's polynomial, its bits in reverse order."""
+    remainders = []
+    for byte in range(256):
+        value = byte
+        for _ in range(8):
+            value = value >> 1 ^ (0x82F6_3B78 if value & 1 else 0)
+        remainders.append(value)
+    return tuple(remainders)
+
+
+def _take(columns: dict[str, _Column], record: bytes) -> int | None:
+    """Add the scalars of a record; how many there were, None where it is no message."""
+    step, time, taken, summaries = 0, 0.0, 0, []
     try:
-        event = event_class.FromString(record)
-    except Exception:  # noqa: BLE001  the library's DecodeError
+        for number, value in fields(record):
+            if number == _STEP and isinstance(value, int):
+                step = signed(value)
+            elif number == _WALL_TIME and isinstance(value, bytes) and len(value) == 8:
+                time = double(value)
+            elif number == _SUMMARY and isinstance(value, bytes):
+                summaries.append(value)
+        for summary in summaries:
+            for number, value in fields(summary):
+                scalar = _scalar(value) if number == _VALUE and isinstance(value, bytes) else None
+                if scalar is not None and len(scalar[0]) <= MAX_NAME_CHARACTERS:
+                    column = columns.setdefault(scalar[0], _Column())
+                    column.steps.append(step)
+                    column.values.append(scalar[1])
+                    column.times.append(time)
+                    taken += 1
+    except (ReadError, struct.error):
         return None
-    taken = 0
-    for value in event.summary.value if event.HasField("summary") else ():
-        number = _scalar(value)
-        if number is None or len(value.tag) > MAX_NAME_CHARACTERS:
-            continue
-        column = columns.setdefault(value.tag, _Column())
-        column.steps.append(event.step)
-        column.values.append(number)
-        column.times.append(event.wall_time)
-        taken += 1
     return taken
 
 
-def _scalar(value: Any) -> float | None:
-    """The number of a summary's value, in the old form or in that of a tensor with one element."""
-    if value.HasField("simple_value"):
-        return float(value.simple_value)
-    if not value.HasField("tensor") or value.metadata.plugin_data.plugin_name not in _SCALARS:
-        return None
-    tensor = value.tensor
-    if any(dimension.size != 1 for dimension in tensor.tensor_shape.dim):
-        return None
-    for numbers in (tensor.float_val, tensor.double_val, tensor.int64_val, tensor.int_val):
-        if len(numbers) == 1:
-            return float(numbers[0])
-    form = _FORMS.get(tensor.dtype)
-    if form is None or len(tensor.tensor_content) != struct.calcsize(form):
-        return None
-    return float(struct.unpack(form, tensor.tensor_content)[0])
+def _scalar(message: bytes) -> tuple[str, float] | None:
+    """Tag and number of a summary's value, in the old form or in that of a tensor with one element."""
+    tag, number, tensor, plugin = "", None, b"", ""
+    for key, value in fields(message):
+        if not isinstance(value, bytes):
+            continue
+        if key == _TAG:
+            tag = value.decode("utf-8", "replace")
+        elif key == _SIMPLE_VALUE:
+            number = float(struct.unpack("<f", value)[0])
+        elif key == _TENSOR:
+            tensor = value
+        elif key == _METADATA:
+            plugin = next((text(data, _PLUGIN_NAME) for at, data in _messages(value) if at == _PLUGIN_DATA), "")
+    if number is None and tensor and plugin in _SCALARS:
+        number = _of_tensor(tensor)
+    return None if number is None else (tag, number)
 
 
-_FORMS = {1: "<f", 2: "<d", 3: "<i", 9: "<q", 19: "<e"}
+def _of_tensor(tensor: bytes) -> float | None:
+    """The number of a tensor with one element; None for any other."""
+    form, content, numbers = None, b"", []
+    for key, value in fields(tensor):
+        if key == _DTYPE and isinstance(value, int):
+            form = _OF_TYPES.get(value)
+        elif key == _SHAPE and isinstance(value, bytes):
+            sizes = [
+                size
+                for at, one in _messages(value)
+                if at == _DIMENSION
+                for at_size, size in fields(one)
+                if at_size == _SIZE
+            ]
+            if any(size != 1 for size in sizes):
+                return None
+        elif key == _CONTENT and isinstance(value, bytes):
+            content = value
+        elif key in _VALUES and isinstance(value, bytes):
+            numbers += [number for (number,) in struct.iter_unpack(_VALUES[key], value)]
+        elif key in _WHOLE_VALUES:
+            numbers += [signed(value)] if isinstance(value, int) else _packed(value)
+    if numbers:
+        return float(numbers[0]) if len(numbers) == 1 else None
+    return float(struct.unpack(form, content)[0]) if form and len(content) == struct.calcsize(form) else None
+
+
+def _packed(content: bytes) -> list[int]:
+    """The whole numbers of a packed field, two at most: more are no scalar."""
+    found: list[int] = []
+    place = 0
+    while place < len(content) and len(found) < 2:
+        value, place = varint(content, place)
+        found.append(signed(value))
+    return found
+
+
+def _messages(message: bytes) -> Iterator[tuple[int, bytes]]:
+    return ((number, value) for number, value in fields(message) if isinstance(value, bytes))

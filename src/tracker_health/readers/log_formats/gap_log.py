@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from tracker_health.errors import ReadError
-from tracker_health.evidence import StepUnit
 from tracker_health.gap_names import GAP_SCHEMA, KINDS, STATISTICS
-from tracker_health.readers.json_lines import MAX_FIELDS, MAX_NAME_CHARACTERS, BadLine, as_number, as_step, json_lines
+from tracker_health.readers.json_lines import MAX_FIELDS, MAX_NAME_CHARACTERS, as_number, as_step, json_lines
 from tracker_health.readers.log_formats.base import Log, SelectNames
 from tracker_health.readers.log_formats.step_log import bad_lines
 from tracker_health.readers.log_formats.table import LogTable
@@ -38,11 +37,10 @@ class GapLog:
             last = number
             if isinstance(value, dict) and value.get("schema") == GAP_SCHEMA:
                 names = _names(value.get("columns"))
-            elif isinstance(value, BadLine) or not _take(table, names, value):
+            elif not _take(table, names, value):
                 bad += 1
                 first_bad = first_bad or number
-        problem = bad_lines(bad, first_bad, last)
-        return Log(series=table.series(source), names=table.names, problem=problem, note=table.note)
+        return table.log(source, bad_lines(bad, first_bad, last))
 
 
 def _names(columns: Any) -> tuple[str, ...]:
@@ -61,11 +59,9 @@ def _take(table: LogTable, names: tuple[str, ...], row: Any) -> bool:
     step = as_step(row.get("step")) if isinstance(row, dict) else None
     if step is None or not isinstance(values, list) or len(values) != len(names):
         return False
-    there = [(name, value) for name, value in zip(names, values, strict=True) if value is not None]
-    numbers = [as_number(value) for _, value in there]
-    if None in numbers:
+    there = {name: as_number(value) for name, value in zip(names, values, strict=True) if value is not None}
+    if None in there.values():
         return False
-    if there:
-        kind = table.kind(tuple(name for name, _ in there), StepUnit.OPTIMIZER_STEP)
-        table.add(kind, step, [number for number in numbers if number is not None])
+    numbers = {name: number for name, number in there.items() if number is not None}
+    table.add_named({"global_step": float(step), **numbers} if numbers else {})
     return True

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
 from tracker_health.errors import ReadError
-from tracker_health.evidence import StepUnit
 from tracker_health.readers.json_lines import MAX_FIELDS, MAX_NAME_CHARACTERS, as_number, as_step, parse_json
 from tracker_health.readers.log_formats.base import HEAD_BYTES, Log, SelectNames
-from tracker_health.readers.log_formats.log_rows import STEP_FIELDS
+from tracker_health.readers.log_formats.names import HELD_OUT, axis_of
 from tracker_health.readers.log_formats.table import LogTable
-from tracker_health.readers.regular_file import open_regular
+from tracker_health.readers.regular_file import open_log
 
 MAX_BYTES = 20 * 2**20
-_AXES = (*STEP_FIELDS, "epoch", "epochs", "steps")
 _DEPTH = 3
 _IS_HISTORY = re.compile(rb'"[^"]{0,100}loss[^"]{0,100}"[ \t\r\n]*:[ \t\r\n]*\[[-\d \t\r\n.]')
+_SHELVES = frozenset({"history", "log", "logs", "metrics"})
+_DATA = frozenset({"train", "training", *HELD_OUT})
+_MEASURED = re.compile(r"loss|acc(?:uracy)?|error|perplexity|reward", re.IGNORECASE)
+_OF_TENSORBOARD = 3  # numbers: the time, the step, the value
 
 
 class JsonHistory:
@@ -34,22 +35,18 @@ class JsonHistory:
     def read(self, path: Path, source: str, select_names: SelectNames, prefix: str = "") -> Log:
         table = LogTable(select_names, prefix)
         value = _load(path)
-        if value is None:
-            return Log()
         records = _rounds(value) or _records(value)
-        if records is not None:
-            _take_records(table, records)
-        elif isinstance(value, dict):
-            for names, columns in _tables(value, "", _DEPTH):
-                _take_columns(table, names, columns)
-        if not table.points:
-            return Log()
-        return Log(series=table.series(source), params=table.params, names=table.names, note=table.note)
+        stem = path.stem.rpartition("tag-")[2]
+        if isinstance(value, list) and value and not isinstance(value[0], list) and not select_names([stem]).get(stem):
+            value = None  # numbers of what nobody knows
+        for record in records if records is not None else _rows_of_columns(value, stem):
+            table.take(record)
+        return table.log(source)
 
 
 def _load(path: Path) -> Any:
     """The value; None for what is no history, and is too large or no JSON as well."""
-    with BufferedReader(open_regular(path)) as file:
+    with open_log(path) as file:
         text = file.read(MAX_BYTES + 1)
     try:
         if len(text) <= MAX_BYTES:
@@ -61,8 +58,14 @@ def _load(path: Path) -> Any:
     raise ReadError(f"it is not JSON of at most {MAX_BYTES} bytes, or is cut short")
 
 
-def _records(value: Any) -> list[Any] | None:
-    """The list of records, at the top or under one of its keys."""
+def _records(value: Any) -> list[dict[str, Any]] | None:
+    """The list of records, at the top or under one of its keys; or those that are kept under their epochs."""
+    if (
+        isinstance(value, dict)
+        and len(value) > 1
+        and all(key.isdecimal() and isinstance(one, dict) for key, one in value.items())
+    ):
+        return [{"epoch": key, **one} for key, one in value.items()]
     candidates = [value, *value.values()] if isinstance(value, dict) else [value]
     found = [one for one in candidates if isinstance(one, list) and one and all(isinstance(row, dict) for row in one)]
     return max(found, key=len, default=None)
@@ -99,47 +102,75 @@ def _texts(values: Any) -> list[str]:
     return [one for one in values if isinstance(one, str)] if isinstance(values, list) else []
 
 
-def _take_records(table: LogTable, records: list[Any]) -> None:
-    axes = set(STEP_FIELDS) | {"epoch"}
-    placed = any(not axes.isdisjoint(record) for record in records)
-    for place, record in enumerate(records, start=1):
-        table.take(record if placed else {"step": place, **record})
+# Columns
 
 
-def _tables(value: Mapping[str, Any], name: str, depth: int) -> Iterator[tuple[list[str], dict[str, list[Any]]]]:
+def _rows_of_columns(value: Any, stem: str) -> Iterator[dict[str, Any]]:
+    """The rows that lists of numbers make, each the list of a metric; ``stem``: the name of a list without one."""
+    value = (
+        {_of_data(name, column, stem): column for name, column in value.items()} if isinstance(value, dict) else value
+    )
+    tables = list(_tables(value, "", _DEPTH) if isinstance(value, dict) else _tables({stem: value}, "", 0))
+    if sum(map(len, tables)) > MAX_FIELDS:
+        raise ReadError(f"it has more than the {MAX_FIELDS} fields that are read")
+    lengths = {len(column) for columns in tables for name, column in columns.items() if axis_of(name) is None}
+    axes = [name for columns in tables for name in columns if axis_of(_last(name)) is not None]
+    every_epoch = len(lengths) == 1 and all(_last(name).startswith("epoch") for name in axes)
+    rows: dict[tuple[int, str], dict[str, Any]] = {}
+    for at, columns in enumerate(tables):
+        for name, points in _points(columns, max(lengths, default=0)):
+            for step, number in points:
+                rows.setdefault((step, "" if every_epoch else str(at)), {"epoch" if every_epoch else "step": step})[
+                    name
+                ] = number
+    return iter(rows.values())
+
+
+def _of_data(name: str, column: Any, stem: str) -> str:
+    """What a list is called: one that is named by its data alone by the file's name, too, which says what was measured;
+    a loss where that says nothing, and the numbers are no shares.
+    """
+    if name.lower() not in _DATA or not isinstance(column, list) or not _is_column(column):
+        return name
+    known = _MEASURED.search(stem)
+    shares = all(isinstance(one, (int, float)) and 0 <= one <= 1 for one in column)
+    return f"{name}_{known[0].lower()}" if known else name if shares else f"{name}_loss"
+
+
+def _last(name: str) -> str:
+    return name.rpartition("/")[2]
+
+
+def _points(columns: Mapping[str, list[Any]], longest: int) -> Iterator[tuple[str, Iterator[tuple[int, float]]]]:
+    """The metrics of a table of columns, with the steps of their values. Of an evaluation at every second epoch there
+    are half as many.
+    """
+    axis = next((name for name in columns if axis_of(_last(name)) is not None), None)
+    for name, column in columns.items():
+        if name == axis or len(name) > MAX_NAME_CHARACTERS:
+            continue
+        values, steps = column, columns[axis] if axis is not None and len(columns[axis]) == len(column) else None
+        if isinstance(column[0], list):
+            steps, values = [row[-2] for row in column], [row[-1] for row in column]
+        every = 1 if axis is not None or not column or longest % len(column) else longest // len(column)
+        places = steps if steps is not None else range(every, every * len(column) + 1, every)
+        numbers = (float("nan") if one is None else as_number(one) for one in values)
+        known = ((as_step(step), number) for step, number in zip(places, numbers, strict=True))
+        shown = name.removesuffix("/values") if axis is not None else name
+        yield shown, ((step, number) for step, number in known if step is not None and number is not None)
+
+
+def _tables(value: Mapping[str, Any], name: str, depth: int) -> Iterator[dict[str, list[Any]]]:
     """The tables of columns in a nested dictionary; the names of the keys around one come before its metrics'."""
-    columns = {key: one for key, one in value.items() if isinstance(one, list) and _is_column(one)}
+    columns = {f"{name}{key}": one for key, one in value.items() if isinstance(one, list) and _is_column(one)}
     if columns:
-        yield [f"{name}{key}" for key in columns], columns
-    if depth:
-        for key, one in value.items():
-            if isinstance(one, dict) and len(key) <= MAX_NAME_CHARACTERS:
-                yield from _tables(
-                    one, "" if key in ("history", "log", "logs", "metrics") else f"{name}{key}/", depth - 1
-                )
+        yield columns
+    for key, one in value.items():
+        if depth and isinstance(one, dict) and len(key) <= MAX_NAME_CHARACTERS:
+            yield from _tables(one, "" if key in _SHELVES else f"{name}{key}/", depth - 1)
 
 
 def _is_column(values: list[Any]) -> bool:
-    return bool(values) and any(as_number(one) is not None for one in values[:10])
-
-
-def _take_columns(table: LogTable, names: list[str], columns: Mapping[str, list[Any]]) -> None:
-    if len(columns) > MAX_FIELDS:
-        raise ReadError(f"it has more than the {MAX_FIELDS} fields that are read")
-    axis = next((key for key in _AXES if key in columns), None)
-    lengths = {len(one) for key, one in columns.items() if key != axis}
-    longest = max(lengths, default=0)
-    for name, (key, values) in zip(names, columns.items(), strict=True):
-        if key == axis or len(name) > MAX_NAME_CHARACTERS:
-            continue
-        # Of an evaluation at every second epoch there are half as many.
-        every = 1 if axis is not None or longest % len(values) else longest // len(values)
-        places = range(every, every * len(values) + 1, every)
-        steps = columns[axis] if axis is not None and len(columns[axis]) == len(values) else places
-        by_epoch = len(lengths) == 1 and (axis is None or axis.startswith("epoch"))
-        kind = table.kind((name,), StepUnit.EPOCH if by_epoch else StepUnit.UNKNOWN)
-        for step, value in zip(steps, values, strict=True):
-            number = float("nan") if value is None else as_number(value)
-            place = as_step(step)
-            if number is not None and place is not None:
-                table.add(kind, place, (number,))
+    """Whether a list is of numbers, or of steps and numbers."""
+    pairs = values and all(isinstance(one, list) and 2 <= len(one) <= _OF_TENSORBOARD for one in values)
+    return bool(pairs) or (bool(values) and any(as_number(one) is not None for one in values[:10]))

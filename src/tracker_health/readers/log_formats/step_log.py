@@ -13,7 +13,7 @@ _LINES_TO_RECOGNISE = 2000
 
 
 class StepLog:
-    """JSON lines; see ``LogTable`` for what an object of them means."""
+    """JSON lines; see ``LogTable.take`` for what an object of them means."""
 
     precise = True
 
@@ -33,19 +33,15 @@ class StepLog:
             elif isinstance(value, BadLine):
                 bad += 1
                 first_bad = first_bad or number
-            if number >= _LINES_TO_RECOGNISE and not table.points:
+            if number == _LINES_TO_RECOGNISE and not table.is_promising:
                 break
-        problem = bad_lines(bad, first_bad, last)
-        if not table.points:
-            return Log(params=table.params, problem=problem)
-        series = table.series(source)
-        return Log(series=series, params=table.params, names=table.names, problem=problem, note=table.note)
+        return table.log(source, bad_lines(bad, first_bad, last))
 
 
-def bad_lines(bad: int, first: int, last: int) -> str:
+def bad_lines(bad: int, first: int, last: int, odd: str = "not JSON", rest: str = "; the others were read") -> str:
     """What to say of lines that could not be read: how many, the first of them, and the last line there is."""
     if not bad:
         return ""
     if bad == 1 and first == last:
         return f"line {last}, its last, is cut off; the lines before it were read"
-    return f"{count(bad, 'line')} of {last} not JSON (the first is line {first}); the others were read"
+    return f"{count(bad, 'line')} of {last} {odd} (the first is line {first}){rest}"

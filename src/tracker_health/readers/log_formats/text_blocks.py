@@ -8,12 +8,11 @@ import codecs
 import os
 import re
 from collections.abc import Iterator
-from io import BufferedReader
 from pathlib import Path
 
 from tracker_health.errors import ReadError
 from tracker_health.readers.json_lines import MAX_LOG_BYTES
-from tracker_health.readers.regular_file import open_regular, pass_hole
+from tracker_health.readers.regular_file import open_log, pass_hole
 
 MAX_LINE_CHARACTERS = 2**16
 _BLOCK_BYTES = 2**18
@@ -72,7 +71,7 @@ def blocks(path: Path, max_line: int = MAX_LINE_CHARACTERS) -> Iterator[str]:
         ReadError: it is no regular file, or far too long.
         OSError: the file cannot be read.
     """
-    with BufferedReader(open_regular(path), _BLOCK_BYTES) as file:
+    with open_log(path) as file:
         if os.fstat(file.fileno()).st_size > MAX_LOG_BYTES:
             raise ReadError(f"it is larger than the {MAX_LOG_BYTES} bytes that are read")
         head = file.read(_BLOCK_BYTES)

@@ -1,57 +1,57 @@
-"""What one line of a console log says: which numbers have which names."""
+"""What one line of a console log says: which numbers have which names, and which of them say where it belongs."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from tracker_health.readers.json_lines import MAX_NAME_CHARACTERS, as_number
 from tracker_health.readers.log_formats.base import SelectNames
-from tracker_health.readers.log_formats.log_rows import HELD_OUT, name_on
+from tracker_health.readers.log_formats.names import (
+    AMOUNT,
+    BAR,
+    BATCH,
+    END,
+    EPOCH,
+    HELD_OUT,
+    OF,
+    STEP,
+    axis_of,
+    name_on,
+)
 from tracker_health.readers.log_formats.numbers import NUMBER, as_written
-from tracker_health.roles import normal_form, words_of
+from tracker_health.readers.log_formats.text_forms import FORMS, NOTHING, ROW, Form
+from tracker_health.roles import LOSSES, normal_form, word_set, words_of
 
 _WORD = r"[A-Za-z_][\w./@-]*+(?:'s(?=[ ]))?"
 # What Python writes around the number of an array, or of NumPy's own types.
 _WRAPPING = r"(?:tensor|[Aa]rray|(?:np|numpy|jnp|torch|tf)\.\w{1,20})\("
-_WRAPPED = rf"(?:{_WRAPPING}\[?)?"
 # The further words are taken once and for all by a group that is looked ahead for: `{0,3}+` says that in a shorter way,
 # but before Python 3.11.5 it loses groups in it.
 _PAIR = re.compile(
     rf"(?<![\w./@-])(?P<name>{_WORD}(?=(?P<more>(?:[ ](?!(?i:nan|inf)\b|{_WRAPPING}){_WORD}){{0,3}}))(?P=more))"
-    rf"[↑↓↗↘]?['\"]?(?P<mark>[ \t]*+[=:][ \t]*+|[ \t]++|[ \t]*+(?=[\[(#])){_WRAPPED}['\"\[(#]?[ \t]*+"
+    rf"[↑↓↗↘]?['\"]?(?P<mark>[ \t]*+[=:][ \t]*+|[ \t]++|(?=[\[(#]))['\"\[(#]?(?:{_WRAPPING}\[?)?['\"\[(#]?[ \t]*+"
     rf"(?P<number>{NUMBER})(?P<of>[ ]?/[ ]?\d+(?!\d))?(?!\d|[:.,-]\d|[ ]+(?:steps|epochs)\b)"
 )
-# A tqdm bar, which a narrow terminal leaves without the bar; Keras's; what PyTorch's examples print behind the epoch.
-_BAR = re.compile(r"(?:\|[ ]*|^[ \t]*(?=\d+/\d+ \[\d+:\d\d))(?P<step>\d+)/(?P<total>\d+|\?)[ ]*\[")
-_KERAS_BAR = re.compile(r"[ \t]*(?P<step>\d+)/(?P<total>\d+)[ ]+(?:\[(?!\d+:\d\d)|[━╸]|(?P<line>-) \d+m?s\b)")
-# "Epoch: [0][ 50/5005]", "Epoch(train) [1][ 50/7330]", "Train: 0 [ 50/1251", "| epoch   1 |   200/ 2983 batches".
-_SAMPLES = re.compile(
-    r"(?:\b[Ee]poch(?:\(train\))?|^Train):?[ \t]*\[?(?P<epoch>\d{1,15})(?:/\d+)?\]?[ \t]*"
-    r"[\[|][ ]*(?P<step>\d+)[ ]*/[ ]*(?P<total>\d+)"
+_BEHIND = re.compile(
+    rf"(?<![\w.=:-])(?P<number>{NUMBER})[ ](?P<name>[A-Za-z_]\w{{0,40}}(?:[ ][A-Za-z_]\w{{0,40}}){{0,2}})(?=[ ]*(?:[|,;]|$))"
 )
-_EPOCH_OF_A_SPLIT = re.compile(r"\bEpoch\((?!train)\w+\)[ ]*\[(?P<epoch>\d{1,15})\]")
-# "Iter(train) [   50/80000]"; the rounds of XGBoost and LightGBM: "[10]", a tab, the metrics; Flax's "[100] loss=2.0".
-_ITERATION = re.compile(
-    r"(?:\bIter\(train\)[ ]*\[[ ]*|^\[(?=\d+\]\t)|\.py:\d{1,6}\] \[(?=\d+\] \w+=))(?P<step>\d{1,15})(?:/\d+)?\]"
-)
-# CatBoost's rounds; what else is on the line is the best round so far and the time.
-_ROUND = re.compile(r"(?P<step>\d{1,15}):\t(?=(?:learn|test): )")
-_OF_A_ROUND = re.compile(r"learn|test\d{0,3}")
-# The Trainer prints its dictionary into the line of a bar that may be any bar, and late.
-_DICTIONARY = re.compile(r"\d/\d+ \[[^\]\n]{0,300}\][ ]*(?=\{['\"])")
+# The Trainer prints its dictionary into the line of a bar, which it draws again behind it.
+_DICTIONARY = re.compile(r"(?P<bar>\d{1,15})/(?P<bar_of>\d{1,15}) \[[^\]\n]{0,300}\][ ]*+(?=\{['\"])")
+_BAR_BEFORE = re.compile(r"[^\n|]{0,60}\|[^|\n]{0,200}\|[ ]*(?P<bar>\d{1,15})/(?P<bar_of>\d{1,15}) \[")
+_GLOBAL_STEP = "global_step"
 _AXES = {
     **dict.fromkeys(
         ("step", "steps", "iter", "iters", "iteration", "iterations", "it", "update", "updates", "num/updates",
-         "train/step", "training/step"), "step"
+         "train/step", "training/step"), STEP
     ),
-    **dict.fromkeys(("global/step", "global/steps", "train/global/step", "trainer/global/step"), "global_step"),
-    **dict.fromkeys(("batch", "minibatch"), "batch"),
-    **dict.fromkeys(("epoch", "epochs", "ep", "train/epoch"), "epoch"),
+    **dict.fromkeys(("global/step", "global/steps", "train/global/step", "trainer/global/step"), _GLOBAL_STEP),
+    **dict.fromkeys(("batch", "minibatch"), BATCH),
+    **dict.fromkeys(("epoch", "epochs", "ep", "train/epoch"), EPOCH),
 }  # fmt: skip
-_LOSSES = frozenset({"train_loss", "val_loss", "objective_loss"})
 _PLANS = {
     "total/optimization/steps": "max_steps", "max/steps": "max_steps", "total/steps": "max_steps",
     "num/train/epochs": "num_train_epochs", "num/epochs": "num_train_epochs", "max/epochs": "num_train_epochs",
@@ -59,47 +59,42 @@ _PLANS = {
 _IS_HELD_OUT = re.compile(rf"(?<![\w/])({'|'.join(HELD_OUT)}|saving\s+dict)(?![\w/])", re.IGNORECASE)
 _FUNCTION = re.compile(r"\w:(\w{1,60}):\d+ - ")  # loguru's place in the code
 # Words that may stand before a metric without making another of it, and those that make an axis a setting.
-_LOSS_FUNCTIONS = frozenset(
-    ("mse", "mae", "bce", "ce", "cross", "entropy", "crossentropy", "xent", "nll", "l1", "l2", "huber", "smooth",
-     "ctc", "contrastive", "dice", "focal")
-)  # fmt: skip
-_PASSING = frozenset(HELD_OUT) | _LOSS_FUNCTIONS | frozenset(
-    ("a", "an", "the", "at", "and", "is", "of", "on", "in", "for", "with", "has", "had", "got", "after", "now",
-     "new", "this", "its", "current", "set", "split", "data", "dataset", "train", "training", "average", "avg",
-     "mean", "running", "smoothed", "total", "batch", "step", "epoch", "iteration", "iter", "info", "debug",
-     "warning")
-)  # fmt: skip
-_OF_A_PLAN = frozenset(
-    ("max", "maximum", "min", "minimum", "num", "number", "n", "total", "warmup", "per", "every", "decay",
-     "accumulation", "accum", "save", "saving", "log", "logging", "each", "last", "previous", "remaining",
-     "target", "final")
-)  # fmt: skip
+_PASSING = frozenset(HELD_OUT) | word_set(
+    "mse mae bce ce cross entropy crossentropy xent nll l1 l2 huber smooth ctc contrastive dice focal a an the at and is of on in for with has had "
+    "got after now new this its current set split data dataset train training average avg mean running smoothed total batch step epoch iteration "
+    "iter info debug warning"
+)
+_OF_A_PLAN = word_set(
+    "max maximum min minimum num number n total warmup per every decay accumulation accum save saving log logging each last previous remaining "
+    "target final"
+)
+_WHERE = frozenset({"at", "after"})
 _PLURALS = frozenset({"steps", "iters", "iterations", "updates", "epochs"})
 _NOT_NEW = re.compile(r"\b(?:best|lowest|minimum|previous)\b", re.IGNORECASE)
+_VARIES = re.compile(r"\d+|[█▏▎▍▌▋▊▉]+ *")
+_DECIMAL = re.compile(r"(?<![\d:.,/-])0\.0(?![\d.:]|[ ]?(?:m?s|sec|[KMGT]i?B|it/s|%))")  # of a line's shape
+_LIST = "_list"
+_IN_A_LIST = re.compile(r"(?<![\w.])-?\d++(?:\.\d*+)?(?:e[-+]?\d++)?")
+_GROUPS = re.compile(r"0,0")  # may be thousands, or not
 _A_NUMBER = re.compile(r"[0-9]|nan|inf", re.IGNORECASE)
-_MEANS_OF_AN_EPOCH = re.compile(r"[ \t]*Averaged stats\b")
 _SETTINGS = ("Namespace(", "Config(", "Arguments(", "Args(")
 # A time, a share or a size is no loss. Julia writes 0.5 in single precision as 0.5f0.
 _UNIT = re.compile(r"(?!f0\b)[A-Za-z]|[ ]?%")
-_WITHOUT_UNIT = _LOSSES | {"grad_norm", "learning_rate"}
-_PARTS = frozenset(
-    ("head", "task", "layer", "stage", "block", "level", "scale", "branch", "output", "rank", "gpu", "worker",
-     "process", "fold", "model", "net", "network", "expert", "agent", "client", "group", "part", "class",
-     "domain", "dataset", "view", "member")
-)  # fmt: skip
+_WITHOUT_UNIT = {*LOSSES, "grad_norm", "learning_rate"}
+_PARTS = word_set(
+    "head task layer stage block level scale branch output rank gpu worker process fold model net network expert agent client group part class "
+    "domain dataset view member"
+)
+_BAR_LABELS = word_set("train training epoch epochs step steps iter iteration iterations progress")
 _MARKS = " \t,;:|'\"{}()[]-"
 _LINE_END = re.compile(r"\s*+\Z")
-_ALL_DIGITS = 15  # of a number that is read; one that has as many may have had more
 _DEVICES = frozenset({"cuda", "gpu", "rank", "mps"})
 _OF_A_FILE = re.compile(r".*\.(py|cc|cpp|c|h|cu|rs|go|js|ts)", re.IGNORECASE)
-_MAX_NAME = 100
+_MAX_NAME, _MAX_DIGITS = 100, 15
 _MAX_PHRASES = 4096
-_MAX_SHAPE = 300
-_ZEROS = str.maketrans("123456789", "000000000")
 
 
-@dataclass(frozen=True, slots=True)
-class Number:
+class Number(NamedTuple):
     """A number of a line: its name, its text, and where it stands; ``phrase``: all of the words before it."""
 
     name: str
@@ -110,66 +105,47 @@ class Number:
 
     def on(self, data: str) -> Number:
         """The number as one that was measured on held-out data."""
-        return replace(self, name=name_on(data, self.name), phrase=name_on(data, self.phrase)) if data else self
+        return self._replace(name=name_on(data, self.name), phrase=name_on(data, self.phrase)) if data else self
 
 
 @dataclass(slots=True)
 class Printed:
     """The numbers of a line; ``losses``: those among the ``metrics`` that are one, with a ``=`` or ``:`` to say so.
 
-    ``step`` and ``epoch``: those that say where the others belong; ``epochs``: how many of them there are to be;
-    ``steps``: what the step is said to count up to (``Step [10/18]``); ``of_epoch``: the step counts from the beginning
-    of its epoch, or may. ``data``: the word for held-out data that they were measured on. ``bar``: how far a progress
-    bar goes; ``done``: whether it has come there. ``of_batch``: the line has the form in which Keras ends an epoch, but
-    amid one; ``last``: the step of one at its end, if it is a batch's. ``of_a_plan``: an axis is called as a setting
+    ``axes``: by their names (``step``, ``epoch``, what they count up to) those that say where the others belong.
+    ``data``: the word for held-out data that they were measured on. ``of_a_plan``: an axis is called as a setting
     would be.
     """
 
     metrics: list[Number] = field(default_factory=list)
     losses: list[Number] = field(default_factory=list)
-    step: Number | None = None
-    epoch: Number | None = None
-    epochs: int | None = None
-    steps: Number | None = None
-    of_epoch: bool = False
+    axes: dict[str, Number] = field(default_factory=dict)
     data: str = ""
-    bar: int | None = None
-    done: bool = False
-    of_batch: bool = False
-    last: Number | None = None
     of_a_plan: bool = False
+    has_amount: bool = False
+    has_list: bool = False
 
     @property
-    def is_row(self) -> bool:
-        """Whether the line is one of the history: it says where it belongs, or has a loss."""
-        return bool(self.losses or (self.metrics and (self.step or self.epoch)))
+    def is_placed(self) -> bool:
+        """Whether the line says where its numbers belong."""
+        return self.has_amount or not self.axes.keys().isdisjoint((STEP, _GLOBAL_STEP, BATCH, EPOCH))
+
+    @property
+    def is_bar(self) -> bool:
+        """Whether it says the place of a bar, for the lines around it."""
+        return BAR in self.axes or END in self.axes
+
+    @property
+    def is_regular(self) -> bool:
+        """Whether lines that differ in their numbers only say the same."""
+        return END not in self.axes and not self.has_list
 
     @property
     def numbers(self) -> list[Number]:
-        """All of them, from left to right."""
-        axes = [one for one in (self.step, self.epoch) if one is not None]
-        return sorted([*self.metrics, *axes], key=lambda one: one.start)
-
-    @property
-    def epoch_steps(self) -> int:
-        """How many steps an epoch of the training has, where the line says so beside its epoch; else 0."""
-        if self.data or (self.epoch_number is None and not self.of_epoch):
-            return 0
-        if self.bar is not None:
-            return self.bar
-        return int(self.steps.text) if self.steps is not None and self.epoch_number is not None else 0
-
-    @property
-    def counts_up(self) -> bool:
-        """Whether it is a row of the training that says what its steps count up to, and nothing of an epoch."""
-        whole = self.epoch is None and not self.of_epoch and not self.data and self.bar is None
-        return whole and self.is_row and self.steps is not None and len(self.steps.text) < _ALL_DIGITS
-
-    @property
-    def epoch_number(self) -> int | None:
-        """The epoch where it is a whole one: ``1.0`` is a share of the training that happens to be whole."""
-        text = self.epoch.text if self.epoch is not None else ""
-        return int(text) if text.isdecimal() and len(text) < 16 else None
+        """All of them, from left to right, called as they are in the table of the log."""
+        metrics = [one.on(self.data) for one in self.metrics]
+        axes = [one._replace(name=name) for name, one in self.axes.items()]
+        return sorted([*metrics, *axes], key=lambda one: one.start)
 
 
 @dataclass(slots=True)
@@ -185,43 +161,79 @@ class _Place:
 
 
 class Pairs:
-    """Understands lines, by what is known of the names of metrics."""
+    """Understands lines, by what is known of the names of metrics.
 
-    def __init__(self, select_names: SelectNames) -> None:
+    ``stem``: the file's name, which numbers have that have no other. ``says_nothing``: lines that are known to say
+    nothing, whatever is around them. ``unread``: how many lines have fractions without a name, in one and the same place.
+    """
+
+    def __init__(self, select_names: SelectNames, stem: str = "") -> None:
+        self.says_nothing: set[str] = set()
+        self._stem = stem
+        self.unread = 0
+        self._shapes: dict[str, bool] = {}
         self._select = select_names
         self._known: dict[tuple[str, bool], tuple[str, str]] = {}
         self._roles: dict[str, str | None] = {}
-        self._silent: set[str] = set()
 
     def read(self, line: str) -> Printed | None:
         """The numbers of a line; None where it has none with a name. A line may have an axis and no metrics."""
-        # Most lines of a long log are chatter that comes again and again with other digits.
-        shape = line.translate(_ZEROS) if len(line) <= _MAX_SHAPE else ""
-        if shape in self._silent:
+        if _A_NUMBER.search(line) is None:
             return None
-        printed = self._read(line)
-        if printed is None and shape:
-            if len(self._silent) >= _MAX_PHRASES:
-                self._silent.clear()
-            self._silent.add(shape)
+        shape = _VARIES.sub("0", line)
+        if shape in self._shapes:
+            self.unread += self._shapes[shape]
+            return None
+        printed, form = self._read(line)
+        if printed is None and form is None and _GROUPS.search(shape) is None:
+            if len(self._shapes) >= _MAX_PHRASES:
+                self._shapes.clear()
+            self._shapes[shape] = _DECIMAL.search(shape) is not None
         return printed
 
-    def _read(self, line: str) -> Printed | None:
-        if _A_NUMBER.search(line) is None or _MEANS_OF_AN_EPOCH.match(line):
-            return None
-        printed = Printed(data=_held_out_function(line))
-        bar = _DICTIONARY.search(line) if "{" in line else None
-        start = bar.end() if bar is not None else 0
+    def _read(self, line: str) -> tuple[Printed | None, Form | None]:
+        printed, start = Printed(data=_held_out_function(line)), 0
+        if "{" in line and (bar := _DICTIONARY.search(line)) is not None:
+            _take_axes(printed, bar)
+            start = bar.end()
+        form, found = next(((one, m) for one in FORMS if (m := one.pattern.search(line, start))), (None, None))
+        if form is not None and found is not None:
+            if form.takes == NOTHING:
+                return None, form
+            _take_axes(printed, found)
+            if form.takes == ROW:
+                self._take_row(printed, found)
+                return (printed if printed.metrics else None), form
         place = _Place(start)
+        taken = {one.start for one in printed.axes.values()}
         for match in _PAIR.finditer(line, start):
-            if not self._read_pair(printed, match, place):
-                return None
+            if match.start("number") not in taken and not self._read_pair(printed, match, place):
+                return None, form
+        if not printed.metrics:
+            self._read_behind(printed, line, start)
         self._tell_apart(printed)
-        _look_at_place(line, start, printed)
-        without_loss = not any(self.role(one.name) in _LOSSES for one in printed.metrics)
+        if form is not None and form.prefix:
+            printed.metrics[:] = [one._replace(name=form.prefix + one.name) for one in printed.metrics]
+        without_loss = not any(self.role(one.name) in LOSSES for one in printed.metrics)
         if (printed.of_a_plan and without_loss) or ("(" in line and any(word in line for word in _SETTINGS)):
             _take_for_settings(printed)
-        return printed if printed.metrics or printed.epoch is not None or printed.step is not None else None
+        _look_at_bar(printed, line)
+        return (printed if printed.metrics or printed.axes else None), form
+
+    def _take_row(self, printed: Printed, match: re.Match[str]) -> None:
+        """Take all numbers of a line that has a form of its own."""
+        if (bar := _BAR_BEFORE.match(match.string)) is not None and bar.end() <= match.start():
+            _take_axes(printed, bar)
+        for group, text in match.groupdict().items():
+            if text is not None and _axis_of_group(group) is None:
+                name = self._stem if group == "file" else group.replace("__", "/")
+                if group == "file" and self.role(name) is None:
+                    continue
+                number = Number(name, text, *match.span(group), name)
+                if group.endswith(_LIST):
+                    number, printed.has_list = number._replace(name=name.removesuffix(_LIST), text=_mean(text)), True
+                printed.metrics.append(number)
+        printed.losses += [one for one in printed.metrics if self.role(one.name) in LOSSES]
 
     def _read_pair(self, printed: Printed, match: re.Match[str], place: _Place) -> bool:
         """Take a number with its name; false where the whole line says nothing of the history."""
@@ -231,8 +243,6 @@ class Pairs:
         between = line[place.end : match.start()]
         before, place.end = f"{between} {rest}", match.end()
         part, place.part = place.part, ""
-        if match["of"] and name.lower() in HELD_OUT:  # "Test: [ 10/195]": of one batch
-            return False
         if line.startswith("%|", match.end()):  # what a bar is called by
             printed.data = printed.data or _held_out_in(f"{before} {match['name']}")
             return True
@@ -243,18 +253,25 @@ class Pairs:
             if data and printed.metrics:
                 place.data = data
             printed.data = printed.data or ("" if place.data else data)
-        number = Number(name, match["number"], match.start("number"), match.end("number"), match["name"])
-        if self._is_axis(printed, number, line):
-            _look_at_end_of_axis(printed, match)
+        number = Number(name, match["number"], *match.span("number"), match["name"])
+        if _is_axis(printed, number, match):
             return not old
         if not said and name.lower() in _PARTS and number.text.isdecimal():
             place.part = f"{name} {number.text}"
         elif name and not old and name not in _DEVICES and not _OF_A_FILE.fullmatch(name):
             if part and not between.strip():  # "head 2 loss=0.5"
-                number = replace(number, name=f"{part} {name}")
+                number = number._replace(name=f"{part} {name}")
             whole = match["of"] is None and _UNIT.match(line, number.end) is None
             self._take(printed, self._on_its_data(printed, number, place), whole=whole, said=said)
         return True
+
+    def _read_behind(self, printed: Printed, line: str, start: int) -> None:
+        """Take the losses of a line whose names stand behind their numbers: ``0.52 train loss | 0.61 val loss``."""
+        for match in _BEHIND.finditer(line, start):
+            if self.role(match["name"]) in LOSSES:
+                number = Number(match["name"], match["number"], *match.span("number"), match["name"])
+                printed.metrics.append(number)
+                printed.losses.append(number)
 
     def _on_its_data(self, printed: Printed, number: Number, place: _Place) -> Number:
         """The number on the data that it was measured on: in ``val Loss: 0.31 Acc: 0.9`` the accuracy is of ``val``."""
@@ -266,23 +283,25 @@ class Pairs:
         known = self.role(number.name)
         if known in _WITHOUT_UNIT and not whole:
             return
-        if said or known is not None:
+        amount = (axis := axis_of(number.name)) is not None and axis.kind == AMOUNT
+        printed.has_amount |= amount
+        if said or known is not None or amount:
             printed.metrics.append(number)
-        if said and known in _LOSSES:
+        if said and known in LOSSES:
             printed.losses.append(number)
 
     def _tell_apart(self, printed: Printed) -> None:
         """Of metrics with one name those are called by their whole phrase that have more of one; the first counts."""
-        if len({one.name for one in printed.metrics}) == len(printed.metrics):
-            return
         names = Counter(one.name for one in printed.metrics)
+        if len(names) == len(printed.metrics):
+            return
         every: dict[str, Number] = {}
         for one in printed.metrics:
-            whole = replace(one, name=one.phrase[:_MAX_NAME]) if names[one.name] > 1 and one.phrase else one
+            whole = one._replace(name=one.phrase[:_MAX_NAME]) if names[one.name] > 1 and one.phrase else one
             every.setdefault(whole.name, whole)
         printed.metrics[:] = every.values()
         places = {one.start for one in printed.losses}
-        printed.losses[:] = [one for one in printed.metrics if one.start in places and self.role(one.name) in _LOSSES]
+        printed.losses[:] = [one for one in printed.metrics if one.start in places and self.role(one.name) in LOSSES]
 
     def role(self, name: str) -> str | None:
         """The role of a metric by its name alone."""
@@ -313,41 +332,71 @@ class Pairs:
                 setting = form in _PLURALS or not _OF_A_PLAN.isdisjoint(left)
                 if not (left and setting):
                     return name[:_MAX_NAME], " ".join(words[:first])
-            elif form in _PLANS or (self.role(name) is not None and all(map(_may_stand_before, left))):
+            elif form in _PLANS or (
+                # "validation loss at iteration 100" says where, and not how much.
+                _WHERE.isdisjoint(words[first:]) and self.role(name) is not None and all(map(_may_stand_before, left))
+            ):
                 return name[:_MAX_NAME], " ".join(words[:first])
         return (" ".join(words), "") if said else (words[-1], " ".join(words[:-1]))
 
-    @staticmethod
-    def _is_axis(printed: Printed, number: Number, line: str) -> bool:
-        form = normal_form(number.name)
-        axis = _AXES.get(form)
-        if axis is None:
-            return False
-        text = number.text
-        if "," in text and as_written(text) == as_number(text.replace(",", "")):  # thousands
-            text = text.replace(",", "")
-        if line[number.end : number.end + 1] == "%":  # of a bar
-            return True
-        if axis == "epoch":
-            printed.epoch = printed.epoch or replace(number, name="epoch")
-        elif not text.isdecimal() or len(text) > 15:
-            return number.name != "it"
-        elif printed.step is None or axis == "global_step":
-            printed.of_epoch = axis == "batch"
-            name = "global_step" if axis == "global_step" else "step"
-            printed.step = replace(number, name=name, text=text)
-        printed.of_a_plan |= form in _PLURALS or (axis == "batch" and printed.epoch is None)
+
+def _is_axis(printed: Printed, number: Number, match: re.Match[str]) -> bool:
+    """Whether a number says where a line belongs; the first one of each axis is taken, and what it counts up to."""
+    form = normal_form(number.name)
+    axis = _AXES.get(form)
+    if axis is None:
+        return False
+    text = number.text
+    if "," in text and as_written(text) == as_number(text.replace(",", "")):  # thousands
+        text = text.replace(",", "")
+    if match.string[number.end : number.end + 1] == "%":  # of a bar
         return True
+    if axis != EPOCH and (not text.isdecimal() or len(text) > _MAX_DIGITS):
+        return number.name != "it"
+    taken = axis in printed.axes or (
+        axis in (STEP, BATCH) and not printed.axes.keys().isdisjoint((STEP, _GLOBAL_STEP, BATCH))
+    )
+    if not taken:
+        printed.axes[axis] = number._replace(text=text)
+        of = (match["of"] or "").strip(" /")
+        if of and len(of) <= _MAX_DIGITS:
+            printed.axes[axis + OF] = Number("", of, match.end("of") - len(of), match.end("of"))
+        printed.of_a_plan |= form in _PLURALS or (axis == BATCH and not of and EPOCH not in printed.axes)
+    return True
 
 
-def _look_at_end_of_axis(printed: Printed, match: re.Match[str]) -> None:
-    """The second number of ``10/18``."""
-    start, text = match.start("number"), (match["of"] or "").strip(" /")[:_ALL_DIGITS]
-    if text and printed.epoch is not None and printed.epoch.start == start:
-        printed.epochs = int(text)
-    if printed.step is not None and printed.step.start == start:
-        is_within = text and printed.step.name == "step"
-        printed.steps = Number("", text, match.end("of") - len(text), match.end("of")) if is_within else None
+def _axis_of_group(group: str) -> str | None:
+    """The axis that a group of a form's pattern is."""
+    name, _, of = group.partition("_of")
+    axis = {"bar": BAR, "end": END, _GLOBAL_STEP: _GLOBAL_STEP, STEP: STEP, BATCH: BATCH, EPOCH: EPOCH}.get(name)
+    return None if axis is None or of else axis + OF * group.endswith("_of")
+
+
+def _mean(text: str) -> str:
+    """The mean of the numbers in a list, without those that are none."""
+    numbers = [float(number) for number in _IN_A_LIST.findall(text)]
+    return repr(sum(numbers) / len(numbers)) if numbers else "nan"
+
+
+def _take_axes(printed: Printed, match: re.Match[str]) -> None:
+    for group, text in match.groupdict().items():
+        axis = _axis_of_group(group)
+        if axis is not None and text is not None and len(text) <= _MAX_DIGITS:
+            printed.axes[axis] = Number(group, text, *match.span(group))
+
+
+def _look_at_bar(printed: Printed, line: str) -> None:
+    """A bar of held-out data has no steps of the training; one without metrics has those of the lines around it, if it
+    is the training's.
+    """
+    axes = printed.axes
+    of = axes.get(BATCH + OF)
+    if of is None or EPOCH in axes or not (printed.data or not printed.metrics) or line[of.end :].lstrip()[:1] != "[":
+        return
+    batch, of = axes.pop(BATCH), axes.pop(BATCH + OF)
+    label = words_of(re.sub(r"\d", "", line[: batch.start]))
+    if not printed.data and not printed.metrics and _BAR_LABELS.issuperset(label):
+        axes |= {BAR: batch, BAR + OF: of}
 
 
 def _stands_alone(match: re.Match[str]) -> bool:
@@ -363,57 +412,13 @@ def _may_stand_before(word: str) -> bool:
     return word in _PASSING or "." in word or word.startswith("_")
 
 
-def _look_at_place(line: str, start: int, printed: Printed) -> None:
-    """The step or epoch of bars, and of lines that have them in brackets."""
-    if printed.step is not None:
-        return
-    if "/" in line:
-        _look_at_bar(line, start, printed)
-    if "\t" in line and (match := _ROUND.match(line, start)) is not None:
-        printed.step = Number("step", match["step"], match.start("step"), match.end("step"))
-        printed.metrics[:] = [one for one in printed.metrics if _OF_A_ROUND.fullmatch(one.name)]
-    if "[" not in line:
-        return
-    if printed.step is None and (match := _ITERATION.search(line, start)) is not None:
-        printed.step = Number("step", match["step"], match.start("step"), match.end("step"))
-    elif printed.epoch is None and (match := _EPOCH_OF_A_SPLIT.search(line, start)) is not None:
-        printed.epoch = Number("epoch", match["epoch"], match.start("epoch"), match.end("epoch"))
-
-
-def _look_at_bar(line: str, start: int, printed: Printed) -> None:
-    match = _KERAS_BAR.match(line, start)
-    # Keras prints a line without a bar at the end of an epoch only: others print one for every batch.
-    of_batch = match is not None and match["line"] is not None and match["step"] != match["total"]
-    if match is not None and not of_batch:
-        printed.of_epoch = printed.done = True
-        printed.bar = int(match["total"]) if len(match["total"]) < 16 else None
-        if match["line"] is not None and printed.bar is not None:
-            printed.last = Number("step", match["step"], match.start("step"), match.end("step"))
-        if match["step"] != match["total"]:  # means of the epoch so far; the last of them is the epoch's
-            printed.metrics.clear()
-            printed.losses.clear()
-        return
-    match = match or _BAR.search(line, start)
-    if match is None and (match := _SAMPLES.search(line, start)) is not None:
-        printed.epoch = Number("epoch", match["epoch"], match.start("epoch"), match.end("epoch"))
-        printed.metrics[:] = [one for one in printed.metrics if one.start >= match.end()]
-    if match is not None and printed.data:  # its steps are those of an evaluation
-        return
-    if match is not None and len(match["step"]) < 16:
-        printed.of_epoch = True
-        printed.bar = int(match["total"]) if match["total"].isdecimal() and len(match["total"]) < 16 else None
-        printed.done = match["step"] == match["total"]
-        printed.step = Number("step", match["step"], match.start("step"), match.end("step"))
-        printed.of_batch = of_batch
-
-
 def _take_for_settings(printed: Printed) -> None:
     """``epochs=10, batch=64, lr=0.1`` says what is planned, and not where the run is."""
-    axes = (printed.step, printed.epoch)
-    printed.metrics[:] = [replace(one, name=one.phrase or one.name) if one in axes else one for one in printed.numbers]
+    axes = [one for name, one in printed.axes.items() if OF not in name]
+    printed.metrics += [one._replace(name=one.phrase or one.name) for one in axes]
+    printed.metrics.sort(key=lambda one: one.start)
     printed.losses.clear()
-    printed.step = printed.epoch = printed.epochs = printed.steps = None
-    printed.of_epoch = False
+    printed.axes.clear()
 
 
 def _held_out_function(line: str) -> str:

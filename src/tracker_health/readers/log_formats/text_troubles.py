@@ -7,6 +7,8 @@ from collections import deque
 from dataclasses import dataclass
 
 from tracker_health.evidence import TextLog, Trouble
+from tracker_health.readers.log_formats.history import History
+from tracker_health.readers.log_formats.table import LogTable
 
 _CAUSES = {
     "out of memory": r"OutOfMemoryError|CUDA out of memory|CUDA error: out of memory|RESOURCE_EXHAUSTED|std::bad_alloc|"
@@ -87,18 +89,16 @@ class _Seen:
     text: str
     line: int
     rows: int
-    furthest: int | None
+    place: int
 
 
 class Troubles:
-    """Collects them while a log is read. ``lines``, ``rows``: how many there were, blank ones left out; ``furthest``:
-    the furthest step of the history.
-    """
+    """Collects them while a log is read. ``lines``, ``rows``: how many there were, blank ones left out."""
 
-    def __init__(self) -> None:
+    def __init__(self, table: LogTable) -> None:
+        self._table = table
         self.lines = 0
         self.rows = 0
-        self.furthest: int | None = None
         self._seen: deque[_Seen] = deque(maxlen=_KEPT)
         self._done: int | None = None
         self._traceback = 0
@@ -152,24 +152,24 @@ class Troubles:
         return next((cause for cause, pattern in _CAUSE.items() if pattern.search(said)), "an exception")
 
     def _note(self, cause: str, text: str) -> None:
-        self._seen.append(_Seen(cause, text.lstrip(":| ").rstrip(), self.lines, self.rows, self.furthest))
+        self._seen.append(_Seen(cause, text.lstrip(":| ").rstrip(), self.lines, self.rows, self._table.rows))
 
-    def _rows_after(self, seen: _Seen) -> int:
+    def _rows_after(self, seen: _Seen, history: History) -> int:
         """A bar drawn once more, a state that is saved, a last line of another process: training does not go on."""
         rows = self.rows - seen.rows
-        goes_on = rows >= _GOES_ON or (rows > 1 and self.furthest != seen.furthest)
+        goes_on = rows >= _GOES_ON or (rows > 1 and history.goes_on_after(seen.place))
         return rows if goes_on else 0
 
-    def log(self, source: str, span: tuple[int, int] | None) -> TextLog:
-        """What was seen, each with how much came after it; ``span``: the first step and the furthest one."""
+    def log(self, source: str, history: History) -> TextLog:
+        """What was seen, each with how much came after it."""
         return TextLog(
             source=source,
             lines=self.lines,
             rows=self.rows,
             done=self._done,
             troubles=tuple(
-                Trouble(cause=one.cause, text=one.text, line=one.line, rows_after=self._rows_after(one))
+                Trouble(cause=one.cause, text=one.text, line=one.line, rows_after=self._rows_after(one, history))
                 for one in self._seen
             ),
-            span=span,
+            span=history.span,
         )

@@ -25,10 +25,10 @@ from tracker_health.readers.mlflow_folder import (
     run_id_of,
     status_of,
 )
-from tracker_health.roles import OWN_PREFIXES
+from tracker_health.roles import ANY_LOSS, OWN_PREFIXES
 from tracker_health.stores.base import TrackedRun
 from tracker_health.stores.directory import DirectoryRun
-from tracker_health.stores.files import LOSSES, read_files, relevant_files
+from tracker_health.stores.files import read_files, relevant_files
 from tracker_health.stores.tree import FileEvidence, RunFile, Tracked
 from tracker_health.text import count, printable
 
@@ -193,12 +193,14 @@ class LoneMlflowRun(DirectoryRun):
         roles = request.select_names(self._theirs)
         problems: list[Problem] = []
         series = [one for name in self._theirs if name in roles for one in self._series(name, roles[name], problems)]
-        logs = LOSSES.isdisjoint(roles.values())
+        logs = ANY_LOSS.isdisjoint(roles.values())
         found = read_files(self, request, logs=logs) if request.parts or logs else FileEvidence()
         tracked = Tracked(
             status=status_of(self._meta), tracker="MLflow", params=self._params, names=self._theirs, series=series
         )
-        return found.evidence(self.ref, tracked, problems=(*self._listing_problems, *problems, *self._unseen()))
+        return found.evidence(
+            self.ref, request, tracked, problems=(*self._listing_problems, *problems, *self._unseen())
+        )
 
     def _series(self, name: str, role: str, problems: list[Problem]) -> list[Series]:
         from tracker_health.stores.mlflow.run import history_series, is_hf_trainer

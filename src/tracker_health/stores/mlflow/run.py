@@ -20,10 +20,10 @@ from tracker_health.errors import ReadError, RunError, RunNotFound, StoreRefused
 from tracker_health.evidence import Children, Evidence, FloatArray, IntArray, Request, RunRef, Series, StepUnit
 from tracker_health.gap_names import LIVE_TAG, LIVE_WORDS
 from tracker_health.readers.json_lines import MAX_NAME_CHARACTERS
-from tracker_health.roles import OWN_PREFIXES
+from tracker_health.roles import ANY_LOSS, OWN_PREFIXES
 from tracker_health.stores.base import Cleared, Recorded, WrittenInPart
 from tracker_health.stores.exits import ending_seen
-from tracker_health.stores.files import LOSSES, opened_files
+from tracker_health.stores.files import opened_files
 from tracker_health.stores.mlflow.artifacts import ArtifactTree
 from tracker_health.stores.mlflow.batch import Batch
 from tracker_health.stores.mlflow.children import children_of
@@ -203,7 +203,7 @@ class MlflowRun:
     def read(self, request: Request) -> Evidence:
         """What the request needs: only those metric histories, and artifacts only if they can add to it."""
         roles = request.select_names(self._names)
-        logs = LOSSES.isdisjoint(roles.values())
+        logs = ANY_LOSS.isdisjoint(roles.values())
         found = self._artifacts.evidence(request, logs=logs) if self._needs_files(request) else FileEvidence()
         series = [one for name in self._names if name in roles for one in self._history(name, roles[name], found)]
         children = None if series or found.series else self._children
@@ -211,6 +211,7 @@ class MlflowRun:
             found.missing["train_loss"] = f"parent run: it has no metrics of its own; below it {children}"
         return found.evidence(
             self.ref,
+            request,
             Tracked(
                 status=self._status,
                 tracker="MLflow",
@@ -226,7 +227,7 @@ class MlflowRun:
         return sum(file.size for file in self._opened(request)) if self._needs_files(request) else 0
 
     def _opened(self, request: Request) -> tuple[RunFile, ...]:
-        logs = LOSSES.isdisjoint(request.select_names(self._names).values())
+        logs = ANY_LOSS.isdisjoint(request.select_names(self._names).values())
         return opened_files(self._artifacts, logs=logs)
 
     def close(self) -> None:
@@ -318,7 +319,7 @@ class MlflowRun:
         return sorted(name for name in self._latest if _is_theirs(name) and len(name) <= MAX_NAME_CHARACTERS)
 
     def _needs_files(self, request: Request) -> bool:
-        return bool(request.parts) or LOSSES.isdisjoint(request.select_names(self._names).values())
+        return bool(request.parts) or ANY_LOSS.isdisjoint(request.select_names(self._names).values())
 
     def _history(self, name: str, role: str, found: FileEvidence) -> list[Series]:
         """A metric's history; none, and a problem, where it is too long to be read."""

@@ -22,10 +22,11 @@ from tracker_health.evidence import Evidence, Part, Problem, Request, RunRef, Se
 from tracker_health.gap_names import LIVE_WANDB_TAGS
 from tracker_health.readers.log_formats import log_of
 from tracker_health.readers.regular_file import open_regular, require_written
+from tracker_health.roles import ANY_LOSS
 from tracker_health.stores.base import Cleared, Recorded
 from tracker_health.stores.checkpoints import CHECKPOINT_PARTS
 from tracker_health.stores.directory import DirectoryRun
-from tracker_health.stores.files import LOSSES, is_relevant, read_files
+from tracker_health.stores.files import is_relevant, read_files
 from tracker_health.stores.in_place import link_among
 from tracker_health.stores.locks import locked
 from tracker_health.stores.naming import is_plain
@@ -183,7 +184,7 @@ class LocalRun(DirectoryRun):
         roles = request.select_names(names)
         problems = self._problems()
         series = self._histories(log.names, roles, problems)
-        logs = LOSSES.isdisjoint(roles.values())
+        logs = ANY_LOSS.isdisjoint(roles.values())
         found = read_files(self, request, logs=logs) if request.parts or logs else FileEvidence()
         found.missing = {**self._why_no_history(), **self._why_no_checkpoint(), **found.missing}
         if found.text_log is None and log.printed and request.needs(Part.TEXT_LOG):
@@ -198,7 +199,7 @@ class LocalRun(DirectoryRun):
             names=names,
             series=series,
         )
-        return found.evidence(self.ref, tracked, problems=(*problems, *self._unseen()))
+        return found.evidence(self.ref, request, tracked, problems=(*problems, *self._unseen()))
 
     def _take_console(self, request: Request, found: FileEvidence) -> None:
         """What was printed, of a run whose SDK put it into the log and into no file."""

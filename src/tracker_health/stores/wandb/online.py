@@ -17,9 +17,10 @@ from tracker_health.errors import RunError, WriteError
 from tracker_health.evidence import Evidence, Problem, Request, RunRef, Series
 from tracker_health.gap_names import LIVE_WANDB_TAGS
 from tracker_health.readers.json_lines import as_step
+from tracker_health.roles import ANY_LOSS
 from tracker_health.stores.base import Cleared, Recorded
 from tracker_health.stores.exits import ending_seen
-from tracker_health.stores.files import LOSSES, opened_files
+from tracker_health.stores.files import opened_files
 from tracker_health.stores.record import EXIT_TAG, recorded_on
 from tracker_health.stores.tree import FileEvidence, RunFile, Tracked
 from tracker_health.stores.wandb.address import Address
@@ -159,13 +160,14 @@ class OnlineRun:
     def read(self, request: Request) -> Evidence:
         """What the request needs: only those metrics, and files only if they can add to it."""
         roles = request.select_names(self._counts)
-        logs = LOSSES.isdisjoint(roles.values())
+        logs = ANY_LOSS.isdisjoint(roles.values())
         found = self._files.evidence(request, logs=logs) if self._needs_files(request) else FileEvidence()
         series = self._series(roles, found) if roles else ()
         if _is_behind(self._run, self._ends_at):
             found.problems.append(self._behind())
         return found.evidence(
             self.ref,
+            request,
             Tracked(
                 status=str(self._run.state).upper(),
                 tracker="W&B",
@@ -183,7 +185,7 @@ class OnlineRun:
         return sum(file.size for file in self._opened(request)) if self._needs_files(request) else 0
 
     def _opened(self, request: Request) -> tuple[RunFile, ...]:
-        logs = LOSSES.isdisjoint(request.select_names(self._counts).values())
+        logs = ANY_LOSS.isdisjoint(request.select_names(self._counts).values())
         return opened_files(self._files, logs=logs)
 
     def close(self) -> None:
@@ -253,7 +255,7 @@ class OnlineRun:
         return {name: count for name, count in sorted(metric_counts(self._run).items()) if is_metric(name)}
 
     def _needs_files(self, request: Request) -> bool:
-        return bool(request.parts) or LOSSES.isdisjoint(request.select_names(self._counts).values())
+        return bool(request.parts) or ANY_LOSS.isdisjoint(request.select_names(self._counts).values())
 
     def _series(self, roles: Mapping[str, str], found: FileEvidence) -> tuple[Series, ...]:
         try:

@@ -1,0 +1,213 @@
+"""What the numbers say of what was read by name: a loss that counts is a counter, and terms add up to a loss."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import reduce
+from typing import NamedTuple
+
+import numpy as np
+
+from tracker_health.evidence import FloatArray, Series
+from tracker_health.roles import (
+    LOSS_PART,
+    LOSSES,
+    OBJECTIVE_LOSS,
+    TERMS,
+    TRAIN_LOSS,
+    VAL_LOSS,
+    VAL_LOSS_TERM,
+    Meaning,
+    word_set,
+    words_of,
+)
+from tracker_health.text import listing, printable
+
+_FEWEST = 4
+_EVEN = 3.0  # the largest of even steps, beside the one in the middle
+_EITHER_WAY = word_set("objective elbo likelihood loglik ll")
+_SPOKEN = {TRAIN_LOSS: "training loss", VAL_LOSS: "held-out loss"}
+_TEST = word_set("test testing")
+_STRIDES = (2, 5, 10, 20, 50, 100, 200)
+_LEAST_APART = 12
+_LARGE = 3.0
+_TURNS_BACK = -0.25
+_SHOWN = 400
+
+
+class Confirmed(NamedTuple):
+    """The series of a run with the roles that they have beside each other and by their numbers, what is judged first
+    before what is beside it; and what a reader of the verdict should know of that.
+    """
+
+    series: tuple[Series, ...]
+    notes: tuple[str, ...]
+
+
+def confirm(series: Iterable[Series], meanings: Mapping[str, Meaning]) -> Confirmed:
+    """The series as rules are to see them. Pure; one whose name is not among ``meanings`` keeps its role."""
+    notes: list[str] = []
+    named = [_named(one, meanings[one.name]) if one.name in meanings else one for one in series]
+    checked = [_checked(one, notes) if one.name in meanings else one for one in named]
+    apart = [_apart(one, meanings[one.name], notes) if one.name in meanings else one for one in checked]
+    found = _without_idle_ranks(apart, meanings, notes)
+    for whole, term in ((TRAIN_LOSS, LOSS_PART), (VAL_LOSS, VAL_LOSS_TERM)):
+        if not any(one.role == whole and len(one) for one in found):
+            terms = [one for one in found if one.role == term and len(one) and meanings[one.name].part == "term"]
+            found += _sum(_longest(terms, meanings), whole, notes)
+    found.sort(key=lambda one: _preference(one, meanings))
+    notes += _of_evaluation_sets(found, meanings)
+    notes += _of_guesses(found)
+    return Confirmed(tuple(found), tuple(printable(note, _SHOWN) for note in notes))
+
+
+def _named(series: Series, meaning: Meaning) -> Series:
+    why = f"{meaning.described}: {meaning.why}"
+    return replace(series, role=meaning.role, guessed=meaning.guessed, understood=why)
+
+
+def _preference(series: Series, meanings: Mapping[str, Meaning]) -> tuple[bool, bool, bool, str]:
+    """Of several series of a role: the plain one first, what was averaged as it went and the test samples last."""
+    meaning = meanings.get(series.name, Meaning(name=series.name))
+    test = not _TEST.isdisjoint(words_of(series.name))
+    return bool(meaning.of), meaning.average == "running mean", test, series.name
+
+
+# What the values contradict
+
+
+def _checked(series: Series, notes: list[str]) -> Series:
+    """The series, with another role or none where its numbers are not those of a loss that is to fall."""
+    values = series.finite().values
+    if series.role not in (*LOSSES, *TERMS) or len(values) < _FEWEST:
+        return series
+    course = f"from {values[0]:g} to {values[-1]:g}"
+    if _counts(values) or (series.guessed and _adds_up(values)):
+        notes.append(f"{series.name} counts up {course}: it is taken for no loss")
+        return replace(series, role=None, guessed=False, understood="a counter: its values count up")
+    if series.guessed and not _EITHER_WAY.isdisjoint(words_of(series.name)) and _is_raised(values):
+        notes.append(f"{series.name} rises {course}, as what is maximised does: it is not judged as a loss")
+        return replace(series, role=OBJECTIVE_LOSS, guessed=False, understood="an objective that rises")
+    return series
+
+
+def _counts(values: FloatArray) -> bool:
+    """Whether values are 1, 2, 3 and so on, or 10, 20, 30."""
+    steps = np.diff(values)
+    return bool(values[0] >= 0 and steps[0] >= 1 and steps[0] == round(steps[0]) and (steps == steps[0]).all())
+
+
+def _adds_up(values: FloatArray) -> bool:
+    """Whether values only rise, and evenly, as what a training costs in money does."""
+    steps = np.diff(values)
+    return len(values) >= 2 * _FEWEST and bool((steps > 0).all() and steps.max() <= _EVEN * np.median(steps))
+
+
+def _is_raised(values: FloatArray) -> bool:
+    """Whether values are lowest in their first quarter and end above it: what diverges came down before."""
+    quarter = max(1, len(values) // 4)
+    ends_above = np.median(values[-quarter:]) > np.median(values[:quarter])
+    return bool(ends_above and np.argmin(values) < quarter)
+
+
+def _apart(series: Series, meaning: Meaning, notes: list[str]) -> Series:
+    """Of a loss that is a running mean by its name, and by its values, points so far apart that they share little:
+    neighbours go the same way together for as long as the mean reaches, which looks like a loss that wanders.
+    """
+    clean = series.clean()
+    if series.role not in LOSSES or not meaning.average or len(clean) < _STRIDES[0] * _LEAST_APART:
+        return series
+    finite = np.flatnonzero(np.isfinite(clean.values))
+    for stride in (1, *_STRIDES):
+        kept = finite[::-1][::stride][::-1]
+        if len(kept) < _LEAST_APART:
+            break
+        if _turns_back(clean.values[kept]):
+            if stride == 1:
+                break
+            notes.append(f"{series.name} is a running mean: every {stride}th of its {len(clean)} points is judged")
+            odd = np.flatnonzero(~np.isfinite(clean.values))
+            return clean.at(np.union1d(kept, odd))
+    return series
+
+
+def _turns_back(values: FloatArray) -> bool:
+    """Whether a step up is mostly followed by one down, as between values with noise of their own: the correlation of
+    neighbouring differences is -1/2 then, and 0 or more where values share most of their noise. The large steps of a
+    mean's beginning, over a few values, are cut off.
+    """
+    steps = np.diff(values) - np.mean(np.diff(values))
+    middle = float(np.median(np.abs(steps)))
+    steps = np.clip(steps, -_LARGE * middle, _LARGE * middle) if middle > 0 else steps
+    square = float(steps @ steps)
+    return bool(square > 0 and float(steps[1:] @ steps[:-1]) < _TURNS_BACK * square)
+
+
+def _without_idle_ranks(series: list[Series], meanings: Mapping[str, Meaning], notes: list[str]) -> list[Series]:
+    """The series, without a role for ranks that log nothing but 0 where another rank of the same metric does not."""
+    groups: dict[tuple[object, ...], list[Series]] = {}
+    for one in series:
+        if one.role in LOSSES and one.name in meanings and meanings[one.name].one_of:
+            groups.setdefault((one.role, meanings[one.name].of), []).append(one)
+    idle = {
+        id(one)
+        for group in groups.values()
+        for one in group
+        if not one.values.any() and any(o.values.any() for o in group)
+    }
+    if idle:
+        names = listing([one.name for one in series if id(one) in idle])
+        notes.append(f"{names}: nothing but 0 was logged there; another rank of the metric is judged")
+    why = "a rank that logs nothing but 0"
+    return [replace(one, role=None, understood=why) if id(one) in idle else one for one in series]
+
+
+# What is made of several
+
+
+def _longest(terms: Sequence[Series], meanings: Mapping[str, Meaning]) -> list[Series]:
+    """Of each term its longest history: it may be there by step, by epoch and by rank."""
+    best: dict[tuple[str, ...], Series] = {}
+    for one in terms:
+        of = meanings[one.name].of
+        if of not in best or len(one) > len(best[of]):
+            best[of] = one
+    return list(best.values())
+
+
+def _sum(terms: Sequence[Series], role: str, notes: list[str]) -> Iterator[Series]:
+    """The loss of which only terms were logged: their sum, at the steps that all of them have."""
+    if len(terms) < 2:
+        return
+    clean = [one.clean() for one in terms]
+    steps = reduce(np.intersect1d, [one.steps for one in clean])
+    if 2 * len(steps) < max(map(len, clean)):
+        notes.append(f"{listing([one.name for one in terms])} are of other steps each: they are not summed")
+        return
+    common = [one.at(np.flatnonzero(np.isin(one.steps, steps))) for one in clean]
+    with np.errstate(all="ignore"):
+        values = np.sum([one.values for one in common], axis=0)
+    name = " + ".join(one.name for one in terms)
+    why = f"{_SPOKEN[role]}, guessed: the sum of its terms, as no whole was logged"
+    yield replace(common[0], name=name, role=role, values=values, guessed=True, understood=why)
+
+
+def _of_evaluation_sets(series: Sequence[Series], meanings: Mapping[str, Meaning]) -> Iterator[str]:
+    sets: dict[tuple[object, ...], Series] = {}
+    for one in sorted((one for one in series if one.role == VAL_LOSS and len(one) > 1), key=lambda one: -len(one)):
+        if one.name in meanings:
+            of, _, test, _ = _preference(one, meanings)
+            sets.setdefault((meanings[one.name].of if of else (), test), one)
+    if len(sets) > 1:
+        judged, *others = (one.name for one in sets.values())
+        yield f"several evaluation sets: {judged} is judged; beside it {listing(others)}"
+
+
+def _of_guesses(series: Sequence[Series]) -> Iterator[str]:
+    guessed = sorted((one for one in series if one.role is not None and one.guessed), key=lambda one: -len(one))
+    for role in dict.fromkeys(str(one.role) for one in guessed):
+        main = max((one for one in series if one.role == role), key=len)
+        if main.guessed:
+            why = main.understood.rpartition(": ")[2]
+            yield f"{role} is guessed to be {main.name} ({why}); set roles.{role} to name one"

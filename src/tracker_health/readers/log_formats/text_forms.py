@@ -1,0 +1,211 @@
+"""# Add a form of console logs.
+
+Most lines of logs need no form: names beside numbers (``step 100 loss=0.52``), dictionaries, progress bars, and tables
+are understood by themselves, and names get their roles by their words. A form is for what a single trainer prints that
+no such reading can know: numbers without names, a place in brackets, lines that repeat what is known.
+
+To add one, put a ``Form`` into ``FORMS`` in ``readers/log_formats/text_forms.py``: who prints it, lines of a log, the
+points that come of them, and a pattern. The example is its test (``tests/readers/test_text_forms.py``), and its entry
+on this page (``python scripts/generate_docs.py``). Nothing else has to be changed.
+
+- In a pattern ``<name>`` is a number with that name, ``__`` in it a slash; ``#`` is a number that says nothing.
+- ``<epoch>``, ``<batch>``, ``<step>`` and ``<global_step>`` are axes: they say where the line belongs. ``<batch_of>`` is
+  what the batch counts up to. To which step of the run a line belongs is decided later, when all lines are there.
+- ``<file>`` is called as the file is, where that is the name of a metric: ``train_loss.txt``.
+- A group whose name ends with ``_list`` has several numbers, of which the mean counts.
+- ``takes``: ``PLACE``, the line's other numbers are read as in any line; ``ROW``, the form has all of them; ``NOTHING``,
+  the line says nothing of the history.
+- The first form that fits a line says what it is.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+
+_NUMBER = r"[-+]?(?:\d++(?:\.\d*+)?(?:[eE][-+]?\d++)?|nan|inf)"
+PLACE, ROW, NOTHING = "place", "row", "nothing"
+
+
+@dataclass(frozen=True)
+class Form:
+    """How some trainers write a line. ``takes``: its place alone, and its other numbers are read as in any line; the
+    whole of it; or nothing, as it has no numbers of the history. ``prefix`` is put before the names of its metrics.
+    """
+
+    says: str
+    written: str
+    takes: str = PLACE
+    prefix: str = ""
+
+    @property
+    def title(self) -> str:
+        """Whose lines they are, and what they say."""
+        return self.says.partition("\n")[0].removesuffix(".")
+
+    @property
+    def lines(self) -> list[str]:
+        """Those of the example."""
+        return [line[4:] for line in self._example if line.startswith(">>> ")]
+
+    @property
+    def points(self) -> list[str]:
+        """What comes of them: ``loss: (0, 2.5), (10, 2.25)``."""
+        return [line for line in self._example if not line.startswith(">>> ")]
+
+    @property
+    def _example(self) -> list[str]:
+        return [line.strip() for line in self.says.split("\n")[1:]]
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        return re.compile(
+            re.sub(r"(?<!P)<(\w+)>", lambda m: f"(?P<{m[1]}>{_NUMBER})", self.written).replace("#", _NUMBER)
+        )
+
+
+FORMS = (
+    Form("""Keras: a bar that is drawn again and again, with means of the epoch so far; the last one counts.
+        >>> Epoch 1/2
+        >>> 10/469 [>.............................] - ETA: 5s - loss: 0.9
+        >>> 469/469 [==============================] - 5s 10ms/step - loss: 0.5
+        loss: (1, 0.5)""",
+        r"^[ \t]*(\d+)/(?!\1[ ])\d+[ ]+(?:\[(?!\d+:\d\d)|[━╸])", NOTHING),
+    Form("""Keras: the end of an epoch, with a bar or without.
+        >>> Epoch 1/2
+        >>> 100/100 ━━━━━━━━━━━━━━━━━━━━ 5s 10ms/step - loss: 0.5 - val_loss: 0.6
+        >>> Epoch 2/2
+        >>> 100/100 - 2s - 5ms/step - loss: 0.4 - val_loss: 0.5
+        loss: (1, 0.5), (2, 0.4)
+        val_loss: (1, 0.6), (2, 0.5)""",
+        r"^[ \t]*<end>/<end_of>[ ]+(?:\[(?!\d+:\d\d)|[━╸]|- \d+m?s\b)"),
+    Form("""torchvision, DETR: means behind the steps of an epoch, and the batches of an evaluation; neither counts.
+        >>> Epoch: [0]  [ 20/100]  loss: 6.81 (6.85)
+        >>> Averaged stats: loss: 6.7 (6.7)
+        >>> Test:  [ 0/196]  eta: 0:05:00  loss: 6.1 (6.1)
+        loss: (20, 6.81)""",
+        r"^[ \t]*Averaged stats\b|\bTest:[ ]{0,3}\[[ ]*\d+/", NOTHING),
+    Form("""CatBoost: its rounds; what else is on a line is the best round so far, and times.
+        >>> 0:\tlearn: 0.65\ttest: 0.64\tbest: 0.64 (0)\ttotal: 47.8ms\tremaining: 2.82s
+        >>> 10:\tlearn: 0.55\ttest: 0.56\tbest: 0.56 (10)\ttotal: 50ms\tremaining: 2s
+        learn: (0, 0.65), (10, 0.55)
+        test: (0, 0.64), (10, 0.56)""",
+        r"^<step>:\t(?:learn: <learn>(?:\t|$))?(?:test: <test>(?:\t|$))?(?:test1: <test1>)?", ROW),
+    Form("""fairseq: means of an epoch, other losses than those along the way.
+        >>> INFO | train_inner | epoch 001:    100 / 500 loss=9.5, num_updates=100
+        >>> INFO | train | epoch 001 | loss 8.9 | num_updates 500
+        loss: (100, 9.5)
+        train_loss: (500, 8.9)""",
+        r"\| train \| epoch <epoch> \|", prefix="train_"),
+    Form("""llm.c: main.log, where trl is the training loss and tel that of the test data.
+        >>> s:0 tel:11.19
+        >>> s:0 trl:10.66 lr:0.0006 norm:1.46
+        train_loss: (0, 10.66)
+        test_loss: (0, 11.19)""",
+        r"^s:<step> (?:tel:<test_loss>|trl:<train_loss> lr:<lr> norm:<grad_norm>|eval:<eval_accuracy>)$", ROW),
+    Form("""llama2.c: a step without its name.
+        >>> 0 | loss 10.3702 | lr 0.000000e+00 | 5000.12ms | mfu -100.00%
+        >>> 10 | loss 9.4012 | lr 5.000000e-06 | 500.12ms | mfu 12.31%
+        loss: (0, 10.3702), (10, 9.4012)""",
+        r"^<step> \| (?=loss |lr )"),
+    Form("""WeNet: the epoch and the batch.
+        >>> DEBUG TRAIN Batch 0/100 loss 100.25 loss_att 80.5 lr 0.0001 rank 0
+        >>> DEBUG TRAIN Batch 0/200 loss 90.25 loss_att 70.5 lr 0.0001 rank 0
+        loss: (100, 100.25), (200, 90.25)""",
+        r"\b(?:TRAIN|CV) Batch <epoch>/<batch> "),
+    Form("""An epoch and a number that the file's name says what it is, as in train_loss.txt.
+        >>> epoch 0:1683.6
+        >>> epoch 1:1517.9
+        train_loss: (0, 1683.6), (1, 1517.9)""",
+        r"^[Ee]poch[ ]?<epoch>[ ]?[:,=\t][ ]?<file>$", ROW),
+    Form("""A step and a number that the file's name says what it is.
+        >>> step 100: 2.5
+        >>> step 200: 2.25
+        train_loss: (100, 2.5), (200, 2.25)""",
+        r"^(?:(?:[Ss]tep|[Ii]ter(?:ation)?)[ ]?)?<step>[ ]?[:,=\t ][ ]?<file>$", ROW),
+    Form("""build-nanogpt: a step, of which data, the loss.
+        >>> 0 val 11.3
+        >>> 0 train 11.16
+        train_loss: (0, 11.16)
+        val_loss: (0, 11.3)""",
+        r"^<step> (?:train <train_loss>|val <val_loss>|hella <hella_accuracy>)$", ROW),
+    Form("""YOLOv5, YOLOv7: results.txt, fifteen columns in a known order.
+        >>>  0/59  11.8G  0.0746  0.0400  0.0100  0.1034  64  640  0.8  0.7  0.30  0.10  0.0956  0.0500  0.0110
+        train/total_loss: (0, 0.1034)
+        val/box_loss: (0, 0.0956)""",
+        r"^[ ]*<epoch>/<epoch_of>[ ]+[\d.]+G[ ]+<train__box_loss>[ ]+<train__obj_loss>[ ]+<train__cls_loss>[ ]+<train__total_loss>[ ]+#[ ]+#"
+        r"[ ]+<metrics__precision>[ ]+<metrics__recall>[ ]+<metrics__mAP_50>[ ]+<metrics__mAP>"
+        r"[ ]+<val__box_loss>[ ]+<val__obj_loss>[ ]+<val__cls_loss>[ ]*$", ROW),
+    Form("""Darknet: names stand behind their numbers.
+        >>>  1: 1000.5, 1000.5 avg loss, 0.000100 rate, 3.5 seconds, 64 images
+        avg_loss: (1, 1000.5)""",
+        r"^[ ]*<step>: <loss>, <avg_loss> avg(?: loss)?, <learning_rate> rate", ROW),
+    Form("""The step amid the name of the loss, as in courses and tutorials.
+        >>> Cost after iteration 0: 0.693
+        >>> Cost after iteration 100: 0.584
+        loss: (0, 0.693), (100, 0.584)""",
+        r"^(?:[Tt]raining )?(?:[Cc]ost|[Ll]oss) (?:after|at|in) (?:iteration|epoch|step) <step>[ ]?[:=][ ]?<loss>", ROW),
+    Form("""Tacotron 2: the step between a name and its number.
+        >>> Train loss 10 2.5 Grad Norm 10.5 1.25s/it
+        train_loss: (10, 2.5)""",
+        r"^Train loss <step> <train_loss> Grad Norm <grad_norm>", ROW),
+    Form("""Tacotron 2: its evaluations.
+        >>> Validation loss 10:  0.9
+        val_loss: (10, 0.9)""",
+        r"^Validation loss <step>:[ ]+<val_loss>", ROW),
+    Form("""nnU-Net: the score of each class, of which the mean counts.
+        >>> 2026-03-04 10:00:01.1: Epoch 0
+        >>> 2026-03-04 10:02:05.4: train_loss 0.157
+        >>> 2026-03-04 10:02:07.1: Pseudo dice [0.5, 0.25]
+        >>> 2026-03-04 10:03:01.1: Epoch 1
+        >>> 2026-03-04 10:04:05.4: train_loss 0.1
+        >>> 2026-03-04 10:04:07.1: Pseudo dice [np.float32(0.75), np.float32(0.25), nan]
+        val_dice: (0, 0.375), (1, 0.5)""",
+        r": Pseudo dice \[(?P<val_dice_list>[^\]\n]{1,2000})\]", ROW),
+    Form("""DeepSpeed: a step that overflowed and was skipped; what it names is a loss scale.
+        >>> step 2 loss=0.5
+        >>> [deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 65536, reducing to 32768
+        loss: (2, 0.5)
+        loss_scale: (2, 32768)""",
+        r"OVERFLOW!.{1,80}?loss scale: #,(?: reducing to <loss_scale>)?", ROW),
+    Form("""Marian: epochs, and updates.
+        >>> [2024-03-01 10:00:01] Ep. 1 : Up. 500 : Sen. 10,000 : Cost 8.53 * 1,000 @ 1,000 after 10,000 : Time 90.11s
+        Cost: (500, 8.53)""",
+        r"\bEp\. <epoch>(?:\.\d+)? : Up\. <step> :"),
+    Form("""ESPnet: batches, and means of an epoch.
+        >>> 1epoch:train:1-100batch: iter_time=1.0e-04, loss_ctc=100.0, loss=85.0
+        >>> 1epoch:train:101-200batch: iter_time=1.0e-04, loss_ctc=90.0, loss=75.0
+        >>> 1epoch results: [train] iter_time=1.0e-04, loss=85.0, [valid] loss_ctc=90.0, loss=70.0
+        loss: (100, 85.0), (200, 75.0)
+        valid/loss: (200, 70.0)""",
+        r"\b<epoch>epoch(?::train:(?:\d+-)?<batch>batch:| results:)"),
+    Form("""The epoch and the batch in one bracket, as in PyTorch's tutorial.
+        >>> [1,  2000] loss: 2.217
+        >>> [1,  4000] loss: 1.865
+        loss: (2000, 2.217), (4000, 1.865)""",
+        r"^\[<epoch>,[ ]{0,8}<batch>\] "),
+    Form("""OpenMMLab: an evaluation's epoch, and how many batches it had.
+        >>> Epoch(train) [1][50/100]  loss: 2.3
+        >>> Epoch(val) [1][20/20]  loss: 2.2
+        loss: (50, 2.3)
+        val/loss: (50, 2.2)""",
+        r"\bEpoch\((?!train)\w+\)[ ]*\[<epoch>\]"),
+    Form("""The epoch and the batch in brackets: torchvision, timm, OpenMMLab, PyTorch's examples, Swin, DCGAN.
+        >>> Epoch: [0][  50/100]  Loss 6.91 (6.91)
+        >>> Epoch: [1][  50/100]  Loss 6.81 (6.85)
+        Loss: (50, 6.91), (150, 6.81)""",
+        r"(?:\b[Ee]poch(?:\(train\))?|\bTrain|^(?=\[)):?[ \t]*\[?<epoch>(?:/<epoch_of>)?\]?[ \t]*[\[|][ ]*<batch>[ ]*/[ ]*<batch_of>\b"),
+    Form("""The iteration in brackets: OpenMMLab, XGBoost, LightGBM, Flax, gpt-2-simple.
+        >>> [0]\ttrain-rmse:0.6\tvalid-rmse:0.65
+        >>> [10]\ttrain-rmse:0.5\tvalid-rmse:0.6
+        train-rmse: (0, 0.6), (10, 0.5)
+        valid-rmse: (0, 0.65), (10, 0.6)""",
+        r"(?:\bIter\(train\)[ ]*\[[ ]*|^\[(?=\d+\]\t|\d+ \| \d)|\.py:\d{1,6}\] \[(?=\d+\] \w+=))<step>(?:/<step_of>)?(?:\]| \|)"),
+    Form("""tqdm: a progress bar, of an epoch or of all steps.
+        >>> 50%|█████     | 50/100 [00:01<00:01, 45.1it/s, loss=0.5]
+        >>> 100%|█████████| 100/100 [00:02<00:00, 45.1it/s, loss=0.4]
+        loss: (50, 0.5), (100, 0.4)""",
+        r"(?:\|[ ]*|^[ \t]*(?=\d+/\d+ \[\d+:\d\d))<batch>/(?:<batch_of>|\?)[ ]*\["),
+)  # fmt: skip
+"""The first one that fits a line says what it is."""
