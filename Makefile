@@ -67,11 +67,13 @@ screenshots: $(VENV)/.dev-installed
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.demo-installed: pyproject.toml constraints.txt | $(VENV)/bin/python
+$(VENV)/.demo-installed: pyproject.toml setup.py constraints.txt | $(VENV)/bin/python
+	@echo "installing MLflow, torch and what else the demo needs into $(VENV): a minute or more, in which pip says nothing"
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[demo]'
 	touch $@
 
-$(VENV)/.dev-installed: pyproject.toml constraints.txt | $(VENV)/bin/python
+$(VENV)/.dev-installed: pyproject.toml setup.py constraints.txt | $(VENV)/bin/python
+	@echo "installing what the tests need into $(VENV): some minutes, in which pip says nothing"
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
 

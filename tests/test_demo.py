@@ -2,11 +2,14 @@
 
 import io
 import os
+import shlex
 import subprocess
 import sys
 
 import pytest
 from mlflow import MlflowClient
+
+from .stores.conftest import _stop, _wait_until_up, free_port
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +36,25 @@ def test_the_demo_shows_three_verdicts_and_how_to_find_them(demo):
     assert "tags.`health.verdict` = 'fail'" in done.stdout
     assert "searchFilter=tags.%60health.verdict%60" in done.stdout
     assert "Traceback" not in done.stderr
+
+
+def test_the_command_that_it_ends_with_works_as_printed(demo, tmp_path):
+    done, folder = demo
+    command, port = shlex.split(done.stdout.splitlines()[-1]), free_port()
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [*command, "--host", "127.0.0.1", "--port", str(port)],
+            cwd=folder,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    try:
+        _wait_until_up(process, port, tmp_path / "log")
+        found = MlflowClient(tracking_uri=f"http://127.0.0.1:{port}").get_experiment_by_name("tracker-health-demo")
+    finally:
+        _stop(process)
+    assert found.name == "tracker-health-demo"
 
 
 def test_the_verdicts_are_tags_that_mlflow_finds(demo):

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 import math
+import shlex
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -244,7 +246,13 @@ def _show(outcomes: list[Outcome], uri: str, experiment: str) -> None:
         console.print(table)
     click.echo(captured.get(), nl=False)
     link = f"http://127.0.0.1:5000/#/experiments/{experiment}/runs?searchFilter={quote(FILTER)}"
-    click.echo("The verdicts are on the runs. To see them:")
-    click.echo(f"  mlflow ui --backend-store-uri {uri}")
-    click.echo(f"and filter by  {FILTER}")
+    click.echo("The verdicts are on the runs. To see those that failed, start the command below and open")
     click.echo(f"  {link}")
+    click.echo(f"(the filter is {FILTER})")
+    click.echo(f"  {_python()} -m mlflow ui --backend-store-uri {shlex.quote(uri)}")
+
+
+def _python() -> str:
+    """This Python, as it is typed from here: its environment may not be on the path."""
+    here = Path(sys.executable)
+    return shlex.quote(str(here.relative_to(Path.cwd()) if here.is_relative_to(Path.cwd()) else here))
