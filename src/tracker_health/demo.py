@@ -253,6 +253,6 @@ def _show(outcomes: list[Outcome], uri: str, experiment: str) -> None:
 
 
 def _python() -> str:
-    """This Python, as it is typed from here: its environment may not be on the path."""
+    """The Python that runs, as it is typed from here: its environment may not be on the path."""
     here = Path(sys.executable)
     return shlex.quote(str(here.relative_to(Path.cwd()) if here.is_relative_to(Path.cwd()) else here))
