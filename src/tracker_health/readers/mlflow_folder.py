@@ -126,7 +126,7 @@ def read_points(path: Path) -> MetricPoints:
 
 
 def last_time(path: Path) -> float | None:
-    """When the last point of a metric's file was logged, in seconds since 1970; None where its end says no time.
+    """When the last point of a metric's file was logged, in ms since 1970; None where its end says no time.
 
     Raises:
         ReadError: it is no regular file.
@@ -137,7 +137,7 @@ def last_time(path: Path) -> float | None:
         file.seek(max(0, size - MAX_LINE_BYTES))
         lines = file.read(MAX_LINE_BYTES).splitlines()
     point = next((found for line in reversed(lines) if (found := _point(line)) is not None), None)
-    return None if point is None else point[0] / 1000
+    return None if point is None else point[0]
 
 
 def _point(line: bytes) -> tuple[float, float, int] | None:

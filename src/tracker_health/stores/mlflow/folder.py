@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tracker_health.errors import ReadError, RunNotFound
 from tracker_health.evidence import Evidence, Problem, Request, RunRef, Series
+from tracker_health.readers.json_lines import as_number
 from tracker_health.readers.mlflow_folder import (
     META_FILE,
     TRASH_FOLDER,
@@ -29,6 +30,7 @@ from tracker_health.roles import ANY_LOSS, OWN_PREFIXES
 from tracker_health.stores.base import TrackedRun
 from tracker_health.stores.directory import DirectoryRun
 from tracker_health.stores.files import read_files, relevant_files
+from tracker_health.stores.mlflow.heard import last_heard_of
 from tracker_health.stores.tree import FileEvidence, RunFile, Tracked
 from tracker_health.text import count, printable
 
@@ -171,18 +173,11 @@ class LoneMlflowRun(DirectoryRun):
         """When a run that claims to go on logged its last metric, or began."""
         if status_of(self._meta) not in _LIVE:
             return None
-        times = [self._meta_time("start_time")]
+        times = []
         for path in self._theirs.values():
             with suppress(ReadError, OSError):
                 times.append(last_time(path))
-        return max((time for time in times if time is not None), default=None)
-
-    def _meta_time(self, key: str) -> float | None:
-        """A time of the run's record, in seconds since 1970."""
-        try:
-            return float(self._meta.get(key, "")) / 1000
-        except ValueError:
-            return None
+        return last_heard_of(as_number(self._meta.get("start_time")), [one for one in times if one is not None])
 
     def fingerprint(self, request: Request) -> str:
         sizes = [[name, _size(path)] for name, path in self._theirs.items()]

@@ -29,6 +29,7 @@ from tracker_health.stores.mlflow.batch import Batch
 from tracker_health.stores.mlflow.children import children_of
 from tracker_health.stores.mlflow.connection import command_on, connect, folder_of, moved, refuse_copy
 from tracker_health.stores.mlflow.failures import shown, translated
+from tracker_health.stores.mlflow.heard import last_heard_of
 from tracker_health.stores.mlflow.histories import read_history
 from tracker_health.stores.mlflow.old_database import copy_of
 from tracker_health.stores.mlflow.store_files import require_plain_run
@@ -374,9 +375,9 @@ def is_hf_trainer(metrics: Container[str], params: Mapping[str, str]) -> bool:
 
 
 def last_heard(record: Any) -> int:
-    """When a run began or logged its last metric, in ms; of its artifacts MLflow does not say when they came."""
+    """When a run logged its last metric, or began, in ms; of its artifacts MLflow does not say when they came."""
     times = (point.timestamp for name, point in latest_points(record).items() if _is_theirs(name))
-    return int(max([record.info.start_time or 0, *times]))  # somebody's own times may be in other units
+    return int(1000 * (last_heard_of(record.info.start_time, times) or 0))
 
 
 def last_step_of(record: Any) -> int | None:

@@ -1,0 +1,25 @@
+"""When a run of MLflow's was last heard of, by its record alone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+_BEGIN, _DAY = 946_684_800.0, 86_400.0  # 2000-01-01
+# Times are in milliseconds. Whoever gives their own also gives seconds, or what Python's time_ns() has.
+_UNITS = (1e3, 1.0, 1e6, 1e9)
+
+
+def last_heard_of(started: float | None, logged: Iterable[float]) -> float | None:
+    """In seconds since 1970: when the last metric was logged, else when the run began; None where nothing says so.
+
+    ``started`` and ``logged``: as MLflow has them, in ms, or in what somebody took for that.
+    """
+    known = [seconds for one in logged if (seconds := _in_seconds(one)) is not None]
+    return max(known, default=None if started is None else _in_seconds(started))
+
+
+def _in_seconds(stamp: float) -> float | None:
+    now = time.time()
+    plausible = (stamp / unit for unit in _UNITS if _BEGIN <= stamp / unit <= now + _DAY)
+    return next(plausible, None)
