@@ -160,23 +160,44 @@ def annotate_many(
 ) -> Iterator[Outcome]:
     """``annotate`` for each run. A run that fails gives an outcome with its ``error``; the others are still done.
 
-    ``workers``: so many threads; outcomes then come as they are ready. Runs are taken from ``runs`` when there is a
-    hand free for them. ``executor``: does the runs instead, one a task, perhaps in other processes or on other
-    machines, which open them by name in the store of ``tracking_uri`` with the credentials of their own environment;
-    what a worker that died had in hand is given to another, where the executor goes on without it (Dask's does, the
-    standard library's pool of processes does not: all runs that are left then fail). The outcomes then have no
-    contents of files in them.
+    ``workers``: so many threads; outcomes then come as they are ready. Those of parent runs without metrics come last.
+    Runs are taken from ``runs`` when there is a hand free for them. ``executor``: does the runs instead, one a task,
+    perhaps in other processes or on other machines, which open them by name in the store of ``tracking_uri`` with the
+    credentials of their own environment; what a worker that died had in hand is given to another, where the executor
+    goes on without it (Dask's does, the standard library's pool of processes does not: all runs that are left then
+    fail). The outcomes then have no contents of files in them.
 
     Raises:
         ConfigError: the configuration names something that does not exist.
     """
     task = _Task(resolved(config, writes=True), tracking_uri, dry_run=dry_run, force=force, sidecar=sidecar)
     if executor is None:
-        yield from in_threads(task, runs, workers)
+        yield from _parents_last(task, runs, workers)
         return
     names: Iterator[str] = (str(run) for run in runs)
     for name, result in in_executor(task.far_away, names, executor, in_hand=_IN_HAND, retries=_RETRIES):
         yield failed(name, result, task.config) if isinstance(result, Exception) else result
+
+
+def _parents_last(task: _Task, runs: Iterable[str | Path | Listed], workers: int) -> Iterator[Outcome]:
+    """The outcomes, those of parent runs at the end and once more, when the runs below them are judged."""
+    in_hand: dict[str, str | Path | Listed] = {}
+    parents: list[tuple[str | Path | Listed, Outcome]] = []
+
+    def noted() -> Iterator[str | Path | Listed]:
+        for run in runs:
+            in_hand[shown_name(run)] = run
+            yield run
+
+    for outcome in in_threads(task, noted(), workers):
+        run = in_hand.pop(outcome.run, outcome.run)
+        if outcome.report.is_parent and outcome.status == "written":
+            parents.append((run, outcome))
+        else:
+            yield outcome
+    for run, outcome in parents:
+        again = task(run)
+        yield outcome if again.status == "unchanged" else again
 
 
 @dataclass(frozen=True)

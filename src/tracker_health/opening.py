@@ -99,7 +99,7 @@ def _refuse_what_is_no_run(text: str) -> None:
         what, hint = _NO_RUNS[kind]
         raise RunNotFound(f"{shown} is {what}", hint)
     if _EXPERIMENT_PAGE.fullmatch(text):
-        hint = "open one of its runs and give that page's address, or for all of them --experiment and this address"
+        hint = "give the page of one of its runs, or the run's id; for all of them --experiment and this address"
         raise RunNotFound(f"{shown} is not the address of an MLflow run page but of an experiment's", hint)
 
 

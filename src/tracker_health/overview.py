@@ -66,7 +66,7 @@ class Overview:
             "verdicts": {word: self.verdicts[word] for word in _WORDS},
             "older": self.older,
             "reasons": [
-                {"code": code, "name": names.get(code), "runs": runs} for code, runs in self.reasons.most_common()
+                {"code": code, "name": names.get(code), "runs": runs} for code, runs in _by_number(self.reasons)
             ],
             "worst": [_as_json(run) for run in self.worst],
             "by": {
@@ -108,7 +108,7 @@ def overview_lines(found: Overview) -> Iterator[str]:
     if found.reasons:
         yield ""
         yield "most frequent reasons"
-        for code, runs in found.reasons.most_common(_MOST_REASONS):
+        for code, runs in _by_number(found.reasons)[:_MOST_REASONS]:
             yield f"  {runs:>6}  {printable(code, 20)} {names.get(code, '')}".rstrip()
     if found.worst:
         yield ""
@@ -148,3 +148,8 @@ def _as_json(run: TaggedRun) -> dict[str, Any]:
 
 def _names() -> dict[str, str]:
     return {probe.code: probe.name for probe in probe_classes()}
+
+
+def _by_number(counted: Counter[str]) -> list[tuple[str, int]]:
+    """The most frequent first; of equally frequent ones in the order of their names."""
+    return sorted(counted.items(), key=lambda one: (-one[1], one[0]))

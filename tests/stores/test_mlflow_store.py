@@ -744,7 +744,7 @@ def test_a_run_that_is_resumed_after_its_annotation_is_judged_again(store):
 def test_a_nested_run_is_judged_and_its_parent_skipped(store):
     parent = store.run(name="sweep")
     child = store.run(tags={"mlflow.parentRunId": parent}, metrics={"loss": long_descent()})
-    above, below = th.annotate_many([parent, child], tracking_uri=store.uri)
+    below, above = th.annotate_many([parent, child], tracking_uri=store.uri)
     assert (above.report.verdict, below.report.verdict) == (Verdict.SKIP, Verdict.PASS)
     assert above.complete
     assert "parent run" in str(above.report.skipped)

@@ -100,6 +100,20 @@ def test_a_parent_that_trained_something_is_judged_by_that(search):
     assert (report.verdict, report.children) == (Verdict.FAIL, None)
 
 
+def test_all_of_an_experiment_at_once(search):
+    """Whoever is first, the parent tells of all that were judged with it."""
+    for n in range(6):
+        search.trial(f"trial {n}", BAD if n == 3 else GOOD)
+    outcomes = list(
+        th.annotate_many(
+            th.api.runs_of_experiment("search", tracking_uri=search.uri), tracking_uri=search.uri, workers=4
+        )
+    )
+    assert search.tags()["health.children"] == "6 runs: 1 fail, 5 pass (1 LOS001)"
+    assert outcomes[-1].report.children.total == 6
+    assert len(outcomes) == 7
+
+
 def test_a_sweep_brings_a_parent_up_to_date(search):
     for n in range(6):
         search.trial(f"trial {n}", GOOD)

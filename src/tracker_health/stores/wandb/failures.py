@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -24,6 +25,8 @@ _READ_HINT = "ask its owner for access to the project, or use another API key"
 _EDIT_HINT = "you may read this run and not change it: ask for a seat that may write, or use another API key"
 _AGAIN_HINT = "part of it may be there: do it again when the server answers, which puts that right"
 _PAGE_HINT = "is WANDB_BASE_URL right, and is there no proxy or login page before the server?"
+_DIALECT_HINT = "this server does not answer what the installed SDK asks for: is it W&B's own, and new enough for it?"
+_OTHER_DIALECT = re.compile(r"unknown (operation|type|argument)|cannot query field", re.IGNORECASE)
 # How core says that an answer is no JSON.
 _NO_JSON = "looking for beginning of value"
 # What older SDKs say of whatever kept them from asking whether the key is good; the cause is behind it.
@@ -65,7 +68,8 @@ def _translation(error: Exception, doing: str, server: str, otherwise: type[RunE
         return otherwise(f"{what}: what answers there is no W&B server, or a page before it", _PAGE_HINT)
     reason = reason_in(text)
     if reason != NO_ANSWER:
-        return otherwise(f"{what}: {printable(reason, 300)}", "")
+        hint = _DIALECT_HINT if _OTHER_DIALECT.search(text) else ""
+        return otherwise(f"{what}: {printable(reason, 300)}", hint)
     distrust(server)
     # The SDK tries again and again, and does not say why.
     status, reason = last_word(server)
