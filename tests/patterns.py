@@ -1,8 +1,8 @@
 """Every regular expression of the package, and the lines that would make one of them slow.
 
 They are found and not listed, so that new ones are among them: compiled ones by walking all that the modules hold
-(also in dictionaries, tuples, classes and default arguments), those written out in a call (``re.search("...", text)``)
-in the source.
+(also in dictionaries, tuples, classes, default arguments, and properties that are kept), those written out in a call
+(``re.search("...", text)``) in the source.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import pkgutil
 import re
 import re._constants as code
 import re._parser as parser
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -121,6 +121,7 @@ def _patterns_in(value: Any, seen: set[int]) -> Iterator[re.Pattern[Any]]:
     elif not isinstance(value, ModuleType) and _is_ours(value):
         inside = [*getattr(value, "__dict__", {}).values()]
         inside += [getattr(value, name, None) for name in getattr(type(value), "__slots__", ())]
+        inside += [getattr(value, name) for name, one in vars(type(value)).items() if isinstance(one, cached_property)]
     for one in inside:
         yield from _patterns_in(one, seen)
 
@@ -294,12 +295,12 @@ def _is_of(kind: Any, character: str) -> bool:
     return is_of.get(kind, False)
 
 
-_ENDS = ("", "^", "a", "\n")
+ENDS = ("", "^", "a", "\n")
 """What ends a line: with some a pattern fits, with others it has to be given up."""
 
 
-def lines_of(parts: set[tuple[str, str]], length: int) -> Iterator[str]:
-    """Lines of about a length, each part repeated."""
+def lines_of(parts: set[tuple[str, str]], length: int, ends: Iterable[str]) -> Iterator[str]:
+    """Lines of about a length, each part repeated, with each of the ends."""
     for before, part in sorted(parts):
-        for end in _ENDS:
+        for end in ends:
             yield f"{before}{part * max(1, length // len(part))}{end}"

@@ -22,7 +22,7 @@ HELD_OUT_BESIDE_TR = word_set("va te")
 _LONGEST = 500
 _CAPITALS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _SEGMENTS = re.compile(r"/|\.(?=[^\W\d_])")
-_PER_SECOND = re.compile(r"\s*/\s*(?:s|secs?|seconds?)$", re.IGNORECASE)
+_PER_SECOND = re.compile(r"(?<!\s)\s*+/\s*+(?:s|secs?|seconds?)$", re.IGNORECASE)
 _WORD = re.compile(r"[^\W_]+|%")
 # What is written in one: a loss with whatever is before or behind it, and the samples with what was measured on them.
 _FUSED = re.compile(

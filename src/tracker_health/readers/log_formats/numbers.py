@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_DIGITS = r"\d+(?:,\d+)*(?:\.\d*)?|\.\d+"
+_DIGITS = r"\d+(?:,\d+){0,9}(?:\.\d*)?|\.\d+"  # of longer lists each number would be looked for in all the rest
 NUMBER = rf"[-+]?(?:(?:{_DIGITS})(?:[eE][-+]?\d+)?(?:[kKMBG](?![A-Za-z]))?|(?i:nan|inf(?:inity)?)(?![A-Za-z]))"
 """What is read as a number, for use in a larger pattern."""
 

@@ -162,7 +162,7 @@ FORMS = (
         >>> 2026-03-04 10:04:05.4: train_loss 0.1
         >>> 2026-03-04 10:04:07.1: Pseudo dice [np.float32(0.75), np.float32(0.25), nan]
         val_dice: (0, 0.375), (1, 0.5)""",
-        r": Pseudo dice \[(?P<val_dice_list>[^\]\n]{1,2000})\]", ROW),
+        r": Pseudo dice \[(?P<val_dice_list>[^\[\]\n]{1,2000})\]", ROW),
     Form("""DeepSpeed: a step that overflowed and was skipped; what it names is a loss scale.
         >>> step 2 loss=0.5
         >>> [deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 65536, reducing to 32768

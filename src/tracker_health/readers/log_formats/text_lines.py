@@ -29,7 +29,7 @@ _HEADING = re.compile(rf"[^\d=:]{{0,60}}?\b({'|'.join(HELD_OUT)})\b[^\d=:]{{0,60
 _LONGEST_HEADING = 150
 _OF_STOPPING = ("top", "TOP", "atience")  # looked for first: far cheaper than the pattern
 _STOPPED_EARLY = re.compile(r"early[ _-]?stop|stopp(?:ed|ing) early|trainer to stop|out of patience", re.IGNORECASE)
-_PLAIN = re.compile(r"[^\n-]*\w[^\n-]*")  # no ruler
+_PLAIN = re.compile(r"[^\n\w-]*+\w[^\n-]*+")  # no ruler
 _SHORT, _SHORT_KEPT = 60, 4096
 _REPEATS_BELOW = "est iteration is"  # LightGBM: the line below is the best round again
 _PATTERNS_KEPT = 12

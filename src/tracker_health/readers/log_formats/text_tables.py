@@ -28,10 +28,10 @@ _OF_ALL = re.compile(r"(?<!\d)(\d++)/(\d+)")
 # One name a line in a box, its number beside it, as Stable-Baselines3 and others of its kind draw it; a name alone is
 # that of the group below it. What ends the box is a line without letters.
 _CELL = re.compile(
-    rf"[{_BARS}] (?P<indent> *)(?P<name>[^\s{_BARS}][^{_BARS}\n]{{0,99}}?) *[{_BARS}]"
-    rf" *(?P<value>[^\s{_BARS}]{{0,40}}) *[{_BARS}]\s*"
+    rf"[{_BARS}] (?P<indent> *+)(?P<name>[^\s{_BARS}][^{_BARS}\n]{{0,199}}+)[{_BARS}]"
+    rf" *+(?P<value>[^\s{_BARS}]{{0,40}}+) *+[{_BARS}]\s*+"
 )
-_EDGE = re.compile(r"[-=+─━┌┐└┘├┤┬┴┼╭╮╰╯┏┓┗┛╔╗╚╝═ ]{8,}\s*")
+_EDGE = re.compile(r"[-=+─━┌┐└┘├┤┬┴┼╭╮╰╯┏┓┗┛╔╗╚╝═ ]{8,}+\s*+")
 # A column for each data set, as AllenNLP draws it.
 _OF_DATA = re.compile(r"(?:^|\s)(?P<first>[Tt]rain\w*) +\| +(?P<second>\w+)\s*$")
 _BESIDE = re.compile(
@@ -111,7 +111,7 @@ class Tables:
 
     def _take_cell(self, cell: re.Match[str]) -> bool:
         """Take a line of a box; false where it is of another kind of table."""
-        name, value = cell["name"], as_written(cell["value"])
+        name, value = cell["name"].rstrip(), as_written(cell["value"])
         if not cell["value"] and name.endswith("/"):
             self._group = name
             return True
