@@ -334,13 +334,28 @@ def test_a_healthy_run_gets_tags_one_metric_and_one_small_file(local):
     assert "mlflow.loggedImages" not in local.tags(run_id)
 
 
-def test_clear_leaves_nothing_but_one_hidden_metric(local):
-    run_id = local.run(metrics={"loss": descent(200)})
-    before = local.tags(run_id)
-    th.annotate(run_id, tracking_uri=local.uri)
-    cleared = th.clear(run_id, tracking_uri=local.uri)
+@pytest.fixture(params=["local", "remote"])
+def store(request):
+    return request.getfixturevalue(request.param)
+
+
+def test_clear_leaves_nothing_but_one_hidden_metric(store):
+    run_id = store.run(metrics={"loss": descent(200)})
+    before = store.tags(run_id)
+    th.annotate(run_id, tracking_uri=store.uri)
+    store.log(run_id, "health.txt", "mine")
+    cleared = th.clear(run_id, tracking_uri=store.uri)
     assert cleared.hidden == ("health/severity",)
-    assert (local.tags(run_id), local.artifacts(run_id), shown_metrics(local, run_id)) == (before, [], {"loss"})
+    left = store.tags(run_id), store.artifacts(run_id), shown_metrics(store, run_id)
+    assert left == (before, ["health.txt"], {"loss"})
+
+
+def test_a_health_folder_with_something_of_the_owners_stays(store):
+    run_id = store.run(metrics={"loss": descent(200)})
+    th.annotate(run_id, tracking_uri=store.uri)
+    store.log(run_id, "health/mine.txt", "mine")
+    th.clear(run_id, tracking_uri=store.uri)
+    assert store.artifacts(run_id, "health") == ["health/mine.txt"]
 
 
 def shown_metrics(store, run_id):

@@ -10,6 +10,7 @@ from typing import Any
 from tracker_health.stores import hosts
 from tracker_health.stores.in_place import is_leftover, link_among, refuse_links, remove_leftovers, replace_file
 from tracker_health.stores.mlflow.artifacts import is_local, repository_of
+from tracker_health.stores.own import HEALTH_FOLDER
 from tracker_health.stores.temporary import TemporaryFolder
 from tracker_health.text import printable
 
@@ -86,7 +87,17 @@ class ArtifactFolder:
     def remove_if_empty(self) -> None:
         """Take the folder away where nothing of the user's is in it."""
         place = self.here
-        if place is not None and not self.why_not_written() and not place.is_symlink():
+        if place is None:
+            self._remove_from_server()
+        elif not self.why_not_written() and not place.is_symlink():
             with suppress(OSError):  # it is not there, or not empty
                 remove_leftovers(place)
                 place.rmdir()
+
+    def _remove_from_server(self) -> None:
+        """The same on a server that keeps files in folders. Only of the folder that has our name: what deletes one
+        there takes along what somebody puts into it that moment.
+        """
+        with suppress(Exception):  # whatever a store's own library raises
+            if self._name == HEALTH_FOLDER and not self.listed():
+                self.repository.delete_artifacts(f"{self._name}/")  # object stores delete what begins like that
