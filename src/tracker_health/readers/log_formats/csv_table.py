@@ -42,7 +42,7 @@ class CsvTable:
             return _are_numbers([header, *rows])
         whole = [fit for row in rows if row != header and (fit := _fitted(row, len(header))) is not None]
         numbers = [sum(as_number(cell) is not None for cell in row) for row in whole]
-        if any(axis_of(name) is not None for name in header) or (len(header) > 1 and _OF_AN_INDEX.fullmatch(header[0])):
+        if any(map(axis_of, header)) or (len(header) > 1 and _OF_AN_INDEX.fullmatch(header[0])):
             return not rows or any(numbers) or rows[0] == header
         few = len(rows) < _FEWEST_ROWS or 2 * len(whole) < len(rows) or (len(header) == 1 and min(numbers) < 1)
         return not few and 2 * sum(numbers) >= sum(map(len, whole))
@@ -57,11 +57,7 @@ class CsvTable:
             if not header and not _is_header(cells):
                 header = _names_of_numbers(cells, path.stem, select_names)
                 names, columns = tuple(header), [*range(len(header))]
-            elif (
-                not header
-                or (_is_header(cells) and any(axis_of(name.strip()) is not None for name in cells))
-                or cells == header
-            ):
+            elif not header or cells == header or (_is_header(cells) and any(axis_of(name.strip()) for name in cells)):
                 header, (names, columns) = cells, _columns(cells, path)
                 continue
             row = cells if len(cells) == len(header) else _fitted([cell.strip() for cell in cells], len(header))
@@ -162,7 +158,7 @@ def _columns(cells: list[str], path: Path) -> tuple[tuple[str, ...], list[int]]:
         names = [{"value": tag, "step": "step"}.get(name.lower(), "") for name in names]
     names = [name.lower() if axis_of(name) is not None else name for name in names]
     if _OF_AN_INDEX.fullmatch(names[0]) is not None:
-        names[0] = "" if any(axis_of(name) is not None for name in names[1:]) else "_step"
+        names[0] = "" if any(map(axis_of, names[1:])) else "_step"
     places = {
         name: at for at, name in reversed(list(enumerate(names))) if name and _OF_AN_INDEX.fullmatch(name) is None
     }

@@ -30,7 +30,6 @@ _MOST_DAMAGED = 0.1  # of the records: more is a problem, and no note
 # Time, step, and then a graph or what else TensorFlow writes once, in records of any size: nothing is lost with it.
 _HEAD = 64
 _IS_NO_SUMMARY = re.compile(rb"\x09.{8}(?:\x10[\x80-\xff]{0,9}[\x00-\x7f])?[\x22\x32\x3a\x42\x4a\x52]", re.DOTALL)
-_CUT_OFF = "its last record is cut off; those before it were read"
 _MARK = b"brain.Event:"
 _SCALARS = ("scalars", "")
 _CUT_OFF = "its last record is cut off; those before it were read"
@@ -224,14 +223,8 @@ def _of_tensor(tensor: bytes) -> float | None:
         if key == _DTYPE and isinstance(value, int):
             form = _OF_TYPES.get(value)
         elif key == _SHAPE and isinstance(value, bytes):
-            sizes = [
-                size
-                for at, one in _messages(value)
-                if at == _DIMENSION
-                for at_size, size in fields(one)
-                if at_size == _SIZE
-            ]
-            if any(size != 1 for size in sizes):
+            dimensions = [one for at, one in _messages(value) if at == _DIMENSION]
+            if any(size != 1 for one in dimensions for at, size in fields(one) if at == _SIZE):
                 return None
         elif key == _CONTENT and isinstance(value, bytes):
             content = value

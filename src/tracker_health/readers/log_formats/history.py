@@ -6,7 +6,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from tracker_health.readers.json_lines import as_number
 from tracker_health.readers.log_formats.axis import UNITS, BoolArray, Places, Rows, counts_up, place
 from tracker_health.readers.log_formats.names import AMOUNT, BAR, BATCH, END, EPOCH, OF, STEP, axis_of, is_held_out
 from tracker_health.roles import ANY_LOSS, LOSSES, VAL_LOSS
+
+if TYPE_CHECKING:
+    from tracker_health.readers.log_formats.table import RowKind
 
 NULL: float = struct.unpack("<d", struct.pack("<Q", 0x7FF8_6E75_6C6C_0000))[0]
 """A cell with nothing in it: not a number, and none that a training ever logs."""
@@ -33,41 +36,30 @@ def is_null(values: FloatArray) -> BoolArray:
     return bits
 
 
-class Kind(Protocol):
-    """Rows with the same names; see ``table.RowKind``. Names with a NUL are of the axes of consoles."""
-
-    names: tuple[str, ...]
-
-    @property
-    def kept_names(self) -> tuple[str, ...]: ...
-    @property
-    def positions(self) -> IntArray: ...
-    def matrix(self) -> FloatArray: ...
-
-
 class History:
     """The rows of a log when all are there: what is known of their names, then their places, then series.
 
     ``roles``: of the needed metrics. ``params``: settings that may say how many steps there are to be. ``loose``: see
-    ``LogTable``. ``is_counted``: no row has an axis. ``names``: every metric that has a number.
+    ``LogTable``. ``is_counted``: no row has an axis. ``names``: every metric that has a number. Names with a NUL are
+    those of axes that only consoles have.
     """
 
     def __init__(
-        self, kinds: Sequence[Kind], roles: Mapping[str, str], params: Mapping[str, str], *, loose: bool
+        self, kinds: Sequence[RowKind], roles: Mapping[str, str], params: Mapping[str, str], *, loose: bool
     ) -> None:
         placed = [kind for kind in kinds if any("\0" in name or axis_of(name) for name in kind.kept_names)]
         self.is_counted = not placed and not loose
         rows = [kind for kind in (kinds if loose or self.is_counted else placed) if len(kind.positions)]
         if self.is_counted and sum(len(kind.positions) for kind in rows) < _FEWEST_COUNTED:
             kinds, rows = [], []
-        self._kinds, self._roles, self._params = rows, roles, params
+        self._roles, self._params = roles, params
         there = np.zeros(1 + max((int(kind.positions[-1]) for kind in rows), default=-1), dtype=bool)
         for kind in rows:
             there[kind.positions] = True
         self.positions = np.flatnonzero(there)
         self._at = {id(kind): np.searchsorted(self.positions, kind.positions) for kind in rows}
         self._checked: dict[str, bool] = {}
-        self._with: dict[str, list[tuple[Kind, int]]] = {}
+        self._with: dict[str, list[tuple[RowKind, int]]] = {}
         for kind in rows:
             for at, name in enumerate(kind.kept_names):
                 self._with.setdefault(name, []).append((kind, at))
@@ -97,7 +89,7 @@ class History:
         known = [(axis.rank, name) for name in self._with if (axis := axis_of(name)) is not None and axis.kind in kinds]
         return [name for _, name in sorted(known) if self._usable(name)]
 
-    def _is_metric(self, kind: Kind, name: str) -> bool:
+    def _is_metric(self, kind: RowKind, name: str) -> bool:
         """Whether a name in a row is measured; that of its step is not."""
         return "\0" not in name and name not in self._steps[id(kind)][:1]
 

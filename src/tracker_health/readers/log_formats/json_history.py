@@ -116,13 +116,12 @@ def _rows_of_columns(value: Any, stem: str) -> Iterator[dict[str, Any]]:
     lengths = {len(column) for columns in tables for name, column in columns.items() if axis_of(name) is None}
     axes = [name for columns in tables for name in columns if axis_of(_last(name)) is not None]
     every_epoch = len(lengths) == 1 and all(_last(name).startswith("epoch") for name in axes)
-    rows: dict[tuple[int, str], dict[str, Any]] = {}
+    axis = "epoch" if every_epoch else "step"
+    rows: dict[tuple[int, int], dict[str, Any]] = {}
     for at, columns in enumerate(tables):
         for name, points in _points(columns, max(lengths, default=0)):
             for step, number in points:
-                rows.setdefault((step, "" if every_epoch else str(at)), {"epoch" if every_epoch else "step": step})[
-                    name
-                ] = number
+                rows.setdefault((step, 0 if every_epoch else at), {axis: step})[name] = number
     return iter(rows.values())
 
 

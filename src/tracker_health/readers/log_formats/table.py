@@ -28,7 +28,6 @@ _MAX_DEPTH = 4
 _NAME_FIELDS = ("name", "metric", "key", "tag")
 _NO_METRICS = frozenset({"config", "hparams", "hyperparameters", "hyperparams", "args", "params", "settings"})
 _SAYS_WHAT_IT_IS = ("type", "split", "phase", "mode", "stage", "subset")
-_SAYS_SO = frozenset(_SAYS_WHAT_IT_IS)
 _POINT_TYPES = frozenset(
     ("step", "train", "training", "train_step", "training_step", "iteration", "batch", "epoch", "metric", "metrics",
      "log")
@@ -149,7 +148,7 @@ class LogTable:
     @property
     def is_promising(self) -> bool:
         """Whether anything so far has an axis, or a name that some rule asks for."""
-        return any(axis_of(name) for name in self._names) or bool(self._roles())
+        return any(map(axis_of, self._names)) or bool(self._roles())
 
     # Rows
 
@@ -201,14 +200,15 @@ class LogTable:
         if shape is not None and self._picked(shape, record):
             return
         key = (*names, *map(type, record.values()))
-        if not _SAYS_SO.isdisjoint(record):
+        says_what_it_is = not record.keys().isdisjoint(_SAYS_WHAT_IT_IS)
+        if says_what_it_is:
             key = (*key, *(str(record.get(name)) for name in _SAYS_WHAT_IT_IS))
         shape = self._shapes.get(key)
         if shape is None:
             shape = self._shape(record)
             if len(self._shapes) < _MAX_SHAPES:
                 self._shapes[key] = shape
-                if shape.pick is not None and _SAYS_SO.isdisjoint(record) and bool not in key:
+                if shape.pick is not None and not says_what_it_is and bool not in key:
                     self._plain.setdefault(names, shape)
         if not self._picked(shape, record):
             self._take_slowly(record, shape.data)
@@ -231,21 +231,13 @@ class LogTable:
         if not plain or not fields or _is_metadata(record, data) or not PLAN_FIELDS.isdisjoint(record):
             return _Shape(None, None, data)
         names = tuple(name_on(data, name) for name in fields)
-        if (
-            "value" in record
-            or any(map(_is_too_long, fields))
-            or len(set(names)) < len(names)
-            or not self._is_placed(names)
-        ):
+        odd = "value" in record or any(map(_is_too_long, fields)) or len(set(names)) < len(names)
+        if odd or not any(map(axis_of, names)):
             return _Shape(None, None, data)
         first = fields[0]
         pick: Callable[[Mapping[str, Any]], tuple[float, ...]]
         pick = itemgetter(*fields) if len(fields) > 1 else lambda one: (one[first],)
         return _Shape(self.kind(names), pick, data)
-
-    @staticmethod
-    def _is_placed(names: Iterable[str]) -> bool:
-        return any(axis_of(name) is not None for name in names)
 
     def _take_slowly(self, record: dict[str, Any], data: str) -> None:
         if _is_metadata(record, data):
@@ -254,10 +246,10 @@ class LogTable:
         numbers = {name_on(data, name): number for name, number in _numbers(record) if not _is_too_long(name)}
         if data and "iter" in numbers and "epoch" in numbers:
             del numbers["iter"]  # of OpenMMLab's logs: how many batches of held-out data there were
-        if not self._is_placed(numbers):
+        if not any(map(axis_of, numbers)):
             self._keep_params(record, record)
         self._keep_params(record, PLAN_FIELDS.intersection(record))
-        if any(axis_of(name) is None for name in numbers):
+        if not all(map(axis_of, numbers)):
             self.add_named(numbers)
 
     def _keep_params(self, record: dict[str, Any], names: Iterable[str]) -> None:
