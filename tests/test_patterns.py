@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -141,3 +142,20 @@ def test_the_guard_sees_what_is_quadratic(pattern):
             pass
 
     assert next(slow_ones(work, parts_of(compiled), 2**12, 0.002), None)
+
+
+def test_lines_that_are_all_of_another_shape_are_read_in_linear_time():
+    """A few names in any order, as no trainer prints them: no line is like the one before."""
+
+    def seconds(lines: int) -> float:
+        chance = random.Random(0)
+        names = [f"name{number}" for number in range(40)]
+        text = "".join(
+            f"step {step} loss=0.5 {'=1 '.join(chance.sample(names, chance.randint(10, 30)))}=1\n"
+            for step in range(lines)
+        )
+        begin = time.process_time()
+        log_of(text.encode(), assign)
+        return time.process_time() - begin
+
+    assert min(seconds(1600) for _ in range(3)) <= 12 * min(seconds(200) for _ in range(3))

@@ -66,7 +66,8 @@ class History:
         steps = self._ranked(STEP, BATCH)
         self._steps = {id(kind): [name for name in steps if name in kind.kept_names] for kind in rows}
         metrics = [(kind, [name for name in kind.kept_names if self._is_metric(kind, name)]) for kind in rows]
-        found = {name for _, names in metrics for name in names if not is_null(self.column(name)).all()}
+        measured = set().union(*(names for _, names in metrics))
+        found = {name for name in measured if not is_null(self.column(name)).all()}
         self.names = frozenset(found.union(*({*kind.names} - {*kind.kept_names} for kind in kinds)))
         self._loose = loose
         self._measured = [(kind, [name for name in names if axis_of(name) is None]) for kind, names in metrics]

@@ -218,9 +218,9 @@ class _Reading:
             self._learn(line, printed)
 
     def _learn(self, line: str, printed: Printed, owners: Collection[str] = ()) -> None:
-        """Make a pattern of lines like this one; where no pattern ever fits a second line, few are made."""
+        """Make a pattern of lines like this one; the longer no pattern has fitted a second line, the fewer are made."""
         self._unused += 1
-        if (self._data and not owners) or (self._unused > _PATTERNS_TRIED and self._unused % 2):
+        if (self._data and not owners) or (self._unused > _PATTERNS_TRIED and self._unused % (self._unused // 50)):
             return
         pattern = Pattern.of(line, printed, self.table, owners)
         if pattern is not None:
