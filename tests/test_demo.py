@@ -38,6 +38,7 @@ def test_the_demo_shows_three_verdicts_and_how_to_find_them(demo):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_the_command_that_it_ends_with_works_as_printed(demo, tmp_path):
     done, folder = demo
     command, port = shlex.split(done.stdout.splitlines()[-1]), free_port()
