@@ -54,6 +54,39 @@ def test_terms_add_up_to_the_loss_that_was_not_logged():
     assert any("train_loss is guessed to be train/box_loss + train/cls_loss" in note for note in found.notes)
 
 
+def with_ranks(values, ranks=4, idle=0.0):
+    """One metric that all ranks log at each step, the first of them the loss."""
+    cells = np.column_stack([values, *[np.full(len(values), idle)] * (ranks - 1)]).ravel()
+    return series("train_loss", cells, np.repeat(np.arange(1, len(values) + 1), ranks))
+
+
+def test_zeros_of_idle_ranks_in_one_metric_are_no_loss_of_0():
+    found = confirmed(train_loss=with_ranks(FALL))
+    np.testing.assert_array_equal(found.series[0].values, FALL)
+    assert any("as idle ranks log them" in note for note in found.notes)
+    assert str(verdict(train_loss=with_ranks(FALL)).verdict) == "pass"
+
+
+def test_a_nan_beside_zeros_of_idle_ranks_is_found():
+    broken = np.where(np.arange(N) < 40, FALL, np.nan)
+    assert str(verdict(train_loss=with_ranks(broken)).verdict) == "fail"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        with_ranks(FALL, ranks=1),
+        series("train_loss", np.where(np.arange(N) < 40, FALL, 0.0)),  # zeros at steps of their own hide something
+        series("train_loss", np.where(np.arange(N) < 30, FALL, 0.0), np.repeat([1, 2, 3, 4, 5, 6], 10)),  # by epoch
+        series("train_loss", np.where(np.arange(N) < 40, FALL, 0.0), np.zeros(N)),  # without steps
+        with_ranks(FALL, idle=1.0),
+    ],
+)
+def test_other_zeros_stay(given):
+    found = confirmed(train_loss=given)
+    np.testing.assert_array_equal(found.series[0].values, given.values)
+
+
 def test_nothing_is_added_up_where_the_whole_is_there():
     found = confirmed(loss=FALL, box_loss=FALL, cls_loss=FALL)
     assert [one.name for one in of_role(found, "train_loss")] == ["loss"]

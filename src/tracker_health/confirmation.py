@@ -34,6 +34,7 @@ _LEAST_APART = 12
 _LARGE = 3.0
 _TURNS_BACK = -0.25
 _SHOWN = 400
+_OF_STEPS, _MOST_RANKS = 0.9, 64
 
 
 class Confirmed(NamedTuple):
@@ -50,7 +51,8 @@ def confirm(series: Iterable[Series], meanings: Mapping[str, Meaning]) -> Confir
     notes: list[str] = []
     named = [_named(one, meanings[one.name]) if one.name in meanings else one for one in series]
     checked = [_checked(one, notes) if one.name in meanings else one for one in named]
-    apart = [_apart(one, meanings[one.name], notes) if one.name in meanings else one for one in checked]
+    at_work = [_of_ranks_at_work(one, notes) if one.name in meanings else one for one in checked]
+    apart = [_apart(one, meanings[one.name], notes) if one.name in meanings else one for one in at_work]
     found = _without_idle_ranks(apart, meanings, notes)
     for whole, term in ((TRAIN_LOSS, LOSS_PART), (VAL_LOSS, VAL_LOSS_TERM)):
         if not any(one.role == whole and len(one) for one in found):
@@ -161,6 +163,23 @@ def _without_idle_ranks(series: list[Series], meanings: Mapping[str, Meaning], n
         notes.append(f"{names}: nothing but 0 was logged there; another rank of the metric is judged")
     why = "a rank that logs nothing but 0"
     return [replace(one, role=None, understood=why) if id(one) in idle else one for one in series]
+
+
+def _of_ranks_at_work(series: Series, notes: list[str]) -> Series:
+    """A loss without the zeros of ranks that had nothing to do: those that stand, at nearly every step, beside another
+    value of the same step.
+    """
+    values = series.values
+    if series.role not in LOSSES or (values != 0).all():
+        return series
+    told, at, points = np.unique(series.steps, return_inverse=True, return_counts=True)
+    beside = np.isin(at, at[values != 0]) & (values == 0)
+    shared, ranks = len(np.unique(at[beside])), float(np.median(points))
+    alike = int((points == ranks).sum())
+    if len(told) < _FEWEST or ranks > _MOST_RANKS or min(shared, alike) < _OF_STEPS * len(told):
+        return series
+    notes.append(f"{series.name}: zeros stand beside other values of the same steps, as idle ranks log them: left out")
+    return series.at(np.flatnonzero(~beside))
 
 
 # What is made of several
