@@ -47,7 +47,8 @@ def test_wandb_offline(tmp_path, rate, verdicts):
         (run,) = server.store.runs.values()
     assert (run.tags, run.summary["health/verdict"], run.state) == ([f"health:{verdict}"], verdict, "finished")
     assert len(run.history) == 60
-    assert run.summary["health/report"]["path"] in run.files
+    page = run.summary.get("health/report")
+    assert page["path"] in run.files if verdict != "pass" else page is None
     assert json.loads(run.files["health/report.json"].content)["verdict"] == verdict
 
 
@@ -83,7 +84,7 @@ def judged_run(tracking_uri, seconds=120):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         (run,) = client.search_runs(["0"])
-        if "report.html" in run.data.tags.get("health.written", ""):
+        if "report.json" in run.data.tags.get("health.written", ""):  # the first verdict has no files
             return run
         time.sleep(0.2)
     pytest.fail(f"no final verdict after {seconds} s: {run.data.tags}")

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tracker_health.api import annotate, clear
+from tracker_health.config import Config
 from tracker_health.opening import open_run
 from tracker_health.stores.wandb import alive
 from tracker_health.stores.wandb.media import media_of, place_of
@@ -59,12 +60,14 @@ def test_an_annotated_run_arrives_with_its_verdict_and_as_it_was(offline_runs, t
     run = shutil.copytree(offline_runs[name], tmp_path / "annotated" / offline_runs[name].name)
     with closing(open_run(run)) as opened:
         opened.write(PASS)  # an earlier verdict leaves nothing behind
-    outcome = annotate(run)
+    pages = Config(pages="always")
+    outcome = annotate(run, config=pages)
     without, arrived = synced(bare, tmp_path / "bare"), synced(run, tmp_path / "annotated")
     assert plain(arrived) == plain(without)
     assert arrived.tags == [*without.tags, f"health:{outcome.report.verdict}"]
     expected = {"health/verdict": str(outcome.report.verdict), "health/digest": outcome.annotations.digest}
     expected |= {f"health/{key}": value for key, value in outcome.annotations.tags.items() if value}
+    expected["health/step"] = int(expected["health/step"])  # beside W&B's own _step, a number as well
     expected |= {f"health/{key}": value for key, value in outcome.annotations.metrics.items()}
     expected |= {f"health/{key}": value for key, value in media_of(outcome.annotations.files).items()}
     assert {key: value for key, value in arrived.summary.items() if key.startswith("health/")} == expected
@@ -73,7 +76,7 @@ def test_an_annotated_run_arrives_with_its_verdict_and_as_it_was(offline_runs, t
     for key, kind in (("health/report", "html-file"), ("health/picture", "image-file")):
         assert arrived.summary[key]["_type"] == kind
         assert arrived.summary[key]["path"] in files
-    assert annotate(run).status == "unchanged"
+    assert annotate(run, config=pages).status == "unchanged"
 
 
 def test_a_synced_run_is_left_as_it_is(offline_runs, tmp_path):

@@ -596,11 +596,12 @@ def test_files_that_cannot_be_uploaded_do_not_keep_the_verdict_off_the_run(wandb
 def test_files_that_are_listed_late_are_written_all_the_same(wandb_server):
     run = logged(wandb_server)
     wandb_server.store.lists_files = False
-    outcome = th.annotate("wandb:team/proj/abc")
+    pages = th.Config(pages="always")
+    outcome = th.annotate("wandb:team/proj/abc", config=pages)
     assert (outcome.status, outcome.report.errors, run.tags) == ("written", (), ["mine", "health:pass"])
     wandb_server.store.lists_files = True
     assert run.files.keys() == OUR_FILES
-    assert th.annotate("wandb:team/proj/abc", force=True).status == "written"
+    assert th.annotate("wandb:team/proj/abc", config=pages, force=True).status == "written"
     th.clear("wandb:team/proj/abc")
     assert run.files == {}
 
@@ -698,7 +699,7 @@ run.finish()
 """
     python(environment, tmp_path, "-c", logging, WANDB_MODE="offline")
     (folder,) = tmp_path.glob("**/offline-run-*-abc")
-    command(environment, tmp_path, "annotate", str(folder))
+    command(environment, tmp_path, "annotate", str(folder), "--set", "pages=always")
     python(environment, tmp_path, "-m", "wandb", "sync", str(folder))
     run = wandb_server.run("team/proj/abc")
     synced = {key for key in run.summary if key.startswith("health/")}

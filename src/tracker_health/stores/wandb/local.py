@@ -43,7 +43,16 @@ from tracker_health.stores.wandb.log_writer import (
 )
 from tracker_health.stores.wandb.media import MEDIA_PLACES
 from tracker_health.stores.wandb.transaction_log import LoggedFile, TransactionLog, console_of, read_log, rows_of
-from tracker_health.stores.wandb.values import OWN_KEY, OWN_TAGS, STEP, TIME, Histories, is_metric, summary_of
+from tracker_health.stores.wandb.values import (
+    OWN_KEY,
+    OWN_TAGS,
+    SDK_FILES,
+    STEP,
+    TIME,
+    Histories,
+    is_metric,
+    summary_of,
+)
 from tracker_health.text import count, listing, printable
 
 FILES_FOLDER = "files"
@@ -113,6 +122,8 @@ class LocalRun(DirectoryRun):
     def files(self) -> tuple[RunFile, ...]:
         """The files beside the log, and those of logged artifacts that are still staged on this machine."""
         beside = super().files if self._folder.is_dir() else ()
+        # A sync adds some of them: that changes nothing of the run.
+        beside = tuple(file for file in beside if not file.path.startswith(SDK_FILES))
         taken = {file.path for file in beside}
         staged = (file for path in self._staged if path not in taken and (file := self._staged_file(path)))
         return tuple(sorted([*beside, *staged], key=lambda file: file.path))

@@ -23,13 +23,14 @@ from tracker_health.stores.tree import RunFile
 from tracker_health.stores.url import asked
 from tracker_health.stores.wandb.connection import Connection, fetched, files_of, has_artifacts, pages
 from tracker_health.stores.wandb.failures import translated
+from tracker_health.stores.wandb.values import SDK_FILES
 from tracker_health.text import printable
 
 MAX_ARTIFACTS = 10
 _PAGE = 1000
 _OURS = ("health/", "media/")
 # What W&B itself writes among the files of a run, and as artifacts.
-_OF_WANDB = ("wandb-", "config.yaml", "requirements.txt", "diff.patch", "code/", "logs/")
+_OF_WANDB = (*SDK_FILES, "code/", "logs/")
 _NO_CHECKPOINTS = frozenset({"wandb-history", "run_table", "job", "code", "dataset"})
 
 

@@ -28,6 +28,9 @@ MAX_POINTS = 3_000_000
 MAX_PARAMS = 1000
 
 OWN_KEY = "health/"
+SDK_FILES = ("wandb-", "config.yaml", "requirements.txt", "diff.patch")
+"""How the names of files begin that the SDK itself writes beside those of a run."""
+
 OWN_TAGS = frozenset(f"health:{verdict}" for verdict in Verdict)
 """The tags that say a verdict: a run bears one of them at most, and it is ours."""
 
