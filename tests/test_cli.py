@@ -86,7 +86,7 @@ def test_one_bad_run_never_stops_the_others(run, healthy, tmp_path, valid_report
     bad, good = reports(result)
     valid_report(bad)
     assert (bad["verdict"], good["verdict"]) == ("error", "pass")
-    assert f"no folder {missing}" in result.stderr
+    assert f"no folder or file {missing}" in result.stderr
     assert "try:" in result.stderr
 
 

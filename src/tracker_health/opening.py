@@ -108,8 +108,9 @@ def _named_run(run: str | Path, tracking_uri: str | None) -> TrackedRun:
     match = _MLFLOW_RUN.fullmatch(text)
     if isinstance(run, Path) or match is None:
         of_wandb = "" if isinstance(run, Path) else hint_on_name(text)
-        hint = "give a folder, or an MLflow run id"
-        raise RunNotFound(f"there is no folder {printable(text)}", f"{hint}; of W&B: {of_wandb}" if of_wandb else hint)
+        hint = "give a folder, a log, a checkpoint, or an MLflow run id"
+        hint = f"{hint}; of W&B: {of_wandb}" if of_wandb else hint
+        raise RunNotFound(f"there is no folder or file {printable(text)}", hint)
     if match.group(1) == text and not re.fullmatch(r"[0-9a-f]{32}", text):
         from tracker_health.stores.mlflow.run import hint_on_id
 
