@@ -5,6 +5,7 @@ Readers and stores make these; nothing here does I/O. Arrays are float64 or int6
 
 from tracker_health.ending import Ended, Ending
 from tracker_health.evidence.children import Child, Children
+from tracker_health.evidence.curve import FEW_POINTS, LIKELY, SURELY, Curve, Estimate, Excursion
 from tracker_health.evidence.evidence import Evidence
 from tracker_health.evidence.needs import Need, Part, Request
 from tracker_health.evidence.progress import (
@@ -41,16 +42,22 @@ from tracker_health.evidence.tensors import (
 )
 
 __all__ = [
+    "FEW_POINTS",
+    "LIKELY",
     "PLANNED_STEPS",
     "PLAN_PARAMS",
+    "SURELY",
     "Attribution",
     "Child",
     "Children",
+    "Curve",
     "DlmCheckpoint",
     "DlmStepLog",
     "Ended",
     "Ending",
+    "Estimate",
     "Evidence",
+    "Excursion",
     "FloatArray",
     "IntArray",
     "MomentStats",

@@ -10,6 +10,8 @@ from typing import Any
 import numpy.typing as npt
 
 from tracker_health.ending import Ended, Ending
+from tracker_health.evidence.comparable import comparable, restarts_of
+from tracker_health.evidence.curve import Curve
 from tracker_health.evidence.ending import ending_of
 from tracker_health.evidence.needs import Part
 from tracker_health.evidence.progress import Progress, plan_of, planned_epochs, progress_of, steps_of_plan
@@ -66,6 +68,34 @@ class Evidence:
             if role in self.by_role:
                 return self.by_role[role]
         raise LookupError(f"no series has one of the roles {roles}: the rule's needs must name them")
+
+    def curve(self, role: str) -> Curve | None:
+        """The curve of a role's longest series, made once; None where there are fewer than four points of it that can
+        be compared. Of losses those are compared that were measured alike: see ``comparable``.
+        """
+        if role not in self._curves:
+            series = self.find(role)
+            self._curves[role] = None if series is None else self._curve_of(series)
+        return self._curves[role]
+
+    def _curve_of(self, series: Series) -> Curve | None:
+        note = ""
+        if series.role in _LOSSES:
+            series, note = comparable(series, self.all_of("objective_weight"))
+        return Curve.of(series, note, self.restarts)
+
+    @cached_property
+    def _curves(self) -> dict[str, Curve | None]:
+        return {}
+
+    def all_of(self, role: str) -> list[Series]:
+        """All series of a role, in the order in which they were read."""
+        return [one for one in self.series if one.role == role]
+
+    @cached_property
+    def restarts(self) -> tuple[int, ...]:
+        """The steps at which the learning rate began anew, where it was logged."""
+        return restarts_of(self.all_of("learning_rate"))
 
     @cached_property
     def optimizer_steps(self) -> int | None:
@@ -126,6 +156,9 @@ class Evidence:
             return measure(self)
         series = self.find(role)
         return len(series.clean()) if series is not None else 0
+
+
+_LOSSES = frozenset(("train_loss", "val_loss"))
 
 
 def _amount_of_optimizer_state(evidence: Evidence) -> int:

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from tracker_health.evidence import Evidence, FloatArray, Need, Part, Series
+from tracker_health.evidence.numerics import median
 from tracker_health.probes._classes import begins_at_chance, classes, classes_of_head, vocabulary
-from tracker_health.probes._stats import median
 from tracker_health.text import number
 
 ROLES = (("accuracy", "train_accuracy", "val_accuracy"), ("AUC", "train_auc", "val_auc"))

@@ -10,7 +10,7 @@ from math import log
 from typing import NamedTuple
 
 from tracker_health.evidence import Evidence, FloatArray, TensorHeader
-from tracker_health.probes._stats import median
+from tracker_health.evidence.numerics import median
 
 _CLASSES = ("num_classes", "n_classes", "num_labels", "classes")
 _VOCABULARY = "vocab_size"

@@ -6,8 +6,15 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from tracker_health.evidence import Evidence, FloatArray, IntArray, Series
-from tracker_health.probes._standing import coarseness
-from tracker_health.probes._stats import block_medians, in_range, local_noise, mann_kendall, median, start_level
+from tracker_health.evidence.numerics import (
+    block_medians,
+    coarseness,
+    in_range,
+    local_noise,
+    mann_kendall,
+    median,
+    start_level,
+)
 
 _GRADUAL = 0.02  # of the points, on the way up
 _FAR = 0.5

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tracker_health.evidence import FloatArray
-from tracker_health.probes._stats import evaluation_noise, median_error, noise_of_bends
+from tracker_health.evidence.numerics import evaluation_noise, median_error, noise_of_bends
 
 _ERRORS, _BESIDE_A_LEAP, _FEWEST_BENDS = 1.6, 2.5, 4
 _BEFORE, _LEAST = 3, 3

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracker_health.evidence import Evidence, FloatArray, Series
-from tracker_health.probes._stats import local_noise, median, median_error, start_level
+from tracker_health.evidence.numerics import local_noise, median, median_error, start_level
 from tracker_health.text import printable
 
 _BASE_MODEL_PARAMS = (

@@ -8,8 +8,8 @@ import numpy as np
 
 from tracker_health.ending import Ended
 from tracker_health.evidence import Evidence, FloatArray, IntArray, SavedSchedule, Series, StepUnit, is_of_the_end
+from tracker_health.evidence.numerics import median
 from tracker_health.probes._run import early_stopping
-from tracker_health.probes._stats import median
 from tracker_health.text import number, printable
 
 LOSSES = ("train_loss", "val_loss")

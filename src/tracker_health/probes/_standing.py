@@ -4,15 +4,22 @@ that no longer change.
 
 from __future__ import annotations
 
-from decimal import Decimal
 from math import sqrt
 from typing import NamedTuple
 
 import numpy as np
 
 from tracker_health.evidence import Evidence, FloatArray, IntArray, Series
+from tracker_health.evidence.numerics import (
+    block_medians,
+    coarseness,
+    evaluation_noise,
+    in_range,
+    mann_kendall,
+    median,
+    median_error,
+)
 from tracker_health.probes._run import rate_since
-from tracker_health.probes._stats import block_medians, evaluation_noise, in_range, mann_kendall, median, median_error
 
 EVALUATIONS = 5
 REPEATS = 4
@@ -148,12 +155,3 @@ def _falls(values: FloatArray) -> bool:
     error = sqrt(2.0) * median_error(evaluation_noise(values), len(values) // 4)
     trend = mann_kendall(block_medians(values, max(1, len(values) // _BLOCKS)))
     return trend < _FOR_SURE or (trend < _FALLING and before - after > _SIGNIFICANT * error)
-
-
-def coarseness(value: float) -> float:
-    """The unit of a number's last digit, decimal or binary, whichever is larger: of 2.31 a hundredth, of 2.296875, that
-    half precision has, a 64th.
-    """
-    top, bottom = value.as_integer_ratio()
-    exponent = Decimal(repr(value)).normalize().as_tuple().exponent
-    return max((top & -top) / bottom, 10.0 ** int(exponent))

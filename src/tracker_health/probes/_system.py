@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tracker_health.evidence import Evidence, FloatArray, Series
-from tracker_health.probes._stats import block_medians, mann_kendall
+from tracker_health.evidence.numerics import block_medians, mann_kendall
 
 _BLOCKS = 16
 _SURE = 3.0

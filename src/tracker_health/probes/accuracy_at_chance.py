@@ -9,6 +9,7 @@ from typing import Annotated
 import numpy as np
 
 from tracker_health.evidence import Evidence, FloatArray, Need, Series
+from tracker_health.evidence.numerics import coarseness, mann_kendall, median
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._accuracy import (
     NEEDS,
@@ -22,8 +23,7 @@ from tracker_health.probes._accuracy import (
     without_a_loss,
 )
 from tracker_health.probes._run import is_fine_tuning
-from tracker_health.probes._standing import OF_ANOTHER_MODEL, coarseness, is_of_another_model
-from tracker_health.probes._stats import mann_kendall, median
+from tracker_health.probes._standing import OF_ANOTHER_MODEL, is_of_another_model
 from tracker_health.result import Finding
 from tracker_health.verdict import Verdict
 

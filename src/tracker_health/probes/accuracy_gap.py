@@ -9,6 +9,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from tracker_health.evidence import Evidence, FloatArray, Need, Series
+from tracker_health.evidence.numerics import median
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._accuracy import (
     NEEDS,
@@ -24,7 +25,6 @@ from tracker_health.probes._accuracy import (
 )
 from tracker_health.probes._run import is_fine_tuning
 from tracker_health.probes._standing import OF_ANOTHER_MODEL, is_of_another_model
-from tracker_health.probes._stats import median
 from tracker_health.result import Finding
 from tracker_health.roles import HELD_OUT_WORDS, words_of
 from tracker_health.verdict import Verdict

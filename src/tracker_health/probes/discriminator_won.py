@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
 from tracker_health.evidence import Evidence, Need, Series
+from tracker_health.evidence.numerics import median
 from tracker_health.probe import Probe, Symptom, Threshold
-from tracker_health.probes._stats import median
 from tracker_health.result import Finding
 from tracker_health.roles import OBJECTIVE_LOSS, adversary_of
 from tracker_health.text import number, printable

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from tracker_health.evidence import Evidence, FloatArray, Need, Series
+from tracker_health.evidence.numerics import block_medians, in_range, local_noise, median, start_level
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._comparable import after_warming, rose_by_design, settled
 from tracker_health.probes._few_points import (
@@ -23,7 +24,6 @@ from tracker_health.probes._few_points import (
 )
 from tracker_health.probes._few_points import climbed as climbed_of_few
 from tracker_health.probes._run import learning_rates
-from tracker_health.probes._stats import block_medians, in_range, local_noise, median, start_level
 from tracker_health.result import Finding
 from tracker_health.text import number, printable
 from tracker_health.verdict import Verdict

@@ -9,10 +9,10 @@ from typing import Annotated
 import numpy as np
 
 from tracker_health.evidence import Evidence, Need
+from tracker_health.evidence.numerics import mann_kendall
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._gap import MIN_POINTS, Track, level, need, tracks
 from tracker_health.probes._run import descent
-from tracker_health.probes._stats import mann_kendall
 from tracker_health.result import Finding
 from tracker_health.text import listing, number
 from tracker_health.verdict import Verdict

@@ -8,9 +8,9 @@ from typing import Annotated
 import numpy as np
 
 from tracker_health.evidence import Evidence, Need, Part, Series
+from tracker_health.evidence.numerics import local_noise, median, median_error
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._barrier import Barrier, barrier_of, losses_of, number_of, resolution, usual_divergence
-from tracker_health.probes._stats import local_noise, median, median_error
 from tracker_health.result import Confidence, Finding
 from tracker_health.text import count, number
 from tracker_health.verdict import Verdict

@@ -10,11 +10,11 @@ from typing import Annotated
 import numpy as np
 
 from tracker_health.evidence import Evidence, FloatArray, Need, Part, Series
+from tracker_health.evidence.numerics import median
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._accuracy import is_of_something_else, measures, pairs
 from tracker_health.probes._classes import classes_of_head, counts, vocabulary
 from tracker_health.probes._run import is_distillation, is_fine_tuning
-from tracker_health.probes._stats import median
 from tracker_health.result import Finding
 from tracker_health.text import number
 from tracker_health.verdict import Verdict

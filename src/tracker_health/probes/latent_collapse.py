@@ -9,9 +9,9 @@ from typing import Annotated
 import numpy as np
 
 from tracker_health.evidence import Evidence, Need, Series
+from tracker_health.evidence.numerics import median
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._run import is_distillation
-from tracker_health.probes._stats import median
 from tracker_health.result import Finding
 from tracker_health.roles import LOSS_PART, OBJECTIVE_LOSS, REWARDS, words_of
 from tracker_health.text import number, printable

@@ -10,9 +10,9 @@ from typing import Annotated
 import numpy as np
 
 from tracker_health.evidence import Attribution, Evidence, Need, Part
+from tracker_health.evidence.numerics import median, robust_sigma
 from tracker_health.layers import place_of
 from tracker_health.probe import Probe, Symptom, Threshold
-from tracker_health.probes._stats import median, robust_sigma
 from tracker_health.result import Finding
 from tracker_health.text import listing, number
 from tracker_health.verdict import Verdict

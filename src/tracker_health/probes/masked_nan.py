@@ -8,8 +8,8 @@ from typing import Annotated
 import numpy as np
 
 from tracker_health.evidence import Evidence, FloatArray, IntArray, Need, Series
+from tracker_health.evidence.numerics import longest_run, median
 from tracker_health.probe import Probe, Symptom, Threshold
-from tracker_health.probes._stats import longest_run, median
 from tracker_health.result import Finding
 from tracker_health.text import number
 from tracker_health.verdict import Verdict

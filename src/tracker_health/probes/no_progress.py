@@ -9,10 +9,7 @@ from typing import Annotated
 import numpy as np
 
 from tracker_health.evidence import Evidence, FloatArray, Need, Part, Series, StepUnit
-from tracker_health.probe import Probe, Symptom, Threshold
-from tracker_health.probes._comparable import after_climb, settled
-from tracker_health.probes._run import is_fine_tuning
-from tracker_health.probes._stats import (
+from tracker_health.evidence.numerics import (
     block_medians,
     in_range,
     local_noise,
@@ -21,6 +18,9 @@ from tracker_health.probes._stats import (
     median_error,
     start_level,
 )
+from tracker_health.probe import Probe, Symptom, Threshold
+from tracker_health.probes._comparable import after_climb, settled
+from tracker_health.probes._run import is_fine_tuning
 from tracker_health.result import Finding
 from tracker_health.text import number, printable
 from tracker_health.verdict import Verdict

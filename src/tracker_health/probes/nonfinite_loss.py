@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tracker_health.evidence import Evidence, IntArray, Need, Series
+from tracker_health.evidence.numerics import placeholders, stretch_ends
 from tracker_health.probe import Probe, Symptom, Threshold
-from tracker_health.probes._stats import placeholders, stretch_ends
 from tracker_health.result import Finding
 from tracker_health.roles import LOSS_PART, OBJECTIVE_LOSS, is_perplexity
 from tracker_health.text import count, number, printable

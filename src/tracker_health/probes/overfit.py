@@ -8,11 +8,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from tracker_health.evidence import Evidence, FloatArray, IntArray, Need, Series
-from tracker_health.probe import Probe, Symptom, Threshold
-from tracker_health.probes._accuracy import MOSTLY_RIGHT, mean_at_end, measures, right_at_end, scatter
-from tracker_health.probes._comparable import begins_late, is_of_margins, lacks_beginning, settled
-from tracker_health.probes._standing import OF_ANOTHER_MODEL, is_of_another_model
-from tracker_health.probes._stats import (
+from tracker_health.evidence.numerics import (
     block_medians,
     depth_of_minimum,
     evaluation_noise,
@@ -20,6 +16,10 @@ from tracker_health.probes._stats import (
     median,
     median_error,
 )
+from tracker_health.probe import Probe, Symptom, Threshold
+from tracker_health.probes._accuracy import MOSTLY_RIGHT, mean_at_end, measures, right_at_end, scatter
+from tracker_health.probes._comparable import begins_late, is_of_margins, lacks_beginning, settled
+from tracker_health.probes._standing import OF_ANOTHER_MODEL, is_of_another_model
 from tracker_health.result import Finding
 from tracker_health.text import count, number, printable
 from tracker_health.verdict import Verdict

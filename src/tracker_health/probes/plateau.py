@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from tracker_health.evidence import Evidence, Need
+from tracker_health.evidence.numerics import block_medians, local_noise, mann_kendall, median, median_error, start_level
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._run import learning_rates
-from tracker_health.probes._stats import block_medians, local_noise, mann_kendall, median, median_error, start_level
 from tracker_health.result import Finding
 from tracker_health.text import number
 from tracker_health.verdict import Verdict

@@ -9,11 +9,11 @@ from typing import Annotated
 import numpy as np
 
 from tracker_health.evidence import Evidence, FloatArray, Need, Series
+from tracker_health.evidence.numerics import median
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._accuracy import scatter
 from tracker_health.probes._comparable import settled
 from tracker_health.probes._run import is_fine_tuning
-from tracker_health.probes._stats import median
 from tracker_health.result import Finding
 from tracker_health.roles import REWARDS
 from tracker_health.text import number, printable

@@ -18,6 +18,7 @@ from tracker_health.evidence import (
     Series,
     is_of_the_end,
 )
+from tracker_health.evidence.numerics import in_range, local_noise, mann_kendall, median, median_error
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._run import optimizers_named
 from tracker_health.probes._schedules import (
@@ -30,7 +31,6 @@ from tracker_health.probes._schedules import (
     waits_in_vain,
     warm_up_beyond,
 )
-from tracker_health.probes._stats import in_range, local_noise, mann_kendall, median, median_error
 from tracker_health.result import Finding
 from tracker_health.text import count, number, printable
 from tracker_health.verdict import Verdict, worst

@@ -8,11 +8,11 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from tracker_health.evidence import Evidence, FloatArray, Need, Part, Series
+from tracker_health.evidence.numerics import evaluation_noise, local_noise, median, median_error, start_level
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._comparable import begins_late, settled
 from tracker_health.probes._run import is_fine_tuning, learning_rates
 from tracker_health.probes._standing import is_of_another_model
-from tracker_health.probes._stats import evaluation_noise, local_noise, median, median_error, start_level
 from tracker_health.result import Finding
 from tracker_health.text import number
 from tracker_health.verdict import Verdict

@@ -8,8 +8,8 @@ from typing import Annotated
 import numpy as np
 
 from tracker_health.evidence import Evidence, FloatArray, Need
+from tracker_health.evidence.numerics import median
 from tracker_health.probe import Probe, Symptom, Threshold
-from tracker_health.probes._stats import median
 from tracker_health.probes._system import all_of, levels, rises
 from tracker_health.result import Finding
 from tracker_health.text import count

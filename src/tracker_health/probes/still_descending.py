@@ -8,9 +8,9 @@ from typing import Annotated
 import numpy as np
 
 from tracker_health.evidence import Evidence, Need
+from tracker_health.evidence.numerics import local_noise, median, median_error, start_level
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._run import learning_rates
-from tracker_health.probes._stats import local_noise, median, median_error, start_level
 from tracker_health.result import Finding
 from tracker_health.text import number
 from tracker_health.verdict import Verdict

@@ -9,10 +9,10 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from tracker_health.evidence import Evidence, FloatArray, Need, Series
+from tracker_health.evidence.numerics import local_noise, median, median_error
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._comparable import settled
 from tracker_health.probes._run import is_fine_tuning
-from tracker_health.probes._stats import local_noise, median, median_error
 from tracker_health.result import Finding
 from tracker_health.roles import HELD_OUT_WORDS, LOSS_PART, words_of
 from tracker_health.text import number, printable

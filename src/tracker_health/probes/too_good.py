@@ -11,10 +11,10 @@ from typing import Annotated
 import numpy as np
 
 from tracker_health.evidence import Evidence, FloatArray, Need, Part, Series
+from tracker_health.evidence.numerics import median
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._classes import classes, classes_of_head, vocabulary
 from tracker_health.probes._run import is_fine_tuning
-from tracker_health.probes._stats import median
 from tracker_health.result import Finding
 from tracker_health.text import number
 from tracker_health.verdict import Verdict

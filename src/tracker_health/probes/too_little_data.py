@@ -9,9 +9,9 @@ from typing import Annotated
 import numpy as np
 
 from tracker_health.evidence import Evidence, Need, Series, StepUnit
+from tracker_health.evidence.numerics import median
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._barrier import barrier_of, losses_of, number_of
-from tracker_health.probes._stats import median
 from tracker_health.result import Finding
 from tracker_health.text import number
 from tracker_health.verdict import Verdict

@@ -9,12 +9,12 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from tracker_health.evidence import Evidence, Need, Part, Series
+from tracker_health.evidence.numerics import median
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._accuracy import classes_of_loss, measures, pairs, percent, scatter
 from tracker_health.probes._classes import begins_at_chance, classes, classes_of_head, counts
 from tracker_health.probes._run import is_fine_tuning
 from tracker_health.probes._schedules import levelled_off
-from tracker_health.probes._stats import median
 from tracker_health.result import Finding
 from tracker_health.text import number
 from tracker_health.verdict import Verdict

@@ -9,9 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tracker_health.evidence import Evidence, FloatArray, Need, Series
-from tracker_health.probe import Probe, Symptom, Threshold
-from tracker_health.probes._comparable import comparable
-from tracker_health.probes._stats import (
+from tracker_health.evidence.numerics import (
     block_medians,
     evaluation_noise,
     in_range,
@@ -20,6 +18,8 @@ from tracker_health.probes._stats import (
     median_error,
     start_level,
 )
+from tracker_health.probe import Probe, Symptom, Threshold
+from tracker_health.probes._comparable import comparable
 from tracker_health.result import Finding
 from tracker_health.text import count, number
 from tracker_health.verdict import Verdict

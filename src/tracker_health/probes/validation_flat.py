@@ -6,11 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from tracker_health.evidence import Evidence, FloatArray, Need, Series
-from tracker_health.probe import Probe, Symptom, Threshold
-from tracker_health.probes._accuracy import MOSTLY_RIGHT, right_at_end
-from tracker_health.probes._comparable import begins_late, is_of_margins, lacks_beginning, settled
-from tracker_health.probes._standing import OF_ANOTHER_MODEL, is_of_another_model
-from tracker_health.probes._stats import (
+from tracker_health.evidence.numerics import (
     block_medians,
     depth_of_minimum,
     evaluation_noise,
@@ -19,6 +15,10 @@ from tracker_health.probes._stats import (
     median,
     start_level,
 )
+from tracker_health.probe import Probe, Symptom, Threshold
+from tracker_health.probes._accuracy import MOSTLY_RIGHT, right_at_end
+from tracker_health.probes._comparable import begins_late, is_of_margins, lacks_beginning, settled
+from tracker_health.probes._standing import OF_ANOTHER_MODEL, is_of_another_model
 from tracker_health.result import Finding
 from tracker_health.text import number, printable
 from tracker_health.verdict import Verdict

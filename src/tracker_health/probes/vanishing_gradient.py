@@ -10,11 +10,10 @@ from typing import Annotated
 import numpy as np
 
 from tracker_health.evidence import Attribution, Evidence, FloatArray, Need, OptimizerState, Part
+from tracker_health.evidence.numerics import coarseness, longest_run, mann_kendall, median
 from tracker_health.layers import place_of
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._run import Descent, descent
-from tracker_health.probes._standing import coarseness
-from tracker_health.probes._stats import longest_run, mann_kendall, median
 from tracker_health.probes._updates import corrected_second_moment
 from tracker_health.result import Finding
 from tracker_health.roles import OBJECTIVE_LOSS, REWARDS

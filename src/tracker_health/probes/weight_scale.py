@@ -11,9 +11,9 @@ from typing import Annotated
 import numpy as np
 
 from tracker_health.evidence import Evidence, Need, Part, TensorHeader, Weights
+from tracker_health.evidence.numerics import median
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._run import descent
-from tracker_health.probes._stats import median
 from tracker_health.result import Finding
 from tracker_health.text import number
 from tracker_health.verdict import Verdict

@@ -1,4 +1,4 @@
-"""Every statistic of probes/_stats.py against plain Python, with the definition written out."""
+"""Every statistic of evidence/numerics.py against plain Python, with the definition written out."""
 
 import itertools
 import math
@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracker_health.probes import _stats
-from tracker_health.probes._stats import (
+from tracker_health.evidence.numerics import (
     block_medians,
     in_range,
     jumps,
@@ -20,6 +19,7 @@ from tracker_health.probes._stats import (
     median_error,
     start_level,
 )
+from tracker_health.probes import _stats
 
 VALUES = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=80)
 

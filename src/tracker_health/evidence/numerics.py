@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
-from tracker_health.evidence import FloatArray
+from tracker_health.evidence.series import FloatArray
 
 _MAD_TO_SIGMA = 1.4826
 _CLEARLY = 4.0  # standard deviations
@@ -95,6 +96,15 @@ def mann_kendall(values: FloatArray) -> float:
     score = float(np.triu(signs, 1).sum())
     spread = np.sqrt(n * (n - 1) * (2 * n + 5) / 18.0)
     return float((score - np.sign(score)) / spread)
+
+
+def coarseness(value: float) -> float:
+    """The unit of a number's last digit, decimal or binary, whichever is larger: of 2.31 a hundredth, of 2.296875, that
+    half precision has, a 64th.
+    """
+    top, bottom = value.as_integer_ratio()
+    exponent = Decimal(repr(value)).normalize().as_tuple().exponent
+    return max((top & -top) / bottom, 10.0 ** int(exponent))
 
 
 def stretch_ends(mask: npt.NDArray[np.bool_], most: int = 100) -> npt.NDArray[np.int64]:

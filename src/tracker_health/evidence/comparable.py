@@ -1,0 +1,99 @@
+"""Which values of a loss can be compared: not those from before its objective was made harder, nor those of a running
+mean that has not come to what it is the mean of; and where the learning rate began anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from tracker_health.evidence.numerics import in_range
+from tracker_health.evidence.series import FloatArray, IntArray, Series
+from tracker_health.text import printable
+
+_A_WEIGHT_MOVES, _CLEARLY_HIGHER = 0.05, 0.01  # of its size, and of its span
+_LEAST_CLIMB = 5
+_BEGINS_BELOW, _FIRST_RISE = 0.5, 1.1  # of where a running mean gets to, and of its first value
+_FORGETS = np.geomspace(1e-3, 0.5, 60)
+_LEVEL = 0.08  # spread of logarithms that is one level
+_LEARNT = 0.75
+_CAME_DOWN, _BACK = 0.5, 0.9  # of the highest learning rate so far: a restart begins below one and gets to the other
+
+
+def comparable(loss: Series, weights: Iterable[Series]) -> tuple[Series, str]:
+    """The finite points of a loss that can be compared with each other, and what was left out, in words.
+
+    ``weights``: of parts of the loss, that may rise (a KL term's, say).
+    """
+    loss, note = loss.finite(), ""
+    warmed = after_warming(loss.values)
+    if warmed:
+        loss = loss.at(np.arange(warmed, len(loss)))
+        note = f" (a running mean, from step {loss.steps[0]} on)"
+    rise = settled(weights)
+    if rise is not None:
+        name, step = rise
+        loss = loss.at(np.flatnonzero(loss.steps >= step))
+        note += f" (from step {step} on, when {printable(name, 60)} had risen)"
+    return loss, note
+
+
+def settled(weights: Iterable[Series]) -> tuple[str, int] | None:
+    """The weight of a part of the loss that rose last, and the step from which on it did not; None if none rose."""
+    rises = [
+        (int(weight.steps[rising[-1] + 1]), weight.name)
+        for series in weights
+        if len(weight := series.finite()) and len(rising := _rising(weight.values))
+    ]
+    if not rises:
+        return None
+    step, name = max(rises)
+    return name, step
+
+
+def _rising(values: FloatArray) -> IntArray:
+    """The indices after which a value comes that is clearly higher: by 1 % of what the values span, if that is 5 % of
+    their size.
+    """
+    values, _ = in_range(values)
+    span = float(np.ptp(values))
+    if span <= _A_WEIGHT_MOVES * float(np.abs(values).max()):
+        return np.empty(0, dtype=np.int64)
+    highest_later = np.maximum.accumulate(values[::-1])[::-1]
+    return np.flatnonzero(values < highest_later - _CLEARLY_HIGHER * span)
+
+
+def after_warming(values: FloatArray) -> int:
+    """Where a running mean that began at 0 has come to the loss that it is the mean of; 0 for all others.
+
+    Such a mean climbs without a step back, ever more slowly, from less than half of where it gets to, and comes down
+    from there: divided by 1 - b^k, for some b, it is the loss itself, which hardly changes so early.
+    """
+    first = int(len(values) > 1 and values[0] < _BEGINS_BELOW * (values[1] - values[0]))  # before the first step
+    rises = np.diff(values[first:])
+    climb = int(np.argmax(rises <= 0)) if (rises <= 0).any() else len(rises)
+    if climb < _LEAST_CLIMB or climb > len(values) // 2:
+        return 0
+    head, rest = values[first : first + climb + 1], values[first + climb :]
+    slows = 0 < head[0] < _BEGINS_BELOW * head[-1] and rises[0] <= _FIRST_RISE * head[0]
+    if not slows or not float(np.median(rest[-max(1, len(rest) // 4) :])) < _LEARNT * head[-1]:
+        return 0
+    places = np.arange(1, len(head) + 1)
+    levels = [np.log(head / (1.0 - (1.0 - forgets) ** places)) for forgets in _FORGETS]
+    return first + climb if min(float(np.std(level)) for level in levels) < _LEVEL else 0
+
+
+def restarts_of(rates: Iterable[Series]) -> tuple[int, ...]:
+    """The steps at which a learning rate had risen again to nine tenths of its highest so far, after it had come down
+    to half of that or less.
+    """
+    found: set[int] = set()
+    for rate in rates:
+        values, steps = in_range(rate.finite().values)[0], rate.finite().steps
+        highest = np.maximum.accumulate(values)
+        place = (values >= _BACK * highest).astype(np.int8) - (values <= _CAME_DOWN * highest)
+        turns = np.flatnonzero(place)
+        again = turns[1:][np.diff(place[turns]) == 2]
+        found |= {int(step) for step in steps[again]}
+    return tuple(sorted(found))

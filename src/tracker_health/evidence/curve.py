@@ -1,0 +1,274 @@
+"""What a curve looks like: worked out once per series, and what rules about curves compare.
+
+Every number that a rule compares is an ``Estimate``: a value with its standard error. A rule asks whether something is
+*surely* above a limit, *surely* below it, or neither. Few points make large errors, so that logs of eight points and of
+eighty thousand go through the same lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import hypot, sqrt
+
+import numpy as np
+
+from tracker_health.evidence.numerics import coarseness, mann_kendall, median
+from tracker_health.evidence.series import FloatArray, IntArray, Series
+
+SURELY, LIKELY = 3.0, 1.5
+"""Standard errors beyond which a difference counts: one chance in 700, or in 15, if the noise is normal."""
+
+FEW_POINTS = 20
+"""Below so many points Student's factor is more than a sixth, and what rules find is unsure."""
+
+_FEWEST = 4
+_LEVELS, _FEWEST_LEVELS, _SHORT_BLOCK = 40, 8, 5
+_EIGHTHS = 8
+_MAD = 1.4826  # from a median absolute deviation to a standard deviation, for normal noise
+_MEDIAN = 1.2533  # the standard error of a median over that of a mean: sqrt(pi / 2)
+_ROUNDING = 12.0**-0.5  # standard deviation of what rounding to units takes away
+_STUDENT, _DECLINE = 8.3, -1.42  # fitted to Student's t over the normal's at three deviations, for 2 to 60 points
+_HEAD = 3  # first points whose median is taken for the beginning, where it is another than the first eighth
+_OF_FLAT = 0.2  # of the best level: what a change is measured by in a curve that hardly came down
+_LARGEST = 1e300  # differences of larger numbers may be infinite
+_SAMPLED = 64  # values whose last digit is looked at
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A value with its standard error, both in the unit of the series."""
+
+    value: float
+    error: float
+
+    def __sub__(self, other: Estimate) -> Estimate:
+        return Estimate(self.value - other.value, hypot(self.error, other.error))
+
+    def surely_above(self, limit: float, errors: float = SURELY) -> bool:
+        """Whether it lies above a limit by so many standard errors."""
+        return self.value - errors * self.error > limit
+
+    def surely_below(self, limit: float, errors: float = SURELY) -> bool:
+        """Whether it lies below a limit by so many standard errors."""
+        return self.value + errors * self.error < limit
+
+
+@dataclass(frozen=True)
+class Excursion:
+    """A stretch in which the level lay surely above the best level before it, and from which it came back.
+
+    ``first_step``, ``last_step``: of its first and last level. ``height``: above the best before. ``levels``: how many.
+    """
+
+    first_step: int
+    last_step: int
+    height: float
+    levels: int
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """A series as 8 to 40 levels (fewer of fewer points): medians of blocks of equal size, each with its error.
+
+    The error of a level is that of a median under the noise around it, and no less than the levels' own wander (a
+    smoothed loss wanders more from block to block than from point to point), nor than what rounding hides, times
+    Student's factor for few points.
+
+    ``series``: the finite points that can be compared. ``steps``: int64[levels], of the last point of each level;
+    ``levels`` and ``errors``: float64[levels]. ``block``: points in a level. ``noise``: standard deviation of one
+    point. ``head``: of the first points, up to three; ``first``: of the first point alone. ``note``: what was left out
+    of the series, and why, in words. ``restarts``: the steps at which the learning rate rose again.
+    """
+
+    series: Series
+    steps: IntArray
+    levels: FloatArray
+    errors: FloatArray
+    block: int
+    noise: float
+    head: Estimate
+    first: Estimate
+    note: str = ""
+    restarts: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, series: Series, note: str = "", restarts: Sequence[int] = ()) -> Curve | None:
+        """The curve of a series' finite points; None of fewer than four."""
+        series = series.finite()
+        n = len(series)
+        if n < _FEWEST:
+            return None
+        values = np.clip(series.values, -_LARGEST, _LARGEST)
+        block = max(1, min(_SHORT_BLOCK, n // _FEWEST_LEVELS), n // _LEVELS)
+        count = n // block
+        levels = np.median(values[n - count * block :].reshape(count, block), axis=1)
+        rounding = _ROUNDING * resolution(values)
+        noise = np.maximum(_around(values, count, max(4, n // 8)), rounding)
+        wander = _around(levels, count, max(4, count // 4)) if block > 1 else np.zeros(count)
+        student = 1.0 + _STUDENT * max(n - 3, 1) ** _DECLINE
+        few = min(_HEAD, block + 1)
+        return cls(
+            series=series,
+            steps=series.steps[n - count * block :][block - 1 :: block],
+            levels=levels,
+            errors=student * np.maximum(_of_median(block) * noise, wander),
+            block=block,
+            noise=median(noise),
+            head=Estimate(median(values[:few]), float(student * _of_median(few) * noise[0])),
+            first=Estimate(float(values[0]), float(student * noise[0])),
+            note=note,
+            restarts=tuple(restarts),
+        )
+
+    @property
+    def points(self) -> int:
+        return len(self.series)
+
+    @property
+    def sure(self) -> bool:
+        """Whether there are enough points for a finding of high confidence."""
+        return self.points >= FEW_POINTS
+
+    def level(self, at: int) -> Estimate:
+        """One level, by its index."""
+        return Estimate(float(self.levels[at]), float(self.errors[at]))
+
+    def between(self, start: float, stop: float) -> Estimate:
+        """The level of a part of the curve, from one share of its points to another: the median of its levels."""
+        a = min(int(start * len(self.levels)), len(self.levels) - 1)
+        b = max(int(stop * len(self.levels)), a + 1)
+        return Estimate(median(self.levels[a:b]), _of_median(b - a) * float(np.mean(self.errors[a:b])))
+
+    def at_step(self, step: float) -> Estimate:
+        """The level in which a step lies."""
+        return self.level(min(int(np.searchsorted(self.steps, step)), len(self.levels) - 1))
+
+    @cached_property
+    def _parts(self) -> list[Estimate]:
+        """The levels of all parts, large and small: eighths of the curve, which are precise, and the single levels."""
+        eighths = [self.between(part / _EIGHTHS, (part + 1) / _EIGHTHS) for part in range(_EIGHTHS)]
+        return eighths + [self.level(at) for at in range(len(self.levels))]
+
+    @cached_property
+    def start(self) -> Estimate:
+        """Before training changed anything: the first eighth, unless the first level, the first three points or the
+        first one surely differ from it.
+        """
+        return _finest([self._parts[0], self.level(0), self.head, self.first])
+
+    @cached_property
+    def end(self) -> Estimate:
+        """The last eighth, unless the last level surely differs from it."""
+        return _finest([self._parts[_EIGHTHS - 1], self.level(-1)])
+
+    @cached_property
+    def best(self) -> Estimate:
+        """The part that is surely lowest."""
+        return min(self._parts, key=lambda one: one.value + SURELY * one.error)
+
+    @cached_property
+    def peak(self) -> Estimate:
+        """The part that is surely highest."""
+        return max(self._parts, key=lambda one: one.value - SURELY * one.error)
+
+    @property
+    def best_step(self) -> int:
+        """The step of the lowest level."""
+        return int(self.steps[np.argmin(self.levels)])
+
+    @property
+    def peak_step(self) -> int:
+        """The step of the highest level."""
+        return int(self.steps[np.argmax(self.levels)])
+
+    @property
+    def last_step(self) -> int:
+        return int(self.series.steps[-1])
+
+    @property
+    def descent(self) -> Estimate:
+        """From the start to the best level."""
+        return self.start - self.best
+
+    @property
+    def kept(self) -> Estimate:
+        """From the start to the level of the second half: the descent where it was not lost again, and less biased."""
+        return self.start - self.between(0.5, 1.0)
+
+    @property
+    def size(self) -> float:
+        """What a change is measured by: the descent, and a fifth of the best level where a curve is flat."""
+        return max(self.descent.value, _OF_FLAT * abs(self.best.value))
+
+    @cached_property
+    def trend(self) -> float:
+        """Mann and Kendall's score of the levels: below -3 they fall for sure."""
+        return mann_kendall(self.levels)
+
+    def trend_since(self, step: float) -> float:
+        """The same of the levels after a step; 0 of fewer than three."""
+        return mann_kendall(self.levels[self.steps > step])
+
+    def since(self, step: float) -> int:
+        """How many points come after a step."""
+        return int((self.series.steps > step).sum())
+
+    def left(self, limit: float) -> int:
+        """The first step from which on all levels lie above a limit: where a rise that lasts began."""
+        below = np.flatnonzero(self.levels <= limit)
+        return int(self.steps[min(int(below[-1]) + 1, len(self.steps) - 1)] if len(below) else self.steps[0])
+
+    def excursions(self, least: float) -> list[Excursion]:
+        """Where the level surely rose above the best so far by ``least`` and came down again by half of that."""
+        best = np.minimum.accumulate(self.levels)
+        where = np.maximum.accumulate(np.where(self.levels <= best, np.arange(len(best)), 0))
+        above = self.levels - best
+        high = above - SURELY * np.hypot(self.errors, self.errors[where]) > least
+        edges = np.flatnonzero(np.diff(np.concatenate([[0], high.astype(np.int8), [0]])))
+        return [
+            Excursion(int(self.steps[a]), int(self.steps[b - 1]), float(above[a:b].max()), int(b - a))
+            for a, b in zip(edges[::2], edges[1::2], strict=True)
+            if b < len(self.levels)  # what is up at the end has not come back
+        ]
+
+    @cached_property
+    def stood(self) -> int:
+        """How many of the last points are one and the same number."""
+        changes = np.flatnonzero(np.diff(self.series.values))
+        return self.points - 1 - int(changes[-1]) if len(changes) else self.points
+
+
+def resolution(values: FloatArray) -> float:
+    """The unit of the last digit that a log has, as its values show; 0 of none."""
+    some = values[:: max(1, len(values) // _SAMPLED)]
+    return min((coarseness(float(value)) for value in some if value), default=0.0)
+
+
+def _of_median(count: int) -> float:
+    """The standard error of a median of so many values, in deviations of one."""
+    return (_MEDIAN if count > 2 else 1.0) / sqrt(count)
+
+
+def _finest(windows: list[Estimate]) -> Estimate:
+    """Of ever smaller windows at one place the largest, and so the most precise, that no smaller one contradicts."""
+    found = windows[0]
+    for smaller in windows[1:]:
+        if abs(smaller.value - found.value) > SURELY * (smaller - found).error:
+            found = smaller
+    return found
+
+
+def _around(values: FloatArray, count: int, reach: int) -> FloatArray:
+    """The standard deviation of a value around each of ``count`` levels, an eighth of the curve at a time: by the
+    differences there, which one leap does not enlarge, or by the second differences, which no slope does; whichever
+    is less.
+    """
+    places = (len(values) * (np.arange(_EIGHTHS) + 0.5) / _EIGHTHS).astype(int)
+    found = np.empty((2, _EIGHTHS))
+    for row, order in enumerate((1, 2)):
+        sizes, scale = np.abs(np.diff(values, order)), _MAD / sqrt(2.0 * (2 * order - 1))
+        for part, at in enumerate(np.minimum(places, len(sizes))):
+            found[row, part] = scale * median(sizes[max(0, at - reach - order + 1) : at + reach])
+    return np.asarray(found.min(axis=0)[np.arange(count) * _EIGHTHS // count])
