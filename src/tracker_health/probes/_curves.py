@@ -1,0 +1,43 @@
+"""What rules about one role's curve share: fetching it, and saying that it is too short."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import ClassVar
+
+from tracker_health.evidence import Curve, Evidence, Need
+from tracker_health.probe import Probe
+from tracker_health.result import Finding
+from tracker_health.text import count
+from tracker_health.verdict import Verdict
+
+
+class CurveRule(Probe):
+    """A rule that judges the curve of a role.
+
+    Class variables: ``role`` is judged, of ``fewest`` points or more that can be compared; ``also`` are optional roles
+    that the rule looks at besides.
+    """
+
+    role: ClassVar[str] = "train_loss"
+    also: ClassVar[tuple[str, ...]] = ()
+    fewest: ClassVar[int] = 8
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        optional = ("objective_weight", "learning_rate", *self.also)
+        return (
+            Need(role=self.role, min_points=self.fewest),
+            *(Need(role=one, optional=True) for one in dict.fromkeys(optional)),
+        )
+
+    def judge(self, evidence: Evidence) -> Finding:
+        curve = evidence.curve(self.role)
+        if curve is None or curve.points < self.fewest:
+            only = count(curve.points if curve is not None else 0, "point")
+            return Finding(verdict=Verdict.SKIP, message=f"only {only} can be compared, {self.fewest} are needed")
+        return self.judge_curve(curve, evidence)
+
+    @abstractmethod
+    def judge_curve(self, curve: Curve, evidence: Evidence) -> Finding:
+        """The finding on a curve that is long enough."""
