@@ -160,7 +160,7 @@ def test_verbose_says_why_rules_were_skipped(run, healthy):
         (["--set", "probes.diverged.sigma=4"], "did you mean sigmas"),
         (["--set", "probes.diverged.sigmas=-1"], "must be at least 0"),
         (["--set", "probes.diverged.sigmas=much"], "is no number"),
-        (["--set", "probes.diverged.min_points=8.5"], "must be a whole number"),
+        (["--set", "probes.unstable-loss.repeated=8.5"], "must be a whole number"),
         (["--set", "nonsense"], "does not parse"),
         (["--set", "roles.train_los=x"], "did you mean train_loss"),
         (["--set", "roles.train_loss=health/loss"], "names under health/ are this tool's own and are never read back"),
