@@ -28,11 +28,17 @@ def explain(code: str) -> None:
     from tracker_health.config import did_you_mean
     from tracker_health.registry import probe_classes
     from tracker_health.render.docs import explain as explanation
+    from tracker_health.render.docs import explain_retired
+    from tracker_health.retired import retired_rule
 
     for probe in probe_classes():
         if code.upper() == probe.code or code.lower() == probe.name:
             click.echo(explanation(probe), nl=False)
             return
+    gone = retired_rule(code.upper()) or retired_rule(code.lower())
+    if gone is not None:
+        click.echo(explain_retired(gone), nl=False)
+        return
     names = [name for probe in probe_classes() for name in (probe.code, probe.name)]
     raise ConfigError(f"there is no rule {printable(code)!r}", did_you_mean(code, names))
 
