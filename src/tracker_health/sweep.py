@@ -52,8 +52,8 @@ class Estimate:
 class Sweep:
     """Sweeps of the same runs, one after the other. Times are in seconds; without ``experiments`` all are swept.
 
-    ``since``: how long ago a run may have ended. A run that claims to go on must have been silent for the
-    ``stale_after`` of the configuration that is in force for it, or bear a verdict by which it is.
+    ``since``: how long ago a run may have ended. ``rejudge``: as for ``annotate``. A run that claims to go on must have
+    been silent for the ``stale_after`` of the configuration that is in force for it, or bear a verdict by which it is.
     """
 
     config: Config
@@ -61,6 +61,7 @@ class Sweep:
     project: str = ""
     tracking_uri: str | None = None
     since: float = 7 * 86_400.0
+    rejudge: bool = False
     workers: int = 1
     _settled: dict[str, tuple[str, float]] = field(default_factory=dict, repr=False)
 
@@ -102,7 +103,7 @@ class Sweep:
                     in_hand[run.name] = run
                     yield run
 
-        for outcome in annotate_many(noted(), config=self.config, workers=self.workers):
+        for outcome in annotate_many(noted(), config=self.config, rejudge=self.rejudge, workers=self.workers):
             run = in_hand.pop(outcome.run)
             kind = _kind(run, outcome)
             self._settle(run, kind, complete=outcome.complete)
@@ -123,7 +124,7 @@ class Sweep:
         try:
             with closing(run.open()) as opened:
                 alive = run.silent and goes_on(opened, self.config)
-                return run, None if alive else would_annotate(opened, self.config)
+                return run, None if alive else would_annotate(opened, self.config, rejudge=self.rejudge)
         except Exception as error:  # noqa: BLE001  one bad run never stops the others
             return run, error
 
