@@ -7,11 +7,17 @@ import time
 from dataclasses import replace
 
 import pytest
+from click.testing import CliRunner
 
 from tracker_health import annotate, annotating, annotations, preset
 from tracker_health.annotations import RULES
+from tracker_health.cli import cli
+from tracker_health.probes.diverged import Diverged
 from tracker_health.registry import RULES_VERSION
+from tracker_health.result import Finding
+from tracker_health.stores.mlflow.run import MlflowRun
 from tracker_health.sweep import Sweep
+from tracker_health.verdict import Verdict
 
 pytestmark = pytest.mark.usefixtures("no_pictures")
 
@@ -155,3 +161,56 @@ def test_a_folder_whose_end_nobody_knows_is_judged_again(write_log, healthy_loss
     upgraded()
     assert "ended" not in document["tags"]
     assert annotate(folder).status == "written"
+
+
+# What an upgrade would change
+
+
+def called(uri, name, *options):
+    return CliRunner().invoke(cli, ["diff", "--experiment", name, "--tracking-uri", uri, *options])
+
+
+def test_what_would_change_is_listed_and_nothing_is_written(make, sqlite_uri, monkeypatch):
+    name = f"diff {time.time_ns()}"
+    run, client = make(experiment=name)
+    experiment = client.get_experiment_by_name(name).experiment_id
+    client.set_terminated(client.create_run(experiment).info.run_id)
+    annotate(run, tracking_uri=sqlite_uri)
+    before = tags_of(client, run)
+    same = called(sqlite_uri, name)
+    assert (same.exit_code, same.stdout) == (0, "")
+    assert "compared 1 run: 0 would change" in same.stderr
+    monkeypatch.setattr(Diverged, "judge", lambda *_: Finding(verdict=Verdict.FAIL, message="it is \x1b[31mbad"))
+    changed = called(sqlite_uri, name)
+    assert changed.exit_code == 0
+    (line,) = changed.stdout.splitlines()
+    assert line.startswith(f"pass (rules {RULES_VERSION}) -> fail  ")
+    assert run in line
+    assert line.endswith("LOS004 diverged: it is ?[31mbad")
+    assert "compared 1 run: 1 would change (1 from pass to fail)" in changed.stderr
+    (document,) = map(json.loads, called(sqlite_uri, name, "--json").stdout.splitlines())
+    assert (document["run"]["id"], document["before"], document["after"]) == (run, "pass", "fail")
+    assert (document["rules_before"], document["other_settings"], document["older_than_data"]) == (
+        RULES_VERSION,
+        False,
+        False,
+    )
+    client.log_metric(run, "loss", 0.1, step=99)
+    with_others = called(sqlite_uri, name, "--preset", "strict")
+    assert with_others.stdout.rstrip().endswith("[judged with other settings, older than its data]")
+    assert tags_of(client, run) == before
+
+
+def test_a_run_that_cannot_be_judged_is_named(make, sqlite_uri, monkeypatch):
+    name = f"diff {time.time_ns()}"
+    run, _ = make(experiment=name)
+    annotate(run, tracking_uri=sqlite_uri)
+    monkeypatch.setattr(MlflowRun, "read", lambda *_: 1 / 0)
+    broken = called(sqlite_uri, name)
+    assert broken.exit_code == 3
+    assert run in broken.stderr
+
+
+def test_neither_an_experiment_that_is_not_there_nor_both(sqlite_uri):
+    assert called(sqlite_uri, "nowhere").exit_code == 3
+    assert called(sqlite_uri, "a", "--project", "b").exit_code == 2
