@@ -4,16 +4,68 @@ docstring and thresholds.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from textwrap import wrap
 
 from tracker_health.probe import Probe, explanation_of, thresholds_of
-from tracker_health.render.calibration import calibration
+from tracker_health.render.calibration import calibration, calibration_in_short
 from tracker_health.retired import Retired
+from tracker_health.text import printable
+
+_ITEM = re.compile(r"\s*(?:[-*]|\d+\.)\s")
+
+
+MOST_LINES = 40
+"""Of the short explanation of a rule: what a terminal shows without scrolling."""
+_COLUMNS = 100
+_LEAST_LINES = 4
 
 
 def explain(probe: type[Probe]) -> str:
-    """The explanation of a rule as plain text."""
+    """What a rule is, how it decides, and what to do, in ``MOST_LINES`` lines at most."""
+    explanation = explanation_of(probe)
+    decides = _reflowed(explanation.sections["How it decides"])
+    thresholds = [_line(_threshold_in_short(probe, name)) for name in thresholds_of(probe)]
+    head = [f"{probe.code} {probe.name} ({probe.status}, symptom: {probe.symptom})"]
+    head += ["", *wrap(explanation.summary, _COLUMNS), ""]
+    rest = ["", "Thresholds", *thresholds] if thresholds else []
+    rest += ["", "What to do", *_reflowed(explanation.sections["What to do"])]
+    measured = calibration_in_short(probe.code)
+    rest += ["", *([_line(f"Calibration: {measured}", "")] if measured else [])]
+    rest.append(f"More: tracker-health explain {probe.code} --full")
+    room = max(_LEAST_LINES, MOST_LINES - len(head) - len(rest) - 1)
+    return "\n".join([*head, "How it decides", *_cut(decides, room), *rest][:MOST_LINES]) + "\n"
+
+
+def _threshold_in_short(probe: type[Probe], name: str) -> str:
+    _, threshold = thresholds_of(probe)[name]
+    unit = f" ({threshold.unit})" if threshold.unit else ""
+    return f"{name} = {getattr(probe, name)}{unit}: {threshold.meaning}"
+
+
+def _line(text: str, indent: str = "  ") -> str:
+    return indent + printable(text, _COLUMNS - len(indent))
+
+
+def _cut(lines: list[str], room: int) -> list[str]:
+    return lines if len(lines) <= room else [*lines[: room - 1], "  ... (--full shows the rest)"]
+
+
+def _reflowed(text: str) -> list[str]:
+    """Paragraphs and items of lists, each wrapped anew, without blank lines."""
+    parts: list[str] = []
+    for line in text.splitlines():
+        begins = not line.strip() or _ITEM.match(line)
+        if begins or not parts:
+            parts.append(line.strip())
+        else:
+            parts[-1] = f"{parts[-1]} {line.strip()}".strip()
+    return [f"  {line}" for part in parts for line in wrap(part, _COLUMNS - 2, break_on_hyphens=False)]
+
+
+def explain_in_full(probe: type[Probe]) -> str:
+    """All that there is to say of a rule, as plain text."""
     explanation = explanation_of(probe)
     lines = [f"{probe.code} {probe.name} ({probe.status}, symptom: {probe.symptom})", "", explanation.summary]
     for title, text in explanation.sections.items():
