@@ -27,6 +27,7 @@ from tracker_health.result import (
     ToolInfo,
     strict,
 )
+from tracker_health.retired import retired_rule
 from tracker_health.roles import DEFAULT_PATTERNS, LOSS_PART, OBJECTIVE_LOSS, SHOW_TRAINING, VAL_LOSS_TERM
 from tracker_health.text import count, listing, printable
 from tracker_health.verdict import Verdict, worst
@@ -61,7 +62,7 @@ def _all_configured(config: Config, classes: Sequence[type[Probe]]) -> tuple[Pro
     names = {probe.name for probe in classes}
     codes = {probe.code for probe in classes}
     for wanted in sorted(config.select | config.ignore):
-        if wanted not in names | codes:
+        if wanted not in names | codes and retired_rule(wanted) is None:
             raise ConfigError(f"there is no rule {wanted!r}", did_you_mean(wanted, names | codes))
     for name in config.thresholds:
         if name not in names and not plugins().errors:
@@ -228,6 +229,7 @@ def _notes(evidence: Evidence, config: Config) -> Iterable[str]:
     """What a reader of the verdict should know besides."""
     if evidence.goes_on:
         yield f"the run is still {evidence.info.status.lower()}: this is a verdict on what it has done so far"
+    yield from (printable(note, _REASON_CHARACTERS) for note in config.notes)
     yield from evidence.notes
     for series in evidence.series:
         if series.superseded:

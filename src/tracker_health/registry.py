@@ -76,7 +76,9 @@ from tracker_health.probes.vanishing_gradient import VanishingGradient
 from tracker_health.probes.weight_scale import WeightScale
 
 RULES_VERSION = 11
-"""Raised whenever a rule may judge the same evidence differently, so that annotated runs are judged again."""
+"""Raised whenever a rule may judge the same evidence differently. Annotated runs that go on are then judged again;
+those that have ended keep the verdict of the version that judged them, until ``--rejudge`` asks for another.
+"""
 
 BUILT_IN: tuple[type[Probe], ...] = (
     NonfiniteLoss,

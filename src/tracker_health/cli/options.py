@@ -39,6 +39,11 @@ METRICS = click.option(
 )
 
 
+REJUDGE = click.option(
+    "--rejudge", is_flag=True, help="Also judge ended runs again whose verdict is of another version of the rules."
+)
+
+
 def choice_options(fail_on: str) -> tuple[Callable[[Command], Command], ...]:
     """The options that a configuration file has as well. None has a default of its own here: what was not given is left
     to the environment, the files and the preset.
