@@ -34,8 +34,7 @@ _LITTLE = 0.9
 
 def learning_rates(evidence: Evidence) -> list[Series]:
     """The logged learning rates, a series for each group of parameters, without what is not finite."""
-    rates = [one.finite() for one in evidence.series if one.role == "learning_rate"]
-    return [one for one in rates if len(one)]
+    return evidence.rates_logged
 
 
 def rate_since(evidence: Evidence, step: int) -> float | None:

@@ -9,9 +9,9 @@ import numpy as np
 
 from tracker_health.evidence import Evidence, Need, OptimizerState, Part, Series
 from tracker_health.evidence.numerics import median
+from tracker_health.evidence.parameters.steps import signal_to_noise, weighted_median
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._comparable import unaltered
-from tracker_health.probes._updates import signal_to_noise, weighted_median
 from tracker_health.result import Finding
 from tracker_health.verdict import Verdict
 

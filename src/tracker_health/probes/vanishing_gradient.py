@@ -11,10 +11,10 @@ import numpy as np
 
 from tracker_health.evidence import Attribution, Evidence, FloatArray, Need, OptimizerState, Part
 from tracker_health.evidence.numerics import coarseness, longest_run, mann_kendall, median
+from tracker_health.evidence.parameters.steps import corrected_second_moment
 from tracker_health.layers import place_of
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._run import Descent, descent
-from tracker_health.probes._updates import corrected_second_moment
 from tracker_health.result import Finding
 from tracker_health.roles import OBJECTIVE_LOSS, REWARDS
 from tracker_health.text import count, number

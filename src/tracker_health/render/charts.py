@@ -18,8 +18,8 @@ import numpy as np
 
 from tracker_health.errors import optional_packages
 from tracker_health.evidence import Evidence, FloatArray, IntArray, Series, TensorState
+from tracker_health.evidence.parameters.steps import relative_updates
 from tracker_health.layers import place_of
-from tracker_health.probes._updates import relative_updates
 from tracker_health.render.thinning import level, stretches, thin
 from tracker_health.result import ProbeResult, Report
 from tracker_health.text import count, printable
