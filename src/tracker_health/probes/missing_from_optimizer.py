@@ -20,8 +20,8 @@ _FORGOTTEN = (
     "complete, from all trainable parameters; look for .detach() or no_grad before the loss"
 )
 _UNUSED = (
-    "unused or frozen on purpose? Then leave them out of the optimizer. Was the layer replaced, or the model moved, after "
-    "the optimizer was built? Build it again; else look for .detach() or no_grad between them and the loss"
+    "unused or frozen on purpose? Then leave them out of the optimizer. Was the layer replaced, or the model moved, "
+    "after the optimizer was built? Build it again; else look for .detach() or no_grad between them and the loss"
 )
 _NO_RATE = "give their group a learning rate; if they are frozen on purpose, leave them out of the optimizer"
 _ROUTING = "look at the routing: its balance loss, its capacity, and how many tokens each expert gets"

@@ -22,6 +22,8 @@ EDGE = 12.0
 """Of n values that are uniform up to a bound, the largest lies within so many n-ths of it, but for one in 160,000."""
 MOST_ERROR = 0.3
 """Of a mean square that tells anything: a uniform matrix of 140 values, a normal one of 360."""
+MOST_ERROR_BY_FANS = 0.1
+"""The same of a normal draw by the fans, of which there are several that are close to each other: 3,200 values."""
 MOST_ERROR_AT_EDGE = 0.45
 """The same where the largest values tell as well: 64 values."""
 TAIL = 1e-4
@@ -67,8 +69,12 @@ def initial_of(tensor: TensorHeader) -> Initial:
     error = SIGMAS * sqrt(UNIFORM_VARIANCE / values)
     if is_uniform_draw(tensor):
         return Initial.DRAWN if error <= MOST_ERROR_AT_EDGE else Initial.UNKNOWN
-    if _is_normal_draw(tensor, values) or _is_orthogonal(tensor):
-        return Initial.LIKELY if SIGMAS * sqrt(NORMAL_VARIANCE / values) <= MOST_ERROR else Initial.UNKNOWN
+    if _is_orthogonal(tensor):
+        return Initial.LIKELY
+    spread = SIGMAS * sqrt(NORMAL_VARIANCE / values)
+    for variances, most in ((_usual_variances(), MOST_ERROR), (_variances(tensor), MOST_ERROR_BY_FANS)):
+        if _is_normal_draw(tensor, values, variances):
+            return Initial.LIKELY if spread <= most else Initial.UNKNOWN
     if not read and any(abs(3.0 * (tensor.rms / bound) ** 2 - 1.0) <= error for bound in _bounds(tensor)):
         return Initial.LIKELY if error <= MOST_ERROR else Initial.UNKNOWN
     return Initial.NO
@@ -125,13 +131,21 @@ def _bounds(tensor: TensorHeader) -> Iterator[float]:
         yield from (sqrt(gates / tensor.shape[0]) for gates in GATES)
 
 
-def _is_normal_draw(tensor: TensorHeader, values: int) -> bool:
+def _usual_variances() -> tuple[float, ...]:
+    return tuple(scale**2 for scale in NORMAL_SCALES)
+
+
+def _variances(tensor: TensorHeader) -> tuple[float, ...]:
+    """The variances of normal draws for a matrix of this shape, by its fans."""
+    fan_in, fan_out = _fans(tensor)
+    return 1 / fan_in, 2 / fan_in, 2 / fan_out, 2 / (fan_in + fan_out)
+
+
+def _is_normal_draw(tensor: TensorHeader, values: int, variances: tuple[float, ...]) -> bool:
     """Whether mean, mean square and largest values are those of a normal draw; a row of zeros (padding) is left out."""
     stats, rms = tensor.stats, tensor.rms or 0.0
     zeros = stats.zeros if stats is not None else 0
     square, error = rms**2 * values / max(1, values - zeros), SIGMAS * sqrt(NORMAL_VARIANCE / values)
-    fan_in, fan_out = _fans(tensor)
-    variances = (*(scale**2 for scale in NORMAL_SCALES), 1 / fan_in, 2 / fan_in, 2 / fan_out, 2 / (fan_in + fan_out))
     size = sqrt(square)
     return any(abs(square / variance - 1.0) <= error for variance in variances) and (
         stats is None or (abs(stats.mean) <= SIGMAS * size / sqrt(values) and _ends_as_normal(stats, size))

@@ -203,20 +203,27 @@ def _by_id(state: OptimizerState) -> dict[str, tuple[str, int]]:
 
 def factors_beside(matrices: Collection[tuple[str, Shape]], trained: Collection[tuple[str, Shape]]) -> set[str]:
     """The modules whose matrix has two thin trained factors beside it, the product of which fits it, by any name."""
-    beside: dict[str, set[Shape]] = {}
+    own: dict[str, set[Shape]] = {}
+    above: dict[str, set[Shape]] = {}
     for name, shape in trained:
-        for above in _around(name) if len(shape) == 2 else ():
-            beside.setdefault(above, set()).add(shape)
+        if len(shape) == 2:
+            module, around = _around(name)
+            own.setdefault(module, set()).add(shape)
+            above.setdefault(around, set()).add(shape)
     found = set()
     for name, shape in matrices:
-        near = {one for above in _around(name) for one in beside.get(above, ())} if len(shape) == 2 else set()
+        if len(shape) != 2:
+            continue
+        module, around = _around(name)
+        near = own.get(module, set()) | own.get(around, set()) | above.get(module, set())
+        near = near | (above.get(around, set()) if around else set())  # a model's parts are no parts of one layer
         turned = near | {(columns, rows) for rows, columns in near}  # a factor may be stored either way
-        if any(width == shape[1] and (shape[0], rank) in turned and 2 * rank <= min(shape) for rank, width in turned):
+        if any(width == shape[1] and (shape[0], rank) in turned and rank < min(shape) for rank, width in turned):
             found.add(module_of(name))
     return found
 
 
-def _around(name: str) -> tuple[str, ...]:
-    """The module that a tensor is of, and the one around that, unless it is a list."""
+def _around(name: str) -> tuple[str, str]:
+    """The module that a tensor is of, and the one around that; a list is none."""
     module = module_of(name)
-    return (module,) if kind_of(module).isdecimal() else (module, module_of(module))
+    return module, module if kind_of(module).isdecimal() else module_of(module)

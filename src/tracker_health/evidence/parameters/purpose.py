@@ -105,11 +105,11 @@ class Case:
 
     @cached_property
     def adapters(self) -> bool:
-        """Whether what is trained is an adapter, by its names or its shapes, and with it vectors and a head at most."""
+        """Whether what is trained is an adapter, by its names or its shapes, and with it a head and little else."""
         if any(one.is_adapter for one in self.trained):
             return True
         others = [one for one in self.matrices if not one.is_back and one.key not in self._factors]
-        return bool(self._factors) and not others
+        return len(self._factors) > len(others)
 
     @cached_property
     def _factors(self) -> set[str]:
@@ -129,9 +129,14 @@ class Case:
         return self.is_first or (self.named and all(one.is_front for one in self.missing))
 
     @cached_property
+    def has_order(self) -> bool:
+        """Whether it is known where these and the trained matrices stand."""
+        return bool(self.matrices) and all(one.order is not None for one in (*self.missing, *self.matrices))
+
+    @cached_property
     def is_first(self) -> bool:
         """Whether nothing that is trained lies before any of these: by the order, or else by their names."""
-        if any(one.order is None for one in (*self.missing, *self.matrices)) or not self.matrices:
+        if not self.has_order:
             return self.named and _lie_before(self.missing, self.trained)
         first: dict[str, int] = {}
         for sequence, place in (one.order for one in self.matrices if one.order is not None):
@@ -144,11 +149,12 @@ class Case:
     @cached_property
     def is_random(self) -> bool:
         """Whether these look never trained: nobody keeps random weights on purpose."""
-        known = [one for one in self.missing if one.certain or one.initial is Initial.DRAWN]
+        if not any(one.initial.may_be and (one.certain or one.initial is Initial.DRAWN) for one in self.missing):
+            return False  # which one of its shape it is may be open
         matrices = [one for one in self.missing if one.is_matrix]
         if not self.named and 2 * sum(one.weight is not None for one in matrices) <= len(matrices):
             return False  # by their shapes alone some may be another's
-        return never_trained([one.weight for one in known if one.weight is not None])
+        return never_trained([one.weight for one in self.missing if one.weight is not None])
 
     @cached_property
     def is_one_layer(self) -> bool:
@@ -269,6 +275,12 @@ def _is_alone_at_the_front(case: Case) -> Answer:
     return case.missing if case.how is Left.NOT_GIVEN and len(case.missing) <= ONE_LAYER and case.is_first else ()
 
 
+def _is_first_and_trained_before(case: Case) -> Answer:
+    """The first so many parameters of a model that was trained before, wherever that ends."""
+    told = any(one.initial is Initial.NO for one in case.missing) and not case.is_random
+    return case.missing if told and case.is_first and case.has_order else ()
+
+
 def _is_inside_a_trained_layer(case: Case) -> Answer:
     """Most have trained matrices beside them in their own layer, and the same is trained in a later one."""
     layers = {(at.stack, at.layer) for one in case.matrices if (at := place_of(one.key)) is not None}
@@ -371,7 +383,8 @@ def _has_a_rate_of_zero(case: Case) -> Answer:
 
 def _is_random(case: Case) -> Answer:
     """Unless it is one layer of an objective that this run need not have."""
-    other = case.is_one_layer and is_of_another_objective(case.missing[0].key)
+    heads = any(one.is_back for one in case.trained)
+    other = heads and case.is_one_layer and is_of_another_objective(case.missing[0].key)
     return case.missing if case.is_random and not other else ()
 
 
@@ -589,6 +602,12 @@ QUESTIONS: tuple[Question, ...] = (
     _wrong("half a module", "the rest of the same module is trained", SURE, _is_half_of_a_module),
     _wrong("adapter", "it is part of an adapter that is trained", SURE, _is_part_of_an_adapter_file),
     _wrong("embedding", f"{_NOBODY}; an embedding like it is trained", LIKELY, _is_an_embedding_beside_others),
+    _meant(
+        "pretrained front",
+        "nothing before it is trained, and it was trained before",
+        LIKELY,
+        _is_first_and_trained_before,
+    ),
     _wrong("inside a layer", "its own layer is trained, and the same in later ones", SURE, _is_inside_a_trained_layer),
     _wrong("between sisters", "the same of the modules beside it is trained", LIKELY, _is_between_sisters),
     _meant("lone front", "it lies before all that is trained", UNSURE, _is_alone_at_the_front),

@@ -31,7 +31,7 @@ _FRONT = re.compile(
     r"|stem|conv1)([._]|$)"
 )
 _BACK = re.compile(
-    r"(^|[._])(head|lm_head|classifier|score|logits|output|out|final_layer|proj_out)([._]|$)|(^|\.)fc(\.|$)"
+    r"(^|[._])(head|heads|lm_head|classifier|classify|score|logits|outputs?|out|final_layer|proj_out|regressor|predictor)([._]|$)|(^|\.)fc(\.|$)"
 )
 _NUMBERED = re.compile(r"^(.*?)(?:^|\.)(\d{1,6})\.")
 _NUMBER = re.compile(r"(?<![^.])\d{1,6}(?=\.)")
