@@ -31,9 +31,9 @@ class NoProgress(CurveRule):
         not belong to inputs.
 
     How it decides:
-        It passes when the descent from the start to the best level is surely above 0 and at least `min_descent` of the
-        start (`min_descent_fine_tuning` of a fine-tune). It fails when start and second half are surely closer than
-        that, and warns when they are likely closer, when the descent is sure but small, or when the run is a fine-tune.
+        The descent goes from the start to the best level. It passes when that is surely above 0 and `min_descent` of
+        the start (`min_descent_fine_tuning` of a fine-tune). Else it fails where the second half lies surely less than
+        that below the start. It warns where that is likely, where the descent is sure but small, and of fine-tunes.
         Where noise hides the answer it passes with low confidence.
 
     Known limits:

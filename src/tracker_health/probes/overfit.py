@@ -27,10 +27,10 @@ class Overfit(CurveRule):
 
     How it decides:
         Warn when the validation loss ends surely above its best level, by `rise_share` of that and `descent_share` of
-        its descent, `min_after` evaluations or more later. A rise that is likely by its size and by its trend
-        (Mann-Kendall) needs `steady_descent_share`. Meanwhile the training loss rose by no more than `train_lost`.
-        Warn, too, when it had stopped falling, surely above the training loss by `gap_share` of the training loss's
-        descent, beyond their gap at the first evaluation. That descent must be `train_descent` of its start.
+        its descent, `min_after` evaluations or more later. A rise that is likely by its size and by its trend needs
+        `steady_descent_share`. Meanwhile the training loss rose by no more than `train_lost`. Warn, too, where it ends
+        surely above the training loss by `gap_share` of that one's descent, which is `train_descent` of its start or
+        more. Their gap at the first evaluation is taken off, and the validation loss must have stopped falling.
 
     Known limits:
         Accuracy may still rise while the loss does: overconfidence is overfitting of the loss. Losses that are

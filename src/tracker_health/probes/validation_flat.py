@@ -27,9 +27,9 @@ class ValidationFlat(CurveRule):
         again and again, or validation is on other data or prepared otherwise.
 
     How it decides:
-        Warn when the training loss surely fell by `train_descent` of its start, while the validation loss did not
-        surely fall, its second half likely lies less than `min_gain` of its start below that start, and its best level
-        is no further than `train_descent` below the start of the training loss.
+        Warn when the training loss surely fell by `train_descent` of its start, and the validation loss did not. That
+        means three things. It did not surely fall. Its second half likely lies less than `min_gain` of its start below
+        that start. Its best level is no further than `train_descent` below the start of the training loss.
 
     Known limits:
         What was learnt before the first evaluation shows only in the training loss's start. Losses of margins
