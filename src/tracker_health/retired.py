@@ -67,6 +67,7 @@ RETIRED_THRESHOLDS: tuple[RetiredThreshold, ...] = tuple(
         ("diverged", "sure_runaway", "runaway", _CLAUSE),
         ("diverged", "steady_runaway", "runaway", _CLAUSE),
         ("no-progress", "min_points", None, _FEW),
+        ("no-progress", "min_descent_fine_tuning", "least_descent", "it holds for all runs now"),
         ("still-descending", "min_points", None, _FEW),
         ("unstable-loss", "min_points", None, _FEW),
         ("unstable-loss", "sigmas", None, "an excursion counts when it is sure, by three standard errors"),

@@ -31,10 +31,11 @@ class NoProgress(CurveRule):
         not belong to inputs.
 
     How it decides:
-        The descent goes from the start to the best level. It passes when that is surely above 0 and `min_descent` of
-        the start (`min_descent_fine_tuning` of a fine-tune). Else it fails where the second half lies surely less than
-        that below the start. It warns where that is likely, where the descent is sure but small, and of fine-tunes.
-        Where noise hides the answer it passes with low confidence.
+        The descent goes from the start to the best level. It passes when that is surely above 0 and `least_descent` of
+        the start. It warns where it is sure and smaller. Where it is not sure, the second half counts: it fails when
+        that lies surely less than `min_descent` of the start below the start, and warns when that is likely. A
+        fine-tune needs `least_descent` there, and is warned of at most. Where noise hides the answer it passes with low
+        confidence.
 
     Known limits:
         Where noise would hide such a descent, a run that learnt nothing passes. What was learnt before the log begins
@@ -58,9 +59,10 @@ class NoProgress(CurveRule):
     min_descent: Annotated[
         float, Threshold("descent needed, as a share of the start", "fraction", "design", ge=0, le=1)
     ] = 0.05
-    min_descent_fine_tuning: Annotated[
-        float, Threshold("the same when fine-tuning", "fraction", "design", ge=0, le=1)
-    ] = 0.02
+    least_descent: Annotated[
+        float, Threshold("descent that counts where it is sure, as a share of the start", "fraction", "calibration",
+                         ge=0, le=1)
+    ] = 0.02  # fmt: skip
 
     @property
     def needs(self) -> tuple[Need, ...]:
@@ -80,14 +82,14 @@ class NoProgress(CurveRule):
     def judge_curve(self, curve: Curve, evidence: Evidence) -> Finding:
         fine_tuning, descent, name = is_fine_tuning(evidence), curve.descent, _name(curve)
         scale = max(abs(curve.start.value), abs(curve.best.value))
-        needed = scale * (self.min_descent_fine_tuning if fine_tuning else self.min_descent)
+        needed = scale * (self.least_descent if fine_tuning else self.min_descent)
         sure = descent.surely_above(0.0) or curve.trend < -SURELY
         measured: dict[str, float | int] = {
             "start": curve.start.value, "best": curve.best.value, "standard_error": descent.error,
             "descent_share": descent.value / scale if scale else 0.0, "trend_z": curve.trend, "points": curve.points,
         }  # fmt: skip
         levels = f"from {number(curve.start.value)} to {number(curve.best.value)} in {curve.points} points{curve.note}"
-        if sure and descent.value >= needed:
+        if sure and descent.value >= self.least_descent * scale:
             return Finding(verdict=Verdict.PASS, message=f"the {name} came down {levels}", measured=measured)
         if not sure and not curve.kept.surely_below(needed, LIKELY):
             hidden = f"noise may hide a descent of the {name} {levels}"
