@@ -99,14 +99,14 @@ def _refuse_both(choices: dict[str, Any]) -> None:
 @all_of(_EXPERIMENTS, _PROJECT)
 @click.option("--since", metavar="TIME", help="Only runs that ended no longer ago, as in 30d.")
 @_RATE
-@all_of(WORKERS, *choice_options(fail_on="never")[:-1])
+@all_of(WORKERS, *choice_options(fail_on=None))
 @click.option("--json", "as_json", is_flag=True, help="One JSON document a line, on standard output.")
 @click.option("-v", "--verbose", is_flag=True, callback=note_verbose, help="Tracebacks.")
 def diff(since: str | None, rate: float | None, as_json: bool, **choices: Any) -> None:
     """Show which verdicts this version would change: what sweep --rejudge would do, and why. Writes nothing.
 
-    Every run that has a verdict is judged by these rules and settings. A line names the verdict that it has and the
-    version of the rules that gave it, the verdict by these, and the worst finding.
+    Every run that is over and has a verdict is judged by these rules and settings. A line names the verdict that it has
+    and the version of the rules that gave it, the verdict by these, and the worst finding.
     """
     from tracker_health.settings_values import parse_duration
     from tracker_health.stores.deadline import at_most
