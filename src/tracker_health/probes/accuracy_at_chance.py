@@ -13,6 +13,7 @@ from tracker_health.probes._accuracy import NEEDS, Shares, measures, percent, wr
 from tracker_health.probes._chance import MOST_SEEN, Chance, chance_of_classes
 from tracker_health.probes._classes import vocabulary
 from tracker_health.probes._standing import OF_ANOTHER_MODEL, is_of_another_model
+from tracker_health.probes.chance_level import ChanceLevel
 from tracker_health.result import Finding
 from tracker_health.verdict import Verdict
 
@@ -30,11 +31,11 @@ class AccuracyAtChance(Probe):
         learns its training samples by heart. It says nothing about new samples.
 
     How it decides:
-        Guessing is one in the number of classes, of the area one half. An unknown number is the one that the accuracy
-        fits, if the loss begins near its logarithm. Warn when no level is surely above guessing by `tolerance` (or
-        `of_chance` of it), and the run surely learnt less than `learnt`, from guessing to 1. Fail when the training
-        accuracy is there, too, and the number is known. Warn also when `min_still` values after the first fifth move by
-        less than `still`, below a half; or below `constant_below` while the loss did not surely fall.
+        Guessing is one in the number of classes, of the area one half. An unknown number is LOS006's, or fits the
+        accuracy, if the loss begins near its logarithm. Warn when nothing is surely above guessing by `tolerance` (or
+        `of_chance` of it), and the run surely learnt less than `learnt` of the way to 1. Fail when both accuracies are
+        there and the number is known. Warn also when `min_still` values after the first fifth move by less than
+        `still`: below a half, or below `constant_below` while the loss did not surely fall.
 
     Known limits:
         A classifier that gives one answer only is right as often as that is: found where the classes are about equally
@@ -119,7 +120,7 @@ class AccuracyAtChance(Probe):
 
 def _chance(shares: Shares, evidence: Evidence) -> Chance | None:
     """What guessing has of a measure; None where nothing tells."""
-    told = Chance(2) if shares.name == "AUC" else chance_of_classes(evidence)
+    told = Chance(2) if shares.name == "AUC" else chance_of_classes(evidence) or ChanceLevel().guessed(evidence)
     if told is not None or vocabulary(evidence) is not None:
         return told
     curve, loss = Curve.of(shares.judged), evidence.curve("train_loss")

@@ -30,11 +30,11 @@ class AccuracyGap(Probe):
         are prepared differently. After a fall, the last checkpoint is not the best one.
 
     How it decides:
-        Of the last third of both, the gap has to be surely more than `gap_share` of what the training accuracy gained,
-        since guessing where that is known: `least_gain` at least. Without a training accuracy, the wrong answers that a
-        cross-entropy leaves room for count. Warn also when the validation accuracy ends surely below its best, by
-        `fall_share` of what it had gained and by `least_fall`, while that of the training lost no more than
-        `train_lost` since then, and the validation loss is surely above its best.
+        From the share `late` of the run on, the gap has to be surely more than `gap_share` of what the training
+        accuracy gained, since guessing where that is known: `least_gain` at least. Without a training accuracy, the
+        wrong answers count that its cross-entropy leaves room for. Warn also when the validation accuracy ends surely
+        below its best, by `fall_share` of its gain and by `least_fall`. Meanwhile that of the training must have lost
+        no more than `train_lost`, and the validation loss lie surely above its best.
 
     Known limits:
         Needs 5 evaluations. What is lost with the training accuracy is a divergence, which the loss tells. An accuracy
@@ -61,6 +61,9 @@ class AccuracyGap(Probe):
         float, Threshold("fall of the validation accuracy, as a share of what it had gained", "fraction", "calibration",
                          gt=0)
     ] = 0.2  # fmt: skip
+    late: Annotated[
+        float, Threshold("share of the run from which on the two are compared", "fraction", "design", ge=0, le=1)
+    ] = 0.66
     least_gain: Annotated[
         float, Threshold("gain of the training accuracy that is one", "share of answers", "design", gt=0)
     ] = 0.2
@@ -98,7 +101,7 @@ class AccuracyGap(Probe):
         """The finding that the two lie too far apart."""
         if train is None:
             return None
-        reached, followed = (one.between(2 / 3, 1.0) for one in (train, curve))
+        reached, followed = (one.between(self.late, 1.0) for one in (train, curve))
         began, at_first = train.start.value, max(0.0, curve.first.value - train.at_step(int(curve.steps[0])).value)
         if chance is not None:
             began, at_first = max(began, 1.0 - chance.share), 0.0

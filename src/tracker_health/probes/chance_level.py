@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import exp, log
+from math import exp, inf, log
 from typing import Annotated, ClassVar
 
 from tracker_health.evidence import SURELY, Curve, Evidence, Need, Part
@@ -81,17 +81,18 @@ class ChanceLevel(CurveRule):
                 began = curve.start.value <= (1.0 + self.began_above) * told.loss
                 sure = began and SURELY * curve.between(0.5, 1.0).error <= self.tolerance * told.loss
                 return self._finding(Verdict.FAIL if sure else Verdict.WARN, curve, told, measured)
-        guessed = self._guessed(curve, evidence)
+        guessed = self.guessed(evidence)
         if guessed is not None and not is_fine_tuning(evidence):
             return self._finding(Verdict.WARN, curve, guessed, measured)
         at = f"; {told.said} has {number(told.loss)}" if told is not None else ""
         message = f"the loss went from {number(curve.start.value)} to {number(curve.end.value)}{at}"
         return Finding(verdict=Verdict.PASS, message=message, measured=measured)
 
-    def _guessed(self, curve: Curve, evidence: Evidence) -> Chance | None:
+    def guessed(self, evidence: Evidence) -> Chance | None:
         """The chance at whose level both losses stay, though nothing tells of it; None where they do not."""
-        level = curve.between(0.5, 1.0).value
-        if not level < log(self.most_guessed + 1):
+        curve = evidence.curve("train_loss")
+        level = curve.between(0.5, 1.0).value if curve is not None else inf
+        if curve is None or not level < log(self.most_guessed + 1):
             return None
         chance = Chance(max(2, min(round(exp(level)), self.most_guessed)), told=False)
         near = min(self.least_fall * chance.loss, self.coincidence * chance.next)

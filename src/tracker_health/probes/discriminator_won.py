@@ -48,7 +48,7 @@ class DiscriminatorWon(Probe):
 
     share: Annotated[
         float, Threshold("loss in the second half, as a share of the first values", "fraction", "design", gt=0, le=1)
-    ] = 1e-3
+    ] = 1e-2
     least: Annotated[float, Threshold("loss in the second half that is nothing", "nats", "design", gt=0)] = 0.01
     min_points: Annotated[int, Threshold("finite points needed", "points", "design", ge=8)] = 16
 

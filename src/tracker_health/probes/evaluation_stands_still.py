@@ -30,11 +30,10 @@ class EvaluationStandsStill(CurveRule):
         and the choice of a checkpoint then go by a number that means nothing.
 
     How it decides:
-        Warn when `min_repeats` evaluations at the end, half of all, and `longer` times as many as ever before, are one
-        number other than 0; and the training loss surely fell meanwhile: by `min_fall` of its start and, in proportion,
-        by `digits` units of the number's last digit. Warn also, whatever the training loss does, when at least
-        `min_stopped` and `stopped_share` of the evaluations are one number of which the last digit is `precision` of it
-        or less.
+        Warn when the last `min_repeats` evaluations, half of all, and `longer` times as many as ever before, are one
+        number other than 0. The training loss must surely have fallen since: by `min_fall` of its start and, in
+        proportion, by `digits` units of the number's last digit. Warn also, whatever the training loss does, when
+        `min_stopped` and `stopped_share` of all are one number with a last digit of `precision` or less.
 
     Known limits:
         A log that shows the best value so far stands still, too. Other rules on validation (GEN001 to GEN004) are
@@ -75,7 +74,7 @@ class EvaluationStandsStill(CurveRule):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        return (*super().needs, Need(role="train_loss", min_points=4))
+        return (*super().needs, Need(role="train_loss", min_points=self.min_repeats))
 
     def judge_curve(self, curve: Curve, evidence: Evidence) -> Finding:
         loss, equal, value = evidence.curve("train_loss"), curve.stood, float(curve.series.values[-1])
@@ -85,7 +84,7 @@ class EvaluationStandsStill(CurveRule):
             said = f"the last of {curve.points} evaluations {repeats}"
             return Finding(verdict=Verdict.PASS, message=said, measured=measured)
         since = 1.0 - equal / curve.points
-        before, after = loss.between(since, since + (1.0 - since) / 3), loss.between(1.0 - (1.0 - since) / 3, 1.0)
+        before, after = loss.between(since, since), loss.end
         digit = coarseness(value) / abs(value)
         needed = max(self.min_fall * abs(loss.start.value), self.digits * digit * abs(before.value))
         fell = (before - after).surely_above(needed)

@@ -28,10 +28,10 @@ class InitialLoss(CurveRule):
         or gets inputs that were never scaled; its first steps go into undoing that, and some units never recover.
 
     How it decides:
-        The number of classes, or the size of the vocabulary, comes from the params or from the last layer. Warn when
-        the start is `factor` times its logarithm, and likely above it. An accuracy has to be logged, or the second
-        eighth of the loss to lie surely below that logarithm: so it is a cross-entropy. Neither is needed from
-        `plain_factor` times on.
+        The number of classes, or the size of the vocabulary, comes from the params or the last layer. Warn when the
+        start is `factor` times its logarithm, and likely above it. An accuracy has to be logged, or the loss to lie
+        surely below that logarithm from `soon` to twice that share of the run: so it is a cross-entropy. Neither is
+        needed from `plain_factor` times on.
 
     Known limits:
         Needs a cross-entropy in nats, averaged and not summed. A distillation is skipped, as the params say so; a log
@@ -54,6 +54,10 @@ class InitialLoss(CurveRule):
     plain_factor: Annotated[
         float, Threshold("the same where nothing else shows a cross-entropy", "ratio", "calibration", gt=1)
     ] = 30.0
+    soon: Annotated[
+        float,
+        Threshold("share of the run by which an untrained certainty is unlearnt", "fraction", "design", gt=0, le=1),
+    ] = 0.125
 
     @property
     def needs(self) -> tuple[Need, ...]:
@@ -68,7 +72,7 @@ class InitialLoss(CurveRule):
         begins, level = curve.start, chance.loss
         measured = {"classes": int(chance.answers), "chance": level, "first": begins.value}
         answers = any(one.name == "accuracy" for one in measures(evidence, 1))
-        shown = answers or curve.between(1 / 8, 2 / 8).surely_below(level)
+        shown = answers or curve.between(self.soon, 2.0 * self.soon).surely_below(level)
         high = begins.value > level * (self.factor if shown else self.plain_factor)
         if not (high and begins.surely_above(level, LIKELY)):
             message = f"the loss begins at {number(begins.value)}; {chance.said} has {number(level)}"

@@ -30,10 +30,10 @@ class MaskedNan(Probe):
 
     How it decides:
         Fail at a zero beside a non-finite gradient norm, and at `min_zeros` zeros in a row. The level before them is
-        that of the last positive values, without the very last: that may be a mean of good values and zeros. It passes
-        where that level was below `descended` of the start and the zeros are true: the level is `units` of the last
-        digit or less, or what was logged meanwhile is finite and not all 0 (gradient norms, validation losses). It is
-        unsure below `near_zero`, and where the loss is positive again.
+        that of the last positive values, without the very last: that may be a mean with zeros in it. It passes below
+        `descended` of the start if the zeros are true. Then the level is `units` of the last digit, or the gradient
+        norms or validation losses meanwhile are finite and not all 0. It is unsure below `near_zero`, and where the
+        loss is positive again.
 
     Known limits:
         Losses that are truly 0 look the same if they arrive there suddenly, as hinge and triplet losses may. A trainer

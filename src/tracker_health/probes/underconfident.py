@@ -28,11 +28,11 @@ class Underconfident(CurveRule):
         itself, or the logits are kept small.
 
     How it decides:
-        C is the number of answers by params or last layer, if the loss begins near ln C; else the exponential of its
-        start. Two softmaxes leave ln(e + C - 1) less the probability of the right answer. Warn when loss and accuracy
-        of the same samples add up to that, less `slack`; when the loss is likely `least_excess` above that of a model
-        as often right which knows it, yet below guessing; and the training loss was never surely below the least,
-        ln(e + C - 1) - 1. Without such pairs warn when it stays within `floor_share` above.
+        C is the number of answers by params or last layer, if the loss begins near ln C. Else it is the exponential of
+        the start, unless most is right by then. Two softmaxes leave L = ln(e + C - 1) less the probability of the right
+        answer. Warn when loss and accuracy add up to L less `slack`, and no training loss is surely below L - 1. The
+        loss has to lie below guessing, and likely `least_excess` above an equally right model that knows it. Without
+        accuracies warn when it stays within `floor_share` above L - 1.
 
     Known limits:
         Losses of bounded logits (cosines at a high temperature) are underconfident on purpose. A loss with other terms
@@ -80,7 +80,11 @@ class Underconfident(CurveRule):
             )
         least = _two_softmaxes(chance) - 1.0
         shares = next((one for one in measures(evidence, self.fewest) if one.name == "accuracy"), None)
-        ends = [_End.of(*one) for one in pairs(evidence, shares, self.fewest)] if shares is not None else []
+        both = list(pairs(evidence, shares, self.fewest)) if shares is not None else []
+        if not chance.told and any(wrong.start.value < 0.5 for _, _, wrong in both):
+            said = "most is right at the first loss, which does not tell the number of answers"
+            return Finding(verdict=Verdict.SKIP, message=said)
+        ends = [_End.of(*one) for one in both]
         kept_up = not curve.best.surely_below(least)
         if not ends:
             return self._at_the_floor(curve, chance, least) if kept_up and chance.told else _without_pairs()
