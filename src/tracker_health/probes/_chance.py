@@ -62,6 +62,15 @@ def chance_of(evidence: Evidence) -> Chance | None:
     return min(told, key=lambda one: abs(one.loss - curve.start.value) if curve is not None else 0.0, default=None)
 
 
+def chance_of_loss(evidence: Evidence) -> Chance | None:
+    """The same, for the training loss: None where that begins below the level of an untrained model, and so is no
+    cross-entropy among so many.
+    """
+    curve, told = evidence.curve("train_loss"), chance_of(evidence)
+    below = curve is None or told is None or curve.start.value < (1.0 - UNTRAINED) * told.loss
+    return None if below else told
+
+
 def chance_of_classes(evidence: Evidence) -> Chance | None:
     """The same of a classifier alone: of a vocabulary far more answers are right by chance than one in so many."""
     return None if vocabulary(evidence) is not None and classes(evidence) is None else chance_of(evidence)

@@ -33,9 +33,9 @@ class AccuracyAtChance(Probe):
     How it decides:
         Guessing is one in the number of classes, of the area one half. An unknown number is LOS006's, or fits the
         accuracy, if the loss begins near its logarithm. Warn when nothing is surely above guessing by `tolerance` (or
-        `of_chance` of it), and the run surely learnt less than `learnt` of the way to 1. Fail when both accuracies are
-        there and the number is known. Warn also when `min_still` values after the first fifth move by less than
-        `still`: below a half, or below `constant_below` while the loss did not surely fall.
+        `of_chance` of it), and surely less than `learnt` of the way to 1 was learnt. Fail when both accuracies stay
+        there and the number is known. Warn also when `min_still` values after the first fifth span less than `still`:
+        below a half, or below `constant_below` beside a flat loss.
 
     Known limits:
         A classifier that gives one answer only is right as often as that is: found where the classes are about equally

@@ -31,10 +31,10 @@ class AccuracyGap(Probe):
 
     How it decides:
         From the share `late` of the run on, the gap has to be surely more than `gap_share` of what the training
-        accuracy gained, since guessing where that is known: `least_gain` at least. Without a training accuracy, the
-        wrong answers count that its cross-entropy leaves room for. Warn also when the validation accuracy ends surely
-        below its best, by `fall_share` of its gain and by `least_fall`. Meanwhile that of the training must have lost
-        no more than `train_lost`, and the validation loss lie surely above its best.
+        accuracy gained since guessing. That is `least_gain` at least. Without a training accuracy, the wrong answers
+        count that its cross-entropy leaves room for. Warn also when the validation accuracy ends surely below its best:
+        by `least_fall` and `fall_share` of its gain. Meanwhile that of the training must have lost no more than
+        `train_lost`, and the validation loss lie surely above its best.
 
     Known limits:
         Needs 5 evaluations. What is lost with the training accuracy is a divergence, which the loss tells. An accuracy
@@ -116,7 +116,7 @@ class AccuracyGap(Probe):
             f"is {percent(1.0 - followed.value)}: most of the gain holds for the training samples only",
             measured | {"gap_share": (gap.value - at_first) / gain},
             curve,
-            int(curve.steps[0]),
+            int(curve.series.steps[0]),
         )
 
     def _fell(
@@ -130,7 +130,7 @@ class AccuracyGap(Probe):
         lost = train is not None and shares.train is not None and (
             train.end.value > train.at_step(curve.best_step).value + self.train_lost
         )  # fmt: skip
-        if lost or as_low or not fall.surely_above(needed):
+        if lost or as_low or fall.value <= needed or not fall.surely_above(0.0):
             return None
         high, end = 1.0 - curve.best.value, 1.0 - curve.end.value
         return _finding(

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 
 from tracker_health.evidence import SURELY, Curve, Evidence, Need, Part
 from tracker_health.probe import Symptom, Threshold
-from tracker_health.probes._chance import Chance, chance_of
+from tracker_health.probes._chance import Chance, chance_of_loss
 from tracker_health.probes._curves import CurveRule
 from tracker_health.probes._run import is_fine_tuning
 from tracker_health.result import Finding
@@ -29,9 +29,9 @@ class ChanceLevel(CurveRule):
     How it decides:
         The number of classes comes from the params or the last layer. Fail when second half and end lie within
         `tolerance` of its logarithm, no further below than `least_fall`. Warn where noise is larger, or the start lies
-        `began_above` higher: it may be no cross-entropy. An unknown number, up to `most_guessed`, is the one that the
-        second half fits, within `least_fall`, and `coincidence` of the distance to the next. Then the start lies no
-        further above than `unlearnt`, and the validation loss ends not surely below: warn.
+        `began_above` higher. An unknown number, up to `most_guessed`, is the one that the second half fits, within
+        `least_fall`, and `coincidence` of the distance to the next. Then warn if the start lies no further above than
+        `unlearnt`, and the validation loss ends not surely below.
 
     Known limits:
         Needs a cross-entropy in nats. Of unequal classes guessing has a lower loss, which is not known. Of an unknown
@@ -72,7 +72,7 @@ class ChanceLevel(CurveRule):
         return (*super().needs, Need(role="val_loss", optional=True), Need(role=Part.WEIGHTS, optional=True))
 
     def judge_curve(self, curve: Curve, evidence: Evidence) -> Finding:
-        told = chance_of(evidence)
+        told = chance_of_loss(evidence)
         measured: dict[str, float | int] = {"end": curve.end.value}
         if told is not None:
             measured |= {"classes": int(told.answers), "chance": told.loss}
@@ -81,8 +81,8 @@ class ChanceLevel(CurveRule):
                 began = curve.start.value <= (1.0 + self.began_above) * told.loss
                 sure = began and SURELY * curve.between(0.5, 1.0).error <= self.tolerance * told.loss
                 return self._finding(Verdict.FAIL if sure else Verdict.WARN, curve, told, measured)
-        guessed = self.guessed(evidence)
-        if guessed is not None and not is_fine_tuning(evidence):
+        guessed = self.guessed(evidence) if told is None and not is_fine_tuning(evidence) else None
+        if guessed is not None:
             return self._finding(Verdict.WARN, curve, guessed, measured)
         at = f"; {told.said} has {number(told.loss)}" if told is not None else ""
         message = f"the loss went from {number(curve.start.value)} to {number(curve.end.value)}{at}"
@@ -112,7 +112,7 @@ class ChanceLevel(CurveRule):
             remedy="check that inputs and labels belong together and that the gradient reaches the first layer; then "
             "change the learning rate tenfold",
             measured=measured | {"classes": int(chance.answers), "chance": chance.loss},
-            steps=(int(curve.steps[0]),),
+            steps=(int(curve.series.steps[0]),),
             confidence="high" if curve.sure else "low",
         )
 

@@ -26,8 +26,8 @@ class DiscriminatorWon(Probe):
 
     How it decides:
         Of a run that logs losses of the generator and of the discriminator, by their names (`loss_D`, `errD`,
-        `d_loss`). Warn when every loss of the discriminator lies, in the second half and at the end, between 0 and
-        `share` of its start, and `least`, while no loss of the generator came down by half.
+        `d_loss`). A loss has vanished that lies, in the second half and at the end, between 0 and `share` of its start,
+        and `least`. Warn when all losses of the discriminator have, while no loss of the generator came down by half.
 
     Known limits:
         Needs `min_points` points. A generator that repeats one sample is not seen: its losses are those of a pair in

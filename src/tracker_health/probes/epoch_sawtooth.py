@@ -31,8 +31,8 @@ class EpochSawtooth(Probe):
     How it decides:
         The loss is cut into epochs by the logged epoch: `min_epochs` whole ones of `min_per_epoch` points. Without each
         epoch's mean, and without a line through those means, each epoch is compared with the next at the same places.
-        Warn when both autocorrelations are above `correlation`, and above zero by `sure` standard errors. A mean from
-        the beginning of each epoch on repeats itself, too: where the jitter dies away to `dies_away` within the epochs,
+        Warn when both autocorrelations are above `correlation`, and above zero by `sure` standard errors. A mean since
+        the beginning of each epoch repeats itself, too. Where the jitter dies away to `dies_away` within the epochs,
         what such means are made of must correlate as well.
 
     Known limits:

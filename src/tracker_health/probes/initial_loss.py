@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 from tracker_health.evidence import LIKELY, Curve, Evidence, Need, Part
 from tracker_health.probe import Symptom, Threshold
 from tracker_health.probes._accuracy import measures
-from tracker_health.probes._chance import chance_of
+from tracker_health.probes._chance import chance_of_loss
 from tracker_health.probes._curves import CurveRule
 from tracker_health.probes._run import is_distillation
 from tracker_health.result import Finding
@@ -29,9 +29,9 @@ class InitialLoss(CurveRule):
 
     How it decides:
         The number of classes, or the size of the vocabulary, comes from the params or the last layer. Warn when the
-        start is `factor` times its logarithm, and likely above it. An accuracy has to be logged, or the loss to lie
-        surely below that logarithm from `soon` to twice that share of the run: so it is a cross-entropy. Neither is
-        needed from `plain_factor` times on.
+        start is `factor` times its logarithm, and likely above it. What shows a cross-entropy is an accuracy. So does a
+        loss surely below that logarithm from `soon` to twice that share of the run. Neither is needed from
+        `plain_factor` times on.
 
     Known limits:
         Needs a cross-entropy in nats, averaged and not summed. A distillation is skipped, as the params say so; a log
@@ -65,9 +65,9 @@ class InitialLoss(CurveRule):
         return (*super().needs, accuracy, Need(role=Part.WEIGHTS, optional=True))
 
     def judge_curve(self, curve: Curve, evidence: Evidence) -> Finding:
-        chance = chance_of(evidence)
+        chance = chance_of_loss(evidence)
         if chance is None or is_distillation(evidence):
-            said = "the number of classes is not known: no param num_classes or vocab_size, no classifier's last layer"
+            said = "no number of classes is known that the loss may be of, by num_classes, vocab_size or the last layer"
             return Finding(verdict=Verdict.SKIP, message="a teacher's answers are no classes" if chance else said)
         begins, level = curve.start, chance.loss
         measured = {"classes": int(chance.answers), "chance": level, "first": begins.value}
@@ -83,6 +83,6 @@ class InitialLoss(CurveRule):
             f"{chance.said}",
             remedy="scale the inputs, and initialise the weights as the framework does",
             measured=measured,
-            steps=(int(curve.steps[0]),),
+            steps=(int(curve.series.steps[0]),),
             confidence="high" if curve.sure else "low",
         )

@@ -32,10 +32,10 @@ class NonfiniteLoss(Probe):
 
     How it decides:
         On the newest value of every step. Fail when at least `max_share` of the points are non-finite, or one lies in
-        the last `tail_share`, or these lie beyond `as_infinite`. Otherwise warn. What was not taken does not count: NaN
-        between values at a regular distance or at the steps of the validation loss, before its first value, and a
-        perplexity that begins infinite. Warn, too, where a part of the loss, finite `min_part` times, is non-finite for
-        the last `tail_share` of its points.
+        the last `tail_share`, or these lie beyond `as_infinite`. Otherwise warn. What was not taken does not count. So
+        is NaN between values at a regular distance, at the steps of the validation loss, or before its first value. So
+        is a perplexity that begins infinite. Warn, too, where a part of the loss, finite `min_part` times, is non-
+        finite for the last `tail_share` of its points.
 
     Known limits:
         A trainer that writes 0.0 in place of NaN hides it from this rule; LOS002 looks for that.

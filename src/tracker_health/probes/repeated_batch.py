@@ -28,9 +28,9 @@ class RepeatedBatch(Probe):
         model learns that by heart, its loss comes down beautifully, and nothing else is learnt.
 
     How it decides:
-        The roughness of a stretch is its noise, by third differences, over the usual difference between neighbours:
-        about 1 for noise alone, 0 for a smooth line. Warn when the second and the last third have less than
-        `max_roughness` (of the gradient norm `max_norm_roughness`), and each epoch, by log or params, has
+        The roughness of a stretch is its noise, by third differences, over the usual difference between neighbours. Of
+        noise alone it is about 1, of a smooth line 0. Warn when the second and the last third have less than
+        `max_roughness` (of the gradient norm `max_norm_roughness`). Each epoch, by log or params, must have
         `min_per_epoch` points: means over epochs have little noise. It passes where the validation loss kept half as
         large a share of itself as the training loss.
 

@@ -33,10 +33,10 @@ class TermNotLearnt(Probe):
 
     How it decides:
         The loss must be a weighted sum of losses that were logged at its own steps, whatever their names. Warn when a
-        term makes up `least_share` of the loss at the end, fell by no more than `least_fall` of its start, surely by
-        less than twice that, and the loss surely fell by `least_fall`. A term that rose by `most_rise` is no task: such
-        are a divergence that starts at 0 and penalties. Fine-tunes, and objectives with a weight that rises, are left
-        alone.
+        term makes up `least_share` of it at the end, and fell by no more than `least_fall`, surely by less than twice
+        that. The loss as a whole must surely have fallen, by `least_fall`. A term that rose by `most_rise` is no task:
+        such are a divergence that starts at 0 and penalties. Fine-tunes, and objectives with a weight that rises, are
+        left alone.
 
     Known limits:
         A penalty that stays (weight decay, a commitment, a divergence in balance), and a term that is learnt before the
@@ -102,7 +102,7 @@ class TermNotLearnt(Probe):
             f"at {number(end)}, while the loss fell from {number(total.start.value)} to {number(total.end.value)}",
             remedy="train on that term alone; look at its labels, and whether its gradient reaches the shared layers",
             measured={"share": share, "start": start, "end": end},
-            steps=(int(worst.steps[0]),),
+            steps=(int(worst.series.steps[0]),),
             confidence="high" if worst.sure else "low",
         )
 

@@ -34,10 +34,10 @@ class TooGood(Probe):
         causal mask is missing, or padding alone is predicted. It generates nonsense.
 
     How it decides:
-        The vocabulary is the run's param `vocab_size`, or the rows of a table of tokens among the saved weights, of
-        `min_vocabulary` at least; it counts where the loss begins near its logarithm. Warn when the validation loss
-        ends between 0 and `too_low`, and both losses lie below `nearly` as soon as `early` of the run is over.
-        Fine-tunes and classifiers (by a param, or the model's last layer) are left alone.
+        The vocabulary is the run's param `vocab_size`, or the rows of a table of tokens among the saved weights. It
+        counts from `min_vocabulary` on, where the loss begins near its logarithm. Warn when the validation loss ends
+        between 0 and `too_low`, and both losses lie below `nearly` as soon as `early` of the run is over. Fine-tunes
+        and classifiers (by a param, or the model's last layer) are left alone.
 
     Known limits:
         Needs a cross-entropy in nats, and a validation loss. Sequences made by a rule (copies, recall, sums) can be

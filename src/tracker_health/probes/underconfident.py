@@ -28,11 +28,11 @@ class Underconfident(CurveRule):
         itself, or the logits are kept small.
 
     How it decides:
-        C is the number of answers by params or last layer, if the loss begins near ln C. Else it is the exponential of
-        the start, unless most is right by then. Two softmaxes leave L = ln(e + C - 1) less the probability of the right
-        answer. Warn when loss and accuracy add up to L less `slack`, and no training loss is surely below L - 1. The
-        loss has to lie below guessing, and likely `least_excess` above an equally right model that knows it. Without
-        accuracies warn when it stays within `floor_share` above L - 1.
+        C is the number of answers by params or last layer, if the loss begins near ln C. Else it begins at ln C, unless
+        most is right then. Two softmaxes leave L = ln(e + C - 1) less the accuracy. Warn when loss and accuracy add up
+        to L less `slack`, and no training loss is surely below L - 1. The loss has to lie below guessing, and likely
+        `least_excess` above the least for that accuracy. Without accuracies, warn when it stays `floor_share` above L -
+        1.
 
     Known limits:
         Losses of bounded logits (cosines at a high temperature) are underconfident on purpose. A loss with other terms
@@ -153,6 +153,6 @@ def _finding(said: str, curve: Curve, measured: dict[str, float | int]) -> Findi
         message=said,
         remedy="give logits to the loss, without a softmax before it; if the loss is still falling, train longer",
         measured=measured,
-        steps=(int(curve.steps[0]),),
+        steps=(int(curve.series.steps[0]),),
         confidence="high" if curve.sure else "low",
     )
