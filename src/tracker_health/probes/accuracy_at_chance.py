@@ -35,7 +35,7 @@ class AccuracyAtChance(Probe):
         accuracy, if the loss begins near its logarithm. Warn when nothing is surely above guessing by `tolerance` (or
         `of_chance` of it), and surely less than `learnt` of the way to 1 was learnt. Fail when both accuracies stay
         there and the number is known. Warn also when `min_still` values after the first fifth span less than `still`:
-        below a half, or below `constant_below` beside a flat loss.
+        from `constant_above` to a half, or to `constant_below` beside a flat loss.
 
     Known limits:
         A classifier that gives one answer only is right as often as that is: found where the classes are about equally
@@ -61,6 +61,10 @@ class AccuracyAtChance(Probe):
     learnt: Annotated[
         float, Threshold("gain that is none, of the way from guessing to 1", "fraction", "design", gt=0, le=1)
     ] = 0.1
+    constant_above: Annotated[
+        float, Threshold("accuracy up to which one number all along may be that of whole sequences", "share of answers",
+                         "design", ge=0, le=1)
+    ] = 0.05  # fmt: skip
     constant_below: Annotated[
         float, Threshold("accuracy below which one number all along is none that was learnt", "share of answers",
                          "design", gt=0, le=1)
@@ -115,7 +119,9 @@ class AccuracyAtChance(Probe):
         values, loss = shares.values[len(shares) // 5 :], evidence.curve("train_loss")
         fell = loss is None or loss.kept.surely_above(0.0)
         most = 0.5 if fell else self.constant_below
-        return bool(len(values) >= self.min_still and 0.0 < values.max() < most and np.ptp(values) < self.still)
+        if len(values) < self.min_still or not self.constant_above < values.max() < most:
+            return False
+        return bool(np.ptp(values) < self.still)
 
 
 def _chance(shares: Shares, evidence: Evidence) -> Chance | None:

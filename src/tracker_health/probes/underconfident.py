@@ -28,11 +28,11 @@ class Underconfident(CurveRule):
         itself, or the logits are kept small.
 
     How it decides:
-        C is the number of answers by params or last layer, if the loss begins near ln C. Else it begins at ln C, unless
-        most is right then. Two softmaxes leave L = ln(e + C - 1) less the accuracy. Warn when loss and accuracy add up
-        to L less `slack`, and no training loss is surely below L - 1. The loss has to lie below guessing, and likely
-        `least_excess` above the least for that accuracy. Without accuracies, warn when it stays `floor_share` above L -
-        1.
+        Params or last layer say the number of answers C, if the loss begins near ln C. Else it begins at ln C, unless
+        most is right then. From `min_classes` on two softmaxes leave L = ln(e + C - 1) less the accuracy. Warn when
+        loss and accuracy add up to L less `slack`, and no training loss is surely below L - 1. The loss must lie below
+        guessing, and likely `least_excess` above the least for that accuracy. Without accuracies, warn when it stays
+        `floor_share` above L - 1.
 
     Known limits:
         Losses of bounded logits (cosines at a high temperature) are underconfident on purpose. A loss with other terms
