@@ -31,8 +31,8 @@ class Underconfident(CurveRule):
         Params or last layer say the number of answers C, if the loss begins near ln C. Else it begins at ln C, unless
         most is right then. From `min_classes` on two softmaxes leave L = ln(e + C - 1) less the accuracy. Warn when
         loss and accuracy add up to L less `slack`, and no training loss is surely below L - 1. The loss must lie below
-        guessing, and likely `least_excess` above the least for that accuracy. Without accuracies, warn when it stays
-        `floor_share` above L - 1.
+        guessing, and likely `least_excess` above the least for that accuracy. Without accuracies, warn at `floor_share`
+        above L - 1.
 
     Known limits:
         Losses of bounded logits (cosines at a high temperature) are underconfident on purpose. A loss with other terms
