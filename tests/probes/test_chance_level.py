@@ -21,7 +21,7 @@ def stuck(classes, *, n=200, noise=0.005, start=1.0, seed=0):
 def test_worked_example(make, judge):
     """Ten classes: guessing costs ln 10 = 2.303. The second half is 2.30, the end 2.31: both within 2 %."""
     result = judge(CODE, make.evidence([2.41, 2.33, 2.31, 2.30, 2.30, 2.30, 2.31, 2.31], params=TEN))
-    assert (result.verdict, result.steps) == ("warn", (0,))  # of eight points: a failure that is unsure
+    assert (result.verdict, result.steps) == ("fail", (0,))
     assert result.message == "the loss began at 2.41 and ends at 2.31, the level of guessing among 10 answers (2.303)"
 
 

@@ -16,7 +16,7 @@ def softmax(logits):
     return shares / shares.sum(-1, keepdims=True)
 
 
-def trained(classes=10, *, twice=False, n=60, most=12.0, noise=1.0, seed=0):
+def trained(classes=10, *, twice=False, n=60, most=40.0, noise=1.0, seed=0):
     """Losses and accuracies of a model whose logits come to favour the right answers, with one softmax or two."""
     rng = np.random.default_rng(seed)
     labels = rng.integers(classes, size=400)

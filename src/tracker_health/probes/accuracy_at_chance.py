@@ -153,5 +153,6 @@ def _finding(verdict: Verdict, said: str, measured: dict[str, float | int], shar
         "tenfold",
         measured=measured,
         steps=(int(shares.judged.steps[0]),),
-        confidence="high" if curve is not None and curve.sure else "low",
+        # Few points make large errors, and what fails in spite of those is sure.
+        confidence="high" if verdict is Verdict.FAIL or (curve is not None and curve.sure) else "low",
     )

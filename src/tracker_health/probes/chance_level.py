@@ -113,7 +113,8 @@ class ChanceLevel(CurveRule):
             "change the learning rate tenfold",
             measured=measured | {"classes": int(chance.answers), "chance": chance.loss},
             steps=(int(curve.series.steps[0]),),
-            confidence="high" if curve.sure else "low",
+            # Few points make large errors, and what fails in spite of those is sure.
+            confidence="high" if curve.sure or verdict is Verdict.FAIL else "low",
         )
 
 

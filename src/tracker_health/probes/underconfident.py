@@ -29,10 +29,10 @@ class Underconfident(CurveRule):
 
     How it decides:
         Params or last layer say the number of answers C, if the loss begins near ln C. Else it begins at ln C, unless
-        most is right then. From `min_classes` on two softmaxes leave L = ln(e + C - 1) less the accuracy. Warn when
-        loss and accuracy add up to L less `slack`, and no training loss is surely below L - 1. The loss must lie below
-        guessing, and likely `least_excess` above the least for that accuracy. Without accuracies, warn at `floor_share`
-        above L - 1.
+        most is right then. From `min_classes` on, two softmaxes leave L = ln(e + C - 1) less the accuracy. Warn when
+        both add up to L, `slack` less or `unsure` of the accuracy more. No loss may be surely below L - 1. The loss
+        must lie below guessing, likely `least_excess` above the least for that accuracy. Without accuracies, warn at
+        `floor_share` above L - 1.
 
     Known limits:
         Losses of bounded logits (cosines at a high temperature) are underconfident on purpose. A loss with other terms
@@ -54,6 +54,9 @@ class Underconfident(CurveRule):
     slack: Annotated[float, Threshold("how far loss and accuracy may add up to less", "nats", "calibration", ge=0)] = (
         0.05
     )
+    unsure: Annotated[
+        float, Threshold("how far they may add up to more, as a share of the accuracy", "fraction", "calibration", ge=0)
+    ] = 0.3
     least_excess: Annotated[
         float, Threshold("loss above that of a model that knows how often it is right", "nats", "calibration", gt=0)
     ] = 0.2
@@ -88,7 +91,7 @@ class Underconfident(CurveRule):
         kept_up = not curve.best.surely_below(least)
         if not ends:
             return self._at_the_floor(curve, chance, least) if kept_up and chance.told else _without_pairs()
-        worst = max(ends, key=lambda one: one.excess(chance).value)
+        worst = max(ends, key=lambda one: self._surplus(one, chance))
         measured = {
             "loss": worst.loss.value, "accuracy": worst.right.value, "classes": chance.answers,
             "sum": worst.loss.value + worst.right.value,
@@ -96,17 +99,21 @@ class Underconfident(CurveRule):
         seen_at_end = (
             f"the {worst.whose} accuracy ends at {percent(worst.right.value)}, the loss at {number(worst.loss.value)}"
         )
-        if not (kept_up and self._hardly_prefers(worst, chance) and all(self._adds_up(one, chance) for one in ends)):
+        hardly_prefers = self._surplus(worst, chance) > self.least_excess and worst.loss.value < chance.loss
+        if not (kept_up and hardly_prefers and all(self._adds_up(one, chance) for one in ends)):
             return Finding(verdict=Verdict.PASS, message=seen_at_end, measured=measured)
         return _finding(f"{seen_at_end}: they add up as behind two softmaxes, {chance.said}", curve, measured)
 
     def _adds_up(self, end: _End, chance: Chance) -> bool:
-        """Whether loss and accuracy are together what two softmaxes leave, or more."""
-        return end.loss.value + end.right.value >= _two_softmaxes(chance) - self.slack
+        """Whether both are together what two softmaxes leave, which answers that are not sure make more."""
+        more = end.loss.value + end.right.value - _two_softmaxes(chance)
+        return -self.slack <= more <= self.unsure * end.right.value
 
-    def _hardly_prefers(self, end: _End, chance: Chance) -> bool:
-        """Whether the loss is likely higher than it has to be, and still better than guessing."""
-        return end.excess(chance).surely_above(self.least_excess, LIKELY) and end.loss.value < chance.loss
+    @staticmethod
+    def _surplus(end: _End, chance: Chance) -> float:
+        """By how much the loss is likely higher than it has to be, at least."""
+        excess = end.excess(chance)
+        return excess.value - LIKELY * excess.error
 
     def _at_the_floor(self, curve: Curve, chance: Chance, least: float) -> Finding:
         level, above = curve.end.value, self.floor_share * (chance.loss - least)
