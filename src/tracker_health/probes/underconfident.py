@@ -30,8 +30,8 @@ class Underconfident(CurveRule):
     How it decides:
         Params or last layer say the number of answers C, if the loss begins near ln C. Else it begins at ln C, unless
         most is right then. From `min_classes` on, two softmaxes leave L = ln(e + C - 1) less the accuracy. Warn when
-        both add up to L, `slack` less or `unsure` of the accuracy more. No loss may be surely below L - 1. The loss
-        must lie below guessing, likely `least_excess` above the least for that accuracy. Without accuracies, warn at
+        both add up to L, `slack` less or `unsure` of the accuracy more. No loss may be surely below L - 1. It must lie
+        below guessing, likely `least_excess` above the least for that accuracy. Without accuracies, warn at
         `floor_share` above L - 1.
 
     Known limits:
