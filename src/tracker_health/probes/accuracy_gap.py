@@ -82,20 +82,19 @@ class AccuracyGap(Probe):
     def judge(self, evidence: Evidence) -> Finding:
         if is_of_another_model(evidence):
             return Finding(verdict=Verdict.SKIP, message=OF_ANOTHER_MODEL)
-        known = [shares for shares in measures(evidence, self.min_points) if shares.held_out is not None]
+        every = [(shares, wrong(shares.held_out)) for shares in measures(evidence, self.min_points)]
+        known = [(shares, curve) for shares, curve in every if curve is not None]
         if not known:
             return Finding(verdict=Verdict.SKIP, message="too few values of a validation accuracy")
-        for shares in known:
-            curve = wrong(shares.held_out)
+        for shares, curve in known:
             chance = Chance(2) if shares.name == "AUC" else chance_of_start(evidence)
             train = wrong(shares.train) or (_room(evidence, chance) if shares.name != "AUC" else None)
-            if curve is None:
-                continue
             finding = self._apart(shares, curve, train, chance) or self._fell(shares, curve, train, chance, evidence)
             if finding is not None:
                 return finding
-        message = f"the validation {known[0].name} ends at {percent(known[0].end)}"
-        return Finding(verdict=Verdict.PASS, message=message, measured={"end": known[0].end})
+        shares = known[0][0]
+        message = f"the validation {shares.name} ends at {percent(shares.end)}"
+        return Finding(verdict=Verdict.PASS, message=message, measured={"end": shares.end})
 
     def _apart(self, shares: Shares, curve: Curve, train: Curve | None, chance: Chance | None) -> Finding | None:
         """The finding that the two lie too far apart."""
@@ -127,18 +126,13 @@ class AccuracyGap(Probe):
         fall, needed = curve.end - curve.best, max(self.fall_share * (began - curve.best.value), self.least_fall)
         losses = evidence.curve("val_loss")
         as_low = losses is not None and not (losses.end - losses.best).surely_above(0.0)
-        lost = train is not None and shares.train is not None and (
-            train.end.value > train.at_step(curve.best_step).value + self.train_lost
-        )  # fmt: skip
+        as_good = train.at_step(curve.best_step).value + self.train_lost if train is not None else 1.0
+        lost = train is not None and shares.train is not None and train.end.value > as_good
         if lost or as_low or fall.value <= needed or not fall.surely_above(0.0):
             return None
         high, end = 1.0 - curve.best.value, 1.0 - curve.end.value
-        return _finding(
-            f"the validation {shares.name} fell from {percent(high)} about step {curve.best_step} to {percent(end)}",
-            {"best": high, "end": end, "best_step": curve.best_step},
-            curve,
-            curve.best_step,
-        )
+        said = f"the validation {shares.name} fell from {percent(high)} about step {curve.best_step} to {percent(end)}"
+        return _finding(said, {"best": high, "end": end, "best_step": curve.best_step}, curve, curve.best_step)
 
 
 def _room(evidence: Evidence, chance: Chance | None) -> Curve | None:

@@ -8,9 +8,10 @@ from typing import Annotated
 import numpy as np
 import numpy.typing as npt
 
-from tracker_health.evidence import Evidence, IntArray, Need, Series
-from tracker_health.evidence.numerics import placeholders, stretch_ends
+from tracker_health.evidence import Evidence, Need, Series
+from tracker_health.evidence.numerics import stretch_ends
 from tracker_health.probe import Probe, Symptom, Threshold
+from tracker_health.probes._taken import taken
 from tracker_health.result import Finding
 from tracker_health.roles import LOSS_PART, OBJECTIVE_LOSS, is_perplexity
 from tracker_health.text import count, number, printable
@@ -59,7 +60,6 @@ class NonfiniteLoss(Probe):
     tail_share: Annotated[
         float, Threshold("share of the points that counts as the end", "fraction", "design", gt=0, le=1)
     ] = 0.1
-
     as_infinite: Annotated[
         float, Threshold("size that is as good as infinite: single precision ends at 3.4e38", "", "design", gt=0)
     ] = 1e30
@@ -74,7 +74,7 @@ class NonfiniteLoss(Probe):
     def judge(self, evidence: Evidence) -> Finding:
         # Not only the longest history of a role: a NaN in any of them is one.
         losses = sorted((one for one in evidence.series if one.role in _LOSSES and len(one)), key=lambda one: -len(one))
-        judged = [self._judge_one(_measured(series, evidence)) for series in losses]
+        judged = [self._judge_one(taken(series, evidence)) for series in losses]
         parts = (series.clean() for series in evidence.series if series.role == LOSS_PART)
         judged += [_of_part(series) for series in parts if self._was_lost(series)]
         verdict = worst(finding.verdict for finding in judged)
@@ -122,34 +122,6 @@ def _of_part(part: Series) -> Finding:
         measured={"first_step": first},
         steps=(first,),
     )
-
-
-def _measured(series: Series, evidence: Evidence) -> Series:
-    """The newest value of every step, without those that only say that none was taken."""
-    clean = series.clean()
-    bad = ~np.isfinite(clean.values)
-    if not bad.any() or bad.all():
-        return clean
-    if is_perplexity(series.name):  # an exponential of a loss that is still high: it overflows before it has come down
-        overflown = int(np.argmax(clean.values != np.inf))
-        clean, bad = clean.at(np.arange(overflown, len(clean))), bad[overflown:]
-    if series.role == "val_loss":
-        first = int(np.argmin(bad))
-        not_taken = not bad[first:].any() and 2 * first < len(bad)
-    else:
-        not_taken = _are_those_of_validation(clean.steps[bad], evidence)
-    absent = bad if not_taken else placeholders(clean.values)
-    return clean.at(np.flatnonzero(~absent))
-
-
-def _are_those_of_validation(steps: IntArray, evidence: Evidence) -> bool:
-    """Whether these are the very steps of the validation loss, which is finite at all of them."""
-    held_out = evidence.find("val_loss")
-    if held_out is None:
-        return False
-    clean = held_out.clean()
-    every = clean.steps[~np.isnan(clean.values)]
-    return len(steps) > 1 and bool(np.isfinite(clean.values).any()) and np.array_equal(steps, every)
 
 
 def _as_good_as_infinite(name: str, last: float, measured: dict[str, float | int]) -> Finding:
