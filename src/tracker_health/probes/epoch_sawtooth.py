@@ -88,6 +88,7 @@ class EpochSawtooth(Probe):
             message=f"the loss repeats one pattern in every epoch: {said}",
             remedy="shuffle the training data anew in each epoch",
             measured=measured,
+            steps=(int(evidence.first("train_loss").finite().steps[0]),),
         )
 
 
