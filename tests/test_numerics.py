@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tracker_health.evidence import numerics
 from tracker_health.evidence.numerics import (
     block_medians,
     in_range,
@@ -19,7 +20,6 @@ from tracker_health.evidence.numerics import (
     median_error,
     start_level,
 )
-from tracker_health.evidence import numerics
 
 VALUES = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=80)
 

@@ -233,6 +233,11 @@ class Curve:
             if b < len(self.levels)  # what is up at the end has not come back
         ]
 
+    @property
+    def late(self) -> Estimate:
+        """What the last quarter brought: from the level before it to the end."""
+        return self.between(5 / _EIGHTHS, 6 / _EIGHTHS) - self.end
+
     @cached_property
     def stood(self) -> int:
         """How many of the last points are one and the same number."""
