@@ -8,7 +8,7 @@ eighty thousand go through the same lines.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import hypot, sqrt
 
@@ -45,6 +45,9 @@ class Estimate:
 
     def __sub__(self, other: Estimate) -> Estimate:
         return Estimate(self.value - other.value, hypot(self.error, other.error))
+
+    def __neg__(self) -> Estimate:
+        return Estimate(-self.value, self.error)
 
     def surely_above(self, limit: float, errors: float = SURELY) -> bool:
         """Whether it lies above a limit by so many standard errors."""
@@ -243,6 +246,17 @@ class Curve:
         """How many of the last points are one and the same number."""
         changes = np.flatnonzero(np.diff(self.series.values))
         return self.points - 1 - int(changes[-1]) if len(changes) else self.points
+
+    @cached_property
+    def upside_down(self) -> Curve:
+        """The curve of the negated values: of a reward, which goes up where a loss goes down."""
+        return replace(
+            self,
+            series=replace(self.series, values=-self.series.values),
+            levels=-self.levels,
+            head=-self.head,
+            first=-self.first,
+        )
 
 
 def resolution(values: FloatArray) -> float:
