@@ -247,6 +247,17 @@ class Curve:
         changes = np.flatnonzero(np.diff(self.series.values))
         return self.points - 1 - int(changes[-1]) if len(changes) else self.points
 
+    def step_up(self, step: float) -> Estimate:
+        """How far the points next after a step lie above those before it, as many as a level has; 0 where they are not
+        that many.
+        """
+        values, at = self.series.values, int(np.searchsorted(self.series.steps, step))
+        before, after = values[max(0, at - self.block) : at], values[at + 1 : at + 1 + self.block]
+        if min(len(before), len(after)) < self.block:
+            return Estimate(0.0, 0.0)
+        error = self.at_step(step).error
+        return Estimate(median(after), error) - Estimate(median(before), error)
+
     @cached_property
     def upside_down(self) -> Curve:
         """The curve of the negated values: of a reward, which goes up where a loss goes down."""

@@ -176,6 +176,14 @@ def depth_of_minimum(count: int) -> float:
 
 _REGULAR = 5
 _WINDOW = 128
+_ONE_SPIKE = 10  # values
+
+
+def peaks_of(high: npt.NDArray[np.bool_], above: FloatArray) -> npt.NDArray[np.int64]:
+    """The highest place of each group of marked ones that lie within ten values of each other."""
+    places = np.flatnonzero(high)
+    groups = np.split(places, np.flatnonzero(np.diff(places) > _ONE_SPIKE) + 1) if len(places) else []
+    return np.array([group[np.argmax(above[group])] for group in groups], dtype=np.int64)
 
 
 def jumps(values: FloatArray, window: int = _WINDOW) -> tuple[FloatArray, FloatArray]:
