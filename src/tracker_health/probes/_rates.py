@@ -87,10 +87,13 @@ class Rates:
 
     @property
     def loss_falls_at_zero(self) -> bool:
-        """Whether the loss surely falls behind the last rate that is not 0: then the log rounds the rate."""
+        """Whether the loss surely falls behind the last rate that is not 0, or ends lower where all are 0: then the log
+        rounds the rate.
+        """
         above = np.flatnonzero(self.values)
-        since = self.series.steps[above[-1]] if len(above) else -np.inf
-        return self.loss is not None and self.loss.trend_since(since) < -SURELY
+        if self.loss is None or not len(above):
+            return self.loss is not None and (self.loss.start - self.loss.end).surely_above(0.0)
+        return self.loss.trend_since(self.series.steps[above[-1]]) < -SURELY
 
 
 def levelled_off(loss: Curve | None, late_share: float) -> bool:

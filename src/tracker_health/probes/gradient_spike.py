@@ -30,7 +30,7 @@ class GradientSpike(Probe):
     How it decides:
         A causal Hampel filter on the logarithm of the norm. A spike lies `sigmas` robust deviations above the median
         before it, and `leap` times as high. It does harm when the loss's level after it lies surely above the one
-        before it, by `effect_share` of the descent. Warn at the first that does. Warn also at `repeated` spikes or more
+        before it, by `effect_share` of the descent. Warn at the first that does. Warn also at `repeated` norms or more
         that are `wild` times as high as the median before them.
 
     Known limits:
@@ -55,7 +55,7 @@ class GradientSpike(Probe):
     wild: Annotated[
         float, Threshold("norm over the median before it that is wild, whatever it does", "ratio", "calibration", gt=1)
     ] = 300.0
-    repeated: Annotated[int, Threshold("wild spikes that make a warning", "spikes", "calibration", ge=1)] = 3
+    repeated: Annotated[int, Threshold("wild norms that make a warning", "norms", "calibration", ge=1)] = 3
     usual: Annotated[
         float, Threshold("share of the norms below the one to clip at", "fraction", "design", gt=0, le=1)
     ] = 0.95
@@ -75,11 +75,14 @@ class GradientSpike(Probe):
         if len(norm) < self.min_points:
             return Finding(verdict=Verdict.SKIP, message=f"only {len(norm)} finite gradient norms above 0")
         above, scores = jumps(np.log(norm.values))
-        spikes = peaks_of((scores >= self.sigmas) & (above >= np.log(self.leap)), above)
+        high = scores >= self.sigmas
+        spikes, wild = (
+            peaks_of(high & (above >= np.log(self.leap)), above),
+            np.flatnonzero(high & (above >= np.log(self.wild))),
+        )
         loss = evidence.curve("train_loss")
         harm = 0.0 if loss is None else self.effect_share * loss.size
         harmful = [at for at in spikes if loss is not None and loss.step_up(norm.steps[at]).surely_above(harm)]
-        wild = spikes[above[spikes] >= np.log(self.wild)]
         usual = float(np.quantile(norm.values, self.usual))
         measured = {"spikes": len(spikes), "harmful": len(harmful), "wild": len(wild), "usual": usual}
         if not harmful and len(wild) < self.repeated:
