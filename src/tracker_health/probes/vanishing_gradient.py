@@ -31,8 +31,8 @@ class VanishingGradient(Probe):
 
     How it decides:
         The logged norm has collapsed when all but `spared` of its second half is exactly 0, or at most `collapse` of
-        its start. Warn when the loss meanwhile came down by less than `learnt` of its start, or not
-        surely; for exact zeros, `solved`. Beside a loss that need not come down warn of zeros where no reward surely
+        its start. Warn when the loss came down by less than `learnt` of its start, or not surely; for
+        zeros, `solved`. Beside a loss that need not come down warn of zeros where no reward surely
         rose. Of a checkpoint, warn when in most kinds of matrices of `min_layers` layers or more the root of Adam's
         second moment falls towards the first layer, in order, by more than `depth_ratio`.
 
