@@ -31,7 +31,7 @@ class GradientSpike(Probe):
         A causal Hampel filter on the logarithm of the norm. A spike lies `sigmas` robust deviations above the median
         before it, and `leap` times as high. It does harm when the loss's level after it lies surely above the one
         before it, by `effect_share` of the descent. Warn at the first that does. Warn also at `repeated` norms or more
-        that are `wild` times as high as the median before them.
+        that are `wild` times as high as the median before them. The norm to clip at lies above `usual` of all.
 
     Known limits:
         Averaged logs hide spikes. Harm that is over within a fortieth of the run is not seen.

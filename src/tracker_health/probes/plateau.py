@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from tracker_health.evidence import SURELY, Evidence, Need
+from tracker_health.evidence import Evidence, Need
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._run import learning_rates
 from tracker_health.result import Finding
@@ -26,7 +26,7 @@ class Plateau(Probe):
 
     How it decides:
         Warn when the learning rate's second half lies within `rate_change` of its peak, the loss surely came down, by
-        `min_descent` of its start, and its second half neither brought `late_share` of that descent nor surely falls.
+        `min_descent` of its start, and its second half neither brought `late_share` of that descent nor clearly falls.
         The noise of a point must be `noise` of the loss's level, and that above `floor` of its start.
 
     Known limits:
@@ -73,7 +73,7 @@ class Plateau(Probe):
         start, end, kept = loss.start.value, loss.end.value, loss.kept
         late = loss.between(0.5, 0.5 + 0.5**2) - loss.between(0.5 + 0.5**2, 1.0)
         came_down = kept.surely_above(0.0) and kept.value >= self.min_descent * abs(start)
-        flat = late.value <= self.late_share * kept.value and loss.trend_since(middle) > -SURELY
+        flat = late.value <= self.late_share * kept.value and loss.trend_since(middle) > -2.0
         noisy = end > self.floor * start and loss.noise >= self.noise * abs(end)
         share = late.value / kept.value if came_down else 0.0
         measured = {"start": start, "end": end, "late_share": share, "noise": loss.noise}
