@@ -29,8 +29,8 @@ class ExplodingGradient(Probe):
         The weights have come to where the loss is steep and training cannot settle; a NaN is often next.
 
     How it decides:
-        On the curve of the norm's logarithm. Fail when its last two levels lie surely above its lowest, by `factor`,
-        and the loss, where it is logged, ends surely above its best level.
+        On the curve of the norm's logarithm. Fail when its last two levels lie surely above its lowest, by `factor`.
+        The loss, where it is logged, must end surely above its best level.
 
     Known limits:
         Needs `min_points` norms above 0. Norms are compared with those of the same run only.

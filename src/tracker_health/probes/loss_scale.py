@@ -21,8 +21,7 @@ class LossScale(Probe):
     """The loss scale of half precision collapses.
 
     What it finds:
-        A loss scale that falls below 1, or that is halved again and again: in the log, or as the scaler saved it with
-        the checkpoint.
+        A loss scale that falls below 1, or that is halved again and again, in the log or in the checkpoint.
 
     Why it matters:
         The scaler halves its scale each time a gradient overflows, and skips the step. A scale that goes on falling
@@ -30,8 +29,8 @@ class LossScale(Probe):
 
     How it decides:
         Fail when the scale ends below `min_scale`, logged or as the scaler saved it. Fail when its lowest value so far
-        fell by a factor of two, `halvings` times or more, within `window` steps behind the first `calibration` of the
-        run, in which it finds its level. Between two logged points the fall counts as even. A reset to a higher scale,
+        was halved `halvings` times or more within `window` steps. The first `calibration` of the run does not count:
+        there it finds its level. Between two logged points the fall counts as even. A reset to a higher scale,
         as a resume brings, does not move the lowest.
 
     Known limits:

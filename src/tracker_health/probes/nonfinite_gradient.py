@@ -28,10 +28,10 @@ class NonfiniteGradient(Probe):
         on purpose; many in a row mean that nothing is trained any more.
 
     How it decides:
-        On the newest value of every step, without a stretch at the very beginning, of less than `calibration` of all,
-        in which a scaler finds its level. Fail when the share of non-finite norms is surely above `max_share`, by the
-        error of a share, when `max_run` follow each other, or when the last `at_end` are all non-finite. Warn when the
-        share is likely above that. NaN between norms at a regular distance stand for steps at which none was taken.
+        A stretch at the very beginning, of less than `calibration` of all, is left out: there a scaler finds its level.
+        Fail when the share of non-finite norms is surely above `max_share`, by the error of a share. Fail also when
+        `max_run` follow each other, or the last `at_end` are all non-finite. Warn when the share is likely above that.
+        NaN between norms at a regular distance stand for steps at which none was taken.
 
     Known limits:
         Needs the gradient norm. In sparse logs a single point stands for many steps that nobody saw.

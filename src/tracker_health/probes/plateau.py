@@ -25,9 +25,9 @@ class Plateau(Probe):
         At a constant rate the weights jitter around a minimum; a decay at the end usually lowers the loss at once.
 
     How it decides:
-        Warn when the learning rate's second half lies within `rate_change` of its peak, the loss surely came down, by
-        `min_descent` of its start, and its second half neither brought `late_share` of that descent nor clearly falls.
-        The noise of a point must be `noise` of the loss's level, and that above `floor` of its start.
+        Warn when the learning rate's second half lies within `rate_change` of its peak. The loss must surely have come
+        down, by `min_descent` of its start. Its second half neither brought `late_share` of that descent nor clearly
+        falls. The noise of a point must be `noise` of the loss's level, and that above `floor` of its start.
 
     Known limits:
         A floor that the data set (label noise) looks the same. Per-epoch averages hide the noise that it looks for.

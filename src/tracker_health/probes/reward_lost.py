@@ -22,8 +22,8 @@ class RewardLost(Probe):
     """The reward fell below where it began, was lost again, or never changed.
 
     What it finds:
-        A reward of reinforcement learning, of evaluation or training episodes, that ended clearly below where it began,
-        lost most of what it had gained, or was one number all along.
+        A reward of evaluation or training episodes that ended clearly below where it began, lost most of what it had
+        gained, or was one number all along.
 
     Why it matters:
         The losses of an actor and a critic need not fall, so that a broken run has curves like any other's. The reward
@@ -43,8 +43,8 @@ class RewardLost(Probe):
         warn: the policy may have been good from the start, or explore.
 
     What to do:
-        Look at the sign of the objective and of the advantages, the learning rate and the entropy of the policy, and
-        how often a target network is updated.
+        Look at the sign of the objective and of the advantages, the learning rate, the policy's entropy, and how often
+        a target network is updated.
 
     References:
         Henderson et al. (2018), deep reinforcement learning that matters.

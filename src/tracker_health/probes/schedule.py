@@ -41,11 +41,11 @@ class Schedule(Probe):
         of the run trained at a rate that nobody chose.
 
     How it decides:
-        Fail when every rate is 0. Warn when more than `zero_share` of them are `almost_zero` of the peak, or lie at a
-        floor of `floor_rate` of it, reached gradually, while the loss was surely falling. Warn when it only rose,
-        `least_rises` times or more, and stood last no longer than before, unless the last quarter brought less than
-        `late_share` of the loss's descent. A loss that surely falls at a rate of 0 passes. Saved rates stand in for
-        logged ones. The other limits are `least_rate`, `groups_apart`, `most_waves` and `least_stepped`.
+        Fail when every rate is 0. Warn when more than `zero_share` of them are `almost_zero` of the peak, unless the
+        loss surely falls there. Warn when as many lie at a floor of `floor_rate` or less, reached gradually while the
+        loss was surely falling. Warn when the rate only rose, `least_rises` times or more, and stood last no longer
+        than before. A last quarter that brought less than `late_share` of the loss's descent excuses that. Saved rates
+        stand in for logged ones. Further limits: `least_rate`, `groups_apart`, `most_waves`, `least_stepped`.
 
     Known limits:
         A learning-rate range test rises on purpose. A floor that was reached in one step counts as intended. A resume

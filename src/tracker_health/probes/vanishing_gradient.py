@@ -30,11 +30,11 @@ class VanishingGradient(Probe):
         the loss does not depend on them.
 
     How it decides:
-        The logged norm has collapsed when all but `spared` of its second half is exactly 0, or at most `collapse` of
-        its start. Warn when the loss came down by less than `learnt` of its start, or not surely; for
-        zeros, `solved`. Beside a loss that need not come down warn of zeros where no reward surely
-        rose. Of a checkpoint, warn when in most kinds of matrices of `min_layers` layers or more the root of Adam's
-        second moment falls towards the first layer, in order, by more than `depth_ratio`.
+        The logged norm has collapsed when all but `spared` of its second half is 0, or at most `collapse` of its start.
+        Warn when the loss came down by less than `learnt` of its start, or not surely; for zeros, `solved`. Beside a
+        loss that need not come down warn of zeros where no reward surely rose. In a checkpoint, warn when the roots of
+        Adam's second moments fall in order towards the first layer, by more than `depth_ratio`, in most kinds of
+        matrices of `min_layers` layers.
 
     Known limits:
         Without names all matrices of one shape are one kind, those of two towers as well. A norm that is logged with
