@@ -30,7 +30,7 @@ class LossSpike(Probe):
         A causal Hampel filter. A spike lies `sigmas` robust deviations above the median before it, `share` of the
         descent, and `tail_factor` times as high as every point below `sigmas`. Spikes that nearly touch are one. Warn
         when there are `repeated` of them, or one rises past the start by `single_share` of the descent. Fail when the
-        last `min_lasting` points or more are still up there.
+        last `min_lasting` points or more are still up there. More points than a level of the curve has are LOS004's.
 
     Known limits:
         Logs of averages hide spikes. The end of each epoch may look like a spike. A loss that goes up and stays there
@@ -77,6 +77,9 @@ class LossSpike(Probe):
         above, scores = jumps(values)
         tail = float(above[scores < self.sigmas].max(initial=0.0))
         high = above >= max(self.share * curve.size, self.tail_factor * tail)
+        lasting = int(np.argmin(np.append(high[::-1], False)))
+        if lasting > curve.block:  # a level, and no spike
+            high[-lasting:], lasting = False, 0
         peaks = peaks_of(high & (scores >= self.sigmas), above)
         beyond = peaks[values[peaks] > curve.start.value + self.single_share * curve.size]
         tallest = float(above[peaks].max(initial=0.0))
@@ -85,7 +88,7 @@ class LossSpike(Probe):
             said = f"{count(len(peaks), 'spike')} of consequence in the loss"
             return Finding(verdict=Verdict.PASS, message=said, measured=measured)
         at = peaks[np.argmax(above[peaks])]
-        level, lasting = number(float(values[at] - above[at])), int(np.argmin(np.append(high[::-1], False)))
+        level = number(float(values[at] - above[at]))
         if lasting and at in beyond:
             first = int(steps[-lasting])
             return Finding(
