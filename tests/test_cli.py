@@ -160,7 +160,7 @@ def test_verbose_says_why_rules_were_skipped(run, healthy):
         (["--set", "probes.diverged.sigma=4"], "did you mean sigmas"),
         (["--set", "probes.diverged.sigmas=-1"], "must be at least 0"),
         (["--set", "probes.diverged.sigmas=much"], "is no number"),
-        (["--set", "probes.diverged.min_points=8.5"], "must be a whole number"),
+        (["--set", "probes.unstable-loss.repeated=8.5"], "must be a whole number"),
         (["--set", "nonsense"], "does not parse"),
         (["--set", "roles.train_los=x"], "did you mean train_loss"),
         (["--set", "roles.train_loss=health/loss"], "names under health/ are this tool's own and are never read back"),
@@ -322,8 +322,19 @@ def test_hostile_names_are_inert_in_the_terminal(run, tmp_path):
 
 
 @pytest.mark.parametrize("code", ["LOS004", "los004", "diverged"])
-def test_explain(run, code):
+def test_explain_in_short(run, code):
     result = run("explain", code)
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert len(lines) <= 40
+    for heading in ("How it decides", "Thresholds", "What to do"):
+        assert heading in lines
+    assert lines[-1] == "More: tracker-health explain LOS004 --full"
+
+
+@pytest.mark.parametrize("code", ["LOS004", "los004", "diverged"])
+def test_explain_in_full(run, code):
+    result = run("explain", "--full", code)
     assert result.exit_code == 0
     for heading in (
         "What it finds",

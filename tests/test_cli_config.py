@@ -51,7 +51,7 @@ def test_config_shows_where_values_came_from(run, monkeypatch):
     ]
     everything = run("config", "--all").stdout
     assert "tracking_uri = (not set)" in everything
-    assert "probes.diverged.min_points = 8" in everything
+    assert "probes.unstable-loss.repeated = 2" in everything
 
 
 def test_config_as_json(run):

@@ -60,9 +60,9 @@ def test_the_digest_is_that_of_the_run():
 
 def test_overrides_apply_in_order_key_by_key():
     first = Override(match="experiment:*", changes={"probes.diverged.sigmas": 6, "checkpoint": "a"})
-    second = Override(match="tag:team=red", changes={"probes.diverged.min_points": 9, "checkpoint": "b"})
+    second = Override(match="tag:team=red", changes={"probes.unstable-loss.repeated": 9, "checkpoint": "b"})
     config = Config(thresholds={"diverged": {"rise_share": 0.5}}, overrides=(first, second)).for_run(RL)
-    assert config.thresholds == {"diverged": {"rise_share": 0.5, "sigmas": 6, "min_points": 9}}
+    assert config.thresholds == {"diverged": {"rise_share": 0.5, "sigmas": 6}, "unstable-loss": {"repeated": 9}}
     assert config.checkpoint == "b"
 
 

@@ -274,8 +274,8 @@ def test_too_few_points_are_counted():
 
 
 def test_a_threshold_can_be_a_need():
-    config = Config(thresholds={"diverged": {"min_points": 4}})
-    assert "LOS004" in codes(judged({"loss": [3.0, 2.0, 1.0, 1.0]}, config).results)
+    config = Config(thresholds={"repeated-batch": {"min_points": 400}})
+    assert "LOS013" in codes(judged({"loss": np.ones(60).tolist()}, config).skipped)
 
 
 def test_repeated_steps_are_one_point():
@@ -481,8 +481,8 @@ def test_select_and_ignore_take_codes_and_names(word):
         (Config(thresholds={"diverged": {"rise_share": float("nan")}}), "must be above 0"),
         (Config(thresholds={"diverged": {"sigmas": -1}}), "must be at least 0"),
         (Config(thresholds={"no-progress": {"min_descent": 1.5}}), "must be at most 1"),
-        (Config(thresholds={"diverged": {"min_points": 8.5}}), "must be a whole number"),
-        (Config(thresholds={"diverged": {"min_points": True}}), "must be a whole number"),
+        (Config(thresholds={"unstable-loss": {"repeated": 8.5}}), "must be a whole number"),
+        (Config(thresholds={"unstable-loss": {"repeated": True}}), "must be a whole number"),
         (Config(thresholds={"diverged": {"sigmas": "4"}}), "must be a number"),
     ],
 )

@@ -13,7 +13,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from tracker_health.annotations import REPORT_FILE, SETTINGS, STEP, Annotations, JudgedBy, digest_of, is_wanted, plan
+from tracker_health.annotations import (
+    REPORT_FILE,
+    RULES,
+    SETTINGS,
+    STEP,
+    Annotations,
+    JudgedBy,
+    digest_of,
+    is_wanted,
+    plan,
+)
 from tracker_health.config import Config, preset
 from tracker_health.ending import Ended, Ending
 from tracker_health.engine import configured_probes, diagnose, needs_of, tool_of
@@ -21,7 +31,7 @@ from tracker_health.errors import described
 from tracker_health.evidence import Evidence, Part, RunRef
 from tracker_health.opening import open_run, shown_name, store_of
 from tracker_health.policy import VARIABLE as POLICY
-from tracker_health.registry import plugins
+from tracker_health.registry import RULES_VERSION, plugins
 from tracker_health.result import ErrorEntry, Report, ToolInfo
 from tracker_health.stores import hosts
 from tracker_health.stores.base import Listed, OnServer, Overtaken, Recorded, TrackedRun, WrittenInPart
@@ -89,6 +99,7 @@ def annotated(
     dry_run: bool,
     force: bool,
     sidecar: bool,
+    rejudge: bool = False,
     quick: bool = False,
     ending: Ending | None = None,
     last_step: int | None = None,
@@ -102,7 +113,7 @@ def annotated(
         recorded = opened.recorded()
         is_news = ending is not None and ending != ending_seen(opened)
         if recorded is not None and recorded.verdict and not force and not is_news:
-            note = _why_it_stays(opened, recorded, settings, end, fingerprint)
+            note = _why_it_stays(opened, recorded, settings, end, fingerprint, rejudge=rejudge)
             if note is not None:
                 report = _unchanged(opened.ref, recorded.verdict, fingerprint, settings, note)
                 return Outcome(run=shown_name(run), status="unchanged", report=report)
@@ -115,7 +126,7 @@ def annotated(
         digest = digest_of(end.state(fingerprint), settings.digest, complete=complete, verdict=report.verdict)
         annotations = plan(report, digest, files, settings)
         by = _judged_by(opened, settings, end, annotations, complete=complete)
-        tags = {**annotations.tags, SETTINGS: by.value, **_step_tag(opened)}
+        tags = {**annotations.tags, SETTINGS: by.value, RULES: str(RULES_VERSION), **_step_tag(opened)}
         annotations = replace(annotations, tags=tags, exit=_exit_to_keep(opened, ending, end, evidence))
         if quick:
             annotations = replace(annotations, files={})
@@ -150,14 +161,14 @@ def _step_tag(run: TrackedRun) -> dict[str, str]:
     return {} if last is None else {STEP: str(last)}
 
 
-def would_annotate(run: OnServer, config: Config) -> int | None:
+def would_annotate(run: OnServer, config: Config, *, rejudge: bool = False) -> int | None:
     """How many bytes of its files annotating a run could read at most; None where its annotation still holds."""
     settings = for_run(config, run)
     request = needs_of(settings)
     recorded, end = run.recorded(), _end_of(run, settings.stale_after)
     if recorded is not None and recorded.verdict:
         fingerprint = run.fingerprint(request)
-        if _why_it_stays(run, recorded, settings, end, fingerprint) is not None:
+        if _why_it_stays(run, recorded, settings, end, fingerprint, rejudge=rejudge) is not None:
             return None
     return min(run.bytes_of_files(request), settings.max_download)
 
@@ -203,22 +214,33 @@ def _exit_to_keep(run: TrackedRun, ending: Ending | None, end: _End, evidence: E
     return "" if is_known else exit_value(ending, run.state())
 
 
-def _why_it_stays(run: TrackedRun, recorded: Recorded, config: Config, end: _End, fingerprint: str) -> str | None:
+def _why_it_stays(
+    run: TrackedRun, recorded: Recorded, config: Config, end: _End, fingerprint: str, *, rejudge: bool
+) -> str | None:
     """Why the annotation of a run is left as it is: a note, empty where nothing has changed; None where the run is to
     be judged again.
 
     On a server the settings of whoever comes next do not change a verdict that still holds, unless a policy asks for
-    it: else two people's settings would change it back and forth.
+    it: else two people's settings would change it back and forth. So it is with two versions of the rules, for runs
+    that have ended and unless ``rejudge`` asks for it: an upgrade does not rewrite the history of a team.
     """
-    if recorded.digest == digest_of(end.state(fingerprint), config.digest, verdict=recorded.verdict):
-        return ""
+    rules = RULES_VERSION if rejudge else _rules_that_hold(recorded)
+    if recorded.digest == digest_of(end.state(fingerprint), config.digest, verdict=recorded.verdict, rules=rules):
+        older = f"it was judged by version {rules} of the rules, these are version {RULES_VERSION}"
+        return "" if rules == RULES_VERSION else f"{older}; --rejudge judges it by these"
     by = JudgedBy.of(recorded.settings)
     if not run.shared or by.config == config.digest or config.policy not in ("", by.policy) or not by.state:
         return None
     state = _end_of(run, by.stale_after, end.seen).state(run.fingerprint(needs_of(Config())))
-    if by.state != digest_of(state, recorded.digest, verdict=recorded.verdict):
+    if by.state != digest_of(state, recorded.digest, verdict=recorded.verdict, rules=rules):
         return None
     return "it was judged with other settings, which stay in force on a server; --force judges it with these"
+
+
+def _rules_that_hold(recorded: Recorded) -> int:
+    """The version of the rules whose verdict on a run stays: of a run that has ended the one that judged it."""
+    has_ended = recorded.ended in set(Ended) - {Ended.RUNNING, Ended.SILENT}
+    return RULES_VERSION if recorded.rules is None or not has_ended else recorded.rules
 
 
 def _judged_by(run: TrackedRun, config: Config, end: _End, annotations: Annotations, *, complete: bool) -> JudgedBy:

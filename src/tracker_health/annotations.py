@@ -30,6 +30,8 @@ annotation, so it is no part of one: clearing the run leaves it there.
 
 SETTINGS = "settings"
 """The tag that says by which configuration and policy a run was judged, and when the verdict holds no longer."""
+RULES = "rules"
+"""The tag that says under which version of the rules a run was judged."""
 IGNORED = "ignored"
 """The tag that lists which rules the verdict leaves out, and the preset, thresholds, roles and limits that were set."""
 
@@ -68,14 +70,22 @@ class Annotations:
     exit: str = ""
 
 
-def digest_of(state: str, config_digest: str, *, complete: bool = True, verdict: Verdict | None = None) -> str:
+def digest_of(
+    state: str,
+    config_digest: str,
+    *,
+    complete: bool = True,
+    verdict: Verdict | None = None,
+    rules: int | None = None,
+) -> str:
     """Sixteen hexadecimal digits that stay the same as long as judging the run again could give nothing new.
 
     A judgement that is not ``complete``, because something could not be read, has another digest than any complete
     one: the next annotation tries again. With the ``verdict`` that stands beside it in it, the digest no longer fits a
-    run whose verdict was changed by hand.
+    run whose verdict was changed by hand. ``rules``: the version of the rules that judged, by default today's.
     """
-    content = json.dumps([RULES_VERSION, plugins().identity, config_digest, state, complete, verdict])
+    version = RULES_VERSION if rules is None else rules
+    content = json.dumps([version, plugins().identity, config_digest, state, complete, verdict])
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 

@@ -113,6 +113,7 @@ def annotate(
     dry_run: bool = False,
     force: bool = False,
     sidecar: bool = False,
+    rejudge: bool = False,
     quick: bool = False,
     ending: Ending | None = None,
     last_step: int | None = None,
@@ -120,10 +121,11 @@ def annotate(
     """Judge a run and write the verdict onto it; while the annotation there still holds, neither is done again.
 
     ``dry_run``: judge, and give the annotations without writing them. ``force``: judge and write even if nothing has
-    changed. ``sidecar``: of a W&B run on this machine write only the files, and leave its log alone. ``quick``: look at
-    metrics alone (of W&B also at what was printed) and write no files; the next annotation does the rest, and a run of
-    which that tells nothing is left to it. ``ending``: how the run's process was seen to end; it is kept on the run.
-    ``last_step``: of its history, which may still be on its way to W&B's server.
+    changed. ``sidecar``: of a W&B run on this machine write only the files, and leave its log alone. ``rejudge``: also
+    where only the rules have changed; else a run that has ended keeps its verdict. ``quick``: look at metrics alone (of
+    W&B also at what was printed) and write no files; the next annotation does the rest, and a run of which that tells
+    nothing is left to it. ``ending``: how the run's process was seen to end; it is kept on the run. ``last_step``: of
+    its history, which may still be on its way to W&B's server.
 
     Raises:
         ConfigError: the configuration names something that does not exist.
@@ -137,6 +139,7 @@ def annotate(
         dry_run=dry_run,
         force=force,
         sidecar=sidecar,
+        rejudge=rejudge,
         quick=quick,
         ending=ending,
         last_step=last_step,
@@ -155,6 +158,7 @@ def annotate_many(
     dry_run: bool = False,
     force: bool = False,
     sidecar: bool = False,
+    rejudge: bool = False,
     workers: int = 1,
     executor: Executor | None = None,
 ) -> Iterator[Outcome]:
@@ -170,7 +174,8 @@ def annotate_many(
     Raises:
         ConfigError: the configuration names something that does not exist.
     """
-    task = _Task(resolved(config, writes=True), tracking_uri, dry_run=dry_run, force=force, sidecar=sidecar)
+    settings = resolved(config, writes=True)
+    task = _Task(settings, tracking_uri, dry_run=dry_run, force=force, sidecar=sidecar, rejudge=rejudge)
     if executor is None:
         yield from _parents_last(task, runs, workers)
         return
@@ -209,6 +214,7 @@ class _Task:
     dry_run: bool = False
     force: bool = False
     sidecar: bool = False
+    rejudge: bool = False
     writes: bool = True
 
     def __call__(self, run: str | Path | Listed) -> Outcome:
@@ -216,8 +222,8 @@ class _Task:
             if not self.writes:
                 report, evidence = checked(run, self.config, self.tracking_uri)
                 return Outcome(run=shown_name(run), status="checked", report=report, sketch=sketch_of(evidence))
-            work = partial(annotated, run, self.config, self.tracking_uri)
-            return until_not_overtaken(partial(work, dry_run=self.dry_run, force=self.force, sidecar=self.sidecar))
+            work = partial(annotated, run, self.config, self.tracking_uri, dry_run=self.dry_run, force=self.force)
+            return until_not_overtaken(partial(work, sidecar=self.sidecar, rejudge=self.rejudge))
         except Exception as error:  # noqa: BLE001  one bad run never stops the others
             return failed(run, error, self.config)
 

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from tracker_health.errors import ConfigError
+from tracker_health.retired import RULE_LISTS, living_rules, living_thresholds, remarks
 from tracker_health.roles import DEFAULT_PATTERNS, OWN_PREFIXES, Meaning, Patterns, normal_form, understand
 from tracker_health.text import printable
 
@@ -65,6 +66,9 @@ class Config:
     ``pages`` and ``description``: when the page with its picture, and the block in the description, are written: a word
     of ``WHEN``, ``findings`` for from warn on.
     ``overrides``: what differs for some runs; they do nothing until ``for_run``, and the last that applies wins.
+    ``notes``: what of the configuration does nothing, or means something else today; every report repeats it.
+
+    Rules and thresholds that were retired are understood: see ``retired``.
 
     Raises:
         ConfigError: a set of rules is no such set, or a role is given names under which only this tool writes.
@@ -88,12 +92,20 @@ class Config:
     pages: str = "findings"
     description: str = "findings"
     overrides: tuple[Override, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("votes", "measure_only", "select", "ignore"):
+        said: list[str] = []
+        for name in RULE_LISTS:
             value = getattr(self, name)
             if value is not None or name != "votes":
-                object.__setattr__(self, name, _rule_set(name, value))
+                words = _rule_set(name, value)
+                said += remarks(name, words)
+                object.__setattr__(self, name, living_rules(name, words))
+        for rule, values in self.thresholds.items():
+            said += [remark for key in values for remark in remarks(f"probes.{rule}.{key}", None)]
+        object.__setattr__(self, "thresholds", living_thresholds(self.thresholds))
+        object.__setattr__(self, "notes", tuple(dict.fromkeys((*self.notes, *said))))
         for role, patterns in self.roles.items():
             if patterns is not DEFAULT_PATTERNS.get(role):
                 refuse_own_names(role, patterns)

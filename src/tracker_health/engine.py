@@ -15,7 +15,7 @@ from tracker_health.confirmation import confirm
 from tracker_health.errors import ConfigError, named
 from tracker_health.evidence import Evidence, Need, Part, Request, Series, Siblings
 from tracker_health.plugins import quietly
-from tracker_health.probe import Probe, thresholds_of
+from tracker_health.probe import Probe, special_cases_of, thresholds_of
 from tracker_health.registry import BUILT_IN, plugins, probe_classes
 from tracker_health.result import (
     ErrorEntry,
@@ -27,6 +27,7 @@ from tracker_health.result import (
     ToolInfo,
     strict,
 )
+from tracker_health.retired import retired_rule
 from tracker_health.roles import DEFAULT_PATTERNS, LOSS_PART, OBJECTIVE_LOSS, SHOW_TRAINING, VAL_LOSS_TERM
 from tracker_health.text import count, listing, printable
 from tracker_health.verdict import Verdict, worst
@@ -61,7 +62,7 @@ def _all_configured(config: Config, classes: Sequence[type[Probe]]) -> tuple[Pro
     names = {probe.name for probe in classes}
     codes = {probe.code for probe in classes}
     for wanted in sorted(config.select | config.ignore):
-        if wanted not in names | codes:
+        if wanted not in names | codes and retired_rule(wanted) is None:
             raise ConfigError(f"there is no rule {wanted!r}", did_you_mean(wanted, names | codes))
     for name in config.thresholds:
         if name not in names and not plugins().errors:
@@ -228,6 +229,7 @@ def _notes(evidence: Evidence, config: Config) -> Iterable[str]:
     """What a reader of the verdict should know besides."""
     if evidence.goes_on:
         yield f"the run is still {evidence.info.status.lower()}: this is a verdict on what it has done so far"
+    yield from (printable(note, _REASON_CHARACTERS) for note in config.notes)
     yield from evidence.notes
     for series in evidence.series:
         if series.superseded:
@@ -280,7 +282,8 @@ def _judged(probe: Probe, evidence: Evidence, config: Config, votes: bool) -> Pr
     with np.errstate(all="ignore"):  # a loss of 1e308 overflows to infinity; it is judged, not warned about
         finding = probe.judge(evidence)
     if finding.verdict is Verdict.SKIP:
-        return SkippedProbe(code=probe.code, name=probe.name, reason=finding.message, details=strict(finding.details))
+        reason = f"{finding.message}{_case_in_words(probe, finding)}"
+        return SkippedProbe(code=probe.code, name=probe.name, reason=reason, details=strict(finding.details))
     return _result(probe, finding, config, votes, _guess_behind(probe, evidence))
 
 
@@ -298,7 +301,7 @@ def _guess_behind(probe: Probe, evidence: Evidence) -> Series | None:
 
 
 def _result(probe: Probe, finding: Finding, config: Config, votes: bool, guess: Series | None) -> ProbeResult:
-    verdict, message = _judgement(finding), finding.message
+    verdict, message = _judgement(finding), f"{finding.message}{_case_in_words(probe, finding)}"
     unsure = finding.confidence == "low" and config.demote_low_confidence
     if verdict is Verdict.FAIL and (unsure or guess is not None):
         verdict = Verdict.WARN
@@ -323,7 +326,17 @@ def _result(probe: Probe, finding: Finding, config: Config, votes: bool, guess: 
         thresholds=probe.thresholds,
         steps=tuple(int(step) for step in finding.steps),
         confidence=finding.confidence,
+        case=finding.case,
     )
+
+
+def _case_in_words(probe: Probe, finding: Finding) -> str:
+    """What the message says of the special case that decided, once it is sure that the rule has it."""
+    if not finding.case:
+        return ""
+    if finding.case not in special_cases_of(type(probe)):
+        raise ValueError(f"a finding is of the special case {finding.case!r}, which its docstring does not name")
+    return f" (special case: {finding.case})"
 
 
 def _judgement(finding: Finding) -> Verdict:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from tracker_health import retired
 from tracker_health.registry import probe_classes
 from tracker_health.stores.base import TaggedRun
 from tracker_health.text import count, printable
@@ -147,7 +148,8 @@ def _as_json(run: TaggedRun) -> dict[str, Any]:
 
 
 def _names() -> dict[str, str]:
-    return {probe.code: probe.name for probe in probe_classes()}
+    gone = {rule.code: rule.name for rule in retired.RETIRED}
+    return gone | {probe.code: probe.name for probe in probe_classes()}
 
 
 def _by_number(counted: Counter[str]) -> list[tuple[str, int]]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from tracker_health.errors import named
 from tracker_health.probe import Probe, flaw_in
 from tracker_health.result import ErrorEntry
+from tracker_health.retired import retired_words
 from tracker_health.text import printable
 
 if TYPE_CHECKING:
@@ -52,7 +53,8 @@ def load_plugins(built_in: Sequence[type[Probe]]) -> Plugins:
     except Exception as error:  # noqa: BLE001  importlib.metadata parses what any package may have written
         message = f"the entry points of the installed packages cannot be read: {named(error)}"
         return Plugins(errors=(ErrorEntry(source="plugins", message=message),), identity=(message,))
-    owners = {word: "a built-in rule" for probe in built_in for word in (probe.code, probe.name)}
+    owners = dict.fromkeys(retired_words(), "a retired rule")
+    owners |= {word: "a built-in rule" for probe in built_in for word in (probe.code, probe.name)}
     rules: list[type[Probe]] = []
     errors: list[ErrorEntry] = []
     identity: list[str] = []

@@ -16,8 +16,19 @@ from pathlib import Path
 
 from tracker_health.errors import ConfigError, ReadError
 from tracker_health.readers.regular_file import open_regular
+from tracker_health.retired import remarks as remarks_on
 from tracker_health.settings_file import MAX_BYTES, document_of
-from tracker_health.settings_values import FAIL_ON, JUDGING, SECTIONS, Layer, Setting, require_key, written_layer
+from tracker_health.settings_values import (
+    FAIL_ON,
+    JUDGING,
+    SECTIONS,
+    Layer,
+    Setting,
+    number_left_out,
+    refuse,
+    require_key,
+    written_layer,
+)
 from tracker_health.stores.deadline import within
 from tracker_health.text import printable, without_userinfo
 
@@ -36,7 +47,8 @@ _SECONDS = 5.0
 @dataclass(frozen=True, kw_only=True)
 class Policy:
     """What a policy says, by dotted key, and which keys it locks. ``origin``: where it is, for messages. ``digest``: 16
-    hexadecimal digits of its content. ``warning``: that an older copy had to do; empty otherwise.
+    hexadecimal digits of its content. ``warning``: that an older copy had to do; empty otherwise. ``remarks``: which
+    of the locked keys are of retired rules.
     """
 
     layer: Mapping[str, Setting]
@@ -44,6 +56,12 @@ class Policy:
     origin: str
     digest: str
     warning: str = ""
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What to say of it."""
+        return (*((self.warning,) if self.warning else ()), *self.remarks)
 
     def locks(self, key: str) -> bool:
         """Whether nobody's own settings may change a key."""
@@ -117,12 +135,14 @@ def policy_of(environ: Mapping[str, str]) -> Policy | None:
         content = _content(place, copy)
     except (OSError, ValueError, ReadError) as error:
         return _from_copy(copy, shown, error)
+    flaws = number_left_out()
     try:
         policy = _parsed(content, shown)
     except ConfigError as error:
         # Whoever writes a file here is to see what is wrong with it; who is at an address may be nobody's to mend.
         return _from_copy(copy if _is_address(place) else None, shown, error)
-    _keep(copy, content)
+    if number_left_out() == flaws:
+        _keep(copy, content)
     return policy
 
 
@@ -133,18 +153,22 @@ def _parsed(content: bytes, shown: str) -> Policy:
         raise ConfigError(
             f"{document.where((_LOCKED,))}: {_LOCKED} must be a list of keys", 'write locked = ["ignore"]'
         )
+    where, remarks = document.where((_LOCKED,)), []
     for key in locked:
         try:
             if key != _EVERYTHING:
                 require_key(key)
         except ConfigError as error:
-            raise ConfigError(f"{document.where((_LOCKED,))}: {error.message}", error.hint) from None
+            refuse(ConfigError(f"{where}: {error.message}", error.hint))
+        remarks += [f"policy {where}: {_LOCKED}: {remark}" for remark in remarks_on(key, None)]
     layer = {
         key: replace(setting, origin=f"policy {setting.origin}")
         for key, setting in written_layer(document, but=(_LOCKED,)).items()
     }
     digest = hashlib.sha256(content).hexdigest()[:16]
-    return Policy(layer=layer, locked=tuple(locked), origin=document.shown, digest=digest)
+    return Policy(
+        layer=layer, locked=tuple(locked), origin=document.shown, digest=digest, remarks=tuple(dict.fromkeys(remarks))
+    )
 
 
 def _is_address(place: str) -> bool:

@@ -55,7 +55,6 @@ from tracker_health.probes.repeated_batch import RepeatedBatch
 from tracker_health.probes.reward_lost import RewardLost
 from tracker_health.probes.schedule import Schedule
 from tracker_health.probes.settings_out_of_range import SettingsOutOfRange
-from tracker_health.probes.slow_descent import SlowDescent
 from tracker_health.probes.slowdown import Slowdown
 from tracker_health.probes.stale_gradient import StaleGradient
 from tracker_health.probes.step_order import StepOrder
@@ -76,8 +75,10 @@ from tracker_health.probes.validation_flat import ValidationFlat
 from tracker_health.probes.vanishing_gradient import VanishingGradient
 from tracker_health.probes.weight_scale import WeightScale
 
-RULES_VERSION = 10
-"""Raised whenever a rule may judge the same evidence differently, so that annotated runs are judged again."""
+RULES_VERSION = 11
+"""Raised whenever a rule may judge the same evidence differently. Annotated runs that go on are then judged again;
+those that have ended keep the verdict of the version that judged them, until ``--rejudge`` asks for another.
+"""
 
 BUILT_IN: tuple[type[Probe], ...] = (
     NonfiniteLoss,
@@ -87,7 +88,6 @@ BUILT_IN: tuple[type[Probe], ...] = (
     NoProgress,
     ChanceLevel,
     StillDescending,
-    SlowDescent,
     Underconfident,
     UnstableLoss,
     InitialLoss,

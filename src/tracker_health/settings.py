@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from tracker_health.config import PRESET_FIELDS, Config, Override, changed, did_you_mean, preset
 from tracker_health.errors import ConfigError
 from tracker_health.policy import is_override, policy_of
+from tracker_health.retired import living_changes, remarks, retired_threshold
 from tracker_health.roles import DEFAULT_PATTERNS
 from tracker_health.settings_values import (
     JUDGING,
@@ -27,9 +28,11 @@ from tracker_health.settings_values import (
     as_number,
     converted,
     is_role,
+    leaving_out,
     located,
     plugin_errors,
     quoted,
+    refuse,
     written_layer,
 )
 from tracker_health.text import printable, without_userinfo
@@ -83,18 +86,35 @@ def effective(
     environ: Mapping[str, str] | None = None,
     folder: Path | None = None,
     writes: bool = True,
+    lenient: bool = False,
 ) -> Effective:
     """The configuration for these choices of the command line (the arguments of ``configured``, ``fail_on`` and
     ``tracking_uri``), the environment, the configuration files seen from a folder (by default the current one), and the
     policy that the environment names.
 
     ``config_file``: read this file, and look for no other. ``writes``: verdicts are written by it: what the policy
-    locks holds against the command line, too.
+    locks holds against the command line, too. ``lenient``: a setting of the environment, a file or the policy that
+    makes no sense is left out, with a warning.
 
     Raises:
         ConfigError: a value does not parse, a key or variable does not exist, or a file or the policy cannot be read.
     """
-    environ = os.environ if environ is None else environ
+    given = os.environ if environ is None else environ
+    if not lenient:
+        return _effective(choices, config_file, given, folder, writes=writes)
+    with leaving_out() as problems:
+        found = _effective(choices, config_file, given, folder, writes=writes)
+    return replace(found, warnings=(*found.warnings, *problems))
+
+
+def _effective(
+    choices: Mapping[str, Any],
+    config_file: str | None,
+    environ: Mapping[str, str],
+    folder: Path | None,
+    *,
+    writes: bool,
+) -> Effective:
     strong = [_typed(choices), _exported(environ)]
     found = _documents(config_file or environ.get(f"{ENVIRONMENT}CONFIG") or None, folder)
     chosen: dict[str, Setting] = {}
@@ -119,7 +139,7 @@ def effective(
         config=config if policy is None else replace(config, policy=policy.digest),
         chosen=chosen,
         files=(*(one.shown for one in found), *(() if policy is None else (policy.origin,))),
-        warnings=(*_warnings(chosen), *refused, *((policy.warning,) if policy is not None and policy.warning else ())),
+        warnings=(*_warnings(chosen), *refused, *(() if policy is None else policy.warnings)),
     )
 
 
@@ -138,7 +158,8 @@ def under_policy(config: Config, *, writes: bool) -> Config:
     chosen, _ = policy.under(own, () if writes else frozenset(own))
     base = preset(chosen["preset"].value) if "preset" in chosen else config
     judged = {name: getattr(base, name) for name in PRESET_FIELDS}
-    return replace(_config(chosen), **judged, policy=policy.digest, trusted_hosts=config.trusted_hosts)
+    notes = (*config.notes, *_remarks(policy.layer), *policy.remarks)
+    return replace(_config(chosen), **judged, policy=policy.digest, trusted_hosts=config.trusted_hosts, notes=notes)
 
 
 def _chosen_in(config: Config) -> dict[str, Setting]:
@@ -204,11 +225,12 @@ def _exported(environ: Mapping[str, str]) -> dict[str, Setting]:
             continue
         if name not in known and name not in others:
             hint = did_you_mean(name, known.keys() | others)
-            raise ConfigError(f"there is no environment variable {printable(name, 80)}", hint)
+            refuse(ConfigError(f"there is no environment variable {printable(name, 80)}", hint))
         if name in known and text.strip():
             key = known[name]
             raw = [part.strip() for part in text.split(",") if part.strip()] if key in LISTS else text
-            layer[key] = Setting(value=located(key, raw, name), origin=f"environment {name}")
+            if (setting := located(key, raw, name, f"environment {name}")) is not None:
+                layer[key] = setting
     name = f"{ENVIRONMENT}SET"
     settings = [part.strip() for part in environ.get(name, "").split(";") if part.strip()]
     return layer | _set(settings, f"{name}: ", f"environment {name}")
@@ -216,23 +238,38 @@ def _exported(environ: Mapping[str, str]) -> dict[str, Setting]:
 
 def _set(settings: Iterable[str], where: str, origin: str) -> dict[str, Setting]:
     """Settings such as ``probes.diverged.sigmas=6`` or ``pages=always``; the last of a key holds."""
-    layer = {}
+    layer: dict[str, Setting] = {}
     for setting in settings:
-        key, equals, text = setting.partition("=")
-        section, _, rest = key.strip().partition(".")
-        plain = key.strip() in KEYS
-        if not equals or not (plain or (section in SECTIONS and rest)):
-            known = "probes.NAME.THRESHOLD=NUMBER, roles.ROLE=NAME, or a key of a configuration file"
-            raise ConfigError(f"{where}{quoted(setting)} does not parse", f"write {known}")
-        raw: Any = text
-        if section in ("roles", *LISTS):
-            raw = [part.strip() for part in text.split(",") if part.strip()]
-        elif section == "probes" and (raw := as_number(text)) is None:
-            raise ConfigError(f"{where}{quoted(setting)}: {quoted(text)} is no number")
-        dotted = key.strip() if plain else f"{section}.{rest}"
-        value = converted(dotted, raw) if origin == "command line" else located(dotted, raw, where.rstrip(": "))
-        layer[dotted] = Setting(value=value, origin=origin)
+        try:
+            key, raw = _assignment(setting, where)
+        except ConfigError as error:
+            refuse(error)
+            continue
+        if origin == "command line":
+            layer[key] = Setting(value=converted(key, raw), origin=origin)
+        elif (found := located(key, raw, where.rstrip(": "), origin)) is not None:
+            layer[key] = found
     return layer
+
+
+def _assignment(setting: str, where: str) -> tuple[str, Any]:
+    """The dotted key and the raw value of ``KEY=VALUE``.
+
+    Raises:
+        ConfigError: it does not parse.
+    """
+    key, equals, text = setting.partition("=")
+    section, _, rest = key.strip().partition(".")
+    plain = key.strip() in KEYS
+    if not equals or not (plain or (section in SECTIONS and rest)):
+        known = "probes.NAME.THRESHOLD=NUMBER, roles.ROLE=NAME, or a key of a configuration file"
+        raise ConfigError(f"{where}{quoted(setting)} does not parse", f"write {known}")
+    raw: Any = text
+    if section in ("roles", *LISTS):
+        raw = [part.strip() for part in text.split(",") if part.strip()]
+    elif section == "probes" and (raw := as_number(text)) is None:
+        raise ConfigError(f"{where}{quoted(setting)}: {quoted(text)} is no number")
+    return key.strip() if plain else f"{section}.{rest}", raw
 
 
 def _documents(config_file: str | None, folder: Path | None) -> list[Document]:
@@ -250,15 +287,14 @@ def _documents(config_file: str | None, folder: Path | None) -> list[Document]:
 
 
 def _config(chosen: Mapping[str, Setting]) -> Config:
-    own = {key: one.value for key, one in chosen.items() if not is_override(key)}
+    own = living_changes({key: one.value for key, one in chosen.items() if not is_override(key)})
     by_index: dict[int, dict[str, Any]] = {}
     for key, one in chosen.items():
         if is_override(key):
             _, index, inner = key.split(".", 2)
             by_index.setdefault(int(index), {})[inner] = one.value
     overrides = tuple(
-        Override(match=values["match"], changes={key: value for key, value in values.items() if key != "match"})
-        for _, values in sorted(by_index.items())
+        Override(match=values.pop("match"), changes=living_changes(values)) for _, values in sorted(by_index.items())
     )
     return replace(changed(_base(chosen), own), overrides=overrides)
 
@@ -270,12 +306,18 @@ def _base(chosen: Mapping[str, Setting]) -> Config:
 
 
 def _warnings(chosen: Mapping[str, Setting]) -> Iterator[str]:
-    """Thresholds and roles that only a plugin which does not work could know: they were let through, and do nothing."""
+    """What of the settings names a retired rule or threshold. Then thresholds and roles that only a plugin which does
+    not work could know: they were let through, and do nothing.
+    """
     from tracker_health.registry import probe_classes
 
+    yield from _remarks(chosen)
     for key, setting in chosen.items():
         section, name = _section(key)
-        if section == "probes" and name.partition(".")[0] not in {probe.name for probe in probe_classes()}:
+        rule, _, threshold = name.partition(".")
+        if section == "probes" and retired_threshold(rule, threshold) is not None:
+            continue
+        if section == "probes" and rule not in {probe.name for probe in probe_classes()}:
             lacks = "there is no such rule"
         elif section == "roles" and not is_role(name):
             lacks = "no rule asks for this role"
@@ -284,6 +326,12 @@ def _warnings(chosen: Mapping[str, Setting]) -> Iterator[str]:
         why = plugin_errors()
         more = f" (+{len(why) - 1} more)" if len(why) > 1 else ""
         yield f"{setting.origin}: {printable(key, 80)} does nothing, {lacks}; {why[0]}{more}"
+
+
+def _remarks(layer: Mapping[str, Setting]) -> Iterator[str]:
+    for key, setting in layer.items():
+        bare = key.split(".", 2)[2] if is_override(key) else key
+        yield from (f"{setting.origin}: {remark}" for remark in remarks(bare, setting.value))
 
 
 def _section(key: str) -> tuple[str, str]:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tracker_health.config import WHEN, did_you_mean, preset, refuse_own_names
 from tracker_health.errors import ConfigError
+from tracker_health.retired import RULE_LISTS, retired_rule, retired_threshold, retired_words
 from tracker_health.roles import DEFAULT_PATTERNS, OWN_PREFIXES, normal_form
 from tracker_health.text import printable
 
@@ -43,6 +46,40 @@ class Setting:
 
     value: Any
     origin: str
+
+
+_left_out: ContextVar[list[str] | None] = ContextVar("what was wrong with settings that were left out", default=None)
+
+
+@contextmanager
+def leaving_out() -> Iterator[list[str]]:
+    """Within this, a setting that makes no sense is left out instead of being an error. Gives what was wrong with each.
+
+    For whoever judges without a person at hand: one wrong word in a file must not cost every run its verdict.
+    """
+    problems: list[str] = []
+    token = _left_out.set(problems)
+    try:
+        yield problems
+    finally:
+        _left_out.reset(token)
+
+
+def refuse(error: ConfigError) -> None:
+    """Raise what is wrong with a setting, unless such settings are left out.
+
+    Raises:
+        ConfigError: they are not.
+    """
+    problems = _left_out.get()
+    if problems is None:
+        raise error
+    problems.append(f"left out: {error}")
+
+
+def number_left_out() -> int:
+    """How many settings were left out so far."""
+    return len(_left_out.get() or ())
 
 
 def parse_size(text: str) -> int:
@@ -82,12 +119,16 @@ def written_layer(document: Document, *, but: tuple[str, ...] = ()) -> dict[str,
     layer = dict(_table(document, table, (), (*KEYS, *SECTIONS, "overrides")))
     overrides = document.table.get("overrides", [])
     if not isinstance(overrides, list) or not all(isinstance(one, dict) for one in overrides):
-        raise ConfigError(f"{document.where(('overrides',))}: overrides must be tables, each headed [[overrides]]")
+        where = document.where(("overrides",))
+        refuse(ConfigError(f"{where}: overrides must be tables, each headed [[overrides]]"))
+        return layer
     for index, override in enumerate(overrides):
         path = ("overrides", str(index))
         if "match" not in override:
-            raise ConfigError(f"{document.where(path)}: this override does not say which runs it is for", _MATCHES)
-        layer |= _table(document, override, path, (*JUDGING, *SECTIONS, "match"))
+            refuse(ConfigError(f"{document.where(path)}: this override does not say which runs it is for", _MATCHES))
+        of_override = dict(_table(document, override, path, (*JUDGING, *SECTIONS, "match")))
+        if ".".join((*path, "match")) in of_override:
+            layer |= of_override
     return layer
 
 
@@ -96,12 +137,19 @@ def _table(
 ) -> Iterator[tuple[str, Setting]]:
     for key, value in table.items():
         if key not in known:
-            hint = did_you_mean(key, known)
-            raise ConfigError(f"{document.where((*path, key))}: there is no key {quoted(key)}{_inside(path)}", hint)
-        for inner, raw in _leaves(document, path, key, value):
+            where, hint = document.where((*path, key)), did_you_mean(key, known)
+            refuse(ConfigError(f"{where}: there is no key {quoted(key)}{_inside(path)}", hint))
+            continue
+        try:
+            leaves = list(_leaves(document, path, key, value))
+        except ConfigError as error:
+            refuse(error)
+            continue
+        for inner, raw in leaves:
             where = document.where((*path, *inner))
             dotted = ".".join(inner)
-            yield ".".join((*path, dotted)), Setting(value=located(dotted, raw, where), origin=where)
+            if (setting := located(dotted, raw, where, where)) is not None:
+                yield ".".join((*path, dotted)), setting
 
 
 def _inside(path: KeyPath) -> str:
@@ -130,12 +178,16 @@ def _items(document: Document, path: KeyPath, key: KeyPath, value: Any) -> Itera
     return value.items()
 
 
-def located(key: str, raw: Any, where: str) -> Any:
-    """The value of a key; what is wrong with it is said with the place where it stands."""
+def located(key: str, raw: Any, where: str, origin: str) -> Setting | None:
+    """The setting of a key, None where it is left out; what is wrong with it is said with the place where it stands."""
+    if _left_out.get() is not None and key in RULE_LISTS and isinstance(raw, list) and len(raw) > 1:
+        known = [one.value for word in raw if (one := located(key, [word], where, origin)) is not None]
+        return Setting(value=frozenset().union(*known), origin=origin) if known else None
     try:
-        return converted(key, raw)
+        return Setting(value=converted(key, raw), origin=origin)
     except ConfigError as error:
-        raise ConfigError(f"{where}: {error.message}", error.hint) from None
+        refuse(ConfigError(f"{where}: {error.message}", error.hint))
+    return None
 
 
 # Values: what each key may be
@@ -220,7 +272,7 @@ def _rules(key: str, raw: Any) -> frozenset[str]:
 
     known = {word for probe in probe_classes() for word in (probe.code, probe.name)}
     rules = {text.upper() if _CODE.fullmatch(text) else text.lower(): text for text in _texts(key, raw)}
-    for rule in sorted(rules.keys() - known):
+    for rule in sorted(rules.keys() - known - retired_words()):
         raise ConfigError(f"there is no rule {quoted(rules[rule])}", did_you_mean(rule, known))
     return frozenset(rules)
 
@@ -264,21 +316,23 @@ def is_role(role: str) -> bool:
 
 
 def _thresholds_of(name: str) -> Mapping[str, tuple[type, Threshold]] | None:
-    """The thresholds of a rule; None of one that may be a plugin's which does not load."""
+    """The thresholds of a rule; None of one that was retired, or may be a plugin's which does not load."""
     from tracker_health.probe import thresholds_of
     from tracker_health.registry import probe_classes
 
     classes = {probe.name: probe for probe in probe_classes()}
     if name in classes:
         return thresholds_of(classes[name])
-    if plugin_errors():
+    if retired_rule(name) is not None or plugin_errors():
         return None
     raise ConfigError(f"probes.{printable(name, 80)}: there is no such rule", did_you_mean(name, classes))
 
 
 def _about(name: str, threshold: str) -> tuple[type, Threshold] | None:
-    """What is known of a threshold; None of one that may be a plugin's."""
+    """What is known of a threshold; None of one that was retired, or may be a plugin's."""
     known = _thresholds_of(name)
+    if retired_threshold(name, threshold) is not None:
+        return None
     if known is not None and threshold not in known:
         hint = did_you_mean(threshold, known)
         raise ConfigError(f"probes.{name}.{printable(threshold, 80)}: there is no such threshold", hint)

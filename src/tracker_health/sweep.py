@@ -1,5 +1,5 @@
 """What a team's server runs with an account of its own: runs that ended without a verdict get one, and so do those that
-died without a word.
+died without a word. And what this version would say differently of the runs that have one.
 
 Several may do so at once. A run that another has just annotated, or is annotating, is left to it.
 """
@@ -11,14 +11,18 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from math import inf
-from typing import Literal
+from typing import Any, Literal
 
-from tracker_health.annotating import Outcome, goes_on, would_annotate
+from tracker_health.annotating import Outcome, for_run, goes_on, judged, would_annotate
+from tracker_health.annotations import PENDING, JudgedBy
 from tracker_health.api import annotate_many
 from tracker_health.config import Config
 from tracker_health.errors import ConfigError
 from tracker_health.pipeline import in_threads
+from tracker_health.registry import RULES_VERSION
+from tracker_health.result import Report
 from tracker_health.stores.base import Period, SweptRun
+from tracker_health.verdict import Verdict
 
 AGAIN_SECONDS = 3600
 """How long a run that could not be judged, and has not changed since, is left alone by a sweep that keeps on."""
@@ -48,12 +52,58 @@ class Estimate:
     failed: tuple[tuple[str, Exception], ...] = ()
 
 
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """A run on which this version would give another verdict than the one that it has. ``before``: that verdict, and
+    ``rules``: of which version of the rules, None where it does not say. ``report``: what this version says.
+    ``other_settings``: it was judged with other settings; ``older``: the run has data that it did not judge.
+    """
+
+    before: Verdict
+    rules: int | None
+    report: Report
+    other_settings: bool
+    older: bool
+
+    @property
+    def finding(self) -> str:
+        """The worst finding of the new verdict, or what it rests on."""
+        found = self.report.findings
+        return f"{found[0].code} {self.report.summary}" if found else self.report.summary
+
+    def to_json(self) -> dict[str, Any]:
+        """As strict JSON."""
+        run = self.report.run
+        return {
+            "run": {"store": run.store, "id": run.id, "name": run.name, "url": run.url},
+            "before": str(self.before),
+            "rules_before": self.rules,
+            "after": str(self.report.verdict),
+            "rules": RULES_VERSION,
+            "finding": self.finding,
+            "other_settings": self.other_settings,
+            "older_than_data": self.older,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compared:
+    """What comparing a run came to: its ``difference``, or the ``error`` that kept it from being judged; neither where
+    the verdict would stay. ``judged``: whether it had a whole verdict to compare with.
+    """
+
+    run: SweptRun
+    judged: bool = False
+    difference: Difference | None = None
+    error: Exception | None = None
+
+
 @dataclass(kw_only=True)
 class Sweep:
     """Sweeps of the same runs, one after the other. Times are in seconds; without ``experiments`` all are swept.
 
-    ``since``: how long ago a run may have ended. A run that claims to go on must have been silent for the
-    ``stale_after`` of the configuration that is in force for it, or bear a verdict by which it is.
+    ``since``: how long ago a run may have ended. ``rejudge``: as for ``annotate``. A run that claims to go on must have
+    been silent for the ``stale_after`` of the configuration that is in force for it, or bear a verdict by which it is.
     """
 
     config: Config
@@ -61,6 +111,7 @@ class Sweep:
     project: str = ""
     tracking_uri: str | None = None
     since: float = 7 * 86_400.0
+    rejudge: bool = False
     workers: int = 1
     _settled: dict[str, tuple[str, float]] = field(default_factory=dict, repr=False)
 
@@ -102,7 +153,7 @@ class Sweep:
                     in_hand[run.name] = run
                     yield run
 
-        for outcome in annotate_many(noted(), config=self.config, workers=self.workers):
+        for outcome in annotate_many(noted(), config=self.config, rejudge=self.rejudge, workers=self.workers):
             run = in_hand.pop(outcome.run)
             kind = _kind(run, outcome)
             self._settle(run, kind, complete=outcome.complete)
@@ -119,11 +170,40 @@ class Sweep:
                 written, silent, size = written + 1, silent + run.silent, size + result
         return Estimate(runs=written, silent=silent, size=size, failed=tuple(failed))
 
+    def compare(self, runs: Iterable[SweptRun]) -> Iterator[Compared]:
+        """Judge the runs that have a verdict, and give those of which this version would say something else. Nothing is
+        written.
+        """
+        return in_threads(self._compared, runs, self.workers)
+
+    def _compared(self, run: SweptRun) -> Compared:
+        try:
+            with closing(run.open()) as opened:
+                recorded = opened.recorded()
+                if recorded is None or recorded.verdict is None or recorded.digest == PENDING:
+                    return Compared(run=run)
+                if run.silent and goes_on(opened, self.config):
+                    return Compared(run=run)
+                settings = for_run(self.config, opened)
+                report, _ = judged(opened, settings)
+                if report.verdict is recorded.verdict:
+                    return Compared(run=run, judged=True)
+                difference = Difference(
+                    before=recorded.verdict,
+                    rules=recorded.rules,
+                    report=report,
+                    other_settings=JudgedBy.of(recorded.settings).config not in ("", settings.digest),
+                    older=recorded.is_older_than(opened.last_step()),
+                )
+                return Compared(run=run, judged=True, difference=difference)
+        except Exception as error:  # noqa: BLE001  one bad run never stops the others
+            return Compared(run=run, error=error)
+
     def _looked_at(self, run: SweptRun) -> tuple[SweptRun, int | Exception | None]:
         try:
             with closing(run.open()) as opened:
                 alive = run.silent and goes_on(opened, self.config)
-                return run, None if alive else would_annotate(opened, self.config)
+                return run, None if alive else would_annotate(opened, self.config, rejudge=self.rejudge)
         except Exception as error:  # noqa: BLE001  one bad run never stops the others
             return run, error
 

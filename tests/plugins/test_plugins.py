@@ -81,7 +81,7 @@ def test_a_plugin_rule_is_listed_and_explained(tool, good):
     records = [json.loads(line) for line in tool("probes", "--json", plugins=[good]).stdout.splitlines()]
     assert records[-2]["code"] == "TEA001"
     for word in ("TEA001", "tea001", "high-end"):
-        done = tool("explain", word, plugins=[good])
+        done = tool("explain", word, "--full", plugins=[good])
         assert done.returncode == 0
         assert "The team's models are of no use above it." in done.stdout
         assert "ceiling = 1.0  loss above which a model is of no use [nats; handbook]" in done.stdout

@@ -459,6 +459,11 @@ def test_a_sweep_of_a_project_and_its_summary(wandb_server, environment, tmp_pat
     assert found == {"team/proj/done": "pass", "team/proj/sick": "fail", "team/proj/dead": "fail"}
     again = command(environment, tmp_path, "sweep", "--project", "team/proj", "--dry-run")
     assert again.stdout == "would read at most 0 bytes of files, write 0 runs\n"
+    compared = command(environment, tmp_path, "diff", "--project", "team/proj")
+    assert "compared 3 runs: 0 would change" in compared.stderr
+    compared = command(environment, tmp_path, "diff", "--project", "team/proj", "--ignore", "LOS001", "--json")
+    changes = {one["run"]["id"]: (one["before"], one["after"]) for one in map(json.loads, compared.stdout.splitlines())}
+    assert changes == {"team/proj/sick": ("fail", "pass")}
     counted = json.loads(command(environment, tmp_path, "summary", "--project", "proj", "--json").stdout)
     assert counted["verdicts"] == {"fail": 2, "error": 0, "warn": 0, "pass": 1, "skip": 0, "none": 2}
     assert {one["code"] for one in counted["reasons"]} == {"LOS001", "RUN003"}

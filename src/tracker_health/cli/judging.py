@@ -15,6 +15,7 @@ from tracker_health.cli.group import cli
 from tracker_health.cli.options import (
     CONFIG_FILE,
     METRICS,
+    REJUDGE,
     TRACKING_URI,
     all_of,
     batch_options,
@@ -51,6 +52,7 @@ def check(runs: tuple[str, ...], **choices: Any) -> None:
 @run_options(fail_on="never", batch=True)
 @click.option("--dry-run", is_flag=True, help="Judge and show, but write nothing.")
 @click.option("--force", is_flag=True, help="Judge and write even if nothing has changed since the last annotation.")
+@REJUDGE
 @METRICS
 @click.option("--sidecar", is_flag=True, help="Of W&B runs on this machine write only files, and leave the log alone.")
 @click.option("--dask", metavar="ADDRESS", help="Do the runs on the Dask cluster of this scheduler (tcp://host:8786).")
@@ -70,6 +72,7 @@ def annotate(
             tracking_uri=settings.tracking_uri,
             dry_run=dry_run,
             force=force,
+            rejudge=choices.pop("rejudge"),
             sidecar=sidecar,
             workers=workers,
             executor=executor,

@@ -1,9 +1,11 @@
-"""The command that judges what ended without a verdict: sweep."""
+"""The commands on what a server has: sweep, which judges what ended without a verdict, and diff."""
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
+import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +13,7 @@ import click
 
 from tracker_health.cli.choices import WORKERS_OF_BATCH, settings_of
 from tracker_health.cli.group import cli
-from tracker_health.cli.options import METRICS, WORKERS, all_of, choice_options, note_verbose
+from tracker_health.cli.options import METRICS, REJUDGE, WORKERS, all_of, choice_options, note_verbose
 from tracker_health.cli.outcomes import show
 from tracker_health.errors import ConfigError, RunError
 from tracker_health.terminal import (
@@ -25,30 +27,34 @@ from tracker_health.terminal import (
     stopping,
     told,
 )
-from tracker_health.text import count, size_of
+from tracker_health.text import count, printable, size_of
 
 if TYPE_CHECKING:
-    from tracker_health.sweep import Sweep
+    from tracker_health.sweep import Difference, Sweep
 
 
-@cli.command()
-@click.option(
+_EXPERIMENTS = click.option(
     "--experiment",
     "experiments",
     multiple=True,
     metavar="NAME",
     help="Of MLflow: name, id or page; repeatable.",
 )
-@click.option(
+_PROJECT = click.option(
     "--project",
     metavar="[ENTITY/]PROJECT[/sweeps/ID]",
     help="All runs of this W&B project or sweep, instead of MLflow's.",
 )
+_RATE = click.option("--rate", type=click.FloatRange(0.01, 10_000), metavar="N", help="At most N requests a second.")
+
+
+@cli.command()
+@all_of(_EXPERIMENTS, _PROJECT)
 @click.option("--since", default="7d", show_default=True, metavar="TIME", help="Runs that ended no longer ago.")
-@click.option("--rate", type=click.FloatRange(0.01, 10_000), metavar="N", help="At most N requests a second.")
+@_RATE
 @click.option("--dry-run", is_flag=True, help="Only say how much would be read and written.")
 @click.option("--watch", type=click.IntRange(1, 86_400), metavar="SECONDS", help="Do it again after so long, for ever.")
-@all_of(METRICS, WORKERS, *choice_options(fail_on="never"))
+@all_of(REJUDGE, METRICS, WORKERS, *choice_options(fail_on="never"))
 @click.option("--json", "as_json", is_flag=True, help="One JSON report a line, on standard output.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 @click.option("-v", "--verbose", is_flag=True, callback=note_verbose, help="Tracebacks.")
@@ -62,8 +68,7 @@ def sweep(rate: float | None, dry_run: bool, watch: int | None, **choices: Any) 
     from tracker_health.stores.deadline import at_most
     from tracker_health.sweep import Sweep
 
-    if choices["project"] and choices["experiments"]:
-        raise ConfigError("an experiment is of MLflow and a project of W&B", "name one of the two")
+    _refuse_both(choices)
     settings = settings_of(choices, writes=True)
     at_most(rate)
     swept = Sweep(
@@ -72,6 +77,7 @@ def sweep(rate: float | None, dry_run: bool, watch: int | None, **choices: Any) 
         project=choices["project"] or "",
         tracking_uri=settings.tracking_uri,
         since=parse_duration(choices["since"]),
+        rejudge=choices.pop("rejudge"),
         workers=choices["workers"] or WORKERS_OF_BATCH,
     )
     if dry_run:
@@ -82,6 +88,73 @@ def sweep(rate: float | None, dry_run: bool, watch: int | None, **choices: Any) 
             _swept(swept, stop, choices)
     interrupted = stop.wanted and not watch
     sys.exit(EXIT_INTERRUPTED if interrupted else EXIT_DONE if watch else code)
+
+
+def _refuse_both(choices: dict[str, Any]) -> None:
+    if choices["project"] and choices["experiments"]:
+        raise ConfigError("an experiment is of MLflow and a project of W&B", "name one of the two")
+
+
+@cli.command()
+@all_of(_EXPERIMENTS, _PROJECT)
+@click.option("--since", metavar="TIME", help="Only runs that ended no longer ago, as in 30d.")
+@_RATE
+@all_of(WORKERS, *choice_options(fail_on=None))
+@click.option("--json", "as_json", is_flag=True, help="One JSON document a line, on standard output.")
+@click.option("-v", "--verbose", is_flag=True, callback=note_verbose, help="Tracebacks.")
+def diff(since: str | None, rate: float | None, as_json: bool, **choices: Any) -> None:
+    """Show which verdicts this version would change: what sweep --rejudge would do, and why. Writes nothing.
+
+    Every run that is over and has a verdict is judged by these rules and settings. A line names the verdict that it has
+    and the version of the rules that gave it, the verdict by these, and the worst finding.
+    """
+    from tracker_health.settings_values import parse_duration
+    from tracker_health.stores.deadline import at_most
+    from tracker_health.sweep import Sweep
+
+    _refuse_both(choices)
+    settings = settings_of(choices, writes=True)
+    at_most(rate)
+    compared = Sweep(
+        config=settings.config,
+        experiments=choices["experiments"],
+        project=choices["project"] or "",
+        tracking_uri=settings.tracking_uri,
+        since=parse_duration(since) if since else time.time(),
+        workers=choices["workers"] or WORKERS_OF_BATCH,
+    )
+    with stopping() as stop:
+        code = _compared(compared, stop, as_json=as_json, verbose=choices["verbose"])
+    sys.exit(EXIT_INTERRUPTED if stop.wanted else code)
+
+
+def _compared(swept: Sweep, stop: Stop, *, as_json: bool, verbose: bool) -> int:
+    """Print what would change, as it is found; the exit code that this deserves."""
+    output, code, done, changes = Output(), EXIT_DONE, 0, Counter[str]()
+    for one in swept.compare(stop.until(swept.candidates())):
+        done += one.judged
+        if one.error is not None:
+            say_failure(one.error, about=f"{one.run.name}: ", verbose=verbose)
+            code = EXIT_RUN
+        elif one.difference is not None:
+            found = one.difference
+            changes[f"{found.before} to {found.report.verdict}"] += 1
+            output.print(json.dumps(found.to_json(), allow_nan=False) if as_json else _difference_line(found))
+    parts = ", ".join(f"{number} from {change}" for change, number in changes.most_common())
+    click.echo(f"compared {count(done, 'run')}: {changes.total()} would change{f' ({parts})' * bool(parts)}", err=True)
+    return max(code, output.exit_code)
+
+
+def _difference_line(found: Difference) -> str:
+    rules = "" if found.rules is None else f" (rules {found.rules})"
+    run = found.report.run
+    identity = "" if run.id == run.name else f" ({printable(run.id, 120)})"
+    besides = ["judged with other settings"] * found.other_settings + ["older than its data"] * found.older
+    note = f" [{', '.join(besides)}]" if besides else ""
+    return (
+        f"{found.before}{rules} -> {found.report.verdict}  {printable(run.name, 60)}{identity}  "
+        f"{printable(found.finding, 300)}{note}"
+    )
 
 
 def _estimated(swept: Sweep) -> int:

@@ -5,7 +5,17 @@ Readers and stores make these; nothing here does I/O. Arrays are float64 or int6
 
 from tracker_health.ending import Ended, Ending
 from tracker_health.evidence.children import Child, Children
-from tracker_health.evidence.curve import FEW_POINTS, LIKELY, SURELY, Curve, Estimate, Excursion
+from tracker_health.evidence.curve import (
+    FEW_POINTS,
+    FEWEST_LEVELS,
+    FEWEST_POINTS,
+    LIKELY,
+    SURELY,
+    Curve,
+    Estimate,
+    Excursion,
+    Fall,
+)
 from tracker_health.evidence.evidence import Evidence
 from tracker_health.evidence.needs import Need, Part, Request
 from tracker_health.evidence.progress import (
@@ -42,6 +52,8 @@ from tracker_health.evidence.tensors import (
 )
 
 __all__ = [
+    "FEWEST_LEVELS",
+    "FEWEST_POINTS",
     "FEW_POINTS",
     "LIKELY",
     "PLANNED_STEPS",
@@ -58,6 +70,7 @@ __all__ = [
     "Estimate",
     "Evidence",
     "Excursion",
+    "Fall",
     "FloatArray",
     "IntArray",
     "MomentStats",

@@ -97,3 +97,18 @@ def restarts_of(rates: Iterable[Series]) -> tuple[int, ...]:
         again = turns[1:][np.diff(place[turns]) == 2]
         found |= {int(step) for step in steps[again]}
     return tuple(sorted(found))
+
+
+def way_of(rates: Iterable[Series], steps: IntArray) -> FloatArray:
+    """How far the learning rates had moved the weights at each of these steps, as a share of the whole way: the sum of
+    the highest logged rate up to there; where none was logged (or it is 0, or below 0), the steps themselves.
+    """
+    way = steps.astype(np.float64)
+    rate = max((one.finite() for one in rates), key=lambda one: float(one.values.max(initial=0.0)), default=None)
+    if rate is not None and len(rate) > 1:
+        between = np.diff(rate.steps) * (rate.values[1:] + rate.values[:-1]) / 2.0
+        summed = np.interp(steps, rate.steps, np.append(0.0, np.cumsum(between)))
+        if np.isfinite(summed).all() and (between >= 0).all() and summed[-1] > summed[0]:
+            way = summed
+    whole = float(way[-1] - way[0])
+    return np.asarray((way - way[0]) / whole if whole > 0 else np.linspace(0.0, 1.0, len(way)))

@@ -7,24 +7,28 @@ eighty thousand go through the same lines.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import hypot, sqrt
+from typing import NamedTuple
 
 import numpy as np
 
-from tracker_health.evidence.numerics import coarseness, mann_kendall, median
+from tracker_health.evidence.comparable import restarts_of, way_of
+from tracker_health.evidence.numerics import block_medians, coarseness, mann_kendall, median
 from tracker_health.evidence.series import FloatArray, IntArray, Series
 
 SURELY, LIKELY = 3.0, 1.5
 """Standard errors beyond which a difference counts: one chance in 700, or in 15, if the noise is normal."""
 
-FEW_POINTS = 20
-"""Below so many points Student's factor is more than a sixth, and what rules find is unsure."""
+FEWEST_POINTS, FEWEST_LEVELS = 4, 8
+"""Of fewer points there is no curve; of fewer than eight no part of one."""
 
-_FEWEST = 4
-_LEVELS, _FEWEST_LEVELS, _SHORT_BLOCK = 40, 8, 5
+FEW_POINTS = 10
+"""Below so many points Student's factor is more than one and a half, and what rules find is unsure."""
+
+_LEVELS, _SHORT_BLOCK = 40, 3
 _EIGHTHS = 8
 _MAD = 1.4826  # from a median absolute deviation to a standard deviation, for normal noise
 _MEDIAN = 1.2533  # the standard error of a median over that of a mean: sqrt(pi / 2)
@@ -71,6 +75,37 @@ class Excursion:
     levels: int
 
 
+class Fall(NamedTuple):
+    """How a curve fell: its start and end (the last eighth), its descent as a ``share`` of the start, what the last
+    quarter brought of that, and the ``pace`` late in the run over that of a straight line, both less a standard error.
+    ``sure``: the late fall is beyond the noise, and so is that of its second half.
+    """
+
+    start: float
+    end: float
+    share: float
+    late_share: float
+    pace: float
+    sure: bool
+
+    @classmethod
+    def of(cls, curve: Curve, part: Callable[[float, float], Estimate]) -> Fall:
+        """``part``: the level between two shares of the run."""
+        second, sixth, seventh, last = (part(at / _EIGHTHS, (at + 1) / _EIGHTHS) for at in (1, 5, 6, 7))
+        late, middle = sixth - last, second - sixth
+        start = max(curve.start.value, curve.head.value)  # the first eighth of a line lies a sixteenth below its start
+        descent = start - last.value
+        pace = min(2 * (late.value - late.error), middle.value - middle.error) * 2
+        return cls(
+            start=start,
+            end=last.value,
+            share=descent / abs(start) if start else 1.0,
+            late_share=(late.value - late.error) / descent if descent > 0 else 0.0,
+            pace=pace / descent if descent > 0 else 0.0,
+            sure=late.surely_above(0.0) and (seventh - last).surely_above(0.0),
+        )
+
+
 @dataclass(frozen=True, eq=False)
 class Curve:
     """A series as 8 to 40 levels (fewer of fewer points): medians of blocks of equal size, each with its error.
@@ -82,7 +117,8 @@ class Curve:
     ``series``: the finite points that can be compared. ``steps``: int64[levels], of the last point of each level;
     ``levels`` and ``errors``: float64[levels]. ``block``: points in a level. ``noise``: standard deviation of one
     point. ``head``: of the first points, up to three; ``first``: of the first point alone. ``note``: what was left out
-    of the series, and why, in words. ``restarts``: the steps at which the learning rate rose again.
+    of the series, and why, in words. ``restarts``: the steps at which the learning rate rose again. ``way``:
+    float64[levels], how far the learning rates had moved the weights at each level, from 0 to 1.
     """
 
     series: Series
@@ -93,36 +129,39 @@ class Curve:
     noise: float
     head: Estimate
     first: Estimate
+    way: FloatArray
     note: str = ""
     restarts: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, series: Series, note: str = "", restarts: Sequence[int] = ()) -> Curve | None:
-        """The curve of a series' finite points; None of fewer than four."""
+    def of(cls, series: Series, note: str = "", rates: Sequence[Series] = ()) -> Curve | None:
+        """The curve of a series' finite points; None of fewer than four. ``rates``: the learning rates."""
         series = series.finite()
         n = len(series)
-        if n < _FEWEST:
+        if n < FEWEST_POINTS:
             return None
         values = np.clip(series.values, -_LARGEST, _LARGEST)
-        block = max(1, min(_SHORT_BLOCK, n // _FEWEST_LEVELS), n // _LEVELS)
+        block = max(1, min(_SHORT_BLOCK, n // FEWEST_LEVELS), n // _LEVELS)
         count = n // block
         levels = np.median(values[n - count * block :].reshape(count, block), axis=1)
         rounding = _ROUNDING * resolution(values)
-        noise = np.maximum(_around(values, count, max(4, n // 8)), rounding)
+        noise = _around(values, count, max(4, n // 8))
         wander = _around(levels, count, max(4, count // 4)) if block > 1 else np.zeros(count)
         student = 1.0 + _STUDENT * max(n - 3, 1) ** _DECLINE
         few = min(_HEAD, block + 1)
+        steps = series.steps[n - count * block :][block - 1 :: block]
         return cls(
             series=series,
-            steps=series.steps[n - count * block :][block - 1 :: block],
+            steps=steps,
             levels=levels,
-            errors=student * np.maximum(_of_median(block) * noise, wander),
+            errors=student * np.maximum(np.maximum(_of_median(block) * noise, wander), rounding),
             block=block,
             noise=median(noise),
-            head=Estimate(median(values[:few]), float(student * _of_median(few) * noise[0])),
-            first=Estimate(float(values[0]), float(student * noise[0])),
+            head=Estimate(median(values[:few]), float(student * max(_of_median(few) * noise[0], rounding))),
+            first=Estimate(float(values[0]), float(student * max(noise[0], rounding))),
+            way=way_of(rates, steps),
             note=note,
-            restarts=tuple(restarts),
+            restarts=restarts_of(rates),
         )
 
     @property
@@ -144,6 +183,12 @@ class Curve:
         b = max(int(stop * len(self.levels)), a + 1)
         return Estimate(median(self.levels[a:b]), _of_median(b - a) * float(np.mean(self.errors[a:b])))
 
+    def after(self, start: float, stop: float) -> Estimate:
+        """The same from one share of the way of the learning rates to another."""
+        inside = np.flatnonzero((self.way >= start) & (self.way <= stop))
+        at = inside if len(inside) else np.array([int(np.argmin(np.abs(self.way - (start + stop) / 2.0)))])
+        return Estimate(median(self.levels[at]), _of_median(len(at)) * float(np.mean(self.errors[at])))
+
     def at_step(self, step: float) -> Estimate:
         """The level in which a step lies."""
         return self.level(min(int(np.searchsorted(self.steps, step)), len(self.levels) - 1))
@@ -162,6 +207,18 @@ class Curve:
         return _finest([self._parts[0], self.level(0), self.head, self.first])
 
     @cached_property
+    def outset(self) -> Estimate:
+        """What a climb is measured from: the start, or what both the first point and the first three lie below.
+
+        The noise there is known from what comes after, which may have exploded: of a positive curve it is taken to be
+        smaller in proportion.
+        """
+        low = max(self.first, self.head, key=_value)
+        if not 0 < low.value < self.start.value:
+            return min(self.start, low, key=_value)
+        return Estimate(low.value, low.error * low.value / self.start.value)
+
+    @cached_property
     def end(self) -> Estimate:
         """The last eighth, unless the last level surely differs from it."""
         return _finest([self._parts[_EIGHTHS - 1], self.level(-1)])
@@ -176,15 +233,20 @@ class Curve:
         """The part that is surely highest."""
         return max(self._parts, key=lambda one: one.value - SURELY * one.error)
 
-    @property
+    @cached_property
     def best_step(self) -> int:
-        """The step of the lowest level."""
-        return int(self.steps[np.argmin(self.levels)])
+        """The step of the lowest point in the lowest level, or beside it."""
+        return self._step_of(int(np.argmin(self.levels)), 1.0)
 
-    @property
+    @cached_property
     def peak_step(self) -> int:
-        """The step of the highest level."""
-        return int(self.steps[np.argmax(self.levels)])
+        """The step of the highest point in the highest level, or beside it."""
+        return self._step_of(int(np.argmax(self.levels)), -1.0)
+
+    def _step_of(self, level: int, sign: float) -> int:
+        first = self.points - (len(self.levels) - level + 1) * self.block
+        near = slice(max(0, first), first + 3 * self.block)
+        return int(self.series.steps[near][np.argmin(sign * self.series.values[near])])
 
     @property
     def last_step(self) -> int:
@@ -211,8 +273,9 @@ class Curve:
         return mann_kendall(self.levels)
 
     def trend_since(self, step: float) -> float:
-        """The same of the levels after a step; 0 of fewer than three."""
-        return mann_kendall(self.levels[self.steps > step])
+        """The same of the points after a step, or of medians of them; 0 of fewer than three."""
+        values = self.series.values[self.series.steps > step]
+        return mann_kendall(block_medians(values, max(1, len(values) // _LEVELS))) if len(values) else 0.0
 
     def since(self, step: float) -> int:
         """How many points come after a step."""
@@ -242,6 +305,16 @@ class Curve:
         return self.between(5 / _EIGHTHS, 6 / _EIGHTHS) - self.end
 
     @cached_property
+    def fall(self) -> Fall:
+        """How it fell, by its points."""
+        return Fall.of(self, self.between)
+
+    @cached_property
+    def fall_by_rate(self) -> Fall:
+        """How it fell, by the sum of the learning rates, so that a schedule's end does not look like convergence."""
+        return Fall.of(self, self.after)
+
+    @cached_property
     def stood(self) -> int:
         """How many of the last points are one and the same number."""
         changes = np.flatnonzero(np.diff(self.series.values))
@@ -269,11 +342,24 @@ class Curve:
             first=-self.first,
         )
 
+    @cached_property
+    def with_waves(self) -> Curve:
+        """The same with errors no less than the wander from eighth to eighth. Of a mean over many episodes neighbouring
+        levels are alike, and hide how far it wanders.
+        """
+        waves = _around(np.array([part.value for part in self._parts[:_EIGHTHS]]), 1, _EIGHTHS)[0]
+        least = waves / _of_median(max(1, len(self.levels) // _EIGHTHS))
+        return replace(self, errors=np.maximum(self.errors, least))
+
 
 def resolution(values: FloatArray) -> float:
     """The unit of the last digit that a log has, as its values show; 0 of none."""
     some = values[:: max(1, len(values) // _SAMPLED)]
     return min((coarseness(float(value)) for value in some if value), default=0.0)
+
+
+def _value(one: Estimate) -> float:
+    return one.value
 
 
 def _of_median(count: int) -> float:

@@ -82,7 +82,7 @@ class Evidence:
         note = ""
         if series.role in _LOSSES:
             series, note = comparable(series, self.all_of("objective_weight"))
-        return Curve.of(series, note, self.restarts)
+        return Curve.of(series, note, self.all_of("learning_rate"))
 
     @cached_property
     def _curves(self) -> dict[str, Curve | None]:

@@ -15,7 +15,9 @@ import socket
 import sys
 import time
 from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -25,7 +27,6 @@ from tracker_health.text import printable
 
 if TYPE_CHECKING:
     from tracker_health.annotating import Outcome
-    from tracker_health.settings import Effective
 
 IDLE_SECONDS = 60
 """How long it waits for another run where none goes on."""
@@ -123,7 +124,7 @@ def _prepare(run: RunToJudge) -> None:
         from tracker_health.settings import effective
 
         _enter(run.folder)
-        settings = effective({})
+        settings = effective({}, lenient=True)
         uri = run.tracking_uri or settings.tracking_uri
         annotate(run.run, config=settings.config, tracking_uri=uri, quick=True, dry_run=True)
     signal.alarm(0)
@@ -199,10 +200,11 @@ def _told(run: RunToJudge, *, quick: bool, last_step: int | None) -> _Judgement:
     from tracker_health.api import annotate
     from tracker_health.settings import effective
 
-    settings: Effective = effective({})
+    # Nobody is at hand to put a wrong setting right: the run is judged without it, and both say so.
+    settings = effective({}, lenient=True)
     outcome = annotate(
         run.run,
-        config=settings.config,
+        config=replace(settings.config, notes=settings.warnings),
         tracking_uri=run.tracking_uri or settings.tracking_uri,
         quick=quick,
         ending=run.ending,
@@ -211,13 +213,16 @@ def _told(run: RunToJudge, *, quick: bool, last_step: int | None) -> _Judgement:
     if quick and outcome.status == "checked":
         return _Judgement("", complete=False)
     complete = not quick or outcome.status == "unchanged"
-    return _Judgement(_line(outcome), complete, outcome.report.ended)
+    return _Judgement(_line(outcome, settings.warnings), complete, outcome.report.ended)
 
 
-def _line(outcome: Outcome) -> str:
+def _line(outcome: Outcome, warnings: Sequence[str] = ()) -> str:
     ref = outcome.report.run
     place = ref.url or ref.id
-    return printable(f"{outcome.report.verdict.upper()} {ref.name}: {outcome.report.summary} ({place})", 1000)
+    more = f" (+{len(warnings) - 1} more)" if len(warnings) > 1 else ""
+    said = f"; settings: {printable(warnings[0], 300)}{more}" if warnings else ""
+    judged = printable(f"{outcome.report.verdict.upper()} {ref.name}: {outcome.report.summary} ({place})", 1000)
+    return judged + said
 
 
 def _last_step(log: Path, *, left: bool) -> int | None:

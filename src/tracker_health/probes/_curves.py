@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import ClassVar
 
-from tracker_health.evidence import Curve, Evidence, Need
+from tracker_health.evidence import FEWEST_LEVELS, Curve, Evidence, Need
 from tracker_health.probe import Probe
 from tracker_health.result import Finding
 from tracker_health.text import count
@@ -21,7 +21,7 @@ class CurveRule(Probe):
 
     role: ClassVar[str] = "train_loss"
     also: ClassVar[tuple[str, ...]] = ()
-    fewest: ClassVar[int] = 8
+    fewest: ClassVar[int] = FEWEST_LEVELS
 
     @property
     def needs(self) -> tuple[Need, ...]:

@@ -34,7 +34,7 @@ class RewardLost(Probe):
         Falls are compared with what the levels span. Fail when the reward ends surely below its start, by `least_fall`.
         Warn when it surely rose and ends below its best level, surely, by `least_fall` and by `lost_share` of its gain.
         Warn when all levels are one number: not above 0, of `constant_points` or more, or an evaluation's, surely below
-        training rewards that did not rise. It passes when it rose surely by `rise_share`. Training episodes count where
+        training rewards that did not rise. It passes when it surely rose, by `rise_share`. Training episodes count where
         no evaluation surely rose. Needs `min_evaluations` or `min_points`.
 
     Known limits:
@@ -84,7 +84,11 @@ class RewardLost(Probe):
             return Finding(verdict=Verdict.SKIP, message=f"the task changes: {printable(harder[0])} rises")
         enough = (("val_reward", self.min_evaluations), ("train_reward", self.min_points))
         # Upside down, as a reward goes up where a loss goes down.
-        known = [(curve.upside_down, fewest) for role, fewest in enough if (curve := evidence.curve(role)) is not None]
+        known = [
+            (curve.upside_down.with_waves, fewest)
+            for role, fewest in enough
+            if (curve := evidence.curve(role)) is not None
+        ]
         rewards = [curve for curve, fewest in known if curve.points >= fewest]
         if not rewards:
             return Finding(verdict=Verdict.SKIP, message="too few rewards")
@@ -94,7 +98,8 @@ class RewardLost(Probe):
                 return wrong
             if _rise(reward).surely_above(0.0):
                 break  # a policy that explores may be worse in training
-        rose = [one for one in rewards if _rise(one).surely_above(self.rise_share * _span(one))]
+        risen = [one for one in rewards if _rise(one).surely_above(0.0)]
+        rose = [one for one in risen if _rise(one).value >= self.rise_share * _span(one)]
         if not rose:
             said = "no reward rose far; it may be that of a policy that explores, or of a task that was solved before"
             return Finding(verdict=Verdict.SKIP, message=said, measured=_levels(rewards[0]))

@@ -5,92 +5,90 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-import numpy as np
-
-from tracker_health.evidence import Evidence, Need
-from tracker_health.evidence.numerics import local_noise, median, median_error, start_level
-from tracker_health.probe import Probe, Symptom, Threshold
-from tracker_health.probes._run import learning_rates
+from tracker_health.evidence import Curve, Evidence, Fall, Part
+from tracker_health.probe import Symptom, Threshold
+from tracker_health.probes._curves import CurveRule
+from tracker_health.probes._run import is_fine_tuning, learning_rates
 from tracker_health.result import Finding
 from tracker_health.text import number
 from tracker_health.verdict import Verdict
 
-_SIGNIFICANT = 3.0
-_ENDED = 0.2
-_LAST = 2.0 / 3.0  # of that error: two standard errors
-
 
 @dataclass(frozen=True, kw_only=True)
-class StillDescending(Probe):
-    """The run ended while the loss was still falling fast.
+class StillDescending(CurveRule):
+    """The run ended while the loss was still falling.
 
     What it finds:
-        A training loss whose last quarter brought a large share of the whole descent.
+        A training loss whose last quarter brought a large share of the whole descent; and one that came down by little,
+        as fast at the end as on the whole.
 
     Why it matters:
         The run was too short, or its learning rate far too low: more of the same would have helped.
 
     How it decides:
-        Levels are medians of the first points and of eighths. Warn when the fall from the sixth eighth to the last is
-        at least `late_share` of the whole descent *and* three standard errors of their difference, the fall from the
-        seventh to the last at least two, and the learning rate had not come down to a fifth of its peak, where it is
-        logged.
+        The last quarter must surely bring something, and its second half, too. Warn when it brought `late_share` of the
+        descent; not where the learning rate had come down to `rate_left` of its peak. Warn, too, when the descent is no
+        more than `little` of the start and had not slowed down. Then the last quarter and the half before it brought
+        `pace` of what a line would, by the sum of the learning rates. Fine-tunes may do that. The validation loss then
+        counts as well.
 
     Known limits:
-        Needs 16 points, and twice as many where there is noise; LOS011 looks at shorter logs, at those whose learning
-        rate came down, and at losses that fall along a straight line, whose last quarter is no larger. A loss that
-        learns late, after a long plateau, looks the same.
+        A loss that learns late, after a long plateau, looks the same. So does a fine-tune that no param tells of.
 
     What to do:
         Train longer, or raise the learning rate.
 
     References:
-        Standard error of a median.
+        Standard error of a median. Smith (2017), on learning rates that are too small.
     """
 
     code = "LOS007"
     name = "still-descending"
     symptom = Symptom.UNDERTRAINED
     headline = ("late_share",)
+    also = ("val_loss", Part.WEIGHTS)
 
     late_share: Annotated[
         float, Threshold("share of the descent in the last quarter", "fraction", "calibration", gt=0, le=1)
     ] = 0.3
-    min_points: Annotated[int, Threshold("finite points needed", "points", "design", ge=16)] = 16
+    little: Annotated[
+        float, Threshold("descent that is little, as a share of the start", "fraction", "calibration", gt=0, le=1)
+    ] = 0.25
+    pace: Annotated[
+        float, Threshold("fall late in the run over that of a straight line", "ratio", "calibration", gt=0)
+    ] = 0.8
 
-    @property
-    def needs(self) -> tuple[Need, ...]:
-        return (Need(role="train_loss", min_points=self.min_points), Need(role="learning_rate", optional=True))
+    rate_left: Annotated[
+        float, Threshold("learning rate at the end, over its peak, of an ended schedule", "ratio", "design", ge=0)
+    ] = 0.2
 
-    def judge(self, evidence: Evidence) -> Finding:
-        values = evidence.first("train_loss").finite().values
-        if len(values) < self.min_points:
-            return Finding(verdict=Verdict.SKIP, message=f"only {len(values)} finite points of the loss")
-        noise = local_noise(values)
-        eighths = [median(part) for part in np.array_split(values, 8)]
-        start = start_level(values, max(1, min(3, len(values) // 10)), noise)
-        descent, late = start - eighths[7], eighths[5] - eighths[7]
-        share = late / descent if descent > 0 else 0.0
-        error = _SIGNIFICANT * float(np.sqrt(2.0)) * median_error(noise, len(values) // 8)
-        last = eighths[6] - eighths[7]
-        falling = share >= self.late_share and late > error and last > error * _LAST
-        measured = {"start": start, "end": eighths[7], "late_share": share, "noise": noise}
-        if not falling or _schedule_ended(evidence):
-            brought = f"brought {share:.0%} of the descent" if share > 0 else "brought no descent"
-            return Finding(verdict=Verdict.PASS, message=f"the last quarter {brought}", measured=measured)
-        return Finding(
-            verdict=Verdict.WARN,
-            message=f"the loss was still falling when the run ended: the last quarter brought {share:.0%} of its "
-            f"descent from {number(start)} to {number(eighths[7])}",
-            remedy="train longer, or raise the learning rate",
-            measured=measured,
-        )
+    def judge_curve(self, curve: Curve, evidence: Evidence) -> Finding:
+        rates = [one.values for one in learning_rates(evidence)]
+        ended = any(one[-1] <= self.rate_left * one.max() for one in rates)
+        by_steps, by_way = curve.fall, curve.fall_by_rate
+        late = by_steps.late_share >= self.late_share and by_steps.sure and not ended
+        little = by_way.share <= self.little and not is_fine_tuning(evidence)
+        if late or (little and by_way.sure and by_way.pace >= self.pace):
+            return _falling("loss", by_steps if late else by_way, curve)
+        held_out = evidence.curve("val_loss")
+        if little and held_out is not None and held_out.points >= self.fewest:
+            fall = held_out.fall
+            if fall.share <= self.little and fall.sure and fall.pace >= self.pace:
+                return _falling("validation loss", fall, held_out)
+        message = f"the last quarter brought {max(by_steps.late_share, 0.0):.0%} of the descent"
+        return Finding(verdict=Verdict.PASS, message=message, measured=_measured(by_steps))
 
 
-def _schedule_ended(evidence: Evidence) -> bool:
-    """By the series with the highest peak: a frozen group may well have a rate of 0."""
-    rates = [one.values for one in learning_rates(evidence)]
-    if not rates:
-        return False
-    values = max(rates, key=lambda one: float(one.max()))
-    return bool(values[-1] <= _ENDED * values.max())
+def _measured(fall: Fall) -> dict[str, float | int]:
+    return {"start": fall.start, "end": fall.end, "late_share": fall.late_share, "pace": fall.pace}
+
+
+def _falling(name: str, fall: Fall, curve: Curve) -> Finding:
+    return Finding(
+        verdict=Verdict.WARN,
+        message=f"the {name} was still falling when the run ended: the last quarter brought {fall.late_share:.0%} of "
+        f"its descent from {number(fall.start)} to {number(fall.end)}",
+        remedy="train longer, or raise the learning rate",
+        measured=_measured(fall),
+        confidence="high" if curve.sure else "low",
+    )

@@ -9,6 +9,7 @@ from typing import Any
 
 _FILE = "calibration.json"
 _MOST_FAULTS = 6
+_FEW_FAULTS = 2
 
 
 @cache
@@ -33,6 +34,23 @@ def calibration(code: str) -> list[str]:
     ]
 
 
+def calibration_in_short(code: str) -> str:
+    """The same in one line."""
+    measured = _measured()
+    rule = measured["rules"].get(code)
+    if rule is None:
+        return ""
+    judged = rule.get("judged", measured["healthy"])
+    healthy = f"{rule['false_alarms']} of {judged} healthy runs flagged" if judged else "no healthy run to judge"
+    missed = sum(rule.get("missed", {}).values())
+    if rule["found"]:
+        named = [f"{fault} {hits} of {runs}" for fault, (hits, runs) in _by_share(rule["found"])]
+        found = f"found {', '.join(named[:_FEW_FAULTS])}{', ...' if len(named) > _FEW_FAULTS else ''}"
+    else:
+        found = f"found none of {missed} faulty runs" if missed else "no fault of its kind was measured"
+    return f"{healthy}; {found} ({measured['date']})"
+
+
 def _alarms(rule: dict[str, Any], healthy: int) -> str:
     """How often it objected, among the healthy runs that had what it judges."""
     alarms, judged = rule["false_alarms"], rule.get("judged")
@@ -46,8 +64,12 @@ def _alarms(rule: dict[str, Any], healthy: int) -> str:
     )
 
 
+def _by_share(found: dict[str, list[int]]) -> list[tuple[str, list[int]]]:
+    return sorted(found.items(), key=lambda item: (-item[1][0] / item[1][1], item[0]))
+
+
 def _found(rule: dict[str, Any]) -> str:
-    found = sorted(rule["found"].items(), key=lambda item: (-item[1][0] / item[1][1], item[0]))
+    found = _by_share(rule["found"])
     if found:
         named = ", ".join(f"{fault} {hits} of {runs}" for fault, (hits, runs) in found[:_MOST_FAULTS])
         more = f", and some of {len(found) - _MOST_FAULTS} other faults" if len(found) > _MOST_FAULTS else ""

@@ -17,7 +17,8 @@ class Recorded:
     """The annotation that a run has: its digest (``pending`` when it was interrupted) and verdict.
 
     ``settings``: by which configuration and policy it was judged, as ``annotations.JudgedBy`` has it. ``step``: up to
-    which step of its history; None where that was not known. ``ended``: how it says that the run ended.
+    which step of its history; None where that was not known. ``ended``: how it says that the run ended. ``rules``:
+    under which version of the rules; None where it does not say.
     """
 
     digest: str
@@ -25,6 +26,7 @@ class Recorded:
     settings: str = ""
     step: int | None = None
     ended: str = ""
+    rules: int | None = None
 
     def is_older_than(self, last_step: int | None) -> bool:
         """Whether the verdict is on a part of what the run has by now."""

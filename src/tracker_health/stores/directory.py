@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tracker_health.annotations import ENDED, EXIT, PENDING, SETTINGS, STEP, Annotations
+from tracker_health.annotations import ENDED, EXIT, PENDING, RULES, SETTINGS, STEP, Annotations
 from tracker_health.errors import ReadError, RunNotFound, StoreRefused, WriteError
 from tracker_health.evidence import Evidence, Problem, Request, RunRef, TextLog
 from tracker_health.readers.json_lines import as_step, parse_json
@@ -126,6 +126,7 @@ class DirectoryRun(Untracked):
             settings=str(known.get(SETTINGS, "")),
             step=as_step(known.get(STEP)),
             ended=str(known.get(ENDED, "")),
+            rules=as_step(known.get(RULES)),
         )
 
     def exit(self) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tracker_health.annotations import ENDED, EXIT, PENDING, SETTINGS, STEP
+from tracker_health.annotations import ENDED, EXIT, PENDING, RULES, SETTINGS, STEP
 from tracker_health.evidence import RunRef
 from tracker_health.readers.json_lines import as_step
 from tracker_health.stores.base import Recorded, TaggedRun
@@ -79,6 +79,7 @@ def recorded_on(tags: Mapping[str, str]) -> Recorded | None:
         settings=tags.get(f"health.{SETTINGS}", ""),
         step=as_step(tags.get(f"health.{STEP}")),
         ended=tags.get(f"health.{ENDED}", ""),
+        rules=as_step(tags.get(f"health.{RULES}")),
     )
 
 

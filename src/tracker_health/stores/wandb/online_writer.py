@@ -30,6 +30,7 @@ from tracker_health.annotations import (
     IGNORED,
     PENDING,
     REPORT_FILE,
+    RULES,
     SETTINGS,
     STEP,
     Annotations,
@@ -62,7 +63,7 @@ from tracker_health.stores.wandb.values import OWN_KEY, OWN_TAGS, STEP_KEY, summ
 from tracker_health.text import printable
 from tracker_health.verdict import Verdict
 
-_OF_ANY_VERDICT = frozenset({ENDED, ENDED_BY, IGNORED, SETTINGS, STEP})
+_OF_ANY_VERDICT = frozenset({ENDED, ENDED_BY, IGNORED, RULES, SETTINGS, STEP})
 _PLAIN_NAMES = _OF_ANY_VERDICT | {"severity", "codes", "symptoms", "summary", "version", *MEDIA_KEYS.values()}
 _EXIT_KEY = f"{OWN_KEY}{EXIT}"
 _LOOKS = (0, 1, 3)  # seconds before each: for a moment a server may give what was there before

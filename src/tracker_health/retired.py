@@ -1,0 +1,161 @@
+"""Rules and thresholds that were retired: still understood wherever they are named, with one warning, never an error.
+
+``select`` and ``votes`` mean the rules that replaced a retired one. ``ignore``, ``measure_only`` and thresholds of a
+retired rule do nothing: the rule that took it over judges more than it did, and would be lost without being named.
+A retired rule that nothing replaced selects nothing. Codes and names are never used again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retired:
+    """A rule that is no longer there. ``since``: the version without it; ``replaced_by``: codes of rules that are
+    there, empty for none; ``why``: one sentence.
+    """
+
+    code: str
+    name: str
+    since: str
+    replaced_by: tuple[str, ...] = ()
+    why: str
+
+    @property
+    def fate(self) -> str:
+        """When it was retired, and what replaced it."""
+        successor = f"replaced by {_joined(self.replaced_by)}" if self.replaced_by else "nothing replaced it"
+        return f"{self.code} {self.name} was retired in {self.since}, {successor}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetiredThreshold:
+    """A threshold that its rule, by name, no longer has. ``replaced_by``: another threshold of the rule, or None."""
+
+    rule: str
+    threshold: str
+    replaced_by: str | None = None
+    why: str
+
+    @property
+    def fate(self) -> str:
+        """What replaced it, and why."""
+        successor = f"replaced by {self.replaced_by}" if self.replaced_by else "nothing replaced it"
+        return f"this threshold was retired, {successor}: {self.why}"
+
+
+RETIRED: tuple[Retired, ...] = (
+    Retired(
+        code="LOS011",
+        name="slow-descent",
+        since="0.2.0",
+        replaced_by=("LOS007",),
+        why="a small descent that goes on to the end is one way of still descending",
+    ),
+)
+
+_FEW = "few points make large errors, which counts for more than their number"
+_CLAUSE = "the case that it was for is gone"
+
+RETIRED_THRESHOLDS: tuple[RetiredThreshold, ...] = tuple(
+    RetiredThreshold(rule=rule, threshold=threshold, replaced_by=replaced_by, why=why)
+    for rule, threshold, replaced_by, why in (
+        ("diverged", "min_points", None, _FEW),
+        ("diverged", "sure_runaway", "runaway", _CLAUSE),
+        ("diverged", "steady_runaway", "runaway", _CLAUSE),
+        ("loss-spike", "single_tail_factor", "tail_factor", _CLAUSE),
+        ("no-progress", "min_points", None, _FEW),
+        ("no-progress", "min_descent_fine_tuning", "least_descent", "it holds for all runs now"),
+        ("still-descending", "min_points", None, _FEW),
+        ("unstable-loss", "min_points", None, _FEW),
+        ("unstable-loss", "sigmas", None, "an excursion counts when it is sure, by three standard errors"),
+        ("unstable-loss", "validation_share", "rise_share", "the validation loss is judged like the training loss"),
+        ("overfit", "min_points", None, _FEW),
+        ("overfit", "steady_rise_share", "rise_share", _CLAUSE),
+        ("overfit", "memorised_share", "gap_share", _CLAUSE),
+        ("validation-flat", "min_points", None, _FEW),
+        ("validation-flat", "small_descent", "train_descent", _CLAUSE),
+    )
+)
+
+_MEANS_SUCCESSORS = ("select", "votes")
+RULE_LISTS = (*_MEANS_SUCCESSORS, "ignore", "measure_only")
+"""The keys of a configuration whose values are codes or names of rules."""
+
+
+def retired_rule(word: str) -> Retired | None:
+    """The retired rule of this code or name."""
+    return next((one for one in RETIRED if word in (one.code, one.name)), None)
+
+
+def retired_words() -> frozenset[str]:
+    """The codes and names of all retired rules."""
+    return frozenset(word for one in RETIRED for word in (one.code, one.name))
+
+
+def retired_threshold(rule: str, threshold: str) -> Retired | RetiredThreshold | None:
+    """What is known of a retired threshold: that its whole rule was retired, or it alone."""
+    alone = (one for one in RETIRED_THRESHOLDS if (one.rule, one.threshold) == (rule, threshold))
+    return retired_rule(rule) or next(alone, None)
+
+
+def living_rules(key: str, words: Iterable[str]) -> frozenset[str]:
+    """The rules that a list means today; ``key``: of ``RULE_LISTS``."""
+    living: set[str] = set()
+    for word in words:
+        rule = retired_rule(word)
+        if rule is None:
+            living.add(word)
+        elif key in _MEANS_SUCCESSORS:
+            # A selection of nothing must not become the empty one, which means every rule.
+            living |= set(rule.replaced_by) or {word}
+    return frozenset(living)
+
+
+def living_thresholds(thresholds: Mapping[str, Mapping[str, float | int]]) -> dict[str, dict[str, float | int]]:
+    """The thresholds, by rule name, that are still there."""
+    living = {
+        rule: {name: value for name, value in values.items() if retired_threshold(rule, name) is None}
+        for rule, values in thresholds.items()
+        if retired_rule(rule) is None
+    }
+    return {rule: values for rule, values in living.items() if values or not thresholds[rule]}
+
+
+def living_changes(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Changes to a configuration, by dotted key, in today's rules and thresholds."""
+    living = {}
+    for key, value in changes.items():
+        section, _, rest = key.partition(".")
+        rule, _, threshold = rest.partition(".")
+        if section == "probes" and retired_threshold(rule, threshold) is not None:
+            continue
+        living[key] = living_rules(key, value) if key in RULE_LISTS and value is not None else value
+    return living
+
+
+def remarks(key: str, value: Any) -> list[str]:
+    """What to say of a setting, by its dotted key, that names what was retired: one sentence each."""
+    section, _, rest = key.partition(".")
+    if section == "probes":
+        rule, _, threshold = rest.partition(".")
+        found = retired_threshold(rule, threshold)
+        return [] if found is None else [f"{key} does nothing: {found.fate}"]
+    if key not in RULE_LISTS or value is None:
+        return []
+    rules = dict.fromkeys(filter(None, map(retired_rule, sorted(value))))
+    return [f"{key}: {rule.fate}; {_effect(key, rule)}" for rule in rules]
+
+
+def _effect(key: str, rule: Retired) -> str:
+    successors = _joined(rule.replaced_by)
+    if key in _MEANS_SUCCESSORS:
+        return f"taken as {successors}" if successors else "it selects nothing"
+    return f"naming it does nothing; name {successors} if you mean that" if successors else "naming it does nothing"
+
+
+def _joined(codes: Iterable[str]) -> str:
+    return " and ".join(codes)

@@ -1,0 +1,53 @@
+"""What ``explain`` shows of a rule: the short form fits a terminal, the full one leaves nothing out."""
+
+import pytest
+
+from tracker_health.probe import explanation_of, thresholds_of
+from tracker_health.registry import BUILT_IN
+from tracker_health.render import docs
+from tracker_health.render.docs import MOST_LINES, explain, explain_in_full
+
+WORDS = 90
+"""A rule whose decision takes no more is shown whole in the short form."""
+
+
+def words(text):
+    return " ".join(text.split())
+
+
+@pytest.mark.parametrize("probe", BUILT_IN, ids=lambda probe: probe.code)
+def test_the_short_form_fits_a_terminal(probe):
+    lines = explain(probe).splitlines()
+    assert len(lines) <= MOST_LINES == 40
+    assert max(map(len, lines)) <= 100
+    assert [line for line in lines if line.startswith("More: ")] == [lines[-1]]
+    shown = words(explain(probe))
+    assert explanation_of(probe).summary in shown
+    assert words(explanation_of(probe).sections["What to do"]) in shown
+    assert all(f"{name} = {getattr(probe, name)}" in shown for name in thresholds_of(probe))
+    decides = explanation_of(probe).sections["How it decides"]
+    if len(decides.split()) <= WORDS:
+        assert words(decides) in shown
+
+
+@pytest.mark.parametrize("probe", BUILT_IN, ids=lambda probe: probe.code)
+def test_the_full_form_has_everything(probe):
+    shown = words(explain_in_full(probe))
+    assert all(words(text) in shown for text in explanation_of(probe).sections.values())
+    assert all(threshold.source in shown for _, threshold in thresholds_of(probe).values())
+
+
+def test_what_is_cut_says_so():
+    long = next(probe for probe in BUILT_IN if len(explanation_of(probe).sections["How it decides"].split()) > 400)
+    lines = explain(long).splitlines()
+    assert "  ... (--full shows the rest)" in lines
+    assert len(lines) == MOST_LINES
+
+
+def test_items_of_a_list_stay_on_lines_of_their_own():
+    assert docs._reflowed("One,\ntwo:\n\n- three\n  four\n- five\n\nSix.") == [
+        "  One, two:",
+        "  - three four",
+        "  - five",
+        "  Six.",
+    ]
