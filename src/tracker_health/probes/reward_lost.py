@@ -34,8 +34,8 @@ class RewardLost(Probe):
         Falls are compared with what the levels span. Fail when the reward ends surely below its start, by `least_fall`.
         Warn when it surely rose and ends below its best level, surely, by `least_fall` and by `lost_share` of its gain.
         Warn when all levels are one number: not above 0, of `constant_points` or more, or an evaluation's, surely below
-        training rewards that did not rise. It passes when it surely rose, by `rise_share`. Training episodes count where
-        no evaluation surely rose. Needs `min_evaluations` or `min_points`.
+        training rewards that did not rise. It passes when it surely rose, by `rise_share`. Training episodes count
+        where no evaluation surely rose. Needs `min_evaluations` or `min_points`.
 
     Known limits:
         Opponents that learn as well (self-play), costs to be kept low and tasks that grow harder lower the reward of a
