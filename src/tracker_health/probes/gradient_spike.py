@@ -8,7 +8,7 @@ from typing import Annotated
 import numpy as np
 
 from tracker_health.evidence import Evidence, Need
-from tracker_health.evidence.numerics import jumps, peaks_of
+from tracker_health.evidence.numerics import jumps, median, peaks_of
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.result import Finding
 from tracker_health.text import count, number
@@ -31,7 +31,8 @@ class GradientSpike(Probe):
         A causal Hampel filter on the logarithm of the norm. A spike lies `sigmas` robust deviations above the median
         before it, and `leap` times as high. It does harm when the loss's level after it lies surely above the one
         before it, by `effect_share` of the descent. Warn at the first that does. Warn also at `repeated` norms or more
-        that are `wild` times as high as the median before them. The norm to clip at lies above `usual` of all.
+        that are `wild` times as high as the median before them, and as that of all. The norm to clip at lies above
+        `usual` of all.
 
     Known limits:
         Averaged logs hide spikes. Harm that is over within a fortieth of the run is not seen.
@@ -75,11 +76,8 @@ class GradientSpike(Probe):
         if len(norm) < self.min_points:
             return Finding(verdict=Verdict.SKIP, message=f"only {len(norm)} finite gradient norms above 0")
         above, scores = jumps(np.log(norm.values))
-        high = scores >= self.sigmas
-        spikes, wild = (
-            peaks_of(high & (above >= np.log(self.leap)), above),
-            np.flatnonzero(high & (above >= np.log(self.wild))),
-        )
+        spikes = peaks_of((scores >= self.sigmas) & (above >= np.log(self.leap)), above)
+        wild = np.flatnonzero((above >= np.log(self.wild)) & (norm.values / self.wild >= median(norm.values)))
         loss = evidence.curve("train_loss")
         harm = 0.0 if loss is None else self.effect_share * loss.size
         harmful = [at for at in spikes if loss is not None and loss.step_up(norm.steps[at]).surely_above(harm)]

@@ -27,10 +27,11 @@ class LossSpike(Probe):
         the next may not come back.
 
     How it decides:
-        A causal Hampel filter. A spike lies `sigmas` robust deviations above the median before it, `share` of the
-        descent, and `tail_factor` times as high as every point below `sigmas`. Spikes that nearly touch are one. Warn
-        when there are `repeated` of them, or one rises past the start by `single_share` of the descent. Fail when the
-        last `min_lasting` points or more are still up there. More points than a level of the curve has are LOS004's.
+        A causal Hampel filter. A spike lies `sigmas` robust deviations above the median before it, of a positive loss
+        in its logarithm, too. It is as high as `share` of the descent, and `tail_factor` times as high as every point
+        below `sigmas`. Spikes that nearly touch are one. Warn when there are `repeated` of them, or one rises past the
+        start by `single_share` of the descent. Fail when the last `min_lasting` points or more are still up there. More
+        points than a level of the curve has are LOS004's.
 
     Known limits:
         Logs of averages hide spikes. The end of each epoch may look like a spike. A loss that goes up and stays there
@@ -75,6 +76,8 @@ class LossSpike(Probe):
             return Finding(verdict=Verdict.SKIP, message=f"only {curve.points if curve else 0} points can be compared")
         values, steps = curve.series.values, curve.series.steps
         above, scores = jumps(values)
+        if values.min() > 0.0:  # noise in proportion to the level
+            scores = np.minimum(scores, jumps(np.log(values))[1])
         tail = float(above[scores < self.sigmas].max(initial=0.0))
         high = above >= max(self.share * curve.size, self.tail_factor * tail)
         lasting = int(np.argmin(np.append(high[::-1], False)))
