@@ -77,6 +77,14 @@ def test_a_rate_that_the_log_rounds_to_zero(n, healthy, make, judge):
     assert judge(CODE, evidence_of(make, rounded, losses=wanders)).verdict == "fail"
 
 
+@pytest.mark.parametrize(("peak", "verdict"), [(3e-4, "pass"), (1e-3, "warn")])
+def test_the_end_of_a_schedule_that_the_log_rounds_to_zero(peak, verdict, make, judge):
+    """Ten of the last decimal: half of one is next to nothing."""
+    rounded = np.round(peak * np.linspace(1.0, 0.0, 40) ** 4, 4)
+    rounded[15:] = 0.0
+    assert judge(CODE, evidence_of(make, rounded, losses=np.linspace(2.0, 1.0, 40))).verdict == verdict
+
+
 @pytest.mark.parametrize("stand", [1, 2, 5, 10])
 def test_a_warm_up_that_never_ends(stand, healthy, make, judge):
     """Counted in optimizer steps where it should have been epochs: it rises at every point, or in stairs."""

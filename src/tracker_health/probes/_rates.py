@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from tracker_health.evidence import SURELY, Curve, Evidence, FloatArray, SavedSchedule, Series, is_of_the_end
+from tracker_health.evidence.curve import resolution
 from tracker_health.evidence.numerics import stands
 from tracker_health.probes._run import learning_rates
 
@@ -85,14 +86,15 @@ class Rates:
         half = self.loss.steps[0] + 0.5 * (self.floor_step - self.loss.steps[0])
         return (self.loss.at_step(half) - self.loss.at_step(self.floor_step)).surely_above(0.0)
 
-    @property
-    def loss_falls_at_zero(self) -> bool:
-        """Whether the loss surely falls behind the last rate that is not 0, or ends lower where all are 0: then the log
-        rounds the rate.
+    def is_rounded(self, share: float) -> bool:
+        """Whether the log has rates of 0 since it rounds them: its last digit is no less than this share of the peak,
+        and the loss surely falls behind the last rate that is not 0, or ends lower where all are 0.
         """
         above = np.flatnonzero(self.values)
-        if self.loss is None or not len(above):
-            return self.loss is not None and (self.loss.start - self.loss.end).surely_above(0.0)
+        if self.loss is None or resolution(self.values) < share * self.peak:
+            return False
+        if not len(above):
+            return (self.loss.start - self.loss.end).surely_above(0.0)
         return self.loss.trend_since(self.series.steps[above[-1]]) < -SURELY
 
 

@@ -41,11 +41,12 @@ class Schedule(Probe):
         of the run trained at a rate that nobody chose.
 
     How it decides:
-        Fail when every rate is 0. Warn when more than `zero_share` of them are `almost_zero` of the peak, unless the
-        loss surely falls there. Warn when as many lie at a floor of `floor_rate` or less, reached gradually while the
-        loss was surely falling. Warn when the rate only rose, `least_rises` times or more, and stood last no longer
-        than before. A last quarter that brought less than `late_share` of the loss's descent excuses that. Saved rates
-        stand in for logged ones. Further limits: `least_rate`, `groups_apart`, `most_waves`, `least_stepped`.
+        Fail when every rate is 0. Warn when more than `zero_share` of them are `almost_zero` of the peak. Rates that a
+        log rounds pass where the loss surely falls. Warn when as many lie at a floor of `floor_rate` or less, reached
+        gradually while the loss surely fell. Warn when the rate only rose, `least_rises` times or more, and stood last
+        no longer than before. A last quarter that brought less than `late_share` of the loss's descent excuses that.
+        Saved rates stand in for logged ones. Further limits: `least_rate`, `groups_apart`, `most_waves`,
+        `least_stepped`.
 
     Known limits:
         A learning-rate range test rises on purpose. A floor that was reached in one step counts as intended. A resume
@@ -130,7 +131,7 @@ class Schedule(Probe):
         if self._is_idle(rates):
             share = f"for {rates.share_below(0.0):.0%} of the run, after a peak of {peak}"
             said = f"the learning rate is 0 {share if rates.peak else f'at all {len(rates.values)} points'}"
-            return "" if rates.loss_falls_at_zero else said
+            return "" if rates.is_rounded(self.floor_rate) else said
         if low and rates.came_down_gradually and rates.loss_fell_until_the_floor:
             where = f"at its floor of {number(rates.floor)} for {resting:.0%} of the run, after a peak of {peak}"
             return f"the learning rate lay {where}: the loss was still falling when it came there"
