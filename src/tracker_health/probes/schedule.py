@@ -44,8 +44,8 @@ class Schedule(Probe):
         Fail when every rate is 0. Warn when more than `zero_share` of them are `almost_zero` of the peak. Rates that a
         log rounds pass where the loss surely falls. Warn when as many lie at a floor of `floor_rate` or less, reached
         gradually while the loss surely fell. Warn when the rate only rose, `least_rises` times or more, and stood last
-        no longer than before. A last quarter that brought less than `late_share` of the loss's descent excuses that.
-        Saved rates stand in for logged ones. Further limits: `least_rate`, `groups_apart`, `most_waves`,
+        no longer than before. A last quarter with less than `late_share` of the descent excuses that.
+        Saved rates stand in for logged ones. Further: `least_rate`, `groups_apart`, `most_waves`,
         `least_stepped`.
 
     Known limits:
