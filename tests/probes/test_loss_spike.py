@@ -129,7 +129,7 @@ def test_ever_more_spikes_are_found_as_well(healthy, make, judge):
 @pytest.mark.parametrize("seed", range(3))
 def test_a_steep_descent_is_no_noise_that_hides_a_high_spike(seed, healthy, make, judge):
     losses = healthy.descent(seed)
-    losses[100] += 24.0
+    losses[100] += 12.0
     assert judge(CODE, make.evidence(losses)).verdict == "warn"
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import numpy as np
 
 from tracker_health.evidence import Evidence, Need
-from tracker_health.evidence.numerics import jumps, peaks_of
+from tracker_health.evidence.numerics import jumps, local_noise, peaks_of
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.result import Finding
 from tracker_health.text import count, number
@@ -27,11 +27,11 @@ class LossSpike(Probe):
         the next may not come back.
 
     How it decides:
-        A causal Hampel filter. A spike lies `sigmas` robust deviations above the median before it, of a positive loss
-        in its logarithm, too. It is as high as `share` of the descent, and `tail_factor` times as high as every point
-        below `sigmas`. Spikes that nearly touch are one. Warn when there are `repeated` of them, or one rises past the
-        start by `single_share` of the descent. Fail when the last `min_lasting` points or more are still up there. More
-        points than a level of the curve has are LOS004's.
+        A causal Hampel filter. A spike lies `sigmas` robust deviations above the median before it. The logarithm of a
+        positive loss lies as many of its own noise above. It is as high as `share` of the descent, and `tail_factor`
+        times as high as every point below `sigmas`. Spikes that nearly touch are one. Warn when there are `repeated` of
+        them, or one rises past the start by `single_share` of the descent. Fail when the last `min_lasting` points or
+        more are still up there. More points than a level has are LOS004's.
 
     Known limits:
         Logs of averages hide spikes. The end of each epoch may look like a spike. A loss that goes up and stays there
@@ -76,14 +76,15 @@ class LossSpike(Probe):
             return Finding(verdict=Verdict.SKIP, message=f"only {curve.points if curve else 0} points can be compared")
         values, steps = curve.series.values, curve.series.steps
         above, scores = jumps(values)
+        tail, stands_out = float(above[scores < self.sigmas].max(initial=0.0)), scores >= self.sigmas
         if values.min() > 0.0:  # noise in proportion to the level
-            scores = np.minimum(scores, jumps(np.log(values))[1])
-        tail = float(above[scores < self.sigmas].max(initial=0.0))
+            logs = np.log(values)
+            stands_out &= jumps(logs)[0] >= self.sigmas * local_noise(logs)
         high = above >= max(self.share * curve.size, self.tail_factor * tail)
         lasting = int(np.argmin(np.append(high[::-1], False)))
         if lasting > curve.block:  # a level, and no spike
             high[-lasting:], lasting = False, 0
-        peaks = peaks_of(high & (scores >= self.sigmas), above)
+        peaks = peaks_of(high & stands_out, above)
         beyond = peaks[values[peaks] > curve.start.value + self.single_share * curve.size]
         tallest = float(above[peaks].max(initial=0.0))
         measured = {"spikes": len(peaks), "start": curve.start.value, "low": curve.best.value, "tallest": tallest}
