@@ -66,6 +66,7 @@ RETIRED_THRESHOLDS: tuple[RetiredThreshold, ...] = tuple(
         ("diverged", "min_points", None, _FEW),
         ("diverged", "sure_runaway", "runaway", _CLAUSE),
         ("diverged", "steady_runaway", "runaway", _CLAUSE),
+        ("loss-spike", "single_tail_factor", "tail_factor", _CLAUSE),
         ("no-progress", "min_points", None, _FEW),
         ("no-progress", "min_descent_fine_tuning", "least_descent", "it holds for all runs now"),
         ("still-descending", "min_points", None, _FEW),

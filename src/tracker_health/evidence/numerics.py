@@ -12,6 +12,7 @@ from tracker_health.evidence.series import FloatArray
 
 _MAD_TO_SIGMA = 1.4826
 _CLEARLY = 4.0  # standard deviations
+_AS_LOGGED = 1e-3  # of a value
 _HUGE = 2.0**1000  # the sum or difference of two larger numbers may be none any more
 _MEDIAN_ERROR = 1.2533  # standard error of a median over that of a mean, for normal noise: sqrt(pi / 2)
 
@@ -123,6 +124,17 @@ def longest_run(mask: npt.NDArray[np.bool_]) -> tuple[int, int]:
     return int(edges[2 * longest]), int(lengths[longest])
 
 
+def stands(values: FloatArray) -> npt.NDArray[np.int64]:
+    """How many points each value lasts until another one comes."""
+    changes = np.flatnonzero(np.diff(values)) + 1
+    return np.diff(np.concatenate([[0], changes, [len(values)]]))
+
+
+def is_as_logged(value: float, values: FloatArray) -> bool:
+    """Whether a value is one of these, as a log of a few digits has them."""
+    return bool((np.abs(values - value) <= _AS_LOGGED * abs(value)).any())
+
+
 def placeholders(values: FloatArray) -> npt.NDArray[np.bool_]:
     """Which values are NaN because nothing was measured there: where finite ones come back at a regular distance, to
     the very end, with NaN between all of them. Nothing else of a broken training looks like that.
@@ -164,6 +176,14 @@ def depth_of_minimum(count: int) -> float:
 
 _REGULAR = 5
 _WINDOW = 128
+_ONE_SPIKE = 10  # values
+
+
+def peaks_of(high: npt.NDArray[np.bool_], above: FloatArray) -> npt.NDArray[np.int64]:
+    """The highest place of each group of marked ones that lie within ten values of each other."""
+    places = np.flatnonzero(high)
+    groups = np.split(places, np.flatnonzero(np.diff(places) > _ONE_SPIKE) + 1) if len(places) else []
+    return np.array([group[np.argmax(above[group])] for group in groups], dtype=np.int64)
 
 
 def jumps(values: FloatArray, window: int = _WINDOW) -> tuple[FloatArray, FloatArray]:
