@@ -143,7 +143,7 @@ def test_a_loss_that_never_came_down(seed, n, make, judge):
 
 
 def test_worked_example_of_no_progress(make, judge):
-    """2.303 at first and 2.273 at best: 1.3 % of the start, and `least_descent` is 2 %."""
+    """2.303 at first and 2.273 at best: 1.3 % of the start, and `least_descent` is 3 %."""
     losses = 2.303 - 0.03 * (1 - np.exp(-np.arange(200) / 20)) + noise(200, 0.002)
     result = judge("LOS005", make.evidence(losses))
     assert result.verdict == "warn"

@@ -31,11 +31,11 @@ class NoProgress(CurveRule):
         not belong to inputs.
 
     How it decides:
-        The descent goes from the start to the best level. It passes when that is surely above 0 and `least_descent` of
-        the start. It warns where it is sure and smaller. Where it is not sure, the second half counts: it fails when
-        that lies surely less than `min_descent` of the start below the start, and warns when that is likely. A
-        fine-tune needs `least_descent` there, and is warned of at most. Where noise hides the answer it passes with low
-        confidence.
+        It passes when the descent from the start to the best level is surely above 0, and the second half or the end
+        lies `least_descent` of the start below the start. It warns where the descent is sure and smaller. Where it is
+        not sure, the second half counts: it fails when that lies surely less than `min_descent` of the start below the
+        start, and warns when that is likely. A fine-tune needs `least_descent` there, and is warned of at most. Where
+        noise hides the answer it passes with low confidence.
 
     Known limits:
         Where noise would hide such a descent, a run that learnt nothing passes. What was learnt before the log begins
@@ -62,7 +62,7 @@ class NoProgress(CurveRule):
     least_descent: Annotated[
         float, Threshold("descent that counts where it is sure, as a share of the start", "fraction", "calibration",
                          ge=0, le=1)
-    ] = 0.02  # fmt: skip
+    ] = 0.03  # fmt: skip
 
     @property
     def needs(self) -> tuple[Need, ...]:
@@ -89,7 +89,8 @@ class NoProgress(CurveRule):
             "descent_share": descent.value / scale if scale else 0.0, "trend_z": curve.trend, "points": curve.points,
         }  # fmt: skip
         levels = f"from {number(curve.start.value)} to {number(curve.best.value)} in {curve.points} points{curve.note}"
-        if sure and descent.value >= self.least_descent * scale:
+        size = max(curve.kept.value, (curve.start - curve.end).value)  # the best level may be one by chance
+        if sure and size >= self.least_descent * scale:
             return Finding(verdict=Verdict.PASS, message=f"the {name} came down {levels}", measured=measured)
         if not sure and not curve.kept.surely_below(needed, LIKELY):
             hidden = f"noise may hide a descent of the {name} {levels}"
