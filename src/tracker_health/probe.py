@@ -26,7 +26,11 @@ CASES = "Special cases"
 """The section that a docstring may have between "How it decides" and "Known limits": a line ``name: sentence.`` for
 each kind of run that the rule judges otherwise than by its main criterion. Longer sentences go on in indented lines.
 """
-_BEFORE_CASES = "How it decides"
+EXAMPLE = "Worked example"
+"""The section, if a rule has one, with a small history to redo by hand; a test runs it."""
+
+_OPTIONAL = (CASES, EXAMPLE)
+_BEFORE_OPTIONAL = "How it decides"
 _CASE = re.compile(r"([a-z][a-z0-9]*(?:-[a-z0-9]+)*): (\S.*)")
 
 WITHOUT: ContextVar[frozenset[str]] = ContextVar("special cases that are switched off", default=frozenset())
@@ -94,7 +98,7 @@ class Probe(ABC):
     ``status``, ``since`` (version), ``vouches`` (it looks at whether training worked, so that its pass means
     something), ``headline`` (the measures worth a tracker metric), ``fails_on_guesses`` (what it finds is wrong of any
     series: it may fail a run by one whose role is only guessed, where other rules warn). The class docstring is a
-    one-line summary followed by the sections of ``SECTIONS``, and may have the section ``CASES``.
+    one-line summary followed by the sections of ``SECTIONS``, and may have ``CASES`` and ``EXAMPLE``.
 
     Raises:
         ConfigError: a threshold's value makes no sense.
@@ -158,12 +162,24 @@ def thresholds_of(probe: type[Probe]) -> Mapping[str, tuple[type, Threshold]]:
 
 
 @dataclass(frozen=True)
+class WorkedExample:
+    """A small history to redo by hand: the values of each role, the verdict on them, and the sum in words."""
+
+    series: Mapping[str, tuple[float, ...]]
+    verdict: str
+    why: str
+
+
+@dataclass(frozen=True)
 class Explanation:
-    """A rule's docstring, taken apart: the summary, the text of each section, and the sentence on each special case."""
+    """A rule's docstring, taken apart: the summary, the text of each section, the sentence on each special case, and
+    the worked example.
+    """
 
     summary: str
     sections: Mapping[str, str]
     cases: Mapping[str, str] = field(default_factory=dict)
+    example: WorkedExample | None = None
 
 
 @cache
@@ -174,17 +190,39 @@ def explanation_of(probe: type[Probe]) -> Explanation:
         ValueError: the docstring lacks a section, or its special cases are not written as such.
     """
     document = inspect.cleandoc(probe.__doc__ or "")
-    head, *parts = re.split(rf"^({'|'.join((*SECTIONS, CASES))}):?$\n", document, flags=re.MULTILINE)
+    head, *parts = re.split(rf"^({'|'.join((*SECTIONS, *_OPTIONAL))}):?$\n", document, flags=re.MULTILINE)
     sections = {title: inspect.cleandoc(body).strip() for title, body in zip(parts[::2], parts[1::2], strict=True)}
     titles = list(sections)
-    cases = sections.pop(CASES, None)
+    cases, example = sections.pop(CASES, None), sections.pop(EXAMPLE, None)
     if tuple(sections) != SECTIONS:
         raise ValueError(f"{probe.__name__}: its docstring has the sections {list(sections)}, not {list(SECTIONS)}")
-    if cases is None:
-        return Explanation(head.strip(), sections)
-    if titles[titles.index(CASES) - 1] != _BEFORE_CASES:
-        raise ValueError(f'{probe.__name__}: "{CASES}" does not come after "{_BEFORE_CASES}"')
-    return Explanation(head.strip(), sections, _cases_in(cases, probe.__name__))
+    optional = [title for title in titles if title in _OPTIONAL]
+    first = titles.index(_BEFORE_OPTIONAL) + 1
+    if titles[first : first + len(optional)] != [title for title in _OPTIONAL if title in optional]:
+        raise ValueError(f'{probe.__name__}: "{optional[0]}" does not come after "{_BEFORE_OPTIONAL}"')
+    return Explanation(
+        head.strip(),
+        sections,
+        _cases_in(cases, probe.__name__) if cases is not None else {},
+        _example_in(example, probe.__name__) if example is not None else None,
+    )
+
+
+def _example_in(text: str, where: str) -> WorkedExample:
+    """The worked example in the section's text: a line ``role: values`` for each series, then ``verdict: why``.
+
+    Raises:
+        ValueError: it is not written so.
+    """
+    entries = [line.partition(": ") for line in re.sub(r"\n[ \t]+", " ", text).splitlines()]
+    *series, (verdict, _, why) = entries
+    try:
+        values = {role: tuple(float(one) for one in numbers.split()) for role, _, numbers in series}
+    except ValueError as error:
+        raise ValueError(f'{where}: under "{EXAMPLE}" stands no number: {error}') from error
+    if not values or verdict not in ("pass", "warn", "fail") or not why.endswith("."):
+        raise ValueError(f'{where}: "{EXAMPLE}" is not "role: values", and at last "pass, warn or fail: why."')
+    return WorkedExample(values, verdict, why)
 
 
 def special_cases_of(probe: type[Probe]) -> Mapping[str, str]:

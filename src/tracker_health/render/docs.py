@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from textwrap import wrap
 
-from tracker_health.probe import CASES, Explanation, Probe, explanation_of, thresholds_of
+from tracker_health.probe import CASES, EXAMPLE, Explanation, Probe, explanation_of, thresholds_of
 from tracker_health.render.calibration import calibration, calibration_in_short
 from tracker_health.retired import Retired
 from tracker_health.text import printable
@@ -32,6 +32,7 @@ def explain(probe: type[Probe]) -> str:
     cases = [_line(f"{name}: {sentence}") for name, sentence in explanation.cases.items()]
     rest = ["", "Thresholds", *thresholds] if thresholds else []
     rest += ["", CASES, *cases] if cases else []
+    rest += ["", EXAMPLE, *_example(explanation)] if explanation.example else []
     rest += ["", "What to do", *_reflowed(explanation.sections["What to do"])]
     measured = calibration_in_short(probe.code)
     rest += ["", *([_line(f"Calibration: {measured}", "")] if measured else [])]
@@ -75,6 +76,7 @@ def explain_in_full(probe: type[Probe]) -> str:
         if title == "How it decides":
             lines += _threshold_lines(probe)
             lines += _case_lines(explanation)
+            lines += ["", EXAMPLE, *_example(explanation)] if explanation.example else []
     measured = calibration(probe.code)
     if measured:
         lines += ["", "Calibration", *(f"  {line}" for sentence in measured for line in wrap(sentence, 110))]
@@ -107,6 +109,18 @@ def _case_lines(explanation: Explanation) -> list[str]:
     return ["", CASES, *(f"  {name:<{width}}  {sentence}" for name, sentence in explanation.cases.items())]
 
 
+def _example(explanation: Explanation) -> list[str]:
+    """The lines of the worked example."""
+    example = explanation.example
+    if example is None:
+        return []
+    series = [f"{role}: {' '.join(f'{value:g}' for value in values)}" for role, values in example.series.items()]
+    return [
+        *map(_line, series),
+        *wrap(f"{example.verdict}: {example.why}", _COLUMNS, initial_indent="  ", subsequent_indent="  "),
+    ]
+
+
 def page(probe: type[Probe]) -> str:
     """The Markdown page of a rule."""
     explanation = explanation_of(probe)
@@ -122,6 +136,9 @@ def page(probe: type[Probe]) -> str:
         if title == "How it decides":
             lines += _threshold_table(probe)
             lines += _case_table(explanation)
+            lines += [f"\n## {EXAMPLE}\n", *(f"    {line}" for line in _example(explanation))] * bool(
+                explanation.example
+            )
     measured = calibration(probe.code)
     if measured:
         lines += ["", "## Calibration", "", *measured]
