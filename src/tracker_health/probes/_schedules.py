@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import re
 
-import numpy as np
-
 from tracker_health.ending import Ended
 from tracker_health.evidence import Evidence, SavedSchedule, Series, StepUnit, is_of_the_end
-from tracker_health.evidence.numerics import is_as_logged, median
+from tracker_health.evidence.numerics import is_as_logged
 from tracker_health.probes._run import early_stopping, optimizers_named
 from tracker_health.text import count, number, printable
 
@@ -121,12 +119,3 @@ def _speaks_against(name: str, value: str) -> bool:
     if _RATIO.fullmatch(name):
         return bool(_NUMBER.fullmatch(value)) and not _ZERO.fullmatch(value)
     return bool(_OF_A_SCHEDULE.fullmatch(name)) and value in _NO_SCHEDULE
-
-
-def levelled_off(loss: Series | None) -> bool:
-    """Whether the loss came down and its last quarter brought less than a twentieth of that: the rates were enough."""
-    if loss is None or len(loss.finite()) < 8:
-        return False
-    parts = [median(part) for part in np.array_split(loss.finite().values, 8)]
-    descent = max(parts[0], float(loss.finite().values[0])) - parts[-1]
-    return descent > 0.1 * abs(parts[0]) and parts[5] - parts[-1] < 0.05 * descent

@@ -29,7 +29,7 @@ class LossSpike(Probe):
     How it decides:
         A causal Hampel filter. A spike lies `sigmas` robust deviations above the median before it. The logarithm of a
         positive loss lies as many of its own noise above. It is as high as `share` of the descent, and `tail_factor`
-        times as high as every point below `sigmas`. Spikes that nearly touch are one. Warn when there are `repeated` of
+        times as high as every point below `sigmas`. Close spikes are one. Warn when there are `repeated` of
         them, or one rises past the start by `single_share` of the descent. Fail when the last `min_lasting` points or
         more are still up there. More points than a level has are LOS004's.
 

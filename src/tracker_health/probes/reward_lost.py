@@ -32,10 +32,14 @@ class RewardLost(Probe):
 
     How it decides:
         Falls are compared with what the levels span. Fail when the reward ends surely below its start, by `least_fall`.
-        Warn when it surely rose and ends below its best level, surely, by `least_fall` and by `lost_share` of its gain.
+        Warn when it surely rose and ends surely below its best level by `least_fall`, and by `lost_share` of its gain.
         Warn when all levels are one number: not above 0, of `constant_points` or more, or an evaluation's, surely below
         training rewards that did not rise. It passes when it surely rose, by `rise_share`. Training episodes count
         where no evaluation surely rose. Needs `min_evaluations` or `min_points`.
+
+    Worked example:
+        train_reward: 20 22 21 19 20 18 17 16 14 13 11 10 9 10 9 10 9 10 9 9
+        fail: it ends at 9 and began at 20; the levels span about 12, and 11 is surely more than 0.3 of that.
 
     Known limits:
         Opponents that learn as well (self-play), costs to be kept low and tasks that grow harder lower the reward of a
@@ -110,8 +114,9 @@ class RewardLost(Probe):
     def _lost(self, reward: Curve) -> Finding | None:
         least = self.least_fall * _span(reward)
         below = (reward.end - reward.start).surely_above(least)
-        most = max(least, self.lost_share * reward.descent.value)
-        again = reward.descent.surely_above(0.0) and (reward.end - reward.best).surely_above(most)
+        fall = reward.end - reward.best
+        most = fall.surely_above(least) and fall.value >= self.lost_share * reward.descent.value
+        again = reward.descent.surely_above(0.0) and most
         if not (below or again):
             return None
         start, peak, end = map(number, _levels(reward).values())
