@@ -31,11 +31,15 @@ class NoProgress(CurveRule):
         not belong to inputs.
 
     How it decides:
-        It passes when the descent from the start to the best level is surely above 0, and the second half or the end
-        lies `least_descent` of the start below the start. It warns where the descent is sure and smaller. Where it is
-        not sure, the second half counts: it fails when that lies surely less than `min_descent` of the start below the
-        start, and warns when that is likely. A fine-tune needs `least_descent` there, and is warned of at most. Where
-        noise hides the answer it passes with low confidence.
+        The descent goes from the start to the best level. It passes when that is sure, and the second half or the end
+        lies `least_descent` of the start lower. It warns where it is sure and smaller. Where it is not sure, the second
+        half counts. It fails when that lies surely less than `min_descent` of the start lower, and warns when that is
+        likely. A fine-tune needs `least_descent` there, and is warned of at most. Where noise hides the answer it
+        passes with low confidence.
+
+    Worked example:
+        train_loss: 2.30 2.31 2.30 2.29 2.30 2.31 2.30 2.30 2.29 2.30 2.31 2.30
+        fail: the second half lies at 2.30, as the start; 5 % of that would be 0.115.
 
     Known limits:
         Where noise would hide such a descent, a run that learnt nothing passes. What was learnt before the log begins

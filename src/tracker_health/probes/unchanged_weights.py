@@ -27,7 +27,7 @@ from tracker_health.probes._unlisted import Sign
 from tracker_health.probes._unmoved import cut_off, fell_since, is_half, share_before
 from tracker_health.probes._updates import walks
 from tracker_health.result import Finding
-from tracker_health.text import count, listing, printable
+from tracker_health.text import count, listing, printable, short_name
 from tracker_health.verdict import Verdict
 
 _BEGINS_LATER = re.compile(r"(ema|average).{0,20}(start|begin|after|warm)|update_after_step|(start|begin).{0,20}ema")
@@ -180,7 +180,7 @@ class UnchangedWeights(Probe):
 def _as_idle_average(weights: Weights) -> Finding:
     return Finding(
         verdict=Verdict.WARN,
-        message=f"the moving average in {printable(weights.source, 80)} ({printable(weights.idle_average, 60)}) is "
+        message=f"the moving average in {printable(weights.source, 80)} ({short_name(weights.idle_average)}) is "
         "that of the first checkpoint, while the model changed: it is not updated",
         remedy="update it after every optimizer step, with the parameters of the model that is trained",
     )

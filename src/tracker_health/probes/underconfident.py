@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import e, exp, hypot, log
 from typing import Annotated, ClassVar, NamedTuple
 
-from tracker_health.evidence import LIKELY, Curve, Estimate, Evidence, Need, Part
+from tracker_health.evidence import FEWEST_POINTS, LIKELY, Curve, Estimate, Evidence, Need, Part
 from tracker_health.probe import Symptom, Threshold
 from tracker_health.probes._accuracy import measures, pairs, percent
 from tracker_health.probes._chance import LARGEST, Chance, chance_of
@@ -34,6 +34,12 @@ class Underconfident(CurveRule):
         below guessing, likely `least_excess` above the least for that accuracy. Without accuracies, warn at
         `floor_share` above L - 1.
 
+    Worked example:
+        train_loss: 2.30 2.1 1.9 1.75 1.65 1.6 1.56 1.53 1.52 1.51 1.5 1.5
+        train_accuracy: 0.1 0.4 0.6 0.75 0.85 0.9 0.94 0.97 0.98 0.98 0.99 0.99
+        param num_classes: 10
+        warn: 99 % are right, at a loss of 1.5; a second softmax keeps it above 1.46.
+
     Known limits:
         Losses of bounded logits (cosines at a high temperature) are underconfident on purpose. A loss with other terms
         in it may look so, and so may one that contrasts samples, beside the accuracy of a probe.
@@ -49,7 +55,7 @@ class Underconfident(CurveRule):
     name = "underconfident"
     symptom = Symptom.NOT_LEARNING
     headline = ("sum",)
-    fewest: ClassVar[int] = 5
+    fewest: ClassVar[int] = FEWEST_POINTS
 
     slack: Annotated[float, Threshold("how far loss and accuracy may add up to less", "nats", "calibration", ge=0)] = (
         0.05

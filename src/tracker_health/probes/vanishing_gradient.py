@@ -32,9 +32,9 @@ class VanishingGradient(Probe):
     How it decides:
         The logged norm has collapsed when all but `spared` of its second half is 0, or at most `collapse` of its start.
         Warn when the loss came down by less than `learnt` of its start, or not surely; for zeros, `solved`. Beside a
-        loss that need not come down warn of zeros where no reward surely rose. In a checkpoint, warn when the roots of
-        Adam's second moments fall in order towards the first layer, by more than `depth_ratio`, in most kinds of
-        matrices of `min_layers` layers.
+        loss that need not come down warn of zeros where no reward surely rose. In a checkpoint Adam's second moments
+        tell the gradients' sizes. Warn when they fall in order towards the first layer, by more than `depth_ratio`, in
+        most kinds of matrices of `min_layers` layers.
 
     Worked example:
         grad_norm: 1.1 0.9 1.0 1.1 0.9 1.0 0 0 0 0 0 0 0 0 0 0 0 0 0 0
