@@ -15,7 +15,7 @@ from tracker_health.confirmation import confirm
 from tracker_health.errors import ConfigError, named
 from tracker_health.evidence import Evidence, Need, Part, Request, Series, Siblings
 from tracker_health.plugins import quietly
-from tracker_health.probe import Probe, thresholds_of
+from tracker_health.probe import Probe, special_cases_of, thresholds_of
 from tracker_health.registry import BUILT_IN, plugins, probe_classes
 from tracker_health.result import (
     ErrorEntry,
@@ -29,7 +29,7 @@ from tracker_health.result import (
 )
 from tracker_health.retired import retired_rule
 from tracker_health.roles import DEFAULT_PATTERNS, LOSS_PART, OBJECTIVE_LOSS, SHOW_TRAINING, VAL_LOSS_TERM
-from tracker_health.text import count, listing, printable
+from tracker_health.text import count, listing, printable, short_name
 from tracker_health.verdict import Verdict, worst
 
 NOTHING_VOUCHES = "nothing here shows whether training worked"
@@ -282,7 +282,8 @@ def _judged(probe: Probe, evidence: Evidence, config: Config, votes: bool) -> Pr
     with np.errstate(all="ignore"):  # a loss of 1e308 overflows to infinity; it is judged, not warned about
         finding = probe.judge(evidence)
     if finding.verdict is Verdict.SKIP:
-        return SkippedProbe(code=probe.code, name=probe.name, reason=finding.message, details=strict(finding.details))
+        reason = f"{finding.message}{_case_in_words(probe, finding)}"
+        return SkippedProbe(code=probe.code, name=probe.name, reason=reason, details=strict(finding.details))
     return _result(probe, finding, config, votes, _guess_behind(probe, evidence))
 
 
@@ -300,13 +301,13 @@ def _guess_behind(probe: Probe, evidence: Evidence) -> Series | None:
 
 
 def _result(probe: Probe, finding: Finding, config: Config, votes: bool, guess: Series | None) -> ProbeResult:
-    verdict, message = _judgement(finding), finding.message
+    verdict, message = _judgement(finding), f"{finding.message}{_case_in_words(probe, finding)}"
     unsure = finding.confidence == "low" and config.demote_low_confidence
     if verdict is Verdict.FAIL and (unsure or guess is not None):
         verdict = Verdict.WARN
         finding = replace(finding, score=max(finding.score or 0.0, 0.5))
     if verdict is not Verdict.PASS and guess is not None:
-        message += f" (that {printable(guess.name, 60)} is {guess.role} is a guess)"
+        message += f" (that {short_name(guess.name)} is {guess.role} is a guess)"
     if probe.code in config.measure_only:
         message = f"measured only, no vote under preset {config.preset}: {message}"
         verdict = Verdict.PASS
@@ -325,7 +326,17 @@ def _result(probe: Probe, finding: Finding, config: Config, votes: bool, guess: 
         thresholds=probe.thresholds,
         steps=tuple(int(step) for step in finding.steps),
         confidence=finding.confidence,
+        case=finding.case,
     )
+
+
+def _case_in_words(probe: Probe, finding: Finding) -> str:
+    """What the message says of the special case that decided, once it is sure that the rule has it."""
+    if not finding.case:
+        return ""
+    if finding.case not in special_cases_of(type(probe)):
+        raise ValueError(f"a finding is of the special case {finding.case!r}, which its docstring does not name")
+    return f" (special case: {finding.case})"
 
 
 def _judgement(finding: Finding) -> Verdict:
@@ -391,7 +402,7 @@ def _why_missing(need: Need, evidence: Evidence) -> str:
     objective = evidence.find(OBJECTIVE_LOSS)
     if "train_loss" in need.roles and objective is not None:
         return (
-            f"{printable(objective.name, 60)} is a loss that need not fall, as in reinforcement learning or of "
+            f"{short_name(objective.name)} is a loss that need not fall, as in reinforcement learning or of "
             "adversaries: only NaN and infinity are looked for in it; set roles.train_loss to judge it like others"
         )
     seen = listing(sorted(evidence.info.metric_names))

@@ -6,7 +6,8 @@ import inspect
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from contextvars import ContextVar
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from functools import cache
 from typing import Annotated, ClassVar, Literal, get_args, get_origin, get_type_hints
@@ -20,6 +21,21 @@ Status = Literal["stable", "preview", "retired"]
 
 SECTIONS = ("What it finds", "Why it matters", "How it decides", "Known limits", "What to do", "References")
 """The sections that every rule's docstring has, in this order, below its one-line summary."""
+
+CASES = "Special cases"
+"""The section that a docstring may have between "How it decides" and "Known limits": a line ``name: sentence.`` for
+each kind of run that the rule judges otherwise than by its main criterion. Longer sentences go on in indented lines.
+"""
+EXAMPLE = "Worked example"
+"""The section, if a rule has one, with a small history to redo by hand; a test runs it."""
+
+_OPTIONAL = (CASES, EXAMPLE)
+_BEFORE_OPTIONAL = "How it decides"
+_PARAM = "param "
+_CASE = re.compile(r"([a-z][a-z0-9]*(?:-[a-z0-9]+)*): (\S.*)")
+
+WITHOUT: ContextVar[frozenset[str]] = ContextVar("special cases that are switched off", default=frozenset())
+"""Special cases, as ``CODE:name``, that no rule makes: for benchmarks that measure what each is worth."""
 
 MEASURE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}")
 """What a headline measure may be called: it becomes part of a metric's name in every tracker."""
@@ -83,7 +99,7 @@ class Probe(ABC):
     ``status``, ``since`` (version), ``vouches`` (it looks at whether training worked, so that its pass means
     something), ``headline`` (the measures worth a tracker metric), ``fails_on_guesses`` (what it finds is wrong of any
     series: it may fail a run by one whose role is only guessed, where other rules warn). The class docstring is a
-    one-line summary followed by the sections of ``SECTIONS``.
+    one-line summary followed by the sections of ``SECTIONS``, and may have ``CASES`` and ``EXAMPLE``.
 
     Raises:
         ConfigError: a threshold's value makes no sense.
@@ -116,6 +132,16 @@ class Probe(ABC):
     def judge(self, evidence: Evidence) -> Finding:
         """The finding; called only when the needs are met. Pure: no I/O, no clock."""
 
+    def case(self, name: str, applies: bool) -> bool:
+        """Whether a special case of this rule applies: ``applies``, unless the case is switched off.
+
+        Raises:
+            ValueError: the docstring names no such case.
+        """
+        if name not in special_cases_of(type(self)):
+            raise ValueError(f"{type(self).__name__} names no special case {name!r} in its docstring")
+        return applies and f"{self.code}:{name}" not in WITHOUT.get()
+
     @property
     def thresholds(self) -> Mapping[str, float | int]:
         """The configured values, by name."""
@@ -137,11 +163,25 @@ def thresholds_of(probe: type[Probe]) -> Mapping[str, tuple[type, Threshold]]:
 
 
 @dataclass(frozen=True)
+class WorkedExample:
+    """A small history to redo by hand: the values of each role, the run's params, the verdict, and the sum in words."""
+
+    series: Mapping[str, tuple[float, ...]]
+    params: Mapping[str, str]
+    verdict: str
+    why: str
+
+
+@dataclass(frozen=True)
 class Explanation:
-    """A rule's docstring, taken apart: the summary, and the text of each section."""
+    """A rule's docstring, taken apart: the summary, the text of each section, the sentence on each special case, and
+    the worked example.
+    """
 
     summary: str
     sections: Mapping[str, str]
+    cases: Mapping[str, str] = field(default_factory=dict)
+    example: WorkedExample | None = None
 
 
 @cache
@@ -149,14 +189,73 @@ def explanation_of(probe: type[Probe]) -> Explanation:
     """The one source of ``explain`` and of the generated pages.
 
     Raises:
-        ValueError: the docstring lacks a section.
+        ValueError: the docstring lacks a section, or its special cases are not written as such.
     """
     document = inspect.cleandoc(probe.__doc__ or "")
-    head, *parts = re.split(rf"^({'|'.join(SECTIONS)}):?$\n", document, flags=re.MULTILINE)
+    head, *parts = re.split(rf"^({'|'.join((*SECTIONS, *_OPTIONAL))}):?$\n", document, flags=re.MULTILINE)
     sections = {title: inspect.cleandoc(body).strip() for title, body in zip(parts[::2], parts[1::2], strict=True)}
+    titles = list(sections)
+    cases, example = sections.pop(CASES, None), sections.pop(EXAMPLE, None)
     if tuple(sections) != SECTIONS:
         raise ValueError(f"{probe.__name__}: its docstring has the sections {list(sections)}, not {list(SECTIONS)}")
-    return Explanation(head.strip(), sections)
+    optional = [title for title in titles if title in _OPTIONAL]
+    first = titles.index(_BEFORE_OPTIONAL) + 1
+    if titles[first : first + len(optional)] != [title for title in _OPTIONAL if title in optional]:
+        raise ValueError(f'{probe.__name__}: "{optional[0]}" does not come after "{_BEFORE_OPTIONAL}"')
+    return Explanation(
+        head.strip(),
+        sections,
+        _cases_in(cases, probe.__name__) if cases is not None else {},
+        _example_in(example, probe.__name__) if example is not None else None,
+    )
+
+
+def _example_in(text: str, where: str) -> WorkedExample:
+    """The worked example in the section's text: a line ``role: values`` for each series, ``param NAME: value`` for each
+    param, then ``verdict: why``.
+
+    Raises:
+        ValueError: it is not written so.
+    """
+    entries = [line.partition(": ") for line in re.sub(r"\n[ \t]+", " ", text).splitlines()]
+    *series, (verdict, _, why) = entries
+    try:
+        values = {
+            role: tuple(float(one) for one in numbers.split())
+            for role, _, numbers in series
+            if not role.startswith(_PARAM)
+        }
+    except ValueError as error:
+        raise ValueError(f'{where}: under "{EXAMPLE}" stands no number: {error}') from error
+    if not values or verdict not in ("pass", "warn", "fail") or not why.endswith("."):
+        raise ValueError(f'{where}: "{EXAMPLE}" is not "role: values", and at last "pass, warn or fail: why."')
+    params = {role.removeprefix(_PARAM): value for role, _, value in series if role.startswith(_PARAM)}
+    return WorkedExample(values, params, verdict, why)
+
+
+def special_cases_of(probe: type[Probe]) -> Mapping[str, str]:
+    """The special cases of a rule: name to sentence, in the order of its docstring."""
+    return explanation_of(probe).cases
+
+
+def _cases_in(text: str, where: str) -> dict[str, str]:
+    """The special cases in the section's text.
+
+    Raises:
+        ValueError: a line is none, a sentence does not end, a name comes twice, or there is none.
+    """
+    cases: dict[str, str] = {}
+    # A line that is indented goes on with the one before.
+    for entry in re.sub(r"\n[ \t]+", " ", text).splitlines():
+        found = _CASE.fullmatch(entry.strip())
+        if found is None or not entry.endswith("."):
+            raise ValueError(f'{where}: under "{CASES}" stands {entry[:80]!r}, not "name: sentence."')
+        if found.group(1) in cases:
+            raise ValueError(f"{where}: the special case {found.group(1)!r} is there twice")
+        cases[found.group(1)] = found.group(2)
+    if not cases:
+        raise ValueError(f'{where}: its docstring says nothing under "{CASES}"')
+    return cases
 
 
 def flaw_in(candidate: object) -> str | None:

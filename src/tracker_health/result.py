@@ -29,7 +29,7 @@ class Finding:
     ``message`` is one sentence with the numbers; ``measured`` is flat; ``details`` is any JSON; ``steps`` says where
     it happened, on the step axis of the series judged. ``score`` is 0 (sick) to 1 (healthy); by default it follows
     from the verdict. A finding of ``skip`` means that the rule saw, after all, that there was nothing to judge: its
-    message is the reason.
+    message is the reason. ``case``: which of the rule's special cases decided, empty for none.
     """
 
     verdict: Verdict
@@ -40,6 +40,7 @@ class Finding:
     details: Mapping[str, Any] = field(default_factory=dict)
     steps: Sequence[int] = ()
     confidence: Confidence = "high"
+    case: str = ""
 
     def scored(self) -> float | None:
         """The score within 0..1; None for skip."""
@@ -49,7 +50,9 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeResult:
-    """The result of one rule that ran. ``votes`` false: measured, shown apart, and no part of the run's verdict."""
+    """The result of one rule that ran. ``votes`` false: measured, shown apart, and no part of the run's verdict.
+    ``case``: which of its special cases decided, empty for none.
+    """
 
     code: str
     name: str
@@ -65,6 +68,7 @@ class ProbeResult:
     thresholds: Mapping[str, Measure] = field(default_factory=dict)
     steps: tuple[int, ...] = ()
     confidence: Confidence = "high"
+    case: str = ""
 
     def __post_init__(self) -> None:
         # Whoever reads a measure may turn it into a float, and an integer of 400 digits is none.
@@ -90,6 +94,8 @@ class ProbeResult:
         }
         if nonfinite:
             document["nonfinite"] = nonfinite
+        if self.case:
+            document["case"] = self.case
         return document
 
     @classmethod
@@ -111,6 +117,7 @@ class ProbeResult:
             thresholds=document.get("thresholds", {}),
             steps=tuple(document.get("steps", ())),
             confidence=document.get("confidence", "high"),
+            case=document.get("case", ""),
         )
 
 

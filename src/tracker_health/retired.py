@@ -66,7 +66,9 @@ RETIRED_THRESHOLDS: tuple[RetiredThreshold, ...] = tuple(
         ("diverged", "min_points", None, _FEW),
         ("diverged", "sure_runaway", "runaway", _CLAUSE),
         ("diverged", "steady_runaway", "runaway", _CLAUSE),
+        ("loss-spike", "single_tail_factor", "tail_factor", _CLAUSE),
         ("no-progress", "min_points", None, _FEW),
+        ("no-progress", "min_descent_fine_tuning", "least_descent", "it holds for all runs now"),
         ("still-descending", "min_points", None, _FEW),
         ("unstable-loss", "min_points", None, _FEW),
         ("unstable-loss", "sigmas", None, "an excursion counts when it is sure, by three standard errors"),
@@ -75,6 +77,10 @@ RETIRED_THRESHOLDS: tuple[RetiredThreshold, ...] = tuple(
         ("overfit", "steady_rise_share", "rise_share", _CLAUSE),
         ("overfit", "memorised_share", "gap_share", _CLAUSE),
         ("validation-flat", "min_points", None, _FEW),
+        ("chance-level", "min_points", None, _FEW),
+        ("underconfident", "min_points", None, _FEW),
+        ("underconfident", "least_sum", "slack", _CLAUSE),
+        ("evaluation-stands-still", "min_points", None, _FEW),
         ("validation-flat", "small_descent", "train_descent", _CLAUSE),
     )
 )

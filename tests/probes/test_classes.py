@@ -106,7 +106,6 @@ OTHERS = {
     "a tied one": {"wte.weight": (96, 32)} | block("h.0", 32) | linear("lm_head", 32, 96, bias=False),
     "a pair, joined": linear("tower.0", 20, 64) | linear("out.0", 256, 32) | linear("out.2", 32, 3),
     "a head without a bias": linear("0", 20, 64) | linear("2", 64, 5, bias=False),
-    "more than there are classes": linear("0", 20, 64) | linear("2", 64, 10_001),
     "a head that is as wide as what it takes": linear("0", 20, 10) | linear("2", 10, 10),
     "an adapter": {"q.lora_A.weight": (4, 64), "q.lora_B.weight": (64, 4)},
 }
@@ -159,7 +158,7 @@ def test_against_a_chain_of_layers(widths, in_order):
 )  # fmt: skip
 def test_whatever_the_file_holds(tensors, in_order):
     told = told_by(tensors, in_order=in_order)
-    assert told is None or (2 <= told <= 10_000 and any(list(shape) == [told] for shape in tensors.values()))
+    assert told is None or (told >= 2 and any(list(shape) == [told] for shape in tensors.values()))
 
 
 def test_torch_models():

@@ -1,11 +1,7 @@
 """LOS015."""
 
-import statistics
-
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tracker_health.roles import adversary_of, assign
 
@@ -21,6 +17,13 @@ def pair(make, discriminator, generator=None, *, names=("loss_D", "loss_G")):
     roles = assign(names)
     values = dict(zip(names, (discriminator, generator), strict=True))
     return make.evidence(None, *(make.series(values[name], role=roles[name], name=name) for name in roles))
+
+
+def test_worked_example(make, judge):
+    """It began at 1.4 and was 0.001 in the second half: less than a hundredth of that, and than 0.01."""
+    result = judge(CODE, pair(make, [1.4, 0.3, 0.05, *[0.001] * 17]))
+    assert (result.verdict, result.measured["late"]) == ("warn", 0.001)
+    assert result.measured["late_share"] == pytest.approx(0.001 / 1.4)
 
 
 @pytest.mark.parametrize(
@@ -39,9 +42,8 @@ BALANCE = 1.38 + 0.05 * np.random.default_rng(0).standard_normal(100)
 NEAR_MISSES = {
     "squared errors of a bad beginning": won(first=900.0, late=0.246),
     "in balance": BALANCE,
-    "mostly right": won(late=0.01),
+    "mostly right": won(late=0.02),
     "right for a while": np.r_[won(80), BALANCE[:20]],
-    "right, and wrong at last": np.r_[won(99), 0.5],
     "a critic without a bound": -np.arange(100.0),
     "a critic that began at nothing": np.r_[0.0, 0.0, 0.0, np.full(97, 1e-9)],
     "a critic that went below 0": 0.8 * np.exp(-np.arange(100)) - 1e-6,
@@ -80,15 +82,3 @@ def test_no_pair(make, judge):
 )  # fmt: skip
 def test_whose_loss_it_is(name, side):
     assert adversary_of(name) == side
-
-
-@given(
-    losses=st.lists(st.floats(-1.0, 5.0) | st.floats(0.0, 1e-3), min_size=16, max_size=40), share=st.floats(1e-4, 1.0)
-)
-def test_against_plain_python(losses, share, make, judge):
-    result = judge(CODE, pair(make, losses), share=share)
-    first, late = statistics.median(losses[:3]), statistics.median(losses[len(losses) // 2 :])
-    ends = (late, losses[-1])
-    is_won = first > 0 and max(ends) < min(share * first, 0.01) and min(ends) >= 0
-    assert result.verdict == ("warn" if is_won else "pass")
-    assert (result.measured["start"], result.measured["late"]) == (first, late)

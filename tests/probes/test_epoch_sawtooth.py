@@ -1,16 +1,9 @@
 """LOS010."""
 
-import math
-import statistics
-from itertools import pairwise
-
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 CODE = "LOS010"
-FEW = settings(max_examples=40, deadline=None)
 
 
 def judged(judge, make, rows, *, flat=None):
@@ -26,6 +19,13 @@ def descent(epochs, length):
 
 def noise(epochs, length, size=0.05, seed=0):
     return size * np.random.default_rng(seed).standard_normal((epochs, length))
+
+
+def test_worked_example(make, judge):
+    """Four whole epochs with the same ramp: without level and descent each is the next, and correlates by 1."""
+    result = judged(judge, make, np.tile(np.linspace(1.0, 2.0, 10), (6, 1)))
+    assert result.verdict == "warn"
+    assert result.measured == {"correlation": pytest.approx(1.0), "epochs": 4, "points_an_epoch": 10}
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -76,42 +76,3 @@ def test_near_misses(name, make, judge):
 @pytest.mark.parametrize("rows", [np.ones((4, 40)), np.ones((8, 7))])
 def test_too_little_is_skipped(rows, make, judge):
     assert judged(judge, make, rows).verdict == "SkippedProbe"
-
-
-def correlation(rows):
-    pairs = [(a, b) for one, other in pairwise(rows) for a, b in zip(one, other, strict=True)]
-    size = math.sqrt(sum(a * a for a, _ in pairs) * sum(b * b for _, b in pairs))
-    return sum(a * b for a, b in pairs) / size if size > 0 else 0.0
-
-
-@FEW
-@given(
-    rows=st.integers(8, 12).flatmap(
-        lambda length: st.lists(
-            st.lists(st.integers(-99, 99), min_size=length, max_size=length), min_size=7, max_size=9
-        )
-    )
-)
-def test_against_plain_python(rows, make, judge):
-    length, inner = len(rows[0]), rows[1:-1]
-    means = [sum(row) / length for row in inner]
-
-    def line(place):
-        at = (place - (length - 1) / 2) / length
-        low = max(0, min(len(means) - 2, math.floor(at)))
-        share = min(1.0, max(0.0, at - low))
-        return means[low] + share * (means[low + 1] - means[low])
-
-    flat = [[value - mean for value in row] for row, mean in zip(inner, means, strict=True)]
-    smooth = [
-        [value - line(epoch * length + place) for place, value in enumerate(row)] for epoch, row in enumerate(inner)
-    ]
-    result = judged(judge, make, np.array(rows, dtype=float))
-    size = max(1, (length - 1) // 4)
-    jitter = [[abs(b - a) for a, b in pairwise(row)] for row in inner]
-    first = statistics.median(one for row in jitter for one in row[:size])
-    last = statistics.median(one for row in jitter for one in row[-size:])
-    if last < 0.6 * first:
-        assert result.measured["correlation"] <= min(correlation(flat), correlation(smooth)) + 1e-9
-        return
-    assert result.measured["correlation"] == pytest.approx(min(correlation(flat), correlation(smooth)), abs=1e-9)

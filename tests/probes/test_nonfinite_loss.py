@@ -34,6 +34,15 @@ def test_other_thresholds_against_plain_python(losses, max_share, tail_share, pl
     assert result.verdict == naive(losses, plain, max_share, tail_share)[0]
 
 
+def test_worked_example(make, judge):
+    """One of 200 points is NaN, less than one in a hundred, and none of the last twenty: a warning, at its step."""
+    losses = np.full(200, 1.5)
+    losses[120] = math.nan
+    result = judge(CODE, make.evidence(losses))
+    assert (result.verdict, result.steps, result.measured["share"]) == ("warn", (120,), 0.005)
+    assert "finite again, 1.5 at the end" in result.message
+
+
 def test_healthy(healthy_name, healthy, make, judge):
     result = judge(CODE, make.evidence(getattr(healthy, healthy_name)()))
     assert result.verdict == "pass"

@@ -1,16 +1,9 @@
 """LOS013."""
 
-import itertools
-import math
-import statistics
-
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tracker_health.evidence import RunInfo
-from tracker_health.probes.repeated_batch import _roughness
 
 CODE = "LOS013"
 
@@ -28,6 +21,14 @@ def batches(n, *, noise=0.05, seed=0):
 def logged(make, losses, *, per_epoch=20, **more):
     epochs = make.series(np.arange(len(losses)) // per_epoch, role="epoch")
     return make.evidence(losses, epochs, **more)
+
+
+def test_worked_example(make, judge):
+    """Neighbours on an exponential differ by 1 % each time: their third differences are nearly nothing."""
+    result = judge(CODE, logged(make, 2.0 * 0.99 ** np.arange(60)))
+    assert (result.verdict, result.steps) == ("warn", (30,))
+    assert result.measured["roughness"] == pytest.approx(1.4826 * 0.01**2 / 20**0.5, rel=0.03)
+    assert result.measured["points_per_epoch"] == 20.0
 
 
 @pytest.mark.parametrize("n", [60, 300, 3000])
@@ -131,32 +132,8 @@ def test_its_threshold(make, judge):
     assert judge(CODE, evidence, max_roughness=measured * 1.01).verdict == "warn"
 
 
-def naive_roughness(values):
-    """Once more, in plain Python."""
-    thirds = [d - 3.0 * c + 3.0 * b - a for a, b, c, d in zip(values, values[1:], values[2:], values[3:], strict=False)]
-    usual = statistics.median(abs(b - a) for a, b in itertools.pairwise(values))
-    noise = 1.4826 * statistics.median(map(abs, thirds)) / math.sqrt(20.0)
-    return noise / usual if usual else 1.0
-
-
-@settings(max_examples=100, deadline=None)
-@given(
-    values=st.lists(st.floats(-100, 100).map(lambda one: round(one, 6)), min_size=10, max_size=80),
-    unit=st.sampled_from([0.25, 2.0, 1024.0]),
-)
-def test_the_statistic(values, unit):
-    rough = _roughness(np.array(values))
-    assert rough == pytest.approx(naive_roughness(values), rel=1e-6, abs=1e-9)
-    assert _roughness(unit * np.array(values)) == pytest.approx(rough)
-
-
-def test_noise_alone_is_about_one():
-    values = np.random.default_rng(1).standard_normal(20_000)
-    assert _roughness(values) == pytest.approx(1.0484, rel=0.05)  # sigma over 0.6745 sqrt(2) sigma
-
-
 @pytest.mark.parametrize(("norms", "verdict"), [
-    ("smooth", "warn"), ("noisy", "pass"), ("clipped", "pass"), ("few", "pass"), ("none", "pass"),
+    ("smooth", "warn"), ("noisy", "pass"), ("clipped", "warn"), ("few", "pass"), ("none", "pass"),
 ])  # fmt: skip
 def test_gradient_norms_tell_where_the_loss_is_rounded_away(norms, verdict, make, judge):
     """Of one batch that was learnt by heart: the log has three decimals of the loss."""

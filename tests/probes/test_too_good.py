@@ -1,12 +1,7 @@
 """LOS014."""
 
-import math
-import statistics
-
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 CODE = "LOS014"
 
@@ -25,6 +20,12 @@ def text(make, losses, held_out=EVALUATIONS, *, params=None, weights=None):
         more.append(make.series(held_out, np.linspace(0, len(losses) - 1, len(held_out)), role="val_loss"))
     params = {"vocab_size": "64"} if params is None else params
     return make.evidence(losses, *more, params=params, weights=weights)
+
+
+def test_worked_example(make, judge):
+    """Of 64 tokens guessing costs 4.16. Both losses are below 0.3 at a quarter of the run, and end below 0.1."""
+    result = judge(CODE, text(make, [4.2, 0.9, 0.1, *[0.02] * 9], [2.0, 0.3, 0.1, *[0.05] * 9]))
+    assert (result.verdict, result.confidence, result.steps) == ("warn", "high", (2,))
 
 
 def test_targets_among_the_inputs(make, judge):
@@ -76,24 +77,3 @@ def test_few_points(make, judge):
     assert judge(CODE, text(make, falling(), None)).verdict == "SkippedProbe"
     assert judge(CODE, text(make, falling(), EVALUATIONS[:3])).verdict == "SkippedProbe"
     assert judge(CODE, text(make, falling(3))).verdict == "SkippedProbe"
-
-
-@given(
-    losses=st.lists(st.floats(0.001, 6.0), min_size=12, max_size=30),
-    tokens=st.integers(2, 400),
-    held_out=st.lists(st.floats(0.001, 0.5), min_size=4, max_size=12),
-)
-def test_against_plain_python(losses, tokens, held_out, make, judge):
-    result = judge(CODE, text(make, losses, held_out, params={"vocab_size": str(tokens)}))
-    if tokens < 40 or not 0.5 <= losses[0] / math.log(tokens) <= 1.3:
-        assert result.verdict == "SkippedProbe"
-        return
-    end = statistics.median(held_out[-3:])
-    last = len(losses) - 1
-    steps = [int(last * k / (len(held_out) - 1)) for k in range(len(held_out))]
-    reached = [
-        min((step for step, loss in points if loss < 0.3), default=math.inf)
-        for points in (list(enumerate(losses)), list(zip(steps, held_out, strict=True)))
-    ]
-    assert result.verdict == ("warn" if end < 0.1 and max(reached) <= 0.25 * last else "pass")
-    assert result.measured == {"end": end, "vocabulary": tokens}

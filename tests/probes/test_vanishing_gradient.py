@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tracker_health.evidence import Attribution
-from tracker_health.probes.vanishing_gradient import VanishingGradient, _slope
+from tracker_health.evidence.parameters.depth import _slope
+from tracker_health.probes.vanishing_gradient import VanishingGradient
 
 CODE = "GRD003"
 
@@ -57,28 +58,19 @@ def test_zero_from_the_first_step_on(make, judge):
     """Inputs that are all the same, or a loss that depends on nothing."""
     result = judge(CODE, evidence_of(make, np.zeros(300), np.full(300, 0.7)))
     assert result.verdict == "warn"
-    assert "it stood at exactly 0.7 for 300 points in a row" in result.message
-    assert "in a row" not in judge(CODE, evidence_of(make, np.zeros(200), flat())).message
+    assert result.steps == (150, 299)
 
 
 def test_norms_logged_with_too_few_decimals(make, judge):
     assert judge(CODE, evidence_of(make, np.zeros(200), flat(share=0.9))).verdict == "pass"
 
 
-@given(
-    share_of_small=st.floats(0, 1),
-    factor=st.sampled_from([0.0, 1e-9, 1e-3]),
-    n=st.integers(40, 200),
-    seed=st.integers(0, 99),
-)
-def test_against_plain_python(share_of_small, factor, n, seed, make, judge, plain):
-    values = norms(n, late=1.0, seed=seed).tolist()
-    small = np.random.default_rng(seed).random(n) < share_of_small
-    values = [value * (factor if index >= n // 2 and small[index] else 1.0) for index, value in enumerate(values)]
-    early, late = plain.median(values[: n // 4]), values[n // 2 :]
-    faded = sum(value <= 1e-6 * early for value in late) / len(late)
-    result = judge(CODE, evidence_of(make, values, np.full(n, 2.0)))
-    assert result.verdict == ("warn" if faded >= 0.9 else "pass")
+def test_worked_example(make, judge):
+    """A norm of 1 that is 1e-7 from step 80 on, less than `collapse`, beside a loss that stays at 2."""
+    values = np.where(np.arange(200) < 80, 1.0, 1e-7)
+    result = judge(CODE, evidence_of(make, values, flat()))
+    assert (result.verdict, result.steps) == ("warn", (100, 199))
+    assert "the gradient norm fell from 1 to 1e-07, and the loss came down by 0%" in result.message
 
 
 def deep(make, sizes, losses=None, *, attribution=Attribution.NAMED, roles=("up.weight", "down.weight"), **more):
@@ -151,7 +143,7 @@ def test_too_little(make, judge):
     assert judge(CODE, evidence_of(make, np.full(50, math.nan), flat(50))).verdict == "SkippedProbe"
 
 
-@pytest.mark.parametrize(("zeros", "verdict"), [(100, "warn"), (91, "warn"), (89, "SkippedProbe"), (0, "SkippedProbe")])
+@pytest.mark.parametrize(("zeros", "verdict"), [(100, "warn"), (91, "warn"), (89, "pass"), (0, "pass")])
 def test_exact_zeros_beside_a_loss_that_need_not_come_down(zeros, verdict, make, judge):
     """A policy that has come down to one action."""
     values = norms()
@@ -162,15 +154,13 @@ def test_exact_zeros_beside_a_loss_that_need_not_come_down(zeros, verdict, make,
     assert verdict != "warn" or f"exactly 0 at {zeros}%" in result.message
 
 
-def test_zeros_beside_an_objective_that_are_no_finding(make, judge):
-    objective, zeros = make.series(np.full(200, -0.01), role="objective_loss"), np.zeros(100)
+def test_zeros_beside_an_objective_whose_reward_rose(make, judge):
+    objective = make.series(np.full(200, -0.01), role="objective_loss")
     solved = make.series(np.linspace(0.1, 1.0, 200), role="train_reward")
-    never = make.series(np.zeros(200), role="grad_norm")
-    rounded = make.series([*[0.03, 0.01, 0.02, 0.0] * 25, *zeros], role="grad_norm")
-    sound = make.series([*norms(100), *zeros], role="grad_norm")
-    assert judge(CODE, make.evidence(None, objective, sound)).verdict == "warn"
-    for series in ((never,), (rounded,), (sound, solved)):
-        assert judge(CODE, make.evidence(None, objective, *series)).verdict == "SkippedProbe"
+    for values in (np.zeros(200), [*norms(100), *np.zeros(100)]):
+        norm = make.series(values, role="grad_norm")
+        assert judge(CODE, make.evidence(None, objective, norm)).verdict == "warn"
+        assert judge(CODE, make.evidence(None, objective, norm, solved)).verdict == "pass"
 
 
 def test_rewards_are_read_for_it_where_no_other_rule_asks():

@@ -44,9 +44,9 @@ REJUDGE = click.option(
 )
 
 
-def choice_options(fail_on: str) -> tuple[Callable[[Command], Command], ...]:
+def choice_options(fail_on: str | None) -> tuple[Callable[[Command], Command], ...]:
     """The options that a configuration file has as well. None has a default of its own here: what was not given is left
-    to the environment, the files and the preset.
+    to the environment, the files and the preset. ``fail_on``: what that is by default; None for a command without it.
     """
     presets = "default, strict, or dlm (the two original rules, exactly)."
     single = "One setting, as in probes.diverged.sigmas=6 or roles.train_loss=my/loss (instead of its usual names)."
@@ -69,7 +69,11 @@ def choice_options(fail_on: str) -> tuple[Callable[[Command], Command], ...]:
         ),
         click.option("--max-download", metavar="SIZE", help=download),
         click.option("--stale-after", metavar="TIME", help=silent),
-        click.option("--fail-on", type=click.Choice(_FAIL_ON), show_default=fail_on, help=gate),
+        *(
+            (click.option("--fail-on", type=click.Choice(_FAIL_ON), show_default=fail_on, help=gate),)
+            if fail_on
+            else ()
+        ),
     )
 
 

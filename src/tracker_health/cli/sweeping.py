@@ -27,7 +27,7 @@ from tracker_health.terminal import (
     stopping,
     told,
 )
-from tracker_health.text import count, printable, size_of
+from tracker_health.text import count, printable, short_name, size_of
 
 if TYPE_CHECKING:
     from tracker_health.sweep import Difference, Sweep
@@ -99,14 +99,14 @@ def _refuse_both(choices: dict[str, Any]) -> None:
 @all_of(_EXPERIMENTS, _PROJECT)
 @click.option("--since", metavar="TIME", help="Only runs that ended no longer ago, as in 30d.")
 @_RATE
-@all_of(WORKERS, *choice_options(fail_on="never")[:-1])
+@all_of(WORKERS, *choice_options(fail_on=None))
 @click.option("--json", "as_json", is_flag=True, help="One JSON document a line, on standard output.")
 @click.option("-v", "--verbose", is_flag=True, callback=note_verbose, help="Tracebacks.")
 def diff(since: str | None, rate: float | None, as_json: bool, **choices: Any) -> None:
     """Show which verdicts this version would change: what sweep --rejudge would do, and why. Writes nothing.
 
-    Every run that has a verdict is judged by these rules and settings. A line names the verdict that it has and the
-    version of the rules that gave it, the verdict by these, and the worst finding.
+    Every run that is over and has a verdict is judged by these rules and settings. A line names the verdict that it has
+    and the version of the rules that gave it, the verdict by these, and the worst finding.
     """
     from tracker_health.settings_values import parse_duration
     from tracker_health.stores.deadline import at_most
@@ -152,7 +152,7 @@ def _difference_line(found: Difference) -> str:
     besides = ["judged with other settings"] * found.other_settings + ["older than its data"] * found.older
     note = f" [{', '.join(besides)}]" if besides else ""
     return (
-        f"{found.before}{rules} -> {found.report.verdict}  {printable(run.name, 60)}{identity}  "
+        f"{found.before}{rules} -> {found.report.verdict}  {short_name(run.name)}{identity}  "
         f"{printable(found.finding, 300)}{note}"
     )
 

@@ -8,7 +8,7 @@ eighty thousand go through the same lines.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import hypot, sqrt
 from typing import NamedTuple
@@ -49,6 +49,9 @@ class Estimate:
 
     def __sub__(self, other: Estimate) -> Estimate:
         return Estimate(self.value - other.value, hypot(self.error, other.error))
+
+    def __neg__(self) -> Estimate:
+        return Estimate(-self.value, self.error)
 
     def surely_above(self, limit: float, errors: float = SURELY) -> bool:
         """Whether it lies above a limit by so many standard errors."""
@@ -296,6 +299,11 @@ class Curve:
             if b < len(self.levels)  # what is up at the end has not come back
         ]
 
+    @property
+    def late(self) -> Estimate:
+        """What the last quarter brought: from the level before it to the end."""
+        return self.between(5 / _EIGHTHS, 6 / _EIGHTHS) - self.end
+
     @cached_property
     def fall(self) -> Fall:
         """How it fell, by its points."""
@@ -311,6 +319,37 @@ class Curve:
         """How many of the last points are one and the same number."""
         changes = np.flatnonzero(np.diff(self.series.values))
         return self.points - 1 - int(changes[-1]) if len(changes) else self.points
+
+    def step_up(self, step: float) -> Estimate:
+        """How far the points next after a step lie above those before it, as many as a level has; 0 where they are not
+        that many.
+        """
+        values, at = self.series.values, int(np.searchsorted(self.series.steps, step))
+        before, after = values[max(0, at - self.block) : at], values[at + 1 : at + 1 + self.block]
+        if min(len(before), len(after)) < self.block:
+            return Estimate(0.0, 0.0)
+        error = self.at_step(step).error
+        return Estimate(median(after), error) - Estimate(median(before), error)
+
+    @cached_property
+    def upside_down(self) -> Curve:
+        """The curve of the negated values: of a reward, which goes up where a loss goes down."""
+        return replace(
+            self,
+            series=replace(self.series, values=-self.series.values),
+            levels=-self.levels,
+            head=-self.head,
+            first=-self.first,
+        )
+
+    @cached_property
+    def with_waves(self) -> Curve:
+        """The same with errors no less than the wander from eighth to eighth. Of a mean over many episodes neighbouring
+        levels are alike, and hide how far it wanders.
+        """
+        waves = _around(np.array([part.value for part in self._parts[:_EIGHTHS]]), 1, _EIGHTHS)[0]
+        least = waves / _of_median(max(1, len(self.levels) // _EIGHTHS))
+        return replace(self, errors=np.maximum(self.errors, least))
 
 
 def resolution(values: FloatArray) -> float:

@@ -12,6 +12,7 @@ from tracker_health.evidence.series import FloatArray
 
 _MAD_TO_SIGMA = 1.4826
 _CLEARLY = 4.0  # standard deviations
+_AS_LOGGED = 1e-3  # of a value
 _HUGE = 2.0**1000  # the sum or difference of two larger numbers may be none any more
 _MEDIAN_ERROR = 1.2533  # standard error of a median over that of a mean, for normal noise: sqrt(pi / 2)
 
@@ -123,6 +124,17 @@ def longest_run(mask: npt.NDArray[np.bool_]) -> tuple[int, int]:
     return int(edges[2 * longest]), int(lengths[longest])
 
 
+def stands(values: FloatArray) -> npt.NDArray[np.int64]:
+    """How many points each value lasts until another one comes."""
+    changes = np.flatnonzero(np.diff(values)) + 1
+    return np.diff(np.concatenate([[0], changes, [len(values)]]))
+
+
+def is_as_logged(value: float, values: FloatArray) -> bool:
+    """Whether a value is one of these, as a log of a few digits has them."""
+    return bool((np.abs(values - value) <= _AS_LOGGED * abs(value)).any())
+
+
 def placeholders(values: FloatArray) -> npt.NDArray[np.bool_]:
     """Which values are NaN because nothing was measured there: where finite ones come back at a regular distance, to
     the very end, with NaN between all of them. Nothing else of a broken training looks like that.
@@ -157,13 +169,16 @@ def noise_of_bends(bends: FloatArray) -> float:
     return largest * float(np.sqrt(np.mean((bends / largest) ** 2) / 6.0))
 
 
-def depth_of_minimum(count: int) -> float:
-    """By how many deviations the lowest of so many values with normal noise lies below their level, at most."""
-    return float(np.sqrt(2.0 * np.log(count)))
-
-
 _REGULAR = 5
 _WINDOW = 128
+_ONE_SPIKE = 10  # values
+
+
+def peaks_of(high: npt.NDArray[np.bool_], above: FloatArray) -> npt.NDArray[np.int64]:
+    """The highest place of each group of marked ones that lie within ten values of each other."""
+    places = np.flatnonzero(high)
+    groups = np.split(places, np.flatnonzero(np.diff(places) > _ONE_SPIKE) + 1) if len(places) else []
+    return np.array([group[np.argmax(above[group])] for group in groups], dtype=np.int64)
 
 
 def jumps(values: FloatArray, window: int = _WINDOW) -> tuple[FloatArray, FloatArray]:
@@ -218,3 +233,37 @@ def _medians(rows: FloatArray) -> FloatArray:
     each = np.arange(len(ordered))
     below, above = np.maximum((counts - 1) // 2, 0), np.minimum(counts // 2, ordered.shape[1] - 1)
     return np.asarray(0.5 * (ordered[each, below] + ordered[each, above]))
+
+
+MOST_TERMS, _MOST_POINTS = 8, 10_000  # of which the weights are found: the time that it takes is bounded
+_ADDS_UP, _NEARLY_ALL, _TELLS_APART = 0.01, 0.9, 1e6  # of a sum, of its points, and of the largest over the least part
+
+
+def weights_of_sum(total: FloatArray, terms: FloatArray) -> FloatArray | None:
+    """The weights, none below 0, with which terms (float64[points, terms]) add up to a total above 0, to within a
+    hundredth of it at nine of ten points; None where they do not, or other weights would do as well.
+    """
+    stride = max(1, len(total) // _MOST_POINTS)
+    total, terms = total[::stride], terms[::stride]
+    sizes = np.abs(terms).max(axis=0)
+    if not (sizes > 0).all() or not (total > 0).all() or not np.isfinite(total).all():
+        return None
+    scaled = terms / sizes
+    weights, _, rank, singular = np.linalg.lstsq(scaled, total, rcond=None)
+    if rank < terms.shape[1] or singular[0] > _TELLS_APART * singular[-1] or (weights < 0).any():
+        return None
+    off = np.abs(scaled @ weights - total)
+    return None if np.quantile(off / total, _NEARLY_ALL) > _ADDS_UP else np.asarray(weights / sizes)
+
+
+_THIRD_DIFFERENCES = float(np.sqrt(20.0))  # standard deviation of those of noise of deviation 1
+
+
+def roughness(values: FloatArray) -> float:
+    """Noise, by third differences, which a smooth line hardly has, over the usual difference between neighbours: 0 of a
+    smooth line, about 1 of noise; 1 of a flat one. Gasser, Sroka and Jennen-Steinmetz (1986).
+    """
+    values, _ = in_range(values)
+    usual = median(np.abs(np.diff(values)))
+    noise = _MAD_TO_SIGMA * median(np.abs(np.diff(values, 3))) / _THIRD_DIFFERENCES
+    return noise / usual if usual > 0 else 1.0

@@ -1,24 +1,17 @@
-"""Between how many answers a loss chooses, where the run's params or its weights tell, and whether it is a
-cross-entropy at all.
-"""
+"""Between how many answers a loss chooses, where the run's params or its weights tell."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from math import log
 from typing import NamedTuple
 
-from tracker_health.evidence import Evidence, FloatArray, TensorHeader
-from tracker_health.evidence.numerics import median
+from tracker_health.evidence import Evidence, TensorHeader
 
 _CLASSES = ("num_classes", "n_classes", "num_labels", "classes")
 _VOCABULARY = "vocab_size"
-_MOST = 10**8
-_NEAR = 0.3
-_FIRST = 3
-_MOST_OF_HEAD = 10_000
-_MOST_TENSORS = 20_000
+_MOST = 10**8  # answers
+_MOST_TENSORS = 20_000  # of a larger model nothing is told: the time that it takes is bounded
 _LAST_LAYER = re.compile(r"(\w+_)?(heads?|classifier|fc\d*|out|output|logits?|cls|linear\d*|lin\d*|dense\d*|\d+)")
 _NO_HEAD = re.compile(
     r"proj|emb|^enc(oder)?$|backbone|trunk|decod|recon|regress|box|critic|value|policy|gate|router|attn|attention|query"
@@ -50,7 +43,7 @@ def _count(param: str | None) -> int | None:
         value = float(param) if param is not None else 0.0
     except ValueError:
         return None
-    return int(value) if 2 <= value < _MOST and value == int(value) else None
+    return int(value) if 2 <= value < _MOST and value.is_integer() else None
 
 
 class _Layer(NamedTuple):
@@ -79,7 +72,7 @@ def classes_of_head(evidence: Evidence) -> int | None:
     if len(ends) != 1:
         return None
     head, elsewhere = ends[0], [one for one in layers if one is not ends[0]]
-    if head.outputs in rows or not 2 <= head.outputs <= _MOST_OF_HEAD:
+    if head.outputs in rows or head.outputs < 2:
         return None
     if weights.in_order and layers[-1] is not head:
         return None
@@ -126,12 +119,3 @@ def _may_be_last(name: str) -> bool:
     """Whether a classifier's last layer may be called so."""
     parts = name.lower().removesuffix("weight").strip("._").split(".")
     return bool(_LAST_LAYER.fullmatch(parts[-1])) and not any(map(_NO_HEAD.search, parts))
-
-
-def begins_at_chance(values: FloatArray, count: int) -> bool:
-    """Whether the first values are those of an untrained model that chooses among so many: within 30 %.
-
-    Most losses of models with classes are no plain cross-entropy among them: detection, CTC, Dice, one binary decision
-    per class.
-    """
-    return abs(median(values[:_FIRST]) - log(count)) <= _NEAR * log(count)

@@ -11,7 +11,7 @@ import numpy as np
 
 from tracker_health.evidence import Evidence, FloatArray, Series
 from tracker_health.evidence.numerics import local_noise, median, median_error, start_level
-from tracker_health.text import printable
+from tracker_health.text import printable, short_name
 
 _BASE_MODEL_PARAMS = (
     "base_model",
@@ -71,7 +71,7 @@ def early_stopping(evidence: Evidence) -> str:
     """What shows that the run was set up to stop early; empty where nothing does."""
     for name, value in evidence.info.params.items():
         if _EARLY_STOPPING.search(name.lower()) and not _says_no(str(value).strip().lower()):
-            return printable(name, 60)
+            return short_name(name)
     return evidence.optimizer.early_stopping if evidence.optimizer is not None else ""
 
 

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
-from tracker_health.evidence import Evidence, Need, Series
-from tracker_health.evidence.numerics import median
+from tracker_health.evidence import Curve, Evidence, Need
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.result import Finding
 from tracker_health.roles import OBJECTIVE_LOSS, adversary_of
-from tracker_health.text import number, printable
+from tracker_health.text import number, short_name
 from tracker_health.verdict import Verdict
-
-_FIRST = 3
-_HALF = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,8 +26,8 @@ class DiscriminatorWon(Probe):
 
     How it decides:
         Of a run that logs losses of the generator and of the discriminator, by their names (`loss_D`, `errD`,
-        `d_loss`). Warn when of every loss of the discriminator the median and the last value in the second half lie
-        between 0 and `share` of its first values, and `least`, while no loss of the generator came down by half.
+        `d_loss`). A loss has vanished that lies, in the second half and at the end, between 0 and `share` of its start,
+        and `least`. Warn when all losses of the discriminator have, while no loss of the generator came down by half.
 
     Known limits:
         Needs `min_points` points. A generator that repeats one sample is not seen: its losses are those of a pair in
@@ -52,7 +48,7 @@ class DiscriminatorWon(Probe):
 
     share: Annotated[
         float, Threshold("loss in the second half, as a share of the first values", "fraction", "design", gt=0, le=1)
-    ] = 1e-3
+    ] = 1e-2
     least: Annotated[float, Threshold("loss in the second half that is nothing", "nats", "design", gt=0)] = 0.01
     min_points: Annotated[int, Threshold("finite points needed", "points", "design", ge=8)] = 16
 
@@ -61,46 +57,31 @@ class DiscriminatorWon(Probe):
         return (Need(role=OBJECTIVE_LOSS, min_points=self.min_points),)
 
     def judge(self, evidence: Evidence) -> Finding:
-        losses = [one.finite() for one in evidence.series if one.role == OBJECTIVE_LOSS]
+        found = [(one, Curve.of(one)) for one in evidence.all_of(OBJECTIVE_LOSS)]
         generator, discriminator = (
-            [_Course.of(one) for one in losses if len(one) >= self.min_points and adversary_of(one.name) == side]
+            [curve for one, curve in found if curve is not None and curve.points >= self.min_points
+             and adversary_of(one.name) == side]
             for side in ("generator", "discriminator")
-        )
+        )  # fmt: skip
         if not generator or not discriminator:
             return Finding(verdict=Verdict.SKIP, message="no adversarial pair's losses have enough points")
-        said = discriminator[0]
-        levels = (
-            f"{printable(said.name, 60)} was {number(said.first)} at first and {number(said.late)} in the second half"
-        )
-        measured = {"start": said.first, "late": said.late, "late_share": said.late / said.first if said.first else 0.0}
-        stays = all(abs(one.late) >= _HALF * abs(one.first) for one in generator)
-        if not (stays and all(one.vanished(self.share, self.least) for one in discriminator)):
+        said, start = discriminator[0], discriminator[0].start.value
+        late = said.between(0.5, 1.0).value
+        name = short_name(said.series.name)
+        levels = f"{name} was {number(start)} at first and {number(late)} in the second half"
+        measured = {"start": start, "late": late, "late_share": late / start if start else 0.0}
+        stays = all(abs(one.between(0.5, 1.0).value) >= 0.5 * abs(one.start.value) for one in generator)
+        if not (stays and all(map(self._vanished, discriminator))):
             return Finding(verdict=Verdict.PASS, message=levels, measured=measured)
         return Finding(
             verdict=Verdict.WARN,
             message=f"{levels}: the discriminator is always right, and the generator gets no gradient of use",
             remedy="look at the sign of the generator's loss; weaken the discriminator (rate, steps, penalty)",
             measured=measured,
+            steps=(int(said.steps[len(said.steps) // 2]),),
         )
 
-
-class _Course(NamedTuple):
-    """The level of a loss at first and in the second half, and where it ends."""
-
-    name: str
-    first: float
-    late: float
-    end: float
-
-    @classmethod
-    def of(cls, loss: Series) -> _Course:
-        values = loss.values
-        return cls(loss.name, median(values[:_FIRST]), median(values[len(values) // 2 :]), float(values[-1]))
-
-    def vanished(self, share: float, least: float) -> bool:
-        """Whether next to nothing is left of it, in the middle and at the end."""
-        return (
-            self.first > 0
-            and min(self.late, self.end) >= 0
-            and max(self.late, self.end) < min(share * self.first, least)
-        )
+    def _vanished(self, curve: Curve) -> bool:
+        """Whether next to nothing is left of a loss, in the second half and at the end."""
+        most, levels = min(self.share * curve.start.value, self.least), (curve.between(0.5, 1.0), curve.end)
+        return curve.start.value > 0 and all(0.0 <= one.value < most for one in levels)

@@ -16,10 +16,6 @@ from tracker_health.result import Finding
 from tracker_health.text import number
 from tracker_health.verdict import Verdict
 
-_FEWEST_EPOCHS = 4
-_FEWEST_POINTS = 8
-_DIES_AWAY = 0.6
-
 
 @dataclass(frozen=True, kw_only=True)
 class EpochSawtooth(Probe):
@@ -33,17 +29,15 @@ class EpochSawtooth(Probe):
         neighbouring batches agree too much.
 
     How it decides:
-        The loss is cut into epochs by the logged epoch. What is left of it after taking away each epoch's mean, and
-        after taking away a line through those means, is compared from each epoch to the next at the same places: warn
-        when both autocorrelations at a lag of one epoch are above `correlation`, and above zero by `sure` standard
-        errors of points that have nothing to do with each other. A staircase that falls at the ends of epochs has
-        nothing left of the first, a smooth descent nothing of the second. A loss that is averaged from the beginning of
-        each epoch on repeats itself too: where the jitter dies away within the epochs, what such means were made of
-        must correlate as well.
+        The loss is cut into epochs by the logged epoch: `min_epochs` whole ones of `min_per_epoch` points. Without each
+        epoch's mean, and without a line through those means, each epoch is compared with the next at the same places.
+        Warn when both autocorrelations are above `correlation`, and above zero by `sure` standard errors. A mean since
+        the beginning of each epoch repeats itself, too. Where the jitter dies away to `dies_away` within the epochs,
+        what such means are made of must correlate as well.
 
     Known limits:
-        Needs the epoch of each point, four whole epochs, and eight points in each: not of a log by epochs. Models that
-        carry their state from one batch to the next are trained in one order on purpose: it is a preview rule.
+        Needs the epoch of each point. Models that carry their state from one batch to the next are trained in one order
+        on purpose: it is a preview rule.
 
     What to do:
         Shuffle the training data anew in each epoch.
@@ -62,20 +56,26 @@ class EpochSawtooth(Probe):
         0.5
     )
     sure: Annotated[float, Threshold("its distance from zero", "standard errors", "calibration", ge=0)] = 4.0
+    dies_away: Annotated[
+        float, Threshold("jitter late in the epochs over that early in them, of running means", "ratio", "calibration",
+                         ge=0)
+    ] = 0.6  # fmt: skip
+    min_epochs: Annotated[int, Threshold("whole epochs needed", "epochs", "design", ge=3)] = 4
+    min_per_epoch: Annotated[int, Threshold("points needed in each", "points", "design", ge=4)] = 8
     min_points: Annotated[int, Threshold("finite points needed", "points", "design", ge=32)] = 32
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        return (Need(role="train_loss", min_points=self.min_points), Need(role="epoch", min_points=_FEWEST_EPOCHS))
+        return (Need(role="train_loss", min_points=self.min_points), Need(role="epoch", min_points=self.min_epochs))
 
     def judge(self, evidence: Evidence) -> Finding:
-        epochs = _epochs(evidence)
+        epochs = _epochs(evidence, self.min_epochs, self.min_per_epoch)
         if epochs is None:
-            few = f"fewer than {_FEWEST_EPOCHS} whole epochs with {_FEWEST_POINTS} points of the loss each"
+            few = f"fewer than {self.min_epochs} whole epochs with {self.min_per_epoch} points of the loss each"
             return Finding(verdict=Verdict.SKIP, message=few)
         length = epochs.shape[1]
         found = _repetition(epochs)
-        if _may_be_running_mean(epochs):
+        if _jitter_left(epochs) < self.dies_away:
             # The first point of an epoch is the last of the one before where trainers count its end to the next.
             found = min(found, *(_repetition(_single_values(epochs[:, first:])) for first in (0, 1)))
         measured = {"correlation": found, "epochs": len(epochs), "points_an_epoch": length}
@@ -88,10 +88,11 @@ class EpochSawtooth(Probe):
             message=f"the loss repeats one pattern in every epoch: {said}",
             remedy="shuffle the training data anew in each epoch",
             measured=measured,
+            steps=(int(evidence.first("train_loss").finite().steps[0]),),
         )
 
 
-def _epochs(evidence: Evidence) -> FloatArray | None:
+def _epochs(evidence: Evidence, fewest: int, points: int) -> FloatArray | None:
     """The loss, a row for each whole epoch; the first and the last may not be whole, and are left out."""
     loss, counter = evidence.first("train_loss").finite(), evidence.first("epoch").finite()
     if not len(counter) or not len(loss):
@@ -99,12 +100,12 @@ def _epochs(evidence: Evidence) -> FloatArray | None:
     place = np.searchsorted(counter.steps, loss.steps, side="left").clip(0, len(counter) - 1)
     number_of = np.floor(counter.values[place])
     starts = np.flatnonzero(np.diff(number_of, prepend=np.nan) != 0)
-    if len(starts) < _FEWEST_EPOCHS + 2:
+    if len(starts) < fewest + 2:
         return None
     inner = [loss.values[a:b] for a, b in pairwise(starts[1:])]
     usual = int(median([len(one) for one in inner]))
     whole = [one for one in inner if usual <= len(one) <= usual + 1]
-    if usual < _FEWEST_POINTS or len(whole) < max(_FEWEST_EPOCHS, 0.8 * len(inner)):
+    if usual < points or len(whole) < max(fewest, len(inner) // 2 + 1):
         return None
     return np.array([one[:usual] for one in whole])
 
@@ -117,12 +118,12 @@ def _repetition(epochs: FloatArray) -> float:
     return min(_correlation(epochs - means[:, None]), _correlation(epochs - smooth))
 
 
-def _may_be_running_mean(rows: FloatArray) -> bool:
-    """Whether the jitter dies away within each epoch, as one over the number of points so far."""
-    jitter = np.abs(np.diff(rows, axis=1))
-    size = max(1, jitter.shape[1] // 4)
-    first, last = median(jitter[:, :size].ravel()), median(jitter[:, -size:].ravel())
-    return last < _DIES_AWAY * first
+def _jitter_left(rows: FloatArray) -> float:
+    """The jitter in the second half of the epochs over that in the first: of a mean since each began it dies away, as
+    one over the number of points so far.
+    """
+    first, last = (median(half.ravel()) for half in np.array_split(np.abs(np.diff(rows, axis=1)), 2, axis=1))
+    return last / first if first > 0 else 1.0
 
 
 def _single_values(means: FloatArray) -> FloatArray:

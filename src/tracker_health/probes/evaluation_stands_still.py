@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
-from tracker_health.evidence import Evidence, Need
-from tracker_health.probe import Probe, Symptom, Threshold
-from tracker_health.probes._standing import EVALUATIONS, FALL, REPEATS, Standing, equal_at_end, standing, stopped
+import numpy as np
+
+from tracker_health.evidence import FEWEST_POINTS, Curve, Evidence, FloatArray, Need
+from tracker_health.evidence.numerics import coarseness
+from tracker_health.probe import Symptom, Threshold
+from tracker_health.probes._curves import CurveRule
 from tracker_health.result import Finding
 from tracker_health.text import number
 from tracker_health.verdict import Verdict
 
-_ANOTHER = (
-    "check which model is evaluated: an average that is not updated, a copy made before the training, or one that the "
-    "optimizer does not have"
-)
-_STOPPED = "look for what stopped at that step: the schedule, a loss scale that skips every step, or the optimizer"
-
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluationStandsStill(Probe):
+class EvaluationStandsStill(CurveRule):
     """The validation loss is one and the same number to the end.
 
     What it finds:
@@ -33,27 +30,19 @@ class EvaluationStandsStill(Probe):
         and the choice of a checkpoint then go by a number that means nothing.
 
     How it decides:
-        Warn when at least `min_repeats` evaluations at the end, and half of all, are one number other than 0, and the
-        training loss fell in the points after the first of them: along a sure trend (Mann-Kendall below -2.3), or a
-        likely one (-1.5) and by three standard errors from the first quarter to the last; by `min_fall` of where it
-        began; and, in proportion, by a hundred times the unit of the number's last digit. Of 304 runs whose training
-        loss fell, none had a validation loss that moved, in proportion, by less than an eighth of that.
+        Warn when the last `min_repeats` evaluations, half of all, and `longer` times as many as ever before, are one
+        number other than 0. The training loss must surely have fallen since: by `min_fall` of its start and, in
+        proportion, by `digits` units of the number's last digit. Warn also, whatever the training loss does, when
+        `min_stopped` and `stopped_share` of all are one number with a last digit of `precision` or less.
 
-        Warn also when at least eight evaluations at the end, and three quarters of all, are one number of five digits
-        or more, whatever the training loss does, unless that is nearly 0 and all is learnt: no schedule is meant to end
-        so early. Half of the evaluations are enough, and four digits (or five evaluations, of five digits), where the
-        learning rate was above a twentieth of its highest when the number was first seen. A learning rate that is
-        logged as 0 is left to LRS001.
-
-        Not where it may be the log that repeats the number. A log that has more rows than evaluations copies each of
-        them: every earlier stretch of equal values must be at most a quarter as long. A best value so far never rises:
-        such a loss must not have stood anywhere before. A single number must begin within four evaluations of the
-        training.
+    Worked example:
+        train_loss: 2.3 2.0 1.7 1.5 1.3 1.1 0.9 0.8 0.7 0.6 0.5 0.4
+        val_loss: 2.2831 2.1417 2.1417 2.1417 2.1417 2.1417 2.1417 2.1417
+        warn: the last seven evaluations are one number, while the training loss fell to a fifth.
 
     Known limits:
-        Needs 5 evaluations, and a training loss that falls, beyond its noise, once they stand still (with two decimals
-        by half or so), or else four digits. A best value so far that stood nowhere but at its end is taken for a model
-        that stands still. Other rules on validation (GEN001 to GEN004) are skipped where this one finds something.
+        A log that shows the best value so far stands still, too. Other rules on validation (GEN001 to GEN004) are
+        skipped where this one finds something.
 
     What to do:
         Compare the weights that are evaluated with those that the optimizer has. Look whether the moving average is
@@ -68,49 +57,64 @@ class EvaluationStandsStill(Probe):
     name = "evaluation-stands-still"
     symptom = Symptom.FROZEN
     headline = ("repeats",)
+    role: ClassVar[str] = "val_loss"
+    fewest: ClassVar[int] = FEWEST_POINTS
 
-    min_repeats: Annotated[int, Threshold("equal evaluations at the end", "evaluations", "design", ge=2)] = REPEATS
+    min_repeats: Annotated[int, Threshold("equal evaluations at the end", "evaluations", "design", ge=2)] = 4
+    longer: Annotated[float, Threshold("their number over that of equal ones before", "ratio", "design", ge=1)] = (
+        4.0  # what a log repeats that has more rows than evaluations
+    )
     min_fall: Annotated[
         float, Threshold("fall of the training loss meanwhile, as a share of where it began", "fraction", "design",
                          ge=0, le=1)
-    ] = FALL  # fmt: skip
-    min_points: Annotated[int, Threshold("finite evaluations needed", "evaluations", "design", ge=2)] = EVALUATIONS
+    ] = 0.02  # fmt: skip
+    digits: Annotated[
+        float, Threshold("that fall over the unit of the last digit, both in proportion", "units", "calibration", ge=0)
+    ] = 100.0
+    min_stopped: Annotated[int, Threshold("equal evaluations that tell alone", "evaluations", "design", ge=2)] = 8
+    stopped_share: Annotated[float, Threshold("the same as a share of all", "fraction", "design", gt=0, le=1)] = 0.75
+    precision: Annotated[
+        float, Threshold("unit of the last digit over the number, then", "fraction", "design", gt=0)
+    ] = 1e-4
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        return (
-            Need(role="val_loss", min_points=self.min_points),
-            Need(role="train_loss", min_points=4),
-            Need(role="learning_rate", optional=True),
+        return (*super().needs, Need(role="train_loss", min_points=self.min_repeats))
+
+    def judge_curve(self, curve: Curve, evidence: Evidence) -> Finding:
+        loss, equal, value = evidence.curve("train_loss"), curve.stood, float(curve.series.values[-1])
+        measured: dict[str, float | int] = {"repeats": equal, "evaluations": curve.points}
+        if loss is None or not self._stands(curve.series.values, equal):
+            repeats = "is a new number" if equal == 1 else f"repeats {equal - 1} others"
+            said = f"the last of {curve.points} evaluations {repeats}"
+            return Finding(verdict=Verdict.PASS, message=said, measured=measured)
+        since = 1.0 - equal / curve.points
+        before, after = loss.between(since, since), loss.end
+        digit = coarseness(value) / abs(value)
+        needed = max(self.min_fall * abs(loss.start.value), self.digits * digit * abs(before.value))
+        fell = (before - after).surely_above(needed)
+        stopped = equal >= max(self.min_stopped, self.stopped_share * curve.points) and digit <= self.precision
+        went = f"while the training loss went from {number(before.value)} to {number(after.value)}"
+        step = int(curve.series.steps[-equal])
+        said = (
+            f"the validation loss is one number, {number(value)}, in the last {equal} of {curve.points} evaluations, "
+            f"from step {step} on, {went}"
+        )
+        measured |= {"stands_at": value, "train_before": before.value, "train_after": after.value}
+        if not (fell or stopped):
+            return Finding(verdict=Verdict.PASS, message=said, measured=measured, confidence="low")
+        return Finding(
+            verdict=Verdict.WARN,
+            message=said,
+            remedy="check which model is evaluated: an average that is not updated, a copy made before the training; "
+            "and whether steps are skipped or the learning rate is 0",
+            measured=measured,
+            steps=(step,),
         )
 
-    def judge(self, evidence: Evidence) -> Finding:
-        held_out, loss = evidence.first("val_loss").finite(), evidence.first("train_loss").finite()
-        n = len(held_out)
-        if n < self.min_points:
-            return Finding(verdict=Verdict.SKIP, message=f"only {n} finite evaluations")
-        found = standing(held_out, loss, self.min_repeats, self.min_fall)
-        if found is not None:
-            while_it_fell = f", while the training loss fell from {number(found.before)} to {number(found.after)}"
-            return _finding(found, while_it_fell, _ANOTHER)
-        found = stopped(evidence, held_out, loss, self.min_repeats)
-        if found is not None:
-            return _finding(found, ": the weights no longer change", _STOPPED)
-        equal = equal_at_end(held_out.values)
-        repeats = "is a new number" if equal == 1 else f"repeats {equal - 1} others"
-        measured = {"repeats": equal, "evaluations": n}
-        return Finding(verdict=Verdict.PASS, message=f"the last of {n} evaluations {repeats}", measured=measured)
-
-
-def _finding(found: Standing, meanwhile: str, remedy: str) -> Finding:
-    return Finding(
-        verdict=Verdict.WARN,
-        message=f"the validation loss is one number, {number(found.value)}, in the last {found.repeats} of "
-        f"{found.evaluations} evaluations, from step {found.step} on{meanwhile}",
-        remedy=remedy,
-        measured={
-            "repeats": found.repeats, "evaluations": found.evaluations, "stands_at": found.value,
-            "train_before": found.before, "train_after": found.after, "fall_share": found.fall,
-        },
-        steps=(found.step,),
-    )  # fmt: skip
+    def _stands(self, values: FloatArray, equal: int) -> bool:
+        """Whether the last evaluations are equal, and it is not the log that repeats each of them."""
+        ends = np.flatnonzero(np.diff(values)) + 1
+        before = int(np.diff(ends, prepend=0).max()) if len(ends) else 0
+        enough = equal >= max(self.min_repeats, 0.5 * len(values), self.longer * before)
+        return enough and bool(values[-1] != 0.0)

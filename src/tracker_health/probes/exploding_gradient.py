@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import exp, log
 from typing import Annotated
 
 import numpy as np
 
-from tracker_health.evidence import Evidence, Need
-from tracker_health.evidence.numerics import block_medians
+from tracker_health.evidence import Curve, Evidence, Need
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.result import Finding
 from tracker_health.text import number
 from tracker_health.verdict import Verdict
 
-_HOPELESS = 100.0
+_LARGEST = log(np.finfo(np.float64).max)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,12 +29,15 @@ class ExplodingGradient(Probe):
         The weights have come to where the loss is steep and training cannot settle; a NaN is often next.
 
     How it decides:
-        Levels are medians of blocks of a tenth of the points. Fail when the last two levels are both above the lowest
-        earlier one by `factor`, and the loss ends above its best level by a tenth of its descent; without a loss, or by
-        a hundred times `factor`, in any case.
+        On the curve of the norm's logarithm. Fail when its last two levels lie surely above its lowest, by `factor`.
+        The loss, where it is logged, must end surely above its best level.
+
+    Worked example:
+        grad_norm: 1.1 0.9 1.0 1.1 0.9 1.0 1.1 0.9 1.0 1.1 0.9 1.0 1.1 0.9 1.0 900 1100 1000 900 1100
+        fail: the last levels are about 1000, the lowest is 1; the ratio is surely above 100, which is `factor`.
 
     Known limits:
-        Needs 20 points. Norms are compared with those of the same run only.
+        Needs `min_points` norms above 0. Norms are compared with those of the same run only.
 
     What to do:
         Restart from before the rise with a lower learning rate and gradient clipping.
@@ -53,35 +56,31 @@ class ExplodingGradient(Probe):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        return (Need(role="grad_norm", min_points=self.min_points), Need(role="train_loss", optional=True))
+        return (
+            Need(role="grad_norm", min_points=self.min_points),
+            Need(role="train_loss", optional=True),
+            Need(role="objective_weight", optional=True),
+        )
 
     def judge(self, evidence: Evidence) -> Finding:
         norm = evidence.first("grad_norm").finite()
-        if len(norm) < self.min_points:
-            return Finding(verdict=Verdict.SKIP, message=f"only {len(norm)} finite gradient norms")
-        levels = block_medians(norm.values, len(norm) // 10)
-        low, end = float(levels[:-2].min()), float(levels[-2:].min())
-        growth = end / low if low > 0 and np.isfinite(end) else 0.0
+        norm = norm.at(np.flatnonzero(norm.values > 0.0))
+        curve = Curve.of(replace(norm, values=np.log(norm.values)))
+        if curve is None or len(norm) < self.min_points:
+            return Finding(verdict=Verdict.SKIP, message=f"only {len(norm)} finite gradient norms above 0")
+        last = min(curve.end, curve.level(-2), key=lambda level: level.value)
+        rise, loss = last - curve.best, evidence.curve("train_loss")
+        low, end, growth = exp(curve.best.value), exp(last.value), exp(min(rise.value, _LARGEST))
         measured = {"lowest": low, "end": end, "growth": growth}
-        hopeless = growth >= self.factor * _HOPELESS
-        if growth < self.factor or not (hopeless or _loss_is_worse(evidence)):
-            return Finding(
-                verdict=Verdict.PASS,
-                message=f"the gradient norm ends at {number(end)}, its lowest level is {number(low)}",
-                measured=measured,
-            )
+        worse = loss is None or (loss.end - loss.best).surely_above(0.0)
+        if not (worse and rise.surely_above(log(self.factor))):
+            said = f"the gradient norm ends at {number(end)}, its lowest level is {number(low)}"
+            return Finding(verdict=Verdict.PASS, message=said, measured=measured)
         return Finding(
             verdict=Verdict.FAIL,
             message=f"the gradient norm grew {growth:.0f}-fold, from {number(low)} to {number(end)}, and stayed there",
             remedy="restart from before the rise with a lower learning rate and gradient clipping",
             measured=measured,
+            steps=(curve.left(curve.best.value + log(self.factor)), curve.last_step),
+            confidence="high" if curve.sure else "low",
         )
-
-
-def _loss_is_worse(evidence: Evidence) -> bool:
-    loss = evidence.find("train_loss")
-    if loss is None or len(loss.finite()) < 10:
-        return True
-    values = loss.finite().values
-    levels = block_medians(values, len(values) // 10)
-    return bool(levels[-1] - levels.min() > 0.1 * max(levels[0] - levels.min(), 0.0))

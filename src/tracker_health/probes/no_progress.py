@@ -31,10 +31,15 @@ class NoProgress(CurveRule):
         not belong to inputs.
 
     How it decides:
-        It passes when the descent from the start to the best level is surely above 0 and at least `min_descent` of the
-        start (`min_descent_fine_tuning` of a fine-tune). It fails when start and second half are surely closer than
-        that, and warns when they are likely closer, when the descent is sure but small, or when the run is a fine-tune.
-        Where noise hides the answer it passes with low confidence.
+        The descent goes from the start to the best level. It passes when that is sure, and the second half or the end
+        lies `least_descent` of the start lower. It warns where it is sure and smaller. Where it is not sure, the second
+        half counts. It fails when that lies surely less than `min_descent` of the start lower, and warns when that is
+        likely. A fine-tune needs `least_descent` there, and is warned of at most. Where noise hides the answer it
+        passes with low confidence.
+
+    Worked example:
+        train_loss: 2.30 2.31 2.30 2.29 2.30 2.31 2.30 2.30 2.29 2.30 2.31 2.30
+        fail: the second half lies at 2.30, as the start; 5 % of that would be 0.115.
 
     Known limits:
         Where noise would hide such a descent, a run that learnt nothing passes. What was learnt before the log begins
@@ -58,9 +63,10 @@ class NoProgress(CurveRule):
     min_descent: Annotated[
         float, Threshold("descent needed, as a share of the start", "fraction", "design", ge=0, le=1)
     ] = 0.05
-    min_descent_fine_tuning: Annotated[
-        float, Threshold("the same when fine-tuning", "fraction", "design", ge=0, le=1)
-    ] = 0.02
+    least_descent: Annotated[
+        float, Threshold("descent that counts where it is sure, as a share of the start", "fraction", "calibration",
+                         ge=0, le=1)
+    ] = 0.03  # fmt: skip
 
     @property
     def needs(self) -> tuple[Need, ...]:
@@ -80,14 +86,15 @@ class NoProgress(CurveRule):
     def judge_curve(self, curve: Curve, evidence: Evidence) -> Finding:
         fine_tuning, descent, name = is_fine_tuning(evidence), curve.descent, _name(curve)
         scale = max(abs(curve.start.value), abs(curve.best.value))
-        needed = scale * (self.min_descent_fine_tuning if fine_tuning else self.min_descent)
+        needed = scale * (self.least_descent if fine_tuning else self.min_descent)
         sure = descent.surely_above(0.0) or curve.trend < -SURELY
         measured: dict[str, float | int] = {
             "start": curve.start.value, "best": curve.best.value, "standard_error": descent.error,
             "descent_share": descent.value / scale if scale else 0.0, "trend_z": curve.trend, "points": curve.points,
         }  # fmt: skip
         levels = f"from {number(curve.start.value)} to {number(curve.best.value)} in {curve.points} points{curve.note}"
-        if sure and descent.value >= needed:
+        size = max(curve.kept.value, (curve.start - curve.end).value)  # the best level may be one by chance
+        if sure and size >= self.least_descent * scale:
             return Finding(verdict=Verdict.PASS, message=f"the {name} came down {levels}", measured=measured)
         if not sure and not curve.kept.surely_below(needed, LIKELY):
             hidden = f"noise may hide a descent of the {name} {levels}"

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import sqrt
 from typing import Annotated
 
 import numpy as np
 
-from tracker_health.evidence import Evidence, Need
+from tracker_health.evidence import LIKELY, Estimate, Evidence, Need
 from tracker_health.evidence.numerics import longest_run, placeholders, stretch_ends
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.result import Finding
 from tracker_health.text import count
 from tracker_health.verdict import Verdict
-
-_CALIBRATION = 20
-_BEGINNING = 0.25
-_FEW, _MANY = 3, 10
-_OF_FEW = 4.0  # times the share, where they are few
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,11 +28,14 @@ class NonfiniteGradient(Probe):
         on purpose; many in a row mean that nothing is trained any more.
 
     How it decides:
-        On the newest value of every step, without a stretch of up to 20 points, and less than a quarter of all, at the
-        very beginning, in which a scaler finds its level. Fail at a share of `max_share` that is ten points or more, at
-        four times that share for three points or more, at `max_run` in a row, or when the last three points are all
-        non-finite. Fewer are what a scaler does, and pass. NaN between norms that come at a regular distance stands for
-        steps at which none was taken, and does not count.
+        A stretch at the very beginning, of less than `calibration` of all, is left out: there a scaler finds its level.
+        Fail when the share of non-finite norms is surely above `max_share`, by the error of a share. Fail also when
+        `max_run` follow each other, or the last `at_end` are all non-finite. Warn when the share is likely above that.
+        NaN between norms at a regular distance stand for steps at which none was taken.
+
+    Worked example:
+        grad_norm: 1.2 0.9 1.1 1.0 0.8 nan nan nan
+        fail: the last 3 norms are NaN, as many as `at_end`.
 
     Known limits:
         Needs the gradient norm. In sparse logs a single point stands for many steps that nobody saw.
@@ -54,6 +53,10 @@ class NonfiniteGradient(Probe):
 
     max_share: Annotated[float, Threshold("share of the points", "fraction", "calibration", gt=0, le=1)] = 0.05
     max_run: Annotated[int, Threshold("points in a row", "points", "design", ge=2)] = 5
+    at_end: Annotated[int, Threshold("points in a row at the end", "points", "design", ge=1)] = 3
+    calibration: Annotated[
+        float, Threshold("share of the points in which a scaler finds its level", "fraction", "design", ge=0, le=1)
+    ] = 0.25
     min_points: Annotated[int, Threshold("points needed", "points", "design", ge=1)] = 4
 
     @property
@@ -64,21 +67,20 @@ class NonfiniteGradient(Probe):
         norm = evidence.first("grad_norm").clean()
         norm = norm.at(np.flatnonzero(~placeholders(norm.values)))
         bad = ~np.isfinite(norm.values)
-        # A half-precision scaler begins too high, and finds its level by skipping the first few steps.
-        first_good = int(np.argmin(bad)) if not bad.all() else len(bad)
-        if first_good <= _CALIBRATION and first_good < _BEGINNING * len(bad):
+        first_good = int(np.argmin(bad))
+        if first_good < self.calibration * len(bad):
             bad[:first_good] = False
-        steps, share = norm.steps[bad], float(bad.mean())
+        steps, value = norm.steps[bad], float(bad.mean())
+        share = Estimate(value, sqrt(value * (1.0 - value) / len(bad)))
         start, length = longest_run(bad)
-        measured = {"nonfinite": len(steps), "points": len(norm), "longest_run": length, "share": share}
+        measured = {"nonfinite": len(steps), "points": len(norm), "longest_run": length, "share": value}
         message = f"{len(steps)} of {count(len(norm), 'gradient norm')} are NaN or infinite"
-        several = len(steps) >= min(_FEW, self.max_run)
-        often = share >= self.max_share * (1.0 if len(steps) >= _MANY else _OF_FEW)
-        if not (several and (often or length >= self.max_run or bad[-3:].all())):
+        lasting = length >= self.max_run or (len(bad) >= self.at_end and bool(bad[-self.at_end :].all()))
+        if not (lasting or share.surely_above(self.max_share, LIKELY)):
             return Finding(verdict=Verdict.PASS, message=message, measured=measured)
         row = f"{length} in a row from step {int(norm.steps[start])}" if length > 1 else f"from step {int(steps[0])} on"
         return Finding(
-            verdict=Verdict.FAIL,
+            verdict=Verdict.FAIL if lasting or share.surely_above(self.max_share) else Verdict.WARN,
             message=f"{message}, {row}",
             remedy=f"restart from before step {int(steps[0])} with a lower learning rate, clipping, or bf16",
             measured=measured | {"first_step": int(steps[0])},

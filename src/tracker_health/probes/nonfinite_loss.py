@@ -8,17 +8,16 @@ from typing import Annotated
 import numpy as np
 import numpy.typing as npt
 
-from tracker_health.evidence import Evidence, IntArray, Need, Series
-from tracker_health.evidence.numerics import placeholders, stretch_ends
+from tracker_health.evidence import Evidence, Need, Series
+from tracker_health.evidence.numerics import stretch_ends
 from tracker_health.probe import Probe, Symptom, Threshold
+from tracker_health.probes._taken import taken
 from tracker_health.result import Finding
 from tracker_health.roles import LOSS_PART, OBJECTIVE_LOSS, is_perplexity
-from tracker_health.text import count, number, printable
+from tracker_health.text import count, number, short_name
 from tracker_health.verdict import Verdict, worst
 
 _LOSSES = ("train_loss", "val_loss", OBJECTIVE_LOSS)
-_FEWEST = 3
-_AS_GOOD_AS_INFINITE = 1e30  # the largest number of single precision is 3.4e38
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,16 +33,17 @@ class NonfiniteLoss(Probe):
 
     How it decides:
         On the newest value of every step. Fail when at least `max_share` of the points are non-finite, or one lies in
-        the last `tail_share` of them, or these are as good as infinite: beyond 1e30 in their median. Otherwise warn,
-        naming the steps. A NaN that a resumed run wrote over is not counted; nor is what stands for a value that was
-        not taken: NaN between values at a regular distance, or at exactly the steps at which the validation loss was
-        measured, what a validation loss says before its first value, and a perplexity that begins beyond the largest
-        number. A part of the loss (`loss_seg` beside `loss`) may have nothing to measure: warn where one that had been
-        finite three times is non-finite to the end, in at least `tail_share` of its points and three of them.
+        the last `tail_share`, or these lie beyond `as_infinite`. Otherwise warn. What was not taken does not count. So
+        is NaN between values at a regular distance, at the steps of the validation loss, or before its first value. So
+        is a perplexity that begins infinite. Warn, too, where a part of the loss, finite `min_part` times, is non-
+        finite for the last `tail_share` of its points.
+
+    Worked example:
+        train_loss: 2.3 1.9 1.6 1.4 nan nan nan nan
+        fail: half of the points are NaN, and so are the last.
 
     Known limits:
-        Of many parts the first 16 are read. A trainer that writes 0.0 in place of NaN hides it from this rule; LOS002
-        looks for that.
+        A trainer that writes 0.0 in place of NaN hides it from this rule; LOS002 looks for that.
 
     What to do:
         Restart from the last checkpoint before the first non-finite step, with a lower learning rate, gradient
@@ -64,6 +64,12 @@ class NonfiniteLoss(Probe):
     tail_share: Annotated[
         float, Threshold("share of the points that counts as the end", "fraction", "design", gt=0, le=1)
     ] = 0.1
+    as_infinite: Annotated[
+        float, Threshold("size that is as good as infinite: single precision ends at 3.4e38", "", "design", gt=0)
+    ] = 1e30
+    min_part: Annotated[
+        int, Threshold("finite values of a part of the loss, and non-finite ones", "points", "design", ge=1)
+    ] = 3
 
     @property
     def needs(self) -> tuple[Need, ...]:
@@ -72,7 +78,7 @@ class NonfiniteLoss(Probe):
     def judge(self, evidence: Evidence) -> Finding:
         # Not only the longest history of a role: a NaN in any of them is one.
         losses = sorted((one for one in evidence.series if one.role in _LOSSES and len(one)), key=lambda one: -len(one))
-        judged = [self._judge_one(_measured(series, evidence)) for series in losses]
+        judged = [self._judge_one(taken(series, evidence)) for series in losses]
         parts = (series.clean() for series in evidence.series if series.role == LOSS_PART)
         judged += [_of_part(series) for series in parts if self._was_lost(series)]
         verdict = worst(finding.verdict for finding in judged)
@@ -84,11 +90,11 @@ class NonfiniteLoss(Probe):
         steps = clean.steps[bad]
         total, share = len(clean), float(bad.mean())
         measured = {"nonfinite": len(steps), "points": total, "share": share}
-        name = printable(series.name, 60)
+        name = short_name(series.name)
         if not len(steps):
             at_end = np.sort(np.abs(clean.values[-max(1, round(total * self.tail_share)) :]))
             last = float(at_end[len(at_end) // 2])  # one that was logged: the mean of two may overflow
-            if last > _AS_GOOD_AS_INFINITE and not is_perplexity(series.name):
+            if last > self.as_infinite and not is_perplexity(series.name):
                 return _as_good_as_infinite(name, last, measured)
             return Finding(verdict=Verdict.PASS, message=f"all {total} points of {name} are finite", measured=measured)
         tail = max(1, round(total * self.tail_share))
@@ -107,7 +113,7 @@ class NonfiniteLoss(Probe):
         """Whether a part of the loss was finite, and is no more from some point on to the end."""
         finite = np.flatnonzero(np.isfinite(part.values))
         lost = len(part) - 1 - int(finite[-1]) if len(finite) else 0
-        return len(finite) >= _FEWEST and lost >= max(_FEWEST, self.tail_share * len(part))
+        return len(finite) >= self.min_part and lost >= max(self.min_part, self.tail_share * len(part))
 
 
 def _of_part(part: Series) -> Finding:
@@ -115,39 +121,11 @@ def _of_part(part: Series) -> Finding:
     first = int(part.steps[int(np.searchsorted(part.steps, last)) + 1])
     return Finding(
         verdict=Verdict.WARN,
-        message=f"{printable(part.name, 60)}, a part of the loss, is NaN or infinite from step {first} to the end",
+        message=f"{short_name(part.name)}, a part of the loss, is NaN or infinite from step {first} to the end",
         remedy=f"look at what it measures from step {first} on; where it stands for nothing to measure, log nothing",
         measured={"first_step": first},
         steps=(first,),
     )
-
-
-def _measured(series: Series, evidence: Evidence) -> Series:
-    """The newest value of every step, without those that only say that none was taken."""
-    clean = series.clean()
-    bad = ~np.isfinite(clean.values)
-    if not bad.any() or bad.all():
-        return clean
-    if is_perplexity(series.name):  # an exponential of a loss that is still high: it overflows before it has come down
-        overflown = int(np.argmax(clean.values != np.inf))
-        clean, bad = clean.at(np.arange(overflown, len(clean))), bad[overflown:]
-    if series.role == "val_loss":
-        first = int(np.argmin(bad))
-        not_taken = not bad[first:].any() and 2 * first < len(bad)
-    else:
-        not_taken = _are_those_of_validation(clean.steps[bad], evidence)
-    absent = bad if not_taken else placeholders(clean.values)
-    return clean.at(np.flatnonzero(~absent))
-
-
-def _are_those_of_validation(steps: IntArray, evidence: Evidence) -> bool:
-    """Whether these are the very steps of the validation loss, which is finite at all of them."""
-    held_out = evidence.find("val_loss")
-    if held_out is None:
-        return False
-    clean = held_out.clean()
-    every = clean.steps[~np.isnan(clean.values)]
-    return len(steps) > 1 and bool(np.isfinite(clean.values).any()) and np.array_equal(steps, every)
 
 
 def _as_good_as_infinite(name: str, last: float, measured: dict[str, float | int]) -> Finding:

@@ -27,10 +27,15 @@ class Overfit(CurveRule):
 
     How it decides:
         Warn when the validation loss ends surely above its best level, by `rise_share` of that and `descent_share` of
-        its descent, `min_after` evaluations or more later. A rise that is likely by its size and by its trend
-        (Mann-Kendall) needs `steady_descent_share`. Meanwhile the training loss rose by no more than `train_lost`.
-        Warn, too, when it had stopped falling, surely above the training loss by `gap_share` of the training loss's
-        descent, beyond their gap at the first evaluation. That descent must be `train_descent` of its start.
+        its descent, `min_after` evaluations or more later. A rise that is likely by its size and by its trend needs
+        `steady_descent_share`. Meanwhile the training loss rose by no more than `train_lost`. Warn, too, where it ends
+        surely above the training loss by `gap_share` of that one's descent, which is `train_descent` of its start or
+        more. Their gap at the first evaluation is taken off, and the validation loss must have stopped falling.
+
+    Worked example:
+        train_loss: 2.3 1.6 1.2 0.9 0.7 0.5 0.4 0.3 0.25 0.2 0.15 0.1
+        val_loss: 2.1 1.6 1.3 1.2 1.15 1.2 1.3 1.4 1.5 1.6 1.7 1.8
+        warn: 1.8 lies 0.6 above the best level of 1.2, which is half of it, while the training loss fell to 0.1.
 
     Known limits:
         Accuracy may still rise while the loss does: overconfidence is overfitting of the loss. Losses that are

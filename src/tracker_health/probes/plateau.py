@@ -6,16 +6,11 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from tracker_health.evidence import Evidence, Need
-from tracker_health.evidence.numerics import block_medians, local_noise, mann_kendall, median, median_error, start_level
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._run import learning_rates
 from tracker_health.result import Finding
 from tracker_health.text import number
 from tracker_health.verdict import Verdict
-
-_BLOCKS = 12
-_FALLS = -2.0
-_SURE = 3.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,10 +25,9 @@ class Plateau(Probe):
         At a constant rate the weights jitter around a minimum; a decay at the end usually lowers the loss at once.
 
     How it decides:
-        Warn when the learning rate's second half is constant to 1 % and at its peak, the first half brought at least a
-        tenth of the loss's start and three standard errors, the second half at most `late_share` of that descent with a
-        Mann-Kendall score above -2 over twelve blocks, and the noise from point to point is at least `noise` of the
-        loss's level, which is above `floor` of its start.
+        Warn when the learning rate's second half lies within `rate_change` of its peak. The loss must surely have come
+        down, by `min_descent` of its start. Its second half neither brought `late_share` of that descent nor clearly
+        falls. The noise of a point must be `noise` of the loss's level, and that above `floor` of its start.
 
     Known limits:
         A floor that the data set (label noise) looks the same. Per-epoch averages hide the noise that it looks for.
@@ -53,47 +47,50 @@ class Plateau(Probe):
     late_share: Annotated[
         float, Threshold("share of the descent in the second half", "fraction", "design", ge=0, le=1)
     ] = 0.02
+    min_descent: Annotated[
+        float, Threshold("descent of a loss that learnt something, as a share of its start", "fraction", "design", ge=0)
+    ] = 0.1
+    rate_change: Annotated[
+        float, Threshold("change of a learning rate that is constant", "fraction", "design", ge=0, le=1)
+    ] = 0.01
     noise: Annotated[float, Threshold("noise over the loss's level", "fraction", "design", gt=0)] = 0.02
     floor: Annotated[float, Threshold("level over the loss's start", "fraction", "design", ge=0, le=1)] = 0.1
     min_points: Annotated[int, Threshold("finite points needed", "points", "design", ge=48)] = 64
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        return (Need(role="train_loss", min_points=self.min_points), Need(role="learning_rate", min_points=4))
+        return (
+            Need(role="train_loss", min_points=self.min_points),
+            Need(role="learning_rate", min_points=2),
+            Need(role="objective_weight", optional=True),
+        )
 
     def judge(self, evidence: Evidence) -> Finding:
-        values = evidence.first("train_loss").finite().values
-        if len(values) < self.min_points:
-            return Finding(verdict=Verdict.SKIP, message=f"only {len(values)} finite points of the loss")
-        half = values[len(values) // 2 :]
-        noise = local_noise(values)
-        start = start_level(values, max(1, min(3, len(values) // 10)), noise)
-        quarter = len(half) // 2
-        middle, end = median(half[:quarter]), median(half[quarter:])
-        descent = start - end
-        share = (middle - end) / descent if descent > 0 else 0.0
-        measured = {"start": start, "end": end, "late_share": share, "noise": noise}
-        came_down = descent >= 0.1 * abs(start) and descent > _SURE * median_error(noise, 1)
-        flat = share <= self.late_share and mann_kendall(block_medians(half, len(half) // _BLOCKS)) > _FALLS
-        above = end > self.floor * start and noise >= self.noise * abs(end)
-        if not (came_down and flat and above and _is_constant(evidence)):
-            return Finding(
-                verdict=Verdict.PASS, message=f"the second half brought {share:.0%} of the descent", measured=measured
-            )
+        loss = evidence.curve("train_loss")
+        if loss is None or loss.points < self.min_points:
+            return Finding(verdict=Verdict.SKIP, message=f"only {loss.points if loss else 0} points can be compared")
+        middle = loss.steps[len(loss.steps) // 2]
+        start, end, kept = loss.start.value, loss.end.value, loss.kept
+        late = loss.between(0.5, 0.5 + 0.5**2) - loss.between(0.5 + 0.5**2, 1.0)
+        came_down = kept.surely_above(0.0) and kept.value >= self.min_descent * abs(start)
+        flat = late.value <= self.late_share * kept.value and loss.trend_since(middle) > -2.0
+        noisy = end > self.floor * start and loss.noise >= self.noise * abs(end)
+        share = late.value / kept.value if came_down else 0.0
+        measured = {"start": start, "end": end, "late_share": share, "noise": loss.noise}
+        if not (came_down and flat and noisy and self._is_constant(evidence)):
+            said = f"the second half brought {share:.0%} of the descent"
+            return Finding(verdict=Verdict.PASS, message=said, measured=measured)
         return Finding(
             verdict=Verdict.WARN,
             message=f"under a constant learning rate the loss stayed at {number(end)} for the second half of the run, "
-            f"with a noise of {number(noise)}",
+            f"with a noise of {number(loss.noise)}",
             remedy="let the learning rate decay over the last part of the run",
             measured=measured,
+            steps=(int(middle), loss.last_step),
             confidence="medium",
         )
 
-
-def _is_constant(evidence: Evidence) -> bool:
-    rates = [one.values for one in learning_rates(evidence)]
-    if not rates:
-        return False
-    values = max(rates, key=lambda one: float(one.max()))
-    late = values[len(values) // 2 :]
-    return bool(late.min() > 0 and late.min() >= 0.99 * values.max())
+    def _is_constant(self, evidence: Evidence) -> bool:
+        rates = max((one.values for one in learning_rates(evidence)), key=lambda one: float(one.max()), default=None)
+        late = rates[len(rates) // 2 :] if rates is not None else None
+        return rates is not None and late is not None and bool(late.min() >= (1.0 - self.rate_change) * rates.max() > 0)

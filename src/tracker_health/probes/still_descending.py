@@ -26,11 +26,15 @@ class StillDescending(CurveRule):
         The run was too short, or its learning rate far too low: more of the same would have helped.
 
     How it decides:
-        Warn when the last quarter of the steps surely brought something, in its second half, too, and `late_share` of
-        the descent. A learning rate that had come down to `rate_left` of its peak excuses that. Warn, too, when the
-        descent is no more than `little` of the start and, by the sum of the learning rates, the last quarter and the
-        half before it brought `pace` of what a straight line would. Fine-tunes may. The validation loss then counts as
-        well.
+        The last quarter must surely bring something, and its second half, too. Warn when it brought `late_share` of the
+        descent; not where the learning rate had come down to `rate_left` of its peak. Warn, too, when the descent is no
+        more than `little` of the start and had not slowed down. Then the last quarter and the half before it brought
+        `pace` of what a line would, by the sum of the learning rates. Fine-tunes may do that. The validation loss then
+        counts as well.
+
+    Worked example:
+        train_loss: 2.30 2.28 2.26 2.24 2.22 2.20 2.18 2.16 2.14 2.12 2.10 2.08
+        warn: the descent of 0.2 is 9 % of the start, and each quarter brought a quarter of it.
 
     Known limits:
         A loss that learns late, after a long plateau, looks the same. So does a fine-tune that no param tells of.

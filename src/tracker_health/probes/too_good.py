@@ -5,14 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import exp, log
+from math import exp
 from typing import Annotated
 
-import numpy as np
-
-from tracker_health.evidence import Evidence, FloatArray, Need, Part, Series
-from tracker_health.evidence.numerics import median
+from tracker_health.evidence import Evidence, Need, Part
 from tracker_health.probe import Probe, Symptom, Threshold
+from tracker_health.probes._chance import Chance
 from tracker_health.probes._classes import classes, classes_of_head, vocabulary
 from tracker_health.probes._run import is_fine_tuning
 from tracker_health.result import Finding
@@ -22,9 +20,6 @@ from tracker_health.verdict import Verdict
 _TABLE = re.compile(
     r"(^|\.)((tok|token|tokens|word|char|input)_?)?(wte|emb|embed|embedding|embeddings|embed_tokens)\.weight$"
 )
-_LAST = 3
-_NEARLY = 3.0
-_LEAST_OF_CHANCE, _MOST_OF_CHANCE = 0.5, 1.3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,10 +34,10 @@ class TooGood(Probe):
         causal mask is missing, or padding alone is predicted. It generates nonsense.
 
     How it decides:
-        The vocabulary is the run's param `vocab_size`, or the rows of a table of tokens among the saved weights, of
-        `min_vocabulary` at least; it counts where the first training loss is from half to 1.3 of its logarithm. Warn
-        when the validation loss ends between 0 and `too_low`, and both losses were below three times that within
-        `early` of the steps. Fine-tunes and classifiers (by a param, or the model's last layer) are left alone.
+        The vocabulary is the run's param `vocab_size`, or the rows of a table of tokens among the saved weights. It
+        counts from `min_vocabulary` on, where the loss begins near its logarithm. Warn when the validation loss ends
+        between 0 and `too_low`, and both losses lie below `nearly` as soon as `early` of the run is over. Fine-tunes
+        and classifiers (by a param, or the model's last layer) are left alone.
 
     Known limits:
         Needs a cross-entropy in nats, and a validation loss. Sequences made by a rule (copies, recall, sums) can be
@@ -62,6 +57,7 @@ class TooGood(Probe):
     headline = ("end",)
 
     too_low: Annotated[float, Threshold("loss that no text leaves", "nats a token", "design", gt=0)] = 0.1
+    nearly: Annotated[float, Threshold("loss that is almost that", "nats a token", "design", gt=0)] = 0.3
     early: Annotated[float, Threshold("share of the steps that is at once", "fraction", "design", gt=0, le=1)] = 0.25
     min_vocabulary: Annotated[int, Threshold("tokens of a vocabulary", "tokens", "design", ge=2)] = 40
     min_points: Annotated[int, Threshold("finite points needed, of each loss", "points", "design", ge=3)] = 4
@@ -75,36 +71,31 @@ class TooGood(Probe):
         )
 
     def judge(self, evidence: Evidence) -> Finding:
-        loss, held_out = (evidence.first(role).finite() for role in ("train_loss", "val_loss"))
-        if min(len(loss), len(held_out)) < self.min_points:
+        loss, held_out = evidence.curve("train_loss"), evidence.curve("val_loss")
+        if loss is None or held_out is None or min(loss.points, held_out.points) < self.min_points:
+            return Finding(verdict=Verdict.SKIP, message="too few finite points of a loss")
+        known = (Chance(one) for one in _vocabularies(evidence) if one >= self.min_vocabulary)
+        chance = next((one for one in known if one.begins(loss.start)), None)
+        chooses = classes(evidence) is not None or classes_of_head(evidence) is not None
+        if chance is None or chooses or is_fine_tuning(evidence):
             return Finding(
-                verdict=Verdict.SKIP, message=f"only {min(len(loss), len(held_out))} finite points of a loss"
+                verdict=Verdict.SKIP, message="no vocabulary is known that the loss is of, or it is a fine-tune"
             )
-        tokens = next((one for one in _vocabularies(evidence) if self._is_of(loss.values, one)), None)
-        chooses = tokens is None or classes(evidence) is not None or classes_of_head(evidence) is not None
-        if tokens is None or chooses or is_fine_tuning(evidence):
-            said = "no vocabulary is known that the loss is of" if chooses else "a fine-tune may begin anywhere"
-            return Finding(verdict=Verdict.SKIP, message=said)
-        end = median(held_out.values[-_LAST:])
-        measured: dict[str, float | int] = {"end": end, "vocabulary": tokens}
-        at = max(_first_below(one, _NEARLY * self.too_low) for one in (loss, held_out))
-        first, last = float(loss.steps[0]), float(loss.steps[-1])
-        if not 0.0 <= end < self.too_low or at - first > self.early * (last - first):
-            return Finding(
-                verdict=Verdict.PASS, message=f"the validation loss ends at {number(end)}", measured=measured
-            )
+        end, soon = held_out.end.value, [one.between(self.early, self.early).value for one in (loss, held_out)]
+        measured: dict[str, float | int] = {"end": end, "vocabulary": int(chance.answers)}
+        if not 0.0 <= end < self.too_low or max(soon) >= self.nearly:
+            said = f"the validation loss ends at {number(end)}"
+            return Finding(verdict=Verdict.PASS, message=said, measured=measured)
+        step = int(held_out.steps[int(self.early * (len(held_out.steps) - 1))])
         return Finding(
             verdict=Verdict.WARN,
-            message=f"the validation loss over {tokens} tokens ends at {number(end)}, a perplexity of {exp(end):.3f}, "
-            f"and both losses were almost there at step {at:.0f}: the model may see what it is to predict",
+            message=f"the validation loss over {chance.answers:.0f} tokens ends at {number(end)}, a perplexity of "
+            f"{exp(end):.3f}, and was almost there at step {step}: the model may see what it is to predict",
             remedy="look whether the targets are shifted by one and the causal mask is there; generate a few words",
             measured=measured,
-            steps=(int(at),),
+            steps=(step,),
+            confidence="high" if held_out.sure else "low",
         )
-
-    def _is_of(self, values: FloatArray, tokens: int) -> bool:
-        share = float(values[0]) / log(tokens) if tokens >= self.min_vocabulary else 0.0
-        return _LEAST_OF_CHANCE <= share <= _MOST_OF_CHANCE
 
 
 def _vocabularies(evidence: Evidence) -> Iterator[int]:
@@ -114,9 +105,3 @@ def _vocabularies(evidence: Evidence) -> Iterator[int]:
         yield said
     tables = evidence.weights.tensors if evidence.weights is not None else ()
     yield from (one.shape[0] for one in tables if len(one.shape) == 2 and _TABLE.search(one.name.lower()))
-
-
-def _first_below(loss: Series, level: float) -> float:
-    """The step at which a loss first was below a level; infinity where it never was."""
-    below = np.flatnonzero(loss.values < level)
-    return float(loss.steps[below[0]]) if len(below) else float("inf")

@@ -13,7 +13,7 @@ from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._run import learning_rates, rate_since, why_too_few_steps
 from tracker_health.probes._since import fell_since, share_before
 from tracker_health.result import Finding
-from tracker_health.text import count, listing, printable
+from tracker_health.text import count, listing, printable, short_name
 from tracker_health.verdict import Verdict
 
 _BEGINS_LATER = re.compile(r"(ema|average).{0,20}(start|begin|after|warm)|update_after_step|(start|begin).{0,20}ema")
@@ -95,7 +95,7 @@ class UnchangedWeights(Probe):
             return self._nothing_moved(evidence, weights, len(compared))
         late = any(_BEGINS_LATER.search(name.lower()[:200]) for name in evidence.info.params)
         if weights.idle_average and is_of_the_end(evidence) and not late:
-            where = f"{printable(weights.source, 80)} ({printable(weights.idle_average, 60)})"
+            where = f"{printable(weights.source, 80)} ({short_name(weights.idle_average)})"
             message = f"the moving average in {where} is that of the first checkpoint, while the model changed"
             return Finding(verdict=Verdict.WARN, message=f"{message}: it is not updated", remedy=_AVERAGE)
         precise = [one for one in table.stuck if not is_half(one)]

@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
 
-from tracker_health.evidence import Attribution, Evidence, FloatArray, Need, OptimizerState, Part
-from tracker_health.evidence.numerics import coarseness, longest_run, mann_kendall, median
-from tracker_health.evidence.parameters.steps import corrected_second_moment
-from tracker_health.layers import place_of
+from tracker_health.evidence import Curve, Evidence, Need, Part
 from tracker_health.probe import Probe, Symptom, Threshold
-from tracker_health.probes._run import Descent, descent
 from tracker_health.result import Finding
 from tracker_health.roles import OBJECTIVE_LOSS, REWARDS
 from tracker_health.text import count, number
 from tracker_health.verdict import Verdict
-
-_NAMED = (Attribution.NAMED, Attribution.CONTENT_CHECKED)
-_HARDLY = 0.05  # of the loss's start: it has not learnt
-_HALF = 0.5
-_MOSTLY = 0.9
-_DIGITS = 100.0  # units of the last digit that the norms before must have had
-_MONOTONE = 2.0  # of the trend's standard normal score: five layers in order have 2.2
-_MOST_LAYERS = 200
-_STANDS_STILL = 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,19 +29,20 @@ class VanishingGradient(Probe):
         the loss does not depend on them.
 
     How it decides:
-        Of the logged norm the second half is looked at: it has collapsed when nine tenths of it are at most `collapse`
-        times the median of the first quarter, or exactly 0. Warn of a collapse where the loss came down by less than
-        5 % of its start or not beyond its noise, and of exact zeros, to which no convergence leads, where it came down
-        by less than half, or is one that need not come down (of an actor, say), where no reward rose. Of a checkpoint
-        the size of the gradients, the root of Adam's second moment, is compared along the depth, for each matrix that
-        is there in `min_layers` layers or more: warn when in most of them it falls towards the first layer, in order,
-        by more than `depth_ratio`, and the loss came down by less than half. That is done only where names come from
-        the file or are confirmed by its contents, never on an assumed order. Beside a loss, and without such names,
-        matrices of one shape are compared in the order in which the optimizer has them: `min_layers` or more.
+        The logged norm has collapsed when all but `spared` of its second half is 0, or at most `collapse` of its start.
+        Warn when the loss came down by less than `learnt` of its start, or not surely; for zeros, `solved`. Beside a
+        loss that need not come down warn of zeros where no reward surely rose. In a checkpoint Adam's second moments
+        tell the gradients' sizes. Warn when they fall in order towards the first layer, by more than `depth_ratio`, in
+        most kinds of matrices of `min_layers` layers.
+
+    Worked example:
+        grad_norm: 1.1 0.9 1.0 1.1 0.9 1.0 0 0 0 0 0 0 0 0 0 0 0 0 0 0
+        train_loss: 2.30 2.31 2.30 2.29 2.31 2.30 2.30 2.30 2.30 2.30 2.30 2.30 2.30 2.30 2.30 2.30 2.30 2.30 2.30 2.30
+        warn: all norms of the second half are 0, and the loss came down by nothing.
 
     Known limits:
         Without names all matrices of one shape are one kind, those of two towers as well. A norm that is logged with
-        few decimals may read 0; where the loss falls, that passes. Without a loss only the checkpoint is judged.
+        few decimals may read 0. Without a loss only the checkpoint is judged.
 
     What to do:
         Initialise as the framework does, add residual connections or normalisation, replace saturating activations,
@@ -71,91 +58,74 @@ class VanishingGradient(Probe):
     symptom = Symptom.VANISHING
 
     collapse: Annotated[float, Threshold("norm over its early level", "ratio", "design", gt=0, le=1)] = 1e-6
+    spared: Annotated[
+        float, Threshold("share of the norms that need not be gone", "fraction", "design", ge=0, le=1)
+    ] = 0.1
+    learnt: Annotated[
+        float, Threshold("descent of a loss that learnt something, as a share of its start", "fraction", "design", ge=0)
+    ] = 0.05
+    solved: Annotated[float, Threshold("the same where no gradient may be left", "fraction", "design", ge=0)] = 0.5
     depth_ratio: Annotated[float, Threshold("last layer's gradient over the first's", "ratio", "design", gt=1)] = 1e3
     min_points: Annotated[int, Threshold("gradient norms needed", "points", "design", ge=8)] = 20
     min_layers: Annotated[int, Threshold("layers needed", "layers", "design", ge=5)] = 5
 
     @property
     def needs(self) -> tuple[Need, ...]:
+        optional = ("train_loss", "objective_weight", OBJECTIVE_LOSS, *REWARDS)
         return (
             Need(role="grad_norm", any_of=(Part.SECOND_MOMENTS,)),
-            *(Need(role=role, optional=True) for role in ("train_loss", OBJECTIVE_LOSS, *REWARDS)),
+            *(Need(role=role, optional=True) for role in optional),
         )
 
     def judge(self, evidence: Evidence) -> Finding:
-        loss = descent(evidence)
-        norms = evidence.find("grad_norm")
-        values = norms.finite().values if norms is not None else np.empty(0)
-        found = None
-        if len(values) >= self.min_points and loss is not None:
-            found = self._over_time(evidence, values, loss)
-        elif len(values) >= self.min_points and evidence.find(OBJECTIVE_LOSS) is not None and not _rewarded(evidence):
-            found = _of_an_objective(values)
-        ratios = self._along_the_depth(evidence.optimizer, known=loss is not None)
-        if (found is None or found.verdict is Verdict.PASS) and ratios:
-            found = self._of_layers(ratios, loss)
+        norm, loss = evidence.curve("grad_norm"), evidence.curve("train_loss")
+        beside = loss is not None or evidence.find(OBJECTIVE_LOSS) is not None
+        finding = None
+        if norm is not None and norm.points >= self.min_points and beside:
+            finding = self._over_time(norm, loss, evidence)
+        ratios = evidence.parameters.along_the_depth(self.min_layers, known=loss is not None)
+        if (finding is None or finding.verdict is Verdict.PASS) and ratios:
+            finding = self._of_layers(ratios, self._came_down(loss, self.solved))
         why = "neither enough gradient norms beside a loss, nor second moments of as many matrices as are needed"
-        return found or Finding(verdict=Verdict.SKIP, message=why)
+        return finding or Finding(verdict=Verdict.SKIP, message=why)
 
-    def _over_time(self, evidence: Evidence, values: FloatArray, loss: Descent) -> Finding:
-        early, late = median(values[: len(values) // 4]), values[len(values) // 2 :]
-        zeros = float(np.mean(late == 0.0))
-        faded = float(np.mean(late <= self.collapse * early))
-        level = median(late)
-        measured = {"early_norm": early, "late_norm": level, "zero_share": zeros, "descent": loss.share}
-        silent = zeros >= _MOSTLY and not (loss.sure and loss.share >= _HALF)
-        collapsed = faded >= _MOSTLY and not (loss.sure and loss.share >= _HARDLY)
+    def _over_time(self, norm: Curve, loss: Curve | None, evidence: Evidence) -> Finding:
+        values = norm.series.values
+        half = len(values) // 2
+        late, early, end = values[half:], norm.start.value, norm.between(0.5, 1.0).value
+        zeros, faded = float(np.mean(late == 0.0)), float(np.mean(late <= self.collapse * early))
+        silent = zeros >= 1.0 - self.spared and not self._solved(loss, evidence)
+        collapsed = faded >= 1.0 - self.spared and loss is not None and not self._came_down(loss, self.learnt)
+        share = 0.0 if loss is None else loss.kept.value / (abs(loss.start.value) or 1.0)
+        measured = {"early_norm": early, "late_norm": end, "zero_share": zeros, "descent": share}
         if not silent and not collapsed:
-            message = f"the gradient norm has a median of {number(level)} in the second half of the run"
+            message = f"the gradient norm has a median of {number(end)} in the second half of the run"
             return Finding(verdict=Verdict.PASS, message=message, measured=measured)
-        what = (
-            f"is exactly 0 at {zeros:.0%} of the points" if silent else f"fell from {number(early)} to {number(level)}"
-        )
+        what = f"is exactly 0 at {zeros:.0%} of the points" if silent else f"fell from {number(early)} to {number(end)}"
+        effect = f"the loss came down by {max(share, 0.0):.0%}" if loss is not None else "nothing is learnt there"
         return Finding(
             verdict=Verdict.WARN,
-            message=f"in the second half of the run the gradient norm {what}, and the loss came down by "
-            f"{max(loss.share, 0.0):.0%}{_stands_still(evidence)}",
-            remedy="look for saturated or dead units, a detached output, and weights that began too small",
+            message=f"in the second half of the run the gradient norm {what}, and {effect}",
+            remedy="look for saturated or dead units, answers that all get one reward, or a detached output",
             measured=measured,
+            steps=(int(norm.series.steps[half]), norm.last_step),
         )
 
-    def _along_the_depth(self, state: OptimizerState | None, *, known: bool) -> Mapping[str, float]:
-        """Per kind of matrix: how many times larger gradients are in its last layer than in its first, if in order.
-        ``known``: whether there is a loss to tell what they were enough for.
-        """
-        if state is None:
-            return {}
-        if state.attribution not in _NAMED:
-            return self._along_the_order(state) if known else {}
-        families: dict[tuple[str, str, str], dict[int, float]] = defaultdict(dict)
-        for tensor in state.with_second_moment:
-            place, square = place_of(tensor.name or ""), corrected_second_moment(state, tensor)
-            if place is not None and len(tensor.shape) >= 2 and square:
-                families[tensor.optimizer, place.stack, place.role][place.layer] = float(np.log(square)) / 2.0
-        return {
-            f"{stack}.*.{role}": _rise(by_layer)
-            for (_, stack, role), by_layer in families.items()
-            if self.min_layers <= len(by_layer) <= _MOST_LAYERS
-        }
+    def _solved(self, loss: Curve | None, evidence: Evidence) -> bool:
+        """Whether no gradient is left since all is learnt: then a loss came down far, or a reward rose."""
+        if loss is not None:
+            return self._came_down(loss, self.solved)
+        rewards = [curve.upside_down for role in REWARDS if (curve := evidence.curve(role)) is not None]
+        return any((reward.start - reward.end).surely_above(0.0) for reward in rewards)
 
-    def _along_the_order(self, state: OptimizerState) -> Mapping[str, float]:
-        """The same per shape, of matrices as they come one after the other in the optimizer."""
-        families: dict[tuple[str, tuple[int, ...]], dict[int, float]] = defaultdict(dict)
-        for place, tensor in enumerate(state.with_second_moment):
-            square = corrected_second_moment(state, tensor)
-            if len(tensor.shape) >= 2 and square:
-                families[tensor.optimizer, tensor.shape][place] = float(np.log(square)) / 2.0
-        return {
-            f"the matrices of {'x'.join(map(str, shape))}": _rise(by_place)
-            for (_, shape), by_place in families.items()
-            if self.min_layers <= len(by_place) <= _MOST_LAYERS
-        }
+    @staticmethod
+    def _came_down(loss: Curve | None, share: float) -> bool:
+        return loss is not None and loss.kept.surely_above(0.0) and loss.kept.value >= share * abs(loss.start.value)
 
-    def _of_layers(self, ratios: Mapping[str, float], loss: Descent | None) -> Finding:
+    def _of_layers(self, ratios: Mapping[str, float], learnt: bool) -> Finding:
         name, largest = max(ratios.items(), key=lambda one: one[1])
         fading = [ratio for ratio in ratios.values() if ratio > self.depth_ratio]
         measured = {"kinds_of_matrices": len(ratios), "fading": len(fading), "largest_ratio": largest}
-        learnt = loss is not None and loss.sure and loss.share >= _HALF
         if learnt or 2 * len(fading) <= len(ratios):
             message = f"from the last layer to the first gradients fall {number(largest)} times at most"
             if largest <= 1.0:
@@ -168,48 +138,3 @@ class VanishingGradient(Probe):
             remedy="initialise as the framework does; add residual connections or normalisation",
             measured=measured,
         )
-
-
-def _of_an_objective(values: FloatArray) -> Finding | None:
-    """What exact zeros say beside a loss that need not come down; None without them."""
-    zeros = float(np.mean(values[len(values) // 2 :] == 0.0))
-    before = float(values.max())
-    if zeros < _MOSTLY or before < _DIGITS * coarseness(before):
-        return None
-    return Finding(
-        verdict=Verdict.WARN,
-        message=f"in the second half of the run the gradient norm is exactly 0 at {zeros:.0%} of the points: nothing "
-        "is learnt there",
-        remedy="look for a policy that has come down to one action, saturated units, or a detached output",
-        measured={"zero_share": zeros},
-    )
-
-
-def _rewarded(evidence: Evidence) -> bool:
-    """Whether a reward ended above its beginning: where all is solved, advantages and gradients are 0."""
-    rewards = [one.finite().values for one in evidence.series if one.role in REWARDS]
-    return any(len(one) > 1 and float(one[-1]) > float(one[0]) for one in rewards)
-
-
-def _rise(logs: Mapping[int, float]) -> float:
-    """How many times larger the last of these is than the first, if they are in order; else 1."""
-    layers = np.array(sorted(logs))
-    sizes = np.array([logs[layer] for layer in layers])
-    rise = _slope(layers, sizes) * float(layers[-1] - layers[0])
-    return float(np.exp(min(rise, 600.0))) if mann_kendall(sizes) >= _MONOTONE else 1.0
-
-
-def _slope(at: np.ndarray, values: FloatArray) -> float:
-    """Theil and Sen's: the median of the slopes of all pairs."""
-    later, earlier = np.triu_indices(len(at), 1)[::-1]
-    return median((values[later] - values[earlier]) / (at[later] - at[earlier]))
-
-
-def _stands_still(evidence: Evidence) -> str:
-    """Words for a loss that shows one and the same value for a long time."""
-    loss = evidence.find("train_loss")
-    values = loss.finite().values if loss is not None else np.empty(0)
-    start, length = longest_run(np.diff(values) == 0.0)
-    if length + 1 < _STANDS_STILL or values[start] == 0.0:
-        return ""
-    return f"; it stood at exactly {number(float(values[start]))} for {length + 1} points in a row"

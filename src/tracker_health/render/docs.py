@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from textwrap import wrap
 
-from tracker_health.probe import Probe, explanation_of, thresholds_of
+from tracker_health.probe import CASES, EXAMPLE, Explanation, Probe, explanation_of, thresholds_of
 from tracker_health.render.calibration import calibration, calibration_in_short
 from tracker_health.retired import Retired
 from tracker_health.text import printable
@@ -29,7 +29,10 @@ def explain(probe: type[Probe]) -> str:
     thresholds = [_line(_threshold_in_short(probe, name)) for name in thresholds_of(probe)]
     head = [f"{probe.code} {probe.name} ({probe.status}, symptom: {probe.symptom})"]
     head += ["", *wrap(explanation.summary, _COLUMNS), ""]
+    cases = [_line(f"{name}: {sentence}") for name, sentence in explanation.cases.items()]
     rest = ["", "Thresholds", *thresholds] if thresholds else []
+    rest += ["", CASES, *cases] if cases else []
+    rest += ["", EXAMPLE, *_example(explanation)] if explanation.example else []
     rest += ["", "What to do", *_reflowed(explanation.sections["What to do"])]
     measured = calibration_in_short(probe.code)
     rest += ["", *([_line(f"Calibration: {measured}", "")] if measured else [])]
@@ -72,6 +75,8 @@ def explain_in_full(probe: type[Probe]) -> str:
         lines += ["", title, *(f"  {line}" if line else "" for line in text.splitlines())]
         if title == "How it decides":
             lines += _threshold_lines(probe)
+            lines += _case_lines(explanation)
+            lines += ["", EXAMPLE, *_example(explanation)] if explanation.example else []
     measured = calibration(probe.code)
     if measured:
         lines += ["", "Calibration", *(f"  {line}" for sentence in measured for line in wrap(sentence, 110))]
@@ -97,6 +102,26 @@ def _threshold_lines(probe: type[Probe]) -> list[str]:
     return lines
 
 
+def _case_lines(explanation: Explanation) -> list[str]:
+    if not explanation.cases:
+        return []
+    width = max(map(len, explanation.cases))
+    return ["", CASES, *(f"  {name:<{width}}  {sentence}" for name, sentence in explanation.cases.items())]
+
+
+def _example(explanation: Explanation) -> list[str]:
+    """The lines of the worked example."""
+    example = explanation.example
+    if example is None:
+        return []
+    series = [f"{role}: {' '.join(f'{value:g}' for value in values)}" for role, values in example.series.items()]
+    series += [f"param {name}: {value}" for name, value in example.params.items()]
+    return [
+        *map(_line, series),
+        *wrap(f"{example.verdict}: {example.why}", _COLUMNS, initial_indent="  ", subsequent_indent="  "),
+    ]
+
+
 def page(probe: type[Probe]) -> str:
     """The Markdown page of a rule."""
     explanation = explanation_of(probe)
@@ -111,6 +136,10 @@ def page(probe: type[Probe]) -> str:
         lines += ["", f"## {title}", "", text]
         if title == "How it decides":
             lines += _threshold_table(probe)
+            lines += _case_table(explanation)
+            lines += [f"\n## {EXAMPLE}\n", *(f"    {line}" for line in _example(explanation))] * bool(
+                explanation.example
+            )
     measured = calibration(probe.code)
     if measured:
         lines += ["", "## Calibration", "", *measured]
@@ -133,6 +162,13 @@ def retired_page(rule: Retired, names: Mapping[str, str]) -> str:
     """The Markdown page of a retired rule. ``names``: of the rules that are there, by code."""
     links = "\n".join(f"- [{code} {names[code]}]({names[code]}.md)" for code in rule.replaced_by)
     return f"# {rule.code} {rule.name}\n\n*retired*\n\n{_fate(rule)}\n" + (f"\n{links}\n" if links else "")
+
+
+def _case_table(explanation: Explanation) -> list[str]:
+    if not explanation.cases:
+        return []
+    rows = [f"| `{name}` | {sentence} |" for name, sentence in explanation.cases.items()]
+    return ["", f"## {CASES}", "", "| case | what is different |", "|---|---|", *rows]
 
 
 def index(probes: Iterable[type[Probe]], retired: Iterable[Retired] = ()) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from tracker_health.evidence.parameters.depth import along_the_depth
 from tracker_health.evidence.parameters.initial import Initial
 from tracker_health.evidence.parameters.joining import TELLING, Order, Replaced, may_be_named, replaced, untaken
 from tracker_health.evidence.parameters.purpose import Case, Left, LeftOut, purposes
@@ -25,7 +26,7 @@ from tracker_health.evidence.parameters.steps import (
 )
 from tracker_health.evidence.parameters.unmoved import is_hidden, is_stepped, only_layers, stuck_by_shape
 from tracker_health.evidence.parameters.words import bare_name, parameters_of, tail_of
-from tracker_health.evidence.tensors import OptimizerState, TensorHeader, TensorState, Weights
+from tracker_health.evidence.tensors import Attribution, OptimizerState, TensorHeader, TensorState, Weights
 from tracker_health.layers import are_names
 
 if TYPE_CHECKING:
@@ -42,15 +43,17 @@ class ParameterTable:
     """The parameters of a checkpoint, one row each, and the groups of its optimizer with their settings.
 
     ``rows``: those with a state in the optimizer's order, then those that it lists without one, then weights that it
-    keeps nothing for, or for which it is not known what it keeps. ``readable``: whether their names can be some.
-    ``says_frozen``: the run's param that speaks of freezing, empty for none. ``replaced``: weights of a layer in whose
-    place the optimizer has another one. ``is_adapter_file``: the file holds an adapter; ``lists_adapter_alone``: and
-    the optimizer nothing else. ``idle_groups``: those whose learning rate always was 0, while another one has a rate.
+    keeps nothing for, or for which it is not known what it keeps. ``readable``: whether their names can be some;
+    ``is_named``: they are the file's own, or contents confirm them. ``says_frozen``: the run's param that speaks of
+    freezing, empty for none. ``replaced``: weights of a layer in whose place the optimizer has another one.
+    ``is_adapter_file``: the file holds an adapter; ``lists_adapter_alone``: and the optimizer nothing else.
+    ``idle_groups``: those whose learning rate always was 0, while another one has a rate.
     """
 
     rows: tuple[Parameter, ...]
     groups: tuple[Mapping[str, Any], ...] = ()
     readable: bool = True
+    is_named: bool = False
     says_frozen: str = ""
     replaced: tuple[Replaced, ...] = ()
     is_adapter_file: bool = False
@@ -72,6 +75,7 @@ class ParameterTable:
             rows=tuple(_placed(rows)) if readable else tuple(rows),
             groups=() if state is None else state.groups,
             readable=readable,
+            is_named=state is not None and state.attribution in (Attribution.NAMED, Attribution.CONTENT_CHECKED),
             says_frozen=_says_frozen(evidence.info.params),
             replaced=() if state is None or not readable else tuple(replaced(state, weights)),
             is_adapter_file=is_adapter,
@@ -102,6 +106,15 @@ class ParameterTable:
             if one.is_parameter:
                 found[one.shape].append(one)
         return found
+
+    def along_the_depth(self, min_layers: int, *, known: bool) -> Mapping[str, float]:
+        """Per kind of matrix, in enough layers: how many times larger gradients are in its last layer than its first.
+        Without names from the file that is told only where a loss is ``known`` that says what they were enough for.
+        """
+        if not self.is_named and not known:
+            return {}
+        rows = [one for one in self.with_state if one.state is not None and one.state.second_moment is not None]
+        return along_the_depth(rows, min_layers, named=self.is_named)
 
     @cached_property
     def stuck(self) -> tuple[Parameter, ...]:
