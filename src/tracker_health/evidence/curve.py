@@ -230,8 +230,12 @@ class Curve:
 
     @cached_property
     def peak(self) -> Estimate:
-        """The part that is surely highest."""
-        return max(self._parts, key=lambda one: one.value - SURELY * one.error)
+        """The part that is surely highest: of levels one whose neighbour is as high, since one alone may be a spike."""
+        alone = self.block == 1
+        pairs = [
+            min(self.level(at), self.level(at + 1 - alone), key=_value) for at in range(len(self.levels) - 1 + alone)
+        ]
+        return max([*self._parts[:_EIGHTHS], *pairs], key=lambda one: one.value - SURELY * one.error)
 
     @cached_property
     def best_step(self) -> int:

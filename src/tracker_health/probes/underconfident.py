@@ -28,8 +28,8 @@ class Underconfident(CurveRule):
         itself, or the logits are kept small.
 
     How it decides:
-        Params or last layer say the number of answers C, if the loss begins near ln C. Else it begins at ln C, unless
-        most is right then. From `min_classes` on, two softmaxes leave L = ln(e + C - 1) less the accuracy. Warn when
+        Params or last layer say the number of answers C, if the loss begins near ln C. Else the loss does, unless twice
+        1 / C are right then. From `min_classes` on, two softmaxes leave L = ln(e + C - 1) less the accuracy. Warn when
         both add up to L, `slack` less or `unsure` of the accuracy more. No loss may be surely below L - 1. It must lie
         below guessing, likely `least_excess` above the least for that accuracy. Without accuracies, warn at
         `floor_share` above L - 1.
@@ -90,8 +90,8 @@ class Underconfident(CurveRule):
         least = _two_softmaxes(chance) - 1.0
         shares = next((one for one in measures(evidence, self.fewest) if one.name == "accuracy"), None)
         both = list(pairs(evidence, shares, self.fewest)) if shares is not None else []
-        if not chance.told and any(wrong.start.value < 0.5 for _, _, wrong in both):
-            said = "most is right at the first loss, which does not tell the number of answers"
+        if not chance.told and any(wrong.start.value < 1.0 - 2 * chance.share for _, _, wrong in both):
+            said = "much is right at the first loss, which does not tell the number of answers"
             return Finding(verdict=Verdict.SKIP, message=said)
         ends = [_End.of(*one) for one in both]
         kept_up = not curve.best.surely_below(least)
