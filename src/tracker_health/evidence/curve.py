@@ -357,9 +357,11 @@ class Curve:
 
 
 def resolution(values: FloatArray) -> float:
-    """The unit of the last digit that a log has, as its values show; 0 of none."""
-    some = values[:: max(1, len(values) // _SAMPLED)]
-    return min((coarseness(float(value)) for value in some if value), default=0.0)
+    """The unit of the last digit that a log has, as its values show; 0 of one number alone, which shows none."""
+    some = np.unique(values[:: max(1, len(values) // _SAMPLED)])
+    if len(some) < 2:
+        return 0.0
+    return min(float(np.diff(some).min()), *(coarseness(float(value)) for value in some if value))
 
 
 def _value(one: Estimate) -> float:

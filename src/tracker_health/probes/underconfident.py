@@ -28,11 +28,11 @@ class Underconfident(CurveRule):
         itself, or the logits are kept small.
 
     How it decides:
-        Params or last layer say the number of answers C, if the loss begins near ln C. Else the loss does, unless twice
-        1 / C are right then. From `min_classes` on, two softmaxes leave L = ln(e + C - 1) less the accuracy. Warn when
-        both add up to L, `slack` less or `unsure` of the accuracy more. No loss may be surely below L - 1. It must lie
-        below guessing, likely `least_excess` above the least for that accuracy. Without accuracies, warn at
-        `floor_share` above L - 1.
+        Params or last layer say the answers C, if the loss begins near ln C. Else the loss does, unless twice 1 / C are
+        right then. From `min_classes` on, two softmaxes leave L = ln(e + C - 1) less the accuracy. Warn when both add
+        up to L, `slack` less or `unsure` of the accuracy more. No loss may lie surely below L - 1. It must lie below
+        guessing, likely `least_excess` above the least for that accuracy. Without accuracies, warn at `floor_share`
+        above L - 1.
 
     Worked example:
         train_loss: 2.30 2.1 1.9 1.75 1.65 1.6 1.56 1.53 1.52 1.51 1.5 1.5
