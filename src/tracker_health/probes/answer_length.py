@@ -60,6 +60,7 @@ class AnswerLength(Probe):
     most_cut: Annotated[float, Threshold("share of answers that may be cut off", "fraction", "design", gt=0, le=1)] = (
         0.6
     )
+    seldom_cut: Annotated[float, Threshold("share that is cut off in passing", "fraction", "design", ge=0, le=1)] = 0.3
     collapse: Annotated[float, Threshold("share of its length that is left", "fraction", "design", gt=0, le=1)] = 0.5
     explosion: Annotated[float, Threshold("growth of the length", "times", "design", ge=1)] = 2.0
 
@@ -82,7 +83,7 @@ class AnswerLength(Probe):
 
     def _of_cuts(self, cut: Curve, reward: Reward) -> Finding | None:
         late, name = cut.between(0.5, 1.0), printable(cut.series.name)
-        if cut.end.surely_above(self.most_cut) and cut.start.surely_below(self.most_cut):
+        if cut.end.surely_above(self.most_cut) and cut.start.surely_below(self.seldom_cut):
             return wrong(cut, reward, f"answers grew into the limit: {course(cut)}", _GROWN, cut.left(self.most_cut))
         if not reward.may_have_risen and late.surely_above(self.most_cut):
             return wrong(cut, reward, f"answers were cut off: {name} was {number(late.value)}", _CUT)
