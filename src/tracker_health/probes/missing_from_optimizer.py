@@ -109,7 +109,7 @@ class MissingFromOptimizer(Probe):
                 return _finding(wrong[0], having)
         meant = [one for some in table.left_out if some.how in _WAYS for one in some.parameters]
         note = f"; {count(len(meant), 'other tensor')} frozen or unused, as it seems on purpose" if meant else ""
-        why = f" ({listing(sorted({one.purpose.sentence for one in table.left_out}), 2)})" if meant else ""
+        why = f" ({listing(sorted({one.purpose.sentence for one in table.left_out}))})" if meant else ""
         every = "" if any(one.listed for one in meant) else "all "
         return Finding(
             verdict=Verdict.PASS,
@@ -125,7 +125,7 @@ def _finding(wrong: LeftOut, having: int) -> Finding:
     return Finding(
         verdict=Verdict.FAIL if sure else Verdict.WARN,
         message=f"{count(len(names), 'parameter')} {_singular(what, len(names))}; {wrong.purpose.sentence}: "
-        f"{listing(names, 5)}",
+        f"{listing(names)}",
         remedy=_ROUTING if any(one.expert for one in wrong.parameters) else _FORGOTTEN if sure else remedy,
         measured={"missing": len(names), "in_optimizer": having},
         details={"missing": [one.called if one.name else one.label for one in wrong.parameters[:200]]},

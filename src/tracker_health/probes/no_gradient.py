@@ -85,7 +85,7 @@ class NoGradient(Probe):
             one for one in rows if one.numel and (known.steps if one.steps is None else one.steps) >= self.min_steps
         ]
         if not trained:
-            by = f"{known.steps} are known, counted by {printable(known.by, 80)}" if known.by else "none is known"
+            by = f"{known.steps} are known, counted by {printable(known.by)}" if known.by else "none is known"
             few = f"no parameter has {self.min_steps} optimizer steps: {by}"
             why = few if rows else "the optimizer keeps no moments (plain SGD), or made none"
             return Finding(verdict=Verdict.SKIP, message=why)

@@ -9,9 +9,19 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from tracker_health.evidence.numerics import median
 from tracker_health.evidence.parameters.depth import along_the_depth
 from tracker_health.evidence.parameters.initial import Initial
 from tracker_health.evidence.parameters.joining import TELLING, Order, Replaced, may_be_named, replaced, untaken
+from tracker_health.evidence.parameters.layers_of import (
+    Normalisation,
+    gives_units,
+    inputs_by_moments,
+    inputs_by_statistics,
+    normalisations,
+    scaled_matrices,
+    taken_inputs,
+)
 from tracker_health.evidence.parameters.purpose import Case, Left, LeftOut, purposes
 from tracker_health.evidence.parameters.rows import Naming, Parameter, Place
 from tracker_health.evidence.parameters.steps import (
@@ -25,7 +35,7 @@ from tracker_health.evidence.parameters.steps import (
     walks,
 )
 from tracker_health.evidence.parameters.unmoved import is_hidden, is_stepped, only_layers, stuck_by_shape
-from tracker_health.evidence.parameters.words import bare_name, parameters_of, tail_of
+from tracker_health.evidence.parameters.words import bare_name, is_sparse, parameters_of, tail_of
 from tracker_health.evidence.tensors import Attribution, OptimizerState, TensorHeader, TensorState, Weights
 from tracker_health.layers import are_names
 
@@ -106,6 +116,39 @@ class ParameterTable:
             if one.is_parameter:
                 found[one.shape].append(one)
         return found
+
+    @cached_property
+    def normalisations(self) -> list[Normalisation]:
+        """The normalisations with running statistics."""
+        return normalisations(self.with_weight)
+
+    @cached_property
+    def inputs(self) -> list[tuple[float, str]]:
+        """The size of what goes into each layer whose weight and bias have second moments, and its name."""
+        return inputs_by_moments(self.with_state)
+
+    @cached_property
+    def inputs_before_norms(self) -> list[tuple[float, str]]:
+        """The size of what goes into the layer before each normalisation with running statistics, and its name."""
+        return inputs_by_statistics(self.with_weight)
+
+    @cached_property
+    def units(self) -> tuple[Parameter, ...]:
+        """The matrices with a second moment of which each row is a unit."""
+        taken = taken_inputs(self.rows)
+        tables = {one.shape for one in self.with_weight if is_sparse(one.called)} if self.with_weight else None
+        second = (one for one in self.with_state if one.state is not None and one.state.second_moment is not None)
+        return tuple(one for one in second if gives_units(one, taken, tables))
+
+    @cached_property
+    def scaled(self) -> list[Parameter]:
+        """The matrices whose weights have a scale, without embeddings."""
+        return scaled_matrices(self.with_weight)
+
+    @property
+    def weight_scale(self) -> float:
+        """How large the weights are beside what keeps the size of inputs, in the median; 0 where that is not known."""
+        return median([one.cautious_scale for one in self.scaled]) if self.scaled else 0.0
 
     def along_the_depth(self, min_layers: int, *, known: bool) -> Mapping[str, float]:
         """Per kind of matrix, in enough layers: how many times larger gradients are in its last layer than its first.

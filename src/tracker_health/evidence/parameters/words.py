@@ -73,6 +73,9 @@ _SPARSE = re.compile(
     r"(^|[._])(emb|embed|embedding|embeddings|tok|token|tokens|wte|wpe|pos|position|positions|codebook|lm_head|head"
     r"|classifier|score|logits|output_layer|relative_attention_bias|relative_position_bias_table)([._0-9]|$)"
 )
+_TABLE = re.compile(
+    r"(^|[._])(emb|embed|embedding|embeddings|tok|token|tokens|wte|wpe|pos|position|positions|relative_attention_bias)([._]|$)"
+)
 # A value for each user or item: where two scores are subtracted, that of what both have in common cancels.
 _OFFSETS = re.compile(r"(^|[._])(bu|bi|b_?user|b_?item|(user|item)s?_?(b|bias)|bias(es)?)([._0-9]|$)")
 _JOINED = re.compile(r"weight_[ih]h|gate|glu|in_proj|qkv")
@@ -197,6 +200,11 @@ def may_be_unseen(name: str) -> bool:
 def is_sparse(name: str) -> bool:
     """Whether a name says that not every row gets a gradient: of a table, of an output layer, of an expert."""
     return expert_of(name) is not None or bool(_SPARSE.search(name.lower()))
+
+
+def is_embedding(name: str) -> bool:
+    """Whether a name says that something is a table of vectors, which begin larger than a layer's weights."""
+    return bool(_TABLE.search(name))
 
 
 def is_offset(name: str) -> bool:
