@@ -44,10 +44,10 @@ class UnchangedWeights(Probe):
 
     How it decides:
         Fail for tensors that the optimizer surely stepped, unless floating point hides the step; in half precision warn
-        of matrices. Without a state it asks of unmoved layers what OPT004 asks: was that meant? If not, warn. Where
-        nothing moved, fail if the first of three checkpoints is the same and the loss fell or is unknown; else warn,
-        unless they may be copies or the rate came down to 0. Warn where a moving average is that of the first
-        checkpoint at the run's end.
+        of matrices. After fewer than `min_steps` steps nothing is said. Without a state it asks of unmoved layers what
+        OPT004 asks, and warns. Where nothing moved, fail if the first of three checkpoints is the same and the loss
+        fell or is unknown. Else warn, unless they may be copies or the rate was `no_rate` of its highest. Warn of a
+        moving average that stays the first checkpoint's.
 
     Known limits:
         Needs the weights of two checkpoints. Buffers, integers and experts without tokens do not count. Without an

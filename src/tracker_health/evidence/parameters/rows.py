@@ -18,6 +18,7 @@ from tracker_health.evidence.parameters.words import (
     is_front,
     is_of_norm,
     is_offset,
+    is_second_factor,
     kind_of,
     may_be_unseen,
     module_of,
@@ -171,6 +172,16 @@ class Parameter:
     @property
     def is_adapter(self) -> bool:
         return self.name is not None and is_adapter(self.name)
+
+    @property
+    def is_second_factor(self) -> bool:
+        """Whether it is the second matrix of an adapter, which begins at 0."""
+        return self.name is not None and is_second_factor(self.name)
+
+    @property
+    def is_zero(self) -> bool:
+        """Whether its weights are all 0."""
+        return self.weight is not None and is_constant(self.weight, 0.0)
 
     @property
     def is_front(self) -> bool:

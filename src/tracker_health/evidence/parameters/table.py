@@ -22,7 +22,7 @@ from tracker_health.evidence.parameters.layers_of import (
     scaled_matrices,
     taken_inputs,
 )
-from tracker_health.evidence.parameters.purpose import Case, Left, LeftOut, purposes
+from tracker_health.evidence.parameters.purpose import FEWEST_OF_A_BRANCH, Case, Left, LeftOut, purposes
 from tracker_health.evidence.parameters.rows import Naming, Parameter, Place
 from tracker_health.evidence.parameters.steps import (
     Walk,
@@ -428,13 +428,18 @@ def _placed(rows: Iterable[Parameter]) -> Iterator[Parameter]:
     rows = list(rows)
     orders = [one.order for one in rows if one.is_matrix and one.order is not None]
     ends = (min(orders), max(orders)) if orders else ()
-    roots = {one.key.partition(".")[0] for one in rows if one.name is not None and "." in one.key}
-    numbers = len(roots) == 1 or all(root.rstrip("0123456789") != root for root in roots)
+    deep = Counter(_root(one) for one in rows if one.name is not None and one.key.count(".") > 1)
+    branches = {root for root, amount in deep.items() if amount >= FEWEST_OF_A_BRANCH}
     for one in rows:
-        yield replace(one, place=_place(one, ends, branches=not numbers))
+        inside = len(branches) > 1 and _root(one) in branches
+        yield replace(one, place=_place(one, ends, in_branch=inside))
 
 
-def _place(row: Parameter, ends: tuple[tuple[str, int], ...], *, branches: bool) -> Place:
+def _root(row: Parameter) -> str:
+    return row.key.partition(".")[0]
+
+
+def _place(row: Parameter, ends: tuple[tuple[str, int], ...], *, in_branch: bool) -> Place:
     if row.is_adapter:
         return Place.ADAPTER
     if row.is_back:
@@ -445,4 +450,4 @@ def _place(row: Parameter, ends: tuple[tuple[str, int], ...], *, branches: bool)
         return Place.END
     if row.name is None:
         return Place.UNKNOWN
-    return Place.BRANCH if branches and row.key.count(".") > 1 else Place.MIDDLE
+    return Place.BRANCH if in_branch else Place.MIDDLE

@@ -25,6 +25,7 @@ _TWIN = re.compile(r"(^|_)(target|old|offline|slow|key|k|m|bar)(_|$)", re.IGNORE
 _TWIN_DEPTH = 2
 _EXPERT = re.compile(r"(^|\.)(experts?|local_experts)[._](\d{1,6})(\.|$)", re.IGNORECASE)
 _FIRST_FACTOR = re.compile(r"\.lora_(embedding_)?A(\.|$)")
+_SECOND_FACTOR = re.compile(r"\.lora_(embedding_)?B(\.|$)")
 _ADAPTER = re.compile(r"(^|[._])(lora|adapter|prompt|prefix)([._]|$)", re.IGNORECASE)
 _FRONT = re.compile(
     r"(^|[._])(tok|token|tokens|emb|embed|embedding|embeddings|embed_tokens|wte|wpe|pos|position|positions|patch|patches"
@@ -168,6 +169,11 @@ def expert_of(name: str | None) -> str | None:
 def is_first_factor(name: str) -> bool:
     """Whether a tensor is the first factor of an adapter, all of which may be frozen on purpose (LoRA-FA)."""
     return bool(_FIRST_FACTOR.search(name))
+
+
+def is_second_factor(name: str) -> bool:
+    """Whether a tensor is the second factor of an adapter, which begins at 0."""
+    return bool(_SECOND_FACTOR.search(name))
 
 
 def is_adapter(name: str) -> bool:
