@@ -104,7 +104,8 @@ def state_of(*names, shapes=None, named=True, **more):
 
 def test_rows_of_an_optimizer_and_its_weights():
     names = ["embed.weight", "layers.0.weight", "layers.1.weight", "head.weight"]
-    headers = tuple(TensorHeader(name=f"model.{name}", shape=(8, 8), dtype="F32", rms=0.5) for name in names)
+    headers = tuple(TensorHeader(name=f"model.{name}", shape=(8, 8), dtype="F32", rms=0.7) for name in names[:3])
+    headers += (TensorHeader(name="model.head.weight", shape=(4, 8), dtype="F32", rms=0.7),)
     changes = tuple(WeightChange(name=f"model.{name}", rms=0.1, unchanged=name == names[1]) for name in names)
     weights = Weights(source="b", tensors=headers, in_order=True, changes=changes)
     found = table(state_of(*names[:3]), weights)
