@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from enum import Enum, auto
 from math import log, prod, sqrt
-from statistics import NormalDist
 
 from tracker_health.evidence.parameters.words import GATES, RECURRENT
 from tracker_health.evidence.tensors import MomentStats, TensorHeader
@@ -154,6 +153,8 @@ def _is_normal_draw(tensor: TensorHeader, values: int, variances: tuple[float, .
 
 def _ends_as_normal(stats: MomentStats, size: float) -> bool:
     """Whether both extremes lie where those of so many normal values do."""
+    from statistics import NormalDist  # it imports much, and most runs have no such tensor
+
     known = NormalDist()
     least, most = -known.inv_cdf(min(-log(TAIL) / stats.count, 0.5)), -known.inv_cdf(TAIL / stats.count)
     return all(least * size <= end <= most * size for end in (stats.maximum, -stats.minimum))
