@@ -31,12 +31,12 @@ class UnstableLoss(CurveRule):
         up to 40 blocks, so that minibatch noise and single spikes do not count. Below 16 points each is a level, and
         one is enough.
 
+    Known limits:
+        Needs 8 points. From 16 points on a leap of a single level is a spike, not an excursion.
+
     Worked example:
         train_loss: 4 2.5 1.8 1.4 1.2 1.1 3.5 1.05 1.0 1.0 0.98 0.97
         warn: 3.5 lies 2.4 above the best level before it; twice `rise_share` of the descent of 3 is 1.5.
-
-    Known limits:
-        Needs 8 points. From 16 points on a leap of a single level is a spike, not an excursion.
 
     What to do:
         Lower the learning rate, clip gradients, or take larger batches.
