@@ -113,7 +113,7 @@ def _third(size: float) -> float:
 def ends_at(bound: float, stats: MomentStats, rounding: float = 0.0) -> bool:
     """Whether the largest value lies as close below a bound as that of a uniform draw does, and none beyond it."""
     largest = max(stats.maximum, -stats.minimum)
-    return bound * (1.0 - EDGE / max(stats.count, 1) - rounding) <= largest <= bound * (1.0 + SMALLEST_ERROR + rounding)
+    return bound * (1.0 - EDGE / stats.count - rounding) <= largest <= bound * (1.0 + SMALLEST_ERROR + rounding)
 
 
 def is_constant(tensor: TensorHeader, *values: float) -> bool:
@@ -163,8 +163,7 @@ def _ends_as_normal(stats: MomentStats, size: float) -> bool:
     from statistics import NormalDist  # it imports much, and most runs have no such tensor
 
     known = NormalDist()
-    count = max(stats.count, 1)
-    least, most = -known.inv_cdf(min(-log(TAIL) / count, 0.5)), -known.inv_cdf(TAIL / count)
+    least, most = -known.inv_cdf(min(-log(TAIL) / stats.count, 0.5)), -known.inv_cdf(TAIL / stats.count)
     return all(least * size <= end <= most * size for end in (stats.maximum, -stats.minimum))
 
 
