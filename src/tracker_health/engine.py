@@ -12,6 +12,8 @@ import numpy as np
 from tracker_health._version import __version__
 from tracker_health.config import Config, did_you_mean
 from tracker_health.confirmation import confirm
+from tracker_health.diagnosed import Diagnosis
+from tracker_health.diagnosis import diagnosis_of
 from tracker_health.errors import ConfigError, named
 from tracker_health.evidence import Evidence, Need, Part, Request, Series, Siblings
 from tracker_health.plugins import quietly
@@ -177,13 +179,14 @@ def diagnose(evidence: Evidence, config: Config, *, probes: Sequence[Probe] | No
         verdict = Verdict.ERROR if evidence.problems else Verdict.SKIP
     if verdict is Verdict.PASS and any(problem.unfinished for problem in evidence.problems):
         verdict = Verdict.ERROR
+    diagnosis, undiagnosed = _diagnosed(evidence, results, verdict)
     scores = [result.score for result in voting if result.score is not None]
     report = Report(
         run=evidence.run,
         verdict=verdict,
         score=min(scores) if scores and verdict not in (Verdict.SKIP, Verdict.ERROR) else None,
         summary="",
-        notes=tuple(_notes(evidence, config)),
+        notes=(*_notes(evidence, config), *undiagnosed),
         results=tuple(results),
         skipped=tuple(skipped),
         errors=tuple(errors),
@@ -193,8 +196,22 @@ def diagnose(evidence: Evidence, config: Config, *, probes: Sequence[Probe] | No
         ended=str(evidence.ending.how) if evidence.ending is not None else "",
         ended_by=printable(evidence.ending.by) if evidence.ending is not None else "",
         children=evidence.info.children,
+        diagnosis=diagnosis,
     )
     return replace(report, summary=_summary(report, unvouched))
+
+
+def _diagnosed(
+    evidence: Evidence, results: Sequence[ProbeResult], verdict: Verdict
+) -> tuple[Diagnosis | None, tuple[str, ...]]:
+    """The cause of what was found, and a note where working it out broke: that must not take the verdict with it."""
+    if verdict not in (Verdict.WARN, Verdict.FAIL, Verdict.ERROR):
+        return None, ()
+    try:
+        with np.errstate(all="ignore"):
+            return diagnosis_of(evidence, results), ()
+    except Exception as error:  # noqa: BLE001
+        return None, (f"the cause could not be worked out: {printable(named(error))}",)
 
 
 def tool_of(config: Config) -> ToolInfo:

@@ -40,7 +40,7 @@ from tracker_health.errors import RunError, StoreRefused, WriteError
 from tracker_health.gap_names import LIVE_WANDB_TAGS
 from tracker_health.readers.regular_file import read_regular
 from tracker_health.registry import probe_classes
-from tracker_health.result import SCHEMA
+from tracker_health.result import SCHEMAS
 from tracker_health.stores.base import Cleared, WrittenInPart
 from tracker_health.stores.exits import is_exit_value
 from tracker_health.stores.locks import locked
@@ -240,7 +240,7 @@ class OnlineWriter:
         content = self._content(file)
         with suppress(ValueError, RecursionError, KeyError, TypeError):
             document = json.loads(content)
-            return bool(document["schema"] == SCHEMA and document["run"]["id"] == self._id)
+            return bool(document["schema"] in SCHEMAS.values() and document["run"]["id"] == self._id)
         return False
 
     # Two at once
