@@ -67,8 +67,8 @@ SIMPLE = 'ignore = ["LOS004"]\n[probes.diverged]\nsigmas = 7\n'
 
 
 def test_it_lies_beneath_everybodys_own_settings(seen):
-    one = seen(SIMPLE, "[probes.diverged]\nsigmas = 9\nmin_points = 9\n")
-    assert one.config.thresholds == {"diverged": {"sigmas": 9, "min_points": 9}}
+    one = seen(SIMPLE, "[probes.diverged]\nsigmas = 9\nrunaway = 9\n")
+    assert one.config.thresholds == {"diverged": {"sigmas": 9, "runaway": 9}}
     assert one.config.ignore == {"LOS004"}
     assert one.chosen["ignore"].origin.startswith("policy ")
     assert one.config.policy == policy_of({VARIABLE: one.files[-1]}).digest
@@ -84,7 +84,7 @@ def test_what_is_locked_holds_against_files_environment_and_command_line(seen):
     one = seen(
         POLICY,
         'ignore = ["LOS005"]\n[probes.diverged]\nsigmas = 99\n',
-        environ={"TRACKER_HEALTH_SET": "probes.diverged.min_points=50"},
+        environ={"TRACKER_HEALTH_SET": "probes.diverged.runaway=50"},
         ignore=["LOS006"],
         settings=["probes.diverged.sigmas=50", "probes.plateau-at-constant-lr.floor=0.3"],
         fail_on="never",

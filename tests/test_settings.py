@@ -73,8 +73,8 @@ def test_patterns_that_could_name_no_metric_are_refused(value):
 
 
 def test_thresholds_add_up():
-    config = configured(settings=["probes.diverged.sigmas=6", "probes.diverged.min_points=9"])
-    assert config.thresholds == {"diverged": {"sigmas": 6, "min_points": 9}}
+    config = configured(settings=["probes.diverged.sigmas=6", "probes.diverged.runaway=9"])
+    assert config.thresholds == {"diverged": {"sigmas": 6, "runaway": 9}}
 
 
 @pytest.mark.parametrize(
@@ -180,12 +180,12 @@ def test_empty_variables_are_none(seen):
 def test_keys_merge_one_by_one(seen):
     one = seen(
         'ignore = ["LOS001"]\n[probes.diverged]\nsigmas = 6',
-        '[tool.tracker-health]\nignore = ["LOS005"]\ncheckpoint = "a"\nprobes = { diverged = { sigmas = 1, min_points = 9 } }',
+        '[tool.tracker-health]\nignore = ["LOS005"]\ncheckpoint = "a"\nprobes = { diverged = { sigmas = 1, runaway = 9 } }',
         settings=["probes.diverged.rise_share=0.5"],
     )
-    assert one.config.thresholds == {"diverged": {"sigmas": 6, "min_points": 9, "rise_share": 0.5}}
+    assert one.config.thresholds == {"diverged": {"sigmas": 6, "runaway": 9, "rise_share": 0.5}}
     assert (one.config.ignore, one.config.checkpoint) == ({"LOS001"}, "a")
-    assert origins(one)["probes.diverged.min_points"] == "pyproject.toml:4"
+    assert origins(one)["probes.diverged.runaway"] == "pyproject.toml:4"
     assert one.files == ("tracker-health.toml", "pyproject.toml")
 
 
@@ -260,7 +260,7 @@ def test_a_named_pyproject_must_have_our_table(seen, tmp_path):
         ("[probes.diverged]\nsigmas = true", "not true or false"),
         ("[probes.diverged]\nsigmas = 0x" + "f" * 5000, "must be a number"),
         ("[probes.diverged]\nsigmas = " + "9" * 5000, "broken TOML"),
-        ("[probes.diverged]\nmin_points = 8.5", "must be a whole number"),
+        ("[probes.unstable-loss]\nrepeated = 8.5", "must be a whole number"),
         ("[roles]\ntrain_los = ['x']", ":2: there is no role 'train_los' (did you mean train_loss"),
         ("[roles]\ntrain_loss = 'x'", "roles.train_loss must be a list"),
         ("[roles]\ntrain_loss = ['/']", "names no metric"),
@@ -332,7 +332,7 @@ match = "experiment:rl-*"
 preset = "dlm"
 [overrides.probes.diverged]
 sigmas = 9
-min_points = 7
+runaway = 7
 [[overrides]]
 match = "tag:team=red"
 checkpoint = "red.pt"
@@ -342,7 +342,7 @@ checkpoint = "red.pt"
 def test_overrides(seen):
     one = seen(OVERRIDES)
     assert [override.match for override in one.config.overrides] == ["experiment:rl-*", "tag:team=red"]
-    assert one.config.for_run({"experiment": "rl-x"}).thresholds == {"diverged": {"sigmas": 9, "min_points": 7}}
+    assert one.config.for_run({"experiment": "rl-x"}).thresholds == {"diverged": {"sigmas": 9, "runaway": 7}}
     assert one.config.for_run({"tag:team": "red"}).checkpoint == "red.pt"
     assert origins(one)["overrides.0.probes.diverged.sigmas"] == "tracker-health.toml:6"
     assert origins(one)["overrides.1.checkpoint"] == "tracker-health.toml:10"
@@ -352,7 +352,7 @@ def test_what_was_typed_or_exported_holds_for_every_run(seen):
     one = seen(OVERRIDES, preset_name="strict", environ={"TRACKER_HEALTH_SET": "probes.diverged.sigmas=5"})
     config = one.config.for_run({"experiment": "rl-x"})
     assert config.preset == "strict"
-    assert config.thresholds == {"diverged": {"sigmas": 5, "min_points": 7}}
+    assert config.thresholds == {"diverged": {"sigmas": 5, "runaway": 7}}
 
 
 def test_overrides_of_the_stronger_file_replace_the_others(seen):
@@ -372,7 +372,7 @@ def test_described(seen):
     assert shown["votes"] == Setting(value=["LOS101", "OPT101"], origin="preset dlm")
     everything = one.described(everything=True)
     assert list(everything)[: len(shown)] == list(shown)
-    assert everything["probes.diverged.sigmas"] == Setting(value=4.0, origin="default")
+    assert everything["probes.diverged.sigmas"] == Setting(value=3.0, origin="default")
     assert everything["max_download"].origin == "default"
 
 

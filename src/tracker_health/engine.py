@@ -31,7 +31,7 @@ from tracker_health.result import (
 )
 from tracker_health.retired import retired_rule
 from tracker_health.roles import DEFAULT_PATTERNS, LOSS_PART, OBJECTIVE_LOSS, SHOW_TRAINING, VAL_LOSS_TERM
-from tracker_health.text import count, listing, printable
+from tracker_health.text import count, listing, printable, short_name
 from tracker_health.verdict import Verdict, worst
 
 NOTHING_VOUCHES = "nothing here shows whether training worked"
@@ -324,7 +324,7 @@ def _result(probe: Probe, finding: Finding, config: Config, votes: bool, guess: 
         verdict = Verdict.WARN
         finding = replace(finding, score=max(finding.score or 0.0, 0.5))
     if verdict is not Verdict.PASS and guess is not None:
-        message += f" (that {printable(guess.name, 60)} is {guess.role} is a guess)"
+        message += f" (that {short_name(guess.name)} is {guess.role} is a guess)"
     if probe.code in config.measure_only:
         message = f"measured only, no vote under preset {config.preset}: {message}"
         verdict = Verdict.PASS
@@ -419,7 +419,7 @@ def _why_missing(need: Need, evidence: Evidence) -> str:
     objective = evidence.find(OBJECTIVE_LOSS)
     if "train_loss" in need.roles and objective is not None:
         return (
-            f"{printable(objective.name, 60)} is a loss that need not fall, as in reinforcement learning or of "
+            f"{short_name(objective.name)} is a loss that need not fall, as in reinforcement learning or of "
             "adversaries: only NaN and infinity are looked for in it; set roles.train_loss to judge it like others"
         )
     seen = listing(sorted(evidence.info.metric_names))

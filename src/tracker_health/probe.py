@@ -30,7 +30,8 @@ EXAMPLE = "Worked example"
 """The section, if a rule has one, with a small history to redo by hand; a test runs it."""
 
 _OPTIONAL = (CASES, EXAMPLE)
-_BEFORE_OPTIONAL = "How it decides"
+_BEFORE_CASES = "How it decides"
+_PARAM = "param "
 _CASE = re.compile(r"([a-z][a-z0-9]*(?:-[a-z0-9]+)*): (\S.*)")
 
 WITHOUT: ContextVar[frozenset[str]] = ContextVar("special cases that are switched off", default=frozenset())
@@ -163,9 +164,10 @@ def thresholds_of(probe: type[Probe]) -> Mapping[str, tuple[type, Threshold]]:
 
 @dataclass(frozen=True)
 class WorkedExample:
-    """A small history to redo by hand: the values of each role, the verdict on them, and the sum in words."""
+    """A small history to redo by hand: the values of each role, the run's params, the verdict, and the sum in words."""
 
     series: Mapping[str, tuple[float, ...]]
+    params: Mapping[str, str]
     verdict: str
     why: str
 
@@ -196,10 +198,8 @@ def explanation_of(probe: type[Probe]) -> Explanation:
     cases, example = sections.pop(CASES, None), sections.pop(EXAMPLE, None)
     if tuple(sections) != SECTIONS:
         raise ValueError(f"{probe.__name__}: its docstring has the sections {list(sections)}, not {list(SECTIONS)}")
-    optional = [title for title in titles if title in _OPTIONAL]
-    first = titles.index(_BEFORE_OPTIONAL) + 1
-    if titles[first : first + len(optional)] != [title for title in _OPTIONAL if title in optional]:
-        raise ValueError(f'{probe.__name__}: "{optional[0]}" does not come after "{_BEFORE_OPTIONAL}"')
+    if cases is not None and titles[titles.index(CASES) - 1] != _BEFORE_CASES:
+        raise ValueError(f'{probe.__name__}: "{CASES}" does not come after "{_BEFORE_CASES}"')
     return Explanation(
         head.strip(),
         sections,
@@ -209,7 +209,8 @@ def explanation_of(probe: type[Probe]) -> Explanation:
 
 
 def _example_in(text: str, where: str) -> WorkedExample:
-    """The worked example in the section's text: a line ``role: values`` for each series, then ``verdict: why``.
+    """The worked example in the section's text: a line ``role: values`` for each series, ``param NAME: value`` for each
+    param, then ``verdict: why``.
 
     Raises:
         ValueError: it is not written so.
@@ -217,12 +218,17 @@ def _example_in(text: str, where: str) -> WorkedExample:
     entries = [line.partition(": ") for line in re.sub(r"\n[ \t]+", " ", text).splitlines()]
     *series, (verdict, _, why) = entries
     try:
-        values = {role: tuple(float(one) for one in numbers.split()) for role, _, numbers in series}
+        values = {
+            role: tuple(float(one) for one in numbers.split())
+            for role, _, numbers in series
+            if not role.startswith(_PARAM)
+        }
     except ValueError as error:
         raise ValueError(f'{where}: under "{EXAMPLE}" stands no number: {error}') from error
     if not values or verdict not in ("pass", "warn", "fail") or not why.endswith("."):
         raise ValueError(f'{where}: "{EXAMPLE}" is not "role: values", and at last "pass, warn or fail: why."')
-    return WorkedExample(values, verdict, why)
+    params = {role.removeprefix(_PARAM): value for role, _, value in series if role.startswith(_PARAM)}
+    return WorkedExample(values, params, verdict, why)
 
 
 def special_cases_of(probe: type[Probe]) -> Mapping[str, str]:

@@ -77,6 +77,10 @@ RETIRED_THRESHOLDS: tuple[RetiredThreshold, ...] = tuple(
         ("overfit", "steady_rise_share", "rise_share", _CLAUSE),
         ("overfit", "memorised_share", "gap_share", _CLAUSE),
         ("validation-flat", "min_points", None, _FEW),
+        ("chance-level", "min_points", None, _FEW),
+        ("underconfident", "min_points", None, _FEW),
+        ("underconfident", "least_sum", "slack", _CLAUSE),
+        ("evaluation-stands-still", "min_points", None, _FEW),
         ("validation-flat", "small_descent", "train_descent", _CLAUSE),
     )
 )

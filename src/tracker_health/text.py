@@ -11,6 +11,15 @@ _ELLIPSIS = "…"
 _HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 
+NAME_WIDTH = 60
+"""Characters of a metric's or a parameter's name that a sentence shows."""
+
+
+def short_name(name: object) -> str:
+    """A name of the user's within a sentence."""
+    return printable(name, NAME_WIDTH)
+
+
 def printable(text: object, limit: int = 200) -> str:
     """One line that cannot move the cursor, change colours or reorder what stands beside it.
 

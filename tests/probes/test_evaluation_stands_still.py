@@ -140,7 +140,7 @@ def test_a_training_loss_that_rises_or_only_scatters(make, judge):
 
 
 def test_too_few_points_are_skipped(make, judge):
-    assert judge(CODE, pair(make, learning(), np.full(4, INITIAL))).verdict == "SkippedProbe"
+    assert judge(CODE, pair(make, learning(), np.full(3, INITIAL))).verdict == "SkippedProbe"
     assert judge(CODE, pair(make, [2.3, 1.1, 0.5], np.full(10, INITIAL))).verdict == "SkippedProbe"
     assert judge(CODE, make.evidence(learning())).verdict == "SkippedProbe"
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tracker_health.evidence import TensorHeader, Weights
+from tracker_health.evidence import MomentStats, TensorHeader, Weights
 from tracker_health.probes.missing_from_optimizer import MissingFromOptimizer
 
 CODE = "OPT004"
@@ -108,7 +108,13 @@ def stateless(make, judge, shapes, *fragments, named=True, weights=None, group_o
         for name, shape in kept.items()
     ]
     labels = gone if named else tuple(f"#{places[name]}" for name in gone)
-    return judge(CODE, make.evidence(optimizer=make.state(*tensors, stateless=labels), weights=weights, **more))
+    groups = sorted({group_of(name) for name in shapes}) if group_of else [0]
+    listed = tuple(
+        tuple(name if named else places[name] for name in shapes if not group_of or group_of(name) == group)
+        for group in groups
+    )
+    state = make.state(*tensors, stateless=labels, listed=() if named else listed)
+    return judge(CODE, make.evidence(optimizer=state, weights=weights, **more))
 
 
 @pytest.mark.parametrize("fragments", [("layers.1.self_attn.v_proj",), ("layers.0.mlp", "layers.2.mlp")])
@@ -202,21 +208,27 @@ def test_what_many_models_carry_along_unused(name, make, judge):
 @pytest.mark.parametrize("form", ["model.layers.{}.mlp.experts.{}.up.weight", "h.{}.expert.{}.w"])
 def test_experts_without_tokens(form, make, judge):
     shapes = {form.format(layer, expert): (8, 8) for layer in range(3) for expert in range(4)} | {"head.weight": (2, 8)}
-    names = list(shapes)[1:12:4]
-    result = stateless(make, judge, shapes, *names)
+    few = list(shapes)[1:12:4]
+    assert stateless(make, judge, shapes, *few).verdict == "pass"
+    result = stateless(make, judge, shapes, *[name for name in list(shapes)[:12] if list(shapes).index(name) % 4])
     assert result.verdict == "warn"
     assert "got no token" in result.message
     assert "routing" in result.remedy
 
 
-def as_initialised(shapes, rng, *, trained=()):
-    """Weights of the sizes that torch draws; those trained are a fifth larger."""
+def as_initialised(shapes, rng, *, trained=(), begun=("",)):
+    """Weights as torch draws them, those of ``begun``; others were moved, those trained before are a fifth larger."""
     headers = []
     for name, shape in shapes.items():
-        bound = 1.0 / np.sqrt(np.prod(shape[1:]))
-        rms = 1.0 if len(shape) == 1 else float(np.sqrt(np.mean(rng.uniform(-bound, bound, shape) ** 2)))
-        factor = 1.2 if any(one in name for one in trained) else 1.0
-        headers.append(TensorHeader(name=name, shape=shape, dtype="F32", rms=rms * factor))
+        bound = (1.2 if any(one in name for one in trained) else 1.0) / np.sqrt(np.prod(shape[1:]))
+        values = np.ones(shape) if len(shape) == 1 else rng.uniform(-bound, bound, shape)
+        if not any(name.startswith(one) for one in begun):
+            values = values + 0.02 * rng.standard_normal(shape)
+        stats = MomentStats(
+            count=values.size, mean=float(values.mean()), rms=float(np.sqrt(np.mean(values**2))),
+            minimum=float(values.min()), maximum=float(values.max()), zeros=0, nonfinite=0,
+        )  # fmt: skip
+        headers.append(TensorHeader(name=name, shape=shape, dtype="F32", rms=stats.rms, stats=stats))
     return Weights(source="model.safetensors", tensors=tuple(headers))
 
 
@@ -226,11 +238,11 @@ def test_the_front_was_detached_and_never_trained(seed, named, make, judge):
     """Frozen by its place, but as large as a layer begins, and no frozen model has random weights."""
     shapes = {f"{index}.{part}": (64, 64)[: 2 - (part == "bias")] for index in range(4) for part in ("weight", "bias")}
     rng = np.random.default_rng(seed)
-    fresh = as_initialised(shapes, rng)
+    fresh = as_initialised(shapes, rng, begun=("0.", "1."))
     result = stateless(make, judge, shapes, "0.", "1.", named=named, weights=fresh)
     assert result.verdict == "warn"
     assert "never trained" in result.message
-    pretrained = as_initialised(shapes, rng, trained=("0.", "1."))
+    pretrained = as_initialised(shapes, rng, trained=("0.", "1."), begun=())
     assert stateless(make, judge, shapes, "0.", "1.", named=named, weights=pretrained).verdict == "pass"
 
 
@@ -480,11 +492,11 @@ def test_floats_are(dtype, make, judge):
 
 
 def test_boundary_of_the_share(make, judge):
+    """Above seven tenths of the tensors it is a frozen backbone."""
     shapes = {f"layers.{index}.weight": (index + 1, 2) for index in range(10)}
     kept = {name: shape for name, shape in shapes.items() if name[7] in "012"}
     assert judged(make, judge, kept, shapes).verdict == "warn"
     assert judged(make, judge, without(kept, "layers.2."), shapes).verdict == "pass"
-    assert judged(make, judge, kept, shapes, thresholds={"max_share": 0.69}).verdict == "pass"
 
 
 @pytest.mark.parametrize(("vectors", "verdict"), [(4, "warn"), (5, "pass")])
@@ -534,13 +546,3 @@ def test_repeated_shapes_are_counted(kept, more, make, judge):
     assert result.measured["missing"] == len(more)
     if more:
         assert sorted(saved[name] for name in result.details["missing"]) == sorted(more)
-
-
-@FEW
-@given(kept=st.sets(st.integers(0, 9), min_size=1), one=st.floats(0.01, 1), other=st.floats(0.01, 1))
-def test_a_lower_share_never_finds_more(kept, one, other, make, judge):
-    saved = {f"layers.{index}.weight": (4, 4) for index in range(10)}
-    trained = {f"layers.{index}.weight": (4, 4) for index in kept}
-    lower, higher = sorted([one, other])
-    if judged(make, judge, trained, saved, thresholds={"max_share": higher}).verdict == "pass":
-        assert judged(make, judge, trained, saved, thresholds={"max_share": lower}).verdict == "pass"

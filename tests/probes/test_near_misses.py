@@ -69,7 +69,7 @@ def test_a_resume_that_wrote_over_nan_passes(healthy, make, report):
 def test_a_worse_and_worse_end_is_found_and_a_wobble_is_not(factor, healthy, make, report):
     losses = healthy.descent(n=400, noise=0.01)
     wobble, worse = losses.copy(), losses.copy()
-    wobble[330:340] *= factor
+    wobble[330:355] *= factor
     worse[300:] *= np.linspace(1.0, 2 * factor, 100)
     # A whole level past the start is an excursion, and no divergence.
     codes = [(one.code, one.verdict) for one in report(make.evidence(wobble)).findings]

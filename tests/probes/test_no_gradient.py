@@ -83,12 +83,14 @@ def mixture(make, dead, *, named=True):
 
 @pytest.mark.parametrize("named", [True, False])
 def test_experts_without_tokens_are_the_routers_matter(named, make, judge):
-    result = judge(CODE, mixture(make, {2, 5}, named=named))
+    """A few of them may well get none; that most get none is worth a warning."""
+    assert judge(CODE, mixture(make, {2, 5}, named=named)).verdict == "pass"
+    result = judge(CODE, mixture(make, {0, 1, 2, 3, 5}, named=named))
     assert result.verdict == "warn"
-    assert "got no token: 2 parameters" in result.message
+    assert "got no token: 5 parameters" in result.message
     assert "routing" in result.remedy
     if named:
-        assert "2 experts (layers.0.experts.2, layers.0.experts.5)" in result.message
+        assert "5 experts (layers.0.experts.0, layers.0.experts.1" in result.message
     assert judge(CODE, mixture(make, set(), named=named)).verdict == "pass"
     assert judge(CODE, mixture(make, {2, 8}, named=named)).verdict == "fail"
     assert judge(CODE, mixture(make, set(range(9)), named=named)).verdict == "fail"

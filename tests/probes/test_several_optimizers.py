@@ -10,8 +10,6 @@ from torch import nn
 
 from tracker_health.api import check
 from tracker_health.layers import are_names
-from tracker_health.probes._frozen import Sized, looks_frozen
-from tracker_health.probes._sisters import alternatives
 
 
 def judged(folder, model, optimizers):
@@ -146,62 +144,6 @@ def test_what_adagrad_made_and_never_stepped(tmp_path):
     result = trained(tmp_path, model, model.parameters(), torch.optim.Adagrad)
     assert (result.verdict, "layers.0.weight" in result.message) == ("warn", True)
     assert trained(tmp_path, layers, layers.parameters(), torch.optim.Adagrad).verdict == "pass"
-
-
-# By names alone
-
-
-def of(*names):
-    return [Sized(name, (4, 4)) for name in names]
-
-
-@pytest.mark.parametrize(
-    ("missing", "others", "frozen"),
-    [
-        (["layer1.0.conv.weight"], ["layer2.0.conv.weight"], True),
-        (["layer2.0.conv.weight"], ["layer1.0.conv.weight", "layer3.0.conv.weight"], False),
-        (["fc1.weight"], ["fc2.weight"], True),
-        (["fc2.weight"], ["fc1.weight", "fc3.weight"], False),
-        (["classifier.0.weight"], ["classifier.2.weight"], True),
-        (["classifier.2.weight"], ["classifier.0.weight", "classifier.4.weight"], False),
-        (["fc_in.weight"], ["blocks.0.weight", "head.weight"], True),
-    ],
-)
-def test_what_lies_before(missing, others, frozen):
-    assert looks_frozen(of(*missing), of(*others)) is frozen
-
-
-def of_layers(layers, *roles):
-    return [f"layers.{layer}.{role}.weight" for layer in layers for role in roles]
-
-
-@pytest.mark.parametrize(
-    ("missing", "others", "frozen"),
-    [
-        (of_layers(range(4), "mlp.up"), of_layers(range(4), "attn.q"), True),
-        ([*of_layers(range(4), "mlp.up"), "embed.weight"], [*of_layers(range(4), "attn.q"), "head.weight"], True),
-        ([*of_layers(range(4), "mlp.up"), "head.weight"], of_layers(range(4), "attn.q"), True),
-        ([*of_layers(range(4), "mlp.up"), "head.weight"], [*of_layers(range(4), "attn.q"), "embed.weight"], False),
-        (of_layers(range(1, 4), "mlp.up"), [*of_layers(range(4), "attn.q"), "layers.0.mlp.up.weight"], False),
-        (of_layers((1, 2), "mlp.up"), of_layers(range(3), "attn.q"), False),
-    ],
-    ids=["every layer", "and the front", "nothing else", "and the head", "not of the first", "two layers"],
-)
-def test_the_same_parts_of_every_layer(missing, others, frozen):
-    assert looks_frozen(of(*missing), [Sized("embed.weight", (9, 4)), *of(*others)][len(missing) != 3 :]) is frozen
-
-
-@pytest.mark.parametrize(
-    ("missing", "other", "found"),
-    [
-        ("heads.svhn.weight", "heads.mnist.weight", True),
-        ("decoders.depth.0.weight", "decoders.normal.0.weight", True),
-        ("classifier.dense.weight", "classifier.out_proj.weight", False),
-        ("heads.a.weight", "heads.b.bias", False),
-    ],
-)
-def test_heads_by_name_of_which_a_task_uses_some(missing, other, found):
-    assert (alternatives(of(missing), of(other)) == {missing}) is found
 
 
 # Names that no model has

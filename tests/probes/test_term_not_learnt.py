@@ -31,7 +31,7 @@ def test_worked_example(make, judge):
         "b_loss": np.r_[1.0, 0.6, 0.3, np.full(13, 0.1)],
     }
     result = judge(CODE, run(make, terms, (1.0, 2.0)))
-    assert (result.verdict, result.confidence) == ("warn", "low")
+    assert (result.verdict, result.confidence) == ("warn", "high")
     assert result.measured["share"] == pytest.approx(1.0 / 1.2, rel=0.01)
     assert "a_loss, 83% of the loss, began at" in result.message
 

@@ -25,7 +25,7 @@ def text(make, losses, held_out=EVALUATIONS, *, params=None, weights=None):
 def test_worked_example(make, judge):
     """Of 64 tokens guessing costs 4.16. Both losses are below 0.3 at a quarter of the run, and end below 0.1."""
     result = judge(CODE, text(make, [4.2, 0.9, 0.1, *[0.02] * 9], [2.0, 0.3, 0.1, *[0.05] * 9]))
-    assert (result.verdict, result.confidence, result.steps) == ("warn", "low", (2,))
+    assert (result.verdict, result.confidence, result.steps) == ("warn", "high", (2,))
 
 
 def test_targets_among_the_inputs(make, judge):

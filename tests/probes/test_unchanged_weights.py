@@ -312,7 +312,7 @@ def test_layers_that_were_never_trained(plain, torch, tmp_path):
     verdict, said = judged(tmp_path)
     assert verdict == "warn"
     assert said == (
-        "4 tensors show no change since model_90.pt and still the size that layers begin with, as if never trained: "
+        "4 tensors did not change since model_90.pt; never trained, as the weights still are what an initialiser draws: nobody freezes random weights: "
         "0.weight, 0.bias, 2.weight, 2.bias"
     )
 

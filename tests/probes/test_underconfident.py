@@ -87,7 +87,7 @@ def test_near_misses(losses, accuracies, make, judge):
     assert judge(CODE, logged(make, losses, accuracies, params=TEN)).verdict == "pass"
 
 
-@pytest.mark.parametrize(("begin", "verdict"), [(0.9, "SkippedProbe"), (0.3, "warn")])
+@pytest.mark.parametrize(("begin", "verdict"), [(0.9, "SkippedProbe"), (0.3, "SkippedProbe"), (0.15, "warn")])
 def test_a_first_mean_of_mostly_right_answers_tells_no_classes(begin, verdict, make, judge):
     losses = np.append(2.25, np.full(29, 1.5))
     assert judge(CODE, logged(make, losses, np.linspace(begin, 0.97, 30))).verdict == verdict

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import tracker_health
 from tracker_health.evidence import TensorHeader, Weights
-from tracker_health.probes._updates import signal_to_noise, weighted_median
+from tracker_health.evidence.parameters.steps import signal_to_noise, weighted_median
 from tracker_health.probes.update_too_large import UpdateTooLarge
 from tracker_health.probes.update_too_small import UpdateTooSmall
 

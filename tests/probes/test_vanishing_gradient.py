@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tracker_health.evidence import Attribution
-from tracker_health.probes._depth import _slope
+from tracker_health.evidence.parameters.depth import _slope
 from tracker_health.probes.vanishing_gradient import VanishingGradient
 
 CODE = "GRD003"

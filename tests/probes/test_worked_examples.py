@@ -1,5 +1,6 @@
 """The worked example in a rule's docstring has the verdict that it claims."""
 
+import numpy as np
 import pytest
 
 from tracker_health.probe import explanation_of
@@ -11,6 +12,10 @@ WITH_ONE = [rule for rule in BUILT_IN if explanation_of(rule).example is not Non
 @pytest.mark.parametrize("rule", WITH_ONE, ids=lambda rule: rule.code)
 def test_the_worked_example(rule, make, judge):
     example = explanation_of(rule).example
-    series = [make.series(values, role=role) for role, values in example.series.items()]
-    result = judge(rule.code, make.evidence(None, *series))
+    last = max(map(len, example.series.values())) - 1
+    series = [
+        make.series(values, np.linspace(last / len(values) * (len(values) < last), last, len(values)), role=role)
+        for role, values in example.series.items()
+    ]
+    result = judge(rule.code, make.evidence(None, *series, params=example.params))
     assert result.verdict == example.verdict, result.message

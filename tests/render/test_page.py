@@ -23,7 +23,7 @@ from tracker_health.evidence import (
     TensorState,
     Weights,
 )
-from tracker_health.probes._updates import relative_updates
+from tracker_health.evidence.parameters.steps import relative_updates
 from tracker_health.result import ErrorEntry
 
 pytest.importorskip("matplotlib")

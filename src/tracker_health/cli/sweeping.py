@@ -27,7 +27,7 @@ from tracker_health.terminal import (
     stopping,
     told,
 )
-from tracker_health.text import count, printable, size_of
+from tracker_health.text import count, printable, short_name, size_of
 
 if TYPE_CHECKING:
     from tracker_health.sweep import Difference, Sweep
@@ -152,7 +152,7 @@ def _difference_line(found: Difference) -> str:
     besides = ["judged with other settings"] * found.other_settings + ["older than its data"] * found.older
     note = f" [{', '.join(besides)}]" if besides else ""
     return (
-        f"{found.before}{rules} -> {found.report.verdict}  {printable(run.name, 60)}{identity}  "
+        f"{found.before}{rules} -> {found.report.verdict}  {short_name(run.name)}{identity}  "
         f"{printable(found.finding, 300)}{note}"
     )
 

@@ -18,6 +18,15 @@ from tracker_health.evidence.curve import (
 )
 from tracker_health.evidence.evidence import Evidence
 from tracker_health.evidence.needs import Need, Part, Request
+from tracker_health.evidence.parameters import (
+    Initial,
+    Left,
+    LeftOut,
+    Parameter,
+    ParameterTable,
+    Place,
+    Purpose,
+)
 from tracker_health.evidence.progress import (
     PLAN_PARAMS,
     PLANNED_STEPS,
@@ -72,13 +81,20 @@ __all__ = [
     "Excursion",
     "Fall",
     "FloatArray",
+    "Initial",
     "IntArray",
+    "Left",
+    "LeftOut",
     "MomentStats",
     "Need",
     "OptimizerState",
+    "Parameter",
+    "ParameterTable",
     "Part",
+    "Place",
     "Problem",
     "Progress",
+    "Purpose",
     "Request",
     "RunEnd",
     "RunInfo",

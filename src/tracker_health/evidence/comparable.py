@@ -10,7 +10,7 @@ import numpy as np
 
 from tracker_health.evidence.numerics import in_range
 from tracker_health.evidence.series import FloatArray, IntArray, Series
-from tracker_health.text import printable
+from tracker_health.text import short_name
 
 _A_WEIGHT_MOVES, _CLEARLY_HIGHER = 0.05, 0.01  # of its size, and of its span
 _LEAST_CLIMB = 5
@@ -35,7 +35,7 @@ def comparable(loss: Series, weights: Iterable[Series]) -> tuple[Series, str]:
     if rise is not None:
         name, step = rise
         loss = loss.at(np.flatnonzero(loss.steps >= step))
-        note += f" (from step {step} on, when {printable(name, 60)} had risen)"
+        note += f" (from step {step} on, when {short_name(name)} had risen)"
     return loss, note
 
 

@@ -67,12 +67,14 @@ class Excursion:
     """A stretch in which the level lay surely above the best level before it, and from which it came back.
 
     ``first_step``, ``last_step``: of its first and last level. ``height``: above the best before. ``levels``: how many.
+    ``errors``: the height, in standard errors.
     """
 
     first_step: int
     last_step: int
     height: float
     levels: int
+    errors: float
 
 
 class Fall(NamedTuple):
@@ -230,8 +232,9 @@ class Curve:
 
     @cached_property
     def peak(self) -> Estimate:
-        """The part that is surely highest."""
-        return max(self._parts, key=lambda one: one.value - SURELY * one.error)
+        """The part that is surely highest. A single level counts with twice its error, since noise has long tails."""
+        doubled = [Estimate(one.value, one.error * min(self.block, 2)) for one in self._parts[_EIGHTHS:]]
+        return max([*self._parts[:_EIGHTHS], *doubled], key=lambda one: one.value - SURELY * one.error)
 
     @cached_property
     def best_step(self) -> int:
@@ -290,11 +293,17 @@ class Curve:
         """Where the level surely rose above the best so far by ``least`` and came down again by half of that."""
         best = np.minimum.accumulate(self.levels)
         where = np.maximum.accumulate(np.where(self.levels <= best, np.arange(len(best)), 0))
-        above = self.levels - best
-        high = above - SURELY * np.hypot(self.errors, self.errors[where]) > least
+        above, error = self.levels - best, np.hypot(self.errors, self.errors[where])
+        high = above - SURELY * error > least
         edges = np.flatnonzero(np.diff(np.concatenate([[0], high.astype(np.int8), [0]])))
         return [
-            Excursion(int(self.steps[a]), int(self.steps[b - 1]), float(above[a:b].max()), int(b - a))
+            Excursion(
+                first_step=int(self.steps[a]),
+                last_step=int(self.steps[b - 1]),
+                height=float(above[a:b].max()),
+                levels=int(b - a),
+                errors=float((above[a:b] / np.maximum(error[a:b], np.finfo(np.float64).tiny)).max()),
+            )
             for a, b in zip(edges[::2], edges[1::2], strict=True)
             if b < len(self.levels)  # what is up at the end has not come back
         ]
@@ -353,9 +362,11 @@ class Curve:
 
 
 def resolution(values: FloatArray) -> float:
-    """The unit of the last digit that a log has, as its values show; 0 of none."""
-    some = values[:: max(1, len(values) // _SAMPLED)]
-    return min((coarseness(float(value)) for value in some if value), default=0.0)
+    """The unit of the last digit that a log has, as its values show; 0 of one number alone, which shows none."""
+    some = np.unique(values[:: max(1, len(values) // _SAMPLED)])
+    if len(some) < 2:
+        return 0.0
+    return min(float(np.diff(some).min()), *(coarseness(float(value)) for value in some if value))
 
 
 def _value(one: Estimate) -> float:

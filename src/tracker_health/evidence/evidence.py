@@ -14,6 +14,7 @@ from tracker_health.evidence.comparable import comparable, restarts_of
 from tracker_health.evidence.curve import Curve
 from tracker_health.evidence.ending import ending_of
 from tracker_health.evidence.needs import Part
+from tracker_health.evidence.parameters.table import ParameterTable
 from tracker_health.evidence.progress import Progress, plan_of, planned_epochs, progress_of, steps_of_plan
 from tracker_health.evidence.run import DlmCheckpoint, DlmStepLog, Problem, RunInfo, RunRef, Siblings, TextLog
 from tracker_health.evidence.series import Series, StepUnit
@@ -91,6 +92,17 @@ class Evidence:
     def all_of(self, role: str) -> list[Series]:
         """All series of a role, in the order in which they were read."""
         return [one for one in self.series if one.role == role]
+
+    @cached_property
+    def parameters(self) -> ParameterTable:
+        """The parameters of the checkpoint, made once: what trained, what did not, and whether that was meant."""
+        return ParameterTable.of(self)
+
+    @cached_property
+    def rates_logged(self) -> list[Series]:
+        """The logged learning rates, a series for each group of parameters, without what is not finite."""
+        rates = [one.finite() for one in self.all_of("learning_rate")]
+        return [one for one in rates if len(one)]
 
     @cached_property
     def restarts(self) -> tuple[int, ...]:

@@ -169,11 +169,6 @@ def noise_of_bends(bends: FloatArray) -> float:
     return largest * float(np.sqrt(np.mean((bends / largest) ** 2) / 6.0))
 
 
-def depth_of_minimum(count: int) -> float:
-    """By how many deviations the lowest of so many values with normal noise lies below their level, at most."""
-    return float(np.sqrt(2.0 * np.log(count)))
-
-
 _REGULAR = 5
 _WINDOW = 128
 _ONE_SPIKE = 10  # values

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import sqrt
 
 import numpy as np
 
@@ -17,8 +16,6 @@ NEEDS = (
     Need(role="train_loss", any_of=("val_loss", "objective_loss"), optional=True),
     Need(role=Part.WEIGHTS, optional=True),
 )
-MOSTLY_RIGHT = 0.9
-"""A share of right answers from which on a validation set counts as learnt, unless most of it is one class."""
 
 
 @dataclass(frozen=True)
@@ -80,12 +77,6 @@ def _in_unit(series: Series, unit: float) -> Series:
     return Series(name=series.name, steps=series.steps, values=series.values / unit, role=series.role)
 
 
-def right_at_end(evidence: Evidence) -> float:
-    """The share of the validation samples that get the right answer at the end; NaN where it was not logged."""
-    known = (one.end for one in measures(evidence, 1) if one.held_out is not None and one.name == "accuracy")
-    return next(known, float("nan"))
-
-
 def pairs(evidence: Evidence, shares: Shares, least: int) -> Iterator[tuple[str, Curve, Curve]]:
     """Whose samples, their loss, and how many of them were wrong, with at least so many finite values."""
     both = ("training", "train_loss", shares.train), ("validation", "val_loss", shares.held_out)
@@ -98,13 +89,6 @@ def pairs(evidence: Evidence, shares: Shares, least: int) -> Iterator[tuple[str,
 def mean_at_end(values: FloatArray) -> float:
     """The mean of the last three."""
     return float(np.mean(values[-3:]))
-
-
-def scatter(values: FloatArray) -> float:
-    """The standard deviation of neighbours about each other. Shares of a few answers take few values, of which a median
-    would make nothing, or too much.
-    """
-    return float(np.std(np.diff(values))) / sqrt(2.0) if len(values) > 1 else 0.0
 
 
 def percent(share: float) -> str:

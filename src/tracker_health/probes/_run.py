@@ -11,7 +11,7 @@ import numpy as np
 
 from tracker_health.evidence import Evidence, FloatArray, Series
 from tracker_health.evidence.numerics import local_noise, median, median_error, start_level
-from tracker_health.text import printable
+from tracker_health.text import printable, short_name
 
 _BASE_MODEL_PARAMS = (
     "base_model",
@@ -34,8 +34,7 @@ _LITTLE = 0.9
 
 def learning_rates(evidence: Evidence) -> list[Series]:
     """The logged learning rates, a series for each group of parameters, without what is not finite."""
-    rates = [one.finite() for one in evidence.series if one.role == "learning_rate"]
-    return [one for one in rates if len(one)]
+    return evidence.rates_logged
 
 
 def rate_since(evidence: Evidence, step: int) -> float | None:
@@ -72,7 +71,7 @@ def early_stopping(evidence: Evidence) -> str:
     """What shows that the run was set up to stop early; empty where nothing does."""
     for name, value in evidence.info.params.items():
         if _EARLY_STOPPING.search(name.lower()) and not _says_no(str(value).strip().lower()):
-            return printable(name, 60)
+            return short_name(name)
     return evidence.optimizer.early_stopping if evidence.optimizer is not None else ""
 
 

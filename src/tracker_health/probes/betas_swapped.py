@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from tracker_health.evidence import Evidence, Need, Part
+from tracker_health.evidence.parameters.steps import betas_of_adam
 from tracker_health.probe import Probe, Symptom, Threshold
-from tracker_health.probes._updates import betas_of_adam
 from tracker_health.result import Finding
 from tracker_health.text import number
 from tracker_health.verdict import Verdict

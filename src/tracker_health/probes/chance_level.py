@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import exp, inf, log
 from typing import Annotated, ClassVar
 
-from tracker_health.evidence import SURELY, Curve, Evidence, Need, Part
+from tracker_health.evidence import FEWEST_POINTS, SURELY, Curve, Evidence, Need, Part
 from tracker_health.probe import Symptom, Threshold
 from tracker_health.probes._chance import Chance, chance_of_loss
 from tracker_health.probes._curves import CurveRule
@@ -37,6 +37,11 @@ class ChanceLevel(CurveRule):
         Needs a cross-entropy in nats. Of unequal classes guessing has a lower loss, which is not known. Of an unknown
         number of classes a loss may be near its logarithm by coincidence; fine-tunes are left alone there.
 
+    Worked example:
+        train_loss: 2.35 2.32 2.31 2.30 2.31 2.30 2.30 2.31 2.30 2.30 2.31 2.30
+        param num_classes: 10
+        fail: ln 10 is 2.303, and the loss ends at 2.305.
+
     What to do:
         Look whether inputs and labels belong together, whether the gradient reaches the first layer, and whether the
         learning rate is not ten times too high or too low.
@@ -48,7 +53,7 @@ class ChanceLevel(CurveRule):
     code = "LOS006"
     name = "chance-level"
     symptom = Symptom.NOT_LEARNING
-    fewest: ClassVar[int] = 5
+    fewest: ClassVar[int] = FEWEST_POINTS
 
     tolerance: Annotated[
         float, Threshold("distance from chance that counts as there", "fraction", "design", gt=0, le=1)

@@ -9,7 +9,7 @@ from tracker_health.evidence import Curve, Evidence, Need
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.result import Finding
 from tracker_health.roles import OBJECTIVE_LOSS, adversary_of
-from tracker_health.text import number, printable
+from tracker_health.text import number, short_name
 from tracker_health.verdict import Verdict
 
 
@@ -67,7 +67,7 @@ class DiscriminatorWon(Probe):
             return Finding(verdict=Verdict.SKIP, message="no adversarial pair's losses have enough points")
         said, start = discriminator[0], discriminator[0].start.value
         late = said.between(0.5, 1.0).value
-        name = printable(said.series.name, 60)
+        name = short_name(said.series.name)
         levels = f"{name} was {number(start)} at first and {number(late)} in the second half"
         measured = {"start": start, "late": late, "late_share": late / start if start else 0.0}
         stays = all(abs(one.between(0.5, 1.0).value) >= 0.5 * abs(one.start.value) for one in generator)

@@ -35,6 +35,10 @@ class Diverged(CurveRule):
         quantisation that sets in, a curriculum, a queue of negatives that fills, targets of a network that learns too.
         Below 8 points only large rises show.
 
+    Worked example:
+        train_loss: 4 3 2 1.5 1.2 1 1 1.5 2 2.5 2.5 2.5
+        fail: the end, 2.5, lies 1.4 above the best level, and `rise_share` of the descent of 2.9 is 0.44.
+
     What to do:
         Take the checkpoint at the best level. Restart from there with a lower learning rate, a longer warm-up, or
         gradient clipping.

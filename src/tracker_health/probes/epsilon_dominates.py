@@ -8,9 +8,9 @@ from typing import Annotated
 import numpy as np
 
 from tracker_health.evidence import Evidence, Need, Part
+from tracker_health.evidence.parameters.steps import epsilon, root_second_moment, weighted_median
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._run import descent
-from tracker_health.probes._updates import epsilon, root_second_moment, weighted_median
 from tracker_health.result import Finding
 from tracker_health.text import number
 from tracker_health.verdict import Verdict

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
-from tracker_health.evidence import Curve, Evidence, FloatArray, Need
+from tracker_health.evidence import FEWEST_POINTS, Curve, Evidence, FloatArray, Need
 from tracker_health.evidence.numerics import coarseness
 from tracker_health.probe import Symptom, Threshold
 from tracker_health.probes._curves import CurveRule
@@ -39,6 +39,11 @@ class EvaluationStandsStill(CurveRule):
         A log that shows the best value so far stands still, too. Other rules on validation (GEN001 to GEN004) are
         skipped where this one finds something.
 
+    Worked example:
+        train_loss: 2.3 2.0 1.7 1.5 1.3 1.1 0.9 0.8 0.7 0.6 0.5 0.4
+        val_loss: 2.2831 2.1417 2.1417 2.1417 2.1417 2.1417 2.1417 2.1417
+        warn: the last seven evaluations are one number, while the training loss fell to a fifth.
+
     What to do:
         Compare the weights that are evaluated with those that the optimizer has. Look whether the moving average is
         updated, whether the model was copied (compiled, wrapped, moved to a device) after the optimizer was made, and
@@ -53,7 +58,7 @@ class EvaluationStandsStill(CurveRule):
     symptom = Symptom.FROZEN
     headline = ("repeats",)
     role: ClassVar[str] = "val_loss"
-    fewest: ClassVar[int] = 5
+    fewest: ClassVar[int] = FEWEST_POINTS
 
     min_repeats: Annotated[int, Threshold("equal evaluations at the end", "evaluations", "design", ge=2)] = 4
     longer: Annotated[float, Threshold("their number over that of equal ones before", "ratio", "design", ge=1)] = (

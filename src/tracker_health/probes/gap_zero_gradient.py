@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from tracker_health.evidence import Evidence, Need
+from tracker_health.evidence.parameters.words import expert_of
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._gap import MIN_POINTS, need, tracks
-from tracker_health.probes._model import expert_of
 from tracker_health.result import Finding
 from tracker_health.text import count, listing
 from tracker_health.verdict import Verdict

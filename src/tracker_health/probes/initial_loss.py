@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from tracker_health.evidence import LIKELY, Curve, Evidence, Need, Part
+from tracker_health.evidence import FEWEST_POINTS, LIKELY, Curve, Evidence, Need, Part
 from tracker_health.probe import Symptom, Threshold
 from tracker_health.probes._accuracy import measures
 from tracker_health.probes._chance import chance_of_loss
@@ -38,6 +38,12 @@ class InitialLoss(CurveRule):
         that begins in mid-training is not known for one. A fine-tune that keeps a head made for other labels begins as
         high.
 
+    Worked example:
+        train_loss: 24 10 5 2.1 1.8 1.5 1.3 1.2 1.1 1.0
+        train_accuracy: 0.1 0.12 0.15 0.3 0.4 0.5 0.55 0.6 0.62 0.65
+        param num_classes: 10
+        warn: guessing has ln 10 = 2.303, and 24 is ten times that.
+
     What to do:
         Scale the inputs to mean 0 and deviation 1; use the framework's default initialisation.
 
@@ -48,7 +54,7 @@ class InitialLoss(CurveRule):
     code = "LOS009"
     name = "initial-loss"
     symptom = Symptom.UPDATE_SIZE
-    fewest: ClassVar[int] = 4
+    fewest: ClassVar[int] = FEWEST_POINTS
 
     factor: Annotated[float, Threshold("first loss over that of guessing", "ratio", "design", gt=1)] = 3.0
     plain_factor: Annotated[

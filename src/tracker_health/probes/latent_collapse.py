@@ -14,7 +14,7 @@ from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._run import is_distillation
 from tracker_health.result import Finding
 from tracker_health.roles import LOSS_PART, OBJECTIVE_LOSS, REWARDS, words_of
-from tracker_health.text import number, printable
+from tracker_health.text import number, short_name
 from tracker_health.verdict import Verdict
 
 _KL = frozenset({"kl", "kld"})
@@ -81,7 +81,7 @@ class LatentCollapse(Probe):
         late, highest = median(sizes[len(sizes) // 2 :]), float(sizes.max())
         bound = min(self.collapse, highest / self.least_fall, self.share * _level(evidence.find("train_loss")))
         measured = {"kl": late, "highest_kl": highest}
-        name = printable(kl.name, 60)
+        name = short_name(kl.name)
         if late > bound or highest == 0.0:
             said = f"{name} has a median of {number(late)} in the second half of the run"
             return Finding(verdict=Verdict.PASS, message=said, measured=measured)

@@ -39,6 +39,10 @@ class MaskedNan(Probe):
         Losses that are truly 0 look the same if they arrive there suddenly, as hinge and triplet losses may. A trainer
         that logs a finite gradient norm for a step that it skipped hides NaN in a loss that had come down.
 
+    Worked example:
+        train_loss: 2.3 1.9 1.6 1.4 0 0 0 0
+        fail: four zeros follow 1.4, which is far above a hundredth of 2.3.
+
     What to do:
         Set `logging_nan_inf_filter=False` to see the truth, and restart from the last checkpoint before the first
         zero.

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from math import isfinite, isnan
 
 from tracker_health.evidence import Evidence, Need, Part, TensorHeader
+from tracker_health.evidence.parameters.words import parameters_of
 from tracker_health.probe import Probe, Symptom
-from tracker_health.probes._model import parameters_of
 from tracker_health.result import Finding
 from tracker_health.text import count, listing
 from tracker_health.verdict import Verdict

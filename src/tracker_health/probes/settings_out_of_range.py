@@ -15,7 +15,7 @@ from tracker_health.evidence.numerics import median
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._run import descent, learning_rates, optimizers_named
 from tracker_health.result import Finding
-from tracker_health.text import count, number, printable
+from tracker_health.text import count, number, short_name
 from tracker_health.verdict import Verdict
 
 _CLIP = re.compile(
@@ -116,7 +116,7 @@ class SettingsOutOfRange(Probe):
         if clip is None and dropout is None and way is None and rate is None and beside is None:
             return Finding(verdict=Verdict.SKIP, message="no param tells of clipping, weight decay, rate or dropout")
         if clip is not None and 0.0 < clip[1] <= self.least_clip and not _is_meant(evidence, clip[1]):
-            said = f"gradients are clipped to a norm of {number(clip[1])} ({printable(clip[0], 60)})"
+            said = f"gradients are clipped to a norm of {number(clip[1])} ({short_name(clip[0])})"
             return _odd(said, _CLIP_HIGHER, {"clip": clip[1]})
         loss = descent(evidence)
         learns = loss is not None and loss.sure and loss.share >= _MOST_OF_IT
@@ -132,7 +132,7 @@ class SettingsOutOfRange(Probe):
         share = decay * rate
         if decay < _LEAST_DECAY or share < self.most_decay:
             return None
-        said = f"a weight decay of {number(decay)} ({printable(name, 60)}) takes {share:.1%} of the weights per step"
+        said = f"a weight decay of {number(decay)} ({short_name(name)}) takes {share:.1%} of the weights per step"
         return _odd(said, "take a weight decay of 0.1 or less", {"decay_per_step": share})
 
     def _too_fast(self, rate: float | None) -> Finding | None:
@@ -144,7 +144,7 @@ class SettingsOutOfRange(Probe):
     def _dropped(self, dropout: tuple[str, float] | None) -> Finding | None:
         if dropout is None or not self.most_dropout <= dropout[1] < 1.0:
             return None
-        said = f"a dropout of {number(dropout[1])} ({printable(dropout[0], 60)}) leaves little to learn from"
+        said = f"a dropout of {number(dropout[1])} ({short_name(dropout[0])}) leaves little to learn from"
         return _odd(said, "0.1 to 0.5 are usual", {"dropout": dropout[1]})
 
     def _went_nowhere(self, way: float | None, evidence: Evidence) -> Finding | None:

@@ -9,13 +9,13 @@ import numpy as np
 
 from tracker_health.evidence import Evidence, Need, OptimizerState, Part, Series
 from tracker_health.evidence.numerics import median
+from tracker_health.evidence.parameters.steps import signal_to_noise, weighted_median
 from tracker_health.probe import Probe, Symptom, Threshold
-from tracker_health.probes._comparable import unaltered
-from tracker_health.probes._updates import signal_to_noise, weighted_median
 from tracker_health.result import Finding
 from tracker_health.verdict import Verdict
 
 _TENTH = 0.1
+_SAME, _OFTEN = 1e-5, 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +79,7 @@ class StaleGradient(Probe):
             why = f"no parameter has Adam's moments after {self.min_steps} steps"
             return Finding(verdict=Verdict.SKIP, message=why)
         least = float(np.quantile([one for one, _ in ratios], _TENTH))
-        norm = self._roughness(unaltered(evidence.find("grad_norm")))
+        norm = self._roughness(_unaltered(evidence.find("grad_norm")))
         measured = {"signal_to_noise": ratio, "least": least} | ({} if norm is None else {"norm_roughness": norm})
         known = f"Adam's signal-to-noise ratio is {ratio:.3f}"
         rough = norm is not None and norm >= self.max_roughness
@@ -106,3 +106,14 @@ class StaleGradient(Probe):
         if len(values) < self.min_points:
             return None
         return median(np.abs(np.diff(np.log(values), 2)))
+
+
+def _unaltered(norm: Series | None) -> Series | None:
+    """The gradient norms, if they are those of the gradients: of clipped or rounded ones many neighbours are equal, and
+    their smoothness is the logger's.
+    """
+    if norm is None:
+        return None
+    values = norm.finite().values
+    same = np.abs(np.diff(values)) <= _SAME * np.abs(values[1:])
+    return None if len(same) and np.mean(same) > _OFTEN else norm

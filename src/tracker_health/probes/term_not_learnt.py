@@ -15,7 +15,7 @@ from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._run import is_fine_tuning
 from tracker_health.result import Finding
 from tracker_health.roles import HELD_OUT_WORDS, LOSS_PART, words_of
-from tracker_health.text import number, printable
+from tracker_health.text import number, short_name
 from tracker_health.verdict import Verdict
 
 
@@ -98,7 +98,7 @@ class TermNotLearnt(Probe):
         start, end = worst.start.value, worst.end.value
         return Finding(
             verdict=Verdict.WARN,
-            message=f"{printable(worst.series.name, 60)}, {share:.0%} of the loss, began at {number(start)} and ends "
+            message=f"{short_name(worst.series.name)}, {share:.0%} of the loss, began at {number(start)} and ends "
             f"at {number(end)}, while the loss fell from {number(total.start.value)} to {number(total.end.value)}",
             remedy="train on that term alone; look at its labels, and whether its gradient reaches the shared layers",
             measured={"share": share, "start": start, "end": end},

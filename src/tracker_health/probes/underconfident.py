@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import e, exp, hypot, log
 from typing import Annotated, ClassVar, NamedTuple
 
-from tracker_health.evidence import LIKELY, Curve, Estimate, Evidence, Need, Part
+from tracker_health.evidence import FEWEST_POINTS, LIKELY, Curve, Estimate, Evidence, Need, Part
 from tracker_health.probe import Symptom, Threshold
 from tracker_health.probes._accuracy import measures, pairs, percent
 from tracker_health.probes._chance import LARGEST, Chance, chance_of
@@ -28,15 +28,21 @@ class Underconfident(CurveRule):
         itself, or the logits are kept small.
 
     How it decides:
-        Params or last layer say the number of answers C, if the loss begins near ln C. Else it begins at ln C, unless
-        most is right then. From `min_classes` on, two softmaxes leave L = ln(e + C - 1) less the accuracy. Warn when
-        both add up to L, `slack` less or `unsure` of the accuracy more. No loss may be surely below L - 1. It must lie
-        below guessing, likely `least_excess` above the least for that accuracy. Without accuracies, warn at
-        `floor_share` above L - 1.
+        Params or last layer say the answers C, if the loss begins near ln C. Else the loss does, unless twice 1 / C are
+        right then. From `min_classes` on, two softmaxes leave L = ln(e + C - 1) less the accuracy. Warn when both add
+        up to L, `slack` less or `unsure` of the accuracy more. No loss may lie surely below L - 1. It must lie below
+        guessing, likely `least_excess` above the least for that accuracy. Without accuracies, warn at `floor_share`
+        above L - 1.
 
     Known limits:
         Losses of bounded logits (cosines at a high temperature) are underconfident on purpose. A loss with other terms
         in it may look so, and so may one that contrasts samples, beside the accuracy of a probe.
+
+    Worked example:
+        train_loss: 2.30 2.1 1.9 1.75 1.65 1.6 1.56 1.53 1.52 1.51 1.5 1.5
+        train_accuracy: 0.1 0.4 0.6 0.75 0.85 0.9 0.94 0.97 0.98 0.98 0.99 0.99
+        param num_classes: 10
+        warn: 99 % are right, at a loss of 1.5; a second softmax keeps it above 1.46.
 
     What to do:
         Give logits to the loss, without a softmax. If the loss is still falling, train longer.
@@ -49,7 +55,7 @@ class Underconfident(CurveRule):
     name = "underconfident"
     symptom = Symptom.NOT_LEARNING
     headline = ("sum",)
-    fewest: ClassVar[int] = 5
+    fewest: ClassVar[int] = FEWEST_POINTS
 
     slack: Annotated[float, Threshold("how far loss and accuracy may add up to less", "nats", "calibration", ge=0)] = (
         0.05
@@ -84,8 +90,8 @@ class Underconfident(CurveRule):
         least = _two_softmaxes(chance) - 1.0
         shares = next((one for one in measures(evidence, self.fewest) if one.name == "accuracy"), None)
         both = list(pairs(evidence, shares, self.fewest)) if shares is not None else []
-        if not chance.told and any(wrong.start.value < 0.5 for _, _, wrong in both):
-            said = "most is right at the first loss, which does not tell the number of answers"
+        if not chance.told and any(wrong.start.value < 1.0 - 2 * chance.share for _, _, wrong in both):
+            said = "much is right at the first loss, which does not tell the number of answers"
             return Finding(verdict=Verdict.SKIP, message=said)
         ends = [_End.of(*one) for one in both]
         kept_up = not curve.best.surely_below(least)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from tracker_health.evidence import Evidence, Need
+from tracker_health.evidence.parameters.steps import needs_of_update_size, reach_of_momentum, update_size
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._run import descent, is_fine_tuning
-from tracker_health.probes._updates import needs_of_update_size, reach_of_momentum, update_size
 from tracker_health.result import Finding
 from tracker_health.text import number
 from tracker_health.verdict import Verdict

@@ -35,6 +35,11 @@ class ValidationFlat(CurveRule):
         What was learnt before the first evaluation shows only in the training loss's start. Losses of margins
         (triplets, hinge) depend on how many samples are compared.
 
+    Worked example:
+        train_loss: 1.45 1.3 1.15 1.0 0.9 0.8 0.7 0.6 0.5 0.4 0.35 0.3
+        val_loss: 1.39 1.38 1.39 1.38 1.39 1.39 1.38 1.39 1.39 1.38 1.39 1.39
+        warn: the training loss fell by four fifths, the validation loss stayed at ln 4.
+
     What to do:
         Check that labels belong to their inputs, that the loader shuffles, and that both sets are prepared alike.
 

@@ -10,7 +10,6 @@ import numpy as np
 
 from tracker_health.evidence import Curve, Evidence, Need, Part
 from tracker_health.probe import Probe, Symptom, Threshold
-from tracker_health.probes._depth import along_the_depth
 from tracker_health.result import Finding
 from tracker_health.roles import OBJECTIVE_LOSS, REWARDS
 from tracker_health.text import count, number
@@ -32,18 +31,18 @@ class VanishingGradient(Probe):
     How it decides:
         The logged norm has collapsed when all but `spared` of its second half is 0, or at most `collapse` of its start.
         Warn when the loss came down by less than `learnt` of its start, or not surely; for zeros, `solved`. Beside a
-        loss that need not come down warn of zeros where no reward surely rose. In a checkpoint, warn when the roots of
-        Adam's second moments fall in order towards the first layer, by more than `depth_ratio`, in most kinds of
-        matrices of `min_layers` layers.
+        loss that need not come down warn of zeros where no reward surely rose. In a checkpoint Adam's second moments
+        tell the gradients' sizes. Warn when they fall in order towards the first layer, by more than `depth_ratio`, in
+        most kinds of matrices of `min_layers` layers.
+
+    Known limits:
+        Without names all matrices of one shape are one kind, those of two towers as well. A norm that is logged with
+        few decimals may read 0. Without a loss only the checkpoint is judged.
 
     Worked example:
         grad_norm: 1.1 0.9 1.0 1.1 0.9 1.0 0 0 0 0 0 0 0 0 0 0 0 0 0 0
         train_loss: 2.30 2.31 2.30 2.29 2.31 2.30 2.30 2.30 2.30 2.30 2.30 2.30 2.30 2.30 2.30 2.30 2.30 2.30 2.30 2.30
         warn: all norms of the second half are 0, and the loss came down by nothing.
-
-    Known limits:
-        Without names all matrices of one shape are one kind, those of two towers as well. A norm that is logged with
-        few decimals may read 0. Without a loss only the checkpoint is judged.
 
     What to do:
         Initialise as the framework does, add residual connections or normalisation, replace saturating activations,
@@ -84,7 +83,7 @@ class VanishingGradient(Probe):
         finding = None
         if norm is not None and norm.points >= self.min_points and beside:
             finding = self._over_time(norm, loss, evidence)
-        ratios = along_the_depth(evidence.optimizer, self.min_layers, known=loss is not None)
+        ratios = evidence.parameters.along_the_depth(self.min_layers, known=loss is not None)
         if (finding is None or finding.verdict is Verdict.PASS) and ratios:
             finding = self._of_layers(ratios, self._came_down(loss, self.solved))
         why = "neither enough gradient norms beside a loss, nor second moments of as many matrices as are needed"

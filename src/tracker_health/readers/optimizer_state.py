@@ -21,7 +21,7 @@ from tracker_health.readers.tensor_values import TensorStatistics, Values
 from tracker_health.readers.torch_archive import open_torch_archive
 from tracker_health.readers.torch_pickle import TensorRef
 from tracker_health.readers.torch_weights import torch_weights
-from tracker_health.text import printable
+from tracker_health.text import printable, short_name
 
 MAX_PARAMETERS = 40_000
 _DEEPEST = 4
@@ -274,13 +274,13 @@ def _whole_object(root: Any) -> str:
     """What to do where an object was saved in the place of its state; "" where none was."""
     named = root.items() if isinstance(root, Mapping) else [("optimizer", root)]
     for key, value in islice(named, 1000):
-        if isinstance(value, Opaque) and "optim" in printable(key, 60).lower():
+        if isinstance(value, Opaque) and "optim" in short_name(key).lower():
             return f"it holds a whole object ({value.name}), which is not rebuilt; save optimizer.state_dict()"
     return ""
 
 
 def _inner_name(name: str, key: Any) -> str:
-    shown = printable(key, 60)
+    shown = short_name(key)
     return f"{name}.{shown}" if name else shown
 
 

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any
 
 from tracker_health.readers.saved_mappings import mappings_in
-from tracker_health.text import printable
+from tracker_health.text import short_name
 
 _SETTING = re.compile(r"early_?stop|^(es_)?patience$", re.IGNORECASE)
 _COUNTER = re.compile(r"^(patience_counter|(epochs|steps|evals?|rounds)_(no|without)_improve(ment)?|wait_count)$")
@@ -23,7 +23,7 @@ def early_stopping_in(root: Any) -> str:
             continue
         for key, value in islice(mapping.items(), _MOST_KEYS):
             if isinstance(key, str) and len(key) < 200 and _is_sign(key, value):
-                return printable(key, 60)
+                return short_name(key)
     return ""
 
 

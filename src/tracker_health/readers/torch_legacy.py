@@ -15,7 +15,7 @@ from tracker_health.readers.safe_pickle import MAX_BYTES, SafePickle
 from tracker_health.readers.stored_values import item_size
 from tracker_health.readers.torch_archive import TorchArchive
 from tracker_health.readers.torch_pickle import BUILDERS, StorageRef, TensorRef, storage_of
-from tracker_health.text import printable
+from tracker_health.text import printable, short_name
 
 _MAGIC = 0x1950A86A20F9469CFC6C
 _BEGINNING = b"\x80\x02\x8a\x0a" + _MAGIC.to_bytes(10, "little") + b"."
@@ -117,7 +117,7 @@ def _width(storage: StorageRef) -> int:
     if width := _OTHER_WIDTHS.get(storage.dtype.removeprefix("unknown ")):
         return width
     if storage.dtype.startswith("unknown"):
-        raise ReadError(f"it holds a storage of an {printable(storage.dtype, 60)}, whose size is not known")
+        raise ReadError(f"it holds a storage of an {short_name(storage.dtype)}, whose size is not known")
     return item_size(storage.dtype)
 
 

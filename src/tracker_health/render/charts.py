@@ -18,11 +18,11 @@ import numpy as np
 
 from tracker_health.errors import optional_packages
 from tracker_health.evidence import Evidence, FloatArray, IntArray, Series, TensorState
+from tracker_health.evidence.parameters.steps import relative_updates
 from tracker_health.layers import place_of
-from tracker_health.probes._updates import relative_updates
 from tracker_health.render.thinning import level, stretches, thin
 from tracker_health.result import ProbeResult, Report
-from tracker_health.text import count, printable
+from tracker_health.text import count, printable, short_name
 from tracker_health.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -435,7 +435,7 @@ def _name(name: str) -> str:
 
 def _told(series: Series) -> str:
     finite = series.finite().values
-    name = printable(series.name, 60)
+    name = short_name(series.name)
     if not len(finite):
         return f"{name}, {count(len(series), 'point')}, none of them finite"
     bad = f", {len(series) - len(finite)} not finite" if len(finite) < len(series) else ""

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 import click
 
 from tracker_health.result import ErrorEntry, ProbeResult, Report, once_a_source
-from tracker_health.text import count, printable
+from tracker_health.text import count, printable, short_name
 from tracker_health.verdict import Verdict
 
 _COLOURS = {
@@ -34,7 +34,7 @@ def badge(verdict: Verdict) -> str:
 def one_line(report: Report) -> str:
     """Verdict, name and reason on one line, for many runs."""
     notes = f" ({printable('; '.join(report.notes), 300)})" if report.notes else ""
-    return f"{badge(report.verdict)}  {printable(report.run.name, 60)}  {printable(report.summary, 300)}{notes}"
+    return f"{badge(report.verdict)}  {short_name(report.run.name)}  {printable(report.summary, 300)}{notes}"
 
 
 def report_lines(report: Report, *, width: int, verbose: bool = False, sketch: str = "") -> Iterator[str]:

@@ -115,6 +115,7 @@ def _example(explanation: Explanation) -> list[str]:
     if example is None:
         return []
     series = [f"{role}: {' '.join(f'{value:g}' for value in values)}" for role, values in example.series.items()]
+    series += [f"param {name}: {value}" for name, value in example.params.items()]
     return [
         *map(_line, series),
         *wrap(f"{example.verdict}: {example.why}", _COLUMNS, initial_indent="  ", subsequent_indent="  "),

@@ -22,8 +22,8 @@ from tracker_health.evidence import (
     TensorHeader,
     TensorState,
 )
+from tracker_health.evidence.parameters.steps import signal_to_noise
 from tracker_health.layers import Place, place_of
-from tracker_health.probes._updates import signal_to_noise
 from tracker_health.text import count, number, printable
 
 SCHEMA = "tracker-health/tensors/1"

@@ -6,24 +6,23 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from math import log
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tracker_health.evidence import (
-    Evidence,
-    MomentStats,
-    Need,
-    OptimizerState,
-    Part,
-    Series,
-    TensorHeader,
-    TensorState,
-    Weights,
-)
-from tracker_health.probes._run import learning_rates
+from tracker_health.evidence.needs import Need, Part
+from tracker_health.evidence.series import Series
+from tracker_health.evidence.tensors import MomentStats, OptimizerState, TensorHeader, TensorState, Weights
 from tracker_health.text import number
 
+if TYPE_CHECKING:
+    from tracker_health.evidence.evidence import Evidence
+
+# Adam's mean of m squared over v: of gradients that are noise, and after some ninety steps without any.
+_USUAL_RATIO = 0.05
+_FORGOTTEN_RATIO = 1e-8
+_LEAST_RATIO = 1e-80
 _DEFAULT_BETAS = (0.9, 0.999)
 _DEFAULT_EPS = 1e-8
 _ADAM = frozenset({"adam", "amsgrad", "adam-8bit"})
@@ -59,6 +58,18 @@ def signal_to_noise(state: OptimizerState, tensor: TensorState, *, fewest_steps:
         return None
     first, second = 1.0 - betas[0] ** step, 1.0 - betas[1] ** step
     return float(ratio * second / first**2)
+
+
+def silent_for(state: OptimizerState, tensor: TensorState) -> float | None:
+    """For how many steps a parameter that had gradients once has had none: Adam's first moment forgets in a hundred
+    steps, and is then next to nothing beside the second. None where they still come, or that is not known.
+    """
+    ratio = signal_to_noise(state, tensor)
+    if ratio is None or not 0.0 <= ratio < _FORGOTTEN_RATIO:
+        return None
+    beta = _betas(_group(state, tensor))[0]
+    silent = log(max(ratio, _LEAST_RATIO) / _USUAL_RATIO) / (2.0 * log(beta))
+    return min(tensor.step or 0.0, silent)
 
 
 def corrected_second_moment(state: OptimizerState, tensor: TensorState) -> float | None:
@@ -141,11 +152,6 @@ def _shares_of_decay(group: Mapping[str, Any], steps: float | None) -> tuple[flo
 
 def _summary(stats: MomentStats) -> tuple[float, ...]:
     return stats.mean, stats.rms, stats.minimum, stats.maximum
-
-
-def first_beta(state: OptimizerState, tensor: TensorState) -> float:
-    """Adam's b1 of a parameter."""
-    return _betas(_group(state, tensor))[0]
 
 
 def betas_of_adam(state: OptimizerState, tensor: TensorState) -> tuple[float, float] | None:
@@ -287,7 +293,7 @@ def walks(evidence: Evidence, steps: int) -> dict[str, Walk]:
     if state is None:
         return {}
     rates, found = _peak_rates(evidence, state), {}
-    logged = max((float(one.values.max()) for one in learning_rates(evidence)), default=None)
+    logged = max((float(one.values.max()) for one in evidence.rates_logged), default=None)
     for tensor in state.tensors:
         group, rate = _group(state, tensor), rates.get(_group_index(state, tensor))
         size = None if rate is None else _step_of_noise(tensor, group)
@@ -342,7 +348,7 @@ def _peak_rates(evidence: Evidence, state: OptimizerState) -> dict[int | None, _
     """Per group its highest learning rate. Of several groups with rates of their own, a logged rate is the one's that
     it ends at.
     """
-    logged = learning_rates(evidence)
+    logged = evidence.rates_logged
     groups = state.groups or ({},)
     alike = len({tuple(_rate(group, key) for key in ("lr", *_REMEMBERED)) for group in groups}) == 1
     peaks: dict[int | None, _Peak] = {}
@@ -417,3 +423,10 @@ def _betas(group: Mapping[str, Any]) -> tuple[float, float]:
 def _sane_betas(given: tuple[Any, ...]) -> tuple[float, float] | None:
     sane = all(isinstance(one, (int, float)) and 0 <= one < 1 for one in given[:2])
     return (float(given[0]), float(given[1])) if sane else None
+
+
+def rate_of_group(state: OptimizerState, tensor: TensorState) -> float | None:
+    """The learning rate of a parameter's group; where a schedule brought it to 0, the one that it began with."""
+    group = _group(state, tensor)
+    rates = (group.get("lr"), group.get("initial_lr"))
+    return next((float(one) for one in rates if isinstance(one, (int, float)) and 0 < one < float("inf")), None)
