@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from tracker_health.config import Config
 from tracker_health.diagnosed import Diagnosis
 from tracker_health.diagnosis import CAUSES, Facts, cause_named, diagnosis_of, rank

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
+from tracker_health.text import number, printable
+
 Certainty = Literal["certain", "likely", "possible"]
 Value = float | str
 
@@ -23,6 +25,24 @@ class Action:
     setting: str = ""
     old: Value | None = None
     new: Value | None = None
+
+    @property
+    def change(self) -> str:
+        """``learning_rate: 3 -> 0.01``; empty where not both values of a setting are known."""
+        if not self.setting or self.old is None or self.new is None:
+            return ""
+        return f"{self.setting}: {_shown(self.old)} -> {_shown(self.new)}"
+
+    @property
+    def in_short(self) -> str:
+        """The change of a setting where there is one, else the text."""
+        return self.change or self.text
+
+    @property
+    def explained(self) -> str:
+        """What the text says besides the change; empty where that is all."""
+        values = [_shown(one) for one in (self.old, self.new) if one is not None]
+        return "" if not self.change or all(one in self.text for one in values) else self.text
 
     def to_json(self) -> dict[str, Any]:
         return {"text": self.text, "setting": self.setting, "from": _finite(self.old), "to": _finite(self.new)}
@@ -73,6 +93,11 @@ class Diagnosis:
     signs: tuple[SignSeen, ...] = ()
     score: int = 0
 
+    @property
+    def headline(self) -> str:
+        """``learning-rate-too-high (likely): A learning rate of ...``."""
+        return f"{self.cause} ({self.certainty}): {self.sentence}"
+
     def to_json(self) -> dict[str, Any]:
         return {
             "cause": self.cause,
@@ -103,6 +128,10 @@ class Diagnosis:
             ),
             score=document.get("score", 0),
         )
+
+
+def _shown(value: Value) -> str:
+    return printable(value, 60) if isinstance(value, str) else number(value)
 
 
 def _finite(value: Value | None) -> Value | None:

@@ -173,6 +173,17 @@ class SeriesUse:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Judged:
+    """Whether a part of a run (its loss, its weights, its end) was judged. ``why``: of what is there and not usable the
+    reason, and the way out.
+    """
+
+    part: str
+    state: Literal["judged", "not there", "not usable"]
+    why: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ToolInfo:
     """Which version judged, under which configuration. ``ignored``: the rules that it leaves out, and the thresholds
     that were set, as in ``LOS004`` and ``diverged.sigmas=8``.
@@ -191,7 +202,7 @@ class Report:
     ``notes``: what a reader of the verdict should know besides: that the run goes on, that a configured role found no
     metric. ``ended``: how the run ended, a word of ``Ended``, empty where that is not known; ``ended_by``: what says
     so. It is no verdict. ``children``: how the runs below a parent run fared. ``diagnosis``: the one cause of what was
-    found, None where nothing was, or no cause explains it.
+    found, None where nothing was, or no cause explains it. ``judged``: which parts of the run were.
     """
 
     run: RunRef
@@ -209,6 +220,7 @@ class Report:
     ended_by: str = ""
     children: Children | None = None
     diagnosis: Diagnosis | None = None
+    judged: tuple[Judged, ...] = ()
 
     @property
     def is_parent(self) -> bool:
@@ -232,6 +244,15 @@ class Report:
         return tuple(one for one in self.findings if one.code not in explained)
 
     @property
+    def headline(self) -> str:
+        """What to read first: the cause with its sentence where there is one, else the summary."""
+        return self.diagnosis.headline if self.diagnosis is not None else self.summary
+
+    def judged_parts(self, state: str) -> list[str]:
+        """The parts of the run that are in a state: judged, not there, not usable."""
+        return [one.part for one in self.judged if one.state == state]
+
+    @property
     def explained(self) -> tuple[ProbeResult, ...]:
         """The findings that are the diagnosis's evidence, in the order of time."""
         order = self.diagnosis.explains if self.diagnosis is not None else ()
@@ -243,6 +264,7 @@ class Report:
         document = self._to_json(SCHEMAS[schema])
         if schema > 1:
             document["diagnosis"] = self.diagnosis.to_json() if self.diagnosis is not None else None
+            document["judged"] = [{"part": one.part, "state": one.state, "why": one.why} for one in self.judged]
         return document
 
     def _to_json(self, schema: str) -> dict[str, Any]:
@@ -316,6 +338,7 @@ class Report:
             ended_by=document.get("ended_by", ""),
             children=Children.from_json(document["children"]) if document.get("children") else None,
             diagnosis=Diagnosis.from_json(document["diagnosis"]) if document.get("diagnosis") else None,
+            judged=tuple(Judged(**_known(one, "part", "state", "why")) for one in document.get("judged", ())),
         )
 
 

@@ -20,7 +20,9 @@ class NonFiniteLoss(Cause):
     explains = codes("LOS001 LOS002 LOS005 GEN001 GEN003 GEN004 GEN005 GRD001 OPT002 WGT001 AMP001 GAP001")
     signs = (
         finding("LOS001", 4, "a loss is NaN or infinite", lambda facts: not facts.only_validation_is_nonfinite),
-        finding("LOS002", 5, "the loss is exactly 0 where the gradient is not finite"),
+        finding(
+            "LOS002", 5, "the loss is exactly 0 where the gradient is not finite", lambda facts: not facts.loss_is_zero
+        ),
         finding("GRD001", 1, "gradient norms are NaN or infinite"),
         finding("GAP001", 3, "NaN in a layer"),
         finding("OPT002", 3, "NaN in the optimizer's moments"),

@@ -24,10 +24,13 @@ from pathlib import Path
 from typing import Any
 
 from tracker_health.annotations import (
+    ACTION,
+    CAUSE,
     ENDED,
     ENDED_BY,
     EXIT,
     IGNORED,
+    JUDGED,
     PENDING,
     REPORT_FILE,
     RULES,
@@ -63,8 +66,17 @@ from tracker_health.stores.wandb.values import OWN_KEY, OWN_TAGS, STEP_KEY, summ
 from tracker_health.text import printable
 from tracker_health.verdict import Verdict
 
-_OF_ANY_VERDICT = frozenset({ENDED, ENDED_BY, IGNORED, RULES, SETTINGS, STEP})
-_PLAIN_NAMES = _OF_ANY_VERDICT | {"severity", "codes", "symptoms", "summary", "version", *MEDIA_KEYS.values()}
+_OF_ANY_VERDICT = frozenset({ENDED, ENDED_BY, IGNORED, JUDGED, RULES, SETTINGS, STEP})
+_PLAIN_NAMES = _OF_ANY_VERDICT | {
+    "severity",
+    "codes",
+    "symptoms",
+    "summary",
+    "version",
+    CAUSE,
+    ACTION,
+    *MEDIA_KEYS.values(),
+}
 _EXIT_KEY = f"{OWN_KEY}{EXIT}"
 _LOOKS = (0, 1, 3)  # seconds before each: for a moment a server may give what was there before
 _MAX_REPORT_BYTES = 32 * 2**20
