@@ -239,17 +239,17 @@ class Curve:
     @cached_property
     def best_step(self) -> int:
         """The step of the lowest point in the lowest level, or beside it."""
-        return self._step_of(int(np.argmin(self.levels)), 1.0)
+        return self._step_of(int(np.argmin(self.levels)))
 
     @cached_property
     def peak_step(self) -> int:
-        """The step of the highest point in the highest level, or beside it."""
-        return self._step_of(int(np.argmax(self.levels)), -1.0)
+        """The step of the highest point."""
+        return int(self.series.steps[np.argmax(self.series.values)])
 
-    def _step_of(self, level: int, sign: float) -> int:
+    def _step_of(self, level: int) -> int:
         first = self.points - (len(self.levels) - level + 1) * self.block
         near = slice(max(0, first), first + 3 * self.block)
-        return int(self.series.steps[near][np.argmin(sign * self.series.values[near])])
+        return int(self.series.steps[near][np.argmin(self.series.values[near])])
 
     @property
     def last_step(self) -> int:

@@ -95,7 +95,9 @@ class Diverged(CurveRule):
 def _message(curve: Curve, *, rose: bool) -> str:
     start, best, end, peak = map(number, (curve.outset.value, curve.best.value, curve.end.value, curve.peak.value))
     if not rose:
-        return f"the loss climbed from {start} to {peak} near step {curve.peak_step}; it ends at {end}"
+        highest = number(float(curve.series.values.max()))
+        there = f"{highest} at step {curve.peak_step} (a level of {peak})"
+        return f"the loss climbed from {start} to {there}; it ends at {end}"
     return f"the loss rose from {best} near step {curve.best_step} to {end} and stayed there; it began at {start}"
 
 

@@ -87,7 +87,7 @@ class NoProgress(CurveRule):
         fine_tuning, descent, name = is_fine_tuning(evidence), curve.descent, _name(curve)
         scale = max(abs(curve.start.value), abs(curve.best.value))
         needed = scale * (self.least_descent if fine_tuning else self.min_descent)
-        sure = descent.surely_above(0.0) or curve.trend < -SURELY
+        sure = descent.surely_above(0.0) or (curve.trend < -SURELY and descent.value > 0.0)
         measured: dict[str, float | int] = {
             "start": curve.start.value, "best": curve.best.value, "standard_error": descent.error,
             "descent_share": descent.value / scale if scale else 0.0, "trend_z": curve.trend, "points": curve.points,

@@ -62,6 +62,8 @@ def initial_of(tensor: TensorHeader) -> Initial:
     """Whether a matrix still is what an initialiser draws; vectors begin as ones or zeros, and do not tell."""
     if sum(size > 1 for size in tensor.shape) < 2 or tensor.rms is None or not tensor.rms < float("inf"):
         return Initial.UNKNOWN
+    if tensor.stats is not None and tensor.stats.count < 1:
+        return Initial.UNKNOWN  # a summary that says so of a tensor with values
     if tensor.rms == 0.0:
         return Initial.LIKELY  # what begins at 0: an adapter's second factor, a gate
     read = tensor.stats is not None and not tensor.stats.nonfinite
@@ -93,7 +95,7 @@ def is_uniform_draw(tensor: TensorHeader) -> bool:
     layers begin with.
     """
     stats = tensor.stats
-    if stats is None or stats.nonfinite or len(tensor.shape) < 2 or not tensor.numel:
+    if stats is None or stats.nonfinite or stats.count < 1 or len(tensor.shape) < 2 or not tensor.numel:
         return False
     error = SIGMAS * sqrt(UNIFORM_VARIANCE / tensor.numel)
     return any(
