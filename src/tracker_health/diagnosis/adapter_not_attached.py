@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tracker_health.diagnosis._base import Cause, Sign, codes
+from tracker_health.diagnosis._base import Cause, Sign, codes, finding
 from tracker_health.diagnosis._facts import Facts
 
 
@@ -14,6 +14,11 @@ def _share_of_adapters(facts: Facts, code: str, key: str) -> float:
     return len(named) / total if total else 0.0
 
 
+def _all_idle(facts: Facts) -> bool:
+    idle = facts.measured("WGT007", "idle") or 0
+    return idle > 0 and idle == facts.measured("WGT007", "adapters")
+
+
 class AdapterNotAttached(Cause):
     """The adapter is there and nothing goes through it.
 
@@ -23,8 +28,9 @@ class AdapterNotAttached(Cause):
 
     name = "adapter-not-attached"
     title = "The adapter is not attached to the model that is trained"
-    explains = codes("OPT003 OPT004 WGT002 WGT005 LOS005 GRD003")
+    explains = codes("WGT007 OPT003 OPT004 WGT002 WGT005 LOS005 GRD003")
     signs = (
+        finding("WGT007", 7, "the second matrix of every adapter is still 0", _all_idle),
         Sign(
             name="no gradient reached half of the adapter or more",
             kind="finding",

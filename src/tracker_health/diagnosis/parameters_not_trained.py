@@ -32,7 +32,7 @@ class ParametersNotTrained(Cause):
 
     name = "parameters-not-trained"
     title = "A part of the model is not trained"
-    explains = codes("OPT004 OPT003 WGT002 WGT005 WGT006 LOS005 LOS006 LOS012 GEN003")
+    explains = codes("WGT007 OPT004 OPT003 WGT002 WGT005 WGT006 LOS005 LOS006 LOS012 GEN003")
     signs = (
         finding("OPT004", 6, "parameters have no place, no state or no rate in the optimizer"),
         finding("WGT002", 5, "some tensors did not change between checkpoints", _some_unchanged),

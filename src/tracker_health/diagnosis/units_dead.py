@@ -23,7 +23,7 @@ class UnitsDead(Cause):
 
     name = "units-dead"
     title = "Units or whole layers never fire"
-    explains = codes("OPT003 OPT004 WGT003 GAP002 GAP003 LOS005 LOS006 GEN003 GRD003 LOS012")
+    explains = codes("WGT007 OPT003 OPT004 WGT003 GAP002 GAP003 LOS005 LOS006 GEN003 GRD003 LOS012")
     signs = (
         finding("OPT003", 5, "no gradient ever reached some parameters, while others train", _some_dead),
         finding("WGT003", 6, "units never had a gradient", lambda facts: not facts.first_layer_is_blind),
