@@ -203,6 +203,21 @@ class Facts:
         up = loss.end.value - loss.head.value
         return up > 0 and loss.trend > 3.0 and came_down < 0.1 * up and loss.end.value >= 0.5 * loss.peak.value
 
+    @property
+    def is_stuck(self) -> bool:
+        """Whether the model learnt nothing: neither loss nor accuracy left the level of guessing."""
+        return self.has("LOS005", "LOS006", "GEN003") and not self.has("LOS004", "GEN001", "GEN004")
+
+    @property
+    def gradients_arrive(self) -> bool:
+        """Whether the optimizer's state shows that gradients reached every parameter."""
+        return any(one.code == "OPT003" and one.verdict is Verdict.PASS for one in self.results)
+
+    @property
+    def knows_gradients(self) -> bool:
+        """Whether anything shows the gradients: their norms, or the optimizer's state."""
+        return any(one.code in ("OPT003", "GRD003", "GRD001") for one in self.results)
+
     @cached_property
     def fell_back(self) -> Jump | None:
         """Where the loss, after it had come down, was at once back near the level that it began at."""

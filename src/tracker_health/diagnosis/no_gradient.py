@@ -25,6 +25,12 @@ class NoGradient(Cause):
         finding("OPT003", 2, "no gradient ever reached some parameters"),
         finding("GRD003", 3, "the gradient norm is exactly 0, or vanishes"),
         finding("GAP006", 4, "layers without gradients"),
+        measure(
+            "nothing was learnt, and nothing shows whether gradients arrive",
+            "gradients",
+            lambda facts: facts.is_stuck and not facts.knows_gradients,
+            2,
+        ),
         measure("the loss is exactly 0", "loss", lambda facts: facts.loss_is_zero, -3),
     )
     test = "print which parameters have a gradient after one backward pass"

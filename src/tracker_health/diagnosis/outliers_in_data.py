@@ -19,7 +19,7 @@ class OutliersInData(Cause):
     title = "A few batches hold values far out of proportion"
     explains = codes("LOS003 LOS004 LOS008 GRD002 OPT009")
     signs = (
-        measure("the loss jumped and came down again at a usual learning rate", "loss", lambda f: f.only_spikes, 2),
+        measure("the loss jumped and came down again at a usual learning rate", "loss", lambda f: f.only_spikes, 1),
         Sign(
             name="the first layer's inputs are large, though the loss began as usual",
             kind="finding",

@@ -26,6 +26,7 @@ class Overfitting(Cause):
         finding("GEN004", 3, "the accuracy holds for the training samples only"),
         finding("GEN002", 1, "validation never improved"),
         finding("GEN003", -2, "validation guesses", _guesses),
+        finding("LOS005", -3, "the loss hardly came down"),
         finding("LOS013", -3, "every batch may be the same"),
         finding("LOS001", -4, "a loss is NaN or infinite"),
     )
