@@ -10,9 +10,11 @@ import click
 
 from tracker_health import retired
 from tracker_health.cli import cli
+from tracker_health.diagnosis import CAUSES
 from tracker_health.readers.log_formats import text_forms
 from tracker_health.readers.log_formats.text_forms import FORMS
 from tracker_health.registry import BUILT_IN
+from tracker_health.render.causes import causes_page
 from tracker_health.render.docs import index, page, retired_page
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -25,6 +27,7 @@ def pages() -> dict[Path, str]:
     names = {probe.code: probe.name for probe in BUILT_IN}
     texts |= {DOCS / "probes" / f"{one.name}.md": retired_page(one, names) for one in retired.RETIRED}
     texts[DOCS / "probes" / "README.md"] = index(BUILT_IN, retired.RETIRED)
+    texts[DOCS / "causes.md"] = causes_page(CAUSES)
     texts[DOCS / "cli.md"] = command_reference()
     texts[DOCS / "add-a-form.md"] = forms()
     return {path: NOTICE + text for path, text in texts.items()}

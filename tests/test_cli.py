@@ -54,9 +54,10 @@ def test_a_healthy_folder_passes(run, healthy):
 def test_a_sick_folder_fails_with_reason_and_remedy(run, sick):
     result = run("check", sick)
     assert result.exit_code == 1
-    assert "LOS001 nonfinite-loss" in result.stdout
+    assert "non-finite-loss" in result.stdout
+    assert "LOS001" in result.stdout
     assert "step 101" in result.stdout
-    assert "restart from a checkpoint at or before step 100" in result.stdout
+    assert "restart from the last checkpoint before step 101" in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -108,8 +109,9 @@ def test_an_empty_list_is_wrong_usage(run, stdin):
 
 def test_a_pass_counts_the_rules_once(run, healthy):
     lines = run("check", healthy).stdout.splitlines()
-    assert len(lines) == 2
-    assert lines[1].strip().endswith("skipped (-v shows them)")
+    assert len(lines) == 3
+    assert lines[1].strip() == "judged: loss"
+    assert lines[2].strip().endswith("skipped (-v shows them)")
 
 
 def test_a_skip_says_why_on_its_line(run, write_log):
@@ -510,7 +512,7 @@ def test_a_terminal_that_lacks_our_characters(tmp_path, sick, encoding):
     folder = sick.rename(tmp_path / "損失…→")
     done = shell("tool check $1 $1x", folder, PYTHONIOENCODING=encoding)
     assert done.returncode == 3
-    assert b"restart from a checkpoint" in done.stdout
+    assert b"restart from the last checkpoint" in done.stdout
     assert b"no folder" in done.stderr
     assert b"Traceback" not in done.stderr
 
@@ -618,7 +620,7 @@ def test_a_result_that_cannot_be_shown_never_stops_the_others(run, healthy, sick
 
     to_json, lines = results.Report.to_json, "tracker_health.render.console.report_lines"
 
-    def broken(report, **_):
+    def broken(report, *_, **__):
         if report.verdict == "pass":
             raise TypeError("object has no JSON form")
         return to_json(report) if option else [str(report.verdict)]

@@ -24,7 +24,7 @@ from tracker_health.evidence import (
     TensorState,
     Weights,
 )
-from tracker_health.render.tensors import tensor_lines, tensor_table
+from tracker_health.render.tensors import remark_of, tensor_lines, tensor_table
 
 ROOT = Path(__file__).parent.parent
 ADAPTER = ROOT / "tests" / "data" / "attribution" / "lora_layers"
@@ -105,7 +105,7 @@ def test_the_worst_come_first_layer_by_layer():
     assert [row.name for row in table.rows] == [
         "layers.3.a", "layers.2.a", "layers.2.b", "layers.1.a", "layers.0.b", "layers.0.a",
     ]  # fmt: skip
-    assert [row.remark for row in table.rows] == ["nonfinite", "dead", "", "1 zero row", "", ""]
+    assert [remark_of(row) for row in table.rows] == ["nonfinite", "dead", "", "1 zero row", "", ""]
 
 
 def test_the_table_is_bounded_unless_all_is_asked_for():
@@ -113,6 +113,20 @@ def test_the_table_is_bounded_unless_all_is_asked_for():
     assert text_of(found).count("\n  a ") == 40
     assert "60 more of 100 tensors (--all shows them)" in text_of(found)
     assert text_of(found, everything=True).count("\n  a ") == 100
+
+
+def test_what_was_left_out_is_told():
+    header = TensorHeader(name="head.w", shape=(2, 3), dtype="F32", rms=0.5)
+    found = evidence(tensor(0, "h.3.w"), tensor(1, "h.4.w"), weights=[header], attribution=Attribution.NAMED)
+    document = validated(tensor_table(found).to_json())
+    assert document["groups"] == [{"lr": 0.1}]
+    found = evidence(tensor(0, "h.3.w"), tensor(1, "h.4.w"), stateless=("h.5.w", "h.6.w", "h.7.w"))
+    document = validated(tensor_table(found).to_json())
+    (left,) = document["left_out"]
+    assert (left["how"], left["meant"], left["parameters"]) == ("without-state", False, ["h.5.w", "h.6.w", "h.7.w"])
+    assert "3 parameters without state, by mistake?" in text_of(found).replace("\x1b[33m\x1b[1m", "").replace(
+        "\x1b[0m", ""
+    )
 
 
 HOSTILE = ["\x1b[31mred\x1b]0;x\x07", "a\nPASS  everything", "\u202egnp.exe", "<script>alert(1)</script>", "x" * 10_000]

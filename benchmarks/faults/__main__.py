@@ -76,6 +76,25 @@ def bound(size: str, out: Path) -> None:
 
 
 @main.command()
+@click.option("--size", type=click.Choice(["small", "full"]), default="full", show_default=True)
+@click.option("--out", type=click.Path(path_type=Path), default=OUT, show_default=True)
+@click.option("--split", type=click.Choice(["tune", "validate"]), default="tune", show_default=True)
+@click.option("--write", is_flag=True, help="Count the signs on the tuning tasks, and put the counts into the causes.")
+def causes(size: str, out: Path, split: str, write: bool) -> None:
+    """Print how often the right cause comes first, among the first two, and is wrong and certain."""
+    import causes as module
+
+    found = module.diagnosed(size, out, split)
+    for line in module.by_fault(found):
+        print(line)
+    print(f"{split}: {len(found)} flagged faulty runs")
+    for word, share in module.shares(found).items():
+        print(f"{word:18} {share:.3f}")
+    if write and split == "tune":
+        print(f"written: {module.write(module.counts(found))}")
+
+
+@main.command()
 @click.option("--split", type=click.Choice(["tune", "validate"]), default="tune", show_default=True)
 @click.option("--seeds", type=int, default=2, show_default=True, help="So many processes of each kind.")
 def consoles(split: str, seeds: int) -> None:

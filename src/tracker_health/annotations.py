@@ -7,9 +7,10 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tracker_health.config import Config
+from tracker_health.diagnosed import Diagnosis
 from tracker_health.ending import Ended
 from tracker_health.evidence import Children
 from tracker_health.probe import MEASURE_NAME
@@ -40,6 +41,9 @@ CHILDREN = "children"
 
 STEP = "step"
 """The tag that says up to which step of its history a run was judged."""
+
+CAUSE, ACTION, JUDGED = "cause", "action", "judged"
+"""The tags that say the cause of what was found, the one thing to do, and which parts of the run were judged."""
 
 MAX_HEADLINE_METRICS = 12
 _MOST_ERRORS = 5
@@ -144,6 +148,7 @@ def plan(
         ENDED_BY: by,
         CHILDREN: str(report.children or ""),
         IGNORED: ", ".join((*preset, *report.tool.ignored)),
+        JUDGED: ", ".join(report.judged_parts("judged")),
     }
     known = {key: value for key, value in known.items() if value}
     if report.verdict is Verdict.SKIP:
@@ -158,12 +163,19 @@ def plan(
             "symptoms": ",".join(dict.fromkeys(result.symptom for result in findings)),
             "summary": report.summary,
             "version": report.tool.version,
+            **_tags_of(report.diagnosis),
             **known,
         },
         metrics={"severity": float(report.severity or 0), **(_headline_metrics(report) if chosen.metrics else {})},
         files={REPORT_FILE: _document(report), **(attachments or {})},
         note=_note(report) if is_wanted(chosen.description, report.verdict) else "",
     )
+
+
+def _tags_of(diagnosis: Diagnosis | None) -> dict[str, str]:
+    if diagnosis is None:
+        return {}
+    return {CAUSE: diagnosis.cause, ACTION: printable(diagnosis.action.in_short, 300)}
 
 
 def _headline_metrics(report: Report) -> dict[str, float]:
@@ -189,16 +201,60 @@ def _document(report: Report) -> bytes:
 
 
 def _note(report: Report) -> str:
-    lines = [f"**Training health: {report.verdict.upper()}**", ""]
-    lines += [finding_in_markdown(result) for result in report.findings]
+    if report.verdict is Verdict.PASS:
+        return f"**Training health: PASS**: {in_markdown(report.summary)}{_judged_in_words(report, '; ')}"
+    lines = [f"**Training health: {report.verdict.upper()}{_cause_in_words(report.diagnosis)}**", ""]
+    lines += diagnosis_in_markdown(report)
+    lines += [finding_in_markdown(result) for result in report.unexplained]
     errors, unjudged = once_a_source(report.errors)
     lines += [f"- {in_markdown(error.source)}: {in_markdown(error.message)}" for error in errors[:_MOST_ERRORS]]
     lost = [f"- without {in_markdown(source)} not judged: {', '.join(codes)}" for source, codes in unjudged.items()]
     lines += lost[:_MOST_ERRORS]
     if len(lines) == 2:
         lines.append(in_markdown(report.summary))
-    lines += ["", f"tracker-health {report.tool.version}, preset {report.tool.preset}"]
+    lines += ["", *_last_lines(report)]
     return "\n".join(lines)
+
+
+def _cause_in_words(diagnosis: Diagnosis | None) -> str:
+    return f" · {diagnosis.cause} ({diagnosis.certainty})" if diagnosis is not None else ""
+
+
+def diagnosis_in_markdown(report: Report) -> list[str]:
+    """The lines on the cause, what to try, and its evidence; none where there is no cause."""
+    diagnosis = report.diagnosis
+    if diagnosis is None:
+        return []
+    action = diagnosis.action
+    change = f"`{printable(action.change, 200).replace('`', '')}`" if action.change else ""
+    tried = " ".join(one for one in (change, in_markdown(action.explained if change else action.text)) if one)
+    lines = [in_markdown(diagnosis.sentence), "", f"**Try:** {tried}", ""]
+    lines += [finding_in_markdown(replace(result, remedy="")) for result in report.explained]
+    lines += [f"- or {in_markdown(other.cause)}: {in_markdown(other.test)}" for other in diagnosis.others]
+    return lines
+
+
+def _judged_in_words(report: Report, before: str = "") -> str:
+    judged, absent = report.judged_parts("judged"), report.judged_parts("not there")
+    if not judged:
+        return ""
+    return f"{before}judged: {', '.join(judged)}" + (f"; not logged: {', '.join(absent)}" if absent else "")
+
+
+def _last_lines(report: Report) -> list[str]:
+    """What was judged, how the run ended, and where to read on or to object."""
+    judged = _judged_in_words(report)
+    ended = f"ended: {report.ended}" + (f" ({in_markdown(report.ended_by)})" if report.ended_by else "")
+    said = [one[:1].upper() + one[1:] for one in (judged, ended if report.ended else "") if one]
+    lines = [". ".join(said) + "."] if said else []
+    codes = [result.code for result in report.findings]
+    if codes:
+        which = report.diagnosis.cause if report.diagnosis is not None else codes[0]
+        lines.append(
+            f"All of it: `health/{REPORT_FILE}`. Wrong? `tracker-health explain {which}` says how it was decided; "
+            f'`ignore = ["{codes[0]}"]` leaves a rule out.'
+        )
+    return [*lines, f"tracker-health {report.tool.version}, preset {report.tool.preset}"]
 
 
 def _note_on(children: Children) -> str:

@@ -12,6 +12,9 @@ import numpy as np
 from tracker_health._version import __version__
 from tracker_health.config import Config, did_you_mean
 from tracker_health.confirmation import confirm
+from tracker_health.coverage import Outcome, coverage_of, notes_on, why_unjudged
+from tracker_health.diagnosed import Diagnosis
+from tracker_health.diagnosis import diagnosis_of
 from tracker_health.errors import ConfigError, named
 from tracker_health.evidence import Evidence, Need, Part, Request, Series, Siblings
 from tracker_health.plugins import quietly
@@ -151,19 +154,17 @@ def diagnose(evidence: Evidence, config: Config, *, probes: Sequence[Probe] | No
     results: list[ProbeResult] = []
     skipped: list[SkippedProbe] = []
     errors = [ErrorEntry(source=problem.source, message=problem.message) for problem in evidence.problems]
-    vouched = False
-    unvouched: list[SkippedProbe] = []
+    outcomes: list[Outcome] = []
     broken: list[Verdict] = []
     for probe in configured_probes(config) if probes is None else probes:
         votes = config.counts(probe.code, probe.status)
         outcome = _run(probe, evidence, config, votes)
+        outcomes.append(Outcome(probe, votes, None if isinstance(outcome, ErrorEntry) else outcome))
         match outcome:
             case ProbeResult():
                 results.append(outcome)
-                vouched = vouched or (votes and probe.vouches)
             case SkippedProbe():
                 skipped.append(outcome)
-                unvouched += [outcome] * (votes and probe.vouches)
             case ErrorEntry():
                 errors.append(outcome)
                 broken += [Verdict.ERROR] * votes
@@ -173,17 +174,19 @@ def diagnose(evidence: Evidence, config: Config, *, probes: Sequence[Probe] | No
     verdict = worst([result.verdict for result in voting] + broken)
     unknown = _not_understood(evidence, config)
     unread = evidence.unread and not _shows_training(evidence, config)
-    if verdict in (Verdict.PASS, Verdict.SKIP) and (unknown or unread or not vouched):
+    unjudged = why_unjudged(evidence, outcomes)
+    if verdict in (Verdict.PASS, Verdict.SKIP) and (unknown or unread or unjudged is not None):
         verdict = Verdict.ERROR if evidence.problems else Verdict.SKIP
     if verdict is Verdict.PASS and any(problem.unfinished for problem in evidence.problems):
         verdict = Verdict.ERROR
+    diagnosis, undiagnosed = _diagnosed(evidence, results, verdict)
     scores = [result.score for result in voting if result.score is not None]
     report = Report(
         run=evidence.run,
         verdict=verdict,
         score=min(scores) if scores and verdict not in (Verdict.SKIP, Verdict.ERROR) else None,
         summary="",
-        notes=tuple(_notes(evidence, config)),
+        notes=(*_notes(evidence, config), *(notes_on(evidence) if verdict is Verdict.PASS else ()), *undiagnosed),
         results=tuple(results),
         skipped=tuple(skipped),
         errors=tuple(errors),
@@ -193,8 +196,23 @@ def diagnose(evidence: Evidence, config: Config, *, probes: Sequence[Probe] | No
         ended=str(evidence.ending.how) if evidence.ending is not None else "",
         ended_by=printable(evidence.ending.by) if evidence.ending is not None else "",
         children=evidence.info.children,
+        diagnosis=diagnosis,
+        judged=coverage_of(evidence, outcomes),
     )
-    return replace(report, summary=_summary(report, unvouched))
+    return replace(report, summary=_summary(report, unjudged or ""))
+
+
+def _diagnosed(
+    evidence: Evidence, results: Sequence[ProbeResult], verdict: Verdict
+) -> tuple[Diagnosis | None, tuple[str, ...]]:
+    """The cause of what was found, and a note where working it out broke: that must not take the verdict with it."""
+    if verdict not in (Verdict.WARN, Verdict.FAIL, Verdict.ERROR):
+        return None, ()
+    try:
+        with np.errstate(all="ignore"):
+            return diagnosis_of(evidence, results), ()
+    except Exception as error:  # noqa: BLE001
+        return None, (f"the cause could not be worked out: {printable(named(error))}",)
 
 
 def tool_of(config: Config) -> ToolInfo:
@@ -222,7 +240,7 @@ def compared(report: Report, siblings: Siblings, config: Config) -> Report:
         skipped=(*(one for one in report.skipped if one.code not in codes), *found.skipped),
         errors=(*report.errors, *found.errors),
     )
-    return joined if verdict is report.verdict else replace(joined, summary=_summary(joined, ()))
+    return joined if verdict is report.verdict else replace(joined, summary=_summary(joined, ""))
 
 
 def _notes(evidence: Evidence, config: Config) -> Iterable[str]:
@@ -464,10 +482,10 @@ def _uses(evidence: Evidence) -> Iterable[SeriesUse]:
         )
 
 
-def _summary(report: Report, unvouched: Sequence[SkippedProbe]) -> str:
+def _summary(report: Report, unjudged: str) -> str:
     """One sentence: the worst finding, or what the pass rests on, or why there is no verdict.
 
-    ``unvouched``: the rules that would have shown whether training worked.
+    ``unjudged``: why nothing shows whether training worked.
     """
     findings = report.findings
     failed = [one for one in report.errors if one.code is not None] or list(report.errors)
@@ -477,7 +495,6 @@ def _summary(report: Report, unvouched: Sequence[SkippedProbe]) -> str:
         more = f" (+{len(findings) - 1} more)" if len(findings) > 1 else ""
         return printable(f"{findings[0].name}: {findings[0].message}{more}", 500)
     if report.verdict is Verdict.SKIP:
-        reason = unvouched[0].reason if unvouched else "no rule that could show it is among those that vote"
-        return printable(f"{NOTHING_VOUCHES}: {reason}", _REASON_CHARACTERS)
+        return printable(f"{NOTHING_VOUCHES}: {unjudged}", _REASON_CHARACTERS)
     voting = [result for result in report.results if result.votes]
     return f"{count(len(voting), 'rule')} passed" + (f", {len(report.skipped)} skipped" if report.skipped else "")

@@ -36,6 +36,7 @@ GROUPS: dict[str, Callable[[TaggedRun], Sequence[str]]] = {
     "user": lambda run: [run.user],
     "week": lambda run: [_week(run)],
     "code": lambda run: run.codes,
+    "cause": lambda run: [run.cause] if run.cause else [],
 }
 """What runs can be grouped by; a run is in as many groups as it has codes."""
 
@@ -43,12 +44,14 @@ GROUPS: dict[str, Callable[[TaggedRun], Sequence[str]]] = {
 @dataclass(frozen=True, kw_only=True)
 class Overview:
     """``verdicts``: how many runs have each, ``none`` for no verdict of ours. ``reasons``: in how many runs each rule's
-    code stands. ``worst``: the runs with the most severe verdicts, of equal ones the newest. ``groups``: the verdicts
-    of each group, by what runs are grouped by. ``older``: how many verdicts are older than the data of their runs.
+    code stands. ``causes``: how many have each cause. ``worst``: the runs with the most severe verdicts, of equal ones
+    the newest. ``groups``: the verdicts of each group, by what runs are grouped by. ``older``: how many verdicts are
+    older than the data of their runs.
     """
 
     verdicts: Counter[str]
     reasons: Counter[str]
+    causes: Counter[str]
     worst: tuple[TaggedRun, ...]
     groups: dict[str, dict[str, Counter[str]]]
     older: int = 0
@@ -69,6 +72,7 @@ class Overview:
             "reasons": [
                 {"code": code, "name": names.get(code), "runs": runs} for code, runs in _by_number(self.reasons)
             ],
+            "causes": [{"cause": cause, "runs": runs} for cause, runs in _by_number(self.causes)],
             "worst": [_as_json(run) for run in self.worst],
             "by": {
                 what: {name: {word: counted[word] for word in _WORDS} for name, counted in sorted(groups.items())}
@@ -81,6 +85,7 @@ def overview(runs: Iterable[TaggedRun], by: Sequence[str] = ()) -> Overview:
     """Counts of the runs, which are not kept. ``by``: of ``GROUPS``."""
     verdicts: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
+    causes: Counter[str] = Counter()
     groups: dict[str, dict[str, Counter[str]]] = {what: {} for what in by}
     worst: list[tuple[int, float, int, TaggedRun]] = []
     older = 0
@@ -89,6 +94,7 @@ def overview(runs: Iterable[TaggedRun], by: Sequence[str] = ()) -> Overview:
         verdicts[word] += 1
         older += run.older
         reasons.update(set(run.codes))
+        causes.update([run.cause] if run.cause else [])
         for what, counted in groups.items():
             for name in set(GROUPS[what](run)):
                 counted.setdefault(name, Counter())[word] += 1
@@ -96,7 +102,7 @@ def overview(runs: Iterable[TaggedRun], by: Sequence[str] = ()) -> Overview:
             entry = (run.verdict.rank, run.started or 0.0, -number, run)
             (heapq.heappush if len(worst) < MOST_WORST else heapq.heappushpop)(worst, entry)
     ordered = tuple(run for *_, run in sorted(worst, key=lambda one: one[:3], reverse=True))
-    return Overview(verdicts=verdicts, reasons=reasons, worst=ordered, groups=groups, older=older)
+    return Overview(verdicts=verdicts, reasons=reasons, causes=causes, worst=ordered, groups=groups, older=older)
 
 
 def overview_lines(found: Overview) -> Iterator[str]:
@@ -106,6 +112,11 @@ def overview_lines(found: Overview) -> Iterator[str]:
     if found.older:
         are = "verdict is" if found.older == 1 else "verdicts are"
         yield f"{found.older} {are} older than the data of the run: sweep or annotate judges again"
+    if found.causes:
+        yield ""
+        yield "most frequent causes"
+        for cause, runs in _by_number(found.causes)[:_MOST_REASONS]:
+            yield f"  {runs:>6}  {printable(cause, 40)}"
     if found.reasons:
         yield ""
         yield "most frequent reasons"
@@ -116,7 +127,8 @@ def overview_lines(found: Overview) -> Iterator[str]:
         yield "worst runs"
         for run in found.worst:
             name, where = printable(run.ref.name, 40), printable(run.ref.url or run.ref.id)
-            summary = printable(run.summary, 100) + " (older than its data)" * run.older
+            said = f"{run.cause}: {run.summary}" if run.cause else run.summary
+            summary = printable(said, 100) + " (older than its data)" * run.older
             yield f"  {run.verdict!s:<5}  {name}  {summary}  {where}"
     for what, groups in found.groups.items():
         yield ""
@@ -142,6 +154,7 @@ def _as_json(run: TaggedRun) -> dict[str, Any]:
         "run": place,
         "verdict": str(run.verdict),
         "codes": list(run.codes),
+        "cause": run.cause or None,
         "summary": run.summary,
         "older": run.older,
     }

@@ -30,7 +30,7 @@ EXAMPLE = "Worked example"
 """The section, if a rule has one, with a small history to redo by hand; a test runs it."""
 
 _OPTIONAL = (CASES, EXAMPLE)
-_BEFORE_OPTIONAL = "How it decides"
+_BEFORE_CASES = "How it decides"
 _PARAM = "param "
 _CASE = re.compile(r"([a-z][a-z0-9]*(?:-[a-z0-9]+)*): (\S.*)")
 
@@ -198,10 +198,8 @@ def explanation_of(probe: type[Probe]) -> Explanation:
     cases, example = sections.pop(CASES, None), sections.pop(EXAMPLE, None)
     if tuple(sections) != SECTIONS:
         raise ValueError(f"{probe.__name__}: its docstring has the sections {list(sections)}, not {list(SECTIONS)}")
-    optional = [title for title in titles if title in _OPTIONAL]
-    first = titles.index(_BEFORE_OPTIONAL) + 1
-    if titles[first : first + len(optional)] != [title for title in _OPTIONAL if title in optional]:
-        raise ValueError(f'{probe.__name__}: "{optional[0]}" does not come after "{_BEFORE_OPTIONAL}"')
+    if cases is not None and titles[titles.index(CASES) - 1] != _BEFORE_CASES:
+        raise ValueError(f'{probe.__name__}: "{CASES}" does not come after "{_BEFORE_CASES}"')
     return Explanation(
         head.strip(),
         sections,

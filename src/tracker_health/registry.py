@@ -15,6 +15,7 @@ from tracker_health.probes.crashed import Crashed
 from tracker_health.probes.dead_units import DeadUnits
 from tracker_health.probes.discriminator_won import DiscriminatorWon
 from tracker_health.probes.diverged import Diverged
+from tracker_health.probes.empty_adapter import EmptyAdapter
 from tracker_health.probes.epoch_sawtooth import EpochSawtooth
 from tracker_health.probes.epsilon_dominates import EpsilonDominates
 from tracker_health.probes.evaluation_stands_still import EvaluationStandsStill
@@ -143,6 +144,7 @@ BUILT_IN: tuple[type[Probe], ...] = (
     WeightScale,
     InitialWeights,
     IdleStatistics,
+    EmptyAdapter,
     GradientGhost,
     GapNonfinite,
     GapDeadActivation,

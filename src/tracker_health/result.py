@@ -1,7 +1,8 @@
 """What rules find and what a run's report holds: plain data, and its versioned JSON.
 
 Results know neither tracker nor terminal nor page. The JSON form is strict (no NaN or Infinity literals) and a
-contract: ``docs/report.schema.json`` describes it, and readers ignore keys that they do not know.
+contract: ``docs/report.schema.json`` describes it, and readers ignore keys that they do not know. Schema 2 has all
+keys of schema 1, with the same names and meanings, and the diagnosis and what was judged besides.
 """
 
 from __future__ import annotations
@@ -11,10 +12,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from tracker_health.diagnosed import Diagnosis
 from tracker_health.evidence import Children, RunRef
 from tracker_health.verdict import Verdict
 
-SCHEMA = "tracker-health/report/1"
+SCHEMAS: Mapping[int, str] = {1: "tracker-health/report/1", 2: "tracker-health/report/2"}
+"""The schemas that are read, and that can be written, by their number."""
+
+SCHEMA = SCHEMAS[2]
+"""The one that is written unless another is asked for."""
 
 Confidence = Literal["high", "medium", "low"]
 Measure = float | int | str
@@ -167,6 +173,17 @@ class SeriesUse:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Judged:
+    """Whether a part of a run (its loss, its weights, its end) was judged. ``why``: of what is there and not usable the
+    reason, and the way out.
+    """
+
+    part: str
+    state: Literal["judged", "not there", "not usable"]
+    why: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ToolInfo:
     """Which version judged, under which configuration. ``ignored``: the rules that it leaves out, and the thresholds
     that were set, as in ``LOS004`` and ``diverged.sigmas=8``.
@@ -184,7 +201,8 @@ class Report:
 
     ``notes``: what a reader of the verdict should know besides: that the run goes on, that a configured role found no
     metric. ``ended``: how the run ended, a word of ``Ended``, empty where that is not known; ``ended_by``: what says
-    so. It is no verdict. ``children``: how the runs below a parent run fared.
+    so. It is no verdict. ``children``: how the runs below a parent run fared. ``diagnosis``: the one cause of what was
+    found, None where nothing was, or no cause explains it. ``judged``: which parts of the run were.
     """
 
     run: RunRef
@@ -201,6 +219,8 @@ class Report:
     ended: str = ""
     ended_by: str = ""
     children: Children | None = None
+    diagnosis: Diagnosis | None = None
+    judged: tuple[Judged, ...] = ()
 
     @property
     def is_parent(self) -> bool:
@@ -217,10 +237,40 @@ class Report:
         found = [result for result in self.results if result.votes and result.verdict is not Verdict.PASS]
         return tuple(sorted(found, key=lambda result: -result.verdict.rank))
 
-    def to_json(self) -> dict[str, Any]:
-        """The report as a schema 1 document of strict JSON values."""
+    @property
+    def unexplained(self) -> tuple[ProbeResult, ...]:
+        """The findings that the diagnosis does not explain: all where there is none."""
+        explained = self.diagnosis.explains if self.diagnosis is not None else ()
+        return tuple(one for one in self.findings if one.code not in explained)
+
+    @property
+    def headline(self) -> str:
+        """What to read first: the cause with its sentence where there is one, else the summary."""
+        return self.diagnosis.headline if self.diagnosis is not None else self.summary
+
+    def judged_parts(self, state: str) -> list[str]:
+        """The parts of the run that are in a state: judged, not there, not usable."""
+        return [one.part for one in self.judged if one.state == state]
+
+    @property
+    def explained(self) -> tuple[ProbeResult, ...]:
+        """The findings that are the diagnosis's evidence, in the order of time."""
+        order = self.diagnosis.explains if self.diagnosis is not None else ()
+        by_code = {one.code: one for one in self.findings}
+        return tuple(by_code[code] for code in order if code in by_code)
+
+    def to_json(self, schema: int = 2) -> dict[str, Any]:
+        """The report as a document of strict JSON values; ``schema``: of ``SCHEMAS``."""
+        document = self._to_json(SCHEMAS[schema])
+        if schema > 1:
+            document["diagnosis"] = self.diagnosis.to_json() if self.diagnosis is not None else None
+            document["judged"] = [{"part": one.part, "state": one.state, "why": one.why} for one in self.judged]
+        return document
+
+    def _to_json(self, schema: str) -> dict[str, Any]:
+        """What both schemas have."""
         return {
-            "schema": SCHEMA,
+            "schema": schema,
             "run": {"store": self.run.store, "id": self.run.id, "name": self.run.name, "url": self.run.url},
             "verdict": str(self.verdict),
             "severity": self.severity,
@@ -266,7 +316,7 @@ class Report:
             ValueError: the document has another schema.
             KeyError: a key of the schema is missing.
         """
-        if document.get("schema") != SCHEMA:
+        if document.get("schema") not in SCHEMAS.values():
             raise ValueError(f"not a {SCHEMA} document: its schema is {document.get('schema')!r}")
         return cls(
             run=RunRef(**_known(document["run"], "store", "id", "name", "url")),
@@ -287,6 +337,8 @@ class Report:
             ended=document.get("ended") or "",
             ended_by=document.get("ended_by", ""),
             children=Children.from_json(document["children"]) if document.get("children") else None,
+            diagnosis=Diagnosis.from_json(document["diagnosis"]) if document.get("diagnosis") else None,
+            judged=tuple(Judged(**_known(one, "part", "state", "why")) for one in document.get("judged", ())),
         )
 
 

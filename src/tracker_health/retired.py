@@ -59,10 +59,14 @@ RETIRED: tuple[Retired, ...] = (
 
 _FEW = "few points make large errors, which counts for more than their number"
 _CLAUSE = "the case that it was for is gone"
+_SHARED = "one table of parameters answers for all rules what was left out on purpose"
 
 RETIRED_THRESHOLDS: tuple[RetiredThreshold, ...] = tuple(
     RetiredThreshold(rule=rule, threshold=threshold, replaced_by=replaced_by, why=why)
     for rule, threshold, replaced_by, why in (
+        ("missing-from-optimizer", "max_share", None, _SHARED),
+        ("unchanged-weights", "max_share", None, _SHARED),
+        ("unchanged-weights", "min_siblings", None, _SHARED),
         ("diverged", "min_points", None, _FEW),
         ("diverged", "sure_runaway", "runaway", _CLAUSE),
         ("diverged", "steady_runaway", "runaway", _CLAUSE),

@@ -22,12 +22,14 @@ if TYPE_CHECKING:
 @click.argument("code")
 @click.option("--full", is_flag=True, help="The whole page: also why it matters, its limits, sources and references.")
 def explain(code: str, full: bool) -> None:
-    """What a rule means, how it decides, and what to do. CODE is a rule's code or name.
+    """What a rule or a cause means, how it decides, and what to do. CODE is a rule's code or name, or a cause.
 
     Rules of installed plugins too, unless the environment has TRACKER_HEALTH_PLUGINS=0.
     """
     from tracker_health.config import did_you_mean
+    from tracker_health.diagnosis import CAUSES, cause_named
     from tracker_health.registry import probe_classes
+    from tracker_health.render.causes import explain_cause
     from tracker_health.render.docs import explain as in_short
     from tracker_health.render.docs import explain_in_full, explain_retired
     from tracker_health.retired import retired_rule
@@ -36,12 +38,17 @@ def explain(code: str, full: bool) -> None:
         if code.upper() == probe.code or code.lower() == probe.name:
             click.echo(explain_in_full(probe) if full else in_short(probe), nl=False)
             return
+    cause = cause_named(code.lower())
+    if cause is not None:
+        click.echo(explain_cause(cause), nl=False)
+        return
     gone = retired_rule(code.upper()) or retired_rule(code.lower())
     if gone is not None:
         click.echo(explain_retired(gone), nl=False)
         return
     names = [name for probe in probe_classes() for name in (probe.code, probe.name)]
-    raise ConfigError(f"there is no rule {printable(code)!r}", did_you_mean(code, names))
+    names += [cause.name for cause in CAUSES]
+    raise ConfigError(f"there is no rule or cause {printable(code)!r}", did_you_mean(code, names))
 
 
 @cli.command()

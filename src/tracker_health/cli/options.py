@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import click
 
 _FORMATS = ("text", "json", "markdown")
+_SCHEMAS = ("1", "2")
 _FAIL_ON = ("fail", "warn", "skip", "never")
 VERBOSE_KEY = "tracker_health.verbose"
 
@@ -36,6 +37,11 @@ WORKERS = click.option(
 
 METRICS = click.option(
     "--metrics", is_flag=True, help="Write measures as metrics, too; report.json always has them all."
+)
+
+
+SCHEMA = click.option(
+    "--schema", type=click.Choice(_SCHEMAS), default="2", help="Of the JSON reports: 1 leaves out cause and coverage."
 )
 
 
@@ -98,6 +104,7 @@ def run_options(fail_on: str, *, batch: bool = False) -> Callable[[Command], Com
         *((*batch_options(), WORKERS) if batch else ()),
         *choice_options(fail_on),
         click.option("--json", "as_json", is_flag=True, help="One JSON report a line, on standard output."),
+        SCHEMA,
         click.option("--format", "form", type=click.Choice(_FORMATS), default="text", help=formats),
         click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors."),
         click.option("-v", "--verbose", is_flag=True, callback=note_verbose, help=details),

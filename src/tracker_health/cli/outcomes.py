@@ -110,7 +110,7 @@ def _text(outcome: Outcome, choices: dict[str, Any], *, brief: bool) -> str:
     from tracker_health.render.markdown import report_markdown
 
     if choices["as_json"]:
-        return json.dumps(outcome.report.to_json(), allow_nan=False)
+        return json.dumps(outcome.report.to_json(int(choices.get("schema", 2))), allow_nan=False)
     if choices["quiet"]:
         return ""
     if choices["form"] == "markdown":  # of every run: a summary is read without standard error

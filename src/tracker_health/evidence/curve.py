@@ -67,12 +67,14 @@ class Excursion:
     """A stretch in which the level lay surely above the best level before it, and from which it came back.
 
     ``first_step``, ``last_step``: of its first and last level. ``height``: above the best before. ``levels``: how many.
+    ``errors``: the height, in standard errors.
     """
 
     first_step: int
     last_step: int
     height: float
     levels: int
+    errors: float
 
 
 class Fall(NamedTuple):
@@ -230,27 +232,24 @@ class Curve:
 
     @cached_property
     def peak(self) -> Estimate:
-        """The part that is surely highest: of levels one whose neighbour is as high, since one alone may be a spike."""
-        alone = self.block == 1
-        pairs = [
-            min(self.level(at), self.level(at + 1 - alone), key=_value) for at in range(len(self.levels) - 1 + alone)
-        ]
-        return max([*self._parts[:_EIGHTHS], *pairs], key=lambda one: one.value - SURELY * one.error)
+        """The part that is surely highest. A single level counts with twice its error, since noise has long tails."""
+        doubled = [Estimate(one.value, one.error * min(self.block, 2)) for one in self._parts[_EIGHTHS:]]
+        return max([*self._parts[:_EIGHTHS], *doubled], key=lambda one: one.value - SURELY * one.error)
 
     @cached_property
     def best_step(self) -> int:
         """The step of the lowest point in the lowest level, or beside it."""
-        return self._step_of(int(np.argmin(self.levels)), 1.0)
+        return self._step_of(int(np.argmin(self.levels)))
 
     @cached_property
     def peak_step(self) -> int:
-        """The step of the highest point in the highest level, or beside it."""
-        return self._step_of(int(np.argmax(self.levels)), -1.0)
+        """The step of the highest point."""
+        return int(self.series.steps[np.argmax(self.series.values)])
 
-    def _step_of(self, level: int, sign: float) -> int:
+    def _step_of(self, level: int) -> int:
         first = self.points - (len(self.levels) - level + 1) * self.block
         near = slice(max(0, first), first + 3 * self.block)
-        return int(self.series.steps[near][np.argmin(sign * self.series.values[near])])
+        return int(self.series.steps[near][np.argmin(self.series.values[near])])
 
     @property
     def last_step(self) -> int:
@@ -294,11 +293,17 @@ class Curve:
         """Where the level surely rose above the best so far by ``least`` and came down again by half of that."""
         best = np.minimum.accumulate(self.levels)
         where = np.maximum.accumulate(np.where(self.levels <= best, np.arange(len(best)), 0))
-        above = self.levels - best
-        high = above - SURELY * np.hypot(self.errors, self.errors[where]) > least
+        above, error = self.levels - best, np.hypot(self.errors, self.errors[where])
+        high = above - SURELY * error > least
         edges = np.flatnonzero(np.diff(np.concatenate([[0], high.astype(np.int8), [0]])))
         return [
-            Excursion(int(self.steps[a]), int(self.steps[b - 1]), float(above[a:b].max()), int(b - a))
+            Excursion(
+                first_step=int(self.steps[a]),
+                last_step=int(self.steps[b - 1]),
+                height=float(above[a:b].max()),
+                levels=int(b - a),
+                errors=float((above[a:b] / np.maximum(error[a:b], np.finfo(np.float64).tiny)).max()),
+            )
             for a, b in zip(edges[::2], edges[1::2], strict=True)
             if b < len(self.levels)  # what is up at the end has not come back
         ]

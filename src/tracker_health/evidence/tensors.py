@@ -200,6 +200,11 @@ class Weights:
         return bool(owners) and not any(_is_base(tensor, owners) for tensor in self.tensors)
 
     @property
+    def is_hollow_adapter(self) -> bool:
+        """Whether the file is an adapter's and holds no value: no tensor, or nothing but tensors of size 0."""
+        return not self.tensors or (self.has_adapter and not any(one.numel for one in self.tensors))
+
+    @property
     def has_adapter(self) -> bool:
         """Whether there are adapter weights in the file, alone or beside those of the whole model."""
         return any(".lora_" in tensor.name for tensor in self.tensors)

@@ -26,6 +26,10 @@ _EARLY_STOPPING = re.compile(r"early_?stop|^(es_)?patience$")  # not the patienc
 _OPTIMIZER = re.compile(r"(^|[./_])optim(izer)?([./_](name|type|class|_target_))?$")
 _TEACHER = re.compile(r"distil(?!bert|gpt|roberta|whisper|led)|teacher(?!.?forc)")
 _MOST_OF_A_PARAM = 300
+SMOKE_STEPS = 10
+"""Of fewer optimizer steps nothing can be said."""
+
+_WHOLE = 0.99
 _FEWEST_POINTS = 8
 _SURE = 3.0  # standard errors
 _NEARLY = 0.05
@@ -100,6 +104,14 @@ def why_too_few_steps(evidence: Evidence, fewest: int) -> str:
         return ""
     by = f"{known.steps}, counted by {printable(known.by, 80)}" if known.by else "none"
     return f"fewer than {fewest} optimizer steps are known: {by}"
+
+
+def is_smoke_test(evidence: Evidence, fewest: int = SMOKE_STEPS) -> bool:
+    """Whether all of the plan was done, and it was fewer optimizer steps than say anything: a test of the code."""
+    steps, progress = evidence.optimizer_steps, evidence.progress
+    if steps is None or progress is None or progress.snapshot:
+        return False
+    return steps < fewest and progress.fraction >= _WHOLE
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -37,15 +37,15 @@ class AccuracyAtChance(Probe):
         there and the number is known. Warn also when `min_still` values after the first fifth span less than `still`:
         from `constant_above` to a half, or to `constant_below` beside a flat loss.
 
+    Known limits:
+        A classifier that gives one answer only is right as often as that is: found where the classes are about equally
+        frequent, or nothing moves at all. An accuracy below half of guessing is not judged.
+
     Worked example:
         val_accuracy: 0.10 0.11 0.10 0.09 0.10 0.10 0.11 0.10 0.09 0.10 0.10 0.10
         train_loss: 2.31 2.30 2.30 2.30 2.30 2.30 2.30 2.30 2.30 2.30 2.30 2.30
         param num_classes: 10
         warn: guessing among 10 has 10 %, and so has every third of the run.
-
-    Known limits:
-        A classifier that gives one answer only is right as often as that is: found where the classes are about equally
-        frequent, or nothing moves at all. An accuracy below half of guessing is not judged.
 
     What to do:
         Look whether inputs and labels belong together in each set, and whether both are prepared alike; then change

@@ -36,16 +36,16 @@ class AccuracyGap(Probe):
         by `least_fall` and `fall_share` of its gain. Meanwhile that of the training must have lost no more than
         `train_lost`, and the validation loss lie surely above its best.
 
+    Known limits:
+        Needs 5 evaluations. What is lost with the training accuracy is a divergence, which the loss tells. An accuracy
+        of another task than the training's, or of whole sequences beside that of tokens, is no smaller gain.
+
     Worked example:
         train_accuracy: 0.3 0.5 0.7 0.8 0.9 0.95 0.98 0.99 1 1 1 1
         val_accuracy: 0.1 0.11 0.1 0.12 0.11 0.1 0.11 0.12 0.11 0.1 0.11 0.11
         train_loss: 2.2 1.8 1.2 0.8 0.5 0.3 0.1 0.05 0.02 0.01 0.01 0.01
         param num_classes: 10
         warn: the training accuracy gained 70 points, that of the validation samples one.
-
-    Known limits:
-        Needs 5 evaluations. What is lost with the training accuracy is a divergence, which the loss tells. An accuracy
-        of another task than the training's, or of whole sequences beside that of tokens, is no smaller gain.
 
     What to do:
         Check that the labels belong to their inputs and that both sets are prepared alike. Otherwise take the best

@@ -33,14 +33,14 @@ class ChanceLevel(CurveRule):
         `least_fall`, and `coincidence` of the distance to the next. Then warn if the start lies no further above than
         `unlearnt`, and the validation loss ends not surely below.
 
+    Known limits:
+        Needs a cross-entropy in nats. Of unequal classes guessing has a lower loss, which is not known. Of an unknown
+        number of classes a loss may be near its logarithm by coincidence; fine-tunes are left alone there.
+
     Worked example:
         train_loss: 2.35 2.32 2.31 2.30 2.31 2.30 2.30 2.31 2.30 2.30 2.31 2.30
         param num_classes: 10
         fail: ln 10 is 2.303, and the loss ends at 2.305.
-
-    Known limits:
-        Needs a cross-entropy in nats. Of unequal classes guessing has a lower loss, which is not known. Of an unknown
-        number of classes a loss may be near its logarithm by coincidence; fine-tunes are left alone there.
 
     What to do:
         Look whether inputs and labels belong together, whether the gradient reaches the first layer, and whether the

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from dataclasses import dataclass
 from typing import Annotated
 
-from tracker_health.evidence import Evidence, Need, Part, TensorState, Weights
-from tracker_health.evidence.parameters.words import expert_of
+from tracker_health.evidence import Evidence, Need, Parameter, Part
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.result import Finding
 from tracker_health.text import listing
 from tracker_health.verdict import Verdict
-
-_SPARSE = re.compile(
-    r"(^|[._])(emb|embed|embedding|embeddings|tok|token|tokens|wte|wpe|pos|position|positions|codebook|lm_head|head"
-    r"|classifier|score|logits|output_layer|relative_attention_bias|relative_position_bias_table)([._0-9]|$)"
-)
-_JOINED = re.compile(r"weight_[ih]h|gate|glu|in_proj|qkv")
-_SILENT = 0.999  # what NoGradient calls dead as a whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,12 +25,10 @@ class DeadUnits(Probe):
 
     How it decides:
         Per matrix with `min_units` rows or more and at least `min_steps` steps: warn when a share of `dead_share` of
-        the rows holds nothing but zeros. A row is a unit where another matrix takes so many inputs (of filters, or a
-        multiple: each has a map of features), or where a name tells of joined gates: rows of a table that were never
-        looked up, of an output layer, or that a coupling masks, are none. Exempt are embeddings (of tokens, positions,
-        distances) and output layers by name, experts of a mixture, and matrices that are zero as a whole, which
-        no-gradient tells of. Where the optimizer has no names, a matrix is left out that has the shape of an embedding
-        or output layer in the weights beside it, or, without these, more rows than columns.
+        the rows holds nothing but zeros. A row is a unit where another matrix takes so many inputs, or a name tells of
+        joined gates. Exempt are embeddings, output layers, experts and, as OPT003 finds it, what is silent as a whole:
+        `silent`. Without names, matrices of the shape of an embedding or an output layer in the weights are left out,
+        or those with more rows than columns.
 
     Known limits:
         Needs second moments by rows. A layer of which half was pruned on purpose looks the same, and so does a table
@@ -64,6 +52,10 @@ class DeadUnits(Probe):
     min_units: Annotated[int, Threshold("rows that a layer must have", "rows", "design", ge=2)] = 8
     min_steps: Annotated[int, Threshold("optimizer steps before a zero means something", "steps", "design", ge=1)] = 100
 
+    silent: Annotated[
+        float, Threshold("share of zeros that makes a matrix dead as a whole", "fraction", "design", gt=0, le=1)
+    ] = 0.999
+
     @property
     def needs(self) -> tuple[Need, ...]:
         return (
@@ -73,13 +65,8 @@ class DeadUnits(Probe):
         )
 
     def judge(self, evidence: Evidence) -> Finding:
-        state = evidence.optimizer
-        sparse, taken = _sparse_shapes(evidence.weights), _inputs(evidence)
-        shares = [
-            (share, one)
-            for one in (state.with_second_moment if state is not None else ())
-            if not _is_sparse(one, sparse) and (share := self._dead_share(one)) is not None and _are_taken(one, taken)
-        ]
+        known = ((self._dead_share(one), one.label) for one in evidence.parameters.units)
+        shares = [(share, label) for share, label in known if share is not None]
         if not shares:
             return Finding(verdict=Verdict.SKIP, message="no layer's second moments are known by rows")
         dead = sorted((pair for pair in shares if pair[0] >= self.dead_share), key=lambda pair: -pair[0])
@@ -88,7 +75,7 @@ class DeadUnits(Probe):
         if not dead:
             message = f"at most {worst:.0%} of a layer's units never had a gradient"
             return Finding(verdict=Verdict.PASS, message=message, measured=measured)
-        names = [one.label for _, one in dead]
+        names = [label for _, label in dead]
         what = "layer has" if len(dead) == 1 else "layers have"
         return Finding(
             verdict=Verdict.WARN,
@@ -99,47 +86,12 @@ class DeadUnits(Probe):
             details={"layers": names[:100]},
         )
 
-    def _dead_share(self, tensor: TensorState) -> float | None:
-        """The share of rows that are 0; None for a tensor that is not judged."""
-        moment = tensor.second_moment
-        if moment is None or moment.zero_rows is None or len(tensor.shape) < 2 or tensor.shape[0] < self.min_units:
+    def _dead_share(self, row: Parameter) -> float | None:
+        """The share of rows that are 0; None for a matrix that is not judged."""
+        moment, shape = row.moment, row.shape or (0,)
+        if moment is None or moment.zero_rows is None or shape[0] < self.min_units:
             return None
-        too_early = tensor.step is not None and not tensor.step >= self.min_steps
-        if too_early or moment.nonfinite or moment.zeros >= _SILENT * moment.count:
+        too_early = row.steps is not None and not row.steps >= self.min_steps
+        if too_early or moment.nonfinite or row.silent_share >= self.silent:
             return None
-        return moment.zero_rows / tensor.shape[0]
-
-
-def _sparse_shapes(weights: Weights | None) -> set[tuple[int, ...]] | None:
-    """The shapes of the tensors whose rows need not all be seen; None where no weights tell."""
-    if weights is None:
-        return None
-    return {one.shape for one in weights.tensors if _SPARSE.search(one.name.lower()) or expert_of(one.name)}
-
-
-def _are_taken(tensor: TensorState, taken: Counter[int]) -> bool:
-    """Whether another matrix takes as many inputs as there are rows. Of filters each has a map of many places, and
-    gates are joined before they are taken.
-    """
-    rows, own = tensor.shape[0], tensor.shape[1]
-    if taken[rows] > (own == rows) or _JOINED.search((tensor.name or "").lower()):
-        return True
-    return len(tensor.shape) > 2 and any(inputs % rows == 0 for inputs in taken)
-
-
-def _inputs(evidence: Evidence) -> Counter[int]:
-    """How many inputs the matrices take, and how many of them those: of the optimizer's state, and of the weights."""
-    found: Counter[int] = Counter()
-    for known in (evidence.optimizer, evidence.weights):
-        shapes = [one.shape for one in known.tensors] if known is not None else []
-        found |= Counter(shape[1] for shape in shapes if len(shape) > 1 and shape[1] > 0)
-    return found
-
-
-def _is_sparse(tensor: TensorState, shapes: set[tuple[int, ...]] | None) -> bool:
-    """Whether rows of zeros are to be expected."""
-    if tensor.name is not None:
-        return expert_of(tensor.name) is not None or bool(_SPARSE.search(tensor.name.lower()))
-    if shapes is None:
-        return len(tensor.shape) >= 2 and tensor.shape[0] > tensor.shape[1]
-    return tensor.shape in shapes
+        return moment.zero_rows / shape[0]

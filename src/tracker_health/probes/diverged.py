@@ -30,14 +30,14 @@ class Diverged(CurveRule):
         `climb_share` of it. Fail when a loss ends below 0, `runaway` times as large as it began. Levels are medians of
         up to 40 blocks. Unsure of few points, and where the learning rate began anew after the best level.
 
-    Worked example:
-        train_loss: 4 3 2 1.5 1.2 1 1 1.5 2 2.5 2.5 2.5
-        fail: the end, 2.5, lies 1.4 above the best level, and `rise_share` of the descent of 2.9 is 0.44.
-
     Known limits:
         An objective that is made harder without a logged weight that says so looks like a divergence: pruning or
         quantisation that sets in, a curriculum, a queue of negatives that fills, targets of a network that learns too.
         Below 8 points only large rises show.
+
+    Worked example:
+        train_loss: 4 3 2 1.5 1.2 1 1 1.5 2 2.5 2.5 2.5
+        fail: the end, 2.5, lies 1.4 above the best level, and `rise_share` of the descent of 2.9 is 0.44.
 
     What to do:
         Take the checkpoint at the best level. Restart from there with a lower learning rate, a longer warm-up, or
@@ -95,7 +95,9 @@ class Diverged(CurveRule):
 def _message(curve: Curve, *, rose: bool) -> str:
     start, best, end, peak = map(number, (curve.outset.value, curve.best.value, curve.end.value, curve.peak.value))
     if not rose:
-        return f"the loss climbed from {start} to {peak} near step {curve.peak_step}; it ends at {end}"
+        highest = number(float(curve.series.values.max()))
+        there = f"{highest} at step {curve.peak_step} (a level of {peak})"
+        return f"the loss climbed from {start} to {there}; it ends at {end}"
     return f"the loss rose from {best} near step {curve.best_step} to {end} and stayed there; it began at {start}"
 
 

@@ -35,14 +35,14 @@ class EvaluationStandsStill(CurveRule):
         proportion, by `digits` units of the number's last digit. Warn also, whatever the training loss does, when
         `min_stopped` and `stopped_share` of all are one number with a last digit of `precision` or less.
 
+    Known limits:
+        A log that shows the best value so far stands still, too. Other rules on validation (GEN001 to GEN004) are
+        skipped where this one finds something.
+
     Worked example:
         train_loss: 2.3 2.0 1.7 1.5 1.3 1.1 0.9 0.8 0.7 0.6 0.5 0.4
         val_loss: 2.2831 2.1417 2.1417 2.1417 2.1417 2.1417 2.1417 2.1417
         warn: the last seven evaluations are one number, while the training loss fell to a fifth.
-
-    Known limits:
-        A log that shows the best value so far stands still, too. Other rules on validation (GEN001 to GEN004) are
-        skipped where this one finds something.
 
     What to do:
         Compare the weights that are evaluated with those that the optimizer has. Look whether the moving average is

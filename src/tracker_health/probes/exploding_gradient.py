@@ -33,12 +33,12 @@ class ExplodingGradient(Probe):
         On the curve of the norm's logarithm. Fail when its last two levels lie surely above its lowest, by `factor`.
         The loss or the reward, where one is logged, must end surely worse than its best level.
 
+    Known limits:
+        Needs `min_points` norms above 0. Norms are compared with those of the same run only.
+
     Worked example:
         grad_norm: 1.1 0.9 1.0 1.1 0.9 1.0 1.1 0.9 1.0 1.1 0.9 1.0 1.1 0.9 1.0 900 1100 1000 900 1100
         fail: the last levels are about 1000, the lowest is 1; the ratio is surely above 100, which is `factor`.
-
-    Known limits:
-        Needs `min_points` norms above 0. Norms are compared with those of the same run only.
 
     What to do:
         Restart from before the rise with a lower learning rate and gradient clipping.

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
-from tracker_health.evidence import Evidence, Need, Part, TensorHeader
+from tracker_health.evidence import Evidence, Need, Part
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.result import Finding
 from tracker_health.text import count, listing
 from tracker_health.verdict import Verdict
-
-_MEAN, _VARIANCE = ".running_mean", ".running_var"
-_SEVERAL = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,11 +25,10 @@ class IdleStatistics(Probe):
         and dropout was off. Or the layer's momentum is 0, and in evaluation it does something else than in training.
 
     How it decides:
-        Of saved weights beside an optimizer of at least `min_steps` steps. Warn where a layer has both, a mean of
+        Of saved weights beside an optimizer of at least `min_steps` steps. Warn where a layer has both a mean of
         nothing but zeros and a variance of nothing but ones, while the values of its bias have come to differ (of its
-        weight, where it has no bias): it was in use. A weight may well begin at 0, or at random. Warn as well where all
-        the layers of a model, two or more, hold what they begin with, weights and biases too: one layer may be unused,
-        but hardly all of them.
+        weight, where it has no bias): it was in use. Warn as well where all the layers of a model, two or more, hold
+        what they begin with, weights and biases too. One layer may be unused, but hardly all of them.
 
     Known limits:
         Layers without weights of their own (`affine=False`), of a single channel, and normalisation without running
@@ -62,55 +57,31 @@ class IdleStatistics(Probe):
         )
 
     def judge(self, evidence: Evidence) -> Finding:
-        tensors = {one.name: one for one in evidence.weights.tensors} if evidence.weights is not None else {}
-        layers = [name.removesuffix(_MEAN) for name in tensors if name.endswith(_MEAN)]
-        known = [layer for layer in layers if _was_trained(tensors, layer)]
-        untouched = len(layers) >= _SEVERAL and all(_is_as_begun(tensors, layer) for layer in layers)
+        layers = evidence.parameters.normalisations
+        known = [one for one in layers if one.was_trained]
+        untouched = len(layers) > 1 and all(one.is_begun for one in layers)
         if not known and not untouched:
             return Finding(verdict=Verdict.SKIP, message="no trained layer with running statistics")
         if evidence.steps_at_least.steps < self.min_steps:
             return Finding(verdict=Verdict.SKIP, message=f"fewer than {self.min_steps} optimizer steps are known")
+        idle = layers if untouched else [one for one in known if one.never_looked]
+        measured = {"idle": len(idle), "layers": len(layers if untouched else known)}
+        names = listing([one.name for one in idle])
+        if not idle:
+            message = f"the running statistics of {count(len(known), 'layer')} have moved"
+            return Finding(verdict=Verdict.PASS, message=message, measured=measured)
         if untouched:
             return Finding(
                 verdict=Verdict.WARN,
                 message=f"all {len(layers)} normalisation layers are as they begin, statistics and weights, so that "
-                f"nothing was normalised: {listing(layers)}",
+                f"nothing was normalised: {names}",
                 remedy="call model.train() before training, and do not freeze normalisations that were never trained",
-                measured={"idle": len(layers), "layers": len(layers)},
+                measured=measured,
             )
-        idle = [one for one in known if _never_looked(tensors, one)]
-        measured = {"idle": len(idle), "layers": len(known)}
-        if not idle:
-            message = f"the running statistics of {count(len(known), 'layer')} have moved"
-            return Finding(verdict=Verdict.PASS, message=message, measured=measured)
         return Finding(
             verdict=Verdict.WARN,
             message=f"no batch ever went into the running statistics of {len(idle)} of "
-            f"{count(len(known), 'trained normalisation layer')} (mean 0, variance 1): {listing(idle)}",
+            f"{count(len(known), 'trained normalisation layer')} (mean 0, variance 1): {names}",
             remedy="call model.train() before training, and again after each evaluation",
             measured=measured,
         )
-
-
-def _was_trained(tensors: Mapping[str, TensorHeader], layer: str) -> bool:
-    """Whether a layer's own parameters are no longer what they began with."""
-    own = tensors.get(f"{layer}.bias", tensors.get(f"{layer}.weight"))
-    stats = own.stats if own is not None else None
-    return stats is not None and not stats.nonfinite and stats.minimum != stats.maximum
-
-
-def _never_looked(tensors: Mapping[str, TensorHeader], layer: str) -> bool:
-    """Whether a layer's running statistics are those that it begins with."""
-    return _is(tensors, layer + _MEAN, 0.0) and _is(tensors, layer + _VARIANCE, 1.0)
-
-
-def _is_as_begun(tensors: Mapping[str, TensorHeader], layer: str) -> bool:
-    """Whether a layer changes nothing: neither its statistics nor its own parameters ever moved."""
-    own = _is(tensors, f"{layer}.weight", 1.0) and _is(tensors, f"{layer}.bias", 0.0)
-    return own and _never_looked(tensors, layer)
-
-
-def _is(tensors: Mapping[str, TensorHeader], name: str, value: float) -> bool:
-    """Whether a tensor holds nothing but one value."""
-    stats = tensors[name].stats if name in tensors else None
-    return stats is not None and not stats.nonfinite and stats.minimum == stats.maximum == value

@@ -33,16 +33,16 @@ class InitialLoss(CurveRule):
         loss surely below that logarithm from `soon` to twice that share of the run. Neither is needed from
         `plain_factor` times on.
 
+    Known limits:
+        Needs a cross-entropy in nats, averaged and not summed. A distillation is skipped, as the params say so; a log
+        that begins in mid-training is not known for one. A fine-tune that keeps a head made for other labels begins as
+        high.
+
     Worked example:
         train_loss: 24 10 5 2.1 1.8 1.5 1.3 1.2 1.1 1.0
         train_accuracy: 0.1 0.12 0.15 0.3 0.4 0.5 0.55 0.6 0.62 0.65
         param num_classes: 10
         warn: guessing has ln 10 = 2.303, and 24 is ten times that.
-
-    Known limits:
-        Needs a cross-entropy in nats, averaged and not summed. A distillation is skipped, as the params say so; a log
-        that begins in mid-training is not known for one. A fine-tune that keeps a head made for other labels begins as
-        high.
 
     What to do:
         Scale the inputs to mean 0 and deviation 1; use the framework's default initialisation.

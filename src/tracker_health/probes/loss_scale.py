@@ -33,13 +33,13 @@ class LossScale(Probe):
         there it finds its level. Between two logged points the fall counts as even. A reset to a higher scale,
         as a resume brings, does not move the lowest.
 
-    Worked example:
-        loss_scale: 65536 65536 65536 65536 32768 16384 8192 4096 2048 2048
-        fail: from 65536 to 2048 are five factors of two, as many as `halvings`, within 5 steps.
-
     Known limits:
         Sparse logs show how far the scale fell, not how often. A logged scale that is 0 throughout is taken for none;
         a saved one of 0 is not, since a scaler that is off saves nothing. Distributed checkpoints are not read.
+
+    Worked example:
+        loss_scale: 65536 65536 65536 65536 32768 16384 8192 4096 2048 2048
+        fail: from 65536 to 2048 are five factors of two, as many as `halvings`, within 5 steps.
 
     What to do:
         Look for the layer that overflows; train in bf16; lower the learning rate.

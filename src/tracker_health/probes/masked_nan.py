@@ -29,19 +29,20 @@ class MaskedNan(Probe):
         looks like a perfect one while the model is dead.
 
     How it decides:
-        Fail at a zero beside a non-finite gradient norm, and at `min_zeros` zeros in a row. The level before them is
+        Fail at a zero beside a non-finite gradient norm, where loss and gradient norm are 0 throughout, and at
+        `min_zeros` zeros in a row. The level before them is
         that of the last positive values, without the very last: that may be a mean with zeros in it. It passes below
         `descended` of the start if the zeros are true. Then the level is `units` of the last digit, or the gradient
         norms or validation losses meanwhile are finite and not all 0. It is unsure below `near_zero`, and where the
         loss is positive again.
 
-    Worked example:
-        train_loss: 2.3 1.9 1.6 1.4 0 0 0 0
-        fail: four zeros follow 1.4, which is far above a hundredth of 2.3.
-
     Known limits:
         Losses that are truly 0 look the same if they arrive there suddenly, as hinge and triplet losses may. A trainer
         that logs a finite gradient norm for a step that it skipped hides NaN in a loss that had come down.
+
+    Worked example:
+        train_loss: 2.3 1.9 1.6 1.4 0 0 0 0
+        fail: four zeros follow 1.4, which is far above a hundredth of 2.3.
 
     What to do:
         Set `logging_nan_inf_filter=False` to see the truth, and restart from the last checkpoint before the first
@@ -84,6 +85,11 @@ class MaskedNan(Probe):
         if len(broken):
             where = f"{len(broken)} steps where the gradient norm is not finite, first at step {broken[0]}"
             return _finding(f"the loss is exactly 0.0 at {where}", measured, int(broken[0]))
+        if length == len(loss) >= self.min_zeros and _is_dead(evidence):
+            message = f"the loss and the gradient norm are exactly 0 at all {length} points"
+            remedy = "look at the labels of one batch: where none of them counts there is nothing to learn from"
+            first = int(loss.steps[0])
+            return Finding(verdict=Verdict.FAIL, message=message, remedy=remedy, measured=measured, steps=(first,))
         before = loss.values[:start]
         before = before[np.isfinite(before) & (before > 0)]
         if length < self.min_zeros or not len(before):
@@ -112,6 +118,13 @@ def _is_alive(evidence: Evidence, steps: IntArray) -> bool:
     beside = norms.clean().values[np.isin(norms.clean().steps, steps)] if norms is not None else np.empty(0)
     since = held_out.clean().values[held_out.clean().steps > steps[0]] if held_out is not None else np.empty(0)
     return any(len(one) and bool(np.isfinite(one).all()) and bool(one.any()) for one in (beside, since))
+
+
+def _is_dead(evidence: Evidence) -> bool:
+    """Whether all gradient norms are 0. A loss may be 0 by itself, as that of a policy before its first update."""
+    norms = evidence.find("grad_norm")
+    values = norms.clean().values if norms is not None else np.empty(0)
+    return len(values) > 1 and bool((values == 0.0).all())
 
 
 def _nonfinite(norms: Series | None) -> IntArray:

@@ -46,10 +46,10 @@ class MissingFromOptimizer(Probe):
 
     How it decides:
         The table of parameters answers for each part that was left out whether that was meant, by the first of a list
-        of questions: is it a copy, an adapter's base, another task's head? Is the rest of its module or layer trained?
-        Are its weights still what an initialiser draws? Does it lie in front, is it a whole branch, or one kind of
-        parameters? Fail for one that is surely not meant, by names from the file; else warn. An optimizer without any
-        state after `min_steps` steps fails.
+        of questions. Is it a copy, an adapter's base, another task's head? Is the rest of its module trained? Are its
+        weights still what an initialiser draws? Does it lie in front, or is it a whole branch? Fail for one that is
+        surely not meant; else warn. Fail, too, without any state after `min_steps` steps. Warn below `few_updates`
+        updates, of more than `most_accumulated` steps each.
 
     Known limits:
         A single first layer that was never given to the optimizer may be frozen or forgotten: it passes. So does a
@@ -109,7 +109,7 @@ class MissingFromOptimizer(Probe):
                 return _finding(wrong[0], having)
         meant = [one for some in table.left_out if some.how in _WAYS for one in some.parameters]
         note = f"; {count(len(meant), 'other tensor')} frozen or unused, as it seems on purpose" if meant else ""
-        why = f" ({listing(sorted({one.purpose.sentence for one in table.left_out}), 2)})" if meant else ""
+        why = f" ({listing(sorted({one.purpose.sentence for one in table.left_out}))})" if meant else ""
         every = "" if any(one.listed for one in meant) else "all "
         return Finding(
             verdict=Verdict.PASS,
@@ -125,7 +125,7 @@ def _finding(wrong: LeftOut, having: int) -> Finding:
     return Finding(
         verdict=Verdict.FAIL if sure else Verdict.WARN,
         message=f"{count(len(names), 'parameter')} {_singular(what, len(names))}; {wrong.purpose.sentence}: "
-        f"{listing(names, 5)}",
+        f"{listing(names)}",
         remedy=_ROUTING if any(one.expert for one in wrong.parameters) else _FORGOTTEN if sure else remedy,
         measured={"missing": len(names), "in_optimizer": having},
         details={"missing": [one.called if one.name else one.label for one in wrong.parameters[:200]]},

@@ -37,10 +37,10 @@ class NoGradient(Probe):
 
     How it decides:
         Of parameters with `min_steps` steps: fail when `zero_share` of the moment is exactly 0, or a momentum holds
-        nothing but weight decay. Exempt are vectors, embeddings, tied outputs, and tables of one value for each user or
-        item, unless all parameters are affected. Experts without a token pass while half of them have some, else warn.
-        Warn for recurrent weights whose inputs are trained, and where gradients stopped coming: Adam's first moment is
-        then next to nothing beside the second.
+        only weight decay, unless all do and the loss fell by `learnt`. Exempt are vectors, embeddings, tied outputs and
+        tables of one value for each user or item, unless all parameters are affected. Experts without a token pass
+        while half of them have some, else warn. Warn for recurrent weights whose inputs are trained. Warn where
+        gradients stopped, while the first moment of others is above `still_coming` of the second.
 
     Known limits:
         Checkpoints without parameter names cannot tell a bias from a gain: vectors are then left out. Squares of
@@ -85,7 +85,7 @@ class NoGradient(Probe):
             one for one in rows if one.numel and (known.steps if one.steps is None else one.steps) >= self.min_steps
         ]
         if not trained:
-            by = f"{known.steps} are known, counted by {printable(known.by, 80)}" if known.by else "none is known"
+            by = f"{known.steps} are known, counted by {printable(known.by)}" if known.by else "none is known"
             few = f"no parameter has {self.min_steps} optimizer steps: {by}"
             why = few if rows else "the optimizer keeps no moments (plain SGD), or made none"
             return Finding(verdict=Verdict.SKIP, message=why)

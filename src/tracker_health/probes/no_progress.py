@@ -37,13 +37,13 @@ class NoProgress(CurveRule):
         warns when that is likely. A fine-tune needs `least_descent` there, and is warned of at most. Where noise hides
         the answer it passes unsure.
 
-    Worked example:
-        train_loss: 2.30 2.31 2.30 2.29 2.30 2.31 2.30 2.30 2.29 2.30 2.31 2.30
-        fail: the second half lies at 2.30, as the start; 5 % of that would be 0.115.
-
     Known limits:
         Where noise would hide such a descent, a run that learnt nothing passes. What was learnt before the log begins
         is not seen.
+
+    Worked example:
+        train_loss: 2.30 2.31 2.30 2.29 2.30 2.31 2.30 2.30 2.29 2.30 2.31 2.30
+        fail: the second half lies at 2.30, as the start; 5 % of that would be 0.115.
 
     What to do:
         Overfit one batch; if that fails look for frozen parameters or a zero gradient, else change the learning rate
@@ -87,7 +87,7 @@ class NoProgress(CurveRule):
         fine_tuning, descent, name = is_fine_tuning(evidence), curve.descent, _name(curve)
         scale = max(abs(curve.start.value), abs(curve.best.value))
         needed = scale * (self.least_descent if fine_tuning else self.min_descent)
-        sure = descent.surely_above(0.0) or curve.trend < -SURELY
+        sure = descent.surely_above(0.0) or (curve.trend < -SURELY and descent.value > 0.0)
         measured: dict[str, float | int] = {
             "start": curve.start.value, "best": curve.best.value, "standard_error": descent.error,
             "descent_share": descent.value / scale if scale else 0.0, "trend_z": curve.trend, "points": curve.points,

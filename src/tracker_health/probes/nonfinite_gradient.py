@@ -33,12 +33,12 @@ class NonfiniteGradient(Probe):
         `max_run` follow each other, or the last `at_end` are all non-finite. Warn when the share is likely above that.
         NaN between norms at a regular distance stand for steps at which none was taken.
 
+    Known limits:
+        Needs the gradient norm. In sparse logs a single point stands for many steps that nobody saw.
+
     Worked example:
         grad_norm: 1.2 0.9 1.1 1.0 0.8 nan nan nan
         fail: the last 3 norms are NaN, as many as `at_end`.
-
-    Known limits:
-        Needs the gradient norm. In sparse logs a single point stands for many steps that nobody saw.
 
     What to do:
         Restart from before the first one with a lower learning rate, bf16 in place of fp16, or gradient clipping.

@@ -38,12 +38,12 @@ class NonfiniteLoss(Probe):
         is a perplexity that begins infinite. Warn, too, where a part of the loss, finite `min_part` times, is non-
         finite for the last `tail_share` of its points.
 
+    Known limits:
+        A trainer that writes 0.0 in place of NaN hides it from this rule; LOS002 looks for that.
+
     Worked example:
         train_loss: 2.3 1.9 1.6 1.4 nan nan nan nan
         fail: half of the points are NaN, and so are the last.
-
-    Known limits:
-        A trainer that writes 0.0 in place of NaN hides it from this rule; LOS002 looks for that.
 
     What to do:
         Restart from the last checkpoint before the first non-finite step, with a lower learning rate, gradient

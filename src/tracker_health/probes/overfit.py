@@ -32,14 +32,14 @@ class Overfit(CurveRule):
         surely above the training loss by `gap_share` of that one's descent, which is `train_descent` of its start or
         more. Their gap at the first evaluation is taken off, and the validation loss must have stopped falling.
 
-    Worked example:
-        train_loss: 2.3 1.6 1.2 0.9 0.7 0.5 0.4 0.3 0.25 0.2 0.15 0.1
-        val_loss: 2.1 1.6 1.3 1.2 1.15 1.2 1.3 1.4 1.5 1.6 1.7 1.8
-        warn: 1.8 lies 0.6 above the best level of 1.2, which is half of it, while the training loss fell to 0.1.
-
     Known limits:
         Accuracy may still rise while the loss does: overconfidence is overfitting of the loss. Losses that are
         normalised or sampled otherwise in validation (survival times, pairs, margins) look like a gap.
+
+    Worked example:
+        train_loss: 2.3 1.6 1.2 0.9 0.7 0.5 0.4 0.3 0.25 0.2 0.15 0.1
+        val_loss: 2.1 1.6 1.3 1.2 1.15 1.2 1.3 1.4 1.5 1.6 1.7 1.8
+        warn: 1.8 lies 0.62 above the best level of 1.18, which is half of it, while the training loss fell to 0.1.
 
     What to do:
         Take the checkpoint at the minimum, and stop there the next time; more data, augmentation, dropout or weight

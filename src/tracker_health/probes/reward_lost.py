@@ -37,14 +37,14 @@ class RewardLost(Probe):
         training rewards that did not rise. It passes when it surely rose, by `rise_share`. Training episodes count
         where no evaluation surely rose. Needs `min_evaluations` or `min_points`.
 
-    Worked example:
-        train_reward: 20 22 21 19 20 18 17 16 14 13 11 10 9 10 9 10 9 10 9 9
-        fail: it ends at 9 and began at 20; the levels span about 12, and 11 is surely more than 0.3 of that.
-
     Known limits:
         Opponents that learn as well (self-play), costs to be kept low and tasks that grow harder lower the reward of a
         sound policy; a curriculum whose level is logged is left out. A noisy reward that never rises is no reason to
         warn: the policy may have been good from the start, or explore.
+
+    Worked example:
+        train_reward: 20 22 21 19 20 18 17 16 14 13 11 10 9 10 9 10 9 10 9 9
+        fail: it ends at 9 and began at 20; the levels span about 12, and 11 is surely more than 0.3 of that.
 
     What to do:
         Look at the sign of the objective and of the advantages, the learning rate, the policy's entropy, and how often

@@ -48,14 +48,14 @@ class Schedule(Probe):
         Saved rates stand in for logged ones. Further: `least_rate`, `groups_apart`, `most_waves`,
         `least_stepped`.
 
-    Worked example:
-        learning_rate: 0.001 0.0005 0 0 0 0 0 0
-        warn: 6 of 8 rates are 0, which is 75 % and more than `zero_share`.
-
     Known limits:
         A learning-rate range test rises on purpose. A floor that was reached in one step counts as intended. A resume
         at the end of a schedule shows its last rates only. A run that stopped early and recorded that nowhere looks
         like one whose schedule is too long. LambdaLR, which most trainers use, saves none of its settings.
+
+    Worked example:
+        learning_rate: 0.001 0.0005 0 0 0 0 0 0
+        warn: 6 of 8 rates are 0, which is 75 % and more than `zero_share`.
 
     What to do:
         Give the scheduler the number of optimizer steps, and step it once per optimizer step; or the number of

@@ -32,12 +32,12 @@ class StillDescending(CurveRule):
         `pace` of what a line would, by the sum of the learning rates. Fine-tunes may do that. The validation loss then
         counts as well.
 
+    Known limits:
+        A loss that learns late, after a long plateau, looks the same. So does a fine-tune that no param tells of.
+
     Worked example:
         train_loss: 2.30 2.28 2.26 2.24 2.22 2.20 2.18 2.16 2.14 2.12 2.10 2.08
         warn: the descent of 0.2 is 9 % of the start, and each quarter brought a quarter of it.
-
-    Known limits:
-        A loss that learns late, after a long plateau, looks the same. So does a fine-tune that no param tells of.
 
     What to do:
         Train longer, or raise the learning rate.

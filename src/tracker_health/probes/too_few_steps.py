@@ -10,6 +10,7 @@ import numpy as np
 from tracker_health.evidence import Evidence, Need, Part
 from tracker_health.evidence.numerics import median
 from tracker_health.probe import Probe, Symptom, Threshold
+from tracker_health.probes._run import is_smoke_test
 from tracker_health.result import Finding
 from tracker_health.text import count
 from tracker_health.verdict import Verdict
@@ -30,7 +31,8 @@ class TooFewSteps(Probe):
         that training started from.
 
     How it decides:
-        Below `hopeless_steps`: fail. Below `min_steps`: fail when something corroborates it (the run stopped before
+        Below `hopeless_steps`: fail, unless all of the plan was done: such a run was meant to be that short, as a test
+        of the code, and is not judged. Below `min_steps`: fail when something corroborates it (the run stopped before
         its plan, the learning rate was still rising, or the loss was still falling steeply), else warn: a fine-tune
         of 1,000 samples in 3 epochs at batch 64 is 47 steps and may be fine. Epoch-numbered metrics never count as
         steps.
@@ -76,6 +78,9 @@ class TooFewSteps(Probe):
             return Finding(verdict=Verdict.SKIP, message=message)
         if steps >= self.min_steps:
             return Finding(verdict=Verdict.PASS, message=f"{count(steps, 'optimizer step')}", measured=measured)
+        if is_smoke_test(evidence, self.hopeless_steps):
+            message = f"all of the plan was done, and its {count(steps, 'step')} are too few to judge"
+            return Finding(verdict=Verdict.SKIP, message=message)
         signs = [
             sign for sign in (_stopped_early(evidence), _still_warming_up(evidence), _still_falling(evidence)) if sign
         ]

@@ -44,10 +44,10 @@ class UnchangedWeights(Probe):
 
     How it decides:
         Fail for tensors that the optimizer surely stepped, unless floating point hides the step; in half precision warn
-        of matrices. Without a state it asks of unmoved layers what OPT004 asks: was that meant? If not, warn. Where
-        nothing moved, fail if the first of three checkpoints is the same and the loss fell or is unknown; else warn,
-        unless they may be copies or the rate came down to 0. Warn where a moving average is that of the first
-        checkpoint at the run's end.
+        of matrices. After fewer than `min_steps` steps nothing is said. Without a state it asks of unmoved layers what
+        OPT004 asks, and warns. Where nothing moved, fail if the first of three checkpoints is the same and the loss
+        fell or is unknown. Else warn, unless they may be copies or the rate was `no_rate` of its highest. Warn of a
+        moving average that stays the first checkpoint's.
 
     Known limits:
         Needs the weights of two checkpoints. Buffers, integers and experts without tokens do not count. Without an
@@ -90,12 +90,12 @@ class UnchangedWeights(Probe):
         if state is not None and (why_not := why_too_few_steps(evidence, self.min_steps)):
             return Finding(verdict=Verdict.SKIP, message=why_not)
         compared = [one for one in table.with_weight if one.moved is not None and one.is_parameter]
-        moved, since = sum(1 for one in compared if one.moved), f"since {printable(weights.previous, 80)}"
+        moved, since = sum(1 for one in compared if one.moved), f"since {printable(weights.previous)}"
         if compared and not moved:
             return self._nothing_moved(evidence, weights, len(compared))
         late = any(_BEGINS_LATER.search(name.lower()[:200]) for name in evidence.info.params)
         if weights.idle_average and is_of_the_end(evidence) and not late:
-            where = f"{printable(weights.source, 80)} ({short_name(weights.idle_average)})"
+            where = f"{printable(weights.source)} ({short_name(weights.idle_average)})"
             message = f"the moving average in {where} is that of the first checkpoint, while the model changed"
             return Finding(verdict=Verdict.WARN, message=f"{message}: it is not updated", remedy=_AVERAGE)
         precise = [one for one in table.stuck if not is_half(one)]
@@ -124,7 +124,7 @@ class UnchangedWeights(Probe):
             return Finding(verdict=Verdict.SKIP, message="no tensor changed, at a learning rate of 0 (see LRS001)")
         if any(one.stats is not None and one.stats.nonfinite == one.stats.count for one in weights.tensors):
             return Finding(verdict=Verdict.SKIP, message="no tensor changed, and some are nothing but NaN (see WGT001)")
-        both = f"{printable(since, 80)} and {printable(weights.source, 80)}"
+        both = f"{printable(since)} and {printable(weights.source)}"
         if share is None or (evidence.optimizer is None and weights.first and not weights.same_as_first):
             return Finding(verdict=Verdict.SKIP, message=f"{both} hold the same weights: one may be a copy")
         meanwhile = ", while the training loss fell" if fell else ""

@@ -34,15 +34,15 @@ class Underconfident(CurveRule):
         guessing, likely `least_excess` above the least for that accuracy. Without accuracies, warn at `floor_share`
         above L - 1.
 
+    Known limits:
+        Losses of bounded logits (cosines at a high temperature) are underconfident on purpose. A loss with other terms
+        in it may look so, and so may one that contrasts samples, beside the accuracy of a probe.
+
     Worked example:
         train_loss: 2.30 2.1 1.9 1.75 1.65 1.6 1.56 1.53 1.52 1.51 1.5 1.5
         train_accuracy: 0.1 0.4 0.6 0.75 0.85 0.9 0.94 0.97 0.98 0.98 0.99 0.99
         param num_classes: 10
         warn: 99 % are right, at a loss of 1.5; a second softmax keeps it above 1.46.
-
-    Known limits:
-        Losses of bounded logits (cosines at a high temperature) are underconfident on purpose. A loss with other terms
-        in it may look so, and so may one that contrasts samples, beside the accuracy of a probe.
 
     What to do:
         Give logits to the loss, without a softmax. If the loss is still falling, train longer.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from tracker_health.evidence import Curve, Evidence
+from tracker_health.evidence import SURELY, Curve, Evidence
 from tracker_health.probe import Symptom, Threshold
 from tracker_health.probes._curves import CurveRule
 from tracker_health.result import Finding
@@ -26,17 +26,17 @@ class UnstableLoss(CurveRule):
 
     How it decides:
         An excursion is a stretch of levels surely above the best before it by `rise_share` of the descent, from which
-        the loss came back. Warn at `repeated` excursions, at one of two levels and of twice that height, or at one that
-        lasts for `lasting_share` of the run. The validation loss counts like the training loss. Levels are medians of
-        up to 40 blocks, so that minibatch noise and single spikes do not count. Below 16 points each is a level, and
-        one is enough.
+        the loss came back. Warn at `repeated` excursions, at one that lasts for `lasting_share` of the run, or at one
+        of twice that height. That one has two levels or more, or is twice as sure. The validation loss counts like the
+        training loss. Levels are medians of up to 40 blocks, so that minibatch noise and single spikes do not count.
+        Below 16 points each is a level.
+
+    Known limits:
+        Needs 8 points. From 16 points on a leap of a single level is a spike, not an excursion.
 
     Worked example:
         train_loss: 4 2.5 1.8 1.4 1.2 1.1 3.5 1.05 1.0 1.0 0.98 0.97
         warn: 3.5 lies 2.4 above the best level before it; twice `rise_share` of the descent of 3 is 1.5.
-
-    Known limits:
-        Needs 8 points. From 16 points on a leap of a single level is a spike, not an excursion.
 
     What to do:
         Lower the learning rate, clip gradients, or take larger batches.
@@ -76,7 +76,10 @@ class UnstableLoss(CurveRule):
             "excursions": len(found), "tallest": tallest.height if tallest else 0.0,
             "descent": curve.descent.value, "noise": curve.noise,
         }  # fmt: skip
-        high = any(one.height > 2.0 * least and (one.levels > 1 or curve.block == 1) for one in found)
+        high = any(
+            one.height > 2.0 * least and (one.levels > 1 or curve.block == 1 or one.errors > 2 * SURELY)
+            for one in found
+        )
         lasting = any(one.levels >= self.lasting_share * len(curve.levels) for one in found)
         if tallest is None or not (len(found) >= self.repeated or high or lasting):
             message = f"{count(len(found), 'excursion')} of the {name}'s level"

@@ -13,8 +13,6 @@ from tracker_health.result import Finding
 from tracker_health.text import number
 from tracker_health.verdict import Verdict
 
-_BACK_UP = 0.1  # of the way down
-
 
 @dataclass(frozen=True, kw_only=True)
 class UpdateTooLarge(Probe):
@@ -27,14 +25,11 @@ class UpdateTooLarge(Probe):
         The loss settles on a level of noise well above what the model could reach, often without any other sign.
 
     How it decides:
-        Adam's step is about lr * sqrt((1 - b1) / (1 + b1)) for each value, 0.23 lr for b1 = 0.9, whatever the gradient.
-        Warn when the highest learning rate makes that more than `max_ratio` of the root mean square of the weights, in
-        the median over the matrices by their number of values, unless the loss speaks against it: it came down by
-        `healthy_descent` of its start or more, not just within its first points, and ended at its best level. Half of
-        that ratio is enough where the weights have grown to more than `grown` times a layer's usual size (1 over the
-        root of the smaller of fan-in and fan-out), since large weights make the steps that made them look small. The
-        rate is that of a matrix's own group: the highest of a log of the whole run, else of the scheduler's memory in
-        the checkpoint, which may never have come to it, or the last that was set.
+        Adam's step is lr * sqrt((1 - b1) / (1 + b1)) for each value, whatever the gradient. Warn when the highest
+        learning rate makes that more than `max_ratio` of the root mean square of the weights, in the median over the
+        matrices. Half of it is enough where the weights have grown to `grown` times a layer's usual size. Pass where
+        the loss came down by `healthy_descent` of its start, not just within its first points, and lost no more than
+        `lost_again` of that.
 
     Known limits:
         Needs Adam's state and the weights beside it. Matrices in front of a normalisation bear large steps, as their
@@ -66,6 +61,10 @@ class UpdateTooLarge(Probe):
     ] = 0.75  # fmt: skip
     min_steps: Annotated[int, Threshold("optimizer steps needed", "steps", "design", ge=1)] = 50
 
+    lost_again: Annotated[
+        float, Threshold("share of its descent that the loss may have lost again", "fraction", "design", ge=0)
+    ] = 0.1
+
     @property
     def needs(self) -> tuple[Need, ...]:
         return (Need(role=Part.SECOND_MOMENTS), *needs_of_update_size(self.min_steps))
@@ -76,23 +75,17 @@ class UpdateTooLarge(Probe):
             why = "no learning rate is known, or no matrix of the state is among the weights"
             return Finding(verdict=Verdict.SKIP, message=why)
         measured = {"update_ratio": size.ratio, "peak_rate": size.rate, "weight_scale": size.scale}
-        limit = self.max_ratio / 2.0 if size.scale > self.grown else self.max_ratio
-        step = size.step
+        limit = self.max_ratio / 2 if size.scale > self.grown else self.max_ratio
         if size.ratio <= limit:
-            return Finding(verdict=Verdict.PASS, message=step, measured=measured)
+            return Finding(verdict=Verdict.PASS, message=size.step, measured=measured)
         loss = descent(evidence)
-        if (
-            loss is not None
-            and loss.sure
-            and loss.share >= self.healthy_descent
-            and loss.lost <= _BACK_UP
-            and not loss.at_once
-        ):
-            message = f"{step}, which did no harm: the loss came down by {loss.share:.0%}"
+        came_down = loss is not None and loss.sure and loss.share >= self.healthy_descent and not loss.at_once
+        if loss is not None and came_down and loss.lost <= self.lost_again:
+            message = f"{size.step}, which did no harm: the loss came down by {loss.share:.0%}"
             return Finding(verdict=Verdict.PASS, message=message, measured=measured | {"descent": loss.share})
         return Finding(
             verdict=Verdict.WARN,
-            message=f"{step}, where sound trainings from scratch have 0.0002 to 0.02",
+            message=f"{size.step}, where sound trainings from scratch have 0.0002 to 0.02",
             remedy=f"lower the learning rate below {number(size.rate * limit / size.ratio)}",
             measured=measured,
         )

@@ -13,8 +13,6 @@ from tracker_health.result import Finding
 from tracker_health.text import number
 from tracker_health.verdict import Verdict
 
-_FINE_TUNING = 0.25
-
 
 @dataclass(frozen=True, kw_only=True)
 class UpdateTooSmall(Probe):
@@ -28,16 +26,11 @@ class UpdateTooSmall(Probe):
         The model stays what it was, however long it trains.
 
     How it decides:
-        Adam's step is about lr * sqrt((1 - b1) / (1 + b1)) for each value, 0.23 lr for b1 = 0.9, whatever the gradient.
-        It counts as too small when the highest learning rate makes that less than `min_ratio` of the root mean square
-        of the weights, in the median over the matrices by their number of values. SGD's step is its momentum times the
-        rate: it counts as too small when the momentum that is left and the highest rate would have moved the weights by
-        less than `min_reach` of their size, even had all steps of the run gone in one direction. The rate is that of a
-        matrix's own group: the highest of a log of the whole run, else of the scheduler's memory in the checkpoint,
-        which may never have come to it; one that is only the last that was set is not judged. Fail when the training
-        loss bears it out, which did not come down by `least_descent` of its start (a quarter of that for a fine-tune);
-        pass when it did; warn where there is no loss, and for a fine-tune (an adapter, or a param that names a base
-        model), whose rate may be small on purpose.
+        Adam's step is lr * sqrt((1 - b1) / (1 + b1)) for each value. It is too small below `min_ratio` of the root mean
+        square of the weights, in the median matrix, at the highest learning rate that is known. SGD's steps are too
+        small when all of them in one direction would reach less than `min_reach`. Fail when the loss came down by less
+        than `least_descent` (a fine-tune: `fine_tuned`); warn without a loss and for fine-tunes. Weights that
+        `exploded` hide every step: WGT004 tells that.
 
     Known limits:
         Needs the state of Adam, or of SGD with a momentum, and the weights beside it; of SGD a loss as well. A rate
@@ -66,12 +59,22 @@ class UpdateTooSmall(Probe):
     ] = 0.05
     min_steps: Annotated[int, Threshold("optimizer steps needed", "steps", "design", ge=1)] = 10
 
+    fine_tuned: Annotated[
+        float, Threshold("the same of a fine-tune", "fraction", "calibration", gt=0)
+    ] = 0.0125  # fmt: skip
+    exploded: Annotated[
+        float, Threshold("scale of the weights beside which every step looks small", "ratio", "design", gt=1)
+    ] = 200.0
+
     @property
     def needs(self) -> tuple[Need, ...]:
         return needs_of_update_size(self.min_steps)
 
     def judge(self, evidence: Evidence) -> Finding:
-        size, reach = update_size(evidence), reach_of_momentum(evidence)
+        size, reach, scale = update_size(evidence), reach_of_momentum(evidence), evidence.parameters.weight_scale
+        if scale > self.exploded:
+            why = f"the weights exploded to {number(scale)} times their usual size: beside them every step looks small"
+            return Finding(verdict=Verdict.SKIP, message=f"{why} (see WGT004)")
         if size is not None and size.scheduled:
             measured = {"update_ratio": size.ratio, "peak_rate": size.rate}
             usual = ", where sound trainings from scratch have 0.0002 to 0.02"
@@ -89,7 +92,7 @@ class UpdateTooSmall(Probe):
         if enough >= 1.0:
             return Finding(verdict=Verdict.PASS, message=step, measured=measured)
         loss, fine_tuning = descent(evidence), is_fine_tuning(evidence)
-        needed = self.least_descent * (_FINE_TUNING if fine_tuning else 1.0)
+        needed = self.fine_tuned if fine_tuning else self.least_descent
         if loss is not None and loss.sure and loss.share >= needed:
             message = f"{step}, which was enough: the loss came down by {loss.share:.0%}"
             return Finding(verdict=Verdict.PASS, message=message, measured=measured | {"descent": loss.share})

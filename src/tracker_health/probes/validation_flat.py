@@ -31,14 +31,14 @@ class ValidationFlat(CurveRule):
         means three things. It did not surely fall. Its second half likely lies less than `min_gain` of its start below
         that start. Its best level is no further than `train_descent` below the start of the training loss.
 
+    Known limits:
+        What was learnt before the first evaluation shows only in the training loss's start. Losses of margins
+        (triplets, hinge) depend on how many samples are compared.
+
     Worked example:
         train_loss: 1.45 1.3 1.15 1.0 0.9 0.8 0.7 0.6 0.5 0.4 0.35 0.3
         val_loss: 1.39 1.38 1.39 1.38 1.39 1.39 1.38 1.39 1.39 1.38 1.39 1.39
         warn: the training loss fell by four fifths, the validation loss stayed at ln 4.
-
-    Known limits:
-        What was learnt before the first evaluation shows only in the training loss's start. Losses of margins
-        (triplets, hinge) depend on how many samples are compared.
 
     What to do:
         Check that labels belong to their inputs, that the loader shuffles, and that both sets are prepared alike.

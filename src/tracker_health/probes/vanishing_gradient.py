@@ -35,14 +35,14 @@ class VanishingGradient(Probe):
         tell the gradients' sizes. Warn when they fall in order towards the first layer, by more than `depth_ratio`, in
         most kinds of matrices of `min_layers` layers.
 
+    Known limits:
+        Without names all matrices of one shape are one kind, those of two towers as well. A norm that is logged with
+        few decimals may read 0. Without a loss only the checkpoint is judged.
+
     Worked example:
         grad_norm: 1.1 0.9 1.0 1.1 0.9 1.0 0 0 0 0 0 0 0 0 0 0 0 0 0 0
         train_loss: 2.30 2.31 2.30 2.29 2.31 2.30 2.30 2.30 2.30 2.30 2.30 2.30 2.30 2.30 2.30 2.30 2.30 2.30 2.30 2.30
         warn: all norms of the second half are 0, and the loss came down by nothing.
-
-    Known limits:
-        Without names all matrices of one shape are one kind, those of two towers as well. A norm that is logged with
-        few decimals may read 0. Without a loss only the checkpoint is judged.
 
     What to do:
         Initialise as the framework does, add residual connections or normalisation, replace saturating activations,

@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from math import prod, sqrt
 from typing import Annotated
 
-import numpy as np
-
-from tracker_health.evidence import Evidence, Need, Part, TensorHeader, Weights
+from tracker_health.evidence import Evidence, Need, Part
 from tracker_health.evidence.numerics import median
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes._run import descent
 from tracker_health.result import Finding
 from tracker_health.text import number
 from tracker_health.verdict import Verdict
-
-_EMBEDDING = re.compile(
-    r"(^|[._])(emb|embed|embedding|embeddings|tok|token|tokens|wte|wpe|pos|position|positions|relative_attention_bias)([._]|$)"
-)
-_TABLE = 4  # times as many rows as columns
-_BACK_UP = 0.1  # of the way down
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,11 +28,10 @@ class WeightScale(Probe):
 
     How it decides:
         A layer keeps the size of its inputs when its values have a root mean square of about 1 / sqrt(fan-in), so the
-        product of the two is near 1 in every trained model; PyTorch's default begins at 0.58. Of the matrices that are
-        no embeddings, by name or for having four times as many rows as columns and no bias, the median product is taken
-        (of at least `min_matrices`). Warn above `max_scale`, with the smaller of fan-in and fan-out, and below
-        `min_scale`, with the fan-in, unless the loss shows that small weights are enough: it came down by
-        `healthy_descent` of its start or more, and ended at its best level.
+        product is near 1 in trained models; PyTorch begins at 0.58. Of the matrices that are no embeddings the median
+        product is taken (of `min_matrices` or more). Warn above `max_scale`, with the smaller of fan-in and fan-out,
+        and below `min_scale`, unless the loss came down by `healthy_descent` and lost no more than `lost_again`. Fail
+        above `exploded` where it did not come down.
 
     Known limits:
         Needs matrices in a file of weights, and no adapter. Models that scale their layers otherwise (sine networks,
@@ -69,58 +57,43 @@ class WeightScale(Probe):
     ] = 0.25  # fmt: skip
     min_matrices: Annotated[int, Threshold("matrices needed", "matrices", "design", ge=1)] = 2
 
+    lost_again: Annotated[
+        float, Threshold("share of its descent that the loss may have lost again", "fraction", "design", ge=0)
+    ] = 0.1
+    exploded: Annotated[float, Threshold("scale of weights that exploded", "ratio", "design", gt=1)] = 200.0
+
     @property
     def needs(self) -> tuple[Need, ...]:
         return (Need(role=Part.WEIGHTS), Need(role="train_loss", optional=True))
 
     def judge(self, evidence: Evidence) -> Finding:
-        weights = evidence.weights
-        known = _matrices(weights) if weights is not None else []
-        if weights is None or weights.has_adapter or len(known) < self.min_matrices:
+        known = evidence.parameters.scaled
+        if evidence.weights is None or evidence.weights.has_adapter or len(known) < self.min_matrices:
             return Finding(verdict=Verdict.SKIP, message="no two matrices of a whole model are read")
-        scales = [_rms(one) * sqrt(prod(one.shape[1:])) for one in known]
-        cautious = [_rms(one) * sqrt(min(one.shape[0], prod(one.shape[1:]))) for one in known]
-        low, high = median(scales), median(cautious)
+        low, high = median([one.scale for one in known]), evidence.parameters.weight_scale
         measured = {"scale": low, "scale_by_smaller_side": high, "matrices": len(known)}
+        usual, loss = "(usual 0.4 to 4, {} {})", descent(evidence)
         if self.min_scale <= low and high <= self.max_scale:
+            message = f"the weights are {number(low)} times the size that keeps a layer's inputs as large as they are"
+            return Finding(verdict=Verdict.PASS, message=message, measured=measured)
+        learnt = loss is not None and loss.sure and loss.share >= self.healthy_descent
+        if high > self.max_scale:
+            limit = usual.format("limit", number(self.max_scale))
+            lost = high > self.exploded and loss is not None and not learnt
             return Finding(
-                verdict=Verdict.PASS, message=f"the weights have a scale of {number(low)}", measured=measured
+                verdict=Verdict.FAIL if lost else Verdict.WARN,
+                message=f"the weights are {number(high)} times the size that keeps a layer's inputs as large as they "
+                f"are {limit}{', and the loss did not come down: they exploded' if lost else ''}",
+                remedy="lower the learning rate, and initialise the weights as the framework does",
+                measured=measured,
             )
-        small = low < self.min_scale
-        loss = descent(evidence) if small else None
-        if loss is not None and loss.sure and loss.share >= self.healthy_descent and loss.lost <= _BACK_UP:
+        if loss is not None and learnt and loss.lost <= self.lost_again:
             message = f"the weights have a scale of only {number(low)}, yet the loss came down by {loss.share:.0%}"
             return Finding(verdict=Verdict.PASS, message=message, measured=measured | {"descent": loss.share})
         return Finding(
             verdict=Verdict.WARN,
-            message=f"the weights have a scale of {number(low if small else high)}, trained models mostly have 0.4 to "
-            "4: they are almost nothing, by their initialisation or by their decay"
-            if small
-            else f"the weights have a scale of {number(high)}, trained models mostly have 0.4 to 4",
-            remedy="lower the weight decay times the learning rate; look at the initialisation"
-            if small
-            else "initialise the weights as the framework does, and lower the learning rate",
+            message=f"the weights are {number(low)} times the size that keeps a layer's inputs as large as they are "
+            f"{usual.format('at least', number(self.min_scale))}: almost nothing, by initialisation or decay",
+            remedy="lower the weight decay times the learning rate; look at the initialisation",
             measured=measured,
         )
-
-
-def _matrices(weights: Weights) -> list[TensorHeader]:
-    """Those that are read, without embeddings."""
-    with_bias = {one.name.rpartition(".")[0] for one in weights.tensors if "bias" in one.name.rpartition(".")[2]}
-    read = [one for one in weights.tensors if one.rms is not None and np.isfinite(one.rms) and one.numel > 1]
-    return [one for one in read if len(one.shape) >= 2 and not _is_embedding(one, with_bias)]
-
-
-def _is_embedding(tensor: TensorHeader, with_bias: AbstractSet[str]) -> bool:
-    """By its name, or by many rows and no bias beside them: a table of vectors, which begin normal.
-
-    ``with_bias``: the modules that have one.
-    """
-    if _EMBEDDING.search(tensor.name):
-        return True
-    owner = tensor.name.rpartition(".")[0]
-    return len(tensor.shape) == 2 and owner not in with_bias and tensor.shape[0] >= _TABLE * tensor.shape[1]
-
-
-def _rms(tensor: TensorHeader) -> float:
-    return tensor.rms or 0.0

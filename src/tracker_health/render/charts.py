@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracker_health.errors import optional_packages
-from tracker_health.evidence import Evidence, FloatArray, IntArray, Series, TensorState
+from tracker_health.evidence import Evidence, FloatArray, IntArray, Parameter, Series, TensorState
 from tracker_health.evidence.parameters.steps import relative_updates
 from tracker_health.layers import place_of
 from tracker_health.render.thinning import level, stretches, thin
@@ -234,8 +234,7 @@ def _single(evidence: Evidence, findings: Sequence[ProbeResult], role: str, kind
 
 def _layers(evidence: Evidence, findings: Sequence[ProbeResult]) -> Chart | None:
     """The size of the gradients by depth."""
-    tensors = evidence.optimizer.with_second_moment if evidence.optimizer is not None else ()
-    sizes = [(tensor, size) for tensor in tensors if (size := _gradient_size(tensor)) is not None]
+    sizes = [(row, size) for row in evidence.parameters.with_state if (size := _gradient_size(row)) is not None]
     return _by_depth(sizes, findings, "layers", "root of Adam's second moment")
 
 
@@ -245,7 +244,7 @@ def _updates(evidence: Evidence, findings: Sequence[ProbeResult]) -> Chart | Non
 
 
 def _by_depth(
-    sizes: Iterable[tuple[TensorState, float]], findings: Sequence[ProbeResult], kind: str, what: str
+    sizes: Iterable[tuple[Parameter | TensorState, float]], findings: Sequence[ProbeResult], kind: str, what: str
 ) -> Chart | None:
     """A line for each role that tensors have in their layers; a cross for a size of 0."""
     by_role = _by_role(sizes)
@@ -276,21 +275,21 @@ def _thinned(line: Sequence[tuple[int, float]]) -> tuple[IntArray, FloatArray]:
     return thin(layers.astype(np.int64), sizes.astype(np.float64), _MOST_LAYERS // 4)
 
 
-def _by_role(sizes: Iterable[tuple[TensorState, float]]) -> dict[str, list[tuple[int, float]]]:
+def _by_role(sizes: Iterable[tuple[Parameter | TensorState, float]]) -> dict[str, list[tuple[int, float]]]:
     """Layer and size of the matrices with a known place, for the roles with most values."""
     lines: dict[str, list[tuple[int, float]]] = defaultdict(list)
     values: dict[str, int] = defaultdict(int)
     for tensor, size in sizes:
         place = place_of(tensor.name or "")
-        if place is not None and len(tensor.shape) >= 2:
+        if place is not None and len(tensor.shape or ()) >= 2:
             lines[place.role].append((place.layer, size))
             values[place.role] += tensor.numel
     most = sorted(lines, key=lambda role: (-values[role], role))[:_MOST_ROLES]
     return {role: sorted(lines[role]) for role in most}
 
 
-def _gradient_size(tensor: TensorState) -> float | None:
-    moment = tensor.second_moment
+def _gradient_size(row: Parameter) -> float | None:
+    moment = row.state.second_moment if row.state is not None else None
     return float(np.sqrt(moment.mean)) if moment is not None and np.isfinite(moment.mean) and moment.mean >= 0 else None
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 
 import click
 
+from tracker_health.diagnosed import Diagnosis
 from tracker_health.result import ErrorEntry, ProbeResult, Report, once_a_source
 from tracker_health.text import count, printable, short_name
 from tracker_health.verdict import Verdict
@@ -34,7 +35,7 @@ def badge(verdict: Verdict) -> str:
 def one_line(report: Report) -> str:
     """Verdict, name and reason on one line, for many runs."""
     notes = f" ({printable('; '.join(report.notes), 300)})" if report.notes else ""
-    return f"{badge(report.verdict)}  {short_name(report.run.name)}  {printable(report.summary, 300)}{notes}"
+    return f"{badge(report.verdict)}  {short_name(report.run.name)}  {printable(report.headline, 300)}{notes}"
 
 
 def report_lines(report: Report, *, width: int, verbose: bool = False, sketch: str = "") -> Iterator[str]:
@@ -44,8 +45,10 @@ def report_lines(report: Report, *, width: int, verbose: bool = False, sketch: s
     yield f"{badge(report.verdict)}  {click.style(printable(report.run.name, 80), bold=True)}{_where(report)}"
     if sketch:
         yield f"       loss {click.style(sketch, fg='blue')}"
+    if report.diagnosis is not None:
+        yield from _diagnosis_lines(report.diagnosis, report.explained, width, verbose=verbose)
     findings = report.findings
-    for finding in findings:
+    for finding in report.unexplained:
         yield from _finding_lines(finding, width)
     yield from _error_lines(report.errors, width)
     # The summary of a pass counts the rules, as the last line does.
@@ -54,7 +57,53 @@ def report_lines(report: Report, *, width: int, verbose: bool = False, sketch: s
         yield from _wrapped(report.summary, width, _INDENT)
     for note in report.notes:
         yield from _wrapped(f"note: {note}", width, "  ", hanging="  ")
+    yield from _judged_lines(report, width, verbose=verbose)
     yield from _rest_lines(report, width, verbose=verbose)
+
+
+def _diagnosis_lines(
+    diagnosis: Diagnosis, evidence: Iterable[ProbeResult], width: int, *, verbose: bool
+) -> Iterator[str]:
+    """The cause, what shows it in the order of time, and one thing to do."""
+    yield f"  {click.style(diagnosis.cause, bold=True)} ({diagnosis.certainty})"
+    yield from _wrapped(diagnosis.sentence, width, _INDENT)
+    for place, finding in enumerate(evidence):
+        head = f"  {'evidence' if not place else '':<8}  {badge(finding.verdict)} {finding.code}  "
+        said = finding.message in diagnosis.sentence
+        yield from _beside(head, f"{finding.name}, as above" if said else finding.message, width, 25)
+    action = diagnosis.action
+    yield from _beside(f"  {click.style('try', bold=True)}       ", action.in_short, width, 12)
+    if action.explained:
+        yield from _beside(" " * 12, action.explained, width, 12)
+    for place, other in enumerate(diagnosis.others):
+        head = f"  {'or' if not place else '':<10}"
+        yield from _beside(head, f"{other.cause}: {other.test}", width, 12)
+    if verbose:
+        for place, sign in enumerate(diagnosis.signs):
+            head = f"  {'signs' if not place else '':<10}"
+            yield from _beside(head, f"{sign.weight:+d} {sign.name} ({sign.looks_at})", width, 12)
+
+
+def _beside(head: str, text: str, width: int, columns: int) -> Iterator[str]:
+    """Text behind a head that is so many columns wide, and under itself where it is longer than the line."""
+    first, *rest = _wrapped(text, width - columns, "") or [""]
+    yield f"{head}{first}"
+    yield from (" " * columns + line for line in rest)
+
+
+def _judged_lines(report: Report, width: int, *, verbose: bool) -> Iterator[str]:
+    """What was judged, and what was not and why."""
+    judged, absent = report.judged_parts("judged"), report.judged_parts("not there")
+    if not judged:
+        return
+    lines = [f"judged: {', '.join(judged)}", *([f"not there: {', '.join(absent)}"] if verbose and absent else [])]
+    lines += [
+        f"{one.part} not usable: {one.why}"
+        for one in report.judged
+        if one.state == "not usable" and (verbose or one.part in ("loss", "optimizer", "weights"))
+    ]
+    for line in lines:
+        yield from (click.style(part, dim=True) for part in _wrapped(line, width, "  ", hanging="  "))
 
 
 def _where(report: Report) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tracker_health.annotations import finding_in_markdown, in_markdown
+from tracker_health.annotations import diagnosis_in_markdown, finding_in_markdown, in_markdown
 from tracker_health.result import Report, once_a_source
 
 _MOST_ERRORS = 20
@@ -14,9 +14,13 @@ def report_markdown(report: Report) -> Iterator[str]:
     """The lines of one run's section."""
     yield f"### {report.verdict.upper()} {in_markdown(report.run.name)}"
     yield ""
-    yield in_markdown(report.summary)
-    yield ""
-    findings = [finding_in_markdown(finding) for finding in report.findings]
+    if report.diagnosis is not None:
+        yield f"**{report.diagnosis.cause}** ({report.diagnosis.certainty})"
+        yield ""
+    else:
+        yield in_markdown(report.summary)
+        yield ""
+    findings = [*diagnosis_in_markdown(report), *(finding_in_markdown(one) for one in report.unexplained)]
     yield from findings
     sources = once_a_source(report.errors)[0][:_MOST_ERRORS]
     yield from (f"- {in_markdown(error.source)}: {in_markdown(error.message)}" for error in sources)

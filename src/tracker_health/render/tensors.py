@@ -1,38 +1,31 @@
-"""The tensors of a run's checkpoint, one by one: what its optimizer and its weights look like, the worst first.
+"""The table of a checkpoint's parameters, printed: the worst first, and what was left out of training.
 
-As a document (schema ``tracker-health/tensors/1``) and as lines for the terminal, where every foreign text goes through
+As a document (schema ``tracker-health/tensors/2``) and as lines for the terminal, where every foreign text goes through
 ``printable``.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import click
 
-from tracker_health.evidence import (
-    Attribution,
-    Evidence,
-    MomentStats,
-    OptimizerState,
-    RunRef,
-    TensorHeader,
-    TensorState,
-)
-from tracker_health.evidence.parameters.steps import signal_to_noise
+from tracker_health.evidence import Attribution, Evidence, LeftOut, OptimizerState, Parameter, RunRef, TensorHeader
 from tracker_health.layers import Place, place_of
-from tracker_health.text import count, number, printable
+from tracker_health.text import count, listing, number, printable
 
-SCHEMA = "tracker-health/tensors/1"
+SCHEMA = "tracker-health/tensors/2"
 
 _NOTHING = (
     "no optimizer state or weights were found among the run's files (training_state.pt, optimizer.pt, *.ckpt, "
     "*.safetensors); give the folder or the address in which the training saved them"
 )
 _ROWS_SHOWN = 40
+_MOST_SETTINGS = 50
 _NAME_WIDTH = 44
 _SAID = {
     Attribution.NAMED: "names from the file",
@@ -43,74 +36,10 @@ _SAID = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class TensorRow:
-    """One tensor: what the optimizer keeps for it, the weight itself, or both where it is known that they belong
-    together. ``snr``: the mean of the squared first moment over the second, bias-corrected; ``update_ratio``: the size
-    of a step over that of the weight, at its group's learning rate.
-    """
-
-    name: str | None
-    shape: tuple[int, ...]
-    state: TensorState | None = None
-    weight: TensorHeader | None = None
-    snr: float | None = None
-    update_ratio: float | None = None
-
-    @property
-    def place(self) -> Place | None:
-        return None if self.name is None else place_of(self.name)
-
-    @property
-    def label(self) -> str:
-        return self.state.label if self.state is not None else str(self.name)
-
-    @property
-    def all_stats(self) -> tuple[MomentStats, ...]:
-        """The statistics of everything that was read of it."""
-        state, weight = self.state, self.weight
-        known = (
-            state.first_moment if state is not None else None,
-            state.second_moment if state is not None else None,
-            weight.stats if weight is not None else None,
-        )
-        return tuple(one for one in known if one is not None)
-
-    @property
-    def nonfinite(self) -> int:
-        return sum(one.nonfinite for one in self.all_stats)
-
-    @property
-    def is_dead(self) -> bool:
-        """Whether no gradient ever reached it: a second moment of zeros."""
-        moment = self.state.second_moment if self.state is not None else None
-        return moment is not None and moment.count > 0 and moment.zeros == moment.count
-
-    @property
-    def zero_rows(self) -> int:
-        """Output units without a gradient, or whose weights are all 0."""
-        second = self.state.second_moment if self.state is not None else None
-        weight = self.weight.stats if self.weight is not None else None
-        return max((one.zero_rows or 0 for one in (second, weight) if one is not None), default=0)
-
-    @property
-    def badness(self) -> tuple[bool, bool, bool, float]:
-        """What to sort by: non-finite values, no gradient, silent rows, then the signal-to-noise ratio."""
-        return (self.nonfinite > 0, self.is_dead, self.zero_rows > 0, self.snr if self.snr is not None else -1.0)
-
-    @property
-    def remark(self) -> str:
-        """What is wrong with it, in a word."""
-        if self.nonfinite:
-            return "nonfinite"
-        if self.is_dead:
-            return "dead"
-        return f"{count(self.zero_rows, 'zero row')}" if self.zero_rows else ""
-
-
-@dataclass(frozen=True, kw_only=True)
 class TensorTable:
     """Every tensor of a run's checkpoint. ``rows`` are those of the optimizer, ``weights_only`` the weights for which
-    it keeps nothing, or for which it is not known what it keeps; both with the worst first.
+    it keeps nothing, or for which it is not known what it keeps; both with the worst first. ``left_out``: what was left
+    out of training, and whether on purpose; ``groups``: the optimizer's, with their settings.
 
     ``problems``: what could not be read, each with its source. ``missing``: why there is nothing, where there is.
     """
@@ -118,8 +47,10 @@ class TensorTable:
     run: RunRef
     optimizer: OptimizerState | None
     weights_source: str | None
-    rows: tuple[TensorRow, ...]
-    weights_only: tuple[TensorRow, ...]
+    rows: tuple[Parameter, ...]
+    weights_only: tuple[Parameter, ...]
+    left_out: tuple[LeftOut, ...] = ()
+    groups: tuple[Mapping[str, Any], ...] = ()
     problems: tuple[tuple[str, str], ...] = ()
     missing: str = ""
 
@@ -140,8 +71,9 @@ class TensorTable:
         return self.optimizer.global_step if self.optimizer.global_step is not None else self.optimizer.steps
 
     def to_json(self) -> dict[str, Any]:
-        """The table as a schema 1 document of strict JSON values: what is not finite is null, and counted."""
+        """The table as a schema 2 document of strict JSON values: what is not finite is null, and counted."""
         run = self.run
+        left = {id(one): some for some in self.left_out for one in some.parameters}
         return {
             "schema": SCHEMA,
             "run": {"store": run.store, "id": run.id, "name": run.name, "url": run.url},
@@ -150,68 +82,108 @@ class TensorTable:
             "attribution": str(self.attribution),
             "source": self.optimizer.source if self.optimizer is not None else None,
             "weights_source": self.weights_source,
-            "tensors": [_state_document(row) for row in self.rows],
-            "weights": [_weight_document(row) for row in self.weights_only],
+            "tensors": [_state_document(row, left.get(id(row))) for row in self.rows],
+            "weights": [_weight_document(row, left.get(id(row))) for row in self.weights_only],
+            "groups": [_settings(one) for one in self.groups],
+            "left_out": [_left_document(one) for one in self.left_out],
             "errors": [{"source": source, "message": message} for source, message in self.problems],
         }
 
 
 def tensor_table(evidence: Evidence) -> TensorTable:
     """The table of what was read of a run."""
-    state, weights = evidence.optimizer, evidence.weights
-    headers: Mapping[str, TensorHeader] = {one.name: one for one in weights.tensors} if weights is not None else {}
-    rows = [_row(state, one, headers) for one in state.tensors] if state is not None else []
-    joined = {row.weight.name for row in rows if row.weight is not None}
-    others = [
-        TensorRow(name=one.name, shape=one.shape, weight=one) for one in headers.values() if one.name not in joined
-    ]
-    nothing = state is None and not headers
+    state, weights, table = evidence.optimizer, evidence.weights, evidence.parameters
+    nothing = state is None and (weights is None or not weights.tensors)
     return TensorTable(
         run=evidence.run,
         optimizer=state,
         weights_source=weights.source if weights is not None else None,
-        rows=_worst_first(rows),
-        weights_only=_worst_first(others),
+        rows=_worst_first(table.with_state),
+        weights_only=_worst_first(one for one in table.with_weight if one.state is None),
+        left_out=table.left_out,
+        groups=table.groups,
         problems=tuple((one.source, one.message) for one in evidence.problems),
         missing=next(iter(evidence.missing.values()), _NOTHING) if nothing else "",
     )
 
 
-def _row(state: OptimizerState, tensor: TensorState, headers: Mapping[str, TensorHeader]) -> TensorRow:
-    weight = headers.get(tensor.name) if tensor.name is not None else None
-    if weight is not None and weight.shape != tensor.shape:
-        weight = None
-    snr = signal_to_noise(state, tensor, fewest_steps=1)
-    # AMSGrad divides by the largest second moment there was, not by the present one.
-    ratio, rate = None, None if tensor.kind == "amsgrad" else _learning_rate(state, tensor)
-    if snr is not None and snr >= 0 and rate is not None and weight is not None and weight.rms:
-        ratio = rate * math.sqrt(snr) / weight.rms
-    return TensorRow(name=tensor.name, shape=tensor.shape, state=tensor, weight=weight, snr=snr, update_ratio=ratio)
-
-
-def _learning_rate(state: OptimizerState, tensor: TensorState) -> float | None:
-    """The learning rate of the parameter's group; where a schedule brought it to 0, the one that it began with."""
-    place = 0 if tensor.group is None and len(state.groups) == 1 else tensor.group
-    if place is None or place >= len(state.groups):
-        return None
-    rates = (state.groups[place].get("lr"), state.groups[place].get("initial_lr"))
-    return next((float(one) for one in rates if isinstance(one, (int, float)) and 0 < one < math.inf), None)
-
-
-def _worst_first(rows: Iterable[TensorRow]) -> tuple[TensorRow, ...]:
+def _worst_first(rows: Iterable[Parameter]) -> tuple[Parameter, ...]:
     """Sorted, layer by layer: the layer of the worst tensor first."""
-    ordered = sorted(rows, key=lambda row: row.badness, reverse=True)
-    layers: dict[tuple[str, int] | None, list[TensorRow]] = {}
+    ordered = sorted(rows, key=_badness, reverse=True)
+    layers: dict[tuple[str, int] | None, list[Parameter]] = {}
     for row in ordered:
         layers.setdefault(_layer_of(row), []).append(row)
     return tuple(row for members in layers.values() for row in members)
 
 
-def _layer_of(row: TensorRow) -> tuple[str, int] | None:
-    return None if row.place is None else (row.place.stack, row.place.layer)
+def _badness(row: Parameter) -> tuple[bool, bool, bool, float]:
+    """What to sort by: non-finite values, no gradient, silent rows, then the signal-to-noise ratio."""
+    return (row.nonfinite > 0, _is_dead(row), row.dead_rows > 0, row.snr if row.snr is not None else -1.0)
 
 
-def _state_document(row: TensorRow) -> dict[str, Any]:
+def _is_dead(row: Parameter) -> bool:
+    """Whether no gradient ever reached it: a second moment of zeros."""
+    moment = row.state.second_moment if row.state is not None else None
+    return moment is not None and moment.count > 0 and moment.zeros == moment.count
+
+
+def remark_of(row: Parameter) -> str:
+    """What is wrong with it, in a word."""
+    if row.nonfinite:
+        return "nonfinite"
+    if _is_dead(row):
+        return "dead"
+    return f"{count(row.dead_rows, 'zero row')}" if row.dead_rows else ""
+
+
+def _place_of(row: Parameter) -> Place | None:
+    return None if row.name is None else place_of(row.name)
+
+
+def _layer_of(row: Parameter) -> tuple[str, int] | None:
+    place = _place_of(row)
+    return None if place is None else (place.stack, place.layer)
+
+
+def _table_document(row: Parameter, left: LeftOut | None) -> dict[str, Any]:
+    """What the table says of a parameter beyond its statistics."""
+    return {
+        "place": str(row.place),
+        "kind": str(row.kind),
+        "naming": row.naming.name.lower(),
+        "listed": row.listed,
+        "trained": row.trained,
+        "moved": row.moved,
+        "initial": row.initial.name.lower(),
+        "gradient": _finite(row.gradient),
+        "left_out": None if left is None else left.purpose.name,
+    }
+
+
+def _left_document(left: LeftOut) -> dict[str, Any]:
+    return {
+        "how": left.how.name.lower().replace("_", "-"),
+        "purpose": left.purpose.name,
+        "meant": left.purpose.meant,
+        "confidence": left.purpose.confidence,
+        "sentence": left.purpose.sentence,
+        "parameters": [one.called for one in left.parameters],
+    }
+
+
+def _settings(group: Mapping[str, Any]) -> dict[str, Any]:
+    """The plain settings of a group."""
+    plain = {key: one for key, one in group.items() if isinstance(key, str) and key != "params"}
+    found: dict[str, Any] = {}
+    for key, one in islice(plain.items(), _MOST_SETTINGS):
+        values = one if isinstance(one, tuple) else (one,)
+        if all(isinstance(value, (bool, int, float, str, type(None))) for value in values[:_MOST_SETTINGS]):
+            shown = [_finite(value) if isinstance(value, float) else value for value in values[:_MOST_SETTINGS]]
+            found[printable(key, 80)] = shown if isinstance(one, tuple) else shown[0]
+    return found
+
+
+def _state_document(row: Parameter, left: LeftOut | None) -> dict[str, Any]:
     state = row.state
     first = state.first_moment if state is not None else None
     second = state.second_moment if state is not None else None
@@ -219,8 +191,8 @@ def _state_document(row: TensorRow) -> dict[str, Any]:
         "id": state.id if state is not None else None,
         "name": row.name,
         **_place_document(row),
-        "shape": list(row.shape),
-        "numel": math.prod(row.shape),
+        "shape": list(row.shape or ()),
+        "numel": row.numel,
         "step": _whole(_finite(state.step if state is not None else None)),
         "m_rms": _finite(first.rms if first is not None else None),
         "v_mean": _finite(second.mean if second is not None else None),
@@ -234,21 +206,23 @@ def _state_document(row: TensorRow) -> dict[str, Any]:
         "optimizer": (state.optimizer or None) if state is not None else None,
         "weight": None if row.weight is None else _weight_statistics(row.weight),
         "update_ratio": _finite(row.update_ratio),
+        **_table_document(row, left),
     }
 
 
-def _weight_document(row: TensorRow) -> dict[str, Any]:
+def _weight_document(row: Parameter, left: LeftOut | None) -> dict[str, Any]:
     return {
         "name": row.name,
         **_place_document(row),
-        "shape": list(row.shape),
-        "numel": math.prod(row.shape),
+        "shape": list(row.shape or ()),
+        "numel": row.numel,
         **(_weight_statistics(row.weight) if row.weight is not None else {}),
+        **_table_document(row, left),
     }
 
 
-def _place_document(row: TensorRow) -> dict[str, Any]:
-    place = row.place
+def _place_document(row: Parameter) -> dict[str, Any]:
+    place = _place_of(row)
     return {"stack": place.stack, "layer": place.layer, "role": place.role} if place is not None else _NO_PLACE
 
 
@@ -281,8 +255,8 @@ def _sum(values: Iterable[int]) -> int | None:
     return sum(known) if known else None
 
 
-_COLUMNS = ("shape", "step", "m rms", "v mean", "v min", "v max", "snr", "zeros", "nonfin", "w rms", "upd/w")
-_WIDTHS = (14, 8, 9, 9, 9, 9, 9, 9, 7, 9, 9)
+_COLUMNS = ("place", "shape", "step", "m rms", "v mean", "v min", "v max", "snr", "zeros", "nonfin", "w rms", "upd/w")
+_WIDTHS = (7, 14, 8, 9, 9, 9, 9, 9, 9, 7, 9, 9)
 
 
 def tensor_lines(table: TensorTable, *, everything: bool = False) -> Iterator[str]:
@@ -293,7 +267,7 @@ def tensor_lines(table: TensorTable, *, everything: bool = False) -> Iterator[st
     if not rows:
         return
     # Of weights without state only what is wrong is worth a line, as long as there are others.
-    shown = rows if everything or not table.rows else [row for row in rows if row.state is not None or row.remark]
+    shown = rows if everything or not table.rows else [row for row in rows if row.state is not None or remark_of(row)]
     cut = shown if everything else shown[:_ROWS_SHOWN]
     yield click.style(_line("", *_COLUMNS), dim=True)
     last: object = ()
@@ -305,6 +279,7 @@ def tensor_lines(table: TensorTable, *, everything: bool = False) -> Iterator[st
             yield "outside of the layers, or not known"
         last = here
         yield _row_line(row)
+    yield from _left_lines(table.left_out)
     if len(cut) < len(rows):
         yield click.style(f"{len(rows) - len(cut)} more of {count(len(rows), 'tensor')} (--all shows them)", dim=True)
 
@@ -320,13 +295,25 @@ def _head_lines(table: TensorTable) -> Iterator[str]:
         yield f"  weights          {printable(table.weights_source)}"
 
 
-def _row_line(row: TensorRow) -> str:
+def _left_lines(left_out: Sequence[LeftOut]) -> Iterator[str]:
+    """What was left out of training, and the answer for it; mistakes first."""
+    if left_out:
+        yield "left out of training"
+    for left in sorted(left_out, key=lambda one: one.purpose.meant):
+        how = left.how.name.lower().replace("_", " ")
+        answer = "on purpose, as it seems" if left.purpose.meant else click.style("by mistake?", fg="yellow", bold=True)
+        names = listing([one.shown for one in left.parameters])
+        yield f"  {count(len(left.parameters), 'parameter')} {how}, {answer} ({left.purpose.sentence}): {names}"
+
+
+def _row_line(row: Parameter) -> str:
     state, weight = row.state, row.weight
     first = state.first_moment if state is not None else None
     second = state.second_moment if state is not None else None
     both = [one for one in (first, second) if one is not None] or list(row.all_stats)
     values = (
-        "x".join(map(str, row.shape[:6])) or "scalar",
+        str(row.place),
+        "x".join(map(str, (row.shape or ())[:6])) or "scalar",
         _shown(state.step if state is not None else None),
         _shown(first.rms if first is not None else None),
         *(_shown(getattr(second, name) if second is not None else None) for name in ("mean", "minimum", "maximum")),
@@ -336,12 +323,12 @@ def _row_line(row: TensorRow) -> str:
         _shown(weight.rms if weight is not None else None),
         _shown(row.update_ratio),
     )
-    name = row.place.role if row.place is not None else row.label
+    name = place.role if (place := _place_of(row)) is not None else row.label
     line = _line(f"  {printable(name, _NAME_WIDTH)}", *values)
-    if not row.remark:
+    if not (remark := remark_of(row)):
         return line
-    colour = "red" if row.nonfinite or row.is_dead else "yellow"
-    return f"{line}  {click.style(row.remark, fg=colour, bold=True)}"
+    colour = "red" if row.nonfinite or _is_dead(row) else "yellow"
+    return f"{line}  {click.style(remark, fg=colour, bold=True)}"
 
 
 def _line(name: str, *values: str) -> str:

@@ -182,13 +182,15 @@ class OnServer(TrackedRun, Protocol):
 @dataclass(frozen=True, kw_only=True)
 class TaggedRun:
     """What a run's record says of its annotation. ``verdict``: None without one of ours. ``codes``: of the rules behind
-    it. ``started``: in seconds since 1970, None where that is not known. ``older``: than the run's last data.
+    it. ``cause``: of what they found, empty where none is known. ``started``: in seconds since 1970, None where that is
+    not known. ``older``: than the run's last data.
     """
 
     ref: RunRef
     verdict: Verdict | None
     codes: tuple[str, ...] = ()
     summary: str = ""
+    cause: str = ""
     user: str = ""
     started: float | None = None
     older: bool = False

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tracker_health.annotations import ENDED, EXIT, PENDING, RULES, SETTINGS, STEP
+from tracker_health.annotations import CAUSE, ENDED, EXIT, PENDING, RULES, SETTINGS, STEP
 from tracker_health.evidence import RunRef
 from tracker_health.readers.json_lines import as_step
 from tracker_health.stores.base import Recorded, TaggedRun
@@ -102,6 +102,7 @@ def tagged(
         verdict=Verdict(tags[VERDICT_TAG]),
         codes=codes,
         summary=tags.get("health.summary", ""),
+        cause=tags.get(f"health.{CAUSE}", ""),
         user=user,
         started=started,
         older=recorded.is_older_than(last_step),

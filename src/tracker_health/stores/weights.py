@@ -106,7 +106,8 @@ def why_not_alone(tree: FileTree, lead: RunFile) -> str:
         with _opened(archives, files) as opened:
             if not opened.near:
                 return f"{printable(lead.path)} is not on this machine, and no optimizer state lies beside it"
-            return "" if _is_model(opened.tensors) else f"{printable(lead.path)} holds no model's weights"
+            adapter = lead.name == _ADAPTER  # an adapter's file is one, also with nothing in it
+            return "" if adapter or _is_model(opened.tensors) else f"{printable(lead.path)} holds no model's weights"
 
 
 def _is_model(tensors: Iterable[StoredTensor]) -> bool:
@@ -201,6 +202,8 @@ def _read(
     try:
         with _opened(archives, files) as opened:
             if not opened.tensors:
+                if files.files[0].name == _ADAPTER:
+                    found.weights = Weights(source=files.source, tensors=())
                 return
             # Of weights elsewhere, names and shapes: they are most of what would have to be fetched.
             wanted = opened.near and request.needs(Part.WEIGHTS, Part.WEIGHT_CHANGES)

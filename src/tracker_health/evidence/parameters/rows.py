@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
 from functools import cached_property
-from math import prod
+from math import prod, sqrt
 
 from tracker_health.evidence.parameters.initial import Initial, initial_of, is_constant
 from tracker_health.evidence.parameters.steps import Walk
@@ -14,9 +14,11 @@ from tracker_health.evidence.parameters.words import (
     expert_of,
     is_adapter,
     is_back,
+    is_embedding,
     is_front,
     is_of_norm,
     is_offset,
+    is_second_factor,
     kind_of,
     may_be_unseen,
     module_of,
@@ -172,8 +174,35 @@ class Parameter:
         return self.name is not None and is_adapter(self.name)
 
     @property
+    def is_second_factor(self) -> bool:
+        """Whether it is the second matrix of an adapter, which begins at 0."""
+        return self.name is not None and is_second_factor(self.name)
+
+    @property
+    def is_zero(self) -> bool:
+        """Whether its weights are all 0."""
+        return self.weight is not None and is_constant(self.weight, 0.0)
+
+    @property
     def is_front(self) -> bool:
         return self.name is not None and is_front(self.name)
+
+    @property
+    def is_embedding(self) -> bool:
+        return self.name is not None and is_embedding(self.name)
+
+    @property
+    def scale(self) -> float:
+        """The size of its weights over what keeps the size of its inputs, which is near 1 in trained models."""
+        size = self.weight.rms if self.weight is not None and self.weight.rms else 0.0
+        return size * sqrt(prod((self.shape or ())[1:]))
+
+    @property
+    def cautious_scale(self) -> float:
+        """The same by the smaller of fan-in and fan-out."""
+        shape = self.shape or (1,)
+        size = self.weight.rms if self.weight is not None and self.weight.rms else 0.0
+        return size * sqrt(min(shape[0], prod(shape[1:])))
 
     @property
     def is_back(self) -> bool:

@@ -9,10 +9,20 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from tracker_health.evidence.numerics import median
 from tracker_health.evidence.parameters.depth import along_the_depth
 from tracker_health.evidence.parameters.initial import Initial
 from tracker_health.evidence.parameters.joining import TELLING, Order, Replaced, may_be_named, replaced, untaken
-from tracker_health.evidence.parameters.purpose import Case, Left, LeftOut, purposes
+from tracker_health.evidence.parameters.layers_of import (
+    Normalisation,
+    gives_units,
+    inputs_by_moments,
+    inputs_by_statistics,
+    normalisations,
+    scaled_matrices,
+    taken_inputs,
+)
+from tracker_health.evidence.parameters.purpose import FEWEST_OF_A_BRANCH, Case, Left, LeftOut, purposes
 from tracker_health.evidence.parameters.rows import Naming, Parameter, Place
 from tracker_health.evidence.parameters.steps import (
     Walk,
@@ -25,7 +35,7 @@ from tracker_health.evidence.parameters.steps import (
     walks,
 )
 from tracker_health.evidence.parameters.unmoved import is_hidden, is_stepped, only_layers, stuck_by_shape
-from tracker_health.evidence.parameters.words import bare_name, parameters_of, tail_of
+from tracker_health.evidence.parameters.words import bare_name, is_sparse, parameters_of, tail_of
 from tracker_health.evidence.tensors import Attribution, OptimizerState, TensorHeader, TensorState, Weights
 from tracker_health.layers import are_names
 
@@ -106,6 +116,39 @@ class ParameterTable:
             if one.is_parameter:
                 found[one.shape].append(one)
         return found
+
+    @cached_property
+    def normalisations(self) -> list[Normalisation]:
+        """The normalisations with running statistics."""
+        return normalisations(self.with_weight)
+
+    @cached_property
+    def inputs(self) -> list[tuple[float, str]]:
+        """The size of what goes into each layer whose weight and bias have second moments, and its name."""
+        return inputs_by_moments(self.with_state)
+
+    @cached_property
+    def inputs_before_norms(self) -> list[tuple[float, str]]:
+        """The size of what goes into the layer before each normalisation with running statistics, and its name."""
+        return inputs_by_statistics(self.with_weight)
+
+    @cached_property
+    def units(self) -> tuple[Parameter, ...]:
+        """The matrices with a second moment of which each row is a unit."""
+        taken = taken_inputs(self.rows)
+        tables = {one.shape for one in self.with_weight if is_sparse(one.called)} if self.with_weight else None
+        second = (one for one in self.with_state if one.state is not None and one.state.second_moment is not None)
+        return tuple(one for one in second if gives_units(one, taken, tables))
+
+    @cached_property
+    def scaled(self) -> list[Parameter]:
+        """The matrices whose weights have a scale, without embeddings."""
+        return scaled_matrices(self.with_weight)
+
+    @property
+    def weight_scale(self) -> float:
+        """How large the weights are beside what keeps the size of inputs, in the median; 0 where that is not known."""
+        return median([one.cautious_scale for one in self.scaled]) if self.scaled else 0.0
 
     def along_the_depth(self, min_layers: int, *, known: bool) -> Mapping[str, float]:
         """Per kind of matrix, in enough layers: how many times larger gradients are in its last layer than its first.
@@ -385,13 +428,18 @@ def _placed(rows: Iterable[Parameter]) -> Iterator[Parameter]:
     rows = list(rows)
     orders = [one.order for one in rows if one.is_matrix and one.order is not None]
     ends = (min(orders), max(orders)) if orders else ()
-    roots = {one.key.partition(".")[0] for one in rows if one.name is not None and "." in one.key}
-    numbers = len(roots) == 1 or all(root.rstrip("0123456789") != root for root in roots)
+    deep = Counter(_root(one) for one in rows if one.name is not None and one.key.count(".") > 1)
+    branches = {root for root, amount in deep.items() if amount >= FEWEST_OF_A_BRANCH}
     for one in rows:
-        yield replace(one, place=_place(one, ends, branches=not numbers))
+        inside = len(branches) > 1 and _root(one) in branches
+        yield replace(one, place=_place(one, ends, in_branch=inside))
 
 
-def _place(row: Parameter, ends: tuple[tuple[str, int], ...], *, branches: bool) -> Place:
+def _root(row: Parameter) -> str:
+    return row.key.partition(".")[0]
+
+
+def _place(row: Parameter, ends: tuple[tuple[str, int], ...], *, in_branch: bool) -> Place:
     if row.is_adapter:
         return Place.ADAPTER
     if row.is_back:
@@ -402,4 +450,4 @@ def _place(row: Parameter, ends: tuple[tuple[str, int], ...], *, branches: bool)
         return Place.END
     if row.name is None:
         return Place.UNKNOWN
-    return Place.BRANCH if branches and row.key.count(".") > 1 else Place.MIDDLE
+    return Place.BRANCH if in_branch else Place.MIDDLE

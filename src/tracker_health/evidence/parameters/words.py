@@ -25,6 +25,7 @@ _TWIN = re.compile(r"(^|_)(target|old|offline|slow|key|k|m|bar)(_|$)", re.IGNORE
 _TWIN_DEPTH = 2
 _EXPERT = re.compile(r"(^|\.)(experts?|local_experts)[._](\d{1,6})(\.|$)", re.IGNORECASE)
 _FIRST_FACTOR = re.compile(r"\.lora_(embedding_)?A(\.|$)")
+_SECOND_FACTOR = re.compile(r"\.lora_(embedding_)?B(\.|$)")
 _ADAPTER = re.compile(r"(^|[._])(lora|adapter|prompt|prefix)([._]|$)", re.IGNORECASE)
 _FRONT = re.compile(
     r"(^|[._])(tok|token|tokens|emb|embed|embedding|embeddings|embed_tokens|wte|wpe|pos|position|positions|patch|patches"
@@ -72,6 +73,9 @@ _UNSEEN = re.compile(
 _SPARSE = re.compile(
     r"(^|[._])(emb|embed|embedding|embeddings|tok|token|tokens|wte|wpe|pos|position|positions|codebook|lm_head|head"
     r"|classifier|score|logits|output_layer|relative_attention_bias|relative_position_bias_table)([._0-9]|$)"
+)
+_TABLE = re.compile(
+    r"(^|[._])(emb|embed|embedding|embeddings|tok|token|tokens|wte|wpe|pos|position|positions|relative_attention_bias)([._]|$)"
 )
 # A value for each user or item: where two scores are subtracted, that of what both have in common cancels.
 _OFFSETS = re.compile(r"(^|[._])(bu|bi|b_?user|b_?item|(user|item)s?_?(b|bias)|bias(es)?)([._0-9]|$)")
@@ -167,6 +171,11 @@ def is_first_factor(name: str) -> bool:
     return bool(_FIRST_FACTOR.search(name))
 
 
+def is_second_factor(name: str) -> bool:
+    """Whether a tensor is the second factor of an adapter, which begins at 0."""
+    return bool(_SECOND_FACTOR.search(name))
+
+
 def is_adapter(name: str) -> bool:
     """Whether a name says that something is part of an adapter."""
     return bool(_ADAPTER.search(name))
@@ -197,6 +206,11 @@ def may_be_unseen(name: str) -> bool:
 def is_sparse(name: str) -> bool:
     """Whether a name says that not every row gets a gradient: of a table, of an output layer, of an expert."""
     return expert_of(name) is not None or bool(_SPARSE.search(name.lower()))
+
+
+def is_embedding(name: str) -> bool:
+    """Whether a name says that something is a table of vectors, which begin larger than a layer's weights."""
+    return bool(_TABLE.search(name))
 
 
 def is_offset(name: str) -> bool:

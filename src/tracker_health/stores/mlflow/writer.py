@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracker_health.annotations import PENDING, PICTURE_FILE, REPORT_FILE, Annotations, incomplete
 from tracker_health.errors import RunError, WriteError
-from tracker_health.result import SCHEMA
+from tracker_health.result import SCHEMAS
 from tracker_health.stores.base import Cleared, WrittenInPart
 from tracker_health.stores.exits import is_exit_value
 from tracker_health.stores.in_place import refuse_links
@@ -232,7 +232,7 @@ class MlflowWriter:
         """Whether the report that is there is one on this run: its tags are lost where a database was restored."""
         with suppress(Exception):  # whatever a store's own library raises, and whatever stands there
             document = json.loads(self._folder.read(REPORT_FILE, _MAX_REPORT_BYTES))
-            return bool(document["schema"] == SCHEMA and document["run"]["id"] == self._id)
+            return bool(document["schema"] in SCHEMAS.values() and document["run"]["id"] == self._id)
         return False
 
     def _in_the_way(self, what: str) -> WriteError:

@@ -24,10 +24,13 @@ from pathlib import Path
 from typing import Any
 
 from tracker_health.annotations import (
+    ACTION,
+    CAUSE,
     ENDED,
     ENDED_BY,
     EXIT,
     IGNORED,
+    JUDGED,
     PENDING,
     REPORT_FILE,
     RULES,
@@ -40,7 +43,7 @@ from tracker_health.errors import RunError, StoreRefused, WriteError
 from tracker_health.gap_names import LIVE_WANDB_TAGS
 from tracker_health.readers.regular_file import read_regular
 from tracker_health.registry import probe_classes
-from tracker_health.result import SCHEMA
+from tracker_health.result import SCHEMAS
 from tracker_health.stores.base import Cleared, WrittenInPart
 from tracker_health.stores.exits import is_exit_value
 from tracker_health.stores.locks import locked
@@ -63,8 +66,17 @@ from tracker_health.stores.wandb.values import OWN_KEY, OWN_TAGS, STEP_KEY, summ
 from tracker_health.text import printable
 from tracker_health.verdict import Verdict
 
-_OF_ANY_VERDICT = frozenset({ENDED, ENDED_BY, IGNORED, RULES, SETTINGS, STEP})
-_PLAIN_NAMES = _OF_ANY_VERDICT | {"severity", "codes", "symptoms", "summary", "version", *MEDIA_KEYS.values()}
+_OF_ANY_VERDICT = frozenset({ENDED, ENDED_BY, IGNORED, JUDGED, RULES, SETTINGS, STEP})
+_PLAIN_NAMES = _OF_ANY_VERDICT | {
+    "severity",
+    "codes",
+    "symptoms",
+    "summary",
+    "version",
+    CAUSE,
+    ACTION,
+    *MEDIA_KEYS.values(),
+}
 _EXIT_KEY = f"{OWN_KEY}{EXIT}"
 _LOOKS = (0, 1, 3)  # seconds before each: for a moment a server may give what was there before
 _MAX_REPORT_BYTES = 32 * 2**20
@@ -240,7 +252,7 @@ class OnlineWriter:
         content = self._content(file)
         with suppress(ValueError, RecursionError, KeyError, TypeError):
             document = json.loads(content)
-            return bool(document["schema"] == SCHEMA and document["run"]["id"] == self._id)
+            return bool(document["schema"] in SCHEMAS.values() and document["run"]["id"] == self._id)
         return False
 
     # Two at once

@@ -1,0 +1,21 @@
+"""Data not shuffled."""
+
+from __future__ import annotations
+
+from tracker_health.diagnosed import Action
+from tracker_health.diagnosis._base import Cause, codes, finding
+
+
+class DataNotShuffled(Cause):
+    """The samples come in the same order in every epoch, or sorted by label.
+
+    The model follows what it saw last, so the loss repeats one pattern in every epoch, and jumps where the label
+    changes.
+    """
+
+    name = "data-not-shuffled"
+    title = "The training data is not shuffled"
+    explains = codes("LOS010 LOS004 LOS005 LOS006 LOS007 LOS008 GEN001 GEN003 GEN004")
+    signs = (finding("LOS010", 6, "the loss repeats one pattern in every epoch"),)
+    test = "print the labels of the first batches of two epochs"
+    do = Action(text="shuffle the training data in every epoch", setting="shuffle", old="False", new="True")

@@ -1,0 +1,57 @@
+"""Weight decay too strong."""
+
+from __future__ import annotations
+
+from tracker_health.diagnosed import Action
+from tracker_health.diagnosis._base import Cause, codes, finding, first_message, setting
+from tracker_health.diagnosis._facts import Facts
+from tracker_health.text import number
+
+_MOST_PER_STEP = 5e-3
+_USUAL = 0.01
+
+
+def _takes_all(facts: Facts) -> bool:
+    decay, rate = facts.settings.weight_decay, facts.settings.rate
+    return decay is not None and rate is not None and decay >= 1.0 and decay * rate >= _MOST_PER_STEP
+
+
+def _takes_little(facts: Facts) -> bool:
+    decay, rate = facts.settings.weight_decay, facts.settings.rate
+    return decay is not None and (decay < 1.0 or (rate is not None and decay * rate < _MOST_PER_STEP))
+
+
+class WeightDecayTooStrong(Cause):
+    """Weight decay takes the weights away faster than gradients can build them.
+
+    With decoupled decay each step takes the learning rate times the decay off every weight. At a hundredth per step
+    nothing of a weight is left after a few hundred steps.
+    """
+
+    name = "weight-decay-too-strong"
+    title = "Weight decay takes the weights away"
+    explains = codes("WGT004 WGT003 OPT003 OPT004 OPT007 OPT012 LOS004 LOS005 LOS006 LOS007 GEN003")
+    signs = (
+        setting("decay times rate takes half a percent or more off the weights per step", "weight_decay", _takes_all),
+        setting("decay times rate is known to take little off the weights", "weight_decay", _takes_little, -6),
+        finding(
+            "OPT007",
+            3,
+            "steps are many times the weights, which are next to nothing",
+            lambda facts: facts.weights_are_tiny,
+        ),
+        finding("WGT004", 1, "the weights are next to nothing", lambda facts: facts.weights_are_tiny),
+    )
+    test = "train 100 steps with a weight decay of 0, and compare the norm of the weights"
+
+    def sentence(self, facts: Facts) -> str:
+        decay, rate = facts.settings.weight_decay, facts.settings.rate
+        effect = first_message(facts, ("WGT004", "LOS006", "LOS005"))
+        effect = f"; {effect}" if effect else ""
+        if decay is None or rate is None or not _takes_all(facts):
+            return f"{self.title}{effect}"
+        return f"A weight decay of {number(decay)} takes {decay * rate:.2g} of every weight per step{effect}"
+
+    def action(self, facts: Facts) -> Action:
+        text = f"set the weight decay to {number(_USUAL)}"
+        return Action(text=text, setting="weight_decay", old=facts.settings.weight_decay, new=_USUAL)

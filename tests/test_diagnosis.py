@@ -1,0 +1,177 @@
+"""The diagnosis: one cause, how sure, what it explains, one thing to do."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tracker_health.config import Config
+from tracker_health.diagnosed import Diagnosis
+from tracker_health.diagnosis import CAUSES, Facts, cause_named, diagnosis_of, rank
+from tracker_health.diagnosis._base import DECISIVE
+from tracker_health.diagnosis._counts import COUNTS, Counts
+from tracker_health.engine import diagnose, needs_of
+from tracker_health.evidence import Evidence, RunInfo, RunRef, Series
+from tracker_health.registry import BUILT_IN
+from tracker_health.result import ProbeResult, Report
+from tracker_health.verdict import Verdict
+
+RUN = RunRef(store="directory", id="run", name="run")
+NAMES = {cause.name for cause in CAUSES}
+CODES = {probe.code for probe in BUILT_IN}
+
+
+def result(code, *, verdict=Verdict.FAIL, votes=True, steps=(), message="it was found", details=None, **measured):
+    return ProbeResult(
+        code=code, name=code.lower(), symptom="diverged", status="stable", verdict=verdict, votes=votes, score=0.0,
+        message=message, steps=tuple(steps), measured=measured, details=details or {},
+    )  # fmt: skip
+
+
+def evidence(series=None, **params):
+    request = needs_of(Config())
+    made = [
+        Series(name=name, steps=np.arange(len(values)), values=np.array(values, dtype=np.float64), source="log")
+        for name, values in (series or {}).items()
+    ]
+    info = RunInfo(params={key: str(value) for key, value in params.items()}, metric_names=tuple(series or ()))
+    return Evidence(run=RUN, info=info, series=request.confirm(tuple(made), tuple(series or ()))[0])
+
+
+def test_every_cause_is_whole():
+    assert len(NAMES) == len(CAUSES)
+    for cause in CAUSES:
+        facts = Facts(evidence(), [])
+        assert cause.summary.endswith(".")
+        assert cause.test
+        assert cause.signs
+        assert cause.action(facts).text
+        assert cause.sentence(facts)
+        assert cause.explains
+        assert len({sign.name for sign in cause.signs}) == len(cause.signs)
+        assert cause_named(cause.name) is cause
+
+
+def test_signs_look_at_rules_that_there_are():
+    for cause in CAUSES:
+        looked = {sign.looks_at for sign in cause.signs if sign.kind == "finding"} | cause.explains
+        assert looked <= CODES
+
+
+def test_counts_are_of_signs_that_there_are():
+    known = {(cause.name, sign.name) for cause in CAUSES for sign in cause.signs}
+    assert set(COUNTS) <= known
+
+
+def test_the_weight_of_a_count_is_a_power_of_two():
+    assert Counts(8, 15, 1, 32).weight == round(np.log2((8.5 / 16) / (1.5 / 33)))
+    assert Counts(100, 100, 0, 1000).weight == 6
+
+
+def test_a_run_without_findings_has_no_diagnosis():
+    assert diagnosis_of(evidence(), [result("LOS004", verdict=Verdict.PASS)]) is None
+    assert diagnosis_of(evidence(), [result("LOS004", votes=False)]) is None
+
+
+def test_a_finding_that_no_cause_explains_is_left_alone():
+    assert diagnosis_of(evidence(), [result("SYS002")]) is None
+
+
+def test_a_setting_beyond_what_trains_outweighs_its_effects():
+    findings = [result("OPT006", reach=1e-10), result("LOS004", steps=(15,)), result("WGT004", scale=604.0)]
+    found = diagnosis_of(evidence(lr="3.0", opt="sgd"), findings)
+    assert found.cause == "learning-rate-too-high"
+    assert found.action.setting == "learning_rate"
+    assert (found.action.old, found.action.new) == (3.0, 0.01)
+    assert found.explains == ("LOS004", "OPT006", "WGT004")
+    assert found.signs[0].weight == DECISIVE
+
+
+def test_without_its_setting_a_cause_is_less_sure():
+    found = diagnosis_of(evidence(), [result("LOS004", steps=(15,))])
+    assert found.cause == "diverged-cause-unknown"
+    assert found.certainty != "certain"
+
+
+def test_a_sign_does_not_count_that_came_after_what_it_is_said_to_cause():
+    nan = result("LOS001", steps=(300,), first_step=300)
+    late, early = result("AMP001", steps=(340,)), result("AMP001", steps=(100,))
+    cause = cause_named("fp16-overflow")
+    assert "AMP001" not in cause.explains or cause.present(Facts(evidence(), [late, nan]))
+    causes = {one.cause.name: one.score for one in rank(CAUSES, Facts(evidence(), [nan, late]))}
+    assert causes["non-finite-loss"] > causes.get("fp16-overflow", 0)
+    del early
+
+
+def test_findings_are_told_in_the_order_of_time():
+    findings = [result("WGT001"), result("GRD001", steps=(12,)), result("LOS001", steps=(7, 9))]
+    assert diagnosis_of(evidence(), findings).explains == ("LOS001", "GRD001", "WGT001")
+
+
+def test_labels_that_are_all_masked():
+    run = evidence({"loss": [0.0] * 40, "grad_norm": [0.0] * 40})
+    found = diagnosis_of(run, [result("GRD003")])
+    assert found.cause == "all-labels-ignored"
+    assert "-100" not in found.sentence or "masked" in found.sentence
+
+
+def test_an_evaluation_that_alone_is_not_finite():
+    run = evidence({"loss": np.linspace(3, 1, 40), "eval_loss": [float("nan")] * 4})
+    found = diagnosis_of(run, [result("LOS001", steps=(0,))])
+    assert found.cause == "evaluation-stuck"
+    assert "all-labels-ignored" in [one.cause for one in found.others]
+
+
+def test_a_loss_that_only_rises_is_maximised():
+    found = diagnosis_of(evidence({"loss": np.exp(np.linspace(0, 5, 60))}), [result("LOS004", steps=(10,))])
+    assert found.cause == "loss-implemented-wrong"
+
+
+def test_a_loss_that_is_back_where_it_began():
+    loss = [*np.linspace(2.3, 0.5, 60), *np.linspace(2.2, 1.0, 40)]
+    found = diagnosis_of(evidence({"loss": loss}), [result("LOS004", steps=(60,))])
+    assert found.cause == "resume-incomplete"
+    assert "near step" in found.sentence
+
+
+def test_the_end_of_a_process():
+    end = result("RUN004", details={"text": "OSError: No space left on device"}, ended="failed")
+    assert diagnosis_of(evidence(), [end]).cause == "disk-full"
+    own = result("RUN004", details={"text": "KeyError: 'x'\x1b[31m"}, ended="failed")
+    found = diagnosis_of(evidence(), [own])
+    assert found.cause == "own-error"
+    assert "\x1b" not in found.action.text
+
+
+@pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: cause.name)
+def test_no_cause_breaks_on_odd_findings(cause):
+    facts = Facts(
+        evidence({"loss": [float("nan")] * 5}), [result(code, verdict=Verdict.WARN) for code in sorted(CODES)]
+    )
+    assert cause.sentence(facts)
+    assert cause.action(facts).text
+    assert isinstance(cause.present(facts), tuple)
+
+
+def test_the_report_has_it_and_both_schemas_are_read():
+    run = evidence({"loss": np.exp(np.linspace(0, 8, 80)), "lr": [1e-3] * 80})
+    report = diagnose(run, Config())
+    assert report.diagnosis is not None
+    assert report.explained
+    document = json.loads(json.dumps(report.to_json()))
+    assert document["schema"] == "tracker-health/report/2"
+    assert Report.from_json(document).to_json() == document
+    assert Diagnosis.from_json(document["diagnosis"]) == report.diagnosis
+    old = report.to_json(1)
+    assert old["schema"] == "tracker-health/report/1"
+    assert "diagnosis" not in old
+    assert Report.from_json(old).diagnosis is None
+    assert set(document) - set(old) >= {"diagnosis"}
+
+
+def test_the_schema_names_all_causes():
+    schema = json.loads((Path(__file__).parent.parent / "docs" / "report.schema.json").read_text())
+    assert set(schema["$defs"]["cause"]["enum"]) == NAMES
