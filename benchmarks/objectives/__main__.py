@@ -15,7 +15,7 @@ import click
 import torch
 from generate import make
 from plan import plan, plan_of_posttraining
-from score import judge, table
+from score import judge, sums, table
 
 
 @click.command()
@@ -31,6 +31,7 @@ def main(out_folder: Path, *, posttraining: bool, small: bool) -> None:
             click.echo(f"{number}/{len(runs)} {name}: {run['outcome']} {run['measured']}", err=True)
     judged = list(judge(out_folder, [name for name, _ in runs]))
     print("\n".join(table(judged)) + "\n")
+    print("\n".join(sums(judged)) + "\n")
     print("\n".join(sorted(str(one) for one in judged if one.wrong)))
 
 
