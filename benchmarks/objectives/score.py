@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from plan import FIRST_LOOK, RIGHT_CAUSES
 from settings import Params
@@ -93,6 +93,29 @@ def sums(judged: Iterable[Judged]) -> Iterator[str]:
         known = [one for one in found if one.run["fault"] in RIGHT_CAUSES and one.run["kind"] == "llm"]
         shares = (_wilson(sum(one.flagged for one in healthy), len(healthy)), _wilson(len(found), len(sick)))
         yield f"| {split} | {shares[0]} | {shares[1]} | {_wilson(sum(one.right_cause for one in known), len(known))} |"
+
+
+def by_rule(judged: Iterable[Judged], today: str) -> dict[str, dict[str, Any]]:
+    """What each rule on rewards gave on the runs that no threshold was chosen on: see ``render/calibration.json``."""
+    unseen = [one for one in judged if one.group[0] != "tune" and one.run["kind"] == "llm"]
+    healthy = [one for one in unseen if one.run["outcome"] == "healthy"]
+    about = {"date": today, "healthy": len(healthy), "by": "benchmarks/objectives --posttraining"}
+    rules: dict[str, dict[str, Any]] = {}
+    for code in sorted({one.code for run in unseen for one in run.report.results if one.code.startswith("RWD")}):
+        seen = [one for one in healthy if any(result.code == code for result in one.report.results)]
+        found: dict[str, list[int]] = {}
+        for one in unseen:
+            if one.run["outcome"] == "sick":
+                hits, runs = found.get(one.run["fault"], (0, 0))
+                found[one.run["fault"]] = [hits + (code in one.codes), runs + 1]
+        rules[code] = {
+            "judged": len(seen),
+            "false_alarms": sum(code in one.codes for one in healthy),
+            "found": {fault: counts for fault, counts in found.items() if counts[0]},
+            "missed": {},
+            "measured": about,
+        }
+    return rules
 
 
 def _wilson(hits: int, count: int) -> str:
