@@ -8,6 +8,7 @@ from typing import Annotated
 from tracker_health.evidence import FEWEST_POINTS, LIKELY, Curve, Evidence
 from tracker_health.probe import Symptom, Threshold
 from tracker_health.probes._curves import CurveRule
+from tracker_health.probes._run import best_kept
 from tracker_health.probes._standing import OF_ANOTHER_MODEL, is_of_another_model
 from tracker_health.result import Finding
 from tracker_health.text import count, number
@@ -31,6 +32,9 @@ class Overfit(CurveRule):
         `steady_descent_share`. Meanwhile the training loss rose by no more than `train_lost`. Warn, too, where it ends
         surely above the training loss by `gap_share` of that one's descent, which is `train_descent` of its start or
         more. Their gap at the first evaluation is taken off, and the validation loss must have stopped falling.
+
+        A rise passes where the best checkpoint was kept: a param says that it was loaded at the end, or a checkpoint is
+        of that step.
 
     Known limits:
         Accuracy may still rise while the loss does: overconfidence is overfitting of the loss. Losses that are
@@ -85,7 +89,7 @@ class Overfit(CurveRule):
         needed = max(
             self.rise_share * abs(best), (self.steady_descent_share if steady else self.descent_share) * curve.size
         )
-        measured: dict[str, float | int] = {
+        measured: dict[str, float | int | str] = {
             "best": best, "end": curve.end.value, "best_step": curve.best_step, "noise": curve.noise,
             "rise_share": rise.value / abs(best) if best else 0.0, "evaluations": curve.points,
         }  # fmt: skip
@@ -99,6 +103,10 @@ class Overfit(CurveRule):
             confidence="high" if curve.sure else "low",
         )
         rose = rise.value > needed and (steady or rise.surely_above(0.0)) and late >= self.min_after
+        kept = best_kept(evidence, curve.best_step)
+        if rose and kept:
+            message = f"{message}; the model was kept as it was best, at step {curve.best_step} ({kept})"
+            return Finding(verdict=Verdict.PASS, message=message, measured=measured | {"kept": kept})
         if rose and self._went_on(train, curve.best_step):
             meanwhile = ", while the training loss did not rise" if train is not None else ""
             message = (
