@@ -8,7 +8,7 @@ ROUNDS ?= 3
 ATTEMPTS ?= 20000
 
 FRAMEWORK_TESTS := tests/hooks/test_frameworks.py tests/monitor/test_lightning.py tests/monitor/test_transformers.py \
-    tests/stores/test_checkpoint_formats.py tests/test_examples.py
+    tests/stores/test_checkpoint_formats.py tests/test_examples.py tests/test_posttraining.py
 
 .PHONY: demo test fuzz frameworks oldest-wandb old-wandb slow bench faults docs screenshots clean
 
@@ -78,7 +78,7 @@ $(VENV)/.dev-installed: pyproject.toml setup.py constraints.txt | $(VENV)/bin/py
 	touch $@
 
 $(VENV)/.frameworks-installed: $(VENV)/.dev-installed
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,frameworks]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,frameworks,objectives]'
 	touch $@
 
 $(OLD)/.installed: pyproject.toml

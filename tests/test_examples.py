@@ -128,6 +128,24 @@ def test_trainers_of_others(tmp_path, package, rates, verdicts):
     assert told_then_written(done.stderr, environment["MLFLOW_TRACKING_URI"]) in verdicts
 
 
+@pytest.mark.frameworks
+@pytest.mark.parametrize(("options", "verdicts"), [([], ["PASS"]), (["--constant-reward"], ["FAIL"])])
+def test_trl(tmp_path, options, verdicts):
+    """One line of it is ours; a constant reward is the first thing that is told."""
+    for needed in ("mlflow", "trl"):
+        pytest.importorskip(needed, reason=f"{needed} is not installed (make frameworks)")
+    script = EXAMPLES / "trl_grpo.py"
+    assert script.read_text().count("tracker_health.") == 1
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("MLFLOW_")}
+    environment |= {"TRACKER_HEALTH_HOOK_SECONDS": "100", "MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path}/mlflow.db"}
+    environment |= {"HF_HUB_OFFLINE": "1"}
+    command = [sys.executable, str(script), *options]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True, timeout=300
+    )
+    assert told_then_written(done.stderr, environment["MLFLOW_TRACKING_URI"]) in verdicts
+
+
 def test_wandb_offline_under_exec(tmp_path):
     """Not one line of it is ours."""
     pytest.importorskip("wandb")

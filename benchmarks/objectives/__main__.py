@@ -1,4 +1,7 @@
-"""python benchmarks/objectives OUT_FOLDER [--small]: verdicts on reinforcement learning and variational autoencoders.
+"""python benchmarks/objectives OUT_FOLDER [--posttraining] [--small]: verdicts on what no supervised training has.
+
+That is reinforcement learning and variational autoencoders, or with --posttraining language models that TRL trains on
+(pip install 'tracker-health[objectives]').
 
 They are really trained, healthy and broken, and logged as people log them. What becomes of a run is measured on the
 model itself, never on its log; runs of which that is unclear are left out. Needs torch and scikit-learn.
@@ -11,17 +14,18 @@ from pathlib import Path
 import click
 import torch
 from generate import make
-from plan import plan
+from plan import plan, plan_of_posttraining
 from score import judge, table
 
 
 @click.command()
 @click.argument("out_folder", type=click.Path(file_okay=False, path_type=Path))
+@click.option("--posttraining", is_flag=True, help="Language models that are trained on with GRPO, RLOO and DPO.")
 @click.option("--small", is_flag=True, help="Every eleventh run.")
-def main(out_folder: Path, *, small: bool) -> None:
+def main(out_folder: Path, *, posttraining: bool, small: bool) -> None:
     """Train the runs that are not in OUT_FOLDER yet, then score all."""
     torch.set_num_threads(1)
-    runs = list(plan().items())[:: 11 if small else 1]
+    runs = list((plan_of_posttraining() if posttraining else plan()).items())[:: 11 if small else 1]
     for number, (name, run) in enumerate(runs, start=1):
         if make(out_folder, name, run):
             click.echo(f"{number}/{len(runs)} {name}: {run['outcome']} {run['measured']}", err=True)

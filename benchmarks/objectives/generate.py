@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 from agents import train_agent
@@ -16,8 +17,8 @@ def make(folder: Path, name: str, run: Params) -> bool:
     truth = folder / "truth" / f"{name}.json"
     if truth.exists():
         return False
-    log = Log(names_of(run), run)
-    run["outcome"] = train_agent(run, log) if run["kind"] == "rl" else train_vae(run, log)
+    log = Log({} if run["kind"] == "llm" else names_of(run), run)
+    run["outcome"] = _trainer_of(run["kind"])(run, log)
     place = folder / "runs" / name
     place.mkdir(parents=True, exist_ok=True)
     rows = [json.dumps(row) for row in log.rows if len(row) > 1]
@@ -27,3 +28,11 @@ def make(folder: Path, name: str, run: Params) -> bool:
     truth.parent.mkdir(exist_ok=True)
     truth.write_text(json.dumps(run))
     return True
+
+
+def _trainer_of(kind: str) -> Callable[[Params, Log], str]:
+    if kind == "llm":
+        from posttraining import train_policy  # TRL takes seconds to import, and may not be there
+
+        return train_policy
+    return train_agent if kind == "rl" else train_vae

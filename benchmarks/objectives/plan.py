@@ -56,6 +56,77 @@ def _agent(task: str, algorithm: str, fault: str, draw: random.Random, number: i
     }  # fmt: skip
 
 
+_REWARD_FAULTS = (
+    "constant_reward",
+    "out_of_reach",
+    "lr_high",
+    "no_kl",
+    "temperature_0",
+    "limit_short",
+    "length_hack",
+    "wrong_sign",
+    "frozen",
+)
+_PREFERENCE_FAULTS = ("wrong_sign", "lr_high", "beta_0", "frozen")
+FIRST_LOOK = (
+    "shuffled",
+    "late_jump",
+    "repetition_hack",
+    "mask_off_by_one",
+    "negated_reward",
+    "kl_too_high",
+    "entropy_bonus",
+    "same_answers",
+    "swapped",
+)
+"""Faults that no rule was made on: what is found of them is looked at once."""
+
+
+def plan_of_posttraining() -> dict[str, Params]:
+    """Every run of a language model that is trained on, by its name."""
+    runs: dict[str, Params] = {}
+    for algorithm, healthy in (("grpo", 14), ("rloo", 8), ("dpo", 8)):
+        some = _PREFERENCE_FAULTS if algorithm == "dpo" else _REWARD_FAULTS
+        unseen = ("shuffled", "late_jump", *(FIRST_LOOK[-2:] if algorithm == "dpo" else FIRST_LOOK[2:-2]))
+        for task in ("copy", "sort", "largest", "runs"):
+            named = [(f"healthy{number}", "") for number in range(healthy)]
+            named += [(fault, fault) for fault in (*some, *unseen) if (algorithm, fault) != ("rloo", "entropy_bonus")]
+            for name, fault in named:
+                if not fault or algorithm != "rloo" or task in ("sort", "runs"):
+                    draw = random.Random(f"{task} {algorithm} {name}")
+                    runs[f"{task}-{algorithm}-{name}"] = _policy(task, algorithm, fault, draw, len(runs))
+    return runs
+
+
+def _policy(task: str, algorithm: str, fault: str, draw: random.Random, number: int) -> Params:
+    """The settings of one run that trains a language model on."""
+    preferring = algorithm == "dpo"
+    settings = {
+        "kind": "llm", "task": task, "algorithm": algorithm, "fault": fault, "seed": number,
+        "skill": draw.choice([0.3, 0.5, 0.5, 0.7]), "hidden": draw.choice([32, 48]),
+        "max_steps": draw.choice([50, 70, 100]), "learning_rate": draw.choice([5e-4, 1e-3, 2e-3]),
+        "lr_scheduler_type": draw.choice(["linear", "constant", "cosine"]),
+        "logging_steps": draw.choice([1, 1, 1, 2]), "max_grad_norm": draw.choice([0.2, 1.0, 1.0]),
+        "num_generations": draw.choice([4, 8, 8]),
+        "beta": draw.choice([0.05, 0.1, 0.5] if preferring else [0.0, 0.01, 0.04]),
+        "max_completion_length": draw.choice([6, 8]), "temperature": draw.choice([0.8, 1.0, 1.0, 1.2]),
+        "num_iterations": draw.choice([1, 1, 2, 4]), "evals": draw.choice([0, 0, 6, 10]), "exact": draw.random() < 0.2,
+        "form": draw.random() < 0.4, "entropy_coef": 0.0, "constant": draw.choice([0.0, 1.0, 0.5]),
+        "names": "trl" if preferring else draw.choice(["trl", "trl", "trl", "verl", "openrlhf"]),
+    }  # fmt: skip
+    return settings | {
+        "lr_high": {"learning_rate": draw.choice([0.03, 0.1, 0.3]), "max_grad_norm": 1.0},
+        "no_kl": {"learning_rate": draw.choice([0.01, 0.02]), "beta": 0.0, "num_iterations": draw.choice([4, 8])},
+        "temperature_0": {"temperature": 1e-3},
+        "constant_reward": {"form": False},
+        "out_of_reach": {"form": False},
+        "limit_short": {"max_completion_length": 1, "exact": task != "largest" and draw.random() < 0.7, "form": False},
+        "beta_0": {"beta": 0.0},
+        "kl_too_high": {"beta": draw.choice([10.0, 30.0])},
+        "entropy_bonus": {"entropy_coef": draw.choice([1.0, 3.0])},
+    }.get(fault, {})
+
+
 def _autoencoders() -> dict[str, Params]:
     """Every run of an autoencoder."""
     runs: dict[str, Params] = {}

@@ -6,7 +6,8 @@ from typing import Any
 
 Params = dict[str, Any]
 SECRETS = ("kind", "fault", "hard", "jump_at", "jump", "names", "per_step", "validated", "kl_logged", "cadence",
-           "log_every", "evals", "metrics", "measured", "outcome", "iterations")  # fmt: skip
+           "log_every", "evals", "metrics", "measured", "outcome", "iterations",
+           "skill", "exact", "form", "constant")  # fmt: skip
 """Settings that no training script would write down."""
 
 

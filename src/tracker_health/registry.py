@@ -8,6 +8,7 @@ from tracker_health.plugins import Plugins, load_plugins
 from tracker_health.probe import Probe
 from tracker_health.probes.accuracy_at_chance import AccuracyAtChance
 from tracker_health.probes.accuracy_gap import AccuracyGap
+from tracker_health.probes.answer_length import AnswerLength
 from tracker_health.probes.betas_swapped import BetasSwapped
 from tracker_health.probes.chance_level import ChanceLevel
 from tracker_health.probes.crashed import Crashed
@@ -44,6 +45,7 @@ from tracker_health.probes.memory_growth import MemoryGrowth
 from tracker_health.probes.missing_from_optimizer import MissingFromOptimizer
 from tracker_health.probes.no_gradient import NoGradient
 from tracker_health.probes.no_progress import NoProgress
+from tracker_health.probes.no_reward_signal import NoRewardSignal
 from tracker_health.probes.nonfinite_gradient import NonfiniteGradient
 from tracker_health.probes.nonfinite_loss import NonfiniteLoss
 from tracker_health.probes.nonfinite_moments import NonfiniteMoments
@@ -52,8 +54,14 @@ from tracker_health.probes.odd_one_out import OddOneOut
 from tracker_health.probes.off_target import OffTarget
 from tracker_health.probes.overfit import Overfit
 from tracker_health.probes.plateau import Plateau
+from tracker_health.probes.policy_clipping import PolicyClipping
+from tracker_health.probes.policy_divergence import PolicyDivergence
+from tracker_health.probes.policy_entropy import PolicyEntropy
+from tracker_health.probes.preferences import Preferences
 from tracker_health.probes.repeated_batch import RepeatedBatch
+from tracker_health.probes.reward_hacked import RewardHacked
 from tracker_health.probes.reward_lost import RewardLost
+from tracker_health.probes.reward_stands import RewardStands
 from tracker_health.probes.schedule import Schedule
 from tracker_health.probes.settings_out_of_range import SettingsOutOfRange
 from tracker_health.probes.slowdown import Slowdown
@@ -73,6 +81,7 @@ from tracker_health.probes.unstable_loss import UnstableLoss
 from tracker_health.probes.update_too_large import UpdateTooLarge
 from tracker_health.probes.update_too_small import UpdateTooSmall
 from tracker_health.probes.validation_flat import ValidationFlat
+from tracker_health.probes.value_function import ValueFunction
 from tracker_health.probes.vanishing_gradient import VanishingGradient
 from tracker_health.probes.weight_scale import WeightScale
 
@@ -104,6 +113,15 @@ BUILT_IN: tuple[type[Probe], ...] = (
     AccuracyAtChance,
     AccuracyGap,
     RewardLost,
+    NoRewardSignal,
+    RewardStands,
+    PolicyEntropy,
+    PolicyDivergence,
+    PolicyClipping,
+    AnswerLength,
+    RewardHacked,
+    Preferences,
+    ValueFunction,
     NonfiniteGradient,
     GradientSpike,
     VanishingGradient,

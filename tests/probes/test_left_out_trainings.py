@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -182,20 +183,27 @@ class Mixture(nn.Module):
         return self.classify(torch.relu(rows))
 
 
-def pretrained(model: nn.Module, steps: int = 250) -> nn.Module:
-    """Really trained before, for something else."""
+@cache
+def weights_trained_before(kind: type[nn.Module], steps: int = 250) -> dict[str, Tensor]:
+    """Of a model that was really trained before, for something else."""
+    torch.manual_seed(7)
+    model = kind()
     optimizer = torch.optim.Adam(model.parameters(), lr=4e-3)
     for step in range(steps):
         words, numbers, aims = draw(10_000 + step)
         optimizer.zero_grad()
-        output = model(words, numbers)
-        (functional.cross_entropy(output, (aims + 1) % CLASSES)).backward()
+        functional.cross_entropy(model(words, numbers), (aims + 1) % CLASSES).backward()
         optimizer.step()
+    return {name: one.clone() for name, one in model.state_dict().items()}
+
+
+def pretrained(model: nn.Module) -> nn.Module:
+    model.load_state_dict(weights_trained_before(type(model)))
     return model
 
 
-def with_adapters(*, layers: bool) -> Setting:
-    model = pretrained(Reader())
+def with_adapters(*, layers: bool, base: nn.Module | None = None) -> Setting:
+    model = pretrained(Reader()) if base is None else base
     for at, layer in enumerate(model.body):
         model.body[at] = Adapted(layer, layers=layers)
     names = {name for name, _ in model.named_parameters()}
@@ -258,6 +266,7 @@ MISTAKES: dict[str, Callable[[], Setting]] = {
 HEALTHY: dict[str, Callable[[], Setting]] = {
     "everything": lambda: Setting(Reader()),
     "a tied output": lambda: Setting(Tied()),
+    "adapters of a base that is random": lambda: with_adapters(layers=False, base=Reader()),
     "experts without a token": lambda: Setting(Mixture()),
     "a table with unseen rows": lambda: Setting(with_unseen_rows()),
 }

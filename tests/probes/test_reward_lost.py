@@ -106,7 +106,7 @@ def test_a_curriculum_lowers_the_reward(make, judge):
 
 def test_too_few(make, judge):
     train = climb(start=100.0, end=20.0, noise=0.0)
-    assert judge(CODE, run(make, train=train[:19], held_out=train[:4])).verdict == "SkippedProbe"
+    assert judge(CODE, run(make, train=train[:7], held_out=train[:4])).verdict == "SkippedProbe"
     assert judge(CODE, run(make)).verdict == "SkippedProbe"
 
 

@@ -13,8 +13,6 @@ from tracker_health.verdict import Verdict
 # What the groups of optimizers have that keep state whatever their settings: Adam and its like, RMSprop, Adadelta,
 # Adafactor.
 _ALWAYS = ("betas", "alpha", "rho", "scale_parameter")
-_ABOUT = 0.1
-_ROWS_OF_AN_UPDATE = 2
 _OF_LIGHTNING = "pytorch-lightning_version"
 _CALL_STEP = "call optimizer.step() after backward(), on the optimizer that is saved, whose parameters are the model's"
 SKIPPED = (
@@ -36,9 +34,9 @@ def never_stepped(evidence: Evidence, state: OptimizerState, least: int) -> Find
         return None
     alone = not state.tensors
     sure = alone and told_by_checkpoint(state).steps >= least
-    done = f"{count(known.steps, 'step')} (counted by {printable(known.by, 80)})"
+    done = f"{count(known.steps, 'step')} (counted by {printable(known.by)})"
     doubt = "" if sure else ", or the checkpoint is from before training" if alone else ", or is to begin later"
-    which = "" if alone else f" of {listing(sorted(set(map(_owner, idle))), 3)}"
+    which = "" if alone else f" of {listing(sorted(set(map(_owner, idle))))}"
     return Finding(
         verdict=Verdict.FAIL if sure else Verdict.WARN,
         message=f"{_none_of(len(idle), which)} any state after {done}: the optimizer made no update{doubt}",
@@ -98,7 +96,7 @@ def _logs_its_updates(evidence: Evidence, own: int) -> bool:
     steps.
     """
     loss = evidence.find("train_loss")
-    return loss is not None and abs(len(loss) - own) <= max(1.0, _ABOUT * own)
+    return loss is not None and abs(len(loss) - own) <= 2
 
 
 def _went_on(evidence: Evidence, reached: int) -> bool:
@@ -121,7 +119,7 @@ def behind(evidence: Evidence, own: int, reached: float) -> bool:
     if _went_on(evidence, int(reached)):
         return False
     loss = evidence.find("train_loss")
-    logged = loss is not None and len(loss) > _ROWS_OF_AN_UPDATE * own
+    logged = loss is not None and len(loss) > 2 * own
     return logged or _counts_updates(evidence, state)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from tracker_health.evidence import Curve, Evidence, Need
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.result import Finding
+from tracker_health.roles import REWARDS
 from tracker_health.text import number
 from tracker_health.verdict import Verdict
 
@@ -30,7 +31,7 @@ class ExplodingGradient(Probe):
 
     How it decides:
         On the curve of the norm's logarithm. Fail when its last two levels lie surely above its lowest, by `factor`.
-        The loss, where it is logged, must end surely above its best level.
+        The loss or the reward, where one is logged, must end surely worse than its best level.
 
     Known limits:
         Needs `min_points` norms above 0. Norms are compared with those of the same run only.
@@ -60,6 +61,7 @@ class ExplodingGradient(Probe):
             Need(role="grad_norm", min_points=self.min_points),
             Need(role="train_loss", optional=True),
             Need(role="objective_weight", optional=True),
+            *(Need(role=role, optional=True) for role in REWARDS),
         )
 
     def judge(self, evidence: Evidence) -> Finding:
@@ -69,10 +71,10 @@ class ExplodingGradient(Probe):
         if curve is None or len(norm) < self.min_points:
             return Finding(verdict=Verdict.SKIP, message=f"only {len(norm)} finite gradient norms above 0")
         last = min(curve.end, curve.level(-2), key=lambda level: level.value)
-        rise, loss = last - curve.best, evidence.curve("train_loss")
+        rise, aim = last - curve.best, _aim(evidence)
         low, end, growth = exp(curve.best.value), exp(last.value), exp(min(rise.value, _LARGEST))
         measured = {"lowest": low, "end": end, "growth": growth}
-        worse = loss is None or (loss.end - loss.best).surely_above(0.0)
+        worse = aim is None or (aim.end - aim.best).surely_above(0.0)
         if not (worse and rise.surely_above(log(self.factor))):
             said = f"the gradient norm ends at {number(end)}, its lowest level is {number(low)}"
             return Finding(verdict=Verdict.PASS, message=said, measured=measured)
@@ -84,3 +86,9 @@ class ExplodingGradient(Probe):
             steps=(curve.left(curve.best.value + log(self.factor)), curve.last_step),
             confidence="high" if curve.sure else "low",
         )
+
+
+def _aim(evidence: Evidence) -> Curve | None:
+    """What was to fall: the loss, or a reward upside down."""
+    rewards = (curve.upside_down for role in REWARDS if (curve := evidence.curve(role)) is not None)
+    return evidence.curve("train_loss") or next(rewards, None)

@@ -69,7 +69,7 @@ class RewardLost(Probe):
         float, Threshold("rise that vouches for the run, as a share of that", "fraction", "design", ge=0, le=1)
     ] = 0.5
     min_evaluations: Annotated[int, Threshold("evaluations needed", "evaluations", "design", ge=5)] = 5
-    min_points: Annotated[int, Threshold("training rewards needed", "points", "design", ge=20)] = 20
+    min_points: Annotated[int, Threshold("training rewards needed", "points", "design", ge=8)] = 8
     constant_points: Annotated[
         int, Threshold("rewards of one number, not above 0, that are too many", "points", "design", ge=5)
     ] = 50

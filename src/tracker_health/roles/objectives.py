@@ -50,16 +50,20 @@ class Objective:
 
     ``adversaries``: an adversarial pair; ``falls``: nothing shows that the loss is one that need not descend;
     ``unsure``: but for rewards of evaluations, which imitation has as well; ``preferences``: its rewards are those of
-    preferred answers.
+    preferred answers; ``rewarded``: it has rewards that are to rise.
     """
 
     def __init__(self, names: Collection[str]) -> None:
         words = [frozenset(words_of(name)) for name in names if not name.startswith(_MODULES)]
-        self.preferences = any(one & _PREFERENCE or one >= _PREFERRED_RIGHTLY for one in words)
-        self.adversaries = _shows_adversaries(words)
+        reinforced = any(map(_shows_reinforcement, words))
+        preferred = any(one & _PREFERENCE or one >= _PREFERRED_RIGHTLY for one in words)
+        self.preferences = preferred and not reinforced  # online, answers are made, rewarded and then preferred
+        # An agent may have a critic, who is no adversary.
+        self.adversaries = _shows_adversaries([one - {"critic"} for one in words] if reinforced else words)
         rewards = [one for one in words if one & _REWARD and not self.preferences]
         rewarded = any(not one & HELD_OUT for one in rewards)
-        self.falls = not (self.adversaries or rewarded or any(map(_shows_reinforcement, words)))
+        self.falls = not (self.adversaries or rewarded or reinforced)
+        self.rewarded = not (self.falls or self.adversaries or self.preferences)
         self.unsure = self.falls and bool(rewards)
 
 

@@ -46,6 +46,7 @@ _NO_RATE = "loss mul mult multiplier min max scheduler"
 # Where `loss` is only the shelf that these stand on.
 _ON_A_SHELF = "alpha explained q old logits reg"
 _EXTREMES = "min max std"
+_ANSWERS = "completion response answer generation sample"
 
 
 @dataclass(frozen=True)
@@ -103,14 +104,30 @@ _SAYINGS = (
     _Saying("throughput", ("throughput tps wps ups ips fps bps",), never=f"total policy env inference mfu flops gflops tflops {_TIMES}", held_out=False),
     _Saying("throughput", ("persecond", "token sample step steps batch batches iter iters iterations updates"), never="total", held_out=False),
     _Saying("memory", ("mem",), nowhere="num cpu process swap free percent usage master ratio cached", held_out=False),
-    _Saying("clip_fraction", ("clip clipped", "fraction ratio"), never="grad length", nowhere="response prompt completion"),
+    _Saying("cut_share", ("clip clipped", "fraction ratio", "completion response"), beside="length", held_out=False),
+    _Saying("clip_fraction", ("clip clipped", "fraction ratio"), never=f"grad length {_EXTREMES}", nowhere="response prompt completion"),
+    _Saying("cut_share", ("truncated truncation", "rate fraction ratio share"), beside=_ANSWERS, held_out=False),
     _Saying("response_length", ("response completion", "length"), never=f"terminated clip clipped {_EXTREMES}"),
+    _Saying("response_length", ("gen", "token", "sample"), never=_EXTREMES, held_out=False),
+    _Saying("flat_share", ("reward", "std", "zero", "fraction share"), held_out=False),
+    _Saying("reward_spread", ("reward", "std spread"), beside="group", held_out=False),
+    _Saying("advantage_spread", ("advantage", "std spread"), beside="critic actor policy group", held_out=False),
+    _Saying("importance_ratio", ("importance", "ratio"), never=_EXTREMES, held_out=False),
+    _Saying("importance_ratio", ("prob", "ratio"), never=f"clamped {_EXTREMES}", held_out=False),
+    _Saying("explained_variance", ("explained", "variance var"), held_out=False),
+    _Saying("margin", ("margin",), beside="reward preference chosen rejected policy dpo", held_out=False),
+    _Saying("chosen_logp", ("chosen", "logp"), never="ratio ref reference", beside="policy", held_out=False),
+    _Saying("rejected_logp", ("rejected", "logp"), never="ratio ref reference", beside="policy", held_out=False),
+    _Saying("chosen_reward", ("chosen", "reward"), never=_EXTREMES, beside="", held_out=False),
+    _Saying("rejected_reward", ("rejected", "reward"), never=_EXTREMES, beside="", held_out=False),
     _Saying("kl", ("kl",), never="old reward vllm target min max", nowhere="loss", held_out=False,
             beside="approx ppo divergence div penalty objective info policy actor local"),
     _Saying("kl", ("approx", "kl"), never="old", beside="policy loss", held_out=False),
-    _Saying("entropy", ("entropy",), never="loss cross target", beside="actor policy objective approx charts mask default learners loss"),
+    _Saying("entropy", ("entropy",), never="loss cross target", beside="actor policy objective approx charts mask default learners learner info loss"),
     _Saying(LOSS, (" ".join(LIKELIHOODS | {"bce"}),), never=_NO_LOSS),
     _Saying(LOSS, ("multiclass",), beside=""),
+    _Saying(OTHER, ("critic", "return")),
+    _Saying(REWARD, ("core", "reward"), never=_EXTREMES),
     _Saying(REWARD, ("reward return",), never=f"time loss {_EXTREMES}",
             beside="episode charts rollout env runners cumulative environment objective rlhf critic frame agent ray tune"),
     _Saying(SCORE, (" ".join(SCORES),), never="time num"),

@@ -13,7 +13,8 @@ from tracker_health.roles.words import HELD_OUT, TRAINING, word_set, words_of
 
 _OF_THE_NAME_ALONE = word_set(
     "epoch global_step learning_rate grad_norm weight_norm loss_scale objective_weight data_time step_time throughput memory clip_fraction "
-    "response_length kl entropy"
+    "response_length kl entropy cut_share flat_share reward_spread advantage_spread importance_ratio explained_variance margin chosen_logp "
+    "rejected_logp chosen_reward rejected_reward"
 )
 """Quantities that are called as the role that they have, whatever the other names are."""
 _ADVERSARY = word_set("gen generator disc discriminator adversarial")
@@ -27,6 +28,9 @@ _TERMS = q.LOSS_FUNCTIONS | _COMPANIONS | word_set(
 # Words that leave an accuracy what it is, those that make it one of another kind of answer, and those of other models.
 _OF_ANY_ACCURACY = word_set("token reward top roc cls score categorical sparse binary multiclass pair decode")
 _OF_ANSWERS = word_set("seq sequence mlm node")
+_OF_A_POLICY = word_set("loss actor policy learners default ppo")
+# Where answers are logged, what is called a return is a token's, or an advantage; and the parts of a reward stand on a shelf.
+_ANSWERS, _NO_PART = "response_length", word_set("step iter total std min max chosen rejected margin kl instantaneous")
 _OF_NO_ACCURACY = word_set("disc real fake best domain")
 _SHELVES_OF_RESULTS = word_set("metrics coco bbox segm")
 _MOST_TERMS = 16
@@ -98,7 +102,9 @@ class Run:
     def _decide_losses(self) -> None:
         falling = [one for one in self._losses if self._objective.falls and not one.words & _ADVERSARY]
         for one in self._losses:
-            if not self._objective.falls or one.words & _ADVERSARY:
+            if self._objective.rewarded and one.rest - _OF_A_POLICY == {"kl"} and not one.held_out:
+                self._take(one, "kl", "what keeps a policy near its reference")
+            elif not self._objective.falls or one.words & _ADVERSARY:
                 self._take(one, OBJECTIVE_LOSS, "it need not fall: the names show rewards or adversaries")
         train = {one: self._key(one) for one in falling if not one.held_out}
         whole = self._decide_whole(train)
@@ -193,18 +199,29 @@ class Run:
                 self._take(one, role, why, samples=side, guessed=unknown, part="whole")
 
     def _decide_rewards_and_scores(self) -> None:
-        rewarded = not (self._objective.falls or self._objective.adversaries or self._objective.preferences)
+        rewarded = self._objective.rewarded
+        answers = any(one.quantity == _ANSWERS for one in self._left)
         for one in self._left:
             if one.name in self.meanings or one.words & _OF_NO_ACCURACY - {"best"}:
                 continue
             on_a_shelf = not _SHELVES_OF_RESULTS.isdisjoint(one.segments[0][:1] if one.segments else ())
             held_out = one.held_out or (not one.samples and (self._results_only or self._parted or on_a_shelf))
-            if rewarded and one.quantity == q.REWARD:
+            if rewarded and _is_part_of_a_reward(one):
+                self._take(one, "reward_part", "one of several rewards")
+            elif rewarded and one.quantity == q.REWARD and not (answers and "reward" not in one.words):
                 self._take(one, "val_reward" if one.held_out else "train_reward", "a reward, in reinforcement learning")
             elif held_out and one.quantity in (q.SCORE, q.ACCURACY, q.AUC):
                 self._take(one, "higher_better_val", "a score of held-out samples", samples="held-out")
             elif held_out and one.quantity == q.ERROR:
                 self._take(one, "lower_better_val", "an error of held-out samples", samples="held-out")
+
+
+def _is_part_of_a_reward(one: Reading) -> bool:
+    """Whether a name is a reward among several: ``rewards/format/mean``, ``Episode_Reward/tracking``."""
+    shelf, rest = {*one.segments[-3:][0]}, {word for part in one.segments[-2:] for word in part}
+    on_it = "reward" in shelf and shelf <= {"reward", "episode", "eval", "train"} and len(one.segments) > 1
+    named = one.rest - {"reward", "episode"} and one.segments[-1] != ("accuracy",)  # that of preferences
+    return bool(on_it and named and not one.held_out and not rest & _NO_PART)
 
 
 def _as_pairs_say(readings: list[Reading]) -> list[Reading]:

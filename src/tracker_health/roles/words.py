@@ -36,7 +36,7 @@ _NUMBERED = word_set("f1 r2 l1 l2 h1 top1 top5 acc1 acc5 beta1 beta2 nfe1 t5 p50
 _JOINED = {
     ("m", "io", "u"): "miou", ("io", "u"): "iou", ("m", "ap"): "map", ("log", "loss"): "loss", ("cross", "entropy"): "ce", ("multi", "class"): "multiclass",
     ("roc", "auc"): "auc", ("auc", "roc"): "auc", ("top", "1"): "accuracy", ("top", "5"): "top5", ("accuracy", "1"): "accuracy", ("accuracy", "5"): "top5",
-    ("per", "second"): "persecond", ("per", "gpu"): "persecond",
+    ("log", "probs"): "logp", ("log", "prob"): "logp", ("per", "second"): "persecond", ("per", "gpu"): "persecond",
 }  # fmt: skip
 _SAME = {
     "losses": "loss", "perdida": "loss", "perda": "loss", "perte": "loss", "verlust": "loss", "costs": "cost", "objectives": "objective",
@@ -48,6 +48,7 @@ _SAME = {
     "gradient": "grad", "gradients": "grad", "grads": "grad", "gnorm": "grad norm", "params": "param", "parameter": "param", "parameters": "param",
     "avr": "avg", "average": "avg", "averaged": "avg", "averageepret": "avg episode return", "eprewmean": "avg episode reward", "mean": "avg", "tot": "total",
     "rewards": "reward", "rew": "reward", "rews": "reward", "returns": "return", "ret": "return",
+    "advantages": "advantage", "probs": "prob", "margins": "margin", "logps": "logp", "reject": "rejected",
     "coef": "weight", "coeff": "weight", "coefficient": "weight", "factor": "weight",
     "memory": "mem", "vram": "mem", "rss": "mem", "lengths": "length", "len": "length", "completions": "completion", "responses": "response",
     "perplexity": "ppl", "sec": "second", "secs": "second", "seconds": "second", "s": "second", "ms": "second",

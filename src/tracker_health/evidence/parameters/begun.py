@@ -51,7 +51,7 @@ def would_show(row: Parameter, of: Sequence[Parameter], margin: float = MARGIN) 
         return row.walk.step > VISIBLE
     stats = [one.weight.stats for one in of if one.weight is not None and one.weight.stats is not None]
     largest = max((max(one.maximum, -one.minimum) for one in stats), default=0.0)
-    return row.walk.whole > margin * EDGE * largest / row.numel
+    return row.walk.whole > margin * EDGE * largest / max(row.numel, 1)
 
 
 def were_rounded(rows: Iterable[Parameter]) -> bool:

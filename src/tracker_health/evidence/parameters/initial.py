@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from enum import Enum, auto
-from math import log, prod, sqrt
-from statistics import NormalDist
+from math import inf, log, prod, sqrt
 
 from tracker_health.evidence.parameters.words import GATES, RECURRENT
 from tracker_health.evidence.tensors import MomentStats, TensorHeader
@@ -60,7 +59,7 @@ class Initial(Enum):
 
 def initial_of(tensor: TensorHeader) -> Initial:
     """Whether a matrix still is what an initialiser draws; vectors begin as ones or zeros, and do not tell."""
-    if sum(size > 1 for size in tensor.shape) < 2 or tensor.rms is None or not tensor.rms < float("inf"):
+    if sum(size > 1 for size in tensor.shape) < 2 or not tensor.numel or tensor.rms is None or not tensor.rms < inf:
         return Initial.UNKNOWN
     if tensor.stats is not None and tensor.stats.count < 1:
         return Initial.UNKNOWN  # a summary that says so of a tensor with values
@@ -77,7 +76,7 @@ def initial_of(tensor: TensorHeader) -> Initial:
     for variances, most in ((_usual_variances(), MOST_ERROR), (_variances(tensor), MOST_ERROR_BY_FANS)):
         if _is_normal_draw(tensor, values, variances):
             return Initial.LIKELY if spread <= most else Initial.UNKNOWN
-    if not read and any(abs(3.0 * (tensor.rms / bound) ** 2 - 1.0) <= error for bound in _bounds(tensor)):
+    if not read and any(abs(_third(tensor.rms / bound) - 1.0) <= error for bound in _bounds(tensor)):
         return Initial.LIKELY if error <= MOST_ERROR else Initial.UNKNOWN
     return Initial.NO
 
@@ -100,10 +99,15 @@ def is_uniform_draw(tensor: TensorHeader) -> bool:
     error = SIGMAS * sqrt(UNIFORM_VARIANCE / tensor.numel)
     return any(
         ends_at(bound, stats, ROUNDING.get(tensor.dtype, 0.0))
-        and abs(3.0 * (stats.rms / bound) ** 2 - 1.0) <= error + ROUNDING.get(tensor.dtype, 0.0)
+        and abs(_third(stats.rms / bound) - 1.0) <= error + ROUNDING.get(tensor.dtype, 0.0)
         and abs(stats.mean) <= SIGMAS * bound / sqrt(3.0 * tensor.numel)
         for bound in _bounds(tensor)
     )
+
+
+def _third(size: float) -> float:
+    """Three times the square of a size over a bound: 1 for a uniform draw. ``**`` would raise where it is too large."""
+    return 3.0 * size * size
 
 
 def ends_at(bound: float, stats: MomentStats, rounding: float = 0.0) -> bool:
@@ -147,7 +151,7 @@ def _is_normal_draw(tensor: TensorHeader, values: int, variances: tuple[float, .
     """Whether mean, mean square and largest values are those of a normal draw; a row of zeros (padding) is left out."""
     stats, rms = tensor.stats, tensor.rms or 0.0
     zeros = stats.zeros if stats is not None else 0
-    square, error = rms**2 * values / max(1, values - zeros), SIGMAS * sqrt(NORMAL_VARIANCE / values)
+    square, error = rms * rms * values / max(1, values - zeros), SIGMAS * sqrt(NORMAL_VARIANCE / values)
     size = sqrt(square)
     return any(abs(square / variance - 1.0) <= error for variance in variances) and (
         stats is None or (abs(stats.mean) <= SIGMAS * size / sqrt(values) and _ends_as_normal(stats, size))
@@ -156,6 +160,8 @@ def _is_normal_draw(tensor: TensorHeader, values: int, variances: tuple[float, .
 
 def _ends_as_normal(stats: MomentStats, size: float) -> bool:
     """Whether both extremes lie where those of so many normal values do."""
+    from statistics import NormalDist  # it imports much, and most runs have no such tensor
+
     known = NormalDist()
     least, most = -known.inv_cdf(min(-log(TAIL) / stats.count, 0.5)), -known.inv_cdf(TAIL / stats.count)
     return all(least * size <= end <= most * size for end in (stats.maximum, -stats.minimum))
@@ -164,7 +170,7 @@ def _ends_as_normal(stats: MomentStats, size: float) -> bool:
 def _is_orthogonal(tensor: TensorHeader) -> bool:
     """Whether a matrix has the size of an orthogonal draw, which is the same for all of them."""
     longer = max(tensor.shape[0], prod(tensor.shape[1:]))
-    square = (tensor.rms or 0.0) ** 2 * longer
+    square = (tensor.rms or 0.0) * (tensor.rms or 0.0) * longer
     return any(abs(square / gain - 1.0) <= SMALLEST_ERROR * SIGMAS for gain in ORTHOGONAL_GAINS)
 
 

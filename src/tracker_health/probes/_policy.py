@@ -1,0 +1,100 @@
+"""What rules about a trained policy share: how its reward fared, which says whether what else is seen did harm."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import ClassVar, NamedTuple
+
+from tracker_health.evidence import FEWEST_LEVELS, LIKELY, SURELY, Curve, Estimate, Evidence, Need
+from tracker_health.probe import Probe
+from tracker_health.result import Finding
+from tracker_health.roles import REWARDS
+from tracker_health.text import number, printable
+from tracker_health.verdict import Verdict
+
+
+class Reward(NamedTuple):
+    """A policy's reward: its curve, and how far it rose from its start to its end."""
+
+    curve: Curve
+    rise: Estimate
+
+    @property
+    def rose(self) -> bool:
+        """Whether its end surely lies above its start, or likely does after levels that rise for sure."""
+        return self.rise.surely_above(0.0) or (self.may_have_risen and self.curve.trend > SURELY)
+
+    @property
+    def may_have_risen(self) -> bool:
+        return self.rise.surely_above(0.0, LIKELY)
+
+    @property
+    def fell(self) -> bool:
+        return self.rise.surely_below(0.0)
+
+    @property
+    def said(self) -> str:
+        """``reward went from 0.2 to 0.7``."""
+        start, end = number(self.curve.start.value), number(self.curve.end.value)
+        return f"{printable(self.curve.series.name)} went from {start} to {end}"
+
+
+def reward_of(evidence: Evidence) -> Reward | None:
+    """The reward of training, or where there is none that of evaluations."""
+    for role in REWARDS:
+        curve = evidence.curve(role)
+        if curve is not None and curve.points >= FEWEST_LEVELS:
+            wide = curve.with_waves
+            return Reward(curve, wide.end - wide.start)
+    return None
+
+
+class PolicyRule(Probe):
+    """A rule that judges the curve of a role beside the reward: what is seen while the reward rose did no harm."""
+
+    role: ClassVar[str]
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        return (
+            Need(role=self.role, min_points=FEWEST_LEVELS),
+            Need(role=REWARDS[0], any_of=REWARDS[1:], min_points=FEWEST_LEVELS),
+        )
+
+    def judge(self, evidence: Evidence) -> Finding:
+        curve, reward = evidence.curve(self.role), reward_of(evidence)
+        if curve is None or curve.points < FEWEST_LEVELS or reward is None:
+            return Finding(verdict=Verdict.SKIP, message="too few points can be compared")
+        return self.judge_policy(curve, reward)
+
+    @abstractmethod
+    def judge_policy(self, curve: Curve, reward: Reward) -> Finding:
+        """The finding on curves that are long enough."""
+
+
+def levels(curve: Curve) -> dict[str, float]:
+    """What a finding has of a curve."""
+    return {"start": curve.start.value, "peak": curve.peak.value, "end": curve.end.value}
+
+
+def course(curve: Curve) -> str:
+    """``kl went from 0.1 to 20``."""
+    return f"{printable(curve.series.name)} went from {number(curve.start.value)} to {number(curve.end.value)}"
+
+
+def wrong(curve: Curve, reward: Reward, said: str, remedy: str, since: int | None = None) -> Finding:
+    """What harmed a policy: a failure where its reward surely fell, otherwise a warning."""
+    sure = curve.sure and reward.curve.sure
+    return Finding(
+        verdict=Verdict.FAIL if reward.fell and sure else Verdict.WARN,
+        message=f"{said}, while {reward.said}",
+        remedy=remedy,
+        measured=levels(curve),
+        steps=(int(curve.steps[0]) if since is None else since, curve.last_step),
+        confidence="high" if sure else "low",
+    )
+
+
+def harmless(curve: Curve, reward: Reward) -> Finding:
+    """Nothing to object to."""
+    return Finding(verdict=Verdict.PASS, message=f"{course(curve)}; {reward.said}", measured=levels(curve))
