@@ -33,12 +33,11 @@ class Overfit(CurveRule):
         surely above the training loss by `gap_share` of that one's descent, which is `train_descent` of its start or
         more. Their gap at the first evaluation is taken off, and the validation loss must have stopped falling.
 
-        A rise passes where the best checkpoint was kept: a param says that it was loaded at the end, or a checkpoint is
-        of that step.
-
     Known limits:
-        Accuracy may still rise while the loss does: overconfidence is overfitting of the loss. Losses that are
-        normalised or sampled otherwise in validation (survival times, pairs, margins) look like a gap.
+        A rise passes where the best checkpoint was kept: a param says that it was loaded at the end, or a checkpoint is
+        of that step. That it is the one that is used is not seen. Accuracy may still rise while the loss does:
+        overconfidence is overfitting of the loss. Losses that are normalised or sampled otherwise in validation
+        (survival times, pairs, margins) look like a gap.
 
     Worked example:
         train_loss: 2.3 1.6 1.2 0.9 0.7 0.5 0.4 0.3 0.25 0.2 0.15 0.1
@@ -56,7 +55,7 @@ class Overfit(CurveRule):
     code = "GEN001"
     name = "overfit"
     symptom = Symptom.OVERFIT
-    headline = ("rise_share",)
+    headline = ("rise_share", "gap_share")
     role, also, fewest = "val_loss", ("train_loss",), FEWEST_POINTS
 
     rise_share: Annotated[
@@ -120,6 +119,7 @@ class Overfit(CurveRule):
                 f"the validation loss ends at {number(curve.end.value)}, the training loss at "
                 f"{number(train.end.value)}: {share:.0%} of the training's descent holds for its own samples only"
             )
+            del measured["rise_share"]  # what it was judged by is the gap
             measured |= {"gap_share": share, "train_end": train.end.value}
             return Finding(**(vars(found) | {"message": message, "measured": measured}))
         return Finding(verdict=Verdict.PASS, message=message, measured=measured)
