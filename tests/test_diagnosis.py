@@ -134,7 +134,7 @@ def test_a_loss_that_is_back_where_it_began():
     loss = [*np.linspace(2.3, 0.5, 60), *np.linspace(2.2, 1.0, 40)]
     found = diagnosis_of(evidence({"loss": loss}), [result("LOS004", steps=(60,))])
     assert found.cause == "resume-incomplete"
-    assert "near step" in found.sentence
+    assert "between steps 59 and 60" in found.sentence
 
 
 def test_the_end_of_a_process():

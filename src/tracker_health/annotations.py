@@ -187,7 +187,10 @@ def _headline_metrics(report: Report) -> dict[str, float]:
     measuring = [result for result in report.results if not result.votes]
     chosen: dict[str, float] = {}
     for result in [*sorted(voting, key=lambda one: (-one.verdict.rank, one.code)), *measuring]:
-        for measure in headlines.get(result.code, ()):
+        names = headlines.get(result.code, ())
+        if result.verdict is not Verdict.PASS and any(map(result.measured.get, names)):
+            names = tuple(one for one in names if result.measured.get(one))  # a 0 is of what did not decide
+        for measure in names:
             name, value = f"{result.name.replace('-', '_')}/{measure}", result.measured.get(measure)
             if not isinstance(value, (int, float)) or not math.isfinite(value) or not _METRIC.fullmatch(name):
                 continue

@@ -49,16 +49,27 @@ def coverage_of(evidence: Evidence, outcomes: Sequence[Outcome]) -> tuple[Judged
 def _judged(part: str, roles: frozenset[str], evidence: Evidence, outcomes: Sequence[Outcome]) -> Judged:
     there = {role for role in roles if evidence.amount(role)}
     asked = [one for one in outcomes if _asks_for(one.probe, there)]
-    if any(isinstance(one.result, ProbeResult) for one in asked):
+    vouching = [one for one in asked if one.probe.vouches] if there & MAIN_SIGNALS else []
+    if any(_counts(one, evidence) for one in vouching or asked) or any(map(_found, asked)):
         return Judged(part=part, state="judged")
+    asked = vouching or asked
     if there:
         reasons = [one.result.reason for one in asked if isinstance(one.result, SkippedProbe)]
+        reasons += [one.result.message for one in asked if isinstance(one.result, ProbeResult)]
         return Judged(part=part, state="not usable", why=_shown(reasons[0] if reasons else "no rule looks at it"))
     for problem in evidence.problems:
         if problem.roles & roles:
             return Judged(part=part, state="not usable", why=_shown(f"{problem.source}: {problem.message}"))
     missing = next((evidence.missing[role] for role in sorted(roles) if role in evidence.missing), "")
     return Judged(part=part, state="not usable" if missing else "not there", why=_shown(missing))
+
+
+def _counts(outcome: Outcome, evidence: Evidence) -> bool:
+    return isinstance(outcome.result, ProbeResult) and not _is_hidden(outcome.result, evidence)
+
+
+def _found(outcome: Outcome) -> bool:
+    return isinstance(outcome.result, ProbeResult) and outcome.result.verdict is not Verdict.PASS
 
 
 def _asks_for(probe: Probe, roles: set[str]) -> bool:
@@ -112,8 +123,11 @@ def _is_drawn(curve: Curve) -> bool:
     return curve.noise >= max(abs(curve.start.value), abs(curve.best.value))
 
 
-def notes_on(evidence: Evidence) -> Iterator[str]:
-    """What a reader of a pass should know of its main signal."""
+def notes_on(evidence: Evidence, outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """What a reader of a pass should know of it."""
+    for one in outcomes:
+        if isinstance(one.result, ProbeResult) and one.votes and "kept" in one.result.measured:
+            yield f"{one.result.code}: {one.result.message}"
     curve = evidence.curve("train_loss")
     if curve is not None and _is_drawn(curve) and not curve.descent.surely_above(0.0):
         yield (

@@ -229,17 +229,17 @@ def _show(outcomes: list[Outcome], uri: str, experiment: str) -> None:
     from rich.text import Text
 
     table = Table(title="tracker-health demo", show_lines=True)
-    for column in ("run", "verdict", "codes", "why"):
+    for column in ("run", "verdict", "why", "try"):
         table.add_column(column)
     colours = {"pass": "green", "warn": "yellow", "fail": "red", "skip": "cyan", "error": "magenta"}
     for outcome in outcomes:
         report = outcome.report
-        codes = ", ".join(finding.code for finding in report.findings)
+        diagnosis = report.diagnosis
         table.add_row(
             Text(printable(report.run.name, 40)),
             Text(report.verdict.upper(), style=f"bold {colours[report.verdict]}"),
-            Text(codes),
-            Text(printable(report.summary, 300)),
+            Text(printable(diagnosis.sentence if diagnosis is not None else report.summary, 300)),
+            Text(printable(diagnosis.action.in_short, 200) if diagnosis is not None else ""),
         )
     console = Console()
     with console.capture() as captured:  # printed by rich, it would end the process when nobody reads

@@ -186,7 +186,11 @@ def diagnose(evidence: Evidence, config: Config, *, probes: Sequence[Probe] | No
         verdict=verdict,
         score=min(scores) if scores and verdict not in (Verdict.SKIP, Verdict.ERROR) else None,
         summary="",
-        notes=(*_notes(evidence, config), *(notes_on(evidence) if verdict is Verdict.PASS else ()), *undiagnosed),
+        notes=(
+            *_notes(evidence, config),
+            *(notes_on(evidence, outcomes) if verdict is Verdict.PASS else ()),
+            *undiagnosed,
+        ),
         results=tuple(results),
         skipped=tuple(skipped),
         errors=tuple(errors),

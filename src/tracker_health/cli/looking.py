@@ -21,7 +21,9 @@ from tracker_health.text import printable
 @cli.command()
 @all_of(*batch_options())
 @click.option("--since", metavar="TIME", help="Only runs that began no longer ago, as in 30d.")
-@click.option("--by", metavar="WHAT", default="", help="Also in groups: user, week, code, or several with commas.")
+@click.option(
+    "--by", metavar="WHAT", default="", help="Also in groups: user, week, code, cause, or several with commas."
+)
 @TRACKING_URI
 @CONFIG_FILE
 @click.option("--json", "as_json", is_flag=True, help="As one JSON document.")

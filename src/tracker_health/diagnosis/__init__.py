@@ -137,10 +137,13 @@ def diagnosis_of(evidence: Evidence, results: Sequence[ProbeResult]) -> Diagnosi
     if not ranked:
         return None
     first, *rest = ranked
+    sure = certainty(ranked)
+    if sure == "certain":  # what has less than half of its score is no rival
+        rest = [one for one in rest if 2 * one.score >= first.score]
     sentence = printable(first.cause.sentence(facts).rstrip("."), _CHARACTERS)
     return Diagnosis(
         cause=first.cause.name,
-        certainty=certainty(ranked),
+        certainty=sure,
         sentence=f"{sentence[:1].upper()}{sentence[1:]}.",
         action=_shown(first.cause.action(facts)),
         explains=explained(first.cause, facts),

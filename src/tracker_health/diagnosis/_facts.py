@@ -240,7 +240,7 @@ class Facts:
             fell = start - low
             near = float(loss.levels[max(0, at - _ABRUPT) : at].min())
             if fell > 0.3 * descent and near < low + 0.3 * fell and abs(high - start) < _BACK * fell:
-                return Jump(int(loss.steps[at - 1]), near, high)
+                return Jump(loss.rose_at(at, (near + high) / 2), near, high)
         return None
 
     @cached_property

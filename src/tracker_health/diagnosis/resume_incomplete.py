@@ -43,10 +43,12 @@ class ResumeIncomplete(Cause):
         jump = facts.fell_back
         if jump is None:
             return super().sentence(facts)
+        steps = facts.loss.series.steps if facts.loss is not None else [jump.step]
+        last = max((int(step) for step in steps if step < jump.step), default=jump.step)
         start = facts.loss.start.value if facts.loss is not None else jump.after
         return (
-            f"The loss jumped from {number(jump.before)} to {number(jump.after)} near step {jump.step}, back to about "
-            f"where it began ({number(start)}): as where a resume did not restore the weights"
+            f"The loss jumped from {number(jump.before)} to {number(jump.after)} between steps {last} and {jump.step}, "
+            f"back to about where it began ({number(start)}): as where a resume did not restore the weights"
         )
 
     def action(self, facts: Facts) -> Action:

@@ -36,6 +36,7 @@ from tracker_health.evidence.progress import (
     planned_steps,
 )
 from tracker_health.evidence.run import (
+    BEST_CHECKPOINT,
     DlmCheckpoint,
     DlmStepLog,
     Problem,
@@ -61,6 +62,7 @@ from tracker_health.evidence.tensors import (
 )
 
 __all__ = [
+    "BEST_CHECKPOINT",
     "FEWEST_LEVELS",
     "FEWEST_POINTS",
     "FEW_POINTS",

@@ -66,8 +66,8 @@ class Estimate:
 class Excursion:
     """A stretch in which the level lay surely above the best level before it, and from which it came back.
 
-    ``first_step``, ``last_step``: of its first and last level. ``height``: above the best before. ``levels``: how many.
-    ``errors``: the height, in standard errors.
+    ``first_step``: of the first point above it; ``last_step``: of the last level. ``height``: above the best before.
+    ``levels``: how many. ``errors``: the height, in standard errors.
     """
 
     first_step: int
@@ -287,7 +287,15 @@ class Curve:
     def left(self, limit: float) -> int:
         """The first step from which on all levels lie above a limit: where a rise that lasts began."""
         below = np.flatnonzero(self.levels <= limit)
-        return int(self.steps[min(int(below[-1]) + 1, len(self.steps) - 1)] if len(below) else self.steps[0])
+        return self.rose_at(int(below[-1]) + 1, limit) if len(below) else int(self.series.steps[0])
+
+    def rose_at(self, level: int, limit: float) -> int:
+        """The step of the first point that lies above a limit for good, of those in a level and in the one before."""
+        level = min(level, len(self.levels) - 1)
+        end = self.points - (len(self.levels) - 1 - level) * self.block
+        start = max(0, end - 2 * self.block)
+        below = np.flatnonzero(self.series.values[start:end] <= limit)
+        return int(self.series.steps[min(start + int(below[-1]) + 1, end - 1) if len(below) else start])
 
     def excursions(self, least: float) -> list[Excursion]:
         """Where the level surely rose above the best so far by ``least`` and came down again by half of that."""
@@ -298,7 +306,7 @@ class Curve:
         edges = np.flatnonzero(np.diff(np.concatenate([[0], high.astype(np.int8), [0]])))
         return [
             Excursion(
-                first_step=int(self.steps[a]),
+                first_step=self.rose_at(int(a), float(best[a]) + least),
                 last_step=int(self.steps[b - 1]),
                 height=float(above[a:b].max()),
                 levels=int(b - a),

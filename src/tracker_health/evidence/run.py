@@ -10,6 +10,9 @@ from tracker_health.evidence.children import Children
 from tracker_health.evidence.series import FloatArray, IntArray
 from tracker_health.evidence.tensors import OptimizerState
 
+BEST_CHECKPOINT = "best_model_checkpoint"
+"""The param that names the checkpoint that a trainer kept as its best."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunRef:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracker_health.evidence import Evidence, FloatArray, Series
+from tracker_health.evidence import BEST_CHECKPOINT, Evidence, FloatArray, Series
 from tracker_health.evidence.numerics import local_noise, median, median_error, start_level
 from tracker_health.text import printable, short_name
 
@@ -26,6 +26,8 @@ _EARLY_STOPPING = re.compile(r"early_?stop|^(es_)?patience$")  # not the patienc
 _OPTIMIZER = re.compile(r"(^|[./_])optim(izer)?([./_](name|type|class|_target_))?$")
 _TEACHER = re.compile(r"distil(?!bert|gpt|roberta|whisper|led)|teacher(?!.?forc)")
 _MOST_OF_A_PARAM = 300
+_KEEPS_BEST = ("load_best_model_at_end", "restore_best_weights")
+_YES = frozenset(("true", "1", "1.0", "yes", "on"))
 SMOKE_STEPS = 10
 """Of fewer optimizer steps nothing can be said."""
 
@@ -112,6 +114,24 @@ def is_smoke_test(evidence: Evidence, fewest: int = SMOKE_STEPS) -> bool:
     if steps is None or progress is None or progress.snapshot:
         return False
     return steps < fewest and progress.fraction >= _WHOLE
+
+
+def best_kept(evidence: Evidence, step: int) -> str:
+    """What was kept of the model as it was best, at a step: a checkpoint's name, or the param that says that it was
+    loaded again at the end. Empty where nothing shows it.
+    """
+    params = evidence.info.params
+    named = str(params.get(BEST_CHECKPOINT, ""))
+    for name in _KEEPS_BEST:
+        if str(params.get(name, "")).strip().lower() in _YES:
+            return printable(named, 80) or name
+    sources = [one.source for one in (evidence.weights, evidence.optimizer) if one is not None]
+    kept = [*([named] if named else []), *sources]
+    return next((printable(one, 80) for one in kept if step in _numbers_in(one)), "")
+
+
+def _numbers_in(name: str) -> set[int]:
+    return {int(one) for one in re.findall(r"\d{1,12}", name[-_MOST_OF_A_PARAM:])}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -58,7 +58,7 @@ class AccuracyAtChance(Probe):
     code = "GEN003"
     name = "accuracy-at-chance"
     symptom = Symptom.NOT_LEARNING
-    headline = ("tolerance",)
+    headline = ("end",)
 
     tolerance: Annotated[
         float, Threshold("distance from guessing that counts as there", "share of answers", "design", gt=0, le=0.5)

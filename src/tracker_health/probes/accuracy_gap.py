@@ -58,7 +58,7 @@ class AccuracyGap(Probe):
     code = "GEN004"
     name = "accuracy-gap"
     symptom = Symptom.OVERFIT
-    headline = ("gap_share",)
+    headline = ("gap_share", "end")
 
     gap_share: Annotated[
         float, Threshold("distance of the two accuracies, as a share of the training's gain", "fraction", "calibration",

@@ -50,7 +50,7 @@ class Diverged(CurveRule):
     code = "LOS004"
     name = "diverged"
     symptom = Symptom.DIVERGED
-    headline = ("rise_share",)
+    headline = ("rise_share", "climb_share")
     fewest = FEWEST_POINTS
 
     rise_share: Annotated[
@@ -81,24 +81,29 @@ class Diverged(CurveRule):
         began_anew = any(step > curve.best_step for step in curve.restarts)
         doubtful = not curve.sure or evidence.first(self.role).went_back or (began_anew and not climbed)
         restart = f"restart from a checkpoint near step {curve.best_step}" if rose else "start again"
-        limit = curve.best.value + self.rise_share * curve.size if rose else curve.start.value
+        limit = curve.best.value + self.rise_share * curve.size
+        onset = curve.left(limit) if rose else curve.peak_step
+        if not rose:
+            del measured["rise_share"]  # what it was judged by is the climb
+            measured["climb_share"] = climb.value / abs(curve.outset.value) if curve.outset.value else 0.0
         return Finding(
             verdict=Verdict.FAIL,
-            message=_message(curve, rose=rose) + curve.note,
+            message=_message(curve, onset if rose else None) + curve.note,
             remedy=f"{restart} with a lower learning rate, a longer warm-up or gradient clipping",
             measured=measured | {"best_step": curve.best_step},
-            steps=(curve.left(limit), curve.last_step) if rose else (curve.peak_step,),
+            steps=(onset, curve.last_step) if rose else (onset,),
             confidence="low" if doubtful else "high",
         )
 
 
-def _message(curve: Curve, *, rose: bool) -> str:
+def _message(curve: Curve, onset: int | None) -> str:
+    """``onset``: where it rose for good; None where it climbed and came down."""
     start, best, end, peak = map(number, (curve.outset.value, curve.best.value, curve.end.value, curve.peak.value))
-    if not rose:
+    if onset is None:
         highest = number(float(curve.series.values.max()))
         there = f"{highest} at step {curve.peak_step} (a level of {peak})"
         return f"the loss climbed from {start} to {there}; it ends at {end}"
-    return f"the loss rose from {best} near step {curve.best_step} to {end} and stayed there; it began at {start}"
+    return f"the loss rose at step {onset}, from {best} to {end}, and stayed there; it began at {start}"
 
 
 def _without_a_bound(curve: Curve, measured: dict[str, float | int]) -> Finding:

@@ -49,7 +49,7 @@ class EmptyAdapter(Probe):
     name = "empty-adapter"
     symptom = Symptom.FROZEN
     since = "0.2.0"
-    headline = ("empty",)
+    headline = ("empty", "idle")
 
     min_steps: Annotated[
         int, Threshold("optimizer steps after which a second matrix is no longer 0", "steps", "design", ge=1)

@@ -58,7 +58,7 @@ class NoGradient(Probe):
     name = "no-gradient"
     symptom = Symptom.DEAD
     vouches = True
-    headline = ("dead_tensors",)
+    headline = ("dead_tensors", "stopped_tensors")
 
     min_steps: Annotated[int, Threshold("optimizer steps before a zero means something", "steps", "design", ge=1)] = 50
     zero_share: Annotated[

@@ -8,6 +8,7 @@ from typing import Annotated
 from tracker_health.evidence import FEWEST_POINTS, LIKELY, Curve, Evidence
 from tracker_health.probe import Symptom, Threshold
 from tracker_health.probes._curves import CurveRule
+from tracker_health.probes._run import best_kept
 from tracker_health.probes._standing import OF_ANOTHER_MODEL, is_of_another_model
 from tracker_health.result import Finding
 from tracker_health.text import count, number
@@ -33,8 +34,10 @@ class Overfit(CurveRule):
         more. Their gap at the first evaluation is taken off, and the validation loss must have stopped falling.
 
     Known limits:
-        Accuracy may still rise while the loss does: overconfidence is overfitting of the loss. Losses that are
-        normalised or sampled otherwise in validation (survival times, pairs, margins) look like a gap.
+        A rise passes where the best checkpoint was kept: a param says that it was loaded at the end, or a checkpoint is
+        of that step. That it is the one that is used is not seen. Accuracy may still rise while the loss does:
+        overconfidence is overfitting of the loss. Losses that are normalised or sampled otherwise in validation
+        (survival times, pairs, margins) look like a gap.
 
     Worked example:
         train_loss: 2.3 1.6 1.2 0.9 0.7 0.5 0.4 0.3 0.25 0.2 0.15 0.1
@@ -52,7 +55,7 @@ class Overfit(CurveRule):
     code = "GEN001"
     name = "overfit"
     symptom = Symptom.OVERFIT
-    headline = ("rise_share",)
+    headline = ("rise_share", "gap_share")
     role, also, fewest = "val_loss", ("train_loss",), FEWEST_POINTS
 
     rise_share: Annotated[
@@ -85,7 +88,7 @@ class Overfit(CurveRule):
         needed = max(
             self.rise_share * abs(best), (self.steady_descent_share if steady else self.descent_share) * curve.size
         )
-        measured: dict[str, float | int] = {
+        measured: dict[str, float | int | str] = {
             "best": best, "end": curve.end.value, "best_step": curve.best_step, "noise": curve.noise,
             "rise_share": rise.value / abs(best) if best else 0.0, "evaluations": curve.points,
         }  # fmt: skip
@@ -99,6 +102,10 @@ class Overfit(CurveRule):
             confidence="high" if curve.sure else "low",
         )
         rose = rise.value > needed and (steady or rise.surely_above(0.0)) and late >= self.min_after
+        kept = best_kept(evidence, curve.best_step)
+        if rose and kept:
+            message = f"{message}; the model was kept as it was best, at step {curve.best_step} ({kept})"
+            return Finding(verdict=Verdict.PASS, message=message, measured=measured | {"kept": kept})
         if rose and self._went_on(train, curve.best_step):
             meanwhile = ", while the training loss did not rise" if train is not None else ""
             message = (
@@ -112,6 +119,7 @@ class Overfit(CurveRule):
                 f"the validation loss ends at {number(curve.end.value)}, the training loss at "
                 f"{number(train.end.value)}: {share:.0%} of the training's descent holds for its own samples only"
             )
+            del measured["rise_share"]  # what it was judged by is the gap
             measured |= {"gap_share": share, "train_end": train.end.value}
             return Finding(**(vars(found) | {"message": message, "measured": measured}))
         return Finding(verdict=Verdict.PASS, message=message, measured=measured)

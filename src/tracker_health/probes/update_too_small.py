@@ -48,7 +48,7 @@ class UpdateTooSmall(Probe):
     code = "OPT006"
     name = "update-too-small"
     symptom = Symptom.UPDATE_SIZE
-    headline = ("update_ratio",)
+    headline = ("update_ratio", "reach")
 
     min_ratio: Annotated[float, Threshold("least step over the size of the weights", "ratio", "design", gt=0)] = 1e-5
     min_reach: Annotated[

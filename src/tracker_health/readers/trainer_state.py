@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
 
 from tracker_health.errors import ReadError
-from tracker_health.evidence import Series, StepUnit
+from tracker_health.evidence import BEST_CHECKPOINT, Series, StepUnit
 from tracker_health.readers.json_lines import MAX_FIELDS, MAX_NAME_CHARACTERS, as_number, as_step, parse_json
 from tracker_health.readers.regular_file import read_regular
 
@@ -120,6 +120,9 @@ def _params(state: Mapping[str, Any]) -> dict[str, str]:
     }
     if "EarlyStoppingCallback" in _callbacks(state):
         params["early_stopping"] = "EarlyStoppingCallback"
+    best = state.get("best_model_checkpoint")
+    if isinstance(best, str) and best:
+        params[BEST_CHECKPOINT] = PurePosixPath(best.replace("\\", "/")).name[:200]
     return params
 
 

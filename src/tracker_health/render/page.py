@@ -25,14 +25,21 @@ def report_page(report: Report, charts: Sequence[Chart], *, without_pictures: st
     Raises:
         MissingExtra: jinja2 is not installed.
     """
-    findings = _with_charts(report.findings, charts)
+    findings = _with_charts([*report.explained, *report.unexplained], charts)
+    evidence, rest = findings[: len(report.explained)], findings[len(report.explained) :]
+    groups = [
+        ("Its evidence, in the order of time", evidence),
+        ("What was found besides" if evidence else "What was found", rest),
+    ]
     beside = {chart.kind for _, chart in findings if chart is not None}
     told, unjudged = once_a_source(report.errors)
     voting = [result for result in report.results if result.votes]
     return render(
         "report.html",
         report=report,
-        findings=findings,
+        diagnosis=report.diagnosis,
+        groups=[(title, group) for title, group in groups if group],
+        explained=report.diagnosis.explains if report.diagnosis is not None else (),
         charts=[chart for chart in charts if chart.kind not in beside],
         without_pictures=without_pictures,
         errors=told[:_MOST_ERRORS],
