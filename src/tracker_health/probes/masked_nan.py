@@ -29,10 +29,10 @@ class MaskedNan(Probe):
         looks like a perfect one while the model is dead.
 
     How it decides:
-        Fail at a zero beside a gradient norm that is not finite, where loss and gradient norm are 0 throughout, and at
-        `min_zeros` zeros in a row. The level before them is that of the last positive values, without the very last: a
-        mean may hold zeros. It passes below `descended` of the start if the zeros are true: the level is `units` of the
-        last digit, or gradient norms or validation losses meanwhile are finite and not 0. It is unsure below
+        Fail at a zero beside a gradient norm that is not finite, and at `min_zeros` zeros in a row. So does a loss that
+        is 0 throughout with its gradient norm. The level before the zeros is that of the last positive values, without
+        the very last: a mean may hold zeros. It passes below `descended` of the start if the zeros are true: the level
+        is `units` of the last digit, or gradient norms or validation losses are finite and not 0. It is unsure below
         `near_zero`, and where the loss is positive again.
 
     Known limits:
