@@ -20,8 +20,9 @@ def write(scores: list[Scores]) -> None:
     """
     tune, validate = scores
     today = dt.datetime.now(tz=dt.UTC).date().isoformat()
-    content = {"date": today, "healthy": len(validate.healthy), "rules": by_rule(validate)}
     path = ROOT / "src" / "tracker_health" / "render" / "calibration.json"
+    elsewhere = {code: one for code, one in json.loads(path.read_text())["rules"].items() if "measured" in one}
+    content = {"date": today, "healthy": len(validate.healthy), "rules": by_rule(validate) | elsewhere}
     path.write_text(json.dumps(content, indent=1) + "\n")
     lines = [_BEGIN, f"Measured on {today}, on the working tree after commit {_commit()}.", ""]
     for one in (validate, tune):

@@ -9,20 +9,23 @@ model itself, never on its log; runs of which that is unclear are left out. Need
 
 from __future__ import annotations
 
+import datetime as dt
+import json
 from pathlib import Path
 
 import click
 import torch
 from generate import make
 from plan import plan, plan_of_posttraining
-from score import judge, table
+from score import Judged, by_rule, judge, sums, table
 
 
 @click.command()
 @click.argument("out_folder", type=click.Path(file_okay=False, path_type=Path))
 @click.option("--posttraining", is_flag=True, help="Language models that are trained on with GRPO, RLOO and DPO.")
 @click.option("--small", is_flag=True, help="Every eleventh run.")
-def main(out_folder: Path, *, posttraining: bool, small: bool) -> None:
+@click.option("--write", is_flag=True, help="Put what each rule on rewards found into render/calibration.json.")
+def main(out_folder: Path, *, posttraining: bool, small: bool, write: bool) -> None:
     """Train the runs that are not in OUT_FOLDER yet, then score all."""
     torch.set_num_threads(1)
     runs = list((plan_of_posttraining() if posttraining else plan()).items())[:: 11 if small else 1]
@@ -30,8 +33,18 @@ def main(out_folder: Path, *, posttraining: bool, small: bool) -> None:
         if make(out_folder, name, run):
             click.echo(f"{number}/{len(runs)} {name}: {run['outcome']} {run['measured']}", err=True)
     judged = list(judge(out_folder, [name for name, _ in runs]))
+    if write:
+        _write(judged)
     print("\n".join(table(judged)) + "\n")
+    print("\n".join(sums(judged)) + "\n")
     print("\n".join(sorted(str(one) for one in judged if one.wrong)))
+
+
+def _write(judged: list[Judged]) -> None:
+    path = Path(__file__).parent.parent.parent / "src" / "tracker_health" / "render" / "calibration.json"
+    content = json.loads(path.read_text())
+    content["rules"] |= by_rule(judged, dt.datetime.now(tz=dt.UTC).date().isoformat())
+    path.write_text(json.dumps(content, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -81,6 +81,19 @@ FIRST_LOOK = (
 )
 """Faults that no rule was made on: what is found of them is looked at once."""
 
+RIGHT_CAUSES = {
+    "constant_reward": "reward-without-signal", "out_of_reach": "reward-without-signal",
+    "temperature_0": "reward-without-signal", "limit_short": "length-limit-too-short",
+    "lr_high": "learning-rate-too-high", "no_kl": "learning-rate-too-high kl-coefficient-too-low",
+    "length_hack": "reward-hacked", "wrong_sign": "loss-implemented-wrong", "frozen": "parameters-not-trained",
+    "beta_0": "preferences-without-effect", "shuffled": "reward-without-signal",
+    "late_jump": "learning-rate-too-high", "repetition_hack": "reward-hacked",
+    "mask_off_by_one": "loss-implemented-wrong", "negated_reward": "loss-implemented-wrong",
+    "kl_too_high": "kl-coefficient-too-high", "entropy_bonus": "entropy-bonus-too-high",
+    "same_answers": "preferences-without-effect", "swapped": "loss-implemented-wrong labels-do-not-match",
+}  # fmt: skip
+"""By fault the causes of which one has to come first; a few are none that there is."""
+
 
 def plan_of_posttraining() -> dict[str, Params]:
     """Every run of a language model that is trained on, by its name."""

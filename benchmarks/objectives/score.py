@@ -7,15 +7,16 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from plan import FIRST_LOOK, RIGHT_CAUSES
 from settings import Params
 
 from tracker_health import check
 from tracker_health.result import Report
 
-_SPLITS = {"cartpole": "tune", "bandit": "tune", "digits": "tune"}
-"""The other tasks (grid, mountain, sinusoids, mixture) are the validation split."""
+_SPLITS = dict.fromkeys(("cartpole", "bandit", "digits", "copy", "sort"), "tune")
+"""The other tasks (grid, mountain, sinusoids, mixture, largest, runs) are the validation split."""
 
 
 class Judged(NamedTuple):
@@ -37,7 +38,15 @@ class Judged(NamedTuple):
 
     @property
     def group(self) -> tuple[str, str, str]:
-        return _SPLITS.get(self.run["task"], "validate"), self.run["kind"], self.run["fault"] or "healthy"
+        split = "first look" if self.run["fault"] in FIRST_LOOK and self.run["kind"] == "llm" else ""
+        kind = self.run["algorithm"] if self.run["kind"] == "llm" else self.run["kind"]
+        return split or _SPLITS.get(self.run["task"], "validate"), kind, self.run["fault"] or "healthy"
+
+    @property
+    def right_cause(self) -> bool:
+        """Whether the cause that comes first is right for the fault."""
+        said = self.report.diagnosis
+        return said is not None and said.cause in RIGHT_CAUSES.get(self.run["fault"], "").split()
 
     @property
     def wrong(self) -> bool:
@@ -69,8 +78,50 @@ def table(judged: Iterable[Judged]) -> Iterator[str]:
         yield f"| {split} | {kind} | {label} | {_wilson(sum(map(bool, found)), len(found))} | {said} |"
 
 
+def sums(judged: Iterable[Judged]) -> Iterator[str]:
+    """Lines of a table: per split, the healthy runs that were objected to, the sick ones that were found, and of those
+    how many have the right cause first, where that is known.
+    """
+    splits: dict[str, list[Judged]] = {}
+    for one in judged:
+        splits.setdefault(one.group[0], []).append(one)
+    yield "| split | healthy flagged | sick found | right cause |\n|---|---|---|---|"
+    for split, some in sorted(splits.items()):
+        healthy = [one for one in some if one.run["outcome"] == "healthy"]
+        sick = [one for one in some if one.run["outcome"] == "sick"]
+        found = [one for one in sick if one.flagged]
+        known = [one for one in found if one.run["fault"] in RIGHT_CAUSES and one.run["kind"] == "llm"]
+        shares = (_wilson(sum(one.flagged for one in healthy), len(healthy)), _wilson(len(found), len(sick)))
+        yield f"| {split} | {shares[0]} | {shares[1]} | {_wilson(sum(one.right_cause for one in known), len(known))} |"
+
+
+def by_rule(judged: Iterable[Judged], today: str) -> dict[str, dict[str, Any]]:
+    """What each rule on rewards gave on the runs that no threshold was chosen on: see ``render/calibration.json``."""
+    unseen = [one for one in judged if one.group[0] != "tune" and one.run["kind"] == "llm"]
+    healthy = [one for one in unseen if one.run["outcome"] == "healthy"]
+    about = {"date": today, "healthy": len(healthy), "by": "benchmarks/objectives --posttraining"}
+    rules: dict[str, dict[str, Any]] = {}
+    for code in sorted({one.code for run in unseen for one in run.report.results if one.code.startswith("RWD")}):
+        seen = [one for one in healthy if any(result.code == code for result in one.report.results)]
+        found: dict[str, list[int]] = {}
+        for one in unseen:
+            if one.run["outcome"] == "sick":
+                hits, runs = found.get(one.run["fault"], (0, 0))
+                found[one.run["fault"]] = [hits + (code in one.codes), runs + 1]
+        rules[code] = {
+            "judged": len(seen),
+            "false_alarms": sum(code in one.codes for one in healthy),
+            "found": {fault: counts for fault, counts in found.items() if counts[0]},
+            "missed": {},
+            "measured": about,
+        }
+    return rules
+
+
 def _wilson(hits: int, count: int) -> str:
     """A share with its 95 % interval."""
+    if not count:
+        return "none"
     middle, z = (hits + 1.92) / (count + 3.84), 1.96
     reach = z / (count + z * z) * math.sqrt(hits * (count - hits) / count + z * z / 4)
     return f"{hits} of {count} ({max(0.0, middle - reach):.1%} to {min(1.0, middle + reach):.1%})"

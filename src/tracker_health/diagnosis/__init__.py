@@ -27,9 +27,11 @@ from tracker_health.diagnosis.gradient_clipping_too_tight import GradientClippin
 from tracker_health.diagnosis.gradients_not_cleared import GradientsNotCleared
 from tracker_health.diagnosis.initialisation_wrong import InitialisationWrong
 from tracker_health.diagnosis.inputs_not_scaled import InputsNotScaled
+from tracker_health.diagnosis.kl_coefficient_too_low import KlCoefficientTooLow
 from tracker_health.diagnosis.labels_do_not_match import LabelsDoNotMatch
 from tracker_health.diagnosis.learning_rate_too_high import LearningRateTooHigh
 from tracker_health.diagnosis.learning_rate_too_low import LearningRateTooLow
+from tracker_health.diagnosis.length_limit_too_short import LengthLimitTooShort
 from tracker_health.diagnosis.loss_implemented_wrong import LossImplementedWrong
 from tracker_health.diagnosis.loss_term_idle import LossTermIdle
 from tracker_health.diagnosis.no_gradient import NoGradient
@@ -40,7 +42,9 @@ from tracker_health.diagnosis.outliers_in_data import OutliersInData
 from tracker_health.diagnosis.overfitting import Overfitting
 from tracker_health.diagnosis.own_error import OwnError
 from tracker_health.diagnosis.parameters_not_trained import ParametersNotTrained
+from tracker_health.diagnosis.preferences_without_effect import PreferencesWithoutEffect
 from tracker_health.diagnosis.resume_incomplete import ResumeIncomplete
+from tracker_health.diagnosis.reward_hacked import RewardHacked
 from tracker_health.diagnosis.reward_without_signal import RewardWithoutSignal
 from tracker_health.diagnosis.same_batch_repeated import SameBatchRepeated
 from tracker_health.diagnosis.schedule_wrong import ScheduleWrong
@@ -102,6 +106,10 @@ CAUSES: tuple[Cause, ...] = (
     LossImplementedWrong(),
     LossTermIdle(),
     RewardWithoutSignal(),
+    LengthLimitTooShort(),
+    KlCoefficientTooLow(),
+    RewardHacked(),
+    PreferencesWithoutEffect(),
     DivergedCauseUnknown(),
     OutOfMemory(),
     DiskFull(),

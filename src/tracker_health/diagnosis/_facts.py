@@ -29,6 +29,7 @@ _RATE_JUMP = 5.0  # a learning rate that rises so much from one point to the nex
 _BACK = 0.35  # of the descent: so near to its start a loss is back where it began
 _ABOUT = 10.0  # times as high or as low as usual, and still usual
 _GREW = 10.0
+_NEARLY_ALL = 0.9
 _ABRUPT = 3  # levels within which a rise happens at once
 
 
@@ -100,6 +101,12 @@ class Facts:
         """Whether the learning rate is higher than what trains."""
         rate, limit = self.settings.rate, MOST_RATE.get(self.settings.optimizer)
         return rate is not None and limit is not None and rate >= limit
+
+    @property
+    def rate_is_high(self) -> bool:
+        """Whether the learning rate is more than ten times what such a policy takes, and there is one."""
+        rewarded = any(self.evidence.find(role) is not None for role in ("train_reward", "margin"))
+        return rewarded and self.settings.rate is not None and self.settings.rate > _ABOUT * self.usual_rate
 
     @property
     def rate_is_tiny(self) -> bool:
@@ -289,6 +296,28 @@ class Facts:
         if broken is None or tensors is None or self.has("LOS001", "OPT002", "GRD001", "LOS002"):
             return False
         return broken == 1 and tensors > 2
+
+    @cached_property
+    def answers_are_cut(self) -> bool:
+        """Whether nearly all answers were cut off at the limit, from the beginning on."""
+        cut = self.evidence.curve("cut_share")
+        return cut is not None and cut.start.value >= _NEARLY_ALL and cut.end.value >= _NEARLY_ALL
+
+    @cached_property
+    def reward_never_rose(self) -> bool:
+        """Whether the reward of training ends below its start, and surely never lay above it."""
+        reward = self.evidence.curve("train_reward")
+        if reward is None:
+            return False
+        up = reward.upside_down
+        return (up.end - up.start).surely_above(0.0) and not up.descent.surely_above(0.0)
+
+    @cached_property
+    def nothing_moved(self) -> bool:
+        """Whether a policy stayed its reference, by divergence or margins of 0 throughout, while gradients came."""
+        still = [self.evidence.find(role) for role in ("kl", "margin")]
+        moved = [one for one in still if one is not None and len(one) > 2 and not one.finite().values.any()]
+        return bool(moved) and self.has("RWD003", "RWD009") and not self.gradient_is_zero
 
     @property
     def unchanged_share(self) -> float | None:

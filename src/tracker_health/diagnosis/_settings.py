@@ -23,6 +23,12 @@ _DECAY = re.compile(r"(^|[./_])weight_decay$")
 _EPSILON = re.compile(r"(^|[./_])(adam_)?eps(ilon)?$")
 _MOMENTUM = re.compile(r"(^|[./_])momentum$")
 _HALF = re.compile(r"(^|[^a-z0-9])(fp16|float16|16-mixed|half)([^a-z0-9]|$)")
+_TEMPERATURE = re.compile(r"(^|[./_])(train_|rollout_|sampling_)?temperature$")
+_GENERATIONS = re.compile(r"(^|[./_])(num_generations|n_samples_per_prompt|rollout[./]n|num_generations_per_prompt)$")
+_KL = re.compile(r"(^|[./_])(beta|kl_coef|kl_coeff|init_kl_coef|kl_loss_coef|kl_beta|reference_policy_kl_penalty)$")
+_LIMIT = re.compile(
+    r"(^|[./_])(max_completion_length|max_response_length|max_new_tokens|generate_max_len|response_length)$"
+)
 _NO = frozenset(("false", "no", "none", "off", "0", ""))
 
 ADAM, SGD = "adam", "sgd"
@@ -105,6 +111,26 @@ class Settings:
         return next((one for one in said if one > 0.0), None)
 
     @cached_property
+    def temperature(self) -> float | None:
+        """Of the sampling of answers."""
+        return self._said(_TEMPERATURE)
+
+    @cached_property
+    def generations(self) -> float | None:
+        """How many answers are made to each prompt."""
+        return self._said(_GENERATIONS)
+
+    @cached_property
+    def kl_coefficient(self) -> float | None:
+        """What holds a policy near its reference; of preference tuning, beta."""
+        return self._said(_KL)
+
+    @cached_property
+    def length_limit(self) -> float | None:
+        """Tokens that an answer may have."""
+        return self._said(_LIMIT)
+
+    @cached_property
     def betas(self) -> tuple[float, float] | None:
         """Of Adam: how much of its first and of its second moment a step keeps."""
         for group in self._groups:
@@ -120,6 +146,9 @@ class Settings:
         return any(
             (_HALF.search(name) and text not in _NO) or _HALF.search(text) for name, text in _params(self.evidence)
         )
+
+    def _said(self, named: re.Pattern[str]) -> float | None:
+        return max(_numbers(text for name, text in _params(self.evidence) if named.search(name)), default=None)
 
     def _highest(self, key: str, named: re.Pattern[str]) -> float | None:
         saved = _numbers(group.get(key) for group in self._groups)

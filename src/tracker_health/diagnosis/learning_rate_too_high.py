@@ -9,6 +9,10 @@ from tracker_health.diagnosis._facts import Facts
 from tracker_health.text import number
 
 
+def _both_fell(facts: Facts) -> bool:
+    return "both became unlikely" in facts.found["RWD009"].message
+
+
 class LearningRateTooHigh(Cause):
     """The learning rate is higher than this training stands.
 
@@ -22,7 +26,7 @@ class LearningRateTooHigh(Cause):
     explains = codes(
         "LOS001 LOS003 LOS004 LOS005 LOS006 LOS007 LOS008 LOS009 GEN001 GEN003 GEN004 GEN005 GRD001 GRD002 "
         "GRD004 OPT002 OPT006 OPT007 OPT008 OPT009 OPT012 WGT001 WGT002 WGT003 WGT004 LRS002 AMP001 GAP005 "
-        "RWD001"
+        "RWD001 RWD002 RWD003 RWD004 RWD005 RWD006 RWD007 RWD009 GRD003"
     )
     signs = (
         setting("the learning rate is beyond what trains", "learning_rate", lambda facts: facts.rate_is_beyond),
@@ -41,6 +45,12 @@ class LearningRateTooHigh(Cause):
         measure("the loss grew tenfold, then became NaN", "loss", lambda facts: facts.grew_before_nan, 3),
         finding("GRD002", 1, "the gradient norm jumped"),
         finding("GRD004", 1, "the gradient norm grew and stayed"),
+        finding("RWD001", 2, "a reward was lost"),
+        finding("RWD004", 3, "the policy's entropy collapsed or exploded"),
+        finding("RWD005", 2, "the policy's divergence left its course"),
+        finding("RWD006", 3, "most updates were clipped"),
+        finding("RWD009", 5, "chosen and rejected answers became unlikely", _both_fell),
+        setting("the learning rate is far above what is usual", "learning_rate", lambda facts: facts.rate_is_high, 4),
         setting("the learning rate is lower than what trains", "learning_rate", lambda facts: facts.rate_is_tiny, -6),
         measure("the weights are next to nothing", "WGT004", lambda facts: facts.weights_are_tiny, -4),
         setting("the learning rate is usual", "learning_rate", lambda facts: facts.rate_is_usual, -3),
@@ -49,7 +59,7 @@ class LearningRateTooHigh(Cause):
 
     def sentence(self, facts: Facts) -> str:
         rate, jump = facts.settings.rate, facts.rate_jump
-        effect = first_message(facts, ("LOS004", "LOS006", "LOS005", "LOS008", "OPT007", "WGT004"))
+        effect = first_message(facts, ("LOS004", "LOS006", "LOS005", "LOS008", "OPT007", "WGT004", "RWD001", "RWD009"))
         effect = f"; {effect}" if effect else ""
         if jump is not None:
             values = f"from {number(jump.before)} to {number(jump.after)} at step {jump.step}"

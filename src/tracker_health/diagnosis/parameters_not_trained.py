@@ -32,12 +32,14 @@ class ParametersNotTrained(Cause):
 
     name = "parameters-not-trained"
     title = "A part of the model is not trained"
-    explains = codes("WGT007 OPT004 OPT003 WGT002 WGT005 WGT006 LOS005 LOS006 LOS012 GEN003")
+    explains = codes("WGT007 OPT004 OPT003 WGT002 WGT005 WGT006 LOS005 LOS006 LOS012 GEN003 GEN005 RWD003 RWD009")
     signs = (
         finding("OPT004", 6, "parameters have no place, no state or no rate in the optimizer"),
         finding("WGT002", 5, "some tensors did not change between checkpoints", _some_unchanged),
         finding("WGT005", 4, "a tensor is what layers begin with", _one_initial),
         finding("WGT006", 6, "normalisations never saw a batch"),
+        measure("gradients came, and the policy never moved", "kl", lambda facts: facts.nothing_moved, 8),
+        finding("RWD003", 3, "the reward did not rise, though answers differ"),
         finding("OPT003", 1, "no gradient reached some parameters"),
         measure("the loss began many times above guessing", "LOS009", lambda facts: facts.has("LOS009"), -2),
     )

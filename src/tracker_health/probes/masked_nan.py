@@ -29,11 +29,11 @@ class MaskedNan(Probe):
         looks like a perfect one while the model is dead.
 
     How it decides:
-        Fail where loss and gradient norm are 0 throughout, at a zero beside an infinite or NaN norm, and at
-        `min_zeros` zeros in a row. The level before them is that of the last positive values, without the very last: a
-        mean may hold zeros. It passes below `descended` of the start if the zeros are true: the level is `units` of the
-        last digit, or gradient norms or validation losses are finite and not 0. It is unsure below `near_zero`, and
-        where the loss is positive again.
+        Fail at a zero beside a gradient norm that is not finite, and at `min_zeros` zeros in a row. Fail where loss and
+        gradient norm are 0 throughout. The level before them is that of the last positive values, without the very
+        last: a mean may hold zeros. It passes below `descended` of the start if the zeros are true: the level is
+        `units` of the last digit, or gradient norms or validation losses meanwhile are finite, not 0. Unsure below
+        `near_zero`, and where the loss is positive again.
 
     Known limits:
         Losses that are truly 0 look the same if they arrive there suddenly, as hinge and triplet losses may. A trainer

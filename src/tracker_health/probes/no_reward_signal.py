@@ -92,10 +92,10 @@ class NoRewardSignal(Probe):
         late = flat is not None and flat.between(0.5, 1.0).surely_above(self.most_flat)
         measured = {"silent": silent}
         if reward.rose or not (silent >= self.most_silent or late):
-            said = f"{printable(signal.name)} is silent at {number(silent)} of the points; {reward.said}"
+            said = f"{printable(signal.name)} is silent at {silent:.0%} of the points; {reward.said}"
             return Finding(verdict=Verdict.PASS, message=said, measured=measured)
         if silent >= self.most_silent or flat is None:
-            said = f"{printable(signal.name)}: {_SAID[str(signal.role)]} at {number(silent)} of {len(signal)} points"
+            said = f"{printable(signal.name)}: {_SAID[str(signal.role)]} at {silent:.0%} of {len(signal)} points"
         else:
             said = f"{printable(flat.series.name)}: {number(flat.between(0.5, 1.0).value)} of all groups had no spread"
         return Finding(

@@ -23,23 +23,26 @@ def calibration(code: str) -> list[str]:
 
     Empty for a rule that was not measured, such as a plugin's.
     """
-    measured = _measured()
+    measured = dict(_measured())
     rule = measured["rules"].get(code)
     if rule is None:
         return []
+    measured |= rule.get("measured", {})
+    by = measured.get("by", "benchmarks/faults")
     return [
         _alarms(rule, measured["healthy"]),
         _found(rule),
-        f"Measured on {measured['date']} by benchmarks/faults; see docs/accuracy.md.",
+        f"Measured on {measured['date']} by {by}; see docs/accuracy.md.",
     ]
 
 
 def calibration_in_short(code: str) -> str:
     """The same in one line."""
-    measured = _measured()
+    measured = dict(_measured())
     rule = measured["rules"].get(code)
     if rule is None:
         return ""
+    measured |= rule.get("measured", {})
     judged = rule.get("judged", measured["healthy"])
     healthy = f"{rule['false_alarms']} of {judged} healthy runs flagged" if judged else "no healthy run to judge"
     missed = sum(rule.get("missed", {}).values())
