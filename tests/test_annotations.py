@@ -15,8 +15,9 @@ from tracker_health.annotations import (
     plan,
 )
 from tracker_health.config import Config, preset
+from tracker_health.diagnosed import Action, Alternative, Diagnosis
 from tracker_health.evidence import RunRef
-from tracker_health.result import ErrorEntry, ProbeResult, Report, ToolInfo
+from tracker_health.result import ErrorEntry, Judged, ProbeResult, Report, ToolInfo
 from tracker_health.verdict import Verdict
 
 
@@ -183,3 +184,37 @@ def test_an_error_is_told_once_however_many_rules_it_keeps_from_judging():
     note = plan(replace(report, errors=tuple(errors)), "0" * 16).note
     assert note.count("truncated") == 1
     assert "without optimizer.pt not judged: OPT001, OPT002, OPT003" in note
+
+
+DIAGNOSIS = Diagnosis(
+    cause="learning-rate-too-high",
+    certainty="likely",
+    sentence="A learning rate of 3 is too high.",
+    action=Action(text="train again with 0.01, not 3", setting="learning_rate", old=3.0, new=0.01),
+    explains=("LOS004",),
+    others=(Alternative(cause="loss-implemented-wrong", test="compute one loss by hand", score=3),),
+)
+
+
+def test_a_description_begins_with_the_cause_and_what_to_try(failing):
+    judged = (Judged(part="loss", state="judged"), Judged(part="weights", state="not there"))
+    report = replace(failing, diagnosis=DIAGNOSIS, judged=judged, ended="failed", ended_by="exit code 3")
+    found = plan(report, "abc", config=ALL)
+    assert found.tags["cause"] == "learning-rate-too-high"
+    assert found.tags["action"] == "learning_rate: 3 -> 0.01"
+    assert found.tags["judged"] == "loss"
+    assert found.tags["summary"] == DIAGNOSIS.sentence
+    lines = [line for line in found.note.splitlines() if line]
+    assert lines[0] == "**Training health: FAIL \u00b7 learning-rate-too-high (likely)**"
+    assert lines[1] == in_markdown(DIAGNOSIS.sentence)
+    assert lines[2] == "**Try:** `learning_rate: 3 -> 0.01`"
+    assert "LOS004" in lines[3]
+    assert "Lower it" not in lines[3]
+    assert any("LOS001" in line for line in lines[4:])
+    assert any(line.startswith("Judged: loss; not logged: weights. Ended: failed") for line in lines)
+    assert "tracker-health explain learning-rate-too-high" in found.note
+
+
+def test_a_pass_is_one_line(failing):
+    report = replace(failing, verdict=Verdict.PASS, results=(), summary="8 rules passed")
+    assert plan(report, "abc", config=ALL).note.count("\n") == 0

@@ -29,9 +29,9 @@ def test_the_demo_shows_three_verdicts_and_how_to_find_them(demo):
     rows = {line.split("│")[1].strip(): line for line in done.stdout.splitlines() if line.count("│") > 3}
     assert "PASS" in rows["healthy"]
     assert "FAIL" in rows["learning-rate-too-high"]
-    assert "LOS004" in rows["learning-rate-too-high"]
+    assert "learning_rate: 1 -> 0.001" in rows["learning-rate-too-high"]
     assert "FAIL" in rows["nan-midway"]
-    assert "LOS001" in rows["nan-midway"]
+    assert "from step 150 on" in rows["nan-midway"]
     assert "mlflow ui --backend-store-uri sqlite:///store/mlflow.db" in done.stdout
     assert "tags.`health.verdict` = 'fail'" in done.stdout
     assert "searchFilter=tags.%60health.verdict%60" in done.stdout

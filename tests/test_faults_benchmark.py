@@ -1,5 +1,6 @@
 """The fault-injection benchmark itself: what it trains, what the oracle says, and how it counts."""
 
+import csv
 import importlib
 import json
 import sys
@@ -284,3 +285,12 @@ def test_a_rule_is_counted_on_the_runs_that_it_judged(benchmark):
     assert (rules["LOS001"]["judged"], rules["LOS001"]["false_alarms"]) == (1, 1)
     assert rules["GEN001"]["missed"] == {"overfit": 1}
     assert rules["LOS001"]["missed"] == {}
+
+
+def test_every_fault_has_right_causes_that_there_are(benchmark):
+    from tracker_health.diagnosis import CAUSES
+
+    with (FOLDER / "causes.csv").open(newline="") as file:
+        rows = {row["fault"]: row["right_causes_best_first"].split("|") for row in csv.DictReader(file)}
+    assert set(rows) == set(benchmark["faults"].FAULTS) - {"none"}
+    assert {cause for causes in rows.values() for cause in causes} <= {cause.name for cause in CAUSES}

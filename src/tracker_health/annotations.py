@@ -161,7 +161,7 @@ def plan(
         tags={
             "codes": ",".join(result.code for result in findings),
             "symptoms": ",".join(dict.fromkeys(result.symptom for result in findings)),
-            "summary": report.summary,
+            "summary": report.diagnosis.sentence if report.diagnosis is not None else report.summary,
             "version": report.tool.version,
             **_tags_of(report.diagnosis),
             **known,

@@ -221,7 +221,7 @@ def _line(outcome: Outcome, warnings: Sequence[str] = ()) -> str:
     place = ref.url or ref.id
     more = f" (+{len(warnings) - 1} more)" if len(warnings) > 1 else ""
     said = f"; settings: {printable(warnings[0], 300)}{more}" if warnings else ""
-    judged = printable(f"{outcome.report.verdict.upper()} {ref.name}: {outcome.report.summary} ({place})", 1000)
+    judged = printable(f"{outcome.report.verdict.upper()} {ref.name}: {outcome.report.headline} ({place})", 1000)
     return judged + said
 
 
