@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
 from tracker_health.evidence import FEWEST_LEVELS, LIKELY, SURELY, Curve, Estimate, Evidence, Need
@@ -43,14 +44,15 @@ class Reward(NamedTuple):
         return f"{printable(self.curve.series.name)} went from {start} to {end}"
 
 
-def reward_of(evidence: Evidence) -> Reward | None:
-    """The reward of training, or where there is none that of evaluations."""
-    for role in REWARDS:
-        curve = evidence.curve(role)
-        if curve is not None and curve.points >= FEWEST_LEVELS:
-            wide = curve.with_waves
-            return Reward(curve, wide.end - wide.start, wide.between(0.5, 1.0) - wide.between(0.0, 0.5))
-    return None
+def reward_of(evidence: Evidence, roles: Sequence[str] = REWARDS) -> Reward | None:
+    """The reward of training, unless only that of evaluations may have risen, or only that is there."""
+    curves = [curve for role in roles if (curve := evidence.curve(role)) is not None and curve.points >= FEWEST_LEVELS]
+    found = [_rewarded(curve, curve.with_waves) for curve in curves]
+    return next((one for one in found if one.may_have_risen), next(iter(found), None))
+
+
+def _rewarded(curve: Curve, wide: Curve) -> Reward:
+    return Reward(curve, wide.end - wide.start, wide.between(0.5, 1.0) - wide.between(0.0, 0.5))
 
 
 class PolicyRule(Probe):

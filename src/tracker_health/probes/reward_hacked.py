@@ -62,7 +62,7 @@ class RewardHacked(Probe):
         )
 
     def judge(self, evidence: Evidence) -> Finding:
-        reward = reward_of(evidence)
+        reward = reward_of(evidence, REWARDS[:1])
         held_out = evidence.curve("val_reward")
         parts = [Curve.of(part) for part in evidence.all_of("reward_part")]
         others = [one for one in (held_out, *parts) if one is not None]

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from tracker_health.evidence import Curve, Estimate, Evidence, Need
 from tracker_health.evidence.comparable import settled
+from tracker_health.evidence.curve import resolution
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.result import Finding
 from tracker_health.text import number, printable
@@ -38,9 +39,10 @@ class RewardLost(Probe):
         where no evaluation surely rose. Needs `min_evaluations` or `min_points`.
 
     Known limits:
-        Opponents that learn as well (self-play), costs to be kept low and tasks that grow harder lower the reward of a
-        sound policy; a curriculum whose level is logged is left out. A noisy reward that never rises is no reason to
-        warn: the policy may have been good from the start, or explore.
+        A fall of one unit of the log's last digit is none. Opponents that learn as well (self-play), costs to be kept
+        low and tasks that grow harder lower the reward of a sound policy; a curriculum whose level is logged is left
+        out. A noisy reward that never rises is no reason to warn: the policy may have been good from the start, or
+        explore.
 
     Worked example:
         train_reward: 20 22 21 19 20 18 17 16 14 13 11 10 9 10 9 10 9 10 9 9
@@ -112,12 +114,12 @@ class RewardLost(Probe):
         return Finding(verdict=Verdict.PASS, message=said, measured=_levels(rose[0]))
 
     def _lost(self, reward: Curve) -> Finding | None:
-        least = self.least_fall * _span(reward)
-        below = (reward.end - reward.start).surely_above(least)
+        least = max(self.least_fall * _span(reward), resolution(reward.levels))
+        began = max(reward.start, reward.head, key=lambda one: one.value)  # one high reward at first is luck
+        below = (reward.end - began).surely_above(least)
         fall = reward.end - reward.best
         most = fall.surely_above(least) and fall.value >= self.lost_share * reward.descent.value
-        again = reward.descent.surely_above(0.0) and most
-        if not (below or again):
+        if not (below or (most and reward.descent.surely_above(0.0))):
             return None
         start, peak, end = map(number, _levels(reward).values())
         came = f"began at {start}" if below else f"rose from {start} to {peak} at step {reward.best_step}"
