@@ -39,9 +39,7 @@ COUNTS: Mapping[tuple[str, str], Counts] = {
     ("fp16-overflow", "the loss scale fell to next to nothing"): Counts(9, 9, 2, 285),
     ("labels-do-not-match", "the first layer had no gradient, its bias had: the inputs are 0"): Counts(8, 18, 0, 276),
     ("same-batch-repeated", "the loss has none of the noise of batches"): Counts(4, 4, 0, 290),
-    ("parameters-not-trained", "parameters have no place, no state or no rate in the optimizer"): Counts(
-        26, 42, 3, 237
-    ),
+    ("parameters-not-trained", "parameters have no place, state or rate in the optimizer"): Counts(26, 42, 3, 237),
     ("parameters-not-trained", "some tensors did not change between checkpoints"): Counts(6, 42, 1, 237),
     ("parameters-not-trained", "normalisations never saw a batch"): Counts(9, 42, 0, 237),
     ("units-dead", "no gradient ever reached some parameters, while others train"): Counts(18, 25, 0, 269),
