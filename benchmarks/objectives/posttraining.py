@@ -36,10 +36,12 @@ def train_policy(run: Params, log: Log) -> str:
         start.save_pretrained(folder)
         tokenizer().save_pretrained(folder)
         trainer = _preferring(run, start, folder) if run["algorithm"] == "dpo" else _rewarded(run, folder)
-        with contextlib.redirect_stdout(io.StringIO()):
+        # Weights of NaN cannot be sampled from: the run ends there, and answers nothing.
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(RuntimeError):
             trainer.train()
     log.rows += [_row(run, row) for row in trainer.state.log_history if "train_runtime" not in row]
-    after = skill_of(trainer.model, run["task"])
+    finite = all(bool(torch.isfinite(weight).all()) for weight in trainer.model.parameters())
+    after = skill_of(trainer.model, run["task"]) if finite else 0.0
     run["measured"] = [round(before, 3), round(after, 3)]
     share = (after - before) / (1.0 - before)
     if run["fault"]:

@@ -13,6 +13,7 @@ from plan import FIRST_LOOK, RIGHT_CAUSES
 from settings import Params
 
 from tracker_health import check
+from tracker_health.registry import BUILT_IN
 from tracker_health.result import Report
 
 _SPLITS = dict.fromkeys(("cartpole", "bandit", "digits", "copy", "sort"), "tune")
@@ -101,7 +102,7 @@ def by_rule(judged: Iterable[Judged], today: str) -> dict[str, dict[str, Any]]:
     healthy = [one for one in unseen if one.run["outcome"] == "healthy"]
     about = {"date": today, "healthy": len(healthy), "by": "benchmarks/objectives --posttraining"}
     rules: dict[str, dict[str, Any]] = {}
-    for code in sorted({one.code for run in unseen for one in run.report.results if one.code.startswith("RWD")}):
+    for code in sorted(rule.code for rule in BUILT_IN if rule.code.startswith("RWD")):
         seen = [one for one in healthy if any(result.code == code for result in one.report.results)]
         found: dict[str, list[int]] = {}
         for one in unseen:

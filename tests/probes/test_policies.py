@@ -135,11 +135,11 @@ def test_rejected_answers_are_preferred(make, judge):
     assert judge("RWD009", run(make, margin=noisy(line(0, -3)))).verdict == "fail"
 
 
-def test_both_became_unlikely(make, judge):
+def test_chosen_answers_became_unlikely(make, judge):
     margin, chosen, rejected = noisy(line(0, 3)), noisy(line(-90, -200), 3), noisy(line(-90, -260), 3)
     result = judge("RWD009", run(make, margin=margin, chosen_logp=chosen, rejected_logp=rejected))
     assert result.verdict == "warn"
-    assert "both became unlikely" in result.message
+    assert "chosen answers became unlikely" in result.message
 
 
 @pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
@@ -148,3 +148,19 @@ def test_the_unit_of_the_reward_does_not_matter(code, unit, make, judge):
     for cases in (HEALTHY, FAULTY):
         roles = {role: unit * values if "reward" in role else values for role, values in cases[code].items()}
         assert judge(code, run(make, **roles)).verdict == judge(code, run(make, **cases[code])).verdict
+
+
+def test_held_out_pairs_are_preferred_as_by_chance(make, judge):
+    roles = {
+        "margin": noisy(line(0, 3)),
+        "train_accuracy": noisy(line(0.5, 0.9)),
+        "val_accuracy": noisy(line(0.5, 0.5)),
+    }
+    assert judge("RWD009", run(make, **roles)).verdict == "warn"
+    assert judge("RWD009", run(make, **roles | {"val_accuracy": noisy(line(0.5, 0.65))})).verdict == "pass"
+
+
+def test_answers_that_became_empty_while_the_reward_rose(make, judge):
+    roles = {"train_reward": noisy(RISES), "response_length": noisy(leap(40, 1)), "cut_share": np.zeros(N)}
+    assert judge("RWD007", run(make, **roles)).verdict == "warn"
+    assert judge("RWD007", run(make, **roles | {"response_length": line(40, 12)})).verdict == "pass"

@@ -21,12 +21,14 @@ from tracker_health.diagnosis.data_loader_died import DataLoaderDied
 from tracker_health.diagnosis.data_not_shuffled import DataNotShuffled
 from tracker_health.diagnosis.disk_full import DiskFull
 from tracker_health.diagnosis.diverged_cause_unknown import DivergedCauseUnknown
+from tracker_health.diagnosis.entropy_bonus_too_high import EntropyBonusTooHigh
 from tracker_health.diagnosis.evaluation_stuck import EvaluationStuck
 from tracker_health.diagnosis.fp16_overflow import Fp16Overflow
 from tracker_health.diagnosis.gradient_clipping_too_tight import GradientClippingTooTight
 from tracker_health.diagnosis.gradients_not_cleared import GradientsNotCleared
 from tracker_health.diagnosis.initialisation_wrong import InitialisationWrong
 from tracker_health.diagnosis.inputs_not_scaled import InputsNotScaled
+from tracker_health.diagnosis.kl_coefficient_too_high import KlCoefficientTooHigh
 from tracker_health.diagnosis.kl_coefficient_too_low import KlCoefficientTooLow
 from tracker_health.diagnosis.labels_do_not_match import LabelsDoNotMatch
 from tracker_health.diagnosis.learning_rate_too_high import LearningRateTooHigh
@@ -108,6 +110,8 @@ CAUSES: tuple[Cause, ...] = (
     RewardWithoutSignal(),
     LengthLimitTooShort(),
     KlCoefficientTooLow(),
+    KlCoefficientTooHigh(),
+    EntropyBonusTooHigh(),
     RewardHacked(),
     PreferencesWithoutEffect(),
     DivergedCauseUnknown(),

@@ -29,6 +29,7 @@ _RATE_JUMP = 5.0  # a learning rate that rises so much from one point to the nex
 _BACK = 0.35  # of the descent: so near to its start a loss is back where it began
 _ABOUT = 10.0  # times as high or as low as usual, and still usual
 _GREW = 10.0
+_FEW, _ROUNDED = 3, 1e-5
 _NEARLY_ALL = 0.9
 _ABRUPT = 3  # levels within which a rise happens at once
 
@@ -318,6 +319,14 @@ class Facts:
         still = [self.evidence.find(role) for role in ("kl", "margin")]
         moved = [one for one in still if one is not None and len(one) > 2 and not one.finite().values.any()]
         return bool(moved) and self.has("RWD003", "RWD009") and not self.gradient_is_zero
+
+    @cached_property
+    def answers_are_the_same(self) -> bool:
+        """Whether chosen and rejected answers have the same log-probability at every point."""
+        chosen, rejected = (self.evidence.find(role) for role in ("chosen_logp", "rejected_logp"))
+        if chosen is None or rejected is None or len(chosen) != len(rejected) or len(chosen) < _FEW:
+            return False
+        return bool(np.allclose(chosen.values, rejected.values, rtol=_ROUNDED, atol=0.0))
 
     @property
     def unchanged_share(self) -> float | None:

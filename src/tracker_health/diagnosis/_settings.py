@@ -26,6 +26,7 @@ _HALF = re.compile(r"(^|[^a-z0-9])(fp16|float16|16-mixed|half)([^a-z0-9]|$)")
 _TEMPERATURE = re.compile(r"(^|[./_])(train_|rollout_|sampling_)?temperature$")
 _GENERATIONS = re.compile(r"(^|[./_])(num_generations|n_samples_per_prompt|rollout[./]n|num_generations_per_prompt)$")
 _KL = re.compile(r"(^|[./_])(beta|kl_coef|kl_coeff|init_kl_coef|kl_loss_coef|kl_beta|reference_policy_kl_penalty)$")
+_ENTROPY = re.compile(r"(^|[./_])(ent|entropy)_(coef|coeff|bonus)$")
 _LIMIT = re.compile(
     r"(^|[./_])(max_completion_length|max_response_length|max_new_tokens|generate_max_len|response_length)$"
 )
@@ -124,6 +125,11 @@ class Settings:
     def kl_coefficient(self) -> float | None:
         """What holds a policy near its reference; of preference tuning, beta."""
         return self._said(_KL)
+
+    @cached_property
+    def entropy_bonus(self) -> float | None:
+        """What a policy is paid for its entropy."""
+        return self._said(_ENTROPY)
 
     @cached_property
     def length_limit(self) -> float | None:

@@ -10,7 +10,7 @@ from tracker_health.text import number
 
 
 def _both_fell(facts: Facts) -> bool:
-    return "both became unlikely" in facts.found["RWD009"].message
+    return "chosen answers became unlikely" in facts.found["RWD009"].message
 
 
 class LearningRateTooHigh(Cause):
@@ -49,7 +49,7 @@ class LearningRateTooHigh(Cause):
         finding("RWD004", 3, "the policy's entropy collapsed or exploded"),
         finding("RWD005", 2, "the policy's divergence left its course"),
         finding("RWD006", 3, "most updates were clipped"),
-        finding("RWD009", 5, "chosen and rejected answers became unlikely", _both_fell),
+        finding("RWD009", 5, "chosen answers became unlikely", _both_fell),
         setting("the learning rate is far above what is usual", "learning_rate", lambda facts: facts.rate_is_high, 4),
         setting("the learning rate is lower than what trains", "learning_rate", lambda facts: facts.rate_is_tiny, -6),
         measure("the weights are next to nothing", "WGT004", lambda facts: facts.weights_are_tiny, -4),

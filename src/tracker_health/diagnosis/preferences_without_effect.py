@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tracker_health.diagnosed import Action
-from tracker_health.diagnosis._base import Cause, codes, finding, setting
+from tracker_health.diagnosis._base import Cause, codes, finding, measure, setting
 from tracker_health.diagnosis._facts import Facts
 
 _USUAL = 0.1
@@ -29,6 +29,7 @@ class PreferencesWithoutEffect(Cause):
     explains = codes("RWD009 GRD003 LOS005 LOS006 GEN005 OPT003 LOS007")
     signs = (
         setting("beta is 0", "kl_coefficient", _is_zero),
+        measure("chosen and rejected answers are equally likely", "logps", lambda facts: facts.answers_are_the_same, 9),
         finding("RWD009", 6, "the margin is one number throughout", _stands),
         finding("GRD003", 2, "the gradient norm is exactly 0"),
     )

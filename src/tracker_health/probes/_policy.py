@@ -14,15 +14,19 @@ from tracker_health.verdict import Verdict
 
 
 class Reward(NamedTuple):
-    """A policy's reward: its curve, and how far it rose from its start to its end."""
+    """A policy's reward: its curve, how far it rose from its start to its end, and from one half to the other."""
 
     curve: Curve
     rise: Estimate
+    halves: Estimate
 
     @property
     def rose(self) -> bool:
-        """Whether its end surely lies above its start, or likely does after levels that rise for sure."""
-        return self.rise.surely_above(0.0) or (self.may_have_risen and self.curve.trend > SURELY)
+        """Whether its end surely lies above its start; or likely, and its second half surely above the first, or its
+        levels rise for sure.
+        """
+        steadily = self.halves.surely_above(0.0) or self.curve.trend > SURELY
+        return self.rise.surely_above(0.0) or (self.may_have_risen and steadily)
 
     @property
     def may_have_risen(self) -> bool:
@@ -45,7 +49,7 @@ def reward_of(evidence: Evidence) -> Reward | None:
         curve = evidence.curve(role)
         if curve is not None and curve.points >= FEWEST_LEVELS:
             wide = curve.with_waves
-            return Reward(curve, wide.end - wide.start)
+            return Reward(curve, wide.end - wide.start, wide.between(0.5, 1.0) - wide.between(0.0, 0.5))
     return None
 
 

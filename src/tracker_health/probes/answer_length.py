@@ -33,10 +33,10 @@ class AnswerLength(Probe):
         reward for length looks like.
 
     How it decides:
-        Warn when answers are surely cut at the end, a share above `most_cut`, and were surely not at the start. Warn,
-        or fail where the reward surely fell, when it did not likely rise and one of three holds. The share that is cut
-        lies surely above `most_cut` in the second half. Or lengths end surely below `collapse` of their start, or
-        surely above `explosion` times it.
+        Warn when the share of answers that are cut surely begins below `seldom_cut` and surely ends above `most_cut`.
+        Warn when lengths that surely began above `empty` surely end below it. Where the reward did not likely rise,
+        warn in three more cases, or fail if it surely fell. The share that is cut lies surely above `most_cut` in the
+        second half. Or lengths end surely below `collapse` of their start, or surely above `explosion` times it.
 
     Worked example:
         cut_share: 0.9 1 1 0.9 1 1 1 0.9 1 1 1 1
@@ -62,6 +62,7 @@ class AnswerLength(Probe):
     )
     seldom_cut: Annotated[float, Threshold("share that is cut off in passing", "fraction", "design", ge=0, le=1)] = 0.3
     collapse: Annotated[float, Threshold("share of its length that is left", "fraction", "design", gt=0, le=1)] = 0.5
+    empty: Annotated[float, Threshold("length of an answer that says nothing", "tokens", "design", ge=1)] = 1.5
     explosion: Annotated[float, Threshold("growth of the length", "times", "design", ge=1)] = 2.0
 
     @property
@@ -77,7 +78,7 @@ class AnswerLength(Probe):
         if reward is None or seen is None:
             return Finding(verdict=Verdict.SKIP, message="too few points can be compared")
         found = self._of_cuts(cut, reward) if cut is not None else None
-        if found is None and length is not None and not reward.may_have_risen:
+        if found is None and length is not None:
             found = self._of_lengths(length, reward)
         return found or harmless(seen, reward)
 
@@ -91,6 +92,10 @@ class AnswerLength(Probe):
 
     def _of_lengths(self, length: Curve, reward: Reward) -> Finding | None:
         start, end = length.start.value, length.end
+        if length.start.surely_above(self.empty) and end.surely_below(self.empty):
+            return wrong(length, reward, f"answers became empty: {course(length)}", _CHANGED)
+        if reward.may_have_risen:
+            return None
         if end.surely_below(self.collapse * start) or end.surely_above(self.explosion * start):
             return wrong(length, reward, f"answers changed their length: {course(length)}", _CHANGED)
         return None
