@@ -74,6 +74,7 @@ def policy_gradient(run: Params, log: Log, nets: list[nn.Module] | None = None) 
         norm = learn(optimizer, nets, loss, run["clip"])
         step = number * run["rollout"] * 16
         shown = {"loss": loss.item(), "policy": policy.item(), "value": value.item(), "entropy": entropy.item()}
+        shown["explained"] = 1.0 - float((target - values.detach()).var() / target.var().clamp_min(1e-8))
         log.iteration(step, number, **shown, grad=norm, lr=rate)
         _evaluate(run, log, act, number, step)
     return nets

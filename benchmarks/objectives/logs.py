@@ -12,17 +12,18 @@ from settings import Params
 
 RL_NAMES = {
     "sb3": "rollout/ep_rew_mean eval/mean_reward rollout/ep_len_mean train/policy_gradient_loss train/value_loss"
-    " train/entropy_loss train/grad_norm train/learning_rate",
+    " train/entropy_loss train/grad_norm train/learning_rate train/explained_variance",
     "cleanrl": "charts/episodic_return eval/episodic_return charts/episodic_length losses/policy_loss losses/value_loss"
-    " losses/entropy losses/grad_norm charts/learning_rate",
+    " losses/entropy losses/grad_norm charts/learning_rate losses/explained_variance",
     "rllib": "env_runners/episode_return_mean evaluation/env_runners/episode_return_mean env_runners/episode_len_mean"
     " learners/default_policy/policy_loss learners/default_policy/vf_loss learners/default_policy/entropy"
-    " learners/default_policy/gradients_default_optimizer_global_norm learners/default_policy/curr_lr",
+    " learners/default_policy/gradients_default_optimizer_global_norm learners/default_policy/curr_lr"
+    " learners/default_policy/vf_explained_var",
     "lightning": "train/episode_reward val/episode_reward train/episode_length train/policy_loss train/value_loss"
-    " train/entropy train/grad_norm lr-Adam train/loss",
-    "own": "return val_return length policy_loss value_loss entropy grad_norm lr loss",
+    " train/entropy train/grad_norm lr-Adam train/explained_variance train/loss",
+    "own": "return val_return length policy_loss value_loss entropy grad_norm lr explained_variance loss",
 }
-_RL_KEYS = ("return", "eval", "length", "policy", "value", "entropy", "grad", "lr", "loss")
+_RL_KEYS = ("return", "eval", "length", "policy", "value", "entropy", "grad", "lr", "explained", "loss")
 _DQN_NAMES = {  # the loss, and the mean of the values
     "sb3": ("train/loss", "train/q_mean"),
     "cleanrl": ("losses/td_loss", "losses/q_values"),

@@ -51,7 +51,7 @@ def coverage_of(evidence: Evidence, outcomes: Sequence[Outcome]) -> tuple[Judged
 
 def _judged(part: str, roles: frozenset[str], evidence: Evidence, outcomes: Sequence[Outcome]) -> Judged:
     there = {role for role in roles if evidence.amount(role)}
-    asked = [one for one in outcomes if one.required & there]
+    asked = [one for one in outcomes if one.result is not None and one.required & there]
     vouching = [one for one in asked if one.probe.vouches] if there & MAIN_SIGNALS else []
     if any(_counts(one, evidence) for one in vouching or asked) or any(map(_found, asked)):
         return Judged(part=part, state="judged")
@@ -87,10 +87,10 @@ def why_unjudged(evidence: Evidence, outcomes: Sequence[Outcome]) -> str | None:
     """
     if is_smoke_test(evidence):
         return f"all of the plan was done, and its {count(evidence.optimizer_steps or 0, 'step')} are too few to judge"
-    vouching = [one for one in outcomes if one.votes and one.probe.vouches]
-    if any(evidence.amount(role) for role in MAIN_SIGNALS):
-        main = [one for one in vouching if one.required & MAIN_SIGNALS]
-        vouching = main or vouching
+    vouching = [one for one in outcomes if one.votes and one.probe.vouches and one.result is not None]
+    there = {role for role in MAIN_SIGNALS if evidence.amount(role)}
+    if there:
+        vouching = [one for one in vouching if one.required & there] or vouching
     results = [one.result for one in vouching if isinstance(one.result, ProbeResult)]
     if any(not _is_hidden(one, evidence) for one in results):
         return None
