@@ -175,3 +175,11 @@ def test_the_report_has_it_and_both_schemas_are_read():
 def test_the_schema_names_all_causes():
     schema = json.loads((Path(__file__).parent.parent / "docs" / "report.schema.json").read_text())
     assert set(schema["$defs"]["cause"]["enum"]) == NAMES
+
+
+def test_what_ended_the_process_comes_after_what_it_died_of():
+    text = "Exception: Current loss scale already at minimum"
+    end = result("RUN004", steps=(100,), details={"text": text}, ended="failed")
+    found = diagnosis_of(evidence({"loss": np.linspace(3, 1, 40)}), [end, result("AMP001", steps=(151,))])
+    assert found.cause == "fp16-overflow"
+    assert found.explains == ("AMP001", "RUN004")

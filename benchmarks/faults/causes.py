@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import csv
+import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from pprint import pformat
 
 from score import Run, counted
 
@@ -121,6 +121,8 @@ def write(table: Mapping[tuple[str, str], tuple[int, int, int, int]]) -> Path:
     """Put the counts where the causes have them."""
     path = Path(counts_module.__file__)
     head = path.read_text().partition("COUNTS: ")[0]
-    rows = "".join(f"    {pformat(key, width=200)}: Counts{value},\n" for key, value in table.items())
+    rows = "".join(
+        f"    ({json.dumps(key[0])}, {json.dumps(key[1])}): Counts{value},\n" for key, value in table.items()
+    )
     path.write_text(f"{head}COUNTS: Mapping[tuple[str, str], Counts] = {{\n{rows}}}\n")
     return path

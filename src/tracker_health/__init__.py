@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tracker_health.annotating import Outcome
     from tracker_health.api import annotate, annotate_many, check, check_many, clear, series, tensors
     from tracker_health.config import Config, preset
+    from tracker_health.diagnosed import Diagnosis
     from tracker_health.errors import ConfigError, RunError, TrackerHealthError
     from tracker_health.evidence import Evidence, Need, Part, Series
     from tracker_health.hooks import autolog
@@ -30,6 +31,7 @@ _HOMES = {
     "series": "api", "tensors": "api",
     "autolog": "hooks",
     "Config": "config", "preset": "config",
+    "Diagnosis": "diagnosed",
     "ConfigError": "errors", "RunError": "errors", "TrackerHealthError": "errors",
     "Evidence": "evidence", "Need": "evidence", "Part": "evidence", "Series": "evidence",
     "GradientDumps": "monitor", "watch": "monitor",
@@ -42,6 +44,7 @@ _HOMES = {
 __all__ = [
     "Config",
     "ConfigError",
+    "Diagnosis",
     "Evidence",
     "Finding",
     "GradientDumps",

@@ -34,11 +34,14 @@ _PARTS: tuple[tuple[str, frozenset[str]], ...] = (
 
 
 class Outcome(NamedTuple):
-    """A rule that was asked, whether it votes, and what it came to; None where it broke or lost its evidence."""
+    """A rule that was asked, whether it votes, and what it came to; None where it broke or lost its evidence.
+    ``required``: the roles that it cannot do without.
+    """
 
     probe: Probe
     votes: bool
     result: ProbeResult | SkippedProbe | None
+    required: frozenset[str]
 
 
 def coverage_of(evidence: Evidence, outcomes: Sequence[Outcome]) -> tuple[Judged, ...]:
@@ -48,7 +51,7 @@ def coverage_of(evidence: Evidence, outcomes: Sequence[Outcome]) -> tuple[Judged
 
 def _judged(part: str, roles: frozenset[str], evidence: Evidence, outcomes: Sequence[Outcome]) -> Judged:
     there = {role for role in roles if evidence.amount(role)}
-    asked = [one for one in outcomes if one.result is not None and _asks_for(one.probe, there)]
+    asked = [one for one in outcomes if one.result is not None and one.required & there]
     vouching = [one for one in asked if one.probe.vouches] if there & MAIN_SIGNALS else []
     if any(_counts(one, evidence) for one in vouching or asked) or any(map(_found, asked)):
         return Judged(part=part, state="judged")
@@ -72,10 +75,6 @@ def _found(outcome: Outcome) -> bool:
     return isinstance(outcome.result, ProbeResult) and outcome.result.verdict is not Verdict.PASS
 
 
-def _asks_for(probe: Probe, roles: set[str]) -> bool:
-    return any(not need.optional and roles & set(need.roles) for need in probe.needs)
-
-
 def _shown(text: str) -> str:
     return printable(text, _REASON_CHARACTERS)
 
@@ -91,7 +90,7 @@ def why_unjudged(evidence: Evidence, outcomes: Sequence[Outcome]) -> str | None:
     vouching = [one for one in outcomes if one.votes and one.probe.vouches and one.result is not None]
     there = {role for role in MAIN_SIGNALS if evidence.amount(role)}
     if there:
-        vouching = [one for one in vouching if _asks_for(one.probe, there)] or vouching
+        vouching = [one for one in vouching if one.required & there] or vouching
     results = [one.result for one in vouching if isinstance(one.result, ProbeResult)]
     if any(not _is_hidden(one, evidence) for one in results):
         return None

@@ -139,10 +139,12 @@ def request_for(probes: Iterable[Probe], config: Config) -> Request:
     )
 
 
-def _roles_of(probe: Probe) -> frozenset[str]:
-    """The roles that a rule needs; none where it breaks already here, as it will again when it is run."""
+def _roles_of(probe: Probe, *, optional: bool = True) -> frozenset[str]:
+    """The roles that a rule needs; none where it breaks already here, as it will again when it is run. ``optional``:
+    those too that it can do without.
+    """
     with suppress(Exception), _off_stdout(type(probe)):
-        return frozenset(role for need in probe.needs for role in need.roles)
+        return frozenset(role for need in probe.needs if optional or not need.optional for role in need.roles)
     return frozenset()
 
 
@@ -159,7 +161,8 @@ def diagnose(evidence: Evidence, config: Config, *, probes: Sequence[Probe] | No
     for probe in configured_probes(config) if probes is None else probes:
         votes = config.counts(probe.code, probe.status)
         outcome = _run(probe, evidence, config, votes)
-        outcomes.append(Outcome(probe, votes, None if isinstance(outcome, ErrorEntry) else outcome))
+        result = None if isinstance(outcome, ErrorEntry) else outcome
+        outcomes.append(Outcome(probe, votes, result, _roles_of(probe, optional=False)))
         match outcome:
             case ProbeResult():
                 results.append(outcome)

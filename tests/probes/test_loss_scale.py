@@ -194,7 +194,7 @@ def test_worked_example(make, judge):
     result = judge(CODE, evidence_of(make, scaler(range(500, 505))))
     assert (
         result.message
-        == "the loss scale fell from 65536 to 2048; it was halved 5 times within 100 steps before step 504"
+        == "the loss scale fell from 65536 to 2048; it was halved 5 times within 100 steps from step 500 on"
     )
 
 

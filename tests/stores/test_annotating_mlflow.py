@@ -521,7 +521,7 @@ def test_a_report_on_another_run_is_not_ours(local, monkeypatch):
     run_id, other = (local.run(metrics={"loss": descent(200)}) for _ in range(2))
     th.annotate(other, tracking_uri=local.uri)
     report = (folder_of(local, other) / "health" / "report.json").read_text()
-    for content in (report, "[1]", report.replace("/report/1", "/report/9").replace(other, run_id)):
+    for content in (report, "[1]", report.replace("/report/2", "/report/9").replace(other, run_id)):
         local.log(run_id, "health/report.json", content)
         with pytest.raises(WriteError, match=r"report\.json .* is not ours"):
             th.annotate(run_id, tracking_uri=local.uri)

@@ -40,19 +40,22 @@ def rank(causes: Iterable[Cause], facts: Facts) -> list[Ranked]:
 
 def explained(cause: Cause, facts: Facts) -> tuple[str, ...]:
     """The codes of the findings with a vote that a cause explains, in the order of time: settings, then steps, then
-    what the last checkpoint shows.
+    what the last checkpoint shows, and how the run ended.
     """
     voting = [code for code, one in facts.found.items() if one.votes and code in cause.explains]
     return tuple(sorted(voting, key=lambda code: _when(code, facts)))
 
 
 _OF_SETTINGS = ("OPT012", "OPT011", "OPT010")
+_OF_ENDS = ("RUN003", "RUN004")
 
 
 def _when(code: str, facts: Facts) -> tuple[int, int]:
     step = facts.onset(code)
     if code in _OF_SETTINGS:
         return (0, 0)
+    if code in _OF_ENDS:
+        return (3, 0)
     return (2, 0) if step is None else (1, step)
 
 

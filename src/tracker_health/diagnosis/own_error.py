@@ -9,7 +9,7 @@ from tracker_health.diagnosis._facts import Facts
 from tracker_health.ending import Ended
 from tracker_health.text import printable
 
-_OTHERS = ("out of memory", "memoryerror", "no space left", "worker", "collective operation", "nccl")
+_OTHERS = ("loss scale", "out of memory", "memoryerror", "no space left", "worker", "collective operation", "nccl")
 
 
 class OwnError(EndOfProcess):

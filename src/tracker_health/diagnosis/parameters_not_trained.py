@@ -34,7 +34,7 @@ class ParametersNotTrained(Cause):
     title = "A part of the model is not trained"
     explains = codes("WGT007 OPT004 OPT003 WGT002 WGT005 WGT006 LOS005 LOS006 LOS012 GEN003 GEN005 RWD003 RWD009")
     signs = (
-        finding("OPT004", 6, "parameters have no place, no state or no rate in the optimizer"),
+        finding("OPT004", 6, "parameters have no place, state or rate in the optimizer"),
         finding("WGT002", 5, "some tensors did not change between checkpoints", _some_unchanged),
         finding("WGT005", 4, "a tensor is what layers begin with", _one_initial),
         finding("WGT006", 6, "normalisations never saw a batch"),

@@ -97,7 +97,7 @@ class LossScale(Probe):
         fell = f"the loss scale fell from {number(highest)} to {number(end)}"
         if highest <= end:
             fell = f"the loss scale is {number(end)}, below {number(self.min_scale)}, and never was higher"
-        often = f"; it was halved {most:.0f} times within {self.window} steps before step {step}"
+        often = f"; it was halved {most:.0f} times within {self.window} steps from step {step} on"
         return Finding(
             verdict=Verdict.FAIL,
             message=fell + often * (most >= self.halvings),
@@ -107,7 +107,7 @@ class LossScale(Probe):
         )
 
     def _most_halvings(self, scale: Series, loss: Series | None) -> tuple[float, int]:
-        """By how many factors of two the lowest scale fell within a window, at most, and at which step that ends."""
+        """By how many factors of two the lowest scale fell within a window, at most, and at which step that began."""
         # A console may print a scale only where a step overflowed: the loss has all steps.
         steps = np.concatenate([scale.steps, loss.steps if loss is not None else scale.steps]).astype(np.float64)
         begin = steps.min() + self.calibration * (steps.max() - steps.min())
@@ -115,4 +115,6 @@ class LossScale(Probe):
         at = np.maximum(scale.steps, begin)
         before = np.interp(np.maximum(at - self.window, begin), scale.steps, lowest)
         falls = np.where(scale.steps > begin, before - lowest, 0.0)
-        return float(falls.max()), int(scale.steps[np.argmax(falls)])
+        most = int(np.argmax(falls))
+        fallen = (lowest < before[most]) & (scale.steps > at[most] - self.window)
+        return float(falls.max()), int(scale.steps[np.argmax(fallen) if fallen.any() else most])
