@@ -321,7 +321,7 @@ def test_a_verdict_that_could_not_be_written_is_told_before_the_error(local, mon
         th.annotate(run_id, tracking_uri=local.uri)
     done = CliRunner().invoke(cli, ["annotate", run_id, "--tracking-uri", local.uri])
     assert done.exit_code == 3
-    assert done.output.index("nonfinite-loss") < done.output.index("is not ours; nothing was written")
+    assert done.output.index("non-finite-loss") < done.output.index("is not ours; nothing was written")
     assert done.output.count("is not ours") == 1
     done = CliRunner().invoke(cli, ["annotate", "--json", run_id, "--tracking-uri", local.uri])
     document = json.loads(done.stdout)
