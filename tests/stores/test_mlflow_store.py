@@ -750,7 +750,8 @@ def test_a_nested_run_is_judged_and_its_parent_skipped(store):
     assert "parent run" in str(above.report.skipped)
     ours = {key: value for key, value in store.tags(parent).items() if key.startswith("health.")}
     assert ours.keys() == {
-        f"health.{name}" for name in ("verdict", "digest", "written", "settings", "rules", "ended", "judged", "children")
+        f"health.{name}"
+        for name in ("verdict", "digest", "written", "settings", "rules", "ended", "judged", "children")
     }
     assert ours["health.ended"] == "finished"
     assert store.tags(child)["health.verdict"] == "pass"
