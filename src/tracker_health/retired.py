@@ -59,6 +59,7 @@ RETIRED: tuple[Retired, ...] = (
 
 _FEW = "few points make large errors, which counts for more than their number"
 _CLAUSE = "the case that it was for is gone"
+_GUESSED = "which number of answers a level may be that of is answered once, for all rules"
 _SHARED = "one table of parameters answers for all rules what was left out on purpose"
 
 RETIRED_THRESHOLDS: tuple[RetiredThreshold, ...] = tuple(
@@ -82,6 +83,9 @@ RETIRED_THRESHOLDS: tuple[RetiredThreshold, ...] = tuple(
         ("overfit", "memorised_share", "gap_share", _CLAUSE),
         ("validation-flat", "min_points", None, _FEW),
         ("chance-level", "min_points", None, _FEW),
+        ("chance-level", "unlearnt", None, _GUESSED),
+        ("chance-level", "coincidence", None, _GUESSED),
+        ("chance-level", "most_guessed", None, _GUESSED),
         ("underconfident", "min_points", None, _FEW),
         ("underconfident", "least_sum", "slack", _CLAUSE),
         ("evaluation-stands-still", "min_points", None, _FEW),

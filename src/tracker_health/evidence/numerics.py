@@ -235,6 +235,16 @@ def _medians(rows: FloatArray) -> FloatArray:
     return np.asarray(0.5 * (ordered[each, below] + ordered[each, above]))
 
 
+def medians_around(values: FloatArray, half: int) -> FloatArray:
+    """For each value the median of the ``half`` values on either side (fewer at the ends), without itself; NaN where
+    there is none.
+    """
+    beyond = np.full(half, np.nan)
+    windows = np.lib.stride_tricks.sliding_window_view(np.concatenate([beyond, values, beyond]), 2 * half + 1)
+    others = np.delete(np.arange(2 * half + 1), half)
+    return np.concatenate([_medians(part[:, others]) for part in np.array_split(windows, 1 + len(values) // 4096)])
+
+
 MOST_TERMS, _MOST_POINTS = 8, 10_000  # of which the weights are found: the time that it takes is bounded
 _ADDS_UP, _NEARLY_ALL, _TELLS_APART = 0.01, 0.9, 1e6  # of a sum, of its points, and of the largest over the least part
 

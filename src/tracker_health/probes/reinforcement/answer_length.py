@@ -38,13 +38,13 @@ class AnswerLength(Probe):
         warn in three more cases, or fail if it surely fell. The share that is cut lies surely above `most_cut` in the
         second half. Or lengths end surely below `collapse` of their start, or surely above `explosion` times it.
 
+    Known limits:
+        A task whose answers all have the limit's length is cut always; its reward rises.
+
     Worked example:
         cut_share: 0.9 1 1 0.9 1 1 1 0.9 1 1 1 1
         train_reward: 0.1 0.1 0 0.1 0.1 0.1 0 0.1 0.1 0 0.1 0.1
         warn: all answers are cut off, surely more than 0.6, and the reward did not rise.
-
-    Known limits:
-        A task whose answers all have the limit's length is cut always; its reward rises.
 
     What to do:
         Read some answers. Raise the limit (max_completion_length), penalise length, or mask what was cut off.

@@ -43,14 +43,14 @@ class NoRewardSignal(Probe):
         half the share of groups without spread lies surely above `most_flat`. It passes when the reward surely rose.
         Then groups agree because the task is solved.
 
+    Known limits:
+        Some trainers log the spread over all prompts, which hides groups without any. Rewards of one level, solved from
+        the start, look the same; they teach nothing either.
+
     Worked example:
         train_reward: 0.2 0.4 0.3 0.2 0.3 0.4 0.2 0.3 0.2 0.3 0.4 0.3
         reward_spread: 0 0 0 0 0 0 0 0 0 0 0 0
         fail: 12 of 12 points are silent, and 12 of 12 is more than `most_silent`; the reward did not rise.
-
-    Known limits:
-        Some trainers log the spread over all prompts, which hides groups without any. Rewards of one level, solved from
-        the start, look the same; they teach nothing either.
 
     What to do:
         Grade answers more finely than right or wrong, choose prompts that the model solves sometimes, raise the

@@ -32,14 +32,14 @@ class PolicyEntropy(PolicyRule):
         ends surely above `explosion` times its start. Warn when the reward did not likely rise meanwhile, and fail when
         it surely fell. An entropy that falls to a level while the reward rises passes.
 
+    Known limits:
+        Entropy of continuous actions may be below 0, and is not judged. A solved task collapses, too, which the reward
+        shows.
+
     Worked example:
         entropy: 2 1.8 1.5 1.2 0.8 0.4 0.2 0.1 0.05 0.04 0.03 0.03 0.02 0.02 0.02 0.02
         train_reward: 0.5 0.5 0.4 0.5 0.4 0.3 0.3 0.2 0.2 0.1 0.1 0.1 0.1 0.1 0.1 0.1
         fail: the entropy ends at 0.02, surely below 0.2 of 2, and the reward fell from 0.5 to 0.1.
-
-    Known limits:
-        Entropy of continuous actions may be below 0, and is not judged. A solved task collapses, too, which the reward
-        shows.
 
     What to do:
         Lower the learning rate; of a collapse raise the temperature, the entropy bonus or the upper clipping bound; of

@@ -37,14 +37,14 @@ class Preferences(Probe):
         of training are surely preferred rightly by more than half, and held-out pairs not likely. It passes when the
         margin surely rose.
 
+    Known limits:
+        Labels that are swapped in the data look like sound training. Log-probabilities are sums over tokens, and wander
+        with the lengths of the answers.
+
     Worked example:
         margin: 0 0 0 0 0 0 0 0 0 0 0 0
         chosen_logp: -20 -21 -20 -19 -20 -21 -20 -19 -20 -21 -20 -20
         fail: the margin is 0 at all 12 points.
-
-    Known limits:
-        Labels that are swapped in the data look like sound training. Log-probabilities are sums over tokens, and wander
-        with the lengths of the answers.
 
     What to do:
         Look at beta, at the reference model and at a few pairs. Where both fall, lower the learning rate, raise beta,

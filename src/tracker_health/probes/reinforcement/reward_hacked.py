@@ -29,13 +29,13 @@ class RewardHacked(Probe):
         up, surely fell from its start to its end. The fall must be more than `least_fall` of its start's size, and more
         than `least_fall` of what its levels span.
 
+    Known limits:
+        A penalty may have to rise for a task to be done: of rewards that pull against each other one falls by design.
+
     Worked example:
         train_reward: 1 1.2 1.4 1.6 1.8 1.9 2 2.1 2.1 2.2 2.2 2.2
         reward_part: 0.5 0.48 0.45 0.4 0.36 0.3 0.27 0.24 0.22 0.2 0.2 0.2
         warn: the total rose from 1 to 2.2, and the part fell from 0.5 to 0.2, by more than 0.25 of 0.5.
-
-    Known limits:
-        A penalty may have to rise for a task to be done: of rewards that pull against each other one falls by design.
 
     What to do:
         Read answers of high reward. Give the reward that fell more weight, or make the other one depend on it; stop at

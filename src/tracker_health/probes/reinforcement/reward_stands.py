@@ -34,14 +34,14 @@ class RewardStands(Probe):
         when the divergence from a reference is 0 at all points: the policy never moved. It passes when the reward
         surely rose.
 
+    Known limits:
+        A run may be too short to show anything, with large models at small rates. Noise of few prompts a step hides
+        both a rise and its lack.
+
     Worked example:
         train_reward: 0.4 0.41 0.39 0.4 0.4 0.41 0.4 0.39 0.4 0.41 0.4 0.4 0.39 0.4 0.41 0.4 0.4 0.39 0.4 0.41 0.4 0.4
         reward_spread: 0.3 0.31 0.3 0.29 0.3 0.31 0.3 0.3 0.29 0.3 0.3 0.31 0.3 0.3 0.3 0.29 0.3 0.3 0.3 0.31 0.3 0.3
         warn: from half to half it rose by about 0, surely less than 0.2 of the spread of 0.3.
-
-    Known limits:
-        A run may be too short to show anything, with large models at small rates. Noise of few prompts a step hides
-        both a rise and its lack.
 
     What to do:
         Look whether the optimizer holds the model's weights, and whether rewards go to the answers that earned them;
