@@ -55,6 +55,18 @@ RETIRED: tuple[Retired, ...] = (
         replaced_by=("LOS007",),
         why="a small descent that goes on to the end is one way of still descending",
     ),
+    Retired(
+        code="LOS016",
+        name="term-not-learnt",
+        since="0.2.0",
+        why="of 42 healthy trainings with two terms it found ten, of 18 with a term that was not learnt six",
+    ),
+    Retired(
+        code="LRS002",
+        name="plateau-at-constant-lr",
+        since="0.2.0",
+        why="of 110 healthy runs it found four, of faults only two by chance, and no cause was known by it",
+    ),
 )
 
 _FEW = "few points make large errors, which counts for more than their number"

@@ -40,6 +40,12 @@ class RepeatedBatch(Probe):
         the same; so does a training on all samples at once that takes several steps in what it calls an epoch, without
         a validation loss; and so does the slow moving average (a decay of 0.99) of batches that differ by 1 %.
 
+    Worked example:
+        train_loss: 900 841 784 729 676 625 576 529 484 441 400 361 324 289 256 225 196 169 144 121 100 81 64 49 36 25
+            16 9 4 1
+        epoch: 0 1 2 3 4 5 6 7 8 9
+        warn: third differences of the squares from 30 to 1 are 0, and so is the roughness; each epoch has 3 points.
+
     What to do:
         Print what identifies the samples of two batches in a row; look for `next(iter(loader))` inside the loop, and
         for a data set whose `__getitem__` does not use its index.

@@ -43,6 +43,12 @@ class TooGood(Probe):
         Needs a cross-entropy in nats, and a validation loss. Sequences made by a rule (copies, recall, sums) can be
         told for sure, and are often learnt as fast: that is why it has no vote.
 
+    Worked example:
+        train_loss: 4.2 0.9 0.1 0.02 0.02 0.02 0.02 0.02 0.02 0.02 0.02 0.02
+        val_loss: 2 0.3 0.1 0.05 0.05 0.05 0.05 0.05 0.05 0.05 0.05 0.05
+        param vocab_size: 64
+        warn: guessing costs ln 64 = 4.16; a quarter on both losses lie below 0.3, and 0.05 is less than 0.1.
+
     What to do:
         Look at one batch: position t must not see token t + 1, and has to predict it. Generate a few words.
 

@@ -37,6 +37,11 @@ class GradientSpike(Probe):
     Known limits:
         Averaged logs hide spikes. Harm that is over within a fortieth of the run is not seen.
 
+    Worked example:
+        grad_norm: 1.1 0.9 1 1.1 0.9 1 1.1 0.9 1 1.1 0.9 1 50 1.1 0.9 1 1.1 0.9 1 1.1 0.9 1 1.1 0.9
+        train_loss: 4 3.6 3.3 3 2.8 2.6 2.4 2.3 2.2 2.1 2 1.9 1.9 3.4 3.3 3.2 3.1 3 2.9 2.8 2.7 2.6 2.5 2.4
+        warn: after a norm of 50, where 1 is usual, the loss lies 1.3 higher, surely more than 0.3 of its descent of 2.
+
     What to do:
         Clip gradients at the norm given; look at the batch of the step.
 
