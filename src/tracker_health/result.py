@@ -49,9 +49,9 @@ class Finding:
     case: str = ""
 
     @classmethod
-    def skipped(cls, message: str) -> Finding:
+    def skipped(cls, message: str, measured: Mapping[str, Measure] | None = None) -> Finding:
         """Nothing to judge; ``message`` is the reason."""
-        return cls(verdict=Verdict.SKIP, message=message)
+        return cls(verdict=Verdict.SKIP, message=message, measured=measured or {})
 
     @classmethod
     def passed(cls, message: str, measured: Mapping[str, Measure] | None = None, *, sure: bool = True) -> Finding:

@@ -82,7 +82,7 @@ class ChanceLevel(CurveRule):
             return self._finding(Verdict.WARN, curve, guessed, measured)
         at = f"; {told.said} has {number(told.loss)}" if told is not None else ""
         message = f"the loss went from {number(curve.start.value)} to {number(curve.end.value)}{at}"
-        return Finding(verdict=Verdict.PASS, message=message, measured=measured)
+        return Finding.passed(message, measured)
 
     @staticmethod
     def _finding(verdict: Verdict, curve: Curve, chance: Chance, measured: dict[str, float | int]) -> Finding:

@@ -69,7 +69,7 @@ class DiscriminatorWon(Probe):
             for side in ("generator", "discriminator")
         )  # fmt: skip
         if not generator or not discriminator:
-            return Finding(verdict=Verdict.SKIP, message="no adversarial pair's losses have enough points")
+            return Finding.skipped("no adversarial pair's losses have enough points")
         said, start = discriminator[0], discriminator[0].start.value
         late = said.between(0.5, 1.0).value
         name = short_name(said.series.name)
@@ -77,7 +77,7 @@ class DiscriminatorWon(Probe):
         measured = {"start": start, "late": late, "late_share": late / start if start else 0.0}
         stays = all(abs(one.between(0.5, 1.0).value) >= 0.5 * abs(one.start.value) for one in generator)
         if not (stays and all(map(self._vanished, discriminator))):
-            return Finding(verdict=Verdict.PASS, message=levels, measured=measured)
+            return Finding.passed(levels, measured)
         return Finding(
             verdict=Verdict.WARN,
             message=f"{levels}: the discriminator is always right, and the generator gets no gradient of use",

@@ -74,7 +74,7 @@ class InitialLoss(CurveRule):
         chance = chance_of_loss(evidence)
         if chance is None or is_distillation(evidence):
             said = "no number of classes is known that the loss may be of, by num_classes, vocab_size or the last layer"
-            return Finding(verdict=Verdict.SKIP, message="a teacher's answers are no classes" if chance else said)
+            return Finding.skipped("a teacher's answers are no classes" if chance else said)
         begins, level = curve.start, chance.loss
         measured = {"classes": int(chance.answers), "chance": level, "first": begins.value}
         answers = any(one.name == "accuracy" for one in measures(evidence, 1))
@@ -82,7 +82,7 @@ class InitialLoss(CurveRule):
         high = begins.value > level * (self.factor if shown else self.plain_factor)
         if not (high and begins.surely_above(level, LIKELY)):
             message = f"the loss begins at {number(begins.value)}; {chance.said} has {number(level)}"
-            return Finding(verdict=Verdict.PASS, message=message, measured=measured)
+            return Finding.passed(message, measured)
         return Finding(
             verdict=Verdict.WARN,
             message=f"the loss begins at {number(begins.value)}, {begins.value / level:.1f} times that of "

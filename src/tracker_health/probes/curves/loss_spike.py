@@ -73,7 +73,7 @@ class LossSpike(Probe):
     def judge(self, evidence: Evidence) -> Finding:
         curve = evidence.curve("train_loss")
         if curve is None or curve.points < self.min_points:
-            return Finding(verdict=Verdict.SKIP, message=f"only {curve.points if curve else 0} points can be compared")
+            return Finding.skipped(f"only {curve.points if curve else 0} points can be compared")
         values, steps = curve.series.values, curve.series.steps
         above, scores = jumps(values)
         tail, stands_out = float(above[scores < self.sigmas].max(initial=0.0)), scores >= self.sigmas
@@ -89,8 +89,7 @@ class LossSpike(Probe):
         tallest = float(above[peaks].max(initial=0.0))
         measured = {"spikes": len(peaks), "start": curve.start.value, "low": curve.best.value, "tallest": tallest}
         if not len(beyond) and len(peaks) < self.repeated:
-            said = f"{count(len(peaks), 'spike')} of consequence in the loss"
-            return Finding(verdict=Verdict.PASS, message=said, measured=measured)
+            return Finding.passed(f"{count(len(peaks), 'spike')} of consequence in the loss", measured)
         at = peaks[np.argmax(above[peaks])]
         level = number(float(values[at] - above[at]))
         if lasting and at in beyond:

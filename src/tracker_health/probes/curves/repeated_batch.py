@@ -79,10 +79,10 @@ class RepeatedBatch(Probe):
         if n < self.min_points or epochs is None:
             few = f"only {n} finite points of the loss"
             none = "neither the log nor the run's params count epochs"
-            return Finding(verdict=Verdict.SKIP, message=few if epochs is not None else none)
+            return Finding.skipped(few if epochs is not None else none)
         if n < self.min_per_epoch * epochs:
             said = f"the loss was logged {n} times in {number(epochs)} epochs: means over epochs have little noise"
-            return Finding(verdict=Verdict.SKIP, message=said)
+            return Finding.skipped(said)
         rough = {"loss": _late_roughness(values)}
         if norms is not None and len(norms.finite()) >= max(self.min_points, self.min_per_epoch * epochs):
             rough["gradient norm"] = _late_roughness(norms.finite().values)
@@ -92,7 +92,7 @@ class RepeatedBatch(Probe):
         if smooth is None or _generalises(evidence):
             noise = "has no noise, but the validation loss came down, too" if smooth else "has the noise of batches"
             message = f"the loss {noise}: {number(measured['roughness'])} of its usual step"
-            return Finding(verdict=Verdict.PASS, message=message, measured=measured, confidence="low")
+            return Finding.passed(message, measured, sure=False)
         return Finding(
             verdict=Verdict.WARN,
             message=f"the {smooth} has no noise ({number(rough[smooth])} of its usual step) at {n} points in "

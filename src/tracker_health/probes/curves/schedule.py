@@ -121,10 +121,10 @@ class Schedule(Probe):
             steps = rates.where if rates else ()
             return Finding(verdict=verdict, message=said, remedy=remedy, measured=measured, steps=steps)
         if rates is None:
-            return Finding(verdict=Verdict.SKIP, message=f"fewer than {self.min_points} learning rates are known")
+            return Finding.skipped(f"fewer than {self.min_points} learning rates are known")
         said = f"the learning rate peaks at {number(rates.peak)} and ends at {number(rates.end)}"
         sure = rates.peak > 0.0 and not self._is_idle(rates)
-        return Finding(verdict=Verdict.PASS, message=said, measured=measured, confidence="high" if sure else "low")
+        return Finding.passed(said, measured, sure=sure)
 
     def _is_idle(self, rates: Rates) -> bool:
         return rates.share_below(0.0) > self.zero_share

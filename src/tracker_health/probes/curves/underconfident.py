@@ -84,15 +84,12 @@ class Underconfident(CurveRule):
         seen = Chance(exp(start), told=False) if told is None and 0.0 < start < LARGEST else None
         chance = told if told is not None and told.begins(curve.start) else seen
         if chance is None or chance.answers < self.min_classes:
-            return Finding(
-                verdict=Verdict.SKIP, message="the loss does not begin as a cross-entropy of several answers"
-            )
+            return Finding.skipped("the loss does not begin as a cross-entropy of several answers")
         least = _two_softmaxes(chance) - 1.0
         shares = next((one for one in measures(evidence, self.fewest) if one.name == "accuracy"), None)
         both = list(pairs(evidence, shares, self.fewest)) if shares is not None else []
         if not chance.told and any(wrong.start.value < 1.0 - 2 * chance.share for _, _, wrong in both):
-            said = "much is right at the first loss, which does not tell the number of answers"
-            return Finding(verdict=Verdict.SKIP, message=said)
+            return Finding.skipped("much is right at the first loss, which does not tell the number of answers")
         ends = [_End.of(*one) for one in both]
         kept_up = not curve.best.surely_below(least)
         if not ends:
@@ -107,7 +104,7 @@ class Underconfident(CurveRule):
         )
         hardly_prefers = self._surplus(worst, chance) > self.least_excess and worst.loss.value < chance.loss
         if not (kept_up and hardly_prefers and all(self._adds_up(one, chance) for one in ends)):
-            return Finding(verdict=Verdict.PASS, message=seen_at_end, measured=measured)
+            return Finding.passed(seen_at_end, measured)
         return _finding(f"{seen_at_end}: they add up as behind two softmaxes, {chance.said}", curve, measured)
 
     def _adds_up(self, end: _End, chance: Chance) -> bool:
@@ -157,7 +154,7 @@ def _two_softmaxes(chance: Chance) -> float:
 
 
 def _without_pairs() -> Finding:
-    return Finding(verdict=Verdict.SKIP, message="no accuracy was logged of the samples that a loss is of")
+    return Finding.skipped("no accuracy was logged of the samples that a loss is of")
 
 
 def _finding(said: str, curve: Curve, measured: dict[str, float | int]) -> Finding:

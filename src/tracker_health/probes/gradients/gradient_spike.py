@@ -79,7 +79,7 @@ class GradientSpike(Probe):
         norm = evidence.first("grad_norm").finite()
         norm = norm.at(np.flatnonzero(norm.values > 0.0))
         if len(norm) < self.min_points:
-            return Finding(verdict=Verdict.SKIP, message=f"only {len(norm)} finite gradient norms above 0")
+            return Finding.skipped(f"only {len(norm)} finite gradient norms above 0")
         above, scores = jumps(np.log(norm.values))
         spikes = peaks_of((scores >= self.sigmas) & (above >= np.log(self.leap)), above)
         wild = np.flatnonzero((above >= np.log(self.wild)) & (norm.values / self.wild >= median(norm.values)))
@@ -89,8 +89,7 @@ class GradientSpike(Probe):
         usual = float(np.quantile(norm.values, self.usual))
         measured = {"spikes": len(spikes), "harmful": len(harmful), "wild": len(wild), "usual": usual}
         if not harmful and len(wild) < self.repeated:
-            said = f"{count(len(spikes), 'gradient spike')}, none with an effect on the loss"
-            return Finding(verdict=Verdict.PASS, message=said, measured=measured)
+            return Finding.passed(f"{count(len(spikes), 'gradient spike')}, none with an effect on the loss", measured)
         found = np.array(harmful) if harmful else wild
         worst = found[np.argmax(above[found])]
         step, highest = int(norm.steps[worst]), number(float(norm.values[worst]))

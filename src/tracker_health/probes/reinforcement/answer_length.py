@@ -11,7 +11,6 @@ from tracker_health.probes.reinforcement._policy import Reward, course, harmless
 from tracker_health.result import Finding
 from tracker_health.roles import REWARDS
 from tracker_health.text import number, printable
-from tracker_health.verdict import Verdict
 
 _CUT = "raise the limit of the length, or lower the length that answers begin with"
 _GROWN = "look whether length alone earns reward; penalise it, or leave answers that were cut off out of the loss"
@@ -76,7 +75,7 @@ class AnswerLength(Probe):
         reward, cut, length = reward_of(evidence), evidence.curve("cut_share"), evidence.curve("response_length")
         seen = cut if cut is not None else length
         if reward is None or seen is None:
-            return Finding(verdict=Verdict.SKIP, message="too few points can be compared")
+            return Finding.skipped("too few points can be compared")
         found = self._of_cuts(cut, reward) if cut is not None else None
         if found is None and length is not None:
             found = self._of_lengths(length, reward)

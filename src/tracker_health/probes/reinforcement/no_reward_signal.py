@@ -85,7 +85,7 @@ class NoRewardSignal(Probe):
         signals = [one for one in logged if len(one) >= FEWEST_LEVELS]
         flat, reward = evidence.curve("flat_share"), reward_of(evidence)
         if reward is None or not signals:
-            return Finding(verdict=Verdict.SKIP, message="too few points can be compared")
+            return Finding.skipped("too few points can be compared")
         silences = [float(np.mean(_silent(one, reward))) for one in signals]
         silent = max(silences)
         signal = signals[silences.index(silent)]
@@ -93,7 +93,7 @@ class NoRewardSignal(Probe):
         measured = {"silent": silent}
         if reward.rose or not (silent >= self.most_silent or late):
             said = f"{printable(signal.name)} is silent at {silent:.0%} of the points; {reward.said}"
-            return Finding(verdict=Verdict.PASS, message=said, measured=measured)
+            return Finding.passed(said, measured)
         if silent >= self.most_silent or flat is None:
             said = f"{printable(signal.name)}: {_SAID[str(signal.role)]} at {silent:.0%} of {len(signal)} points"
         else:

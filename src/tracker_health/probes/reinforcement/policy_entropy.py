@@ -9,7 +9,6 @@ from tracker_health.evidence import Curve
 from tracker_health.probe import Symptom, Threshold
 from tracker_health.probes.reinforcement._policy import PolicyRule, Reward, course, harmless, wrong
 from tracker_health.result import Finding
-from tracker_health.verdict import Verdict
 
 _COLLAPSED = "lower the learning rate, raise the temperature, keep the entropy up by a bonus or by clipping higher"
 _EXPLODED = "lower the learning rate and an entropy bonus; raise the KL coefficient; take an earlier checkpoint"
@@ -62,7 +61,7 @@ class PolicyEntropy(PolicyRule):
     def judge_policy(self, curve: Curve, reward: Reward) -> Finding:
         start = curve.start
         if not start.surely_above(0.0):
-            return Finding(verdict=Verdict.SKIP, message="the entropy does not begin above 0")
+            return Finding.skipped("the entropy does not begin above 0")
         if not reward.may_have_risen and curve.end.surely_below(self.collapse * start.value):
             return wrong(curve, reward, f"the policy collapsed: {course(curve)}", _COLLAPSED)
         if not reward.may_have_risen and curve.end.surely_above(self.explosion * start.value):

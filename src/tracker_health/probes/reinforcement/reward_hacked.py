@@ -7,10 +7,11 @@ from typing import Annotated
 
 from tracker_health.evidence import FEWEST_LEVELS, Curve, Evidence, Need
 from tracker_health.probe import Probe, Symptom, Threshold
-from tracker_health.probes.reinforcement._policy import Reward, course, levels, reward_of
+from tracker_health.probes.reinforcement._policy import course, found, levels, reward_of
 from tracker_health.result import Finding
 from tracker_health.roles import REWARDS
-from tracker_health.verdict import Verdict
+
+_REMEDY = "read answers of high reward; give what fell more weight, and stop at the best evaluation"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,25 +68,14 @@ class RewardHacked(Probe):
         parts = [Curve.of(part) for part in evidence.all_of("reward_part")]
         others = [one for one in (held_out, *parts) if one is not None]
         if reward is None or not others:
-            return Finding(verdict=Verdict.SKIP, message="too few points can be compared")
+            return Finding.skipped("too few points can be compared")
         lost = [one for one in others if reward.rose and self._fell(one)]
         if not lost:
-            return Finding(verdict=Verdict.PASS, message=reward.said, measured=levels(reward.curve))
-        return _hacked(reward, lost[0])
+            return Finding.passed(reward.said, levels(reward.curve))
+        said = f"{reward.said}, while {course(lost[0])}"
+        return found(lost[0], said, _REMEDY, sure=reward.curve.sure)
 
     def _fell(self, other: Curve) -> bool:
         wide = other.with_waves
         span = float(other.levels.max() - other.levels.min())
         return (wide.start - wide.end).surely_above(self.least_fall * max(abs(wide.start.value), span))
-
-
-def _hacked(reward: Reward, other: Curve) -> Finding:
-    sure = reward.curve.sure and other.sure
-    return Finding(
-        verdict=Verdict.WARN,
-        message=f"{reward.said}, while {course(other)}",
-        remedy="read answers of high reward; give what fell more weight, and stop at the best evaluation",
-        measured=levels(other),
-        steps=(int(other.steps[0]), other.last_step),
-        confidence="high" if sure else "low",
-    )

@@ -84,9 +84,9 @@ class AccuracyAtChance(Probe):
 
     def judge(self, evidence: Evidence) -> Finding:
         if is_of_another_model(evidence):
-            return Finding(verdict=Verdict.SKIP, message=OF_ANOTHER_MODEL)
+            return Finding.skipped(OF_ANOTHER_MODEL)
         said = "no level of guessing is known, or too few values"
-        passed = Finding(verdict=Verdict.SKIP, message=said)
+        passed = Finding.skipped(said)
         for shares in measures(evidence, self.min_points):
             chance = _chance(shares, evidence)
             if chance is not None and self._guesses(shares.judged, chance):
@@ -96,7 +96,7 @@ class AccuracyAtChance(Probe):
             if chance is not None and passed.verdict is Verdict.SKIP:
                 measured = {"end": shares.end, "chance": chance.share}
                 said = f"the {shares.name} ends at {percent(shares.end)}, guessing has {percent(chance.share)}"
-                passed = Finding(verdict=Verdict.PASS, message=said, measured=measured)
+                passed = Finding.passed(said, measured)
         return passed
 
     def _guesses(self, shares: Series, chance: Chance) -> bool:

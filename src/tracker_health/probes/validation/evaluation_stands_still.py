@@ -86,8 +86,7 @@ class EvaluationStandsStill(CurveRule):
         measured: dict[str, float | int] = {"repeats": equal, "evaluations": curve.points}
         if loss is None or not self._stands(curve.series.values, equal):
             repeats = "is a new number" if equal == 1 else f"repeats {equal - 1} others"
-            said = f"the last of {curve.points} evaluations {repeats}"
-            return Finding(verdict=Verdict.PASS, message=said, measured=measured)
+            return Finding.passed(f"the last of {curve.points} evaluations {repeats}", measured)
         since = 1.0 - equal / curve.points
         before, after = loss.between(since, since), loss.end
         digit = coarseness(value) / abs(value)
@@ -102,7 +101,7 @@ class EvaluationStandsStill(CurveRule):
         )
         measured |= {"stands_at": value, "train_before": before.value, "train_after": after.value}
         if not (fell or stopped):
-            return Finding(verdict=Verdict.PASS, message=said, measured=measured, confidence="low")
+            return Finding.passed(said, measured, sure=False)
         return Finding(
             verdict=Verdict.WARN,
             message=said,
