@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
-from tracker_health.evidence import FEWEST_POINTS, SURELY, Curve, Evidence, Need, Part
+from tracker_health.evidence import FEWEST_POINTS, SURELY, Curve, Evidence, Part
 from tracker_health.facts.chance import Chance, chance_of_level, chance_of_loss
 from tracker_health.facts.intent import is_fine_tuning
 from tracker_health.probe import Symptom, Threshold
@@ -52,7 +52,7 @@ class ChanceLevel(CurveRule):
     code = "LOS006"
     name = "chance-level"
     symptom = Symptom.NOT_LEARNING
-    fewest: ClassVar[int] = FEWEST_POINTS
+    also, fewest = ("val_loss", Part.WEIGHTS), FEWEST_POINTS
 
     tolerance: Annotated[
         float, Threshold("distance from chance that counts as there", "fraction", "design", gt=0, le=1)
@@ -63,10 +63,6 @@ class ChanceLevel(CurveRule):
     began_above: Annotated[
         float, Threshold("start above chance up to which the loss is a cross-entropy", "fraction", "design", ge=0)
     ] = 0.3
-
-    @property
-    def needs(self) -> tuple[Need, ...]:
-        return (*super().needs, Need(role="val_loss", optional=True), Need(role=Part.WEIGHTS, optional=True))
 
     def judge_curve(self, curve: Curve, evidence: Evidence) -> Finding:
         told = chance_of_loss(evidence)

@@ -27,7 +27,7 @@ class CurveRule(Probe):
         optional = ("objective_weight", "learning_rate", *self.also)
         return (
             Need(role=self.role, min_points=self.fewest),
-            *(Need(role=one, optional=True) for one in dict.fromkeys(optional)),
+            *Need.beside(*dict.fromkeys(optional)),
         )
 
     def judge(self, evidence: Evidence) -> Finding:

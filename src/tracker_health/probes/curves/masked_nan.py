@@ -74,8 +74,7 @@ class MaskedNan(Probe):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        beside = (Need(role="grad_norm", optional=True), Need(role="val_loss", optional=True))
-        return (Need(role="train_loss", min_points=2), *beside)
+        return (Need(role="train_loss", min_points=2), *Need.beside("grad_norm", "val_loss"))
 
     def judge(self, evidence: Evidence) -> Finding:
         loss = evidence.first("train_loss").clean()

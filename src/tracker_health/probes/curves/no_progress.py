@@ -72,8 +72,7 @@ class NoProgress(CurveRule):
     def needs(self) -> tuple[Need, ...]:
         return (
             Need(role="train_loss", any_of=("val_loss",), min_points=self.fewest),
-            Need(role="objective_weight", optional=True),
-            Need(role=Part.WEIGHTS, optional=True),
+            *Need.beside("objective_weight", Part.WEIGHTS),
         )
 
     def judge(self, evidence: Evidence) -> Finding:

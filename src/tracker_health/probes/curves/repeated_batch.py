@@ -35,10 +35,9 @@ class RepeatedBatch(Probe):
         large a share of itself as the training loss.
 
     Known limits:
-        Needs `min_points` points, and a number of epochs. Dropout and augmentation make noise of their own, and a log
-        of few decimals looks rough when little is left: such runs pass. To fit one batch on purpose, as a test, looks
-        the same; so does a training on all samples at once that takes several steps in what it calls an epoch, without
-        a validation loss; and so does the slow moving average (a decay of 0.99) of batches that differ by 1 %.
+        Needs `min_points` points, and a number of epochs. Dropout, augmentation and a log of few decimals make noise of
+        their own: such runs pass. To fit one batch on purpose looks the same. Without a validation loss so do several
+        steps an epoch on all samples at once, and slow moving averages of batches that hardly differ.
 
     Worked example:
         train_loss: 900 841 784 729 676 625 576 529 484 441 400 361 324 289 256 225 196 169 144 121 100 81 64 49 36 25
@@ -70,8 +69,7 @@ class RepeatedBatch(Probe):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        optional = (Need(role=role, optional=True) for role in ("epoch", "grad_norm", "val_loss"))
-        return (Need(role="train_loss", min_points=self.min_points), *optional)
+        return (Need(role="train_loss", min_points=self.min_points), *Need.beside("epoch", "grad_norm", "val_loss"))
 
     def judge(self, evidence: Evidence) -> Finding:
         values, epochs = evidence.first("train_loss").finite().values, _epochs(evidence)
@@ -107,14 +105,11 @@ def _epochs(evidence: Evidence) -> float | None:
     """How many epochs the log spans, the one that it begins in included, or else were planned; None where nothing
     tells.
     """
-    counted = evidence.find("epoch")
+    counted, progress = evidence.find("epoch"), evidence.progress
     values = counted.finite().values if counted is not None else np.empty(0)
-    known = [float(values.max()) - float(values.min()) + 1.0] if len(values) else []
-    progress = evidence.progress
-    if progress is not None and progress.unit == "epochs":
-        known.append(progress.planned)
-    if evidence.info.epoch is not None:
-        known.append(evidence.info.epoch)
+    spanned = float(np.ptp(values)) + 1.0 if len(values) else 0.0
+    planned = progress.planned if progress is not None and progress.unit == "epochs" else 0.0
+    known = (spanned, planned, evidence.info.epoch or 0.0)
     return max((epochs for epochs in known if 0 < epochs < np.inf), default=None)
 
 

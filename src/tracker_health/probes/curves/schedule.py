@@ -99,7 +99,7 @@ class Schedule(Probe):
     def needs(self) -> tuple[Need, ...]:
         return (
             Need(role="learning_rate", any_of=(Part.SAVED_SCHEDULE, Part.OPTIMIZER_STATE, "train_loss")),
-            *(Need(role=role, optional=True) for role in (*LOSSES, *ACCURACIES, Part.PLAN)),
+            *Need.beside(*LOSSES, *ACCURACIES, Part.PLAN),
         )
 
     def judge(self, evidence: Evidence) -> Finding:

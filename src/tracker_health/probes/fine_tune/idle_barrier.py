@@ -69,10 +69,7 @@ class IdleBarrier(Probe):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        return (
-            Need(role="kl", any_of=(Part.OPTIMIZER_STATE,)),
-            Need(role="train_loss", optional=True),
-        )
+        return (Need(role="kl", any_of=(Part.OPTIMIZER_STATE,)), *Need.beside("train_loss"))
 
     def judge(self, evidence: Evidence) -> Finding:
         barrier, kl = _barrier.barrier_of(evidence), evidence.find("kl")

@@ -65,10 +65,7 @@ class LatentCollapse(Probe):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        return (
-            Need(role="kl", any_of=(LOSS_PART, OBJECTIVE_LOSS)),
-            *(Need(role=role, optional=True) for role in ("train_loss", *REWARDS)),
-        )
+        return (Need(role="kl", any_of=(LOSS_PART, OBJECTIVE_LOSS)), *Need.beside("train_loss", *REWARDS))
 
     def judge(self, evidence: Evidence) -> Finding:
         kl = next((one.finite() for one in evidence.series if _is_kl(one)), None)

@@ -57,12 +57,8 @@ class ExplodingGradient(Probe):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        return (
-            Need(role="grad_norm", min_points=self.min_points),
-            Need(role="train_loss", optional=True),
-            Need(role="objective_weight", optional=True),
-            *(Need(role=role, optional=True) for role in REWARDS),
-        )
+        beside = Need.beside("train_loss", "objective_weight", *REWARDS)
+        return (Need(role="grad_norm", min_points=self.min_points), *beside)
 
     def judge(self, evidence: Evidence) -> Finding:
         norm = evidence.first("grad_norm").finite()

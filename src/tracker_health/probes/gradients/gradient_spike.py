@@ -69,11 +69,7 @@ class GradientSpike(Probe):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        return (
-            Need(role="grad_norm", min_points=self.min_points),
-            Need(role="train_loss", optional=True),
-            Need(role="objective_weight", optional=True),
-        )
+        return (Need(role="grad_norm", min_points=self.min_points), *Need.beside("train_loss", "objective_weight"))
 
     def judge(self, evidence: Evidence) -> Finding:
         norm = evidence.first("grad_norm").finite()

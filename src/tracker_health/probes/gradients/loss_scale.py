@@ -64,10 +64,7 @@ class LossScale(Probe):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        return (
-            Need(role="loss_scale", any_of=(Part.SAVED_LOSS_SCALE,)),
-            Need(role="train_loss", optional=True),
-        )
+        return (Need(role="loss_scale", any_of=(Part.SAVED_LOSS_SCALE,)), *Need.beside("train_loss"))
 
     def judge(self, evidence: Evidence) -> Finding:
         logged, state = self._logged(evidence), evidence.optimizer

@@ -71,11 +71,8 @@ class VanishingGradient(Probe):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        optional = ("train_loss", "objective_weight", OBJECTIVE_LOSS, *REWARDS)
-        return (
-            Need(role="grad_norm", any_of=(Part.SECOND_MOMENTS,)),
-            *(Need(role=role, optional=True) for role in optional),
-        )
+        beside = Need.beside("train_loss", "objective_weight", OBJECTIVE_LOSS, *REWARDS)
+        return (Need(role="grad_norm", any_of=(Part.SECOND_MOMENTS,)), *beside)
 
     def judge(self, evidence: Evidence) -> Finding:
         norm, loss = evidence.curve("grad_norm"), evidence.curve("train_loss")

@@ -77,7 +77,7 @@ class NoRewardSignal(Probe):
         return (
             Need(role=REWARDS[0], any_of=REWARDS[1:], min_points=FEWEST_LEVELS),
             Need(role=_SIGNALS[0], any_of=_SIGNALS[1:], min_points=FEWEST_LEVELS),
-            *(Need(role=one, optional=True) for one in _SIGNALS[1:]),
+            *Need.beside(*_SIGNALS[1:]),
         )
 
     def judge(self, evidence: Evidence) -> Finding:

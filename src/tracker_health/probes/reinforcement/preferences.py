@@ -63,7 +63,7 @@ class Preferences(Probe):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        return (Need(role="margin", min_points=FEWEST_LEVELS), *(Need(role=one, optional=True) for one in _BESIDE))
+        return (Need(role="margin", min_points=FEWEST_LEVELS), *Need.beside(*_BESIDE))
 
     def judge(self, evidence: Evidence) -> Finding:
         margin = evidence.curve("margin")

@@ -78,11 +78,7 @@ class RewardLost(Probe):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        return (
-            Need(role="val_reward", any_of=("train_reward",)),
-            Need(role="train_reward", optional=True),
-            Need(role="objective_weight", optional=True),
-        )
+        return (Need(role="val_reward", any_of=("train_reward",)), *Need.beside("train_reward", "objective_weight"))
 
     def judge(self, evidence: Evidence) -> Finding:
         harder = settled(evidence.all_of("objective_weight"))

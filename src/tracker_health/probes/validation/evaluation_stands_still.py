@@ -24,10 +24,9 @@ class EvaluationStandsStill(CurveRule):
         A validation loss that repeats a number exactly in at least half of its evaluations, up to the last one.
 
     Why it matters:
-        Weights that move never give the same loss twice. What is evaluated is another model than the one that is
-        trained: a moving average that is not updated, the copy that the training began with, an optimizer made for
-        other parameters. Or the weights do not move: every step is skipped, or the learning rate is 0. Early stopping
-        and the choice of a checkpoint then go by a number that means nothing.
+        Weights that move never give the same loss twice. Either another model is evaluated than the one that is
+        trained (a moving average that is not updated, a copy), or the weights do not move. Early stopping and the
+        choice of a checkpoint then go by a number that means nothing.
 
     How it decides:
         Warn when the last `min_repeats` evaluations, half of all, and `longer` times as many as ever before, are one
@@ -45,9 +44,8 @@ class EvaluationStandsStill(CurveRule):
         warn: the last seven evaluations are one number, while the training loss fell to a fifth.
 
     What to do:
-        Compare the weights that are evaluated with those that the optimizer has. Look whether the moving average is
-        updated, whether the model was copied (compiled, wrapped, moved to a device) after the optimizer was made, and
-        whether a cached result is logged.
+        Compare the weights that are evaluated with those that the optimizer has: look for an average that is not
+        updated, a model that was copied (compiled, wrapped, moved) after the optimizer was made, a cached result.
 
     References:
         Measured: benchmarks/faults, public training curves.
