@@ -17,10 +17,10 @@ from typing import Any, NamedTuple, Self
 
 from tracker_health.errors import ReadError
 from tracker_health.evidence import Attribution, OptimizerState, TensorHeader, Weights
-from tracker_health.readers.checkpoint_formats.base import Folder
 from tracker_health.readers.chunked import Chunk, ChunkedTensor
 from tracker_health.readers.distributed_index import DistributedIndex, Item, StoredTensor, read_distributed_index
 from tracker_health.readers.file_pool import FilePool
+from tracker_health.readers.folder import Folder
 from tracker_health.readers.moments import MOMENT_KEYS
 from tracker_health.readers.optimizer_state import STEP_KEYS, global_step_of, joined, optimizer_state, plain_values
 from tracker_health.readers.random_access import Stretch

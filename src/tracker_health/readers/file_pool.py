@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from tracker_health.errors import ReadError
-from tracker_health.readers.checkpoint_formats.base import Folder
+from tracker_health.readers.folder import Folder
 from tracker_health.readers.random_access import RandomAccess
 
 _OPEN_FILES = 64

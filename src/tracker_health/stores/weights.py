@@ -19,7 +19,8 @@ from tracker_health.readers.random_access import LocalFile
 from tracker_health.readers.regular_file import read_regular
 from tracker_health.readers.safe_pickle import Opaque
 from tracker_health.readers.safetensors_header import open_safetensors
-from tracker_health.readers.torch_archive import TorchArchive, open_torch_archive
+from tracker_health.readers.torch_archive import open_torch_archive
+from tracker_health.readers.torch_storages import TorchArchive
 from tracker_health.readers.torch_weights import is_in_order, torch_average, torch_weights
 from tracker_health.readers.weights import MAX_TENSORS, Budget, StoredTensor, changes, described
 from tracker_health.stores.naming import age, series_of
