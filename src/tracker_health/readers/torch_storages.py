@@ -6,13 +6,13 @@ checked before use: inside the file, as long as it says, and covered densely by 
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from tracker_health.errors import ReadError
 from tracker_health.evidence import FloatArray
+from tracker_health.readers.closing import Closing
 from tracker_health.readers.random_access import RandomAccess
 from tracker_health.readers.stored_values import convert, item_size
 from tracker_health.readers.tensor_values import BLOCK_VALUES, Room
@@ -20,7 +20,7 @@ from tracker_health.readers.torch_pickle import TensorRef, first_of_dense
 from tracker_health.text import printable
 
 
-class TorchArchive(ABC):
+class TorchArchive(Closing):
     """An open file of ``torch.save``. ``root`` is the saved structure, with a ``TensorRef`` for each tensor; ``stubs``
     are the names of what was not rebuilt.
     """
@@ -32,12 +32,7 @@ class TorchArchive(ABC):
         self.source = source
         self.begin_pass()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         self.source.close()
 
     def begin_pass(self) -> None:
