@@ -55,10 +55,23 @@ RETIRED: tuple[Retired, ...] = (
         replaced_by=("LOS007",),
         why="a small descent that goes on to the end is one way of still descending",
     ),
+    Retired(
+        code="OPT008",
+        name="layer-outlier",
+        since="0.2.0",
+        why="it found no fault whose truth is known, and few optimizers name their parameters for sure",
+    ),
+    Retired(
+        code="SYS003",
+        name="slowdown",
+        since="0.2.0",
+        why="what slows a step is mostly another program on the machine, and says nothing of the training",
+    ),
 )
 
 _FEW = "few points make large errors, which counts for more than their number"
 _CLAUSE = "the case that it was for is gone"
+_NO_TRUTH = "no run whose truth is known shows what it is worth"
 _SHARED = "one table of parameters answers for all rules what was left out on purpose"
 
 RETIRED_THRESHOLDS: tuple[RetiredThreshold, ...] = tuple(
@@ -86,6 +99,8 @@ RETIRED_THRESHOLDS: tuple[RetiredThreshold, ...] = tuple(
         ("underconfident", "least_sum", "slack", _CLAUSE),
         ("evaluation-stands-still", "min_points", None, _FEW),
         ("validation-flat", "small_descent", "train_descent", _CLAUSE),
+        ("step-order", "jump", None, _NO_TRUTH),
+        ("memory-growth", "late_share", None, "that memory still rises is asked of its levels and their errors"),
     )
 )
 
