@@ -11,6 +11,7 @@ from typing import Any
 
 from tracker_health.evidence.as_read import AsRead
 from tracker_health.evidence.numerics import median
+from tracker_health.evidence.parameters.answers import FEWEST_OF_A_BRANCH
 from tracker_health.evidence.parameters.depth import along_the_depth
 from tracker_health.evidence.parameters.initial import Initial
 from tracker_health.evidence.parameters.joining import TELLING, Order, Replaced, may_be_named, replaced, untaken
@@ -23,7 +24,8 @@ from tracker_health.evidence.parameters.layers_of import (
     scaled_matrices,
     taken_inputs,
 )
-from tracker_health.evidence.parameters.purpose import FEWEST_OF_A_BRANCH, Case, Left, LeftOut, purposes
+from tracker_health.evidence.parameters.left_out import Case, Left
+from tracker_health.evidence.parameters.purpose import LeftOut, purposes
 from tracker_health.evidence.parameters.rows import Naming, Parameter, Place
 from tracker_health.evidence.parameters.steps import (
     Walk,
