@@ -66,12 +66,14 @@ def loss_plot(evidence: Evidence, report: Report) -> Plot | None:
     if train is not None and validation is not None:
         lines += [*_lines(validation, "val", smoothed=False)]
     marks, bands = [], [*_bands(main)]
+    references = tuple(_chance(report, main)) if train is not None else ()
     for finding in _found(report, "loss"):
+        if references and finding.code in _CHANCE_CODES:
+            continue  # the line across the chart is its mark
         of_validation = finding.code.startswith("GEN") and validation is not None
         marks += _marks(finding, validation if of_validation and validation is not None else main, bands)
     what = "Training loss" if train is not None else "Validation loss"
     told = [_in_words(one) for one in (train, validation) if one is not None]
-    references = tuple(_chance(report, main)) if train is not None else ()
     said = "".join(f" {one.label}." for one in references)
     return Plot(
         name="loss",

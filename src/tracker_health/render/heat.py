@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tracker_health.evidence import Evidence, Parameter
+from tracker_health.evidence.parameters.steps import relative_updates
 from tracker_health.render.yardsticks import percent
 from tracker_health.text import number, printable
 
@@ -15,6 +16,9 @@ _HOTTEST = 5  # shades, from 0 for what is usual
 _SHADES_PER_DECADE = 3.0
 _USUAL_SCALE, _USUAL_STEP = (0.4, 4.0), (0.0002, 0.02)
 _NAME_CHARACTERS = 48
+
+Steps = Mapping[int, float]
+"""The size of a step over that of the weights, by the identity of the optimizer's state for them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +50,9 @@ def heat_map(evidence: Evidence) -> HeatMap | None:
     """The heat map of a run's checkpoint; None where nothing of its matrices is known."""
     table = evidence.parameters
     matrices = [row for row in table.rows if row.is_matrix and row.is_parameter] if table.readable else []
-    cells = [[make(row) for _, _, make in _COLUMNS] for row in matrices]
+    # By the state's identity: of tensors without a name several may look the same.
+    steps = {id(state): ratio for state, ratio in relative_updates(evidence)}
+    cells = [[make(row, steps) for _, _, make in _COLUMNS] for row in matrices]
     known = [at for at in range(len(_COLUMNS)) if any(one[at] is not None for one in cells)]
     shown = [at for at, row in enumerate(cells) if any(cell is not None for cell in row)]
     if not known or not shown:
@@ -72,18 +78,20 @@ def _heat_of(cells: Sequence[Cell | None]) -> float:
     return sum(cell.heat for cell in cells if cell is not None)
 
 
-def _scale(row: Parameter) -> Cell | None:
+def _scale(row: Parameter, _: Steps) -> Cell | None:
     """The size of the weights over that of a fresh layer."""
     if row.weight is None or row.weight.rms is None or row.kind == "embedding":
         return None
     return _beside(row.cautious_scale, _USUAL_SCALE, lambda value: f"{number(float(f'{value:.3g}'))} ×")
 
 
-def _step(row: Parameter) -> Cell | None:
-    return None if row.update_ratio is None else _beside(row.update_ratio, _USUAL_STEP, percent)
+def _step(row: Parameter, steps: Steps) -> Cell | None:
+    """A step at the highest learning rate, over the weights."""
+    ratio = steps.get(id(row.state)) if row.state is not None else None
+    return None if ratio is None else _beside(ratio, _USUAL_STEP, percent)
 
 
-def _silent(row: Parameter) -> Cell | None:
+def _silent(row: Parameter, _: Steps) -> Cell | None:
     """The share of values that no gradient ever reached."""
     if row.moment is None:
         return None
@@ -91,15 +99,15 @@ def _silent(row: Parameter) -> Cell | None:
     return Cell(text=percent(share), heat=0 if share < 0.2 else min(_HOTTEST, math.ceil(_HOTTEST * share)))
 
 
-def _nonfinite(row: Parameter) -> Cell | None:
+def _nonfinite(row: Parameter, _: Steps) -> Cell | None:
     if not row.all_stats:
         return None
     return Cell(text=str(row.nonfinite), heat=_HOTTEST if row.nonfinite else 0)
 
 
-_COLUMNS: tuple[tuple[str, str, Callable[[Parameter], Cell | None]], ...] = (
+_COLUMNS: tuple[tuple[str, str, Callable[[Parameter, Steps], Cell | None]], ...] = (
     ("weights, against a fresh layer", "usual 0.4 to 4", _scale),
-    ("one step, against the weights", "usual 0.02 to 2 %", _step),
+    ("largest step, against the weights", "usual 0.02 to 2 %", _step),
     ("values without any gradient", "usual below 20 %", _silent),
     ("NaN or infinite values", "usual 0", _nonfinite),
 )

@@ -19,7 +19,7 @@ from tracker_health.evidence import Evidence
 from tracker_health.probe import Symptom
 from tracker_health.registry import probe_classes
 from tracker_health.render.curves import KIND_BY_CODE, plots_of, usual_rates
-from tracker_health.render.facts import facts_of
+from tracker_health.render.facts import facts_of, moment
 from tracker_health.render.heat import HeatMap, heat_map
 from tracker_health.render.markdown import report_markdown
 from tracker_health.render.plot import Plot, draw
@@ -37,6 +37,12 @@ _MOST_ERRORS = 50
 _MOST_STEPS = 20
 _SETTING_CODES = frozenset(("OPT010", "OPT011", "OPT012", "LRS001"))
 _SENTENCE_ENDS = re.compile(r"(?<=[^.\s])(?:; |\. (?=[A-Z]))")
+_PLACES = {
+    "LOS": "loss", "los": "loss", "GEN": "validation", "RWD": "rewards", "GRD": "gradients", "gra": "gradients",
+    "OPT": "optimizer state", "WGT": "weights", "wei": "weights", "GAP": "layers", "LRS": "learning rate",
+    "AMP": "loss scale", "RUN": "end of the run", "SYS": "hardware", "REG": "regulariser", "CMP": "comparable runs",
+}  # fmt: skip
+"""Where a sign is seen, by the first letters of what it looks at; all others are settings."""
 _CONFIDENCE = {
     "certain": "High confidence",
     "likely": "Likely, not certain",
@@ -98,6 +104,7 @@ def report_page(report: Report, evidence: Evidence | None = None, *, without_pic
         confidence=_confidence(report),
         remedy=_only_remedy(report),
         experiment=known.info.experiment,
+        when=_when(known),
         link=link_of(report),
         facts=facts_of(known, report),
         loss=charts.pop("loss", None),
@@ -133,6 +140,15 @@ def sentence(text: str) -> str:
     return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) or not text else ".")
 
 
+def _when(evidence: Evidence) -> str:
+    """When the run ended, or else began."""
+    info = evidence.info
+    for word, seconds in (("ended", info.ended), ("started", info.started)):
+        if seconds is not None and (shown := moment(seconds)) is not None:
+            return f"{word} {shown[0]}, {shown[1]}"
+    return ""
+
+
 def link_of(report: Report) -> str:
     """The run's page, where it has one that a browser may open; else ""."""
     url = report.run.url or ""
@@ -147,14 +163,11 @@ def _address(report: Report) -> str:
 def _confidence(report: Report) -> str:
     if report.diagnosis is None:
         return ""
-    looks = list(dict.fromkeys(sign.looks_at for sign in report.diagnosis.signs))
     said = _CONFIDENCE.get(report.diagnosis.certainty, report.diagnosis.certainty)
-    signs = [_readable(one) for one in looks[:4]]
-    return f"{said}: {count(len(report.diagnosis.signs), 'sign')} ({', '.join(signs)})." if signs else f"{said}."
-
-
-def _readable(looks_at: str) -> str:
-    return looks_at.replace("_", " ")
+    places = list(dict.fromkeys(_PLACES.get(sign.looks_at[:3], "settings") for sign in report.diagnosis.signs))
+    if len(places) < 2:
+        return f"{said}: it shows in the {places[0]}." if places else f"{said}."
+    return f"{said}: {', '.join(places[:-1])} and {places[-1]} agree."
 
 
 def _only_remedy(report: Report) -> str:
@@ -163,10 +176,10 @@ def _only_remedy(report: Report) -> str:
 
 
 def _steps_title(report: Report) -> str:
-    effects = len(report.explained)
+    effects = sum(not (one.code in _SETTING_CODES and _is_about_the_setting(one, report)) for one in report.explained)
     if report.diagnosis is None:
         return "What was found"
-    return f"Why: one cause, {count(effects, 'sign')}" if effects else "Why"
+    return f"Why: one cause, {count(effects, 'effect')}" if effects else "Why"
 
 
 def _steps(report: Report, evidence: Evidence, heat: HeatMap | None) -> Iterator[Step]:

@@ -19,7 +19,7 @@ from tracker_health.render.thinning import thin
 from tracker_health.text import printable
 
 WIDTH = 900.0
-_LEFT, _RIGHT, _TOP, _BOTTOM = 64.0, 190.0, 16.0, 42.0
+_LEFT, _RIGHT, _TOP, _BOTTOM = 64.0, 240.0, 16.0, 42.0
 _LINE_HEIGHT, _CHARACTER = 16.0, 7.2  # of a label, in pixels
 _STATIC_BUCKETS = 90
 _LOGARITHMIC = 50.0  # highest over lowest, from which on a linear axis hides the low end

@@ -133,11 +133,11 @@ def _by_start(result: ProbeResult) -> Bar | None:
         return None
     climbed = "climb_share" in result.measured
     value = max(peak, end) if climbed else end
-    said = f"{number(value)} {'highest level' if climbed else 'level at the end'}"
+    said = f"{'highest level' if climbed else 'level at the end'} {number(value)}"
     low, high = sorted((best, start))
     if share is None or low <= 0 or value <= 0:
         return None
-    return bar(value, said, usual=(low, high), says_usual=f"between best ({number(low)}) and start ({number(high)})" if high > low else "", limit=None, says_limit="")
+    return bar(value, said, usual=(low, high), says_usual=f"started at {number(start)}, best level {number(best)}", limit=None, says_limit="")
 
 
 def _span(usual: tuple[float, float] | None, show: Callable[[float], str]) -> str:
@@ -181,8 +181,8 @@ def _scale(numbers: list[float]) -> Callable[[float], float]:
     if low > 0 and high > 5 * low:
         bottom, top = math.log(low / _ROUND), math.log(high * _ROUND)
         return lambda value: round(1000 * (math.log(value) - bottom) / (top - bottom))
-    low = min(low, 0.0) if low >= 0 and high > 2 * low else low - 0.1 * (high - low or abs(high) or 1.0)
-    span = 1.1 * (high - low) or 1.0
+    low = 0.0 if low >= 0 else low - 0.1 * (high - low)
+    span = 1.15 * (high - low) or 1.0
     return lambda value: round(1000 * (value - low) / span)
 
 
