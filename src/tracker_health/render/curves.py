@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -180,8 +181,8 @@ def _bands(series: Series) -> Iterator[Band]:
 
 
 def _marks(finding: ProbeResult, series: Series, bands: Sequence[Band]) -> Iterator[Mark]:
-    """The steps that a finding names; the first of them says the value there, and the rule. What a band shows is not
-    marked again.
+    """The steps that a finding names; the first of them says the rule, and the value where the finding says it, too: a
+    rule may judge by the level around a step. What a band shows is not marked again.
     """
     first, last = int(series.steps[0]), int(series.steps[-1])
     look = _LOOKS.get(finding.verdict, "warn")
@@ -190,9 +191,16 @@ def _marks(finding: ProbeResult, series: Series, bands: Sequence[Band]) -> Itera
         value = _value_at(series, step)
         if value is None and any(band.first <= step <= band.last for band in bands):
             continue
-        said = f"{_unit(series)} {step} ({finding.code})" if value is None else f"{number(value)} at {_unit(series)} {step} ({finding.code})"
+        said = f"{_unit(series)} {step} ({finding.code})"
+        if value is not None and _says(finding.message, number(value)):
+            said = f"{number(value)} at {said}"
         yield Mark(step=step, value=value, label="" if told else said, look=look)
         told = True
+
+
+def _says(message: str, value: str) -> bool:
+    """Whether a message has a number, and not just within another one."""
+    return re.search(rf"(?<![\d.]){re.escape(value)}(?![\d.]*\d)", message) is not None
 
 
 def _spread(steps: Sequence[int], least: float) -> list[int]:

@@ -15,6 +15,7 @@ from tracker_health.text import count, number, printable
 from tracker_health.verdict import Verdict
 
 _NAMES = {"train_loss": "train loss", "val_loss": "validation loss"}
+_LONG_VALUE, _LONG_MORE = 24, 60  # characters
 _BAD_ENDS = frozenset((Ended.FAILED, Ended.OUT_OF_MEMORY, Ended.KILLED, Ended.SILENT))
 
 
@@ -26,6 +27,11 @@ class Fact:
     value: str
     more: str = ""
     bad: bool = False
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it takes the room of two."""
+        return len(self.value) > _LONG_VALUE or len(self.more) > _LONG_MORE
 
 
 def facts_of(evidence: Evidence, report: Report) -> tuple[Fact, ...]:

@@ -14,6 +14,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from tracker_health.diagnosed import SignSeen
+from tracker_health.diagnosis import cause_named
 from tracker_health.errors import optional_packages
 from tracker_health.evidence import Evidence
 from tracker_health.probe import Symptom
@@ -35,8 +36,9 @@ if TYPE_CHECKING:
 _MOST_SERIES = 60
 _MOST_ERRORS = 50
 _MOST_STEPS = 20
+_SHOWS_LEARNING = ("LOS005", "RWD002", "GEN003")  # the rules that say how far a run learnt, the first that judged
 _SETTING_CODES = frozenset(("OPT010", "OPT011", "OPT012", "LRS001"))
-_SENTENCE_ENDS = re.compile(r"(?<=[^.\s])(?:; |\. (?=[A-Z]))")
+_CLAUSE_ENDS = re.compile(r"(?:[;:] |\. (?=[A-Z]))")
 _PLACES = {
     "LOS": "loss", "los": "loss", "GEN": "validation", "RWD": "rewards", "GRD": "gradients", "gra": "gradients",
     "OPT": "optimizer state", "WGT": "weights", "wei": "weights", "GAP": "layers", "LRS": "learning rate",
@@ -92,7 +94,7 @@ def report_page(report: Report, evidence: Evidence | None = None, *, without_pic
     heat = heat_map(known) if not without_pictures else None
     steps = list(_steps(report, known, heat))
     told, unjudged = once_a_source(report.errors)
-    headline, lead = split_sentence(report.diagnosis.sentence if report.diagnosis is not None else report.summary)
+    headline, lead = headline_of(report)
     return render(
         "report.html",
         scripts=("plot.js", "report.js"),
@@ -126,12 +128,24 @@ def report_page(report: Report, evidence: Evidence | None = None, *, without_pic
     )
 
 
+def headline_of(report: Report) -> tuple[str, str]:
+    """What the page says first, and what it says below that."""
+    if report.diagnosis is not None:
+        return split_sentence(report.diagnosis.sentence)
+    if report.verdict is not Verdict.PASS:
+        return split_sentence(report.summary)
+    learnt = next((one.message for one in report.results if one.code in _SHOWS_LEARNING), "")
+    return "Nothing was found wrong.", " ".join(sentence(one) for one in (learnt, report.summary) if one)
+
+
 def split_sentence(text: str) -> tuple[str, str]:
     """The first clause of a diagnosis as a sentence, and the rest as another; both may be headed by a page."""
-    found = _SENTENCE_ENDS.search(text)
-    if found is None:
-        return sentence(text), ""
-    return sentence(text[: found.start()]), sentence(text[found.end() :])
+    for found in _CLAUSE_ENDS.finditer(text):
+        head = text[: found.start()]
+        is_name = found.group() == ": " and head.count(" ") < 2  # of a rule, before its message
+        if head.count("(") == head.count(")") and not is_name:
+            return sentence(head), sentence(text[found.end() :])
+    return sentence(text), ""
 
 
 def sentence(text: str) -> str:
@@ -218,10 +232,12 @@ def _is_about_the_setting(finding: ProbeResult, report: Report) -> bool:
 def _cause(report: Report, evidence: Evidence, own: Sequence[ProbeResult]) -> Step:
     diagnosis = report.diagnosis
     assert diagnosis is not None  # noqa: S101  its only caller asked
-    action, title = diagnosis.action, diagnosis.cause.replace("-", " ").capitalize()
+    known = cause_named(diagnosis.cause)  # a report of another version may name another one
+    title = known.title if known is not None else diagnosis.cause.replace("-", " ").capitalize()
+    action = diagnosis.action
     shown = None
     if isinstance(action.old, (int, float)):
-        title += f": {action.setting.replace('_', ' ')} is {number(action.old)}"
+        title += f" ({printable(action.setting, 60)} = {number(action.old)})"
         shown = _setting_bar(report, evidence, own)
     return Step(
         role="Cause",

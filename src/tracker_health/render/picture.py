@@ -106,16 +106,19 @@ def _draw(axes: Axes, plot: Plot) -> None:
     for band in plot.bands:
         axes.axvspan(band.first, max(band.last, band.first + 1), color=_VERMILION, alpha=0.13, lw=0)
         if band.label:
-            axes.annotate(band.label, (band.first, 0.02), xycoords=("data", "axes fraction"), xytext=(5, 0),
-                          textcoords="offset points", color=_VERMILION, fontsize=9, fontweight="bold")  # fmt: skip
+            leftwards = band.first > 0.4 * plot.span[0] + 0.6 * plot.span[1]
+            at, aside = (band.last, -5) if leftwards else (band.first, 5)
+            axes.annotate(
+                band.label, (at, 0.02), xycoords=("data", "axes fraction"), xytext=(aside, 0), fontweight="bold",
+                textcoords="offset points", color=_VERMILION, fontsize=9, ha="right" if leftwards else "left",
+            )  # fmt: skip
     axes.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 2.5, 5, 10], integer=True, min_n_ticks=1))
     axes.set_xlabel(plot.unit)
     axes.set_ylabel(plot.title.lower())
     if not len(plot.values):
         axes.text(0.5, 0.5, "no finite value", transform=axes.transAxes, ha="center", va="center")
         axes.set_yticks([])
-    ends = [int(one) for line in plot.lines for one in line.steps[[0, -1]]]
-    axes.set_xlim(min(ends), max(*ends, min(ends) + 1))
+    axes.set_xlim(*plot.span)
     _draw_marks(axes, plot.marks)
     _label_ends(axes, plot)
 
@@ -126,7 +129,7 @@ def _draw_line(axes: Axes, line: Line) -> None:
     for steps, values in pieces(line):  # a line that breaks off is drawn with the break in it
         steps, values = thin(steps, values, _BUCKETS)
         axes.plot(
-            steps, values, marker="o" if len(values) < _FEW_POINTS else "", ms=3.5, color=_BY_LOOK[looks[0]], lw=weight,
+            steps, values, marker="o" if len(values) < _FEW_POINTS and "level" not in looks else "", ms=3.5, color=_BY_LOOK[looks[0]], lw=weight,
             alpha=0.55 if "noisy" in looks else 1.0, ls="--" if looks[0] == "val" else "-",
         )  # fmt: skip
 

@@ -7,6 +7,7 @@ here, so that the element may go into a page as it is.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -19,7 +20,7 @@ from tracker_health.render.thinning import thin
 from tracker_health.text import printable
 
 WIDTH = 900.0
-_LEFT, _RIGHT, _TOP, _BOTTOM = 64.0, 240.0, 16.0, 42.0
+_LEFT, _RIGHT, _TOP, _BOTTOM = 72.0, 240.0, 16.0, 42.0
 _LINE_HEIGHT, _CHARACTER = 16.0, 7.2  # of a label, in pixels
 _STATIC_BUCKETS = 90
 _LOGARITHMIC = 50.0  # highest over lowest, from which on a linear axis hides the low end
@@ -110,6 +111,13 @@ class Plot:
         return np.clip(found[np.isfinite(found)], -LARGEST, LARGEST)
 
     @property
+    def span(self) -> tuple[int, int]:
+        """The first and last step, of values that are not finite as well."""
+        ends = [int(one) for line in self.lines if len(line.steps) for one in line.steps[[0, -1]]]
+        first, last = min(ends, default=0), max(ends, default=1)
+        return first, max(last, first + 1)
+
+    @property
     def data(self) -> dict[str, Any]:
         """For the script: lists of numbers with five significant digits, null where a line breaks off."""
         lines = []
@@ -119,6 +127,7 @@ class Plot:
         return {
             "name": self.name,
             "unit": self.unit,
+            "span": list(self.span),
             "log": self.is_logarithmic,
             "may": self.may_be_logarithmic,
             "lines": lines,
@@ -178,10 +187,7 @@ class _Axes:
 
     @classmethod
     def of(cls, plot: Plot) -> _Axes:
-        steps = [float(one) for line in plot.lines for one in (line.steps[[0, -1]] if len(line.steps) else ())]
-        first, last = min(steps, default=0.0), max(steps, default=1.0)
-        if last <= first:
-            last = first + 1.0
+        first, last = (float(one) for one in plot.span)
         logarithmic = plot.is_logarithmic
         values = plot.values
         known = np.concatenate([values, np.array([one.value for one in plot.references])])
@@ -343,10 +349,10 @@ def _round_values(low: float, high: float, amount: int) -> list[float]:
 
 
 def tick(value: float) -> str:
-    """``0.001``, ``2,000``, ``1e-07``."""
+    """``0.001``, ``2,000``, ``1e-7``."""
     if value == round(value) and abs(value) < 1e7:
         return f"{int(value):,}"
-    return f"{value:g}"
+    return re.sub(r"e([+-])0", r"e\1", f"{value:g}")
 
 
 def _label(x: float, y: float, text: str, look: str, anchor: str) -> str:

@@ -49,6 +49,8 @@ YARDSTICKS: Mapping[str, Yardstick] = {
     "GRD001": Yardstick(measured=("share",), what="of the gradient norms are not finite", limit="max_share", usual=(0, 0), show=percent),
     "GRD004": Yardstick(measured=("growth",), what="growth of the gradient norm", limit="factor", show=_times),
     "OPT001": Yardstick(measured=("optimizer_steps",), what="optimizer steps", limit="min_steps", below=True),
+    "OPT002": Yardstick(measured=("nonfinite_tensors",), what="parameters with NaN or infinite moments", usual=(0, 0)),
+    "WGT001": Yardstick(measured=("nonfinite_tensors",), what="tensors with NaN or infinite values", usual=(0, 0)),
     "OPT005": Yardstick(measured=("signal_to_noise",), what="signal over noise in Adam's moments", limit="max_ratio"),
     "OPT006": Yardstick(measured=("update_ratio",), what="of the weights' size, by one step", limit="min_ratio", below=True, usual=(0.0002, 0.02), show=percent),
     "OPT007": Yardstick(measured=("update_ratio",), what="of the weights' size, by one step", limit="max_ratio", usual=(0.0002, 0.02), show=percent),

@@ -58,8 +58,7 @@ function makePlot(figure, data) {
   const described = holder.querySelector("title");
   const height = Number(figure.dataset.height);
   const many = data.lines.length > 6;
-  const ends = data.lines.flatMap((line) => (line.s.length ? [line.s[0], line.s[line.s.length - 1]] : []));
-  const first = Math.min(...ends), last = Math.max(...ends, first + 1);
+  const [first, last] = data.span;
   const state = { log: data.log, from: first, to: last, step: null, line: 0, hidden: new Set() };
   const reader = document.createElement("div");
   const said = document.createElement("output");
@@ -72,7 +71,7 @@ function makePlot(figure, data) {
 
   function scale(width) {
     const narrow = width < 640;
-    const box = { left: 60, right: narrow ? 18 : 240, top: 16, bottom: 40, width, narrow };
+    const box = { left: 72, right: narrow ? 18 : 240, top: 16, bottom: 40, width, narrow };
     let values = [];
     for (const line of shown())
       line.s.forEach((step, at) => {
@@ -105,8 +104,10 @@ function makePlot(figure, data) {
     parent.append(element("text", { class: look, x: x.toFixed(1), y: y.toFixed(1), "text-anchor": anchor }, text));
   }
 
+  // The points next outside of the picture count too: the line goes on to its edge, where it is cut.
   function drawLine(svg, line, box) {
     let points = [];
+    const from = nearest(line.s, state.from) - 2, to = nearest(line.s, state.to) + 2;
     const flush = () => {
       if (points.length > 1) svg.append(element("polyline", { class: `line ${line.c}`, points: points.join(" ") }));
       else if (points.length) {
@@ -118,7 +119,7 @@ function makePlot(figure, data) {
     line.s.forEach((step, at) => {
       const value = line.v[at];
       if (value === null) return flush();
-      if (step < state.from || step > state.to || (state.log && value <= 0)) return undefined;
+      if (at < from || at > to || (state.log && value <= 0)) return undefined;
       points.push(`${box.x(step).toFixed(1)},${box.y(value).toFixed(1)}`);
       return undefined;
     });
@@ -201,11 +202,23 @@ function makePlot(figure, data) {
       const y = box.y(one.v);
       svg.append(element("line", { class: `ref ${one.c}`, x1: box.left, x2: right, y1: y, y2: y }));
     }
-    shown().forEach((line) => drawLine(svg, line, box));
+    const inside = element("svg", { x: box.left, y: 0, width: right - box.left, height,
+      viewBox: `${box.left} 0 ${right - box.left} ${height}` });
+    svg.append(inside);
+    shown().filter((line) => line.s.length).forEach((line) => drawLine(inside, line, box));
     drawMarks(svg, box);
     drawEnds(svg, box);
     holder.querySelector("svg").replaceWith(svg);
     if (state.step !== null) point(false);
+  }
+
+  function drawTip(svg, x, words) {
+    const width = 16 + 7 * Math.max(...words.map((one) => one.length));
+    const left = x + 10 + width > place.width ? Math.max(0, x - 10 - width) : x + 10;
+    const top = place.top + 34;
+    svg.append(element("rect", { class: "cursor tip", x: left, y: top, width, height: 10 + 17 * words.length, rx: 4 }));
+    words.forEach((one, at) =>
+      svg.append(element("text", { class: "cursor tipt", x: left + 8, y: top + 18 + 17 * at }, one)));
   }
 
   function linesAt() {
@@ -233,6 +246,7 @@ function makePlot(figure, data) {
       const elsewhere = at && one.step !== state.step ? ` (${data.unit} ${one.step})` : "";
       return `${one.name} ${format(one.value)}${elsewhere}`;
     });
+    drawTip(svg, x, [`${data.unit} ${state.step}`, ...text]);
     const words = `${data.unit} ${state.step}: ${text.join(" · ")}`;
     said.textContent = words;
     if (announce) {
