@@ -112,7 +112,7 @@ def test_by_which_settings_a_run_was_judged():
 
 
 def test_no_more_than_a_dozen_headline_metrics(failing, monkeypatch):
-    from tracker_health.probes.diverged import Diverged
+    from tracker_health.probes.curves.diverged import Diverged
 
     monkeypatch.setattr(Diverged, "headline", tuple(f"m{i}" for i in range(40)))
     many = replace(
@@ -123,7 +123,7 @@ def test_no_more_than_a_dozen_headline_metrics(failing, monkeypatch):
 
 @pytest.mark.parametrize("measure", ["loss (nats)", "", "../x", "x" * 300, "a/b", "ä", "a\n", " a", "1a"])
 def test_a_measure_that_no_tracker_takes_as_a_name_is_left_out(failing, monkeypatch, measure):
-    from tracker_health.probes.diverged import Diverged
+    from tracker_health.probes.curves.diverged import Diverged
 
     monkeypatch.setattr(Diverged, "headline", (measure, "rise_share"))
     found = result("LOS004", "diverged", Verdict.FAIL, measured={measure: 1.0, "rise_share": 2.0})

@@ -191,7 +191,7 @@ def test_a_run_whose_metrics_are_not_understood_does_not_pass():
 
 
 def test_rules_are_tested_with_the_series_that_they_are_to_see():
-    from tracker_health.probes.no_progress import NoProgress
+    from tracker_health.probes.curves.no_progress import NoProgress
 
     check_probe(NoProgress, series={"box_loss": list(FALL), "cls_loss": list(FALL)}, expect="pass")
 

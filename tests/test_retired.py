@@ -17,7 +17,7 @@ from tracker_health.errors import ConfigError
 from tracker_health.plugins import _taken, load_plugins
 from tracker_health.policy import VARIABLE
 from tracker_health.probe import thresholds_of
-from tracker_health.probes.still_descending import StillDescending
+from tracker_health.probes.curves.still_descending import StillDescending
 from tracker_health.render.docs import explain_retired, index, retired_page
 from tracker_health.result import Report
 from tracker_health.retired import Retired, RetiredThreshold, remarks

@@ -12,7 +12,7 @@ from tracker_health import preset
 from tracker_health.engine import needs_of
 from tracker_health.evidence import Evidence, RunEnd, RunRef, Siblings
 from tracker_health.opening import open_run
-from tracker_health.probes.odd_one_out import OddOneOut
+from tracker_health.probes.curves.odd_one_out import OddOneOut
 from tracker_health.siblings import end_of, siblings_among
 from tracker_health.verdict import Verdict
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from tracker_health.evidence import LIKELY, SURELY, Curve, Evidence, Part
+from tracker_health.facts.steps import is_smoke_test
 from tracker_health.probe import Probe
-from tracker_health.probes._run import is_smoke_test
 from tracker_health.result import Judged, ProbeResult, SkippedProbe
 from tracker_health.text import count, printable
 from tracker_health.verdict import Verdict

@@ -11,9 +11,9 @@ import pytest
 from tracker_health import Config, Finding, Need, Part, Symptom, Verdict
 from tracker_health.evidence import OptimizerState, TensorHeader, Weights
 from tracker_health.probe import flaw_in
-from tracker_health.probes.diverged import Diverged
-from tracker_health.probes.no_progress import NoProgress
-from tracker_health.probes.too_few_steps import TooFewSteps
+from tracker_health.probes.curves.diverged import Diverged
+from tracker_health.probes.curves.no_progress import NoProgress
+from tracker_health.probes.optimizer.too_few_steps import TooFewSteps
 from tracker_health.registry import BUILT_IN
 from tracker_health.result import ProbeResult, SkippedProbe
 from tracker_health.testing import check_probe

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tracker_health.evidence import StepUnit
-from tracker_health.probes._barrier import resolution, usual_divergence
+from tracker_health.probes.fine_tune._barrier import resolution, usual_divergence
 from tracker_health.readers.log_formats.text_lines import TextLines
 from tracker_health.roles import assign
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tracker_health.evidence import Evidence, RunRef, TensorHeader, Weights
-from tracker_health.probes._classes import classes_of_head
+from tracker_health.facts.classes import classes_of_head
 
 
 def told_by(shapes, *, in_order=True):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tracker_health.probes.exploding_gradient import ExplodingGradient
+from tracker_health.probes.gradients.exploding_gradient import ExplodingGradient
 
 CODE = "GRD004"
 RULE = ExplodingGradient()

@@ -5,13 +5,13 @@ import math
 import numpy as np
 import pytest
 
-from tracker_health.probes.gap_dead_activation import GapDeadActivation
-from tracker_health.probes.gap_exploding import GapExploding
-from tracker_health.probes.gap_nonfinite import GapNonfinite
-from tracker_health.probes.gap_outliers import GapOutliers
-from tracker_health.probes.gap_saturated import GapSaturated
-from tracker_health.probes.gap_vanishing import GapVanishing
-from tracker_health.probes.gap_zero_gradient import GapZeroGradient
+from tracker_health.probes.live.gap_dead_activation import GapDeadActivation
+from tracker_health.probes.live.gap_exploding import GapExploding
+from tracker_health.probes.live.gap_nonfinite import GapNonfinite
+from tracker_health.probes.live.gap_outliers import GapOutliers
+from tracker_health.probes.live.gap_saturated import GapSaturated
+from tracker_health.probes.live.gap_vanishing import GapVanishing
+from tracker_health.probes.live.gap_zero_gradient import GapZeroGradient
 from tracker_health.testing import check_probe
 
 N = 12

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tracker_health.probes.gradient_spike import GradientSpike
+from tracker_health.probes.gradients.gradient_spike import GradientSpike
 
 CODE = "GRD002"
 RULE = GradientSpike()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tracker_health.evidence import RunInfo
-from tracker_health.probes.latent_collapse import LatentCollapse
+from tracker_health.probes.fine_tune.latent_collapse import LatentCollapse
 
 CODE = "REG005"
 RULE = LatentCollapse()

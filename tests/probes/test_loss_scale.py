@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tracker_health.probes.loss_scale import LossScale
+from tracker_health.probes.gradients.loss_scale import LossScale
 
 CODE = "AMP001"
 RULE = LossScale()

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tracker_health.probes.loss_spike import LossSpike
+from tracker_health.probes.curves.loss_spike import LossSpike
 
 CODE = "LOS003"
 RULE = LossSpike()

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tracker_health.api import check
-from tracker_health.probes.missing_from_optimizer import MissingFromOptimizer
+from tracker_health.probes.optimizer.missing_from_optimizer import MissingFromOptimizer
 
 CODE = "OPT004"
 RULE = MissingFromOptimizer()

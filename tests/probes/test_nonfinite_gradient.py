@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tracker_health.probes.nonfinite_gradient import NonfiniteGradient
+from tracker_health.probes.gradients.nonfinite_gradient import NonfiniteGradient
 
 CODE = "GRD001"
 RULE = NonfiniteGradient()

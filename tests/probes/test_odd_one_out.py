@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tracker_health.config import preset
 from tracker_health.engine import compared, diagnose
 from tracker_health.evidence import Evidence, RunEnd, RunInfo, RunRef, Series, Siblings
-from tracker_health.probes.odd_one_out import OddOneOut
+from tracker_health.probes.curves.odd_one_out import OddOneOut
 from tracker_health.siblings import end_of, siblings_among
 from tracker_health.verdict import Verdict
 

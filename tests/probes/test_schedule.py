@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tracker_health.probes.schedule import Schedule
+from tracker_health.probes.curves.schedule import Schedule
 from tracker_health.readers.saved_schedule import saved_schedules
 
 CODE = "LRS001"

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tracker_health.evidence import Series, StepUnit
-from tracker_health.probes.settings_out_of_range import SettingsOutOfRange
+from tracker_health.probes.optimizer.settings_out_of_range import SettingsOutOfRange
 
 CODE = "OPT012"
 RULE = SettingsOutOfRange()

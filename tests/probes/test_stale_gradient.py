@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tracker_health.probes.stale_gradient import StaleGradient
+from tracker_health.probes.optimizer.stale_gradient import StaleGradient
 
 CODE = "OPT005"
 RULE = StaleGradient()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import tracker_health
 from tracker_health.evidence import TensorHeader, Weights
-from tracker_health.probes.unscaled_inputs import UnscaledInputs
+from tracker_health.probes.optimizer.unscaled_inputs import UnscaledInputs
 
 CODE = "OPT009"
 torch = pytest.importorskip("torch")

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 import tracker_health
 from tracker_health.evidence import TensorHeader, Weights
 from tracker_health.evidence.parameters.steps import signal_to_noise, weighted_median
-from tracker_health.probes.update_too_large import UpdateTooLarge
-from tracker_health.probes.update_too_small import UpdateTooSmall
+from tracker_health.probes.optimizer.update_too_large import UpdateTooLarge
+from tracker_health.probes.optimizer.update_too_small import UpdateTooSmall
 
 SMALL, LARGE = "OPT006", "OPT007"
 NOISE = math.sqrt((1 - 0.9) / (1 + 0.9))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tracker_health.evidence import Attribution
 from tracker_health.evidence.parameters.depth import _slope
-from tracker_health.probes.vanishing_gradient import VanishingGradient
+from tracker_health.probes.gradients.vanishing_gradient import VanishingGradient
 
 CODE = "GRD003"
 

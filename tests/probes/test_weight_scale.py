@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tracker_health.evidence import TensorHeader, Weights
-from tracker_health.probes.weight_scale import WeightScale
+from tracker_health.probes.weights.weight_scale import WeightScale
 
 CODE = "WGT004"
 

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from tracker_health import annotate, annotating, annotations, preset
 from tracker_health.annotations import RULES
 from tracker_health.cli import cli
-from tracker_health.probes.diverged import Diverged
+from tracker_health.probes.curves.diverged import Diverged
 from tracker_health.registry import RULES_VERSION
 from tracker_health.result import Finding
 from tracker_health.stores.mlflow.run import MlflowRun

@@ -10,7 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tracker_health.diagnosis._settings import (
+from tracker_health.evidence import Curve, Evidence, TensorState
+from tracker_health.facts.intent import is_fine_tuning
+from tracker_health.facts.settings import (
     ADAM,
     LEAST_FINE_TUNING,
     LEAST_RATE,
@@ -20,8 +22,6 @@ from tracker_health.diagnosis._settings import (
     USUAL_RATE,
     Settings,
 )
-from tracker_health.evidence import Curve, Evidence, TensorState
-from tracker_health.probes._run import is_fine_tuning
 from tracker_health.result import ProbeResult
 from tracker_health.verdict import Verdict
 

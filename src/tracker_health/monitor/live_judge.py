@@ -16,11 +16,11 @@ from tracker_health.monitor.background import Background
 from tracker_health.monitor.notices import tell
 from tracker_health.monitor.sinks import Found, Key
 from tracker_health.probe import Probe
-from tracker_health.probes.gap_dead_activation import GapDeadActivation
-from tracker_health.probes.gap_exploding import GapExploding
-from tracker_health.probes.gap_nonfinite import GapNonfinite
-from tracker_health.probes.gap_saturated import GapSaturated
-from tracker_health.probes.gap_zero_gradient import GapZeroGradient
+from tracker_health.probes.live.gap_dead_activation import GapDeadActivation
+from tracker_health.probes.live.gap_exploding import GapExploding
+from tracker_health.probes.live.gap_nonfinite import GapNonfinite
+from tracker_health.probes.live.gap_saturated import GapSaturated
+from tracker_health.probes.live.gap_zero_gradient import GapZeroGradient
 from tracker_health.verdict import Verdict
 
 MIN_POINTS = 8

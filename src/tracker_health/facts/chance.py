@@ -1,0 +1,89 @@
+"""What guessing has. Every rule that compares with it asks here, so that no two of them differ about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import exp, log
+
+from tracker_health.evidence import Estimate, Evidence
+from tracker_health.facts.classes import classes, classes_of_head, counts, vocabulary
+
+UNTRAINED = 0.3
+"""How far the loss of an untrained model may lie from that of guessing, as a share of it."""
+
+FEWEST_SEEN, MOST_SEEN = 3, 20
+"""The numbers of answers that a first loss tells: of many the neighbours are too near."""
+
+LARGEST = 100.0
+"""A loss beyond which nothing is a cross-entropy of single answers."""
+
+
+@dataclass(frozen=True)
+class Chance:
+    """Guessing among so many answers. ``told``: the run's params or the model's last layer say how many."""
+
+    answers: float
+    told: bool = True
+
+    @property
+    def loss(self) -> float:
+        """The cross-entropy of guessing, in nats."""
+        return log(self.answers)
+
+    @property
+    def share(self) -> float:
+        """How many answers are right by chance."""
+        return 1.0 / self.answers
+
+    @property
+    def next(self) -> float:
+        """How far the loss of guessing among one answer more lies above this one."""
+        return log(1.0 + self.share)
+
+    def begins(self, start: Estimate) -> bool:
+        """Whether a loss that starts there may be a cross-entropy among so many, before anything was learnt."""
+        return abs(start.value - self.loss) <= UNTRAINED * self.loss
+
+    @property
+    def said(self) -> str:
+        """In words, for people."""
+        return f"guessing among {self.answers:.0f} answers"
+
+
+def chance_of(evidence: Evidence) -> Chance | None:
+    """The chance that the params tell, or else the model's last layer; None where neither does.
+
+    A classifier's params may hold the vocabulary of the model that it was made of: then the one counts whose logarithm
+    lies nearer to the first loss.
+    """
+    known, curve = counts(evidence), evidence.curve("train_loss")
+    head = classes_of_head(evidence) if not known else None
+    told = [Chance(count) for count in known or (head,) if count is not None]
+    return min(told, key=lambda one: abs(one.loss - curve.start.value) if curve is not None else 0.0, default=None)
+
+
+def chance_of_loss(evidence: Evidence) -> Chance | None:
+    """The same, for the training loss: None where that begins below the level of an untrained model, and so is no
+    cross-entropy among so many.
+    """
+    curve, told = evidence.curve("train_loss"), chance_of(evidence)
+    below = curve is None or told is None or curve.start.value < (1.0 - UNTRAINED) * told.loss
+    return None if below else told
+
+
+def chance_of_classes(evidence: Evidence) -> Chance | None:
+    """The same of a classifier alone: of a vocabulary far more answers are right by chance than one in so many."""
+    return None if vocabulary(evidence) is not None and classes(evidence) is None else chance_of(evidence)
+
+
+def chance_of_start(evidence: Evidence) -> Chance | None:
+    """The chance among classes that the first training loss agrees with; where nothing tells them, that which the first
+    loss is itself.
+    """
+    curve, told = evidence.curve("train_loss"), chance_of_classes(evidence)
+    if curve is None or vocabulary(evidence) is not None:
+        return None
+    if told is not None:
+        return told if told.begins(curve.start) else None
+    seen = log(FEWEST_SEEN) <= curve.start.value <= log(MOST_SEEN)
+    return Chance(exp(curve.start.value), told=False) if seen else None

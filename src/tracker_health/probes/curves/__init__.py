@@ -1,0 +1,1 @@
+"""Rules on the curve of a training loss and of its learning rate."""

@@ -1,0 +1,128 @@
+"""LOS006."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import exp, inf, log
+from typing import Annotated, ClassVar
+
+from tracker_health.evidence import FEWEST_POINTS, SURELY, Curve, Evidence, Need, Part
+from tracker_health.facts.chance import Chance, chance_of_loss
+from tracker_health.facts.intent import is_fine_tuning
+from tracker_health.probe import Symptom, Threshold
+from tracker_health.probes.curves.curve_rule import CurveRule
+from tracker_health.result import Finding
+from tracker_health.text import number
+from tracker_health.verdict import Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChanceLevel(CurveRule):
+    """The loss ends at the level of guessing.
+
+    What it finds:
+        A training loss that ends where a model is that gives every class or token the same probability.
+
+    Why it matters:
+        The model has learnt nothing about its inputs.
+
+    How it decides:
+        The number of classes comes from the params or the last layer. Fail when second half and end lie within
+        `tolerance` of its logarithm, no further below than `least_fall`. Warn where noise is larger, or the start lies
+        `began_above` higher. An unknown number, up to `most_guessed`, is the one that the second half fits, within
+        `least_fall`, and `coincidence` of the distance to the next. Then warn if the start lies no further above than
+        `unlearnt`, and the validation loss ends not surely below.
+
+    Known limits:
+        Needs a cross-entropy in nats. Of unequal classes guessing has a lower loss, which is not known. Of an unknown
+        number of classes a loss may be near its logarithm by coincidence; fine-tunes are left alone there.
+
+    Worked example:
+        train_loss: 2.35 2.32 2.31 2.30 2.31 2.30 2.30 2.31 2.30 2.30 2.31 2.30
+        param num_classes: 10
+        fail: ln 10 is 2.303, and the loss ends at 2.305.
+
+    What to do:
+        Look whether inputs and labels belong together, whether the gradient reaches the first layer, and whether the
+        learning rate is not ten times too high or too low.
+
+    References:
+        The cross-entropy of a uniform guess among C classes is ln C.
+    """
+
+    code = "LOS006"
+    name = "chance-level"
+    symptom = Symptom.NOT_LEARNING
+    fewest: ClassVar[int] = FEWEST_POINTS
+
+    tolerance: Annotated[
+        float, Threshold("distance from chance that counts as there", "fraction", "design", gt=0, le=1)
+    ] = 0.02
+    least_fall: Annotated[
+        float, Threshold("fall below chance that counts as learning", "fraction", "calibration", gt=0)
+    ] = 0.01
+    began_above: Annotated[
+        float, Threshold("start above chance up to which the loss is a cross-entropy", "fraction", "design", ge=0)
+    ] = 0.3
+    unlearnt: Annotated[
+        float, Threshold("start above chance of an unknown number of classes", "fraction", "calibration", ge=0)
+    ] = 0.1
+    coincidence: Annotated[
+        float, Threshold("distance from chance of an unknown number, over that to the next", "fraction", "design", gt=0)
+    ] = 0.06
+    most_guessed: Annotated[int, Threshold("classes that a level may be that of", "classes", "design", ge=2)] = 20
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        return (*super().needs, Need(role="val_loss", optional=True), Need(role=Part.WEIGHTS, optional=True))
+
+    def judge_curve(self, curve: Curve, evidence: Evidence) -> Finding:
+        told = chance_of_loss(evidence)
+        measured: dict[str, float | int] = {"end": curve.end.value}
+        if told is not None:
+            measured |= {"classes": int(told.answers), "chance": told.loss}
+            low, high = (1.0 - self.least_fall) * told.loss, (1.0 + self.tolerance) * told.loss
+            if _stays(curve, low, high):
+                began = curve.start.value <= (1.0 + self.began_above) * told.loss
+                sure = began and SURELY * curve.between(0.5, 1.0).error <= self.tolerance * told.loss
+                return self._finding(Verdict.FAIL if sure else Verdict.WARN, curve, told, measured)
+        guessed = self.guessed(evidence) if told is None and not is_fine_tuning(evidence) else None
+        if guessed is not None:
+            return self._finding(Verdict.WARN, curve, guessed, measured)
+        at = f"; {told.said} has {number(told.loss)}" if told is not None else ""
+        message = f"the loss went from {number(curve.start.value)} to {number(curve.end.value)}{at}"
+        return Finding(verdict=Verdict.PASS, message=message, measured=measured)
+
+    def guessed(self, evidence: Evidence) -> Chance | None:
+        """The chance at whose level both losses stay, though nothing tells of it; None where they do not."""
+        curve = evidence.curve("train_loss")
+        level = curve.between(0.5, 1.0).value if curve is not None else inf
+        if curve is None or not level < log(self.most_guessed + 1):
+            return None
+        chance = Chance(max(2, min(round(exp(level)), self.most_guessed)), told=False)
+        near = min(self.least_fall * chance.loss, self.coincidence * chance.next)
+        high_start = (1.0 + self.unlearnt) * chance.loss
+        held_out = evidence.curve("val_loss")
+        began = chance.loss - near <= curve.start.value <= high_start
+        stays = abs(level - chance.loss) <= near and _stays(curve, chance.loss - near, chance.loss + near)
+        elsewhere = held_out is not None and held_out.end.surely_below(chance.loss - near)
+        return chance if began and stays and not elsewhere else None
+
+    @staticmethod
+    def _finding(verdict: Verdict, curve: Curve, chance: Chance, measured: dict[str, float | int]) -> Finding:
+        ends = f"the loss began at {number(curve.start.value)} and ends at {number(curve.end.value)}"
+        return Finding(
+            verdict=verdict,
+            message=f"{ends}, the level of {chance.said} ({number(chance.loss)})",
+            remedy="check that inputs and labels belong together and that the gradient reaches the first layer; then "
+            "change the learning rate tenfold",
+            measured=measured | {"classes": int(chance.answers), "chance": chance.loss},
+            steps=(int(curve.series.steps[0]),),
+            # Few points make large errors, and what fails in spite of those is sure.
+            confidence="high" if curve.sure or verdict is Verdict.FAIL else "low",
+        )
+
+
+def _stays(curve: Curve, low: float, high: float) -> bool:
+    """Whether the level of the second half and that of the end lie between two limits."""
+    return all(low <= one.value <= high for one in (curve.between(0.5, 1.0), curve.end))

@@ -1,0 +1,114 @@
+"""LOS005."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from tracker_health.evidence import FEWEST_POINTS, LIKELY, SURELY, Curve, Evidence, Need, Part
+from tracker_health.facts.intent import is_fine_tuning
+from tracker_health.probe import Symptom, Threshold
+from tracker_health.probes.curves.curve_rule import CurveRule
+from tracker_health.result import Finding
+from tracker_health.text import number
+from tracker_health.verdict import Verdict
+
+_REMEDY = (
+    "overfit one batch: if that fails look for frozen parameters or a zero gradient; if not change the learning rate "
+    "threefold"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoProgress(CurveRule):
+    """The loss never came down.
+
+    What it finds:
+        A training loss (or, where none was logged, a validation loss) whose best level lies no lower than its start.
+
+    Why it matters:
+        Nothing was learnt: the gradient is zero, the parameters are frozen, the learning rate is far off, or labels do
+        not belong to inputs.
+
+    How it decides:
+        The descent goes from the start to the best level. It passes when that is sure and `min_descent` of the start,
+        or `least_descent` is left at the end or in the second half. It warns where it is sure and smaller. Where it is
+        not sure, the second half counts. It fails when that lies surely less than `min_descent` of the start lower, and
+        warns when that is likely. A fine-tune needs `least_descent` there, and is warned of at most. Where noise hides
+        the answer it passes unsure.
+
+    Known limits:
+        Where noise would hide such a descent, a run that learnt nothing passes. What was learnt before the log begins
+        is not seen.
+
+    Worked example:
+        train_loss: 2.30 2.31 2.30 2.29 2.30 2.31 2.30 2.30 2.29 2.30 2.31 2.30
+        fail: the second half lies at 2.30, as the start; 5 % of that would be 0.115.
+
+    What to do:
+        Overfit one batch; if that fails look for frozen parameters or a zero gradient, else change the learning rate
+        threefold.
+
+    References:
+        Mann (1945) and Kendall (1975) on trends; Student (1908) on few points.
+    """
+
+    code = "LOS005"
+    name = "no-progress"
+    symptom = Symptom.NOT_LEARNING
+    vouches = True
+    headline = ("descent_share",)
+    fewest = FEWEST_POINTS
+
+    min_descent: Annotated[
+        float, Threshold("descent needed, as a share of the start", "fraction", "design", ge=0, le=1)
+    ] = 0.05
+    least_descent: Annotated[
+        float, Threshold("descent that counts where it is sure, as a share of the start", "fraction", "calibration",
+                         ge=0, le=1)
+    ] = 0.03  # fmt: skip
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        return (
+            Need(role="train_loss", any_of=("val_loss",), min_points=self.fewest),
+            Need(role="objective_weight", optional=True),
+            Need(role=Part.WEIGHTS, optional=True),
+        )
+
+    def judge(self, evidence: Evidence) -> Finding:
+        curves = [evidence.curve(role) for role in ("train_loss", "val_loss")]
+        curve = max((one for one in curves if one is not None), key=lambda one: one.sure, default=None)
+        if curve is None:
+            return Finding(verdict=Verdict.SKIP, message=f"fewer than {self.fewest} points can be compared")
+        return self.judge_curve(curve, evidence)
+
+    def judge_curve(self, curve: Curve, evidence: Evidence) -> Finding:
+        fine_tuning, descent, name = is_fine_tuning(evidence), curve.descent, _name(curve)
+        scale = max(abs(curve.start.value), abs(curve.best.value))
+        needed = scale * (self.least_descent if fine_tuning else self.min_descent)
+        sure = descent.surely_above(0.0) or (curve.trend < -SURELY and descent.value > 0.0)
+        measured: dict[str, float | int] = {
+            "start": curve.start.value, "best": curve.best.value, "standard_error": descent.error,
+            "descent_share": descent.value / scale if scale else 0.0, "trend_z": curve.trend, "points": curve.points,
+        }  # fmt: skip
+        levels = f"from {number(curve.start.value)} to {number(curve.best.value)} in {curve.points} points{curve.note}"
+        lasting = max(curve.kept.value, (curve.start - curve.end).value)  # the best level may be one by chance
+        enough = descent.value >= self.min_descent * scale or lasting >= self.least_descent * scale
+        if sure and enough:
+            return Finding(verdict=Verdict.PASS, message=f"the {name} came down {levels}", measured=measured)
+        if not sure and not curve.kept.surely_below(needed, LIKELY):
+            hidden = f"noise may hide a descent of the {name} {levels}"
+            return Finding(verdict=Verdict.PASS, message=hidden, measured=measured, confidence="low")
+        flat = curve.kept.surely_below(needed) and not (sure or fine_tuning)
+        return Finding(
+            verdict=Verdict.FAIL if flat else Verdict.WARN,
+            message=f"the {name} {'came down by little' if sure else 'did not come down'}: {levels}",
+            remedy=_REMEDY,
+            measured=measured,
+            confidence="high" if curve.sure else "low",
+        )
+
+
+def _name(curve: Curve) -> str:
+    return "validation loss" if curve.series.role == "val_loss" else "loss"

@@ -1,0 +1,1 @@
+"""Rules on regularised fine-tunes."""

@@ -1,0 +1,1 @@
+"""Rules on the sizes of gradients, and on the scale of a loss in half precision."""

@@ -1,0 +1,1 @@
+"""Rules on what `watch` recorded of the modules of a model."""

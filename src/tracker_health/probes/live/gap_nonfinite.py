@@ -1,0 +1,79 @@
+"""GAP001."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracker_health.evidence import Evidence, Need
+from tracker_health.gap_names import KINDS
+from tracker_health.probe import Probe, Symptom
+from tracker_health.probes.live._gap import measures, need
+from tracker_health.result import Finding
+from tracker_health.text import count, listing
+from tracker_health.verdict import Verdict
+
+_IN_ORDER = ("params", "activations", "activation_grads", "grads")  # as one makes the next sick
+
+
+@dataclass(frozen=True, kw_only=True)
+class GapNonfinite(Probe):
+    """NaN or infinity in gradients, activations or parameters.
+
+    What it finds:
+        The first measured step at which a statistic is not finite, and the tensors in which it was.
+
+    Why it matters:
+        What is not finite spreads to all that is computed from it. The first tensor of the forward pass that has it
+        is where it began; the loss shows it later, or not at all.
+
+    How it decides:
+        Fail when the maximum or the mean of a tensor is NaN or infinite at its last measured step; warn when all are
+        finite again by then.
+
+    Known limits:
+        Only every n-th step is measured. A gradient scaler for half precision leaves out steps whose gradients are not
+        finite, and so does this. A sum that overflowed single precision looks the same.
+
+    What to do:
+        Look at the first module that is named: its input, a division, a logarithm, an exponential in half precision.
+
+    References:
+        OLMo-core's monitor of gradients, activations and parameters has the same statistics.
+        `benchmarks/faults/live.py` trains ten kinds of models: none that is healthy is objected to.
+    """
+
+    code = "GAP001"
+    name = "gap-nonfinite"
+    symptom = Symptom.NONFINITE
+    status = "preview"
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        return (need(*KINDS, min_points=1),)
+
+    def judge(self, evidence: Evidence) -> Finding:
+        first: dict[str, int] = {}
+        lasting = set()
+        for kind in _IN_ORDER:
+            for name, statistic, series in measures(evidence, kind):
+                odd = ~np.isfinite(series.values)
+                if statistic == "var" or not odd.any():
+                    continue
+                label = f"{kind}/{name}"
+                first[label] = min(first.get(label, 2**62), int(series.steps[odd][0]))
+                lasting |= {label} if odd[-1] else set()
+        measured = {"tensors_with_nonfinite": len(first), "still_nonfinite": len(lasting)}
+        if not first:
+            return Finding(verdict=Verdict.PASS, message="all statistics are finite", measured=measured)
+        step = min(first.values())
+        began = [label for label, at in first.items() if at == step]
+        return Finding(
+            verdict=Verdict.FAIL if lasting else Verdict.WARN,
+            message=f"from step {step} {count(len(first), 'tensor')} had NaN or infinity, first {listing(began)}",
+            remedy="look at the first of them: its input, a division, a logarithm, an exponential in half precision",
+            measured=measured,
+            details={"first_steps": dict(list(first.items())[:100])},
+            steps=(step,),
+        )

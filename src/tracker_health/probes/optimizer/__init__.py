@@ -1,0 +1,1 @@
+"""Rules on what an optimizer saved: its moments, its steps, its settings."""

@@ -1,0 +1,1 @@
+"""Rules on policies: rewards, entropy, divergence, preferences."""

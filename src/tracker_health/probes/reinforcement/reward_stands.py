@@ -1,0 +1,101 @@
+"""RWD003."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from tracker_health.evidence import FEWEST_LEVELS, Curve, Estimate, Evidence, Need
+from tracker_health.probe import Probe, Symptom, Threshold
+from tracker_health.probes.reinforcement._policy import Reward, levels, reward_of
+from tracker_health.result import Finding
+from tracker_health.roles import REWARDS, word_set, words_of
+from tracker_health.text import number, printable
+from tracker_health.verdict import Verdict
+
+_OF_ONE_UPDATE = word_set("approx approxkl ppo")
+"""In a name of these the divergence is that from the last policy, which one update per batch leaves at 0."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewardStands(Probe):
+    """The reward did not rise, although some answers were better than others.
+
+    What it finds:
+        Training on groups of answers whose rewards differ, without any effect on the mean reward.
+
+    Why it matters:
+        Where answers to a prompt get different rewards, the model can do better by giving its better answers more
+        often. A mean that stays says that updates do not reach the model, are far too small, or point elsewhere.
+
+    How it decides:
+        The spread of rewards must surely begin above 0, and the reward's end must not likely lie above its start. Warn
+        when the level of the second half less that of the first surely stays below `least_rise` of that spread. Warn
+        when the divergence from a reference is 0 at all points: the policy never moved. It passes when the reward
+        surely rose.
+
+    Worked example:
+        train_reward: 0.4 0.41 0.39 0.4 0.4 0.41 0.4 0.39 0.4 0.41 0.4 0.4 0.39 0.4 0.41 0.4 0.4 0.39 0.4 0.41 0.4 0.4
+        reward_spread: 0.3 0.31 0.3 0.29 0.3 0.31 0.3 0.3 0.29 0.3 0.3 0.31 0.3 0.3 0.3 0.29 0.3 0.3 0.3 0.31 0.3 0.3
+        warn: from half to half it rose by about 0, surely less than 0.2 of the spread of 0.3.
+
+    Known limits:
+        A run may be too short to show anything, with large models at small rates. Noise of few prompts a step hides
+        both a rise and its lack.
+
+    What to do:
+        Look whether the optimizer holds the model's weights, and whether rewards go to the answers that earned them;
+        then raise the learning rate, or lower a KL coefficient that holds the model fast.
+
+    References:
+        Shao et al. (2024), DeepSeekMath (GRPO).
+    """
+
+    code = "RWD003"
+    name = "reward-stands"
+    symptom = Symptom.NOT_LEARNING
+    vouches = True
+
+    least_rise: Annotated[
+        float, Threshold("rise to be expected, in spreads of rewards", "fraction", "design", gt=0, le=1)
+    ] = 0.2
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        return (
+            Need(role="reward_spread", any_of=("kl",), min_points=FEWEST_LEVELS),
+            Need(role="kl", optional=True),
+            Need(role=REWARDS[0], any_of=REWARDS[1:], min_points=FEWEST_LEVELS),
+        )
+
+    def judge(self, evidence: Evidence) -> Finding:
+        kl, spread, reward = evidence.curve("kl"), evidence.curve("reward_spread"), reward_of(evidence)
+        if reward is None or (kl is None and spread is None):
+            return Finding(verdict=Verdict.SKIP, message="too few points can be compared")
+        if reward.may_have_risen:
+            verdict = Verdict.PASS if reward.rose else Verdict.SKIP
+            return Finding(verdict=verdict, message=reward.said, measured=levels(reward.curve))
+        if kl is not None and not kl.series.values.any() and _OF_ONE_UPDATE.isdisjoint(words_of(kl.series.name)):
+            return _stands(
+                reward, f"{printable(kl.series.name)} is 0 throughout, so the policy never left its reference"
+            )
+        if spread is not None and self._rises_less(reward.curve, spread.start):
+            name, start = printable(spread.series.name), number(spread.start.value)
+            return _stands(reward, f"answers differ, {name} began at {start}, and it had no effect")
+        return Finding(verdict=Verdict.SKIP, message=reward.said, measured=levels(reward.curve))
+
+    def _rises_less(self, reward: Curve, spread: Estimate) -> bool:
+        """Whether the reward rose by less than could be expected where answers differ so far."""
+        halves = reward.between(0.5, 1.0) - reward.between(0.0, 0.5)
+        return spread.surely_above(0.0) and halves.surely_below(self.least_rise * spread.value)
+
+
+def _stands(reward: Reward, why: str) -> Finding:
+    return Finding(
+        verdict=Verdict.WARN,
+        message=f"{reward.said}: {why}",
+        remedy="look whether updates reach the model and rewards their answers; then raise the learning rate",
+        measured=levels(reward.curve),
+        steps=(int(reward.curve.steps[0]), reward.curve.last_step),
+        confidence="high" if reward.curve.sure else "low",
+    )

@@ -1,0 +1,75 @@
+"""RUN004."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from tracker_health.ending import Ended
+from tracker_health.evidence import Evidence, Need
+from tracker_health.probe import Probe, Symptom, Threshold
+from tracker_health.probes.run._ending import NEEDS, ended_well, ending_finding
+from tracker_health.result import Finding
+from tracker_health.verdict import Verdict
+
+_BY_ITSELF = frozenset({Ended.FAILED, Ended.OUT_OF_MEMORY})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Crashed(Probe):
+    """The run ended with an error, or ran out of memory.
+
+    What it finds:
+        A run whose process left with an error: an exception that nobody caught, an exit code other than 0, a crash
+        below Python, no memory left.
+
+    Why it matters:
+        The model is the one of the last checkpoint, not of the end of training, and trackers often call such a run
+        finished.
+
+    How it decides:
+        How the run ended is known from the process, the tracker and the console, as for `killed`.
+
+        | how it ended | plan not reached | plan reached | plan unknown |
+        |---|---|---|---|
+        | an error of its own, FAILED | fail | warn | warn with `min_points` of a loss that came down, else fail |
+        | out of memory | fail | warn | fail |
+        | exit code 0, a trial that a search stopped | pass | pass | pass |
+
+        An exception in the console counts at the end of a traceback, if the history does not go on after it and at most
+        200 lines follow; at most 5 where the tracker calls the run finished. It was caught where the process is still
+        at work, or left with exit code 0. In a console without history, beside one elsewhere, it is a warning.
+
+    Known limits:
+        `raise SystemExit(3)`, and `sys.exit` within `asyncio.run`, are seen by `exec` alone; behind a shell, by
+        nobody. A machine that lost its power prints nothing.
+
+    What to do:
+        Fix the cause that the message names, and resume from the last checkpoint.
+
+    References:
+        Python's format of tracebacks; the kernel's and Slurm's messages.
+    """
+
+    code = "RUN004"
+    name = "crashed"
+    symptom = Symptom.KILLED
+
+    min_points: Annotated[
+        int,
+        Threshold(
+            "points of a loss that came down, by which a run without a plan was trained", "points", "design", ge=1
+        ),
+    ] = 100
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        return NEEDS
+
+    def judge(self, evidence: Evidence) -> Finding:
+        ending = evidence.ending
+        if ending is None:
+            return Finding(verdict=Verdict.SKIP, message="how the run ended is not known")
+        if ending.how not in _BY_ITSELF:
+            return ended_well(evidence, ending)
+        return ending_finding(evidence, ending, self.min_points)

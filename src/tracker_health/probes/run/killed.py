@@ -1,0 +1,66 @@
+"""RUN003."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tracker_health.ending import Ended
+from tracker_health.evidence import Evidence, Need
+from tracker_health.probe import Probe, Symptom
+from tracker_health.probes.run._ending import NEEDS, ended_well, ending_finding
+from tracker_health.result import Finding
+from tracker_health.verdict import Verdict
+
+_FROM_OUTSIDE = frozenset({Ended.KILLED, Ended.INTERRUPTED, Ended.PREEMPTED, Ended.SILENT})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Killed(Probe):
+    """Something outside of the script ended the run.
+
+    What it finds:
+        A run that was killed, interrupted or preempted, or that claims to go on and has been silent for hours.
+
+    Why it matters:
+        Trackers show such a run as running, or as one that just stopped. Its last checkpoint and its last metrics are
+        wherever they happened to be.
+
+    How it decides:
+        How the run ended is known, in this order, from what `tracker-health exec` or the hook saw of the process, from
+        the exit code that W&B recorded, and from the tracker's status. What the console ends with can be the cause.
+
+        | how it ended | plan not reached | plan reached | plan unknown |
+        |---|---|---|---|
+        | SIGKILL, exit code 137, gone without a word | fail | warn | fail |
+        | Ctrl-C, SIGTERM, MLflow's KILLED, a time limit, a preemption | warn | pass | warn |
+        | RUNNING, and silent for longer than `stale_after` (6 hours) | fail | fail | fail |
+
+        A plan is reached from 99 % on, or where the console says that training was done.
+
+    Known limits:
+        A run that logs less often than every `stale_after` fails until it logs again. Without `exec` nothing sees a
+        signal: the run then claims to go on, and is silent later.
+
+    What to do:
+        Look for the reason outside of the script: the scheduler's log, the kernel's (`dmesg`) on a lack of memory, the
+        time limit of the job. Then resume from the last checkpoint.
+
+    References:
+        None: what the operating system and the tracker say of a process.
+    """
+
+    code = "RUN003"
+    name = "killed"
+    symptom = Symptom.KILLED
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        return NEEDS
+
+    def judge(self, evidence: Evidence) -> Finding:
+        ending = evidence.ending
+        if ending is None:
+            return Finding(verdict=Verdict.SKIP, message="how the run ended is not known")
+        if ending.how not in _FROM_OUTSIDE:
+            return ended_well(evidence, ending)
+        return ending_finding(evidence, ending, min_points=0)

@@ -1,0 +1,1 @@
+"""Rules on the machine: accelerator, memory, time per step."""

@@ -1,0 +1,1 @@
+"""Rules on held-out losses, accuracies and areas under the curve."""
