@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from tracker_health.annotations import PAGE_FILE, PICTURE_FILE
 from tracker_health.errors import MissingExtra, described
 from tracker_health.evidence import Evidence
-from tracker_health.render.picture import loss_picture
 from tracker_health.render.page import report_page
+from tracker_health.render.picture import loss_picture
 from tracker_health.result import Report
 
 
@@ -22,7 +22,7 @@ class Attachments:
 
 
 def attachments(evidence: Evidence, report: Report) -> Attachments:
-    """The page and the picture of a run. A verdict never waits for them: what cannot be made is reported, not raised."""
+    """The page and the picture of a run. What cannot be made is reported, not raised: no verdict waits for it."""
     files: dict[str, bytes] = {}
     missing = []
     try:

@@ -10,11 +10,11 @@ import numpy as np
 
 from tracker_health.evidence import Evidence, FloatArray, IntArray
 from tracker_health.probe import Symptom
-from tracker_health.render.page import Chart, link_of, render, split_sentence
+from tracker_health.render.page import Chart, link_of, render
 from tracker_health.render.plot import Line, Plot, draw
 from tracker_health.render.thinning import thin
 from tracker_health.result import Report
-from tracker_health.text import count, printable
+from tracker_health.text import count, printable, split_sentence
 from tracker_health.verdict import Verdict
 
 _BUCKETS = 30

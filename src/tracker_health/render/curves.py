@@ -1,4 +1,4 @@
-"""Which charts a run gives, and what of the findings is marked in each: loss, gradient norm, learning rate, loss scale."""
+"""Which charts a run gives (loss, learning rate, gradient norm, loss scale), and what is marked in each."""
 
 from __future__ import annotations
 
@@ -66,7 +66,8 @@ def loss_plot(evidence: Evidence, report: Report) -> Plot | None:
     lines = [*_lines(main, "main")]
     if train is not None and validation is not None:
         lines += [*_lines(validation, "val", smoothed=False)]
-    marks, bands = [], [*_bands(main)]
+    marks: list[Mark] = []
+    bands = [*_bands(main)]
     references = tuple(_chance(report, main)) if train is not None else ()
     for finding in _found(report, "loss"):
         if references and finding.code in _CHANCE_CODES:
@@ -167,7 +168,13 @@ def _lines(series: Series, look: str, *, smoothed: bool = True) -> Iterator[Line
     noisy = smoothed and len(finite) > _NOISY_POINTS
     middle = level(finite.steps, finite.values) if noisy else (np.empty(0), np.empty(0))
     has_level = len(middle[0]) > 0
-    yield Line(name=name, label="" if has_level else name, steps=series.steps, values=series.values, look=f"{look} noisy" if has_level else look)
+    yield Line(
+        name=name,
+        label="" if has_level else name,
+        steps=series.steps,
+        values=series.values,
+        look=f"{look} noisy" if has_level else look,
+    )
     if has_level:
         yield Line(name=name, label=name, steps=middle[0].astype(np.int64), values=middle[1], look=f"{look} level")
 
@@ -223,7 +230,8 @@ def _in_words(series: Series) -> str:
         return f"{name}, {count(len(series), 'point')}, none of them finite"
     bad = f", {len(series) - len(finite)} not finite" if len(finite) < len(series) else ""
     ends = f"from {number(finite[0])} to {number(finite[-1])}"
-    return f"{name}, {count(len(series), 'point')}{bad}, {ends}, lowest {number(finite.min())}, highest {number(finite.max())}"
+    span = f"lowest {number(finite.min())}, highest {number(finite.max())}"
+    return f"{name}, {count(len(series), 'point')}{bad}, {ends}, {span}"
 
 
 def _marks_in_words(marks: Sequence[Mark]) -> str:

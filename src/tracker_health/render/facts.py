@@ -49,7 +49,9 @@ def _losses(evidence: Evidence, report: Report) -> Iterator[Fact]:
         last, finite = float(series.values[-1]), series.finite()
         where = f"started at {number(float(finite.values[0]))}" if len(finite) else "never finite"
         if not math.isfinite(last):
-            seen = f"last finite {number(float(finite.values[-1]))} at step {finite.steps[-1]}" if len(finite) else where
+            seen = (
+                f"last finite {number(float(finite.values[-1]))} at step {finite.steps[-1]}" if len(finite) else where
+            )
             yield Fact(label=f"final {name}", value=number(last), more=seen, bad=True)
         else:
             level = last if curve is None else curve.end.value
@@ -94,7 +96,12 @@ def _rules(report: Report) -> Iterator[Fact]:
 
 
 def _times(evidence: Evidence) -> Iterator[Fact]:
-    times = [float(t) for one in evidence.series if one.times is not None and len(one) for t in (one.times.min(), one.times.max())]
+    times = [
+        float(t)
+        for one in evidence.series
+        if one.times is not None and len(one)
+        for t in (one.times.min(), one.times.max())
+    ]
     known = [one for one in times if math.isfinite(one) and one > 0]
     began = evidence.info.started or min(known, default=None)
     ended = evidence.info.ended or max(known, default=None)
@@ -107,7 +114,9 @@ def _times(evidence: Evidence) -> Iterator[Fact]:
 def _ending(report: Report) -> Iterator[Fact]:
     if report.ended:
         bad = report.ended in _BAD_ENDS
-        yield Fact(label="how it ended", value=report.ended.replace("-", " "), more=printable(report.ended_by, 120), bad=bad)
+        yield Fact(
+            label="how it ended", value=report.ended.replace("-", " "), more=printable(report.ended_by, 120), bad=bad
+        )
 
 
 def moment(seconds: float) -> tuple[str, str] | None:

@@ -12,6 +12,7 @@ from tracker_health.render.yardsticks import percent
 from tracker_health.text import number, printable
 
 _MOST_ROWS = 24
+_TIMES = "\u00d7"
 _HOTTEST = 5  # shades, from 0 for what is usual
 _SHADES_PER_DECADE = 3.0
 _USUAL_SCALE, _USUAL_STEP = (0.4, 4.0), (0.0002, 0.02)
@@ -64,7 +65,7 @@ def heat_map(evidence: Evidence) -> HeatMap | None:
         rows=tuple(
             (
                 printable(matrices[row].shown, _NAME_CHARACTERS),
-                "×".join(str(one) for one in (matrices[row].shape or ())[:4]),
+                _TIMES.join(str(one) for one in (matrices[row].shape or ())[:4]),
                 tuple(cells[row][at] for at in known),
             )
             for row in sorted(hottest)
@@ -82,7 +83,7 @@ def _scale(row: Parameter, _: Steps) -> Cell | None:
     """The size of the weights over that of a fresh layer."""
     if row.weight is None or row.weight.rms is None or row.kind == "embedding":
         return None
-    return _beside(row.cautious_scale, _USUAL_SCALE, lambda value: f"{number(float(f'{value:.3g}'))} ×")
+    return _beside(row.cautious_scale, _USUAL_SCALE, lambda value: f"{number(float(f'{value:.3g}'))} {_TIMES}")
 
 
 def _step(row: Parameter, steps: Steps) -> Cell | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ from tracker_health.render.plot import Plot, draw
 from tracker_health.render.questions import missing_from, not_applicable, questions_of
 from tracker_health.render.yardsticks import Bar, bar, bar_of
 from tracker_health.result import Measure, ProbeResult, Report, once_a_source
-from tracker_health.text import count, number, printable, without_userinfo
+from tracker_health.text import count, number, printable, sentence, split_sentence, without_userinfo
 from tracker_health.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -38,7 +37,6 @@ _MOST_ERRORS = 50
 _MOST_STEPS = 20
 _SHOWS_LEARNING = ("LOS005", "RWD002", "GEN003")  # the rules that say how far a run learnt, the first that judged
 _SETTING_CODES = frozenset(("OPT010", "OPT011", "OPT012", "LRS001"))
-_CLAUSE_ENDS = re.compile(r"(?:[;:] |\. (?=[A-Z]))")
 _PLACES = {
     "LOS": "loss", "los": "loss", "GEN": "validation", "RWD": "rewards", "GRD": "gradients", "gra": "gradients",
     "OPT": "optimizer state", "WGT": "weights", "wei": "weights", "GAP": "layers", "LRS": "learning rate",
@@ -136,22 +134,6 @@ def headline_of(report: Report) -> tuple[str, str]:
         return split_sentence(report.summary)
     learnt = next((one.message for one in report.results if one.code in _SHOWS_LEARNING), "")
     return "Nothing was found wrong.", " ".join(sentence(one) for one in (learnt, report.summary) if one)
-
-
-def split_sentence(text: str) -> tuple[str, str]:
-    """The first clause of a diagnosis as a sentence, and the rest as another; both may be headed by a page."""
-    for found in _CLAUSE_ENDS.finditer(text):
-        head = text[: found.start()]
-        is_name = found.group() == ": " and head.count(" ") < 2  # of a rule, before its message
-        if head.count("(") == head.count(")") and not is_name:
-            return sentence(head), sentence(text[found.end() :])
-    return sentence(text), ""
-
-
-def sentence(text: str) -> str:
-    """With a capital at its beginning and a full stop at its end."""
-    text = text.strip()
-    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) or not text else ".")
 
 
 def _when(evidence: Evidence) -> str:

@@ -126,10 +126,11 @@ def _draw(axes: Axes, plot: Plot) -> None:
 def _draw_line(axes: Axes, line: Line) -> None:
     looks = line.look.split()
     weight = {"noisy": 0.8, "level": 2.2}.get(looks[-1], 1.6)
-    for steps, values in pieces(line):  # a line that breaks off is drawn with the break in it
-        steps, values = thin(steps, values, _BUCKETS)
+    for piece in pieces(line):  # a line that breaks off is drawn with the break in it
+        steps, values = thin(*piece, _BUCKETS)
+        marker = "o" if len(values) < _FEW_POINTS and "level" not in looks else ""
         axes.plot(
-            steps, values, marker="o" if len(values) < _FEW_POINTS and "level" not in looks else "", ms=3.5, color=_BY_LOOK[looks[0]], lw=weight,
+            steps, values, marker=marker, ms=3.5, color=_BY_LOOK[looks[0]], lw=weight,
             alpha=0.55 if "noisy" in looks else 1.0, ls="--" if looks[0] == "val" else "-",
         )  # fmt: skip
 

@@ -108,7 +108,8 @@ class Plot:
     def values(self) -> FloatArray:
         """All finite values, within what can be computed with."""
         found = np.concatenate([line.values for line in self.lines]) if self.lines else np.empty(0)
-        return np.clip(found[np.isfinite(found)], -LARGEST, LARGEST)
+        finite: FloatArray = np.clip(found[np.isfinite(found)], -LARGEST, LARGEST)
+        return finite
 
     @property
     def span(self) -> tuple[int, int]:
@@ -213,8 +214,8 @@ def draw(plot: Plot) -> str:
     """The chart as it is shown before any script runs, on paper, and where there is none."""
     axes = _Axes.of(plot)
     parts = [
-        f'<svg class="plot" viewBox="0 0 {WIDTH:.0f} {plot.height:.0f}" role="img" aria-labelledby="{plot.name}-title">',
-        f'<title id="{plot.name}-title">{_text(plot.description, 900)}</title>',
+        f'<svg class="plot" viewBox="0 0 {WIDTH:g} {plot.height:g}" role="img" aria-labelledby="title-{plot.name}">',
+        f'<title id="title-{plot.name}">{_text(plot.description, 900)}</title>',
     ]
     parts += (_band(band, axes) for band in plot.bands)
     parts += _grid(plot, axes)
@@ -248,23 +249,20 @@ def _grid(plot: Plot, axes: _Axes) -> Iterator[str]:
 
 def _rule(reference: Reference, axes: _Axes) -> str:
     y = axes.y(reference.value)
-    return (
-        f'<line class="ref {reference.look}" x1="{_LEFT:.0f}" x2="{WIDTH - _RIGHT:.0f}" y1="{y:.1f}" y2="{y:.1f}"/>'
-    )
+    return f'<line class="ref {reference.look}" x1="{_LEFT:.0f}" x2="{WIDTH - _RIGHT:.0f}" y1="{y:.1f}" y2="{y:.1f}"/>'
 
 
 def _polylines(line: Line, axes: _Axes) -> Iterator[str]:
     key = f' data-key="{escape(line.key)}"' if line.key else ""
-    for steps, values in pieces(line):
-        steps, values = thin(steps, values, _STATIC_BUCKETS)
-        if axes.logarithmic:
-            steps, values = steps[values > 0], values[values > 0]
-        if len(values) == 1:
-            yield (
-                f'<circle class="dot {line.look}"{key} cx="{axes.x(steps[0]):.1f}" cy="{axes.y(values[0]):.1f}" r="3"/>'
-            )
-        elif len(values):
-            points = " ".join(f"{axes.x(s):.1f},{axes.y(v):.1f}" for s, v in zip(steps, values, strict=True))
+    for piece in pieces(line):
+        steps, values = thin(*piece, _STATIC_BUCKETS)
+        shown = values > 0 if axes.logarithmic else np.ones(len(values), dtype=bool)
+        places = [(axes.x(s), axes.y(v)) for s, v in zip(steps[shown], values[shown], strict=True)]
+        if len(places) == 1:
+            x, y = places[0]
+            yield f'<circle class="dot {line.look}"{key} cx="{x:.1f}" cy="{y:.1f}" r="3"/>'
+        elif places:
+            points = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
             yield f'<polyline class="line {line.look}"{key} points="{points}"/>'
 
 
@@ -362,5 +360,3 @@ def _label(x: float, y: float, text: str, look: str, anchor: str) -> str:
 
 def _text(text: str, limit: int) -> str:
     return escape(printable(text, limit))
-
-

@@ -39,27 +39,71 @@ def percent(value: float) -> str:
 
 
 def _times(value: float) -> str:
-    return f"{number(float(f'{value:.3g}'))} ×"
+    return f"{number(float(f'{value:.3g}'))} times"
 
 
 YARDSTICKS: Mapping[str, Yardstick] = {
-    "LOS001": Yardstick(measured=("share",), what="of the points are not finite", limit="max_share", usual=(0, 0), show=percent),
-    "LOS005": Yardstick(measured=("descent_share",), what="of the start, by which the loss fell", limit="min_descent", below=True, show=percent),
-    "LOS007": Yardstick(measured=("late_share",), what="of the descent came in the last quarter", limit="late_share", show=percent),
-    "GRD001": Yardstick(measured=("share",), what="of the gradient norms are not finite", limit="max_share", usual=(0, 0), show=percent),
+    "LOS001": Yardstick(
+        measured=("share",), what="of the points are not finite", limit="max_share", usual=(0, 0), show=percent
+    ),
+    "LOS005": Yardstick(
+        measured=("descent_share",),
+        what="of the start, by which the loss fell",
+        limit="min_descent",
+        below=True,
+        show=percent,
+    ),
+    "LOS007": Yardstick(
+        measured=("late_share",), what="of the descent came in the last quarter", limit="late_share", show=percent
+    ),
+    "GRD001": Yardstick(
+        measured=("share",), what="of the gradient norms are not finite", limit="max_share", usual=(0, 0), show=percent
+    ),
     "GRD004": Yardstick(measured=("growth",), what="growth of the gradient norm", limit="factor", show=_times),
     "OPT001": Yardstick(measured=("optimizer_steps",), what="optimizer steps", limit="min_steps", below=True),
     "OPT002": Yardstick(measured=("nonfinite_tensors",), what="parameters with NaN or infinite moments", usual=(0, 0)),
     "WGT001": Yardstick(measured=("nonfinite_tensors",), what="tensors with NaN or infinite values", usual=(0, 0)),
     "OPT005": Yardstick(measured=("signal_to_noise",), what="signal over noise in Adam's moments", limit="max_ratio"),
-    "OPT006": Yardstick(measured=("update_ratio",), what="of the weights' size, by one step", limit="min_ratio", below=True, usual=(0.0002, 0.02), show=percent),
-    "OPT007": Yardstick(measured=("update_ratio",), what="of the weights' size, by one step", limit="max_ratio", usual=(0.0002, 0.02), show=percent),
-    "OPT009": Yardstick(measured=("input_rms",), what="root mean square of a layer's inputs", limit="max_rms", usual=(1, 1)),
+    "OPT006": Yardstick(
+        measured=("update_ratio",),
+        what="of the weights' size, by one step",
+        limit="min_ratio",
+        below=True,
+        usual=(0.0002, 0.02),
+        show=percent,
+    ),
+    "OPT007": Yardstick(
+        measured=("update_ratio",),
+        what="of the weights' size, by one step",
+        limit="max_ratio",
+        usual=(0.0002, 0.02),
+        show=percent,
+    ),
+    "OPT009": Yardstick(
+        measured=("input_rms",), what="root mean square of a layer's inputs", limit="max_rms", usual=(1, 1)
+    ),
     "OPT010": Yardstick(measured=("eps_ratio",), what="eps over the root of the second moment", limit="least_ratio"),
-    "WGT003": Yardstick(measured=("largest_share",), what="of a layer's units never had a gradient", limit="dead_share", show=percent),
-    "WGT004": Yardstick(measured=("scale_by_smaller_side",), what="the size of a fresh layer's weights", limit="max_scale", usual=(0.4, 4), show=_times),
-    "RUN001": Yardstick(measured=("fraction",), what="of the plan was done", limit="min_fraction", below=True, usual=(1, 1), show=percent),
-    "LRS001": Yardstick(measured=("zero_share",), what="of the steps have a learning rate of 0", limit="zero_share", show=percent),
+    "WGT003": Yardstick(
+        measured=("largest_share",), what="of a layer's units never had a gradient", limit="dead_share", show=percent
+    ),
+    "WGT004": Yardstick(
+        measured=("scale_by_smaller_side",),
+        what="the size of a fresh layer's weights",
+        limit="max_scale",
+        usual=(0.4, 4),
+        show=_times,
+    ),
+    "RUN001": Yardstick(
+        measured=("fraction",),
+        what="of the plan was done",
+        limit="min_fraction",
+        below=True,
+        usual=(1, 1),
+        show=percent,
+    ),
+    "LRS001": Yardstick(
+        measured=("zero_share",), what="of the steps have a learning rate of 0", limit="zero_share", show=percent
+    ),
 }
 """By the code of the rule. What is usual is what the rule's page says of healthy runs."""
 
@@ -139,7 +183,14 @@ def _by_start(result: ProbeResult) -> Bar | None:
     low, high = sorted((best, start))
     if share is None or low <= 0 or value <= 0:
         return None
-    return bar(value, said, usual=(low, high), says_usual=f"started at {number(start)}, best level {number(best)}", limit=None, says_limit="")
+    return bar(
+        value,
+        said,
+        usual=(low, high),
+        says_usual=f"started at {number(start)}, best level {number(best)}",
+        limit=None,
+        says_limit="",
+    )
 
 
 def _span(usual: tuple[float, float] | None, show: Callable[[float], str]) -> str:
@@ -149,7 +200,7 @@ def _span(usual: tuple[float, float] | None, show: Callable[[float], str]) -> st
 
 
 def _bare(text: str) -> str:
-    return text.removesuffix(" %").removesuffix(" ×")
+    return text.removesuffix(" %").removesuffix(" times")
 
 
 def bar(
