@@ -235,7 +235,7 @@ def diagnosis_in_markdown(report: Report) -> list[str]:
     action = diagnosis.action
     change = f"`{printable(action.change, 200).replace('`', '')}`" if action.change else ""
     tried = " ".join(one for one in (change, in_markdown(action.explained if change else action.text)) if one)
-    cause = f"Cause: {in_markdown(diagnosis.cause)} ({diagnosis.certainty})."
+    cause = f"Cause: `{printable(diagnosis.cause, 80).replace('`', '')}` ({diagnosis.certainty})."
     rest = in_markdown(split_sentence(diagnosis.sentence)[1])
     lines = [f"**Try next:** {tried}", "", f"{rest} {cause}".strip(), ""]
     lines += [finding_in_markdown(replace(result, remedy="")) for result in report.explained]

@@ -20,7 +20,7 @@ from tracker_health.verdict import Verdict
 _BUCKETS = 30
 _WIDTH, _HEIGHT = 320.0, 64.0  # twice the size at which it is shown: whole numbers are fine enough
 _MOST_DRAWN = 300
-_MOST_POINTS = 6_000  # of all lines together, so that the page stays small
+_MOST_POINTS = 4_500  # of all lines together, so that the page stays small
 _MOST_LABELS = 14
 _NAME_CHARACTERS = 32
 
@@ -152,6 +152,7 @@ def overlay(curves: Sequence[tuple[str, Curve]]) -> Plot:
         lines=tuple(lines),
         buckets=budget,
         height=340.0,
+        digits=4,
         note="Red: fail. Yellow: warn. Grey: the others.",
     )
 

@@ -89,6 +89,7 @@ class Plot:
     logarithmic: bool | None = None
     note: str = ""
     height: float = 300.0
+    digits: int = 7
     buckets: int = field(default=300, repr=False)
 
     @property
@@ -120,10 +121,10 @@ class Plot:
 
     @property
     def data(self) -> dict[str, Any]:
-        """For the script: lists of numbers with five significant digits, null where a line breaks off."""
+        """For the script: lists of numbers with so many significant ``digits``, null where a line breaks off."""
         lines = []
         for line in self.lines:
-            steps, values = _thinned(line, self.buckets)
+            steps, values = _thinned(line, self.buckets, self.digits)
             lines.append({"n": line.name, "t": line.label, "c": line.look, "k": line.key, "s": steps, "v": values})
         return {
             "name": self.name,
@@ -146,7 +147,7 @@ def _wants_logarithm(values: FloatArray) -> bool:
     return float(values.max()) > _LOGARITHMIC * float(values.min())
 
 
-def _thinned(line: Line, buckets: int) -> tuple[list[int], list[float | None]]:
+def _thinned(line: Line, buckets: int, digits: int) -> tuple[list[int], list[float | None]]:
     steps: list[int] = []
     values: list[float | None] = []
     for piece_steps, piece in pieces(line):
@@ -156,7 +157,7 @@ def _thinned(line: Line, buckets: int) -> tuple[list[int], list[float | None]]:
         share = max(1, round(buckets * len(piece) / max(1, len(line.values))))
         some_steps, some = thin(piece_steps, piece, share)
         steps += [int(one) for one in some_steps]
-        values += [_short(float(one)) for one in some]
+        values += [_short(float(one), digits) for one in some]
     return steps, values
 
 
@@ -169,10 +170,10 @@ def pieces(line: Line) -> Iterator[tuple[IntArray, FloatArray]]:
         yield line.steps[first:end], np.clip(line.values[first:end], -LARGEST, LARGEST)
 
 
-def _short(value: float | None) -> float | None:
+def _short(value: float | None, digits: int = 7) -> float | None:
     if value is None or not math.isfinite(value):
         return None
-    return float(f"{value:.5g}")
+    return float(f"{value:.{digits}g}")
 
 
 @dataclass(frozen=True)

@@ -126,7 +126,9 @@ def missing_from(report: Report) -> tuple[Missing, ...]:
     ways = sorted(waiting, key=order.index)
     found = [Missing(what=way[0], how=way[1], codes=tuple(waiting[way])) for way in ways]
     broken = [
-        Missing(what=one.part, how=one.why, codes=()) for one in report.judged if one.state == "not usable" and one.why
+        Missing(what=one.part, how=f"not usable: {one.why}", codes=())
+        for one in report.judged
+        if one.state == "not usable" and one.why
     ]
     return (*broken, *found)
 
