@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from tracker_health.annotations import Annotations
 from tracker_health.errors import WriteError
 from tracker_health.evidence import Evidence, Request, RunRef
 from tracker_health.verdict import Verdict
+
+if TYPE_CHECKING:
+    from tracker_health.stores.tree import FileEvidence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,6 +197,56 @@ class TaggedRun:
     user: str = ""
     started: float | None = None
     older: bool = False
+
+
+class RegisteredModel(Protocol):
+    """A version of a model in a registry, or a model that a run logged: found, and not yet read."""
+
+    @property
+    def name(self) -> str:
+        """As it is named for good: by its version, whatever alias it was asked for by."""
+
+    @property
+    def url(self) -> str:
+        """Of its page; empty where it has none."""
+
+    @property
+    def state(self) -> str:
+        """What of its record says that something about it changed, our own tags aside."""
+
+    @property
+    def created(self) -> float | None:
+        """When it was registered, in seconds since 1970; None where that is not known."""
+
+    @property
+    def tags(self) -> Mapping[str, str]:
+        """Its tags, all of them."""
+
+    def run(self) -> TrackedRun:
+        """The run that made it, opened.
+
+        Raises:
+            RunNotFound: the registry names none, or it is gone.
+            RunError: it cannot be reached.
+        """
+
+    def files(self, request: Request) -> FileEvidence:
+        """What the registered files themselves hold of a checkpoint. ``missing`` says why they hold none.
+
+        Raises:
+            RunError: they cannot be reached at all.
+        """
+
+    def tag(self, tags: Mapping[str, str]) -> None:
+        """Set these tags, by their full names; one with an empty value is taken off. Nothing else is changed.
+
+        Raises:
+            StoreRefused: no permission.
+            RunError: the registry is unreachable.
+        """
+
+    def close(self) -> None:
+        """Delete what was downloaded. Idempotent."""
 
 
 class SweptRun(Protocol):
