@@ -42,10 +42,10 @@ def weights_in(folder, kind=FINITE):
     return folder
 
 
-def registered(uri, tmp_path, *, sick=False, end="FINISHED", weights=FINITE, logged=False):
+def registered(uri, tmp_path, *, sick=False, end="FINISHED", weights=FINITE, logged=False, artifacts=None):
     """A run that logged a model, and the version of a registered model that came of it: both ids."""
     client = client_of(uri)
-    _, (run,) = make_runs(uri, 1, sick={0} if sick else (), end=None if logged else end)
+    _, (run,) = make_runs(uri, 1, sick={0} if sick else (), end=None if logged else end, artifacts=artifacts)
     name = f"net {uuid.uuid4().hex[:8]}"
     client.create_registered_model(name)
     if logged:
@@ -54,7 +54,7 @@ def registered(uri, tmp_path, *, sick=False, end="FINISHED", weights=FINITE, log
         client.log_model_artifacts(model.model_id, str(weights_in(tmp_path / name, weights)))
         client.finalize_logged_model(model.model_id, "READY")
         client.set_terminated(run, status=end)
-        client.create_model_version(name, f"models:/{model.model_id}", run_id=run)
+        client.create_model_version(name, f"models:/{model.model_id}", run_id=run, model_id=model.model_id)
         return run, name, model.model_id
     source = f"{client.get_run(run).info.artifact_uri}/model"
     if weights:
@@ -159,17 +159,27 @@ def test_a_running_run_is_unfinished_unless_that_is_allowed(server_uri, tmp_path
     assert answer_of(server_uri, "--allow-unfinished", f"models:/{name}/1")[0] == 0
 
 
-def test_a_deleted_run_is_still_judged_and_one_that_is_gone_is_not(server_uri, tmp_path):
+def test_a_deleted_run_is_still_judged(server_uri, tmp_path):
     run, name, _ = registered(server_uri, tmp_path)
     client = client_of(server_uri)
     client.delete_run(run)
     code, answer = answer_of(server_uri, f"models:/{name}/1")
     assert (code, answer["answer"]) == (0, "go on")
     assert "the run is deleted" in answer["notes"]
-    gone = uuid.uuid4().hex
-    client.create_model_version(name, f"mlflow-artifacts:/nowhere/{gone}/artifacts/model")
-    code, answer = answer_of(server_uri, f"models:/{name}/2")
-    assert (code, answer["answer"]) == (3, "could not be judged")
+
+
+def test_a_run_that_is_gone_for_good_cannot_be_judged_and_its_weights_can_still_be_bad(sqlite_uri, tmp_path):
+    for weights, expected in ((FINITE, 3), (NAN, 1)):
+        run, name, _ = registered(sqlite_uri, tmp_path, weights=weights, artifacts=str(tmp_path / "kept"))
+        client = client_of(sqlite_uri)
+        client.delete_run(run)
+        client._tracking_client.store._hard_delete_run(run)  # as `mlflow gc` does
+        code, answer = answer_of(sqlite_uri, f"models:/{name}/1")
+        assert code == expected
+        assert answer["files"] == "read"
+        assert ("the run that made" in answer["reason"]) == (expected == 3)
+    client.create_model_version(name, str(tmp_path / "kept"))
+    code, answer = answer_of(sqlite_uri, f"models:/{name}/2")
     assert "names no run that made it" in answer["reason"]
 
 
