@@ -166,7 +166,7 @@ class Gated:
             "verdict": None if gate.verdict is None else str(gate.verdict),
             "cause": gate.cause or None,
             "accepted": list(gate.accepted),
-            "files": "read" if not self.unread else self.unread,
+            "files": "read" if self.files is not None else self.unread or "not read",
             "notes": list(self.notes),
             "tags": "written" if self.written else self.unwritten or "as they were",
             "run_report": None if self.run is None else self.run.to_json(),

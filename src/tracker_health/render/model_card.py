@@ -19,7 +19,7 @@ def model_lines(gated: Gated) -> list[str]:
         identity = "" if run.id == run.name else f" ({printable(run.id, 120)})"
         lines.append(f"  its run: {printable(run.name, 120)}{identity}")
     if gated.error is None:
-        lines.append(f"  its files: {_files(gated)}")
+        lines.append(f"  its files: {printable(_files(gated), 400)}")
     lines += [f"  note: {printable(note, 300)}" for note in gated.notes[:_MOST_NOTES]]
     if gated.unwritten:
         lines.append(f"  not tagged: {printable(gated.unwritten, 400)}")
