@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -116,7 +116,7 @@ def test_a_test_report_counts_and_can_be_parsed_whatever_a_run_is_called():
     cases = JUnit()
     for one in (PASSED, named, SKIPPED, UNREAD):
         cases.add(check_of_run(one, "fail"))
-    root = ElementTree.fromstring(cases.document().encode())
+    root = ET.fromstring(cases.document().encode())
     assert {key: root.get(key) for key in ("tests", "failures", "errors", "skipped")} == {
         "tests": "4", "failures": "1", "errors": "1", "skipped": "1",
     }  # fmt: skip
