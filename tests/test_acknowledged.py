@@ -13,6 +13,7 @@ from tracker_health.acknowledged import (
     in_order,
     is_ack_mark,
     marks,
+    on_evidence,
     open_codes,
     open_findings,
     parsed,
@@ -123,9 +124,11 @@ def test_a_new_cause_drops_what_was_said_before():
 
 def test_it_ends_when_it_was_said_to_and_with_its_evidence():
     ends = [entry(until=NOW + 60)]
+    then, undo = entry(evidence="then"), entry(2, codes=[], undoes=[entry().id])
+    assert on_evidence([then, undo], "now") == (undo,)
+    assert on_evidence([undo, then], "then") == (then, undo)
     assert standing(ends, cause="", now=NOW)
     assert not standing(ends, cause="", now=NOW + 60)
-    assert not standing([entry(evidence="then")], cause="", now=NOW, holds=lambda state: state == "now")
 
 
 def test_what_is_taken_back_no_longer_counts_in_whole_or_for_a_code():
@@ -152,15 +155,15 @@ def test_a_retired_rule_stands_for_what_replaced_it():
 
 def test_the_marks_say_who_and_whether_somebody_still_has_to_look():
     codes = ("LOS004", "GRD001")
-    assert (marks((), ()).ack, marks((), ()).open) == ("", "")
-    assert marks(codes, ()).open == "true"
-    part = marks(codes, [entry()])
+    assert (marks((), "", (), NOW).ack, marks((), "", (), NOW).open) == ("", "")
+    assert marks(codes, "", (), NOW).open == "true"
+    part = marks(codes, "", [entry()], NOW)
     assert (part.ack, part.open) == ("acknowledged by ana", "true")
-    whole = marks(codes, [entry(1), entry(2, who="ben", codes=["GRD001"], wrong=True)])
+    whole = marks(codes, "", [entry(1), entry(2, who="ben", codes=["GRD001"], wrong=True)], NOW)
     assert (whole.ack, whole.open) == ("acknowledged by ana, called wrong by ben", "false")
     assert is_ack_mark(whole.ack)
     assert not is_ack_mark("my own")
-    assert marks(codes, [entry(codes=["OPT001"])]).ack == "", "what is about nothing that was found"
+    assert marks(codes, "", [entry(codes=["OPT001"])], NOW).ack == "", "what is about nothing that was found"
 
 
 def test_of_many_people_the_newest_are_named():

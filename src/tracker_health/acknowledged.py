@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -198,19 +198,18 @@ def answers(entries: Iterable[Acknowledgement]) -> tuple[Acknowledgement, ...]:
     )
 
 
-def standing(
-    entries: Iterable[Acknowledgement], *, cause: str, now: float, holds: Callable[[str], bool] = lambda _: True
-) -> tuple[Acknowledgement, ...]:
-    """The acknowledgements that still count: not taken back, not over, of this evidence, and of no other cause.
+def on_evidence(entries: Iterable[Acknowledgement], evidence: str) -> tuple[Acknowledgement, ...]:
+    """The entries, the oldest first, without the acknowledgements of what the run had left before it went on."""
+    return tuple(one for one in in_order(entries) if one.undoes or one.evidence == evidence)
 
-    ``cause``: the run's now, "" for none: a new one drops what was said before it appeared. ``holds``: whether nothing
-    has come from the run since it was in the state that an entry names.
+
+def standing(entries: Iterable[Acknowledgement], *, cause: str, now: float) -> tuple[Acknowledgement, ...]:
+    """The acknowledgements that still count: not taken back, not over, and of no other cause.
+
+    ``entries``: on the evidence that there is. ``cause``: the run's now, "" for none: a new one drops what was said
+    before it appeared.
     """
-    return tuple(
-        one
-        for one in answers(entries)
-        if (one.until is None or now < one.until) and cause in ("", one.cause) and holds(one.evidence)
-    )
+    return tuple(one for one in answers(entries) if (one.until is None or now < one.until) and cause in ("", one.cause))
 
 
 def open_codes(codes: Iterable[str], counting: Iterable[Acknowledgement]) -> tuple[str, ...]:
@@ -248,10 +247,11 @@ class Marks:
     open: str = ""
 
 
-def marks(codes: Sequence[str], counting: Sequence[Acknowledgement]) -> Marks:
-    """The marks for a run on which these codes were found; ``counting``: as ``standing`` gives them."""
+def marks(codes: Sequence[str], cause: str, entries: Iterable[Acknowledgement], now: float) -> Marks:
+    """The marks for a run on which these codes and this cause were found; ``entries``: on the evidence there is."""
     if not codes:
         return Marks()
+    counting = standing(entries, cause=cause, now=now)
     about = [one for one in counting if len(open_codes(codes, [one])) < len(codes)]
     left = open_codes(codes, about)
     return Marks(ack=said_by(about), open=_YES if left else _NO)
