@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -146,7 +147,8 @@ class Schema:
         pattern: str | None = None,
     ) -> Node:
         listed = run.files if self._store.lists_files else ()
-        chosen = sorted(name for name in listed if not names or name in names)
+        like = re.compile(re.escape(pattern).replace("%", ".*")) if pattern else None
+        chosen = sorted(name for name in listed if (not names or name in names) and (not like or like.fullmatch(name)))
         path = f"run/{run.entity}/{run.project}/{run.name}"
         return connection([self._file(name, run.files[name], f"{path}/{name}") for name in chosen], first, after)
 
