@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -187,8 +187,3 @@ def tags_of(gate: Gate, settings: str, rules: int) -> dict[str, str]:
         "settings": settings,
         "rules": str(rules),
     }
-
-
-def acknowledged_among(report: Report, still_open: Collection[str]) -> frozenset[str]:
-    """The codes of a report's findings that are not open any more."""
-    return frozenset(one.code for one in report.findings) - frozenset(still_open)

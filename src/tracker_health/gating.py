@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import NamedTuple
 
+from tracker_health.acknowledged import open_findings, standing
 from tracker_health.annotating import for_run, judged, resolved
 from tracker_health.annotations import JudgedBy
 from tracker_health.config import Config
@@ -37,7 +39,7 @@ _NO_CHECKPOINT = "there is no checkpoint among the registered files"
 @dataclass(frozen=True, kw_only=True)
 class Question:
     """How models are asked about. ``timeout``: in seconds, for one. ``tags``: write the verdict and its cause onto the
-    version of the model.
+    version of the model. ``accept_ack``: what somebody has acknowledged on the run may pass.
     """
 
     config: Config
@@ -45,6 +47,7 @@ class Question:
     rule: Rule = field(default_factory=Rule)
     timeout: float = 600.0
     tags: bool = True
+    accept_ack: bool = False
 
 
 def gate(
@@ -55,6 +58,7 @@ def gate(
     rule: Rule | None = None,
     timeout: float = 600.0,
     tags: bool = True,
+    accept_ack: bool = False,
 ) -> Gated:
     """Judge the run that made a model, and the registered files where they can be read; say whether it may go on.
 
@@ -70,6 +74,7 @@ def gate(
         rule=rule or Rule(),
         timeout=timeout,
         tags=tags,
+        accept_ack=accept_ack,
     )
     return gate_one(model, question)
 
@@ -144,7 +149,7 @@ def _failed(name: str, error: Exception) -> Gated:
 
 def _answered(question: Question, opening: Callable[[], RegisteredModel]) -> Gated:
     with closing(opening()) as model:
-        run, evidence, notes, failure = _run_of(model, question.config)
+        run, evidence, notes, failure, accepts = _run_of(model, question)
         try:
             files, unread = _files_of(model, evidence, question.config)
         except Exception as error:  # noqa: BLE001  the run may still be bad
@@ -152,7 +157,7 @@ def _answered(question: Question, opening: Callable[[], RegisteredModel]) -> Gat
             failure = failure or unread
         answer = Gated(
             model=model.name,
-            gate=decide(run, files, failure, question.rule),
+            gate=decide(run, files, failure, replace(question.rule, accepts=accepts)),
             url=model.url,
             run=run,
             files=files,
@@ -162,15 +167,34 @@ def _answered(question: Question, opening: Callable[[], RegisteredModel]) -> Gat
         return _tagged(model, answer, question) if question.tags else answer
 
 
-def _run_of(model: RegisteredModel, base: Config) -> tuple[Report | None, Evidence | None, tuple[str, ...], str]:
-    """The report on the run, its evidence, what to know besides, and why there is none."""
+class _OfRun(NamedTuple):
+    """What became of the run: its report and evidence, what to know besides, why there is none, and the codes of what
+    somebody has acknowledged on it and may pass.
+    """
+
+    report: Report | None = None
+    evidence: Evidence | None = None
+    notes: tuple[str, ...] = ()
+    failure: str = ""
+    accepts: frozenset[str] = frozenset()
+
+
+def _run_of(model: RegisteredModel, question: Question) -> _OfRun:
     try:
         with closing(model.run()) as run:
-            config = for_run(base, run)
+            config = for_run(question.config, run)
             report, evidence = judged(run, config)
-            return report, evidence, _notes_on(run, report, config), ""
+            notes = _notes_on(run, report, config)
+            entries = run.acknowledgements() if question.accept_ack else ()
     except Exception as error:  # noqa: BLE001  the files may still be bad
-        return None, None, (), described(error)
+        return _OfRun(failure=described(error))
+    now = time.time()
+    still_open = {one.code for one in open_findings(report, entries, now)}
+    accepts = frozenset(one.code for one in report.findings) - still_open
+    cause = report.diagnosis.cause if report.diagnosis is not None else ""
+    said = [one for one in standing(entries, cause=cause, now=now) if accepts.intersection(one.codes)]
+    notes += tuple(f"{one.said}: {printable(one.because, 300)}" for one in said)
+    return _OfRun(report, evidence, notes, accepts=accepts)
 
 
 def _notes_on(run: TrackedRun, report: Report, config: Config) -> tuple[str, ...]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 import uuid
+from contextlib import closing
 from urllib.parse import quote
 
 import numpy as np
@@ -11,10 +13,12 @@ import pytest
 from click.testing import CliRunner
 
 from tracker_health import annotate
+from tracker_health.acknowledged import acknowledgement
 from tracker_health.cli import cli
 from tracker_health.config import preset
 from tracker_health.gate import Answer
 from tracker_health.gating import Question, Watch
+from tracker_health.opening import open_run
 
 from .conftest import ADMIN_PASSWORD, READER_PASSWORD
 from .many_runs import make_runs
@@ -237,8 +241,6 @@ def test_what_names_no_version_is_told_what_would(sqlite_uri, text):
 
 
 def test_a_model_that_takes_too_long_could_not_be_judged(server_uri, tmp_path, monkeypatch):
-    import time
-
     from tracker_health.stores.mlflow import registry
 
     _, name, _ = registered(server_uri, tmp_path)
@@ -290,3 +292,30 @@ def test_a_watch_without_permission_to_tag_remembers(auth_server_uri, tmp_path, 
     assert (first.gate.answer, first.written) == (Answer.GO_ON, False)
     assert "no permission" in first.unwritten
     assert list(watch.once()) == []
+
+
+def test_what_was_acknowledged_may_pass_where_that_is_asked_for_and_is_recorded(server_uri, tmp_path):
+    run, name, _ = registered(server_uri, tmp_path, sick=True)
+    model = f"models:/{name}/1"
+    _, answer = answer_of(server_uri, model)
+    annotate(run, tracking_uri=server_uri)
+    failed = [one["code"] for one in answer["run_report"]["results"] if one["verdict"] == "fail"]
+    with closing(open_run(run, tracking_uri=server_uri)) as opened:
+        entry = acknowledgement(
+            id="0123456789abcdef",
+            who="ana",
+            when=time.time(),
+            because="the validation is what counts",
+            codes=failed,
+            cause=answer["cause"] or "",
+            evidence=opened.evidence(),
+        )
+        opened.acknowledge(entry)
+    assert answer_of(server_uri, model)[0] == 1
+    code, answer = answer_of(server_uri, "--accept-ack", model)
+    assert (code, answer["verdict"], answer["accepted"]) == (0, "fail", failed)
+    assert "acknowledged by ana: the validation is what counts" in answer["notes"]
+    tags = tags_of(server_uri, name)
+    assert (tags["health.verdict"], tags["health.accepted"]) == ("fail", ",".join(failed))
+    assert answer_of(server_uri, model)[0] == 1
+    assert "health.accepted" not in tags_of(server_uri, name)

@@ -49,6 +49,11 @@ _WORST_FIRST = (EXIT_VERDICT, EXIT_RUN, EXIT_UNFINISHED, EXIT_DONE)
     help="What becomes of a model that could not be judged: exit code 3, or 0.",
 )
 @click.option("--allow-unfinished", is_flag=True, help="A model may go on while its run does.")
+@click.option(
+    "--accept-ack",
+    is_flag=True,
+    help="What somebody has acknowledged on the run (ack) may pass; the tag health.accepted records it.",
+)
 @click.option("--timeout", default="10m", show_default=True, metavar="TIME", help="For each model.")
 @click.option("--no-tags", is_flag=True, help="Write nothing onto the model's version.")
 @click.option(
@@ -98,6 +103,7 @@ def _question(choices: dict[str, Any]) -> Question:
         rule=rule,
         timeout=timeout,
         tags=not choices["no_tags"],
+        accept_ack=choices["accept_ack"],
     )
 
 
