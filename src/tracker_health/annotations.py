@@ -16,7 +16,7 @@ from tracker_health.evidence import Children
 from tracker_health.probe import MEASURE_NAME
 from tracker_health.registry import RULES_VERSION, plugins, probe_classes
 from tracker_health.result import ProbeResult, Report, once_a_source
-from tracker_health.text import printable
+from tracker_health.text import printable, split_sentence
 from tracker_health.verdict import Verdict
 
 PENDING = "pending"
@@ -255,7 +255,8 @@ def _document(report: Report) -> bytes:
 def _note(report: Report) -> str:
     if report.verdict is Verdict.PASS:
         return f"**Training health: PASS**: {in_markdown(report.summary)}{_judged_in_words(report, '; ')}"
-    lines = [f"**Training health: {report.verdict.upper()}{_cause_in_words(report.diagnosis)}**", ""]
+    said = f" · {headline_in_markdown(report.diagnosis)}" if report.diagnosis is not None else ""
+    lines = [f"**Training health: {report.verdict.upper()}{said}**", ""]
     lines += diagnosis_in_markdown(report)
     lines += [finding_in_markdown(result) for result in report.unexplained]
     errors, unjudged = once_a_source(report.errors)
@@ -268,19 +269,24 @@ def _note(report: Report) -> str:
     return "\n".join(lines)
 
 
-def _cause_in_words(diagnosis: Diagnosis | None) -> str:
-    return f" · {diagnosis.cause} ({diagnosis.certainty})" if diagnosis is not None else ""
+def headline_in_markdown(diagnosis: Diagnosis) -> str:
+    """The diagnosis in one short sentence: its first clause."""
+    return in_markdown(split_sentence(diagnosis.sentence)[0])
 
 
 def diagnosis_in_markdown(report: Report) -> list[str]:
-    """The lines on the cause, what to try, and its evidence; none where there is no cause."""
+    """The lines below the headline: what to try, the rest of the diagnosis, its cause, and its evidence; none where
+    there is no cause. What to try comes first: a tracker folds a description after a few lines.
+    """
     diagnosis = report.diagnosis
     if diagnosis is None:
         return []
     action = diagnosis.action
     change = f"`{printable(action.change, 200).replace('`', '')}`" if action.change else ""
     tried = " ".join(one for one in (change, in_markdown(action.explained if change else action.text)) if one)
-    lines = [in_markdown(diagnosis.sentence), "", f"**Try:** {tried}", ""]
+    cause = f"Cause: `{printable(diagnosis.cause, 80).replace('`', '')}` ({diagnosis.certainty})."
+    rest = in_markdown(split_sentence(diagnosis.sentence)[1])
+    lines = [f"**Try next:** {tried}", "", f"{rest} {cause}".strip(), ""]
     lines += [finding_in_markdown(replace(result, remedy="")) for result in report.explained]
     lines += [f"- or {in_markdown(other.cause)}: {in_markdown(other.test)}" for other in diagnosis.others]
     return lines

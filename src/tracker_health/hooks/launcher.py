@@ -18,6 +18,7 @@ from tracker_health.hooks.guard import is_disabled, safely, say
 from tracker_health.hooks.ledger import VARIABLE, EndedRun, Ledger, LeftRun, RunToJudge, Told
 from tracker_health.hooks.startup_path import with_startup
 from tracker_health.hooks.witness import Witness
+from tracker_health.terminal import say_error
 
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
 _SIGNALLED = 128
@@ -34,8 +35,21 @@ def run(command: Sequence[str], wait: float) -> int:
     try:
         return _exit_code(_supervised(command, os.environ)[0] if is_disabled() else _hooked(command, wait))
     except OSError as error:
-        say(f"{command[0]}: {error.strerror}")
-        return _NOT_FOUND if isinstance(error, FileNotFoundError) else _NOT_EXECUTABLE
+        return _say_not_run(command[0], error)
+
+
+def _say_not_run(command: str, error: OSError) -> int:
+    """Say that a command could not be started, and what to try; the exit code that a shell gives for it."""
+    if isinstance(error, FileNotFoundError):
+        # A script whose first line names an interpreter that is not there is not found either.
+        exists = Path(command).exists()
+        message = f"{command} could not be started: the interpreter in its first line does not exist"
+        message = message if exists else f"there is no command {command}"
+        say_error(message, "check its name, or give the full path, as in: tracker-health exec -- python train.py")
+        return _NOT_FOUND
+    hint = f"make it executable (chmod +x {command}), or start it with its interpreter: python {command}"
+    say_error(f"{command} cannot be run: {error.strerror}", hint)
+    return _NOT_EXECUTABLE
 
 
 def _hooked(command: Sequence[str], wait: float) -> int:
