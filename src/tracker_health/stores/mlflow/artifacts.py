@@ -20,9 +20,10 @@ from tracker_health.stores.fetched_files import MAX_FILES, MAX_SEEN, FetchedFile
 from tracker_health.stores.files import is_relevant
 from tracker_health.stores.http_parts import HttpParts
 from tracker_health.stores.mlflow.connection import answer_of
-from tracker_health.stores.mlflow.credentials import guard_repository
+from tracker_health.stores.mlflow.empty_runs import EmptyRuns
 from tracker_health.stores.mlflow.failures import translated
 from tracker_health.stores.mlflow.parts import parts_of
+from tracker_health.stores.mlflow.repositories import is_local, repository_of
 from tracker_health.stores.naming import is_plain
 from tracker_health.stores.own import HEALTH_FOLDER
 from tracker_health.stores.tree import FileEvidence, RunFile
@@ -31,8 +32,6 @@ from tracker_health.text import printable
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-
-    from tracker_health.stores.mlflow.empty_runs import EmptyRuns
 
 MAX_FOLDERS = 5_000
 """Folders listed, over all places together. Each is a request."""
@@ -205,24 +204,6 @@ class ArtifactTree(FetchedFiles):
         with translated(doing, self._uri, otherwise=ReadError, at=root.location):
             part: bytearray = within(REQUEST_SECONDS + length / BYTES_A_SECOND, parts.fetch, start, length)
         return part
-
-
-def repository_of(artifact_uri: str, tracking_uri: str) -> Any:
-    """MLflow's object for an artifact location; if that is elsewhere, its calls are given up after a time."""
-    # Not the client's: it keeps one per run id in the process, whatever the tracking URI.
-    from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
-    from mlflow.utils.uri import add_databricks_profile_info_to_artifact_uri
-
-    location = add_databricks_profile_info_to_artifact_uri(artifact_uri, tracking_uri)  # type: ignore[no-untyped-call]
-    repository = guard_repository(get_artifact_repository(location, tracking_uri=tracking_uri))
-    return repository if is_local(repository) else Bounded(repository)
-
-
-def is_local(repository: Any) -> bool:
-    """Whether the artifacts lie on this machine, to be read in place."""
-    from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository
-
-    return isinstance(repository, LocalArtifactRepository)
 
 
 def _download(repository: Bounded, path: str, size: int, target: Path) -> None:
