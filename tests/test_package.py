@@ -45,6 +45,22 @@ def test_every_public_name_resolves():
         _ = tracker_health.no_such_name
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("clear", "clear_annotations"),
+        ("series", "read_series"),
+        ("tensors", "read_tensors"),
+        ("worst", "worst_verdict"),
+    ],
+)
+def test_an_old_name_goes_on_for_a_version_with_a_warning(old, new):
+    assert old not in tracker_health.__all__
+    with pytest.warns(DeprecationWarning, match=rf"tracker_health\.{new}\b.*0\.3") as caught:
+        assert getattr(tracker_health, old) is getattr(tracker_health, new)
+    assert caught[0].filename == __file__, "it names the line that has to change"
+
+
 def public_objects():
     for path in sorted((ROOT / "src" / "tracker_health").rglob("*.py")):
         parts = path.relative_to(ROOT / "src").with_suffix("").parts

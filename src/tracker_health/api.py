@@ -238,7 +238,9 @@ class _Task:
         return replace(outcome, annotations=annotations, error=error)
 
 
-def clear(run: str | Path | Listed, *, config: Config | str = "default", tracking_uri: str | None = None) -> Cleared:
+def clear_annotations(
+    run: str | Path | Listed, *, config: Config | str = "default", tracking_uri: str | None = None
+) -> Cleared:
     """Take everything that ``annotate`` wrote off a run again, and nothing else. Of ``config`` only the trusted hosts
     count.
 
@@ -342,7 +344,7 @@ def overview_of(
     return overview(tagged_runs([experiment] if experiment else [], tracking_uri, where, since), by)
 
 
-def series(run: str | Path, *, config: Config | str = "default", tracking_uri: str | None = None) -> SeriesTable:
+def read_series(run: str | Path, *, config: Config | str = "default", tracking_uri: str | None = None) -> SeriesTable:
     """Every metric series that is found of a run, with its role; nothing is judged or written.
 
     Of ``config`` only the roles and the limit on downloads count. What cannot be read is listed in the table's
@@ -372,7 +374,7 @@ def series(run: str | Path, *, config: Config | str = "default", tracking_uri: s
         return series_table(opened.read(request))
 
 
-def tensors(run: str | Path, *, config: Config | str = "default", tracking_uri: str | None = None) -> TensorTable:
+def read_tensors(run: str | Path, *, config: Config | str = "default", tracking_uri: str | None = None) -> TensorTable:
     """The tensors of a run's checkpoint, one by one; nothing is judged or written.
 
     Of ``config`` only the choice of a checkpoint and the limit on downloads count. What of the checkpoint cannot be
