@@ -56,11 +56,24 @@ class Evidence:
         return best
 
     def find(self, role: str) -> Series | None:
-        """The series of a role, or None."""
+        """The series of a role.
+
+        Args:
+            role: Of a series, as in a ``Need``: ``train_loss``, ``val_loss``, ``grad_norm``, ...
+
+        Returns:
+            The longest series of that role, or None.
+        """
         return self.by_role.get(role)
 
     def first(self, *roles: str) -> Series:
         """The series of the first of these roles that is there.
+
+        Args:
+            *roles: Roles of series, the preferred one first.
+
+        Returns:
+            The longest series of the first role that has one.
 
         Raises:
             LookupError: none is; a rule's ``needs`` should have said so.
@@ -71,8 +84,15 @@ class Evidence:
         raise LookupError(f"no series has one of the roles {roles}: the rule's needs must name them")
 
     def curve(self, role: str) -> Curve | None:
-        """The curve of a role's longest series, made once; None where there are fewer than four points of it that can
-        be compared. Of losses those are compared that were measured alike: see ``comparable``.
+        """The curve of a role's longest series, made once.
+
+        Of losses those points are compared that were measured alike: see ``comparable``.
+
+        Args:
+            role: Of a series, as in a ``Need``: ``train_loss``, ``val_loss``, ``grad_norm``, ...
+
+        Returns:
+            The curve, or None where fewer than four points of the series can be compared.
         """
         if role not in self._curves:
             series = self.find(role)
@@ -90,7 +110,14 @@ class Evidence:
         return {}
 
     def all_of(self, role: str) -> list[Series]:
-        """All series of a role, in the order in which they were read."""
+        """All series of a role, in the order in which they were read.
+
+        Args:
+            role: Of a series, as in a ``Need``: ``train_loss``, ``val_loss``, ``grad_norm``, ...
+
+        Returns:
+            The series, none where the run has none.
+        """
         return [one for one in self.series if one.role == role]
 
     @cached_property
@@ -162,7 +189,15 @@ class Evidence:
         return plan_of(self.info.params)
 
     def amount(self, role: str) -> int:
-        """How much evidence there is for a role, in the unit a ``Need`` counts in; 0 when there is none."""
+        """How much evidence there is for a role, in the unit in which a ``Need`` counts.
+
+        Args:
+            role: Of a series, or a ``Part``.
+
+        Returns:
+            Points of a series, optimizer steps of a saved state, tensors, lines of a log, ...: see ``Need.unit``. 0
+            where there is nothing.
+        """
         measure = _AMOUNTS.get(role)
         if measure is not None:
             return measure(self)

@@ -86,7 +86,14 @@ def _begins_later(params: Mapping[str, str]) -> bool:
 
 
 def planned_steps(params: Mapping[str, str]) -> float | None:
-    """How many steps a run was meant to have, by its params."""
+    """How many steps a run was meant to have, according to its params.
+
+    Args:
+        params: The run's params, by name.
+
+    Returns:
+        Optimizer steps, or None where no param names them.
+    """
     return _positive(params, _PLANNED_STEPS)
 
 
@@ -96,7 +103,14 @@ def planned_epochs(params: Mapping[str, str]) -> float | None:
 
 
 def plan_of(params: Mapping[str, str]) -> dict[str, str]:
-    """The params that say how far a run was meant to go, as they stand there: in steps, then in epochs."""
+    """The params that say how far a run was meant to go.
+
+    Args:
+        params: The run's params, by name.
+
+    Returns:
+        The params as they stand there, those in steps before those in epochs.
+    """
     names = (*_PLANNED_STEPS, *_PLANNED_EPOCHS)
     return {name: params[name] for name in names if _positive(params, (name,)) is not None}
 
@@ -165,7 +179,15 @@ def _counts_batches(steps: int, own: int, planned: float, params: Mapping[str, s
 
 
 def is_whole_multiple(steps: int, own: int) -> bool:
-    """Whether there were so many batches to each of the optimizer's updates, the last one's perhaps left over."""
+    """Whether there were so many batches to each of the optimizer's updates, the last one's perhaps left over.
+
+    Args:
+        steps: What was counted, perhaps batches.
+        own: The optimizer's own count of its updates.
+
+    Returns:
+        True where a whole number of batches explains the one by the other.
+    """
     return 0 < own < steps and steps % own < steps // own
 
 
