@@ -70,7 +70,7 @@ def files_of(name: str, package: str, code: str) -> dict[Path, str]:
         "package": package,
         "code": code,
         "cls": "".join(word.capitalize() for word in name.split("-")),
-        "since": __version__,
+        "since": _next_version(),
         "role": role,
         "quantity": role.replace("val_", "validation ").replace("train_", "training ").replace("_", " "),
         "metric": metric,
@@ -86,6 +86,12 @@ def files_of(name: str, package: str, code: str) -> dict[Path, str]:
         ROOT / "src" / "tracker_health" / "probes" / package / f"{module}.py": _filled(f"{template}_rule", words),
         ROOT / "tests" / "probes" / f"test_{module}.py": _filled(f"{template}_tests", words),
     }
+
+
+def _next_version() -> str:
+    """The minor release that the rule will be in."""
+    major, minor, *_ = __version__.split(".")
+    return f"{major}.{int(minor) + 1}.0"
 
 
 def _filled(template: str, words: dict[str, str]) -> str:
