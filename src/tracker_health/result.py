@@ -48,6 +48,32 @@ class Finding:
     confidence: Confidence = "high"
     case: str = ""
 
+    @classmethod
+    def skipped(cls, message: str, measured: Mapping[str, Measure] | None = None) -> Finding:
+        """The rule cannot judge this run.
+
+        Args:
+            message: Why, in one line.
+
+        Returns:
+            A finding without a verdict.
+        """
+        return cls(verdict=Verdict.SKIP, message=message, measured=measured or {})
+
+    @classmethod
+    def passed(cls, message: str, measured: Mapping[str, Measure] | None = None, *, sure: bool = True) -> Finding:
+        """Nothing to object to.
+
+        Args:
+            message: What was looked at and found in order, in one line, with numbers.
+            measured: Measures by name.
+            sure: False where something, as noise, may hide what the rule looks for.
+
+        Returns:
+            A finding that passes.
+        """
+        return cls(verdict=Verdict.PASS, message=message, measured=measured or {}, confidence="high" if sure else "low")
+
     def scored(self) -> float | None:
         """The score within 0..1, that of the verdict where the rule gave none.
 

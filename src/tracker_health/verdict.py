@@ -50,7 +50,3 @@ def worst_verdict(verdicts: Iterable[Verdict]) -> Verdict:
         The worst in the order skip, pass, warn, error, fail; skip when there is none.
     """
     return max(verdicts, key=lambda verdict: verdict.rank, default=Verdict.SKIP)
-
-
-# The name in a rule that is being worked on elsewhere.
-worst = worst_verdict

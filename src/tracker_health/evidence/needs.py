@@ -42,6 +42,18 @@ class Need:
     any_of: tuple[str, ...] = ()
     optional: bool = False
 
+    @classmethod
+    def beside(cls, *roles: str) -> tuple[Need, ...]:
+        """An optional need for each role.
+
+        Args:
+            *roles: Roles of series, or parts.
+
+        Returns:
+            Needs that are read where they are there, and never skip the rule.
+        """
+        return tuple(cls(role=role, optional=True) for role in roles)
+
     @property
     def roles(self) -> tuple[str, ...]:
         return (self.role, *self.any_of)
