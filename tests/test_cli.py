@@ -14,6 +14,7 @@ import time
 import zipfile
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -804,3 +805,28 @@ def test_a_signal_ends_a_wait_at_whatever_moment_it_comes():
     """Also while the wait is just about to begin, or to end."""
     done = subprocess.run([sys.executable, "-c", WAITED], capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_help_lists_every_command_and_option_below_a_heading():
+    from tracker_health.cli.group import EXAMPLES, PANELS, SECTIONS
+
+    listed = [name for names in SECTIONS.values() for name in names]
+    assert len(listed) == len(set(listed))
+    assert cli.commands.keys() <= set(listed) | {"help"}
+    assert cli.commands.keys() <= EXAMPLES.keys()
+    known = {one.name for command in cli.commands.values() for one in command.params}
+    assert known & {name for names in PANELS.values() for name in names}
+    for name, command in cli.commands.items():
+        text = command.get_help(click.Context(command, info_name=name))
+        assert all(len(line) <= 80 for line in text.splitlines()), name
+        missing = [option for one in command.params for option in getattr(one, "opts", ()) if option.startswith("--")]
+        assert all(option in text for option in missing), name
+
+
+@pytest.mark.parametrize("name", sorted(cli.commands))
+def test_every_example_is_a_command_line_that_parses(name):
+    from tracker_health.cli.group import EXAMPLES
+
+    program, command, *arguments = EXAMPLES[name].split()
+    assert (program, command) == ("tracker-health", name)
+    cli.commands[name].make_context(name, arguments)

@@ -34,7 +34,7 @@ def generate(size: str, out: Path, workers: int | None) -> None:
 @click.option("--split", type=click.Choice(["tune", "validate"]), help="One of the two alone.")
 @click.option("--misses", is_flag=True, help="List every false alarm, miss and wrong name of ours.")
 @click.option("--tools", default="default,dlm,runmedic", show_default=True)
-@click.option("--write", is_flag=True, help="Put the scores into docs/accuracy.md and the rules' pages.")
+@click.option("--write", is_flag=True, help="Put the scores into docs/accuracy-tables.md and the rules' pages.")
 def score(size: str, out: Path, split: str | None, misses: bool, tools: str, write: bool) -> None:
     """Print recall, symptoms named, and false alarms, with the checkpoint and without it."""
     import report

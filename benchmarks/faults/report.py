@@ -14,7 +14,7 @@ _BEGIN, _END = "<!-- scores: begin -->", "<!-- scores: end -->"
 
 
 def write(scores: list[Scores]) -> None:
-    """Put the tables into docs/accuracy.md, and the validation figures of each rule beside the package's pages.
+    """Put the tables into docs/accuracy-tables.md, and the validation figures of each rule beside the package's pages.
 
     ``scores``: of the split for tuning and of the one for validation.
     """
@@ -28,10 +28,10 @@ def write(scores: list[Scores]) -> None:
     for one in (validate, tune):
         title = "Validation" if one is validate else "Tuning"
         lines += [f"### {title}: {one.summary()}", "", *table(one), ""]
-    accuracy = ROOT / "docs" / "accuracy.md"
-    text = accuracy.read_text()
+    tables = ROOT / "docs" / "accuracy-tables.md"
+    text = tables.read_text()
     before, after = text[: text.index(_BEGIN)], text[text.index(_END) :]
-    accuracy.write_text(before + "\n".join(lines) + after)
+    tables.write_text(before + "\n".join(lines) + after)
 
 
 def _commit() -> str:
