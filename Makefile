@@ -10,7 +10,7 @@ ATTEMPTS ?= 20000
 FRAMEWORK_TESTS := tests/hooks/test_frameworks.py tests/monitor/test_lightning.py tests/monitor/test_transformers.py \
     tests/stores/test_checkpoint_formats.py tests/test_examples.py tests/test_posttraining.py
 
-.PHONY: demo test fuzz frameworks oldest-wandb old-wandb slow bench faults docs screenshots clean
+.PHONY: demo test fuzz frameworks oldest-wandb old-wandb slow bench faults docs site screenshots clean
 
 demo: $(VENV)/.demo-installed
 	$(BIN)/tracker-health demo
@@ -60,6 +60,10 @@ faults: $(VENV)/.dev-installed
 docs: $(VENV)/.dev-installed
 	$(BIN)/python scripts/generate_docs.py
 
+# The documentation as a site, into build/site; strict: a link that leads nowhere is an error.
+site: $(VENV)/.site-installed
+	$(BIN)/python scripts/build_site.py
+
 screenshots: $(VENV)/.dev-installed
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt playwright
 	$(BIN)/python scripts/make_screenshots.py
@@ -79,6 +83,11 @@ $(VENV)/.dev-installed: pyproject.toml setup.py constraints.txt | $(VENV)/bin/py
 
 $(VENV)/.frameworks-installed: $(VENV)/.dev-installed
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,frameworks,objectives]'
+	touch $@
+
+$(VENV)/.site-installed: pyproject.toml setup.py constraints.txt | $(VENV)/bin/python
+	@echo "installing MkDocs into $(VENV)"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[site]'
 	touch $@
 
 $(OLD)/.installed: pyproject.toml

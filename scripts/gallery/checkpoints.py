@@ -8,8 +8,8 @@ from math import sqrt
 from typing import Any
 
 import numpy as np
-from gallery.entry import Entry, FloatArray, descent, noise, run, series
 
+from gallery.entry import Entry, FloatArray, descent, noise, run, series
 from tracker_health.evidence import (
     Attribution,
     DlmCheckpoint,
@@ -26,6 +26,14 @@ BLOCKS, WIDTH, TOKENS = 6, 32, 200
 STEPS = 400
 GRADIENT = 1e-3
 NOISE = sqrt((1 - 0.9) / (1 + 0.9))  # of Adam's first moment, in sizes of the gradient, if gradients are pure noise
+NEAR = {
+    "frozen-front": "OPT003 OPT004 WGT005",
+    "moved": "WGT002",
+    "adapter-trained": "WGT007",
+    "statistics-used": "WGT006",
+    "checkpoint-usual": "OPT005 OPT006 OPT007 OPT008 OPT009 OPT010 OPT011 OPT012 WGT001 WGT003 WGT004 WGT005 OPT001 OPT002",
+}
+"""The rules that a run comes close to, or is the healthy sibling for."""
 
 CORRECTION = sqrt(1 - 0.999**STEPS)  # of Adam's second moment, which begins at 0
 
@@ -139,7 +147,8 @@ def _header(name: str, values: FloatArray) -> TensorHeader:
 
 
 def _of(name: str, title: str, sentence: str, found: Evidence) -> Entry:
-    return Entry(name=name, title=title, sentence=sentence, family="Checkpoint", evidence=found)
+    near = NEAR.get(name, "")
+    return Entry(name=name, title=title, sentence=sentence, family="Checkpoint", evidence=found, near=near)
 
 
 def _changed(change: Callable[[Tensor], Tensor], where: str = "") -> dict[str, Tensor]:

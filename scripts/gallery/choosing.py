@@ -10,10 +10,9 @@ from math import isfinite
 from gallery import checkpoints, curves
 from gallery.drawing import picture
 from gallery.entry import Entry
-
 from tracker_health.config import Config
-from tracker_health.engine import diagnose
 from tracker_health.diagnosed import Diagnosis
+from tracker_health.engine import diagnose
 from tracker_health.probe import Probe, Symptom
 from tracker_health.registry import BUILT_IN
 from tracker_health.result import Finding, ProbeResult, Report
@@ -66,17 +65,19 @@ def flagged_by(code: str) -> list[Judged]:
 
 
 def passed_by(code: str, flagged: Sequence[Judged]) -> list[Judged]:
-    """The runs that a rule passes, the nearest first: of the family of what it flags, then by what it measured."""
+    """The runs that a rule passes, the nearest first: such as were made for that, then those of the family of what it
+    flags, by what it measured of them.
+    """
     found = [one for one in judged() if _verdict(one, code) is Verdict.PASS]
     if not flagged:
         return found
     wrong = flagged[0].result(code)
     measured = wrong.measured if wrong is not None else {}
 
-    def distance(one: Judged) -> tuple[bool, float]:
+    def distance(one: Judged) -> tuple[bool, bool, float]:
         result = one.result(code)
         far = _apart(measured, result.measured) if result is not None else 1.0
-        return one.entry.family != flagged[0].entry.family, far
+        return code not in one.entry.near, one.entry.family != flagged[0].entry.family, far
 
     return sorted(found, key=distance)
 

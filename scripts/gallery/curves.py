@@ -5,14 +5,32 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from gallery.entry import Entry, FloatArray, Numbers, descent, noise, run, series, with_params
 
+from gallery.entry import Entry, FloatArray, Numbers, descent, noise, run, series, with_params
 from tracker_health.ending import Ended, Ending
 from tracker_health.evidence import DlmStepLog, Evidence, RunEnd, Series, Siblings
 
 N = 400
 STEPS = np.arange(N)
 CHANCE = float(np.log(10))
+
+NEAR = {
+    "noisy": "LOS003 LOS008 GRD002",
+    "one-spike": "LOS003 LOS004 LOS008",
+    "restart": "LOS004 LOS008 LRS001",
+    "still-descending": "LOS005",
+    "warm-up": "LOS007",
+    "slow": "LOS006 LOS007 LOS012",
+    "nan-once": "LOS002",
+    "generalises": "GEN001 GEN002 GEN005 LOS014",
+    "accuracy-rises": "GEN003 GEN004 LOS012",
+    "scale-found": "AMP001",
+    "gradient-usual": "GRD001 GRD002 GRD003 GRD004",
+    "layers-usual": "GAP001 GAP002 GAP003 GAP005 GAP007",
+    "layer-gradients-usual": "GAP004 GAP006",
+    "whole": "RUN001 RUN003 RUN004",
+}
+"""The rules that a run comes close to, or is the healthy sibling for."""
 
 
 def _loss(values: Numbers, *more: Series, params: dict[str, object] | None = None) -> Evidence:
@@ -22,7 +40,8 @@ def _loss(values: Numbers, *more: Series, params: dict[str, object] | None = Non
 
 
 def _shown(family: str, name: str, title: str, sentence: str, evidence: Evidence) -> Entry:
-    return Entry(name=name, title=title, sentence=sentence, family=family, evidence=evidence)
+    near = NEAR.get(name, "")
+    return Entry(name=name, title=title, sentence=sentence, family=family, evidence=evidence, near=near)
 
 
 def _level(values: Numbers, seed: int, rough: float) -> FloatArray:
@@ -52,9 +71,10 @@ def losses() -> Iterator[Entry]:
         "diverged", "Rose and stayed up", "The loss rises after a good stretch and stays there.", _loss(rose, rate)
     )
 
-    climb = 2.3 + 35 * np.exp(-((STEPS - 14) ** 2) / 90)
-    climb = np.maximum(climb * np.exp(0.1 * noise(4, N)) * (STEPS < 60) + CHANCE * (STEPS >= 60), 0)
-    climb[60:] = CHANCE + 9 * np.exp(-np.arange(N - 60) / 25) + noise(5, N - 60, 0.02)
+    climb = CHANCE + 35 * np.where(STEPS < 12, (STEPS / 12.0) ** 2, np.exp(-(STEPS - 12) / 30)) * np.exp(
+        noise(4, N, 0.1)
+    )
+    climb += noise(5, N, 0.02)
     yield of(
         "climbed", "Climbed, then came down", "The first steps throw the loss far up; it ends at the level of guessing.",
         _loss(climb, rate, params={"num_classes": 10}),

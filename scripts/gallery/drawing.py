@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from html import escape
 
 import numpy as np
-from gallery.entry import FloatArray
 
+from gallery.entry import FloatArray
 from tracker_health.evidence import Evidence, IntArray, Part, Series
 from tracker_health.probe import Probe
 from tracker_health.result import Finding
@@ -62,7 +62,7 @@ def picture(evidence: Evidence, rule: Probe | None, finding: Finding | None, alt
     roles = _roles(rule, evidence)
     if not roles and evidence.optimizer is not None:
         return _svg([_bars(_table(evidence, rule, finding))], alt)
-    if not roles and evidence.weights is not None and not evidence.find("train_loss"):
+    if not roles and evidence.weights is not None:
         return _svg([_bars(_table(evidence, rule, finding))], alt)
     panels = _panels(evidence, roles or ["train_loss"], rule, finding)
     height = HEIGHT if len(panels) == 1 else HEIGHT * 2 // 3
@@ -77,7 +77,10 @@ def _roles(rule: Probe | None, evidence: Evidence) -> list[str]:
     if rule is None:
         shown = list(dict.fromkeys(one.role for one in evidence.series if one.role not in _SKIPPED))
         at_first = [role for role in shown if role != "learning_rate"]
-        return [] if evidence.optimizer is not None or evidence.weights is not None else [r for r in at_first if r]
+        of_layers = [role for role in at_first if role is not None and role.startswith("gap_")]
+        if evidence.optimizer is not None or evidence.weights is not None:
+            return []
+        return of_layers or [role for role in at_first if role]
     needs = [need for need in rule.needs if not need.optional]
     roles = [role for need in needs for role in need.roles if role in evidence.by_role and role not in _SKIPPED]
     if roles:
@@ -119,7 +122,7 @@ _COMPANIONS_OF = {other: role for role, other in _COMPANIONS.items()}
 
 
 def _title(lines: Sequence[Series]) -> str:
-    if len(lines) > 2:  # noqa: PLR2004  a series for each layer
+    if len(lines) > 2:
         kind, _, statistic = lines[0].name.rpartition("/")
         return f"{kind.split('/')[1] if '/' in kind else lines[0].name}, {statistic} of each layer"
     return " and ".join(dict.fromkeys(one.name.replace("_", " ") for one in lines))
@@ -129,7 +132,7 @@ def _lines(evidence: Evidence, role: str) -> tuple[Series, ...]:
     """The series of a role; of layers those of the statistic that says most."""
     found = evidence.all_of(role)
     if not role.startswith("gap_"):
-        best = evidence.by_role[role] if role in evidence.by_role else None
+        best = evidence.find(role)
         return () if best is None else (found[0], *found[1:2]) if role in ("objective_loss", "loss_part") else (best,)
     by_statistic: dict[str, list[Series]] = {}
     for one in found:
@@ -215,7 +218,7 @@ class _Scale:
         if low > 0 and high / low > _LOG_FROM:
             return cls(low, high, True, height)
         room = (high - low) * 0.06 or abs(high) * 0.1 or 1.0
-        return cls(0.0 if low == 0 else low - room, high + room, False, height)
+        return cls(max(low - room, 0.0) if low >= 0 else low - room, high + room, False, height)
 
     def place(self, value: float) -> float:
         """The place on the page; of what is not on the axis its lower end."""
@@ -247,7 +250,7 @@ def _axes(panel: Panel, height: int) -> str:
         f'<text x="{WIDTH - _RIGHT}" y="{height - 7}" text-anchor="end">step {last}</text>',
     ]
     for place, line in enumerate(panel.lines):
-        kind = "log" if not place or len(panel.lines) > 2 else "other"  # noqa: PLR2004
+        kind = "log" if not place or len(panel.lines) > 2 else "other"
         points = [
             (across(step), scale.place(value) if math.isfinite(value) else None) for step, value in _thinned(line)
         ]
@@ -276,16 +279,17 @@ def _frame(scale: _Scale, title: str, height: int) -> str:
     parts = [f'<path class="axis" d="M{_LEFT} {_TOP}V{height - _BOTTOM}H{WIDTH - _RIGHT}"/>']
     note = ", log axis" if scale.logarithmic else ""
     parts.append(f'<text x="{_LEFT}" y="11">{escape(title)}{note}</text>')
+    digits = 2 if len({_tick(value, 2) for value in scale.ticks}) == len(scale.ticks) else 3
     for value in scale.ticks:
         y = scale.place(value) + 4
-        parts.append(f'<text x="{_LEFT - 4}" y="{_short(y)}" text-anchor="end">{_tick(value)}</text>')
+        parts.append(f'<text x="{_LEFT - 4}" y="{_short(y)}" text-anchor="end">{_tick(value, digits)}</text>')
     return "".join(parts)
 
 
-def _tick(value: float) -> str:
-    """Two digits, which is what fits beside an axis."""
-    if value == 0 or 0.01 <= abs(value) < 10_000:  # noqa: PLR2004
-        return f"{value:.2g}" if abs(value) < 100 else f"{value:.0f}"  # noqa: PLR2004
+def _tick(value: float, digits: int) -> str:
+    """As many digits as tell the ticks of an axis from one another."""
+    if value == 0 or 0.01 <= abs(value) < 10_000:
+        return f"{value:.{digits}g}" if abs(value) < 100 else f"{value:.0f}"
     return f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e")
 
 

@@ -17,7 +17,7 @@ Numbers = Sequence[float] | FloatArray
 @dataclass(frozen=True, kw_only=True)
 class Entry:
     """A synthetic run. ``name``: in kebab case; ``title`` and ``sentence``: what is to be seen. ``family``: its part of
-    the page of symptoms.
+    the page of symptoms. ``near``: the codes of rules that it comes close to, and that must pass it.
     """
 
     name: str
@@ -25,6 +25,7 @@ class Entry:
     sentence: str
     family: str
     evidence: Evidence
+    near: str = ""
 
 
 def series(role: str, values: Numbers, *, name: str = "", every: int = 1, unit: StepUnit | None = None) -> Series:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from gallery.choosing import Judged
-
+from tracker_health.config import ORIGINAL_RULES
 from tracker_health.probe import Probe
 
 _COLUMNS = 2
@@ -40,12 +40,13 @@ def _cell(one: Judged) -> str:
     """A picture, what it shows, and who names it."""
     entry, parts = one.entry, []
     voting = {result.code for result in one.usual.findings}
-    found = [result for result in one.report.results if result.code in voting or result.remedy]
+    found = [one for one in one.report.results if one.code in voting or (one.remedy and one.code not in ORIGINAL_RULES)]
     links = [f"[{result.code}](../rules/{result.code}.md)" for result in found]
     shown = [link if result.code in voting else f"({link})" for link, result in zip(links, found, strict=True)]
     parts.append(f"Rules: {' '.join(shown)}" if shown else "No rule flags it")
     diagnosis = one.usual.diagnosis
     if diagnosis is not None:
         parts.append(f"Cause: [{diagnosis.cause}](../causes/{diagnosis.cause}.md), {diagnosis.certainty}")
-    return f"![{entry.title}](../gallery/{entry.name}.svg)<br>**{entry.title}.** {entry.sentence}<br>{'<br>'.join(parts)}"
-
+    return (
+        f"![{entry.title}](../gallery/{entry.name}.svg)<br>**{entry.title}.** {entry.sentence}<br>{'<br>'.join(parts)}"
+    )

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 @cli.command()
 @click.argument("code")
-@click.option("--full", is_flag=True, help="The whole page: also why it matters, when it is wrong, how often it is right.")
+@click.option(
+    "--full", is_flag=True, help="The whole page: also why it matters, when it is wrong, how often it is right."
+)
 def explain(code: str, full: bool) -> None:
     """What a rule or a cause means, how it decides, and what to do. CODE is a rule's code or name, or a cause.
 

@@ -114,14 +114,15 @@ def _text(outcome: Outcome, choices: dict[str, Any], *, brief: bool) -> str:
     if choices["quiet"]:
         return ""
     if choices["form"] == "markdown":  # of every run: a summary is read without standard error
-        return "\n".join(report_markdown(outcome.report))
+        return "\n".join(report_markdown(outcome.report, choices.get("docs_url", "")))
     if outcome.error is not None and outcome.annotations is None:
         return ""
     verbose, status, report = choices["verbose"], _status(outcome), _judgement(outcome)
     if brief and not verbose:
         return f"{one_line(report)}{status and f'  {status}'}"
     drawn = outcome.sketch if draws_blocks() else ""
-    lines = report_lines(report, width=width(), verbose=verbose, sketch=drawn)
+    link = choices.get("docs_url", "")
+    lines = report_lines(report, width=width(), verbose=verbose, sketch=drawn, docs_url=link)
     return "\n".join([*lines, *([f"  {status}"] if status else [])])
 
 

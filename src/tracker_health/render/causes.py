@@ -35,17 +35,17 @@ class Diagnosed:
 
 
 def source_of(cause: Cause, sign: Sign) -> str:
-    """Where a sign's weight comes from."""
+    """Where a sign's weight comes from, where it was counted; else empty."""
     counts = cause.counts_of(sign)
     if counts is None:
-        return "judgement"
+        return ""
     return (
         f"seen in {counts.seen} of {counts.of} runs with this cause, in {counts.elsewhere} of {counts.of_others} others"
     )
 
 
 def explain_cause(cause: Cause) -> str:
-    """What a cause is, its strongest signs, what to do, and what would tell it from another."""
+    """What a cause is, its strongest signs, what to do, and how to be sure."""
     lines = [cause.name, "", *wrap(cause.summary, _COLUMNS)]
     lines += ["", *wrap(" ".join(cause.about.split()), _COLUMNS)] if cause.about else []
     strongest = sorted((sign for sign in cause.signs if cause.weight(sign) > 0), key=lambda one: -cause.weight(one))
@@ -55,7 +55,7 @@ def explain_cause(cause: Cause) -> str:
         lines.append(f"  {cause.weight(sign):+3d}  {sign.looks_at:<{looks}}  {sign.name}")
     advice = _advice(cause)
     lines += ["", "What to do", *(f"  {line}" for line in wrap(advice, _COLUMNS - 2))] if advice else []
-    lines += ["", "What would tell", *(f"  {line}" for line in wrap(cause.test, _COLUMNS - 2))]
+    lines += ["", "How to be sure", *(f"  {line}" for line in wrap(cause.test, _COLUMNS - 2))]
     lines += ["", f"More: tracker-health explain {cause.name} --full"]
     return "\n".join(lines) + "\n"
 
@@ -78,7 +78,12 @@ def cause_page(cause: Cause, runs: Sequence[Diagnosed] = ()) -> str:
 
 def causes_index(causes: Iterable[Cause]) -> str:
     """The Markdown page that lists the causes, and says how they are ranked."""
-    lines = ["# The causes", "", "What a diagnosis can say of a run: one cause, how sure it is, and one thing to do.", ""]
+    lines = [
+        "# The causes",
+        "",
+        "What a diagnosis can say of a run: one cause, how sure it is, and one thing to do.",
+        "",
+    ]
     lines += ["| cause | what it is |", "|---|---|"]
     lines += [f"| [{cause.name}]({cause.name}.md) | {cause.summary} |" for cause in causes]
     return "\n".join([*lines, "", "## How causes are ranked", "", HOW]) + "\n"
@@ -89,7 +94,7 @@ def _sections(cause: Cause, runs: Sequence[Diagnosed]) -> Iterator[tuple[str, st
         yield "## What happens", " ".join(cause.about.split())
     yield "## How it is recognised", _signs(cause)
     yield "## What to do", _what_to_do(cause, runs)
-    yield "## What would tell it from another", f"{cause.test[:1].upper()}{cause.test[1:]}."
+    yield "## How to be sure", f"{cause.test[:1].upper()}{cause.test[1:]}."
     yield "## What it can explain", _explained(cause)
     yield "## See also", "[How causes are ranked](index.md#how-causes-are-ranked) · [Symptoms](../symptoms/index.md)"
 
@@ -113,11 +118,12 @@ def _in_cell(text: str) -> str:
 
 def _signs(cause: Cause) -> str:
     known = {probe.code for probe in BUILT_IN}
-    lines = ["| weight | looks at | sign | source |", "|---|---|---|---|"]
+    lines = ["| weight | looks at | sign |", "|---|---|---|"]
     for sign in cause.signs:
         looks = f"[{sign.looks_at}](../rules/{sign.looks_at}.md)" if sign.looks_at in known else sign.looks_at
-        lines.append(f"| {cause.weight(sign):+d} | {looks} | {sign.name} | {source_of(cause, sign)} |")
-    return "\n".join(lines)
+        counted = source_of(cause, sign)
+        lines.append(f"| {cause.weight(sign):+d} | {looks} | {sign.name}{counted and f' ({counted})'} |")
+    return "\n".join([*lines, "", "Weights without a count are judgement."])
 
 
 def _advice(cause: Cause) -> str:

@@ -5,13 +5,13 @@ docstring and thresholds.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from textwrap import wrap
 
 from tracker_health.probe import CASES, EXAMPLE, Probe, explanation_of, thresholds_of
 from tracker_health.render.calibration import calibration_in_short
 from tracker_health.render.rule_page import example_lines, rule_text, vote_of
-from tracker_health.retired import Retired
+from tracker_health.retired import Retired, RetiredThreshold
 from tracker_health.text import printable
 
 _ITEM = re.compile(r"\s*(?:[-*]|\d+\.)\s")
@@ -112,12 +112,14 @@ def retired_page(rule: Retired, names: Mapping[str, str]) -> str:
     return f"# {rule.code} {rule.name}\n\n*retired*\n\n{_fate(rule)}\n" + (f"\n{links}\n" if links else "")
 
 
-def index(probes: Iterable[type[Probe]], retired: Iterable[Retired] = ()) -> str:
+def index(
+    probes: Iterable[type[Probe]], retired: Iterable[Retired] = (), retired_thresholds: Sequence[RetiredThreshold] = ()
+) -> str:
     """The Markdown page that lists the rules, by what they read."""
     lines = ["# The rules", "", _ABOUT_RULES, ""]
     groups: dict[str, list[type[Probe]]] = {}
     for probe in probes:
-        groups.setdefault(_group_of(probe), []).append(probe)
+        groups.setdefault(group_of(probe), []).append(probe)
     for title, members in groups.items():
         lines += [f"## {title}", "", "| rule | what it finds | symptom | verdict |", "|---|---|---|---|"]
         for probe in members:
@@ -129,10 +131,25 @@ def index(probes: Iterable[type[Probe]], retired: Iterable[Retired] = ()) -> str
     ]
     if gone:
         lines += ["## Retired", "", "| rule | replaced by | since |", "|---|---|---|", *gone, ""]
+    if retired_thresholds:
+        lines += [
+            "## Retired settings",
+            "",
+            "They are still understood, and do nothing: a warning names what replaced them.",
+            "",
+        ]
+        lines += ["| setting | replaced by | why |", "|---|---|---|"]
+        lines += [
+            f"| `{one.rule}.{one.threshold}` | {_code(one.replaced_by)} | {one.why} |" for one in retired_thresholds
+        ]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _group_of(probe: type[Probe]) -> str:
+def _code(name: str | None) -> str:
+    return f"`{name}`" if name else "nothing"
+
+
+def group_of(probe: type[Probe]) -> str:
     """By the package that a rule lies in."""
     package = probe.__module__.split(".")[-2] if probe.__module__.startswith("tracker_health.") else ""
     return GROUPS.get(package, "Other")

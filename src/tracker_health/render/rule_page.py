@@ -25,7 +25,7 @@ _MARKED = re.compile(r"\s*(?:[-*|]|\d+\.)\s*\S")
 _CODE = re.compile(r"(?<![\w`\[/-])([A-Z]{3}\d{3})(?![\w`\]-])")
 _MARK = re.compile(r"(?:-|\d+\.) ")
 _ADVICE = " -> "
-_COLUMNS = 100
+_COLUMNS, _CODE_COLUMNS = 100, 80
 _FAILS = re.compile(r"\bfail", re.IGNORECASE)
 
 _PARTS = {
@@ -99,7 +99,9 @@ def _sections(probe: type[Probe], shown: Pictures) -> Iterator[tuple[str, str]]:
     if explanation.cases:
         yield f"### {CASES}", _case_table(explanation)
     if explanation.example:
-        yield f"### {EXAMPLE}", "\n".join(["```text", *example_lines(explanation), "```"])
+        *series, why = example_lines(explanation)
+        wrapped = [line for one in series for line in wrap(one, _CODE_COLUMNS, subsequent_indent="  ")]
+        yield f"### {EXAMPLE}", "\n".join(["```text", *wrapped, "```", "", _emphasised(why)])
     yield "## What to do", _what_to_do(said["What to do"], shown.flagged)
     yield "## When it is wrong", f"{unwrapped(said['Known limits'])}\n\n{_how_to_silence(probe)}"
     right = how_often_right(probe.code)
@@ -246,10 +248,10 @@ def _faults_table(code: str) -> list[str]:
 
 
 def _settings_table(probe: type[Probe]) -> str:
-    lines = ["| setting | default | what it is | source |", "|---|---|---|---|"]
+    lines = ["| setting | default | what it is (unit; source) |", "|---|---|---|"]
     for name, (_, threshold) in thresholds_of(probe).items():
-        unit = f" ({threshold.unit})" if threshold.unit else ""
-        lines.append(f"| `{name}` | {getattr(probe, name)} | {threshold.meaning}{unit} | {threshold.source} |")
+        about = "; ".join(one for one in (threshold.unit, threshold.source) if one)
+        lines.append(f"| `{name}` | {getattr(probe, name)} | {threshold.meaning} ({about}) |")
     return "\n".join(lines)
 
 
@@ -266,6 +268,11 @@ def example_lines(explanation: Explanation) -> list[str]:
     series = [f"{role}: {' '.join(number(value) for value in values)}" for role, values in example.series.items()]
     return [*series, *(f"param {name}: {value}" for name, value in example.params.items()),
             f"{example.verdict}: {example.why}"]  # fmt: skip
+
+
+def _emphasised(why: str) -> str:
+    verdict, _, reason = why.partition(": ")
+    return f"**{verdict.upper()}**: {reason}"
 
 
 def _see_also(probe: type[Probe], references: str) -> str:

@@ -55,7 +55,7 @@ def check_probe(
 
     Raises:
         AssertionError: the rule does not declare or explain itself, breaks, is not pure, says something that no report
-        can show, or comes to another verdict than expected.
+            can show, or comes to another verdict than expected.
     """
     _assert(flaw_in(probe if isinstance(probe, type) else type(probe)))
     rule = probe() if isinstance(probe, type) else probe

@@ -1,0 +1,25 @@
+"""Where the documentation has the page of a rule or a cause: the one place that knows its addresses."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from tracker_health.diagnosis import CAUSES
+from tracker_health.registry import BUILT_IN
+from tracker_health.retired import RETIRED
+
+
+def docs_link(code: str, base: str) -> str | None:
+    """The address of the page on a rule, by its code, or on a cause, by its name. ``base``: the setting ``docs_url``.
+
+    None where no base is set, and for rules of plugins, which have no page there: then nothing is to be linked, and
+    ``tracker-health explain CODE`` says what the page would.
+    """
+    page = _pages().get(code)
+    return f"{base.rstrip('/')}/{page}" if base and page else None
+
+
+@cache
+def _pages() -> dict[str, str]:
+    rules = {code: f"rules/{code}.html" for code in (one.code for one in (*BUILT_IN, *RETIRED))}
+    return rules | {cause.name: f"causes/{cause.name}.html" for cause in CAUSES}
