@@ -1,7 +1,7 @@
 """Write the generated pages and pictures under docs/, or with ``--check`` say which of them are out of date.
 
-Pictures are not compared: another version of numpy may move a line by a tenth of a pixel. That each is there is checked,
-and their captions, which say what the rules said, are part of the pages.
+Pictures are not compared: another version of numpy may move a line by a tenth of a pixel. That each is there is
+checked, and their captions, which say what the rules said, are part of the pages.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def _noted(text: str) -> str:
 
 
 def with_output(page: Path) -> str:
-    """A page with what its commands print now: its Python runs first, in an empty folder, then each command whose output
-    is shown.
+    """A page with what its commands print now: its Python runs first, in an empty folder, then each command whose
+    output is shown.
     """
     text = page.read_text(encoding="utf-8")
     code = re.findall(r"```python\n(.*?)```", text, re.DOTALL)

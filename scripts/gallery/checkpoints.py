@@ -31,7 +31,8 @@ NEAR = {
     "moved": "WGT002",
     "adapter-trained": "WGT007",
     "statistics-used": "WGT006",
-    "checkpoint-usual": "OPT005 OPT006 OPT007 OPT008 OPT009 OPT010 OPT011 OPT012 WGT001 WGT003 WGT004 WGT005 OPT001 OPT002",
+    "checkpoint-usual": "OPT005 OPT006 OPT007 OPT008 OPT009 OPT010 OPT011 OPT012 OPT001 OPT002 "
+    "WGT001 WGT003 WGT004 WGT005",
 }
 """The rules that a run comes close to, or is the healthy sibling for."""
 
@@ -133,7 +134,8 @@ def evidence(
         global_step=steps, stateless=tuple(stateless), attribution=Attribution.NAMED, listed=tuple(map(tuple, listed)),
     )  # fmt: skip
     return run(
-        "run", *metrics, optimizer=state, dlm_checkpoint=DlmCheckpoint(state=state, global_step=steps, weight_names=tuple(tensors)),
+        "run", *metrics, optimizer=state,
+        dlm_checkpoint=DlmCheckpoint(state=state, global_step=steps, weight_names=tuple(tensors)),
         weights=Weights(
             source="model.safetensors", tensors=(*headers, *extra), in_order=True,
             previous="checkpoint-200" if changes else "", changes=moved if changes else (),
@@ -183,8 +185,12 @@ def _smooth(one: Tensor) -> Tensor:
     return one if one.second is None else replace(one, first=1.1 / CORRECTION * np.sqrt(one.second))
 
 
-def _nan(which: str) -> Callable[[Tensor], Tensor]:
-    return lambda one: replace(one, **{which: np.full_like(one.weight, np.nan)})
+def _nan_moments(one: Tensor) -> Tensor:
+    return replace(one, second=np.full_like(one.weight, np.nan))
+
+
+def _nan_weights(one: Tensor) -> Tensor:
+    return replace(one, weight=np.full_like(one.weight, np.nan))
 
 
 def entries() -> Iterator[Entry]:
@@ -220,7 +226,12 @@ def entries() -> Iterator[Entry]:
         "layer-outlier", "One layer unlike the others", "Its gradients are ten thousand times as large.",
         evidence(_changed(_scaled(1e4), "layers.2.")),
     )  # fmt: skip
-    yield _of("stale", "Gradients pile up", "They were never cleared: every step repeats the last.", evidence(_changed(_smooth), loss=rough))  # fmt: skip
+    yield _of(
+        "stale",
+        "Gradients pile up",
+        "They were never cleared: every step repeats the last.",
+        evidence(_changed(_smooth), loss=rough),
+    )
     yield _of(
         "steps-too-small", "Steps too small", "A learning rate of 1e-9 moves nothing.",
         evidence(healthy, groups=({"lr": 1e-9},), loss=flat),
@@ -233,7 +244,12 @@ def entries() -> Iterator[Entry]:
         "epsilon", "Epsilon outweighs the gradients", "Steps follow the gradient's size, as in plain SGD.",
         evidence(_changed(_scaled(1e-4)), groups=({"eps": 1e-4},), loss=flat),
     )  # fmt: skip
-    yield _of("betas", "Betas swapped", "The first moment remembers longer than the second.", evidence(healthy, groups=({"betas": (0.999, 0.9)},)))  # fmt: skip
+    yield _of(
+        "betas",
+        "Betas swapped",
+        "The first moment remembers longer than the second.",
+        evidence(healthy, groups=({"betas": (0.999, 0.9)},)),
+    )
     yield _of(
         "unscaled-inputs", "Inputs not scaled", "What enters the first layer is hundreds of times too large.",
         evidence(_changed(_scaled(300.0), "layers.0.up.weight"), loss=rough),
@@ -242,13 +258,13 @@ def entries() -> Iterator[Entry]:
         "moments-nan",
         "Moments are NaN",
         "One layer's state is not finite.",
-        evidence(_changed(_nan("second"), "layers.4.")),
+        evidence(_changed(_nan_moments, "layers.4.")),
     )
     yield _of(
         "weights-nan",
         "Weights are NaN",
         "One layer of the saved model is not finite.",
-        evidence(_changed(_nan("weight"), "layers.4.")),
+        evidence(_changed(_nan_weights, "layers.4.")),
     )
     yield _of(
         "weights-large",

@@ -27,7 +27,7 @@ JUDGED_BY = Config(preset="strict", preview_votes=True, measure_only=frozenset()
 
 @dataclass(frozen=True, kw_only=True)
 class Judged:
-    """A run of the gallery and what all rules say of it. ``report``: by every rule; ``usual``: by the default preset."""
+    """A run of the gallery and what rules say of it. ``report``: of every rule; ``usual``: of the default preset."""
 
     entry: Entry
     report: Report

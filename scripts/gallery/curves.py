@@ -76,7 +76,7 @@ def losses() -> Iterator[Entry]:
     )
     climb += noise(5, N, 0.02)
     yield of(
-        "climbed", "Climbed, then came down", "The first steps throw the loss far up; it ends at the level of guessing.",
+        "climbed", "Climbed, then came down", "The first steps throw the loss far up; it ends as guessing does.",
         _loss(climb, rate, params={"num_classes": 10}),
     )  # fmt: skip
 
@@ -132,6 +132,16 @@ def losses() -> Iterator[Entry]:
         "restart", "Learning rate restarts", "The rate is raised again, and the loss jumps with it and comes back.",
         _loss(restart, series("learning_rate", restart_rate)),
     )  # fmt: skip
+
+
+def odd_losses() -> Iterator[Entry]:
+    """Losses of less usual faults."""
+    family = "Training loss"
+
+    def of(name: str, title: str, sentence: str, evidence: Evidence) -> Entry:
+        return _shown(family, name, title, sentence, evidence)
+
+    rate = series("learning_rate", 1e-3 * 0.5 * (1 + np.cos(np.pi * STEPS / N)))
     gone = np.where(STEPS < 120, 1e-3, 0.0)
     short = descent(19, pace=3, end=0.3)
     short[120:] = _level(np.full(N - 120, short[115:120].mean()), 20, 0.04)
@@ -155,10 +165,10 @@ def losses() -> Iterator[Entry]:
         "sawtooth", "Sawtooth", "The same pattern within each epoch: the order of the data never changes.",
         _loss(sawtooth, series("epoch", epochs.astype(float))),
     )  # fmt: skip
-    memorised = 2.3 * np.exp(-STEPS / 45)
+    memorised, twentieths = 2.3 * np.exp(-STEPS / 45), np.repeat(np.arange(20.0), 20)
     yield of(
         "same-batch", "Too smooth", "No noise at all: every step sees the same batch.",
-        _loss(memorised + 1e-5, series("epoch", np.arange(N) // 20.0)),
+        _loss(memorised + 1e-5, series("epoch", twentieths)),
     )  # fmt: skip
     easy = 0.02 + 10.3 * np.exp(-STEPS / 9)
     yield of(
@@ -233,7 +243,7 @@ def validation() -> Iterator[Entry]:
         _loss(descent(44), held_out(2.3 + noise(45, 20, 0.01))),
     )  # fmt: skip
     yield of(
-        "evaluation-stuck", "The same evaluation again and again", "The validation loss is one number, digit for digit.",
+        "evaluation-stuck", "One evaluation again and again", "The validation loss is one number, digit for digit.",
         _loss(descent(46), held_out(np.concatenate([[1.81, 1.62], np.full(18, 1.5320871)]))),
     )  # fmt: skip
     good = 0.9 - 0.8 * np.exp(-(k + 1) / 4)
@@ -247,7 +257,8 @@ def validation() -> Iterator[Entry]:
         "accuracy-gap", "A gap of accuracies", "99 % of the training data are right, and half of the held-out data.",
         _loss(
             descent(49, end=0.02), series("train_accuracy", 0.99 - 0.89 * np.exp(-(k + 1) / 3), every=20),
-            held_out(0.5 - 0.4 * np.exp(-(k + 1) / 3) + noise(50, 20, 0.005), "val_accuracy"), params={"num_classes": 10},
+            held_out(0.5 - 0.4 * np.exp(-(k + 1) / 3) + noise(50, 20, 0.005), "val_accuracy"),
+            params={"num_classes": 10},
         ),
     )  # fmt: skip
     yield of(
@@ -334,7 +345,9 @@ def gradients() -> Iterator[Entry]:
     """Logged norms of the gradient, and the loss scale of half precision."""
     family = "Gradients"
 
-    def of(name: str, title: str, sentence: str, loss: Numbers, norms: Numbers, role: str = "grad_norm") -> Entry:
+    def of(
+        name: str, title: str, sentence: str, loss: Numbers, norms: Numbers, *, role: str = "grad_norm"
+    ) -> Entry:  # fmt: skip
         return _shown(family, name, title, sentence, _loss(loss, series(role, norms)))
 
     usual = np.exp(noise(100, N, 0.25))
@@ -353,7 +366,13 @@ def gradients() -> Iterator[Entry]:
         jumps,
     )
     faded = 1e-9 * np.exp(noise(104, N, 0.3)) + np.exp(-STEPS / 6)
-    yield of("vanishing", "Gradients vanish", "The norm fades to nothing while the loss is high.", CHANCE + noise(105, N, 0.005), faded)  # fmt: skip
+    yield of(
+        "vanishing",
+        "Gradients vanish",
+        "The norm fades to nothing while the loss is high.",
+        CHANCE + noise(105, N, 0.005),
+        faded,
+    )
     grown = usual * 10 ** (4.5 / (1 + np.exp(-(STEPS - 220) / 14)))
     worse = descent(106)
     worse[220:] += 1.6
@@ -361,9 +380,23 @@ def gradients() -> Iterator[Entry]:
     scale = 65536.0 * np.ones(N)
     for place, at in enumerate(range(200, 400, 8)):
         scale[at:] = 65536.0 / 2 ** (place + 1)
-    yield of("scale-collapse", "Loss scale collapses", "It is halved again and again: half precision overflows.", descent(107), scale, "loss_scale")  # fmt: skip
+    yield of(
+        "scale-collapse",
+        "Loss scale collapses",
+        "It is halved again and again: half precision overflows.",
+        descent(107),
+        scale,
+        role="loss_scale",
+    )
     steady = np.where(STEPS < 20, 65536.0 / 2.0 ** np.minimum(STEPS // 5, 4), 4096.0)
-    yield of("scale-found", "Loss scale finds its level", "Halved a few times at the start, then steady.", descent(108), steady, "loss_scale")  # fmt: skip
+    yield of(
+        "scale-found",
+        "Loss scale finds its level",
+        "Halved a few times at the start, then steady.",
+        descent(108),
+        steady,
+        role="loss_scale",
+    )
 
 
 def layers() -> Iterator[Entry]:
@@ -396,15 +429,16 @@ def layers() -> Iterator[Entry]:
     )  # fmt: skip
     yield of(
         "layer-dead", "A dead layer", "One layer's output is 0 from a step on.", "activations",
-        {"max": np.where(count < 14, 3.0, 0.0), "mean": np.where(count < 14, 0.1, 0.0), "var": np.where(count < 14, 0.5, 0.0)},
+        {key: np.where(count < 14, one, 0.0) for key, one in (("max", 3.0), ("mean", 0.1), ("var", 0.5))},
     )  # fmt: skip
     yield of(
         "layer-saturated", "A saturated layer", "One layer's outputs lie at the ends of their range.", "activations",
         {"max": 1.0, "mean": 0.0, "var": 0.995}, rough=0.0,
     )  # fmt: skip
+    sizes = [10.0 ** (2 * (layer - 5)) for layer in range(6)]
     yield of(
         "layers-vanish", "Gradients fade towards the first layer", "Each layer gets a hundredth of the one above it.",
-        "grads", {"max": [10.0 ** (2 * (i - 5)) for i in range(6)], "mean": [0.0] * 6, "var": [10.0 ** (4 * (i - 5)) for i in range(6)]}, end=2.2,
+        "grads", {"max": list(sizes), "mean": [0.0] * 6, "var": [one**2 for one in sizes]}, end=2.2,
     )  # fmt: skip
     yield of(
         "layer-explodes", "A layer explodes", "One layer's output grows by orders of magnitude.", "activations",
@@ -451,7 +485,10 @@ def endings() -> Iterator[Entry]:
     usual = 60 + noise(134, N, 4)
     yield of(
         "busy", "Usual speed", "The accelerator is busy, memory and the time of a step are steady.",
-        measured(("accelerator_utilisation", usual), ("memory", 1000 + noise(135, N, 5)), ("step_time", 1 + noise(136, N, 0.02))),
+        measured(
+            ("accelerator_utilisation", usual), ("memory", 1000 + noise(135, N, 5)),
+            ("step_time", 1 + noise(136, N, 0.02)),
+        ),
     )  # fmt: skip
     yield of(
         "idle", "Idle accelerator", "It is used to 12 %.", measured(("accelerator_utilisation", 12 + noise(137, N, 1)))
@@ -520,5 +557,5 @@ def fine_tunes() -> Iterator[Entry]:
 
 def entries() -> Iterator[Entry]:
     """All of them."""
-    for family in (losses, validation, rewards, gradients, layers, endings, fine_tunes):
+    for family in (losses, odd_losses, validation, rewards, gradients, layers, endings, fine_tunes):
         yield from family()

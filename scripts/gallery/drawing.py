@@ -359,13 +359,15 @@ def _bars(bars: Bars) -> str:
         if not math.isfinite(value) or value <= 0:
             text = "0" if value == 0 else "NaN"
             parts.append(
-                f'<circle class="mark" cx="{_short(x + inner / 2)}" cy="{floor - 4}" r="2.5"><title>{text}</title></circle>'
+                f'<circle class="mark" cx="{_short(x + inner / 2)}" cy="{floor - 4}" r="2.5">'
+                f"<title>{text}</title></circle>"
             )
             continue
         y = scale.place(value)
         kind = "found" if found else "bar"
         parts.append(
-            f'<rect class="{kind}" x="{_short(x)}" y="{_short(y)}" width="{_short(inner)}" height="{_short(max(floor - y, 1.0))}"/>'
+            f'<rect class="{kind}" x="{_short(x)}" y="{_short(y)}" width="{_short(inner)}" '
+            f'height="{_short(max(floor - y, 1.0))}"/>'
         )
     parts.append(f'<text x="{_LEFT}" y="{HEIGHT - 7}">first layer</text>')
     parts.append(f'<text x="{WIDTH - _RIGHT}" y="{HEIGHT - 7}" text-anchor="end">last layer</text>')

@@ -189,7 +189,7 @@ class Config:
             "checkpoint": self.checkpoint,
             "max_download": self.max_download,
             "stale_after": self.stale_after,
-            "written": [self.metrics, self.pages, self.description, *([self.docs_url] if self.docs_url else [])],
+            "written": [self.metrics, self.pages, self.description, *filter(None, [self.docs_url])],
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -236,8 +236,8 @@ PRESET_FIELDS = ("preset", "votes", "preview_votes", "measure_only", "demote_low
 
 _PLAIN_KEYS = frozenset(
     {
-        "select", "ignore", "checkpoint", "max_download", "stale_after", "trusted_hosts", "docs_url", "metrics", "pages",
-        "description",
+        "select", "ignore", "checkpoint", "max_download", "stale_after", "trusted_hosts", "docs_url", "metrics",
+        "pages", "description",
     }
 )  # fmt: skip
 
@@ -257,9 +257,9 @@ def preset(name: str) -> Config:
 def changed(config: Config, changes: Mapping[str, Any]) -> Config:
     """A configuration with other values, by the keys of a configuration file: ``preset`` (a name), ``select`` and
     ``ignore`` (frozensets), ``checkpoint``, ``max_download`` (bytes), ``stale_after`` (seconds), ``metrics`` (whether),
-    ``pages`` and ``description`` (of ``WHEN``), ``trusted_hosts`` (a tuple of texts), ``docs_url`` (an address), ``probes.NAME.THRESHOLD`` (a
-    number) and ``roles.ROLE`` (a tuple of patterns). A preset takes the place of the one before and leaves all other
-    values alone.
+    ``pages`` and ``description`` (of ``WHEN``), ``trusted_hosts`` (a tuple of texts), ``docs_url`` (an address),
+    ``probes.NAME.THRESHOLD`` (a number) and ``roles.ROLE`` (a tuple of patterns). A preset takes the place of the one
+    before and leaves all other values alone.
 
     Raises:
         ConfigError: there is no such preset or role.

@@ -21,5 +21,7 @@ def docs_link(code: str, base: str) -> str | None:
 
 @cache
 def _pages() -> dict[str, str]:
-    rules = {code: f"rules/{code}.html" for code in (one.code for one in (*BUILT_IN, *RETIRED))}
-    return rules | {cause.name: f"causes/{cause.name}.html" for cause in CAUSES}
+    codes = [*(one.code for one in BUILT_IN), *(one.code for one in RETIRED)]
+    return {code: f"rules/{code}.html" for code in codes} | {
+        cause.name: f"causes/{cause.name}.html" for cause in CAUSES
+    }
