@@ -25,7 +25,7 @@ _STYLE = (
     "text{font:11px system-ui,sans-serif;fill:#7b8190}.axis{stroke:#7b8190;stroke-width:1;fill:none}"
     ".log{stroke:#5b8def;stroke-width:1;fill:none;opacity:.75}.other{stroke:#2aa198;stroke-width:1;fill:none;opacity:.8}"
     ".level{stroke:#3d6fd8;stroke-width:2;fill:none}.limit{stroke:#d9534f;stroke-width:1.2;stroke-dasharray:5 4}"
-    ".mark{stroke:#d9534f;stroke-width:2;fill:none}.bar{fill:#5b8def}.found{fill:#d9534f}.red{fill:#d9534f}"
+    ".mark{stroke:#d9534f;stroke-width:2;fill:none}.bar{fill:#5b8def}.out{fill:#7b8190;opacity:.18}.found{fill:#d9534f}.red{fill:#d9534f}"
 )
 _SKIPPED = frozenset(("epoch", "global_step"))
 _COMPANIONS = {"val_loss": "train_loss", "val_accuracy": "train_accuracy", "chosen_logp": "rejected_logp"}
@@ -50,7 +50,9 @@ class Panel:
 
 @dataclass(frozen=True, kw_only=True)
 class Bars:
-    """A checkpoint's table: one bar for each tensor, some of them marked."""
+    """A checkpoint's table: one bar for each tensor, some of them marked. A value below 0: the optimizer does not list
+    it.
+    """
 
     title: str
     values: tuple[float, ...]
@@ -174,7 +176,8 @@ def _table(evidence: Evidence, rule: Probe | None, finding: Finding | None) -> B
         assert state is not None  # noqa: S101  the caller looked
         kept = {one.label: _size(one.second_moment.mean) for one in state.tensors if one.second_moment is not None}
         order = [one.name for one in evidence.weights.tensors] if evidence.weights is not None else list(kept)
-        rows = [(name, kept.get(name, 0.0)) for name in order if name in kept or name in state.stateless]
+        unlisted = {name: -1.0 for name in order if name not in kept and name not in state.stateless}
+        rows = [(name, unlisted.get(name, kept.get(name, 0.0))) for name in order]
         title = "gradient size of each parameter"
     rows = rows[:_MOST_BARS]
     found = tuple(
@@ -356,7 +359,12 @@ def _bars(bars: Bars) -> str:
     floor = HEIGHT - _BOTTOM
     for place, (value, found) in enumerate(zip(bars.values, bars.found, strict=True)):
         x, inner = _LEFT + place * width, max(width - 1.5, 1.0)
-        if not math.isfinite(value) or value <= 0:
+        if value < 0:
+            parts.append(
+                f'<rect class="out" x="{_short(x)}" y="{_TOP}" width="{_short(inner)}" height="{floor - _TOP}"/>'
+            )
+            continue
+        if not math.isfinite(value) or value == 0:
             text = "0" if value == 0 else "NaN"
             parts.append(
                 f'<circle class="mark" cx="{_short(x + inner / 2)}" cy="{floor - 4}" r="2.5">'

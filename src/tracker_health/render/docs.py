@@ -122,10 +122,10 @@ def index(
     for probe in probes:
         groups.setdefault(group_of(probe), []).append(probe)
     for title, members in groups.items():
-        lines += [f"## {title}", "", "| rule | what it finds | symptom | verdict |", "|---|---|---|---|"]
+        lines += [f"## {title}", "", "| rule | what it finds | verdict |", "|---|---|---|"]
         for probe in members:
             link = f"[{probe.code} {probe.name}]({probe.code}.md)"
-            lines.append(f"| {link} | {explanation_of(probe).summary} | `{probe.symptom}` | {vote_of(probe)} |")
+            lines.append(f"| {link} | {explanation_of(probe).summary} | {vote_of(probe)} |")
         lines.append("")
     gone = [
         f"| [{one.code} {one.name}]({one.code}.md) | {', '.join(one.replaced_by)} | {one.since} |" for one in retired
