@@ -10,8 +10,8 @@ from tracker_health.probe import Probe
 
 _COLUMNS = 2
 _ABOUT = (
-    "Find the picture that looks like your run. Each is a synthetic run that all rules and the diagnosis judged. Below it "
-    "stand the rules that flag it and the cause that is named. Rules in brackets have no vote by default."
+    "Find the picture that looks like your run. Each is a synthetic run that all rules and the diagnosis judged. Below "
+    "it stand the rules that flag it and the cause that is named. Rules in brackets have no vote by default."
 )
 _SYMPTOMS = "The words that reports and the tag `health.symptoms` use, and the rules behind each."
 

@@ -171,8 +171,8 @@ def _pictures(shown: Pictures) -> list[str]:
         lines.append(f"| {cells[0]} | {cells[1]} |")
     key = (
         "*Drawn by running the rule on [synthetic runs](../symptoms/index.md). Thin line: what was logged. Step line: "
-        "the levels that rules compare. Dashed: the limit, where there is one. Circles and red bars: what was found. Pale "
-        "bars: what no optimizer lists.*"
+        "the levels that rules compare. Dashed: the limit, where there is one. Circles and red bars: what was found. "
+        "Pale bars: what no optimizer lists.*"
     )
     return [*lines, "", key, ""]
 
