@@ -31,8 +31,7 @@ NEAR = {
     "moved": "WGT002",
     "adapter-trained": "WGT007",
     "statistics-used": "WGT006",
-    "checkpoint-usual": "OPT005 OPT006 OPT007 OPT008 OPT009 OPT010 OPT011 OPT012 OPT001 OPT002 "
-    "WGT001 WGT003 WGT004 WGT005",
+    "checkpoint-usual": "OPT005 OPT006 OPT007 OPT009 OPT010 OPT011 OPT012 OPT001 OPT002 WGT001 WGT003 WGT004 WGT005",
 }
 """The rules that a run comes close to, or is the healthy sibling for."""
 

@@ -6,6 +6,7 @@ from functools import cache
 
 from tracker_health.diagnosis import CAUSES
 from tracker_health.registry import BUILT_IN
+from tracker_health.result import Report
 from tracker_health.retired import RETIRED
 
 
@@ -17,6 +18,12 @@ def docs_link(code: str, base: str) -> str | None:
     """
     page = _pages().get(code)
     return f"{base.rstrip('/')}/{page}" if base and page else None
+
+
+def page_about(report: Report, base: str) -> str | None:
+    """The address to read on at about a report: the page of its cause, else of its worst finding; None for none."""
+    about = report.diagnosis.cause if report.diagnosis is not None else next((one.code for one in report.findings), "")
+    return docs_link(about, base)
 
 
 @cache

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from tracker_health.errors import RunNotFound, StoreRefused
 from tracker_health.evidence import RunRef
 from tracker_health.stores import hosts
-from tracker_health.stores.base import Listed, TrackedRun
+from tracker_health.stores.base import Listed, RegisteredModel, TrackedRun
 from tracker_health.stores.wandb.address import address_of, hint_on_name, is_of_wandb
 from tracker_health.text import printable, without_userinfo
 from tracker_health.verdict import Verdict
@@ -21,7 +21,7 @@ _MLFLOW_PAGE = re.compile(
 )
 _EXPERIMENT_PAGE = re.compile(r"(?i:https?)://[^#\s]+#/experiments/[^/?#\s]+(?:/(?:runs/?)?)?(?:\?.*)?")
 _NO_RUNS = {
-    "models": ("a registered model, not a run", "give the id of the run that logged the model"),
+    "models": ("a registered model, not a run", "gate judges it; else give the id of the run that logged the model"),
     "mlflow-artifacts": (
         "a place where artifacts lie, not a run",
         "give the run's id: in the path it comes before /artifacts",
@@ -88,6 +88,27 @@ def open_run(
         hint = "give the run id, and the server as --tracking-uri"
         raise RunNotFound(f"{printable(shown)} is not the address of an MLflow run page", hint)
     return _named_run(run, tracking_uri)
+
+
+def open_model(model: str, *, tracking_uri: str | None = None) -> RegisteredModel:
+    """The version of a registered model (``models:/NAME/VERSION``, ``models:/NAME@ALIAS``, or the address of its page
+    in MLflow), a model that a run logged (``models:/m-...``, or its page), or a version of an artifact of W&B
+    (``wandb:ENTITY/PROJECT/ARTIFACT:v3``, or its page).
+
+    Raises:
+        RunNotFound: there is none.
+        RunError: the registry cannot be reached or refuses.
+    """
+    text = model.strip()
+    from tracker_health.stores.mlflow.registry import model_name_of, open_mlflow_model
+    from tracker_health.stores.wandb.artifact import artifact_name_of, open_artifact
+
+    if of_mlflow := model_name_of(text):
+        return open_mlflow_model(of_mlflow, tracking_uri)
+    if of_wandb := artifact_name_of(text):
+        return open_artifact(of_wandb)
+    hint = "give models:/NAME/VERSION, models:/NAME@ALIAS, models:/m-..., or wandb:ENTITY/PROJECT/ARTIFACT:v3"
+    raise RunNotFound(f"{printable(shown_name(text))} names no version of a model", hint)
 
 
 def _refuse_what_is_no_run(text: str) -> None:

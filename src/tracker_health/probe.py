@@ -209,8 +209,8 @@ def explanation_of(probe: type[Probe]) -> Explanation:
 
 
 def _example_in(text: str, where: str) -> WorkedExample:
-    """The worked example in the section's text: a line ``role: values`` for each series, ``param NAME: value`` for each
-    param, then ``verdict: why``.
+    """The worked example in the section's text: a line ``role: values`` for each series (``role name: values`` where
+    the name counts), ``param NAME: value`` for each param, then ``verdict: why``.
 
     Raises:
         ValueError: it is not written so.

@@ -48,6 +48,16 @@ class Finding:
     confidence: Confidence = "high"
     case: str = ""
 
+    @classmethod
+    def skipped(cls, message: str, measured: Mapping[str, Measure] | None = None) -> Finding:
+        """Nothing to judge; ``message`` is the reason."""
+        return cls(verdict=Verdict.SKIP, message=message, measured=measured or {})
+
+    @classmethod
+    def passed(cls, message: str, measured: Mapping[str, Measure] | None = None, *, sure: bool = True) -> Finding:
+        """Nothing to object to. ``sure`` false: something may hide it."""
+        return cls(verdict=Verdict.PASS, message=message, measured=measured or {}, confidence="high" if sure else "low")
+
     def scored(self) -> float | None:
         """The score within 0..1; None for skip."""
         score = _DEFAULT_SCORES.get(self.verdict) if self.score is None else self.score

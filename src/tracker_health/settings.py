@@ -19,21 +19,17 @@ from tracker_health.errors import ConfigError
 from tracker_health.policy import is_override, policy_of
 from tracker_health.retired import living_changes, remarks, retired_threshold
 from tracker_health.roles import DEFAULT_PATTERNS
+from tracker_health.settings_layers import Setting, leaving_out, located, refuse, written_layer
 from tracker_health.settings_values import (
     JUDGING,
     KEYS,
     LISTS,
     SECTIONS,
-    Setting,
     as_number,
     converted,
     is_role,
-    leaving_out,
-    located,
     plugin_errors,
     quoted,
-    refuse,
-    written_layer,
 )
 from tracker_health.text import printable, without_userinfo
 

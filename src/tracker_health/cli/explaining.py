@@ -15,7 +15,7 @@ from tracker_health.terminal import say_error
 from tracker_health.text import printable
 
 if TYPE_CHECKING:
-    from tracker_health.settings_values import Setting
+    from tracker_health.settings_layers import Setting
 
 
 @cli.command()

@@ -64,22 +64,7 @@ def sweep(rate: float | None, dry_run: bool, watch: int | None, **choices: Any) 
     Meant for a service account, from cron or as a service. Without --experiment and --project all experiments of the
     tracking server are swept. Several sweeps at once leave each other's runs alone.
     """
-    from tracker_health.settings_values import parse_duration
-    from tracker_health.stores.deadline import at_most
-    from tracker_health.sweep import Sweep
-
-    _refuse_both(choices)
-    settings = settings_of(choices, writes=True)
-    at_most(rate)
-    swept = Sweep(
-        config=settings.config,
-        experiments=choices["experiments"],
-        project=choices["project"] or "",
-        tracking_uri=settings.tracking_uri,
-        since=parse_duration(choices["since"]),
-        rejudge=choices.pop("rejudge"),
-        workers=choices["workers"] or WORKERS_OF_BATCH,
-    )
+    swept = _sweep_over(choices, rate)
     if dry_run:
         sys.exit(_estimated(swept))
     with stopping(also=[signal.SIGTERM]) as stop:
@@ -102,30 +87,37 @@ def _refuse_both(choices: dict[str, Any]) -> None:
 @all_of(WORKERS, *choice_options(fail_on=None))
 @click.option("--json", "as_json", is_flag=True, help="One JSON document a line, on standard output.")
 @click.option("-v", "--verbose", is_flag=True, callback=note_verbose, help="Tracebacks.")
-def diff(since: str | None, rate: float | None, as_json: bool, **choices: Any) -> None:
+def diff(rate: float | None, as_json: bool, **choices: Any) -> None:
     """Show which verdicts this version would change: what sweep --rejudge would do, and why. Writes nothing.
 
     Every run that is over and has a verdict is judged by these rules and settings. A line names the verdict that it has
     and the version of the rules that gave it, the verdict by these, and the worst finding.
     """
+    compared = _sweep_over(choices, rate)
+    with stopping() as stop:
+        code = _compared(compared, stop, as_json=as_json, verbose=choices["verbose"])
+    sys.exit(EXIT_INTERRUPTED if stop.wanted else code)
+
+
+def _sweep_over(choices: dict[str, Any], rate: float | None) -> Sweep:
+    """The sweep that a call asks for; without a limit in time it goes back to the first run."""
     from tracker_health.settings_values import parse_duration
     from tracker_health.stores.deadline import at_most
     from tracker_health.sweep import Sweep
 
     _refuse_both(choices)
+    since, rejudge = choices["since"], choices.pop("rejudge", False)
     settings = settings_of(choices, writes=True)
     at_most(rate)
-    compared = Sweep(
+    return Sweep(
         config=settings.config,
         experiments=choices["experiments"],
         project=choices["project"] or "",
         tracking_uri=settings.tracking_uri,
         since=parse_duration(since) if since else time.time(),
+        rejudge=rejudge,
         workers=choices["workers"] or WORKERS_OF_BATCH,
     )
-    with stopping() as stop:
-        code = _compared(compared, stop, as_json=as_json, verbose=choices["verbose"])
-    sys.exit(EXIT_INTERRUPTED if stop.wanted else code)
 
 
 def _compared(swept: Sweep, stop: Stop, *, as_json: bool, verbose: bool) -> int:

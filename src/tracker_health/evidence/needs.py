@@ -42,6 +42,11 @@ class Need:
     any_of: tuple[str, ...] = ()
     optional: bool = False
 
+    @classmethod
+    def beside(cls, *roles: str) -> tuple[Need, ...]:
+        """An optional one for each role."""
+        return tuple(cls(role=role, optional=True) for role in roles)
+
     @property
     def roles(self) -> tuple[str, ...]:
         return (self.role, *self.any_of)

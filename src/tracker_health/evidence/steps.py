@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from tracker_health.evidence.as_read import AsRead
 from tracker_health.evidence.series import Series, StepUnit
 from tracker_health.evidence.tensors import OptimizerState
-
-if TYPE_CHECKING:
-    from tracker_health.evidence.evidence import Evidence
 
 # A checkpoint's counters that are no ``global_step`` by name; the number of the epoch is one at least.
 _COUNTERS = (
@@ -37,7 +35,7 @@ class StepCount(NamedTuple):
     by: str
 
 
-def steps_at_least(evidence: Evidence) -> StepCount:
+def steps_at_least(evidence: AsRead) -> StepCount:
     """A lower bound of the steps that the optimizer's state has seen: its own count, else the checkpoint's, else what
     the run's record and its log bear out. 0 where nothing tells.
     """
@@ -50,7 +48,7 @@ def steps_at_least(evidence: Evidence) -> StepCount:
     return max([told, *_logged(evidence, _epoch_of(state))], key=lambda one: one.steps)
 
 
-def is_of_the_end(evidence: Evidence) -> bool:
+def is_of_the_end(evidence: AsRead) -> bool:
     """Whether the checkpoint was written about where the run ended, as far as its log tells; False where it goes on."""
     state = evidence.optimizer
     if state is None or evidence.info.snapshot or evidence.goes_on:
@@ -87,7 +85,7 @@ def _whole(value: Any) -> int | None:
 # What the log tells
 
 
-def _logged(evidence: Evidence, epoch: int | None) -> Iterator[StepCount]:
+def _logged(evidence: AsRead, epoch: int | None) -> Iterator[StepCount]:
     """``epoch``: of the checkpoint. What was logged after it is not in the optimizer's state."""
     share = 1.0 if epoch is None else _share(evidence, epoch)
     for counted in evidence.steps_logged:
@@ -138,7 +136,7 @@ def accumulation(params: Mapping[str, str]) -> int:
     return int(min(most, _LARGEST_COUNT))
 
 
-def _share(evidence: Evidence, epoch: int) -> float:
+def _share(evidence: AsRead, epoch: int) -> float:
     """The part of the log that lies before the end of a checkpoint's epoch, about; all of it where that cannot be told.
 
     Epochs are counted from 0 or from 1: one that was saved as 0 may be the whole first epoch or a part of it.

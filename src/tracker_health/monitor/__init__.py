@@ -74,7 +74,8 @@ def watch(
     if dumps is not None and not steps_done:
         dumps.refuse_old_steps()
     with optional_packages("torch"):
-        from tracker_health.monitor.gap_monitor import GapMonitor, refuse_others
+        from tracker_health.monitor.gap_monitor import GapMonitor
+        from tracker_health.monitor.models import refuse_others
     refuse_others(model, optimizer)
     runs = list(log.runs) if isinstance(log, TrainerLog) else active_runs()
     sinks: list[Sink] = []

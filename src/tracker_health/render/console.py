@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 import click
 
 from tracker_health.diagnosed import Diagnosis
-from tracker_health.doc_links import docs_link
+from tracker_health.doc_links import page_about
 from tracker_health.result import ErrorEntry, ProbeResult, Report, once_a_source
 from tracker_health.text import count, printable, short_name
 from tracker_health.verdict import Verdict
@@ -53,8 +53,7 @@ def report_lines(
     findings = report.findings
     for finding in report.unexplained:
         yield from _finding_lines(finding, width)
-    about = report.diagnosis.cause if report.diagnosis is not None else findings[0].code if findings else ""
-    page = docs_link(about, docs_url)
+    page = page_about(report, docs_url)
     if page:
         yield f"  {'read':<10}{page}"
     yield from _error_lines(report.errors, width)

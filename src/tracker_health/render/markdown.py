@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tracker_health.annotations import diagnosis_in_markdown, finding_in_markdown, in_markdown
-from tracker_health.doc_links import docs_link
+from tracker_health.annotations import diagnosis_in_markdown, finding_in_markdown, headline_in_markdown, in_markdown
 from tracker_health.result import Report, once_a_source
 
 _MOST_ERRORS = 20
@@ -16,9 +15,7 @@ def report_markdown(report: Report, docs_url: str = "") -> Iterator[str]:
     yield f"### {report.verdict.upper()} {in_markdown(report.run.name)}"
     yield ""
     if report.diagnosis is not None:
-        page = docs_link(report.diagnosis.cause, docs_url)
-        cause = f"[{report.diagnosis.cause}]({page})" if page else report.diagnosis.cause
-        yield f"**{cause}** ({report.diagnosis.certainty})"
+        yield f"**{headline_in_markdown(report.diagnosis)}**"
         yield ""
     else:
         yield in_markdown(report.summary)

@@ -7,9 +7,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tracker_health.evidence.as_read import AsRead
 from tracker_health.evidence.numerics import median
+from tracker_health.evidence.parameters.answers import FEWEST_OF_A_BRANCH
 from tracker_health.evidence.parameters.depth import along_the_depth
 from tracker_health.evidence.parameters.initial import Initial
 from tracker_health.evidence.parameters.joining import TELLING, Order, Replaced, may_be_named, replaced, untaken
@@ -22,7 +24,8 @@ from tracker_health.evidence.parameters.layers_of import (
     scaled_matrices,
     taken_inputs,
 )
-from tracker_health.evidence.parameters.purpose import FEWEST_OF_A_BRANCH, Case, Left, LeftOut, purposes
+from tracker_health.evidence.parameters.left_out import Case, Left
+from tracker_health.evidence.parameters.purpose import LeftOut, purposes
 from tracker_health.evidence.parameters.rows import Naming, Parameter, Place
 from tracker_health.evidence.parameters.steps import (
     Walk,
@@ -38,9 +41,6 @@ from tracker_health.evidence.parameters.unmoved import is_hidden, is_stepped, on
 from tracker_health.evidence.parameters.words import bare_name, is_sparse, parameters_of, tail_of
 from tracker_health.evidence.tensors import Attribution, OptimizerState, TensorHeader, TensorState, Weights
 from tracker_health.layers import are_names
-
-if TYPE_CHECKING:
-    from tracker_health.evidence.evidence import Evidence
 
 _UNNAMED = re.compile(r"(?:^|/)#(-?\d+)$")
 _UNSURE = (Naming.ASSUMED, Naming.NONE)
@@ -71,14 +71,14 @@ class ParameterTable:
     idle_groups: frozenset[int] = frozenset()
 
     @classmethod
-    def of(cls, evidence: Evidence) -> ParameterTable:
-        """The table of what was read of a run."""
+    def of(cls, evidence: AsRead, steps: int) -> ParameterTable:
+        """The table of what was read of a run. ``steps``: those that its optimizer has done, at least."""
         state, weights = evidence.optimizer, evidence.weights
         names = (one.name for one in (weights.tensors if weights is not None else ()))
         labels = (*(one.label for one in state.tensors), *state.stateless) if state is not None else ()
         readable = are_names((*names, *labels))
-        steps = walks(evidence, evidence.steps_at_least.steps) if state is not None and state.tensors else {}
-        rows = _Rows(state, weights, steps).rows() if readable else _bare(state)
+        walked = walks(evidence, steps) if state is not None and state.tensors else {}
+        rows = _Rows(state, weights, walked).rows() if readable else _bare(state)
         listed = 0 if state is None else len(state.tensors) + len(state.stateless)
         is_adapter = weights is not None and readable and weights.is_adapter
         return cls(
