@@ -54,6 +54,7 @@ class Finding:
 
         Args:
             message: Why, in one line.
+            measured: What was measured all the same, by name.
 
         Returns:
             A finding without a verdict.
