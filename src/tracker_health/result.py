@@ -50,10 +50,11 @@ class Finding:
 
     @classmethod
     def skipped(cls, message: str, measured: Mapping[str, Measure] | None = None) -> Finding:
-        """The rule cannot judge this run.
+        """Nothing to judge.
 
         Args:
             message: Why, in one line.
+            measured: Measures by name.
 
         Returns:
             A finding without a verdict.
