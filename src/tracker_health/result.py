@@ -54,7 +54,7 @@ class Finding:
 
         Args:
             message: Why, in one line.
-            measured: Measures by name.
+            measured: What was measured all the same, by name.
 
         Returns:
             A finding without a verdict.
