@@ -85,6 +85,18 @@ def write_page(path: str, content: bytes) -> None:
         raise ConfigError(f"{printable(path)} cannot be written: {error.strerror}", "give another -o FILE") from error
 
 
+def add_to_job_summary(lines: Iterable[str]) -> None:
+    """Add Markdown to the summary of a job of GitHub Actions, where there is one (``GITHUB_STEP_SUMMARY``)."""
+    path = os.environ.get("GITHUB_STEP_SUMMARY")
+    if not path:
+        return
+    try:
+        with Path(path).open("a", encoding="utf-8") as file:
+            file.write("\n".join(lines) + "\n")
+    except OSError as error:
+        say_error(f"the job's summary: {described(error)}")
+
+
 def draws_blocks() -> bool:
     """Whether standard output is a terminal that can show block characters."""
     stream: TextIO | None = sys.stdout

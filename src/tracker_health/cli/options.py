@@ -10,7 +10,7 @@ import click
 _FORMATS = ("text", "json", "markdown", "github", "junit")
 _FORMATS_HELP = (
     "Of the report on standard output: markdown is for the summary of a CI job, github prints annotations of GitHub "
-    "Actions, junit a test report, json as --json."
+    "Actions and adds to GITHUB_STEP_SUMMARY, junit is a test report, json as --json."
 )
 _SCHEMAS = ("1", "2")
 _FAIL_ON = ("fail", "warn", "skip", "never")

@@ -21,6 +21,7 @@ from tracker_health.terminal import (
     Output,
     Stop,
     Tally,
+    add_to_job_summary,
     draws_blocks,
     leave_threads,
     say_error,
@@ -128,6 +129,7 @@ def _text(outcome: Outcome, choices: dict[str, Any], *, brief: bool) -> str:
     if choices["as_json"]:
         return json.dumps(outcome.report.to_json(int(choices.get("schema", 2))), allow_nan=False)
     if choices["form"] == "github":
+        add_to_job_summary(report_markdown(outcome.report))
         return github_line(check_of_run(outcome.report, choices["fail_on"]))
     if choices["quiet"] or choices["form"] == "junit":
         return ""

@@ -347,6 +347,10 @@ class SweptRun(Protocol):
     def silent(self) -> bool:
         """Whether it claims to go on."""
 
+    @property
+    def since(self) -> float | None:
+        """When it ended, or was last heard of, in seconds since 1970; None where that is not known."""
+
     def open(self) -> OnServer:
         """The run as it is now."""
 
