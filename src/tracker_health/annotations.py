@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from tracker_health.config import Config
 from tracker_health.diagnosed import Diagnosis
+from tracker_health.doc_links import docs_link
 from tracker_health.ending import Ended
 from tracker_health.evidence import Children
 from tracker_health.probe import MEASURE_NAME
@@ -45,6 +46,14 @@ STEP = "step"
 CAUSE, ACTION, JUDGED = "cause", "action", "judged"
 """The tags that say the cause of what was found, the one thing to do, and which parts of the run were judged."""
 
+EXPLAINED = "explained"
+"""The tag that lists the codes of the findings that the cause explains, where there are others."""
+ACK, OPEN = "ack", "open"
+"""The tags beside a verdict that say who answered it, and whether somebody still has to look: ``acknowledged.Marks``.
+"""
+SHADOW = "shadow"
+"""The one tag that a run gets while verdicts are only tried out."""
+
 MAX_HEADLINE_METRICS = 12
 _MOST_ERRORS = 5
 REPORT_FILE = "report.json"
@@ -53,6 +62,7 @@ PICTURE_FILE = "loss.png"
 
 # Addresses need no brackets to become links.
 _MARKUP = re.compile(r"([\\`*_{}\[\]()#+!|~>-]|(?<=\w):(?=//)|(?<=www)\.)", re.IGNORECASE)
+_SHADOW = re.compile(r"([a-z]{1,8}) ([\w,-]{1,3000}) ([a-z0-9-]{1,80}) ([0-9a-f]{16})")
 _METRIC = re.compile(rf"[a-z0-9_]{{1,100}}/{MEASURE_NAME.pattern}")
 
 
@@ -129,6 +139,38 @@ def incomplete(digest: str) -> str:
     return hashlib.sha256(f"{digest} in part".encode()).hexdigest()[:16]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Shadow:
+    """What a run is said to be while verdicts are only tried out. ``digest``: as that of an annotation."""
+
+    verdict: Verdict
+    codes: tuple[str, ...] = ()
+    cause: str = ""
+    digest: str
+
+    @property
+    def value(self) -> str:
+        """For the tag: verdict, codes, cause and digest, ``-`` for what there is none of."""
+        return f"{self.verdict} {','.join(self.codes) or '-'} {self.cause or '-'} {self.digest}"
+
+    @classmethod
+    def of(cls, text: str) -> Shadow | None:
+        """What a tag's value says, None for one that is not ours."""
+        found = _SHADOW.fullmatch(text)
+        if found is None or found[1] not in set(Verdict):
+            return None
+        codes = tuple(code for code in found[2].split(",") if code and code != "-")
+        cause = "" if found[3] == "-" else found[3]
+        return cls(verdict=Verdict(found[1]), codes=codes, cause=cause, digest=found[4])
+
+
+def shadow_of(report: Report, digest: str) -> Shadow:
+    """What is written of a report while verdicts are only tried out."""
+    cause = report.diagnosis.cause if report.diagnosis is not None else ""
+    codes = tuple(result.code for result in report.findings)
+    return Shadow(verdict=report.verdict, codes=codes, cause=cause, digest=digest)
+
+
 def is_wanted(when: str, verdict: Verdict) -> bool:
     """Whether something is written beside such a verdict; ``when``: of ``config.WHEN``."""
     return when == "always" or (when == "findings" and verdict.rank >= Verdict.WARN.rank)
@@ -164,11 +206,12 @@ def plan(
             "summary": report.diagnosis.sentence if report.diagnosis is not None else report.summary,
             "version": report.tool.version,
             **_tags_of(report.diagnosis),
+            **_unexplained(report),
             **known,
         },
         metrics={"severity": float(report.severity or 0), **(_headline_metrics(report) if chosen.metrics else {})},
         files={REPORT_FILE: _document(report), **(attachments or {})},
-        note=_note(report) if is_wanted(chosen.description, report.verdict) else "",
+        note=_note(report, chosen.docs_url) if is_wanted(chosen.description, report.verdict) else "",
     )
 
 
@@ -176,6 +219,13 @@ def _tags_of(diagnosis: Diagnosis | None) -> dict[str, str]:
     if diagnosis is None:
         return {}
     return {CAUSE: diagnosis.cause, ACTION: printable(diagnosis.action.in_short, 300)}
+
+
+def _unexplained(report: Report) -> dict[str, str]:
+    """Which findings the cause explains, where it leaves others: an acknowledgement of the cause is of these."""
+    if report.diagnosis is None or not report.unexplained:
+        return {}
+    return {EXPLAINED: ",".join(result.code for result in report.explained)}
 
 
 def _headline_metrics(report: Report) -> dict[str, float]:
@@ -203,20 +253,20 @@ def _document(report: Report) -> bytes:
     return (json.dumps(report.to_json(), allow_nan=False, indent=1) + "\n").encode()
 
 
-def _note(report: Report) -> str:
+def _note(report: Report, docs_url: str) -> str:
     if report.verdict is Verdict.PASS:
         return f"**Training health: PASS**: {in_markdown(report.summary)}{_judged_in_words(report, '; ')}"
     said = f" · {headline_in_markdown(report.diagnosis)}" if report.diagnosis is not None else ""
     lines = [f"**Training health: {report.verdict.upper()}{said}**", ""]
-    lines += diagnosis_in_markdown(report)
-    lines += [finding_in_markdown(result) for result in report.unexplained]
+    lines += diagnosis_in_markdown(report, docs_url)
+    lines += [finding_in_markdown(result, docs_url) for result in report.unexplained]
     errors, unjudged = once_a_source(report.errors)
     lines += [f"- {in_markdown(error.source)}: {in_markdown(error.message)}" for error in errors[:_MOST_ERRORS]]
     lost = [f"- without {in_markdown(source)} not judged: {', '.join(codes)}" for source, codes in unjudged.items()]
     lines += lost[:_MOST_ERRORS]
     if len(lines) == 2:
         lines.append(in_markdown(report.summary))
-    lines += ["", *_last_lines(report)]
+    lines += ["", *_last_lines(report, docs_url)]
     return "\n".join(lines)
 
 
@@ -225,9 +275,10 @@ def headline_in_markdown(diagnosis: Diagnosis) -> str:
     return in_markdown(split_sentence(diagnosis.sentence)[0])
 
 
-def diagnosis_in_markdown(report: Report) -> list[str]:
+def diagnosis_in_markdown(report: Report, docs_url: str = "") -> list[str]:
     """The lines below the headline: what to try, the rest of the diagnosis, its cause, and its evidence; none where
     there is no cause. What to try comes first: a tracker folds a description after a few lines.
+    ``docs_url``: the base of links to rules and causes, empty for none.
     """
     diagnosis = report.diagnosis
     if diagnosis is None:
@@ -235,11 +286,15 @@ def diagnosis_in_markdown(report: Report) -> list[str]:
     action = diagnosis.action
     change = f"`{printable(action.change, 200).replace('`', '')}`" if action.change else ""
     tried = " ".join(one for one in (change, in_markdown(action.explained if change else action.text)) if one)
-    cause = f"Cause: `{printable(diagnosis.cause, 80).replace('`', '')}` ({diagnosis.certainty})."
+    name = _named(f"`{printable(diagnosis.cause, 80).replace('`', '')}`", diagnosis.cause, docs_url)
+    cause = f"Cause: {name} ({diagnosis.certainty})."
     rest = in_markdown(split_sentence(diagnosis.sentence)[1])
     lines = [f"**Try next:** {tried}", "", f"{rest} {cause}".strip(), ""]
-    lines += [finding_in_markdown(replace(result, remedy="")) for result in report.explained]
-    lines += [f"- or {in_markdown(other.cause)}: {in_markdown(other.test)}" for other in diagnosis.others]
+    lines += [finding_in_markdown(replace(result, remedy=""), docs_url) for result in report.explained]
+    lines += [
+        f"- or {_named(in_markdown(other.cause), other.cause, docs_url)}: {in_markdown(other.test)}"
+        for other in diagnosis.others
+    ]
     return lines
 
 
@@ -250,7 +305,7 @@ def _judged_in_words(report: Report, before: str = "") -> str:
     return f"{before}judged: {', '.join(judged)}" + (f"; not logged: {', '.join(absent)}" if absent else "")
 
 
-def _last_lines(report: Report) -> list[str]:
+def _last_lines(report: Report, docs_url: str) -> list[str]:
     """What was judged, how the run ended, and where to read on or to object."""
     judged = _judged_in_words(report)
     ended = f"ended: {report.ended}" + (f" ({in_markdown(report.ended_by)})" if report.ended_by else "")
@@ -259,8 +314,10 @@ def _last_lines(report: Report) -> list[str]:
     codes = [result.code for result in report.findings]
     if codes:
         which = report.diagnosis.cause if report.diagnosis is not None else codes[0]
+        page = docs_link(which, docs_url)
+        where = f"[{which}]({page})" if page else f"`tracker-health explain {which}`"
         lines.append(
-            f"All of it: `health/{REPORT_FILE}`. Wrong? `tracker-health explain {which}` says how it was decided; "
+            f"All of it: `health/{REPORT_FILE}`. Wrong? {where} says how it was decided; "
             f'`ignore = ["{codes[0]}"]` leaves a rule out.'
         )
     return [*lines, f"tracker-health {report.tool.version}, preset {report.tool.preset}"]
@@ -275,10 +332,17 @@ def _note_on(children: Children) -> str:
     return "\n".join(lines)
 
 
-def finding_in_markdown(result: ProbeResult) -> str:
-    """One finding as an item of a list."""
+def finding_in_markdown(result: ProbeResult, docs_url: str = "") -> str:
+    """One finding as an item of a list. ``docs_url``: the base of the link to its rule, empty for none."""
     remedy = f". *{in_markdown(result.remedy[:1].upper() + result.remedy[1:])}.*" if result.remedy else ""
-    return f"- {result.verdict.upper()} `{result.code}` {result.name}: {in_markdown(result.message)}{remedy}"
+    code = _named(f"`{result.code}`", result.code, docs_url)
+    return f"- {result.verdict.upper()} {code} {result.name}: {in_markdown(result.message)}{remedy}"
+
+
+def _named(text: str, code: str, docs_url: str) -> str:
+    """The Markdown of a rule or a cause, as a link to its page where that is known."""
+    page = docs_link(code, docs_url)
+    return f"[{text}]({page})" if page else text
 
 
 def in_markdown(text: str) -> str:

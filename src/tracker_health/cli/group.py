@@ -76,7 +76,7 @@ class _Command(click.Command):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         super().format_epilog(ctx, formatter)
-        if self.name in EXAMPLES:
+        if self.name is not None and self.name in EXAMPLES:
             with formatter.section("Example"):
                 formatter.write_text(EXAMPLES[self.name])
 

@@ -168,7 +168,7 @@ def clear(runs: tuple[str, ...], quiet: bool, verbose: bool, **choices: Any) -> 
     and out of all filters but those with != in them. What exec or a hook saw of a run's end (health.exit) stays:
     without it a killed run would look like one that goes on.
     """
-    from tracker_health.api import clear as clear_run
+    from tracker_health.api import clear_annotations
 
     batch = batch_of(choices)
     settings = settings_of(choices)
@@ -176,7 +176,7 @@ def clear(runs: tuple[str, ...], quiet: bool, verbose: bool, **choices: Any) -> 
     for run in chosen_runs(runs, batch, settings).runs:
         shown = without_userinfo(str(run))
         try:
-            cleared = clear_run(run, config=settings.config, tracking_uri=settings.tracking_uri)
+            cleared = clear_annotations(run, config=settings.config, tracking_uri=settings.tracking_uri)
         except Exception as error:  # noqa: BLE001  one bad run never stops the others
             say_failure(error, about=f"{shown}: ", verbose=verbose)
             code = EXIT_RUN
