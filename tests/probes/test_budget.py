@@ -5,7 +5,6 @@ lines without docstrings and blanks; the words of "How it decides".
 """
 
 import ast
-import inspect
 import re
 from pathlib import Path
 
@@ -16,46 +15,10 @@ from tracker_health.probe import explanation_of
 from tracker_health.registry import BUILT_IN
 
 TRIVIAL = {0, 1, -1, 2, 0.5}
-OUTSIDE = frozenset(
-    [
-        "OPT001",
-        "OPT004",
-        "OPT005",
-        "OPT006",
-        "OPT008",
-        "OPT010",
-        "OPT011",
-        "OPT012",
-        "OPT101",
-        "WGT003",
-        "WGT004",
-        "WGT005",
-        "WGT006",
-        "WGT007",
-        "GAP001",
-        "GAP002",
-        "GAP003",
-        "GAP004",
-        "GAP005",
-        "RUN001",
-        "RUN002",
-        "RUN003",
-        "RUN004",
-        "SYS001",
-        "SYS002",
-        "SYS003",
-        "_gap",
-        "_ending",
-        "_system",
-    ]
-)
-"""The rules, by code, and helpers that are not within it yet."""
-
 MOST_LINES, MOST_WORDS, LONGEST_SENTENCE = 110, 90, 25
 FOLDER = Path(probes.__file__).parent
-RULES = [one for one in BUILT_IN if one.code not in OUTSIDE]
-_LEFT_OUT = {Path(inspect.getfile(one)) for one in BUILT_IN if one.code in OUTSIDE}
-SOURCES = sorted(one for one in FOLDER.rglob("*.py") if one.stem not in OUTSIDE and one not in _LEFT_OUT)
+RULES = BUILT_IN
+SOURCES = sorted(FOLDER.rglob("*.py"))
 
 
 def documented(tree):

@@ -14,13 +14,8 @@ from tracker_health.result import Finding
 from tracker_health.text import count, number, printable
 from tracker_health.verdict import Verdict
 
-NEEDS = (
-    Need(role=Part.ENDING),
-    Need(role=Part.TEXT_LOG, optional=True),
-    Need(role=Part.PLAN, optional=True),
-    Need(role="train_loss", optional=True),
-    Need(role="val_loss", optional=True),
-)
+_LOSSES = ("train_loss", "val_loss")
+NEEDS = (Need(role=Part.ENDING), *Need.beside(Part.TEXT_LOG, Part.PLAN, *_LOSSES))
 
 
 class Worth(NamedTuple):
@@ -38,35 +33,21 @@ _BAD = {True: Verdict.WARN, False: Verdict.FAIL, None: Verdict.FAIL}
 _INTERRUPTED = {True: Verdict.PASS, False: Verdict.WARN, None: Verdict.WARN}
 _GONE, _FINE = dict.fromkeys((True, False, None), Verdict.FAIL), dict.fromkeys((True, False, None), Verdict.PASS)
 _RESUME = "resume from the last checkpoint"
+_SMALLER = f"use a smaller batch, shorter sequences or gradient checkpointing, and {_RESUME}"
+_REASON = f"look in the log of the scheduler or the kernel (dmesg) for the reason, and {_RESUME}"
+_OFTEN = f"{_RESUME}; save a checkpoint more often where jobs are preempted"
+_THERE = f"check whether its process is still there; if not, {_RESUME}"
 TABLE: Mapping[Ended, Worth] = {
     Ended.FAILED: Worth("the run failed", "failed", f"fix the error that ended it, and {_RESUME}", _BAD),
-    Ended.OUT_OF_MEMORY: Worth(
-        "the run ran out of memory",
-        "ran out of memory",
-        f"use a smaller batch, shorter sequences or gradient checkpointing, and {_RESUME}",
-        _BAD,
-    ),
-    Ended.KILLED: Worth(
-        "the run was killed",
-        "was killed",
-        f"look in the log of the scheduler or the kernel (dmesg) for the reason, and {_RESUME}",
-        _BAD,
-    ),
-    Ended.INTERRUPTED: Worth(
-        "the run was interrupted", "was interrupted", f"{_RESUME} if it was meant to go on", _INTERRUPTED
-    ),
-    Ended.PREEMPTED: Worth(
-        "the run was preempted",
-        "was preempted",
-        f"{_RESUME}; save a checkpoint more often where jobs are preempted",
-        _INTERRUPTED,
-    ),
-    Ended.SILENT: Worth(
-        "the run went silent", "", f"check whether its process is still there; if not, {_RESUME}", _GONE
-    ),
+    Ended.OUT_OF_MEMORY: Worth("the run ran out of memory", "ran out of memory", _SMALLER, _BAD),
+    Ended.KILLED: Worth("the run was killed", "was killed", _REASON, _BAD),
+    Ended.INTERRUPTED: Worth("the run was interrupted", "was interrupted", f"{_RESUME} if it was meant to go on",
+                             _INTERRUPTED),
+    Ended.PREEMPTED: Worth("the run was preempted", "was preempted", _OFTEN, _INTERRUPTED),
+    Ended.SILENT: Worth("the run went silent", "", _THERE, _GONE),
     Ended.FINISHED: Worth("the run finished", "", "", _FINE),
     Ended.PRUNED: Worth("the search stopped this trial", "", "", _FINE),
-}
+}  # fmt: skip
 _BY_CAUSE = {
     "no space left on the disk": "free the disk or keep fewer checkpoints; the last one may be cut short",
     "a data loader worker died": "give the workers more shared memory, or use fewer of them",
@@ -90,15 +71,14 @@ def ending_finding(evidence: Evidence, ending: Ending, min_points: int) -> Findi
     where there is no plan.
     """
     if evidence.info.children is not None:
-        return Finding(verdict=Verdict.SKIP, message="it trained nothing itself: the runs below it did")
+        return Finding.skipped("it trained nothing itself: the runs below it did")
     reached = plan_reached(evidence)
     verdict = TABLE[ending.how].verdicts[reached]
     excused = ending.how is Ended.FAILED and reached is None and _trained(evidence, min_points)
     if verdict is Verdict.FAIL and (excused or _may_go_on_elsewhere(evidence)):
         verdict = Verdict.WARN
     trouble = fatal_trouble(evidence.text_log)
-    cause = trouble.cause if trouble is not None else ""
-    step = _last_step(evidence)
+    cause, step = trouble.cause if trouble is not None else "", _last_step(evidence)
     return Finding(
         verdict=verdict,
         message=_message(evidence, ending, reached, step),
@@ -111,7 +91,7 @@ def ending_finding(evidence: Evidence, ending: Ending, min_points: int) -> Findi
 
 def _trained(evidence: Evidence, min_points: int) -> bool:
     """Whether a loss has so many points, and came down."""
-    losses = [one.finite().values for role in ("train_loss", "val_loss") if (one := evidence.find(role)) is not None]
+    losses = [one.finite().values for role in _LOSSES if (one := evidence.find(role)) is not None]
     judged = next((descent_of(values) for values in losses if len(values) >= min_points), None)
     return judged is not None and judged.share > 0.0
 
@@ -122,18 +102,14 @@ def _may_go_on_elsewhere(evidence: Evidence) -> bool:
     """
     trouble, log = fatal_trouble(evidence.text_log), evidence.text_log
     outside = ending_outside_the_log(evidence.info)
-    return (
-        trouble is not None
-        and trouble.cause == ANY_EXCEPTION
-        and (outside is None or outside.how in (Ended.FINISHED, Ended.RUNNING))
-        and log is not None
-        and not log.rows
-        and bool(evidence.series)
-    )
+    if log is None or trouble is None or trouble.cause != ANY_EXCEPTION:
+        return False
+    denied = outside is not None and outside.how not in (Ended.FINISHED, Ended.RUNNING)
+    return not denied and not log.rows and bool(evidence.series)
 
 
 def _last_step(evidence: Evidence) -> int | None:
-    steps = [int(one.steps.max()) for one in evidence.series if one.role in ("train_loss", "val_loss") and len(one)]
+    steps = [int(one.steps.max()) for one in evidence.series if one.role in _LOSSES and len(one)]
     return evidence.optimizer_steps if evidence.optimizer_steps is not None else max(steps, default=None)
 
 
@@ -165,6 +141,4 @@ def ended_well(evidence: Evidence, ending: Ending) -> Finding:
     caught = len(log.troubles) if log is not None and ending.how is Ended.FINISHED else 0
     if caught:
         message += f"; {count(caught, 'exception')} in the console did not end it"
-    return Finding(
-        verdict=Verdict.PASS, message=message, measured={"ended": str(ending.how), "ended_by": printable(ending.by)}
-    )
+    return Finding.passed(message, {"ended": str(ending.how), "ended_by": printable(ending.by)})
