@@ -16,7 +16,7 @@ from tracker_health.evidence import Children
 from tracker_health.probe import MEASURE_NAME
 from tracker_health.registry import RULES_VERSION, plugins, probe_classes
 from tracker_health.result import ProbeResult, Report, once_a_source
-from tracker_health.text import printable
+from tracker_health.text import printable, split_sentence
 from tracker_health.verdict import Verdict
 
 PENDING = "pending"
@@ -45,6 +45,14 @@ STEP = "step"
 CAUSE, ACTION, JUDGED = "cause", "action", "judged"
 """The tags that say the cause of what was found, the one thing to do, and which parts of the run were judged."""
 
+EXPLAINED = "explained"
+"""The tag that lists the codes of the findings that the cause explains, where there are others."""
+ACK, OPEN = "ack", "open"
+"""The tags beside a verdict that say who answered it, and whether somebody still has to look: ``acknowledged.Marks``.
+"""
+SHADOW = "shadow"
+"""The one tag that a run gets while verdicts are only tried out."""
+
 MAX_HEADLINE_METRICS = 12
 _MOST_ERRORS = 5
 REPORT_FILE = "report.json"
@@ -53,6 +61,7 @@ PICTURE_FILE = "loss.png"
 
 # Addresses need no brackets to become links.
 _MARKUP = re.compile(r"([\\`*_{}\[\]()#+!|~>-]|(?<=\w):(?=//)|(?<=www)\.)", re.IGNORECASE)
+_SHADOW = re.compile(r"([a-z]{1,8}) ([\w,-]{1,3000}) ([a-z0-9-]{1,80}) ([0-9a-f]{16})")
 _METRIC = re.compile(rf"[a-z0-9_]{{1,100}}/{MEASURE_NAME.pattern}")
 
 
@@ -129,6 +138,38 @@ def incomplete(digest: str) -> str:
     return hashlib.sha256(f"{digest} in part".encode()).hexdigest()[:16]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Shadow:
+    """What a run is said to be while verdicts are only tried out. ``digest``: as that of an annotation."""
+
+    verdict: Verdict
+    codes: tuple[str, ...] = ()
+    cause: str = ""
+    digest: str
+
+    @property
+    def value(self) -> str:
+        """For the tag: verdict, codes, cause and digest, ``-`` for what there is none of."""
+        return f"{self.verdict} {','.join(self.codes) or '-'} {self.cause or '-'} {self.digest}"
+
+    @classmethod
+    def of(cls, text: str) -> Shadow | None:
+        """What a tag's value says, None for one that is not ours."""
+        found = _SHADOW.fullmatch(text)
+        if found is None or found[1] not in set(Verdict):
+            return None
+        codes = tuple(code for code in found[2].split(",") if code and code != "-")
+        cause = "" if found[3] == "-" else found[3]
+        return cls(verdict=Verdict(found[1]), codes=codes, cause=cause, digest=found[4])
+
+
+def shadow_of(report: Report, digest: str) -> Shadow:
+    """What is written of a report while verdicts are only tried out."""
+    cause = report.diagnosis.cause if report.diagnosis is not None else ""
+    codes = tuple(result.code for result in report.findings)
+    return Shadow(verdict=report.verdict, codes=codes, cause=cause, digest=digest)
+
+
 def is_wanted(when: str, verdict: Verdict) -> bool:
     """Whether something is written beside such a verdict; ``when``: of ``config.WHEN``."""
     return when == "always" or (when == "findings" and verdict.rank >= Verdict.WARN.rank)
@@ -164,6 +205,7 @@ def plan(
             "summary": report.diagnosis.sentence if report.diagnosis is not None else report.summary,
             "version": report.tool.version,
             **_tags_of(report.diagnosis),
+            **_unexplained(report),
             **known,
         },
         metrics={"severity": float(report.severity or 0), **(_headline_metrics(report) if chosen.metrics else {})},
@@ -176,6 +218,13 @@ def _tags_of(diagnosis: Diagnosis | None) -> dict[str, str]:
     if diagnosis is None:
         return {}
     return {CAUSE: diagnosis.cause, ACTION: printable(diagnosis.action.in_short, 300)}
+
+
+def _unexplained(report: Report) -> dict[str, str]:
+    """Which findings the cause explains, where it leaves others: an acknowledgement of the cause is of these."""
+    if report.diagnosis is None or not report.unexplained:
+        return {}
+    return {EXPLAINED: ",".join(result.code for result in report.explained)}
 
 
 def _headline_metrics(report: Report) -> dict[str, float]:
@@ -206,7 +255,8 @@ def _document(report: Report) -> bytes:
 def _note(report: Report) -> str:
     if report.verdict is Verdict.PASS:
         return f"**Training health: PASS**: {in_markdown(report.summary)}{_judged_in_words(report, '; ')}"
-    lines = [f"**Training health: {report.verdict.upper()}{_cause_in_words(report.diagnosis)}**", ""]
+    said = f" · {headline_in_markdown(report.diagnosis)}" if report.diagnosis is not None else ""
+    lines = [f"**Training health: {report.verdict.upper()}{said}**", ""]
     lines += diagnosis_in_markdown(report)
     lines += [finding_in_markdown(result) for result in report.unexplained]
     errors, unjudged = once_a_source(report.errors)
@@ -219,19 +269,24 @@ def _note(report: Report) -> str:
     return "\n".join(lines)
 
 
-def _cause_in_words(diagnosis: Diagnosis | None) -> str:
-    return f" · {diagnosis.cause} ({diagnosis.certainty})" if diagnosis is not None else ""
+def headline_in_markdown(diagnosis: Diagnosis) -> str:
+    """The diagnosis in one short sentence: its first clause."""
+    return in_markdown(split_sentence(diagnosis.sentence)[0])
 
 
 def diagnosis_in_markdown(report: Report) -> list[str]:
-    """The lines on the cause, what to try, and its evidence; none where there is no cause."""
+    """The lines below the headline: what to try, the rest of the diagnosis, its cause, and its evidence; none where
+    there is no cause. What to try comes first: a tracker folds a description after a few lines.
+    """
     diagnosis = report.diagnosis
     if diagnosis is None:
         return []
     action = diagnosis.action
     change = f"`{printable(action.change, 200).replace('`', '')}`" if action.change else ""
     tried = " ".join(one for one in (change, in_markdown(action.explained if change else action.text)) if one)
-    lines = [in_markdown(diagnosis.sentence), "", f"**Try:** {tried}", ""]
+    cause = f"Cause: `{printable(diagnosis.cause, 80).replace('`', '')}` ({diagnosis.certainty})."
+    rest = in_markdown(split_sentence(diagnosis.sentence)[1])
+    lines = [f"**Try next:** {tried}", "", f"{rest} {cause}".strip(), ""]
     lines += [finding_in_markdown(replace(result, remedy="")) for result in report.explained]
     lines += [f"- or {in_markdown(other.cause)}: {in_markdown(other.test)}" for other in diagnosis.others]
     return lines

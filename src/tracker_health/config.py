@@ -111,9 +111,13 @@ class Config:
                 refuse_own_names(role, patterns)
 
     def for_run(self, traits: Mapping[str, str]) -> Config:
-        """The configuration by which one run is judged, without overrides: that one's ``digest`` counts.
+        """The configuration by which one run is judged; its ``digest`` is the one that counts.
 
-        ``traits``: what is known of the run: ``experiment`` and ``project`` are names, ``tag:NAME`` is a tag's value.
+        Args:
+            traits: What is known of the run: ``experiment`` and ``project`` are names, ``tag:NAME`` is a tag's value.
+
+        Returns:
+            The configuration for this run alone, without overrides.
         """
         config = replace(self, overrides=())
         for override in self.overrides:
@@ -122,13 +126,29 @@ class Config:
         return config
 
     def runs(self, code: str, name: str) -> bool:
-        """Whether a rule runs at all."""
+        """Whether a rule runs at all.
+
+        Args:
+            code: The rule's code (``LOS001``).
+            name: The rule's name.
+
+        Returns:
+            True where it does.
+        """
         if self.ignore & {code, name}:
             return False
         return not self.select or bool(self.select & {code, name})
 
     def counts(self, code: str, status: str) -> bool:
-        """Whether a rule's verdict counts towards the run's."""
+        """Whether a rule's verdict counts towards the run's.
+
+        Args:
+            code: The rule's code (``LOS001``).
+            status: The rule's status: ``stable``, ``preview`` or ``retired``.
+
+        Returns:
+            True where it does.
+        """
         if code in self.measure_only:
             return False
         if self.votes is not None:
@@ -136,11 +156,25 @@ class Config:
         return status == "stable" or (self.preview_votes and status == "preview")
 
     def role_names(self, names: Iterable[str]) -> dict[str, str]:
-        """The role of every metric name that has one under this configuration."""
+        """The role of every metric name that has one under this configuration.
+
+        Args:
+            names: Every metric name of the run.
+
+        Returns:
+            The role (``train_loss``) by metric name; names without a role are left out.
+        """
         return {name: one.role for name, one in self.understand(names).items() if one.role is not None}
 
     def understand(self, names: Iterable[str]) -> dict[str, Meaning]:
-        """What every metric name of a run means under this configuration."""
+        """What every metric name of a run means under this configuration.
+
+        Args:
+            names: Every metric name of the run.
+
+        Returns:
+            The meaning by metric name: its quantity, its role, and why.
+        """
         return understand(names, self._normal_forms)
 
     @cached_property
@@ -148,7 +182,14 @@ class Config:
         return {role: tuple(normal_form(one) for one in forms) for role, forms in self.roles.items()}
 
     def unmatched_roles(self, names: Iterable[str]) -> tuple[str, ...]:
-        """The roles that were given patterns of their own which match none of these metric names."""
+        """The roles that were given patterns of their own which match none of these metric names.
+
+        Args:
+            names: Every metric name of the run.
+
+        Returns:
+            The roles, empty where all patterns match.
+        """
         known = list(names)
         return tuple(
             role
@@ -242,6 +283,12 @@ _PLAIN_KEYS = frozenset(
 
 def preset(name: str) -> Config:
     """The configuration of that name.
+
+    Args:
+        name: ``default``, ``strict`` or ``dlm``.
+
+    Returns:
+        The configuration of that name.
 
     Raises:
         ConfigError: there is no such preset.

@@ -36,7 +36,7 @@ PANELS: Mapping[str, tuple[str, ...]] = {
         "against",
         "rejudge",
     ),
-    "Result": ("fail_on", "as_json", "schema", "form", "path", "quiet", "verbose", "everything"),
+    "Result": ("fail_on", "as_json", "schema", "form", "path", "opens", "quiet", "verbose", "everything"),
 }
 """The headings below which a command's help lists its options, by parameter; any other option comes first."""
 
@@ -50,7 +50,7 @@ EXAMPLES: Mapping[str, str] = {
     "exec": "tracker-health exec -- python train.py",
     "explain": "tracker-health explain LOS004",
     "probes": "tracker-health probes --json",
-    "report": "tracker-health report outputs/checkpoint-500 -o report.html",
+    "report": "tracker-health report outputs/checkpoint-500 --open",
     "series": "tracker-health series outputs --set roles.train_loss=my/loss",
     "summary": "tracker-health summary --experiment my-experiment --by week",
     "sweep": "tracker-health sweep --since 7d --dry-run",

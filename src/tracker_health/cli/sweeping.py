@@ -15,6 +15,7 @@ from tracker_health.cli.choices import WORKERS_OF_BATCH, settings_of
 from tracker_health.cli.group import cli
 from tracker_health.cli.options import METRICS, REJUDGE, WORKERS, all_of, choice_options, note_verbose
 from tracker_health.cli.outcomes import show
+from tracker_health.cli.stats import PassStats, write_stats
 from tracker_health.errors import ConfigError, RunError
 from tracker_health.terminal import (
     EXIT_DONE,
@@ -54,6 +55,13 @@ _RATE = click.option("--rate", type=click.FloatRange(0.01, 10_000), metavar="N",
 @_RATE
 @click.option("--dry-run", is_flag=True, help="Only say how much would be read and written.")
 @click.option("--watch", type=click.IntRange(1, 86_400), metavar="SECONDS", help="Do it again after so long, for ever.")
+@click.option(
+    "--stats",
+    multiple=True,
+    metavar="FILE",
+    help="What each pass did: a line of JSON, added to the file; a FILE.prom is replaced, in Prometheus's text form. "
+    "Repeatable.",
+)
 @all_of(REJUDGE, METRICS, WORKERS, *choice_options(fail_on="never"))
 @click.option("--json", "as_json", is_flag=True, help="One JSON report a line, on standard output.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
@@ -161,11 +169,12 @@ def _estimated(swept: Sweep) -> int:
 
 def _swept(swept: Sweep, stop: Stop, choices: dict[str, Any]) -> int:
     """Sweep once, and print what became of each run; the exit code that this deserves."""
-    output, code, kinds, older = Output(), EXIT_DONE, Counter[str](), 0
+    output, code, older, stats = Output(), EXIT_DONE, 0, PassStats()
     shown = {**choices, "form": "text", "quiet": choices["quiet"]}
     try:
         for one in swept.once(stop.until(swept.candidates())):
-            kinds[one.kind] += 1
+            stats.kinds[one.kind] += 1
+            stats.incomplete += one.kind == "annotated" and not one.outcome.complete
             older += one.outcome.replaces_older
             if one.kind == "taken":
                 say_error(f"{one.run.name}: skipped, another annotator has it")
@@ -173,9 +182,15 @@ def _swept(swept: Sweep, stop: Stop, choices: dict[str, Any]) -> int:
                 code = max(code, show(one.outcome, shown, output, brief=True))
     except (RunError, KeyboardInterrupt) as error:  # a service goes on when the server is back
         code = told(error, verbose=choices["verbose"])
+        stats.complete = False
         if not isinstance(error, RunError):
             stop.wanted = True
+    stats.complete &= not stop.wanted
+    stats.end(swept.oldest_unjudged)
+    for path in choices["stats"]:
+        write_stats(path, stats)
     if not choices["quiet"]:
+        kinds = stats.kinds
         parts = ", ".join(f"{kinds[kind]} {kind}" for kind in ("annotated", "unchanged", "taken", "failed"))
         behind = f"; {count(older, 'verdict')} had been older than the data" if older else ""
         click.echo(f"swept {count(kinds.total(), 'run')}: {parts}{behind}", err=True)

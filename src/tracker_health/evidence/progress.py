@@ -124,7 +124,15 @@ def _counts_batches(steps: int, own: int, planned: float, params: Mapping[str, s
 
 
 def is_whole_multiple(steps: int, own: int) -> bool:
-    """Whether there were so many batches to each of the optimizer's updates, the last one's perhaps left over."""
+    """Whether there were so many batches to each of the optimizer's updates, the last one's perhaps left over.
+
+    Args:
+        steps: What was counted, perhaps batches.
+        own: The optimizer's own count of its updates.
+
+    Returns:
+        True where a whole number of batches explains the one by the other.
+    """
     return 0 < own < steps and steps % own < steps // own
 
 

@@ -49,7 +49,14 @@ def steps_at_least(evidence: AsRead) -> StepCount:
 
 
 def is_of_the_end(evidence: AsRead) -> bool:
-    """Whether the checkpoint was written about where the run ended, as far as its log tells; False where it goes on."""
+    """Whether the checkpoint was written about where the run ended, as far as its log tells; False where it goes on.
+
+    Args:
+        evidence: A run with a checkpoint.
+
+    Returns:
+        True where it was.
+    """
     state = evidence.optimizer
     if state is None or evidence.info.snapshot or evidence.goes_on:
         return False
@@ -61,7 +68,14 @@ def is_of_the_end(evidence: AsRead) -> bool:
 
 
 def told_by_checkpoint(state: OptimizerState) -> StepCount:
-    """What a checkpoint says of itself: its optimizer's own count, its step, or its other counters and its epoch."""
+    """What a checkpoint says of itself: its optimizer's own count, its step, or its other counters and its epoch.
+
+    Args:
+        state: A saved optimizer's state.
+
+    Returns:
+        Optimizer steps, and which of these counts says so.
+    """
     if state.counted is not None:
         return StepCount(state.counted, "the optimizer itself")
     if state.global_step is not None:
@@ -125,7 +139,14 @@ def _counts_samples(series: Series) -> bool:
 
 
 def accumulation(params: Mapping[str, str]) -> int:
-    """Over how many batches the run's params say that gradients accumulate."""
+    """Over how many batches gradients accumulate, according to the run's params.
+
+    Args:
+        params: The run's params, by name.
+
+    Returns:
+        Batches to an optimizer step, 1 where no param says anything.
+    """
     most = 1.0
     for name, value in params.items():
         if name.replace("/", ".").rpartition(".")[2].lower() in _ACCUMULATIONS:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tracker_health.annotations import diagnosis_in_markdown, finding_in_markdown, in_markdown
+from tracker_health.annotations import diagnosis_in_markdown, finding_in_markdown, headline_in_markdown, in_markdown
 from tracker_health.result import Report, once_a_source
 
 _MOST_ERRORS = 20
@@ -15,7 +15,7 @@ def report_markdown(report: Report) -> Iterator[str]:
     yield f"### {report.verdict.upper()} {in_markdown(report.run.name)}"
     yield ""
     if report.diagnosis is not None:
-        yield f"**{report.diagnosis.cause}** ({report.diagnosis.certainty})"
+        yield f"**{headline_in_markdown(report.diagnosis)}**"
         yield ""
     else:
         yield in_markdown(report.summary)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from tracker_health.annotations import Annotations
+from tracker_health.acknowledged import Acknowledgement
+from tracker_health.annotations import PENDING, Annotations, Shadow
 from tracker_health.errors import WriteError
 from tracker_health.evidence import Evidence, Request, RunRef
 from tracker_health.verdict import Verdict
+
+if TYPE_CHECKING:
+    from tracker_health.stores.tree import FileEvidence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,7 +22,8 @@ class Recorded:
 
     ``settings``: by which configuration and policy it was judged, as ``annotations.JudgedBy`` has it. ``step``: up to
     which step of its history; None where that was not known. ``ended``: how it says that the run ended. ``rules``:
-    under which version of the rules; None where it does not say.
+    under which version of the rules; None where it does not say. ``codes``: of what was found; ``cause``: of that, ""
+    for none; ``explained``: the codes that the cause explains.
     """
 
     digest: str
@@ -27,6 +32,14 @@ class Recorded:
     step: int | None = None
     ended: str = ""
     rules: int | None = None
+    codes: tuple[str, ...] = ()
+    cause: str = ""
+    explained: tuple[str, ...] = ()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is a verdict, and no annotation that was begun and not ended."""
+        return self.digest != PENDING and self.verdict is not None
 
     def is_older_than(self, last_step: int | None) -> bool:
         """Whether the verdict is on a part of what the run has by now."""
@@ -41,13 +54,33 @@ class Cleared:
 
     ``found``: there was something of ours. ``hidden``: names that the tracker cannot delete, and that were hidden.
     ``kept``: names of ours that could be neither deleted nor hidden. ``exit``: what the launcher or a hook saw of the
-    run's end stays on it.
+    run's end stays on it. ``acks``: so many entries of acknowledgements stay on it.
     """
 
     found: bool
     hidden: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
     exit: bool = False
+    acks: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ours:
+    """What a run has of ours, as its record says: how many tags (of W&B also keys of its summary), metrics and files;
+    whether its description has a block. ``acks``: entries of acknowledgements; ``exit``: what was seen of its end.
+    """
+
+    tags: int = 0
+    metrics: int = 0
+    files: int = 0
+    note: bool = False
+    acks: int = 0
+    exit: bool = False
+
+    @property
+    def found(self) -> bool:
+        """Whether there is anything that ``clear`` takes off."""
+        return bool(self.tags or self.metrics or self.files or self.note)
 
 
 class Overtaken(WriteError):
@@ -95,6 +128,15 @@ class Source(Protocol):
     def is_in_state(self, state: str) -> bool:
         """Whether nothing has come from the run since it was in that state."""
 
+    def evidence(self) -> str:
+        """How far the run has come, whatever rules and settings make of it: what acknowledgements are about."""
+
+    def acknowledgements(self) -> tuple[Acknowledgement, ...]:
+        """The entries on the run that are about what it is now, the oldest first."""
+
+    def shadow(self) -> Shadow | None:
+        """What was said of the run while verdicts were only tried out."""
+
     @property
     def shared(self) -> bool:
         """Whether the store is one that several people write to: a server's."""
@@ -129,6 +171,18 @@ class Untracked:
     def last_step(self) -> int | None:
         return None
 
+    def acknowledgements(self) -> tuple[Acknowledgement, ...]:
+        return ()
+
+    def shadow(self) -> Shadow | None:
+        return None
+
+    def ours(self) -> Ours:
+        return Ours()
+
+    def settle(self, now: float) -> None:
+        """There are no marks: they follow from the entries whenever somebody asks."""
+
     def state(self) -> str:
         return ""
 
@@ -153,11 +207,36 @@ class Sink(Protocol):
                 is at work; the run is then left with the digest ``pending``, untouched, or as the other leaves it.
         """
 
-    def clear(self) -> Cleared:
-        """Take everything of ours off the run again, and nothing else. Interrupted, it can be done again.
+    def clear(self, *, acks: bool = False) -> Cleared:
+        """Take everything of ours off the run again, and nothing else. Interrupted, it can be done again. ``acks``:
+        also what people answered to its verdicts.
 
         Raises:
             RunError: the store is unreachable or refuses.
+        """
+
+    def ours(self) -> Ours:
+        """What of ours is on the run, as its record says."""
+
+    def acknowledge(self, entry: Acknowledgement) -> None:
+        """Add an entry to the run, beside all others, and bring the marks beside its verdict up to date.
+
+        Raises:
+            RunError: the store is unreachable or refuses, or another annotator is at work; the entry may be there.
+        """
+
+    def settle(self, now: float) -> None:
+        """Bring the marks beside the verdict up to date with the entries, at this time (seconds since 1970).
+
+        Raises:
+            RunError: as for ``acknowledge``.
+        """
+
+    def write_shadow(self, shadow: Shadow) -> None:
+        """Put what is only tried out onto the run, in the place of an earlier one, and nothing else.
+
+        Raises:
+            RunError: the store is unreachable or refuses, or something of the owner's has its name.
         """
 
 
@@ -183,7 +262,8 @@ class OnServer(TrackedRun, Protocol):
 class TaggedRun:
     """What a run's record says of its annotation. ``verdict``: None without one of ours. ``codes``: of the rules behind
     it. ``cause``: of what they found, empty where none is known. ``started``: in seconds since 1970, None where that is
-    not known. ``older``: than the run's last data.
+    not known. ``older``: than the run's last data. ``acks``: entries that are about what the run is now. ``shadow``:
+    what was said while verdicts were only tried out.
     """
 
     ref: RunRef
@@ -194,6 +274,58 @@ class TaggedRun:
     user: str = ""
     started: float | None = None
     older: bool = False
+    acks: tuple[Acknowledgement, ...] = ()
+    shadow: Shadow | None = None
+
+
+class RegisteredModel(Protocol):
+    """A version of a model in a registry, or a model that a run logged: found, and not yet read."""
+
+    @property
+    def name(self) -> str:
+        """As it is named for good: by its version, whatever alias it was asked for by."""
+
+    @property
+    def url(self) -> str:
+        """Of its page; empty where it has none."""
+
+    @property
+    def state(self) -> str:
+        """What of its record says that something about it changed, our own tags aside."""
+
+    @property
+    def created(self) -> float | None:
+        """When it was registered, in seconds since 1970; None where that is not known."""
+
+    @property
+    def tags(self) -> Mapping[str, str]:
+        """Its tags, all of them."""
+
+    def run(self) -> TrackedRun:
+        """The run that made it, opened.
+
+        Raises:
+            RunNotFound: the registry names none, or it is gone.
+            RunError: it cannot be reached.
+        """
+
+    def files(self, request: Request) -> FileEvidence:
+        """What the registered files themselves hold of a checkpoint. ``missing`` says why they hold none.
+
+        Raises:
+            RunError: they cannot be reached at all.
+        """
+
+    def tag(self, tags: Mapping[str, str]) -> None:
+        """Set these tags, by their full names; one with an empty value is taken off. Nothing else is changed.
+
+        Raises:
+            StoreRefused: no permission.
+            RunError: the registry is unreachable.
+        """
+
+    def close(self) -> None:
+        """Delete what was downloaded. Idempotent."""
 
 
 class SweptRun(Protocol):
@@ -214,6 +346,10 @@ class SweptRun(Protocol):
     @property
     def silent(self) -> bool:
         """Whether it claims to go on."""
+
+    @property
+    def since(self) -> float | None:
+        """When it ended, or was last heard of, in seconds since 1970; None where that is not known."""
 
     def open(self) -> OnServer:
         """The run as it is now."""

@@ -7,17 +7,34 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from tracker_health.annotations import ENDED, EXIT, PENDING, RULES, SETTINGS, STEP, Annotations
+from tracker_health.acknowledged import MAX_ENTRY_CHARACTERS, MOST_ENTRIES, Acknowledgement, on_evidence, parsed
+from tracker_health.annotations import (
+    ACK,
+    CAUSE,
+    ENDED,
+    EXIT,
+    EXPLAINED,
+    OPEN,
+    PENDING,
+    RULES,
+    SETTINGS,
+    SHADOW,
+    STEP,
+    Annotations,
+    Shadow,
+)
 from tracker_health.errors import ReadError, RunNotFound, StoreRefused, WriteError
 from tracker_health.evidence import Evidence, Problem, Request, RunRef, TextLog
 from tracker_health.readers.json_lines import as_step, parse_json
 from tracker_health.readers.random_access import LocalFile, RandomAccess
 from tracker_health.readers.regular_file import read_regular
-from tracker_health.stores.base import Cleared, Recorded, Untracked
+from tracker_health.stores.base import Cleared, Ours, Recorded, Untracked
 from tracker_health.stores.checkpoints import CHECKPOINT_PARTS, is_checkpoint_file
 from tracker_health.stores.exits import ending_seen
 from tracker_health.stores.files import is_relevant, is_settings, read_files
@@ -31,11 +48,16 @@ from tracker_health.verdict import Verdict
 
 ANNOTATION_FILE = "annotation.json"
 ANNOTATION_SCHEMA = "tracker-health/annotation/1"
+ACKS_FOLDER = "acks"
+"""Below ``health``: one file for each entry of an acknowledgement, so that two people at once write two."""
 
 MAX_DEPTH = 6
 MANY_FILES = 20_000
 MAX_FILES = 500_000
 _MAX_ANNOTATION_BYTES = 4 * 2**20
+_MAX_ENTRY_BYTES = 4 * MAX_ENTRY_CHARACTERS
+_MOST_LISTED = 10 * MOST_ENTRIES
+_NO_REQUEST = Request(select_names=lambda _: {}, parts=frozenset())
 _SKIPPED_FOLDERS = frozenset({"wandb", "mlruns", "node_modules", "__pycache__"})
 
 
@@ -116,7 +138,7 @@ class DirectoryRun(Untracked):
 
     def recorded(self) -> Recorded | None:
         document = self._annotation()
-        if document is None or _is_cleared(document):
+        if document is None or _has_no_verdict(document):
             return None
         verdict, tags = document.get("verdict"), document.get("tags")
         known = tags if isinstance(tags, dict) else {}
@@ -127,6 +149,72 @@ class DirectoryRun(Untracked):
             step=as_step(known.get(STEP)),
             ended=str(known.get(ENDED, "")),
             rules=as_step(known.get(RULES)),
+            codes=(codes := _codes(known, "codes")),
+            cause=str(known.get(CAUSE, "")),
+            explained=_codes(known, EXPLAINED) or codes,
+        )
+
+    def evidence(self) -> str:
+        return self.fingerprint(_NO_REQUEST)
+
+    def acknowledgements(self) -> tuple[Acknowledgement, ...]:
+        entries = self._entries()
+        return on_evidence(entries.values(), self.evidence()) if entries else ()
+
+    def _entries(self) -> dict[Path, Acknowledgement]:
+        """What people answered to the verdicts on the run, by the files that it is in."""
+        folder, found = self._folder / HEALTH_FOLDER / ACKS_FOLDER, {}
+        if link_among([*self._own_folders, folder]):
+            return {}
+        try:
+            paths = sorted(path for path in islice(folder.iterdir(), _MOST_LISTED) if path.suffix == ".json")
+        except OSError:
+            return {}
+        for path in paths:
+            with suppress(ReadError, OSError, ValueError):
+                content = read_regular(path, _MAX_ENTRY_BYTES).decode()
+                if (entry := parsed(content.strip(), path.stem)) is not None:
+                    found[path] = entry
+        return found
+
+    def acknowledge(self, entry: Acknowledgement) -> None:
+        folder = self._folder / HEALTH_FOLDER / ACKS_FOLDER
+        path = folder / f"{entry.id}.json"
+        refuse_links([*self._own_folders, folder, path])
+        if len(self._entries()) >= MOST_ENTRIES:
+            message = f"{printable(self._given)} has {MOST_ENTRIES} entries of acknowledgements, and takes no more"
+            raise WriteError(message, "clear --acks takes them off")
+        with self._told("write"):
+            folder.mkdir(exist_ok=True)
+            replace_file(path, f"{entry.value}\n".encode())
+
+    def shadow(self) -> Shadow | None:
+        document = self._annotation()
+        return Shadow.of(str(document.get(SHADOW, ""))) if document is not None else None
+
+    def write_shadow(self, shadow: Shadow) -> None:
+        folder = self._folder / HEALTH_FOLDER
+        refuse_links(self._own_folders)
+        self._refuse_no_run()
+        with self._told("write"):
+            folder.mkdir(parents=True, exist_ok=True)
+            with locked(folder, printable(self._given)):
+                earlier = self._annotation()
+                self._refuse_to_overwrite(folder, earlier, None)
+                replace_file(
+                    folder / ANNOTATION_FILE,
+                    _json({"schema": ANNOTATION_SCHEMA, **(earlier or {}), SHADOW: shadow.value}),
+                )
+
+    def ours(self) -> Ours:
+        document = self._annotation() or {}
+        tags, metrics = document.get("tags"), document.get("metrics")
+        return Ours(
+            tags=(len(tags) if isinstance(tags, dict) else 0) + ("verdict" in document) + (SHADOW in document),
+            metrics=len(metrics) if isinstance(metrics, dict) else 0,
+            files=len(_file_names(document)) + bool(document.keys() - {"schema", EXIT}),
+            acks=len(self._entries()),
+            exit=EXIT in document,
         )
 
     def exit(self) -> str:
@@ -148,10 +236,7 @@ class DirectoryRun(Untracked):
     def write(self, annotations: Annotations) -> tuple[str, ...]:
         folder = self._folder / HEALTH_FOLDER
         refuse_links(self._own_folders)
-        if self._nothing and self._annotation() is None:
-            # Any folder at all may have been named by mistake.
-            message = f"{printable(self._given)} holds no run: nothing was written"
-            raise WriteError(message, "give the folder with the checkpoints and logs")
+        self._refuse_no_run()
         with self._told("write"):
             folder.mkdir(parents=True, exist_ok=True)
             with locked(folder, printable(self._given)):
@@ -170,6 +255,12 @@ class DirectoryRun(Untracked):
                 beyond = self._write_beyond(annotations)
                 replace_file(folder / ANNOTATION_FILE, _json(_document(annotations) | beyond))
         return ()
+
+    def _refuse_no_run(self) -> None:
+        if self._nothing and self._annotation() is None:
+            # Any folder at all may have been named by mistake.
+            message = f"{printable(self._given)} holds no run: nothing was written"
+            raise WriteError(message, "give the folder with the checkpoints and logs")
 
     def _begin(self, names: Iterable[str], beyond: Mapping[str, Any]) -> None:
         """Mark the folder as being written, with the names of all the files in it that are ours, or may be.
@@ -208,9 +299,30 @@ class DirectoryRun(Untracked):
         """Write what does not go into the folder; what its record has to say of it."""
         return {}
 
-    def clear(self) -> Cleared:
+    def clear(self, *, acks: bool = False) -> Cleared:
+        if link_among(self._own_folders):
+            return Cleared(found=False)
+        entries = self._entries()
+        cleared = self._clear_annotation()
+        if entries and acks:
+            with self._told("delete"):
+                self._remove_entries(entries)
+        left = {} if acks else entries
+        return replace(cleared, found=cleared.found or bool(entries and acks), acks=len(left))
+
+    def _remove_entries(self, paths: Iterable[Path]) -> None:
         folder = self._folder / HEALTH_FOLDER
-        if link_among(self._own_folders) or _is_cleared(self._annotation()):
+        refuse_links(paths)
+        for path in paths:
+            path.unlink(missing_ok=True)
+        remove_leftovers(folder / ACKS_FOLDER)
+        for place in (folder / ACKS_FOLDER, folder):
+            with suppress(OSError):  # something else is in it
+                place.rmdir()
+
+    def _clear_annotation(self) -> Cleared:
+        folder = self._folder / HEALTH_FOLDER
+        if _is_cleared(self._annotation()):
             return Cleared(found=False)
         with self._told("delete"), locked(folder, printable(self._given)):
             earlier = self._annotation()
@@ -235,14 +347,23 @@ class DirectoryRun(Untracked):
     def _clear_beyond(self) -> None:
         """Take off what does not lie in the folder."""
 
-    def _refuse_to_overwrite(self, folder: Path, earlier: dict[str, Any] | None, annotations: Annotations) -> None:
-        if earlier is None and not all(is_leftover(path.name) for path in folder.iterdir()):
+    def _refuse_to_overwrite(
+        self, folder: Path, earlier: dict[str, Any] | None, annotations: Annotations | None
+    ) -> None:
+        if earlier is None and not all(is_leftover(path.name) or self._holds_acks(path) for path in folder.iterdir()):
             raise in_the_way(printable(folder))
-        names = {ANNOTATION_FILE, *_file_names(earlier), *annotations.files}
+        files = annotations.files if annotations is not None else {}
+        names = {ANNOTATION_FILE, *_file_names(earlier), *files}
         refuse_links(folder / name for name in sorted(names))
-        for name in sorted(annotations.files.keys() - set(_file_names(earlier))):
+        for name in sorted(files.keys() - set(_file_names(earlier))):
             if os.path.lexists(folder / name):
                 raise in_the_way(printable(folder / name))
+
+    def _holds_acks(self, path: Path) -> bool:
+        """Whether that is the folder of the entries, in which nothing else is."""
+        if path.name != ACKS_FOLDER or path.is_symlink() or not path.is_dir():
+            return False
+        return self._entries().keys() >= {one for one in path.iterdir() if not is_leftover(one.name)}
 
     @contextmanager
     def _told(self, doing: str) -> Iterator[None]:
@@ -329,8 +450,17 @@ def _status_of_file(entry: os.DirEntry[str]) -> os.stat_result | None:
 
 
 def _is_cleared(document: dict[str, Any] | None) -> bool:
-    """Whether there is no annotation: none at all, or only what was seen of the run's end."""
+    """Whether there is nothing to clear: nothing at all, or only what was seen of the run's end."""
     return document is None or document.keys() == {"schema", EXIT}
+
+
+def _has_no_verdict(document: dict[str, Any] | None) -> bool:
+    """Whether there is no annotation, though perhaps what was seen of the run's end, or was only tried out."""
+    return document is None or document.keys() <= {"schema", EXIT, SHADOW}
+
+
+def _codes(tags: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    return tuple(code for code in str(tags.get(name, "")).split(",") if code)
 
 
 def _is_entered(folder: str, depth: int) -> bool:
@@ -353,7 +483,8 @@ def _document(annotations: Annotations) -> dict[str, Any]:
         "schema": ANNOTATION_SCHEMA,
         "verdict": str(annotations.verdict),
         "digest": annotations.digest,
-        "tags": dict(annotations.tags),
+        # The marks follow from the entries beside this file, which come and go without it.
+        "tags": {name: value for name, value in annotations.tags.items() if name not in (ACK, OPEN)},
         "metrics": dict(annotations.metrics),
         "note": annotations.note,
         "files": sorted(annotations.files),

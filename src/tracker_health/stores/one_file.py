@@ -6,10 +6,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tracker_health.annotations import Annotations
+from tracker_health.acknowledged import Acknowledgement
+from tracker_health.annotations import Annotations, Shadow
 from tracker_health.errors import StoreRefused
 from tracker_health.evidence import RunRef, TextLog
-from tracker_health.stores.base import Cleared
+from tracker_health.stores.base import Cleared, Ours
 from tracker_health.stores.directory import DirectoryRun
 from tracker_health.stores.tree import RunFile
 from tracker_health.text import printable
@@ -34,11 +35,26 @@ class OneFileRun(DirectoryRun):
         return (RunFile(path=self._place.name, size=status.st_size, modified=status.st_mtime),)
 
     def write(self, annotations: Annotations) -> tuple[str, ...]:  # noqa: ARG002 - the protocol's
-        message = f"{printable(self._given)} is a file, onto which no verdict can be written"
-        raise StoreRefused(message, "use check, or annotate the folder of the run")
+        raise self._refused()
 
-    def clear(self) -> Cleared:
+    def _refused(self) -> StoreRefused:
+        message = f"{printable(self._given)} is a file, onto which no verdict can be written"
+        return StoreRefused(message, "use check, or annotate the folder of the run")
+
+    def write_shadow(self, shadow: Shadow) -> None:  # noqa: ARG002 - the protocol's
+        raise self._refused()
+
+    def acknowledge(self, entry: Acknowledgement) -> None:  # noqa: ARG002
+        raise self._refused()
+
+    def acknowledgements(self) -> tuple[Acknowledgement, ...]:
+        return ()
+
+    def clear(self, *, acks: bool = False) -> Cleared:  # noqa: ARG002
         return Cleared(found=False)
+
+    def ours(self) -> Ours:
+        return Ours()
 
     def _annotation(self) -> dict[str, Any] | None:
         return None

@@ -4,19 +4,46 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tracker_health.annotations import CAUSE, ENDED, EXIT, PENDING, RULES, SETTINGS, STEP
+from tracker_health.acknowledged import (
+    MAX_ENTRY_CHARACTERS,
+    Acknowledgement,
+    Marks,
+    in_order,
+    is_ack_mark,
+    is_open_mark,
+    marks,
+    on_evidence,
+    parsed,
+)
+from tracker_health.annotations import (
+    ACK,
+    CAUSE,
+    ENDED,
+    EXIT,
+    EXPLAINED,
+    OPEN,
+    PENDING,
+    RULES,
+    SETTINGS,
+    SHADOW,
+    STEP,
+    Shadow,
+)
 from tracker_health.evidence import RunRef
 from tracker_health.readers.json_lines import as_step
-from tracker_health.stores.base import Recorded, TaggedRun
+from tracker_health.stores.base import Ours, Recorded, TaggedRun
 from tracker_health.stores.own import is_file_name
 from tracker_health.verdict import Verdict
 
 DIGEST_TAG, VERDICT_TAG, WRITTEN_TAG = "health.digest", "health.verdict", "health.written"
 EXIT_TAG = f"health.{EXIT}"
+ACK_TAG, OPEN_TAG, SHADOW_TAG = f"health.{ACK}", f"health.{OPEN}", f"health.{SHADOW}"
+ENTRY_PREFIX = f"{ACK_TAG}."
+"""Before the id of an entry: each has a tag of its own, so that two people at once write two."""
 MAX_TAG_VALUE = 5_000
 """Characters of a tag that we write. MLflow cuts at 8,000 without a word, older servers earlier."""
 
@@ -25,7 +52,8 @@ TOOL = "tracker-health"
 # The mark of an annotation under way names its annotator: of two at once, each sees whose it is.
 _MARK = re.compile(rf"{PENDING}(:[0-9a-f]{{8}})?")
 _DIGEST = re.compile(r"[0-9a-f]{16}")
-_RESERVED = frozenset({"verdict", "digest", "written", EXIT})
+_RESERVED = frozenset({"verdict", "digest", "written", EXIT, SHADOW})
+_OURS_OF_PEOPLE = f"{ACK}."
 _DIGEST_ROOM = 50
 
 
@@ -71,6 +99,7 @@ def recorded_on(tags: Mapping[str, str]) -> Recorded | None:
     if not is_annotated(tags):
         return None
     digest, verdict = tags[DIGEST_TAG], tags.get(VERDICT_TAG)
+    codes = _listed(tags, "codes")
     if _MARK.fullmatch(digest) or Written.of(tags).digest not in ("", digest):
         digest = PENDING
     return Recorded(
@@ -80,32 +109,97 @@ def recorded_on(tags: Mapping[str, str]) -> Recorded | None:
         step=as_step(tags.get(f"health.{STEP}")),
         ended=tags.get(f"health.{ENDED}", ""),
         rules=as_step(tags.get(f"health.{RULES}")),
+        codes=codes,
+        cause=tags.get(f"health.{CAUSE}", ""),
+        explained=_listed(tags, EXPLAINED) or codes,
     )
+
+
+def _listed(tags: Mapping[str, str], name: str) -> tuple[str, ...]:
+    return tuple(code for code in tags.get(f"health.{name}", "").split(",") if code)
+
+
+def entries_on(tags: Mapping[str, str]) -> tuple[Acknowledgement, ...]:
+    """What people answered to the verdicts on a run, each entry in a tag of its own, the oldest first."""
+    named = (
+        parsed(value, name.removeprefix(ENTRY_PREFIX))
+        for name, value in tags.items()
+        if name.startswith(ENTRY_PREFIX) and len(value) <= MAX_ENTRY_CHARACTERS
+    )
+    return in_order(one for one in named if one is not None)
+
+
+def shadow_on(tags: Mapping[str, str]) -> Shadow | None:
+    """What a run's tags say of a verdict that was only tried out."""
+    return Shadow.of(tags.get(SHADOW_TAG, ""))
+
+
+def ours_on(tags: Mapping[str, str]) -> Ours:
+    """What of ours is on a run, as its tags say."""
+    written = Written.of(tags)
+    own = {f"health.{name}" for name in written.tags} | ({DIGEST_TAG, WRITTEN_TAG} if is_annotated(tags) else set())
+    own |= {VERDICT_TAG} if bears_verdict(tags) else set()
+    own |= {SHADOW_TAG} if shadow_on(tags) is not None else set()
+    return Ours(
+        tags=len(own & tags.keys()),
+        metrics=len(written.metrics),
+        files=len(written.all_files),
+        note=owns_note(tags),
+        acks=len(entries_on(tags)),
+        exit=EXIT_TAG in tags,
+    )
+
+
+def changed_marks(
+    tags: Mapping[str, str], own: frozenset[str], entries: Iterable[Acknowledgement], evidence: str, now: float
+) -> Marks | None:
+    """The marks that belong beside the verdict on a run, None where they are there, and where it has no whole verdict.
+
+    ``own``: the names of tags that are ours. A mark is left as it is where its owner has something under its name.
+    """
+    recorded = recorded_on(tags)
+    if recorded is None or not recorded.is_whole:
+        return None
+    wanted = marks(recorded.codes, recorded.cause, on_evidence(entries, evidence), now)
+    there = Marks(ack=tags.get(ACK_TAG, ""), open=tags.get(OPEN_TAG, ""))
+    if there.ack and not (ACK in own and is_ack_mark(there.ack)):
+        wanted = replace(wanted, ack=there.ack)
+    if there.open and not (OPEN in own and is_open_mark(there.open)):
+        wanted = replace(wanted, open=there.open)
+    return None if wanted == there else wanted
 
 
 def is_finished(tags: Mapping[str, str]) -> bool:
     """Whether a run bears a whole annotation, be it outdated."""
     recorded = recorded_on(tags)
-    return recorded is not None and recorded.digest != PENDING and recorded.verdict is not None
+    return recorded is not None and recorded.is_whole
 
 
 def tagged(
-    ref: RunRef, tags: Mapping[str, str], *, user: str, started: float | None, last_step: int | None
+    ref: RunRef,
+    tags: Mapping[str, str],
+    *,
+    user: str,
+    started: float | None,
+    last_step: int | None,
+    acks: tuple[Acknowledgement, ...] = (),
 ) -> TaggedRun:
-    """What the tags say of a run's annotation: nothing of one that is not ours or was never finished."""
+    """What the tags say of a run's annotation: nothing of one that is not ours or was never finished. ``acks``: the
+    entries that are about what the run is now.
+    """
     recorded = recorded_on(tags)
     if recorded is None or not is_finished(tags):
-        return TaggedRun(ref=ref, verdict=None, user=user, started=started)
-    codes = tuple(code for code in tags.get("health.codes", "").split(",") if code)
+        return TaggedRun(ref=ref, verdict=None, user=user, started=started, shadow=shadow_on(tags))
     return TaggedRun(
         ref=ref,
         verdict=Verdict(tags[VERDICT_TAG]),
-        codes=codes,
+        codes=recorded.codes,
         summary=tags.get("health.summary", ""),
-        cause=tags.get(f"health.{CAUSE}", ""),
+        cause=recorded.cause,
         user=user,
         started=started,
         older=recorded.is_older_than(last_step),
+        acks=acks,
     )
 
 
@@ -134,7 +228,8 @@ class Written:
         return cls(
             files=frozenset(filter(is_file_name, _strings(document.get("files")))),
             metrics=frozenset(_strings(document.get("metrics"))),
-            tags=frozenset(_strings(document.get("tags"))) - _RESERVED,
+            tags=frozenset(name for name in _strings(document.get("tags")) if not name.startswith(_OURS_OF_PEOPLE))
+            - _RESERVED,
             missing=frozenset(filter(is_file_name, _strings(document.get("missing")))),
             note=document.get("note", bool(document)) is True,
             digest=digest if isinstance(digest, str) and _is_digest(digest) else "",

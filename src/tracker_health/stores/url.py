@@ -19,7 +19,8 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from urllib.request import HTTPRedirectHandler, OpenerDirector, build_opener
 from urllib.request import Request as HttpRequest
 
-from tracker_health.annotations import Annotations
+from tracker_health.acknowledged import Acknowledgement
+from tracker_health.annotations import Annotations, Shadow
 from tracker_health.errors import ReadError, RunError, RunNotFound, StoreRefused, StoreUnavailable, optional_packages
 from tracker_health.evidence import Evidence, Part, Problem, Request, RunRef
 from tracker_health.readers.random_access import LocalFile, RandomAccess
@@ -156,10 +157,22 @@ class UrlRun(Untracked):
         return None
 
     def write(self, annotations: Annotations) -> tuple[str, ...]:  # noqa: ARG002 - the protocol's
-        message = f"{self._shown} is a file on a server, onto which no verdict can be written"
-        raise StoreRefused(message, "use check, or annotate the run that the checkpoint is of")
+        raise self._refused()
 
-    def clear(self) -> Cleared:
+    def write_shadow(self, shadow: Shadow) -> None:  # noqa: ARG002
+        raise self._refused()
+
+    def acknowledge(self, entry: Acknowledgement) -> None:  # noqa: ARG002
+        raise self._refused()
+
+    def _refused(self) -> StoreRefused:
+        message = f"{self._shown} is a file on a server, onto which no verdict can be written"
+        return StoreRefused(message, "use check, or annotate the run that the checkpoint is of")
+
+    def evidence(self) -> str:
+        return f"{self._file.size} {self._file.version}"
+
+    def clear(self, *, acks: bool = False) -> Cleared:  # noqa: ARG002
         return Cleared(found=False)
 
     def _downloaded(self) -> Path:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracker_health.errors import ReadError, RunError, RunNotFound
 from tracker_health.evidence import Part, Request
+from tracker_health.readers.random_access import LocalFile, RandomAccess
 from tracker_health.readers.regular_file import require_regular
 from tracker_health.stores.checkpoints import CHECKPOINT_PARTS
 from tracker_health.stores.deadline import BYTES_A_SECOND, REQUEST_SECONDS, Bounded, within
@@ -150,15 +151,20 @@ class ArtifactTree(FetchedFiles):
                     empty = False
                     path = str(PurePosixPath(root.prefix, entry.path))
                     yield RunFile(path=path, size=entry.file_size or 0), root, entry.path
-            if self._empty_runs and root.location == self._run.info.artifact_uri:
+            if self._empty_runs and root.location == self._location:
                 self._empty_runs.note(self._run, empty=empty)
 
     def _listing_of(self, location: str) -> AbstractContextManager[None]:
         return translated("the artifacts could not be listed", self._uri, at=location)
 
+    @property
+    def _location(self) -> str:
+        """Where the artifacts of the run itself lie."""
+        return str(self._run.info.artifact_uri)
+
     def _serves_none(self) -> bool:
         """Whether the run's server says that it has no artifacts to give."""
-        if not (self._run.info.artifact_uri.startswith(f"{_OF_SERVER}/") and self._uri.startswith("http")):
+        if not (self._location.startswith(f"{_OF_SERVER}/") and self._uri.startswith("http")):
             return False
         with suppress(Exception):
             answer: str = within(REQUEST_SECONDS, answer_of, self._uri, "/api/2.0/mlflow-artifacts/artifacts")
@@ -174,7 +180,7 @@ class ArtifactTree(FetchedFiles):
 
     def _places(self) -> Iterator[tuple[str, str]]:
         if not (self._empty_runs and self._empty_runs.has_none(self._run)):
-            yield "", self._run.info.artifact_uri
+            yield "", self._location
         models = list(self._models())
         names = Counter(model.name for model, _ in models)
         for model, step in models:
@@ -204,6 +210,27 @@ class ArtifactTree(FetchedFiles):
         with translated(doing, self._uri, otherwise=ReadError, at=root.location):
             part: bytearray = within(REQUEST_SECONDS + length / BYTES_A_SECOND, parts.fetch, start, length)
         return part
+
+
+class ModelFiles(ArtifactTree):
+    """The files of one model, which lie at one place, whatever else its run has logged."""
+
+    what = "the model's files"
+
+    def __init__(self, client: MlflowClient, location: str, uri: str) -> None:
+        super().__init__(client, None, uri)
+        self._at = location
+
+    @property
+    def _location(self) -> str:
+        return self._at
+
+    def _places(self) -> Iterator[tuple[str, str]]:
+        yield "", self._at
+
+    def open(self, file: RunFile) -> RandomAccess:
+        """The file, fetched whole: weights that lie alone are read where all of them are here."""
+        return LocalFile(self.local(file))
 
 
 def _download(repository: Bounded, path: str, size: int, target: Path) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from tracker_health.acknowledged import on_evidence
 from tracker_health.config import did_you_mean
 from tracker_health.ending import Ended
 from tracker_health.errors import RunNotFound
@@ -21,10 +22,10 @@ from tracker_health.stores.mlflow.bulk import BulkHistories
 from tracker_health.stores.mlflow.connection import connect, folder_of, moved
 from tracker_health.stores.mlflow.empty_runs import EmptyRuns
 from tracker_health.stores.mlflow.failures import translated
-from tracker_health.stores.mlflow.run import MlflowRun, last_heard, last_step_of, ref_of
+from tracker_health.stores.mlflow.run import MlflowRun, last_heard, last_step_of, ref_of, state_of
 from tracker_health.stores.mlflow.store_files import require_plain_experiments
 from tracker_health.stores.mlflow.writer import latest_points
-from tracker_health.stores.record import DIGEST_TAG, is_finished, recorded_on, tagged
+from tracker_health.stores.record import DIGEST_TAG, SHADOW_TAG, entries_on, is_finished, recorded_on, tagged
 from tracker_health.text import count, printable
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class SweptMlflowRun:
     state: str
     annotated: bool
     silent: bool
+    since: float | None
     _listed: ListedMlflowRun = field(repr=False)
 
     def __str__(self) -> str:
@@ -114,7 +116,10 @@ def swept_runs(names: Sequence[str], tracking_uri: str | None, period: Period) -
                 info, tags = listed.record.info, listed.record.data.tags
                 silent = info.status == "RUNNING"
                 state = json.dumps([info.status, info.end_time, last_heard(listed.record), tags.get(DIGEST_TAG)])
-                yield SweptMlflowRun(info.run_id, state, is_finished(tags), silent, listed)
+                annotated = is_finished(tags) or SHADOW_TAG in tags
+                at = None if silent else info.end_time
+                since = (last_heard(listed.record) if at is None else at) / 1000
+                yield SweptMlflowRun(info.run_id, state, annotated, silent, since, listed)
 
 
 def tagged_runs(
@@ -133,7 +138,8 @@ def tagged_runs(
             info, tags = record.info, record.data.tags
             started = None if info.start_time is None else info.start_time / 1000
             user, last_step = tags.get("mlflow.user", info.user_id or ""), last_step_of(record)
-            yield tagged(ref_of(record, uri), tags, user=user, started=started, last_step=last_step)
+            acks = on_evidence(entries, state_of(record)) if (entries := entries_on(tags)) else ()
+            yield tagged(ref_of(record, uri), tags, user=user, started=started, last_step=last_step, acks=acks)
 
 
 def _expected(page: Sequence[Any], client: MlflowClient, uri: str, batch: Batch) -> list[ListedMlflowRun]:

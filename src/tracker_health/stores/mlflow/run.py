@@ -7,21 +7,22 @@ import json
 import math
 import re
 import time
-from collections.abc import Container, Mapping
-from contextlib import suppress
+from collections.abc import Container, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracker_health.annotations import Annotations
+from tracker_health.acknowledged import Acknowledgement, on_evidence
+from tracker_health.annotations import Annotations, Shadow
 from tracker_health.errors import ReadError, RunError, RunNotFound, StoreRefused, WriteError
 from tracker_health.evidence import Children, Evidence, FloatArray, IntArray, Request, RunRef, Series, StepUnit
 from tracker_health.gap_names import LIVE_TAG, LIVE_WORDS
 from tracker_health.readers.json_lines import MAX_NAME_CHARACTERS
 from tracker_health.roles import ANY_LOSS, OWN_PREFIXES
-from tracker_health.stores.base import Cleared, Recorded, WrittenInPart
+from tracker_health.stores.base import Cleared, Ours, Recorded, WrittenInPart
 from tracker_health.stores.exits import ending_seen
 from tracker_health.stores.files import opened_files
 from tracker_health.stores.mlflow.artifacts import ArtifactTree
@@ -29,12 +30,23 @@ from tracker_health.stores.mlflow.batch import Batch
 from tracker_health.stores.mlflow.children import children_of
 from tracker_health.stores.mlflow.connection import command_on, connect, folder_of, moved, refuse_copy
 from tracker_health.stores.mlflow.failures import shown, translated
-from tracker_health.stores.mlflow.heard import last_heard_of
+from tracker_health.stores.mlflow.heard import in_seconds, last_heard_of
 from tracker_health.stores.mlflow.histories import read_history
+from tracker_health.stores.mlflow.marks import MlflowMarks, remove_tag
 from tracker_health.stores.mlflow.old_database import copy_of
 from tracker_health.stores.mlflow.store_files import require_plain_run
 from tracker_health.stores.mlflow.writer import MlflowWriter, latest_points
-from tracker_health.stores.record import EXIT_TAG, recorded_on
+from tracker_health.stores.own import in_the_way
+from tracker_health.stores.record import (
+    EXIT_TAG,
+    SHADOW_TAG,
+    Written,
+    changed_marks,
+    entries_on,
+    ours_on,
+    recorded_on,
+    shadow_on,
+)
 from tracker_health.stores.tree import FileEvidence, RunFile, Tracked
 from tracker_health.text import printable
 
@@ -83,6 +95,15 @@ def _fetched(client: MlflowClient, uri: str, run_id: str) -> Any:
         if hint := hint_on_id(run_id):
             raise RunNotFound(error.message, hint) from None
         raise
+
+
+@lru_cache(maxsize=256)
+def _experiment_name(client: MlflowClient, experiment_id: str) -> str:
+    """The name of an experiment, asked for once; "" where that cannot be read, since no verdict depends on it."""
+    try:
+        return str(client.get_experiment(experiment_id).name)
+    except Exception:  # noqa: BLE001  whatever a store's own library raises
+        return ""
 
 
 def hint_on_id(text: str) -> str:
@@ -171,12 +192,22 @@ class MlflowRun:
 
     def state(self) -> str:
         """From the last point of each metric, and from how its owner ended the run: 16 hexadecimal digits."""
-        info = self._run.info
-        ended = [info.status, info.end_time] if info.status in _ENDED else []
-        return _digest_of([ended, self._points])
+        return state_of(self._run)
 
     def is_in_state(self, state: str) -> bool:
         return state == self.state()
+
+    def evidence(self) -> str:
+        return self.state()
+
+    def acknowledgements(self) -> tuple[Acknowledgement, ...]:
+        return on_evidence(entries_on(self._run.data.tags), self.evidence())
+
+    def shadow(self) -> Shadow | None:
+        return shadow_on(self._run.data.tags)
+
+    def ours(self) -> Ours:
+        return ours_on(self._run.data.tags)
 
     def fingerprint(self, request: Request) -> str:
         """From the run's record and, where reading would open them, the artifacts' paths and sizes: 16 hex digits."""
@@ -190,9 +221,7 @@ class MlflowRun:
 
     @property
     def _points(self) -> list[list[Any]]:
-        """Name, step, time and value of the last point of each metric."""
-        latest = [self._latest[name] for name in self._names]
-        return [[point.key, point.step, point.timestamp, _value(point.value)] for point in latest]
+        return _points_of(self._latest)
 
     @property
     def _status(self) -> str:
@@ -220,6 +249,9 @@ class MlflowRun:
                 names=self._names,
                 series=series,
                 children=children,
+                experiment=_experiment_name(self._client, str(self._run.info.experiment_id)),
+                started=in_seconds(self._run.info.start_time),
+                ended=in_seconds(self._run.info.end_time),
             ),
         )
 
@@ -263,9 +295,61 @@ class MlflowRun:
             self.refresh()
             raise
         self.refresh()
+        self.settle(time.time())  # somebody may have answered meanwhile
         return omitted
 
-    def clear(self) -> Cleared:
+    def acknowledge(self, entry: Acknowledgement) -> None:
+        """Add an entry, in a tag of its own, and bring the marks beside the verdict up to date.
+
+        Raises:
+            StoreRefused: no permission, or the run is deleted.
+            WriteError: the run takes no more entries, or another annotator is at work.
+        """
+        self.refresh()
+        self._require_active()
+        with self._marking():
+            self._marks.add(entry)
+
+    def settle(self, now: float) -> None:
+        tags = self._run.data.tags
+        if changed_marks(tags, Written.of(tags).tags, entries_on(tags), self.evidence(), now) is not None:
+            with self._marking():
+                self._marks.settle(now)
+
+    def write_shadow(self, shadow: Shadow) -> None:
+        """Put the tag ``health.shadow`` onto the run.
+
+        Raises:
+            StoreRefused: no permission, or the run is deleted.
+            WriteError: the run has such a tag of its owner's.
+        """
+        self.refresh()
+        self._require_active()
+        there = self._run.data.tags.get(SHADOW_TAG, "")
+        if there and Shadow.of(there) is None:
+            raise in_the_way(f"the tag {SHADOW_TAG} of MLflow run {self.ref.id}")
+        if there != shadow.value:
+            doing = f"the tag {SHADOW_TAG} could not be written onto MLflow run {self.ref.id}"
+            with translated(doing, self._uri, otherwise=WriteError):
+                self._client.set_tag(self._run.info.run_id, SHADOW_TAG, shadow.value)
+            self.refresh()
+
+    @property
+    def _marks(self) -> MlflowMarks:
+        def fetch() -> tuple[Any, str]:
+            run = self._client.get_run(self._run.info.run_id)
+            return run, state_of(run)
+
+        return MlflowMarks(self._client, self._run.info.run_id, fetch)
+
+    @contextmanager
+    def _marking(self) -> Iterator[None]:
+        doing = f"the acknowledgement could not be written onto MLflow run {self.ref.id}"
+        with translated(doing, self._uri, otherwise=WriteError):
+            yield
+        self.refresh()
+
+    def clear(self, *, acks: bool = False) -> Cleared:
         """Take everything of ours off the run again. Metrics cannot be deleted: they are hidden behind a NaN.
 
         Raises:
@@ -278,9 +362,17 @@ class MlflowRun:
         with translated(doing, self._uri, otherwise=WriteError):
             writer = MlflowWriter(self._client, self._run, self._uri)
             cleared = writer.clear(exit_stays=ending_seen(self) is not None)
-            marked = self._take_mark_off()
+            marked = self._take_mark_off() | self._take_shadow_off()
+            removed = self._marks.remove() if acks else 0
         self.refresh()
-        return replace(cleared, found=cleared.found or marked)
+        left = len(entries_on(self._run.data.tags))
+        return replace(cleared, found=cleared.found or marked or bool(removed), acks=left)
+
+    def _take_shadow_off(self) -> bool:
+        if self.shadow() is None:
+            return False
+        remove_tag(self._client, self._run.info.run_id, SHADOW_TAG)
+        return True
 
     def _take_mark_off(self) -> bool:
         """Take off the mark that a run went wrong while it went on: once that is over, its verdict stands."""
@@ -317,7 +409,7 @@ class MlflowRun:
 
     @cached_property
     def _names(self) -> list[str]:
-        return sorted(name for name in self._latest if _is_theirs(name) and len(name) <= MAX_NAME_CHARACTERS)
+        return _metric_names(self._latest)
 
     def _needs_files(self, request: Request) -> bool:
         return bool(request.parts) or ANY_LOSS.isdisjoint(request.select_names(self._names).values())
@@ -367,6 +459,23 @@ def history_series(
         steps, values, times = np.arange(len(order), dtype=np.int64), values[order], times[order]
         unit = StepUnit.LOG_CALL
     return Series(name=name, role=role, source=source, steps=steps, values=values, times=times, step_unit=unit)
+
+
+def state_of(record: Any) -> str:
+    """How far a run has come, by its record: 16 hexadecimal digits."""
+    info = record.info
+    ended = [info.status, info.end_time] if info.status in _ENDED else []
+    return _digest_of([ended, _points_of(latest_points(record))])
+
+
+def _points_of(latest: Mapping[str, Any]) -> list[list[Any]]:
+    """Name, step, time and value of the last point of each of the owner's metrics."""
+    points = [latest[name] for name in _metric_names(latest)]
+    return [[point.key, point.step, point.timestamp, _value(point.value)] for point in points]
+
+
+def _metric_names(latest: Mapping[str, Any]) -> list[str]:
+    return sorted(name for name in latest if _is_theirs(name) and len(name) <= MAX_NAME_CHARACTERS)
 
 
 def is_hf_trainer(metrics: Container[str], params: Mapping[str, str]) -> bool:

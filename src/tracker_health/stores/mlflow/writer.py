@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracker_health.annotations import PENDING, PICTURE_FILE, REPORT_FILE, Annotations, incomplete
+from tracker_health.annotations import ACK, PENDING, PICTURE_FILE, REPORT_FILE, Annotations, incomplete
 from tracker_health.errors import RunError, WriteError
 from tracker_health.result import SCHEMAS
 from tracker_health.stores.base import Cleared, WrittenInPart
@@ -32,8 +32,10 @@ from tracker_health.stores.mlflow.panel import IMAGES_TAG, Panel
 from tracker_health.stores.own import HEALTH_FOLDER, OUR_FILES, in_the_way, is_file_name, overtaken
 from tracker_health.stores.record import (
     DIGEST_TAG,
+    ENTRY_PREFIX,
     EXIT_TAG,
     MAX_TAG_VALUE,
+    SHADOW_TAG,
     VERDICT_TAG,
     WRITTEN_TAG,
     Written,
@@ -41,6 +43,7 @@ from tracker_health.stores.record import (
     is_annotated,
     is_legible,
     owns_note,
+    shadow_on,
 )
 from tracker_health.text import count, printable
 
@@ -112,8 +115,11 @@ class MlflowWriter:
         described = self._describe(annotations.note)
         digest = incomplete(annotations.digest) if self._problems else annotations.digest
         record = replace(new.without(lost) | undeleted, note=described, digest=digest)
-        self._write_tags({f"health.{name}": annotations.tags[name] for name in new.tags}, record)
+        tags = {name: value for name in new.tags if (value := annotations.tags[name])}
+        self._write_tags({f"health.{name}": value for name, value in tags.items()}, record)
         self._keep_exit(annotations.exit)
+        if shadow_on(self._tags) is not None:
+            self._delete_tags([SHADOW_TAG])
         self._require_mark()
         self._set_tags({VERDICT_TAG: str(annotations.verdict), DIGEST_TAG: digest})
         self._require_record(record)
@@ -168,7 +174,8 @@ class MlflowWriter:
     def _ours_of(self, annotations: Annotations) -> Written:
         """The names to write: all but those of tags and metrics that are the user's."""
         metrics = {name for name, value in annotations.metrics.items() if math.isfinite(value)}
-        tags = {name for name, value in annotations.tags.items() if value}
+        # A mark that says nothing yet is ours as well: somebody may answer the verdict.
+        tags = {name for name, value in annotations.tags.items() if value or name == ACK}
         names = Written(
             files=frozenset() if self._why_no_files else frozenset(annotations.files),
             metrics=frozenset(metrics - {name for name in metrics - self._earlier.metrics if self._is_theirs(name)}),
@@ -472,7 +479,8 @@ class MlflowWriter:
 
 
 def _is_ours(tag: str) -> bool:
-    return tag.startswith("health.") and tag not in (DIGEST_TAG, VERDICT_TAG, WRITTEN_TAG, EXIT_TAG)
+    others = (DIGEST_TAG, VERDICT_TAG, WRITTEN_TAG, EXIT_TAG, SHADOW_TAG)
+    return tag.startswith("health.") and tag not in others and not tag.startswith(ENTRY_PREFIX)
 
 
 def _if_any(key: str, value: str) -> dict[str, str]:

@@ -209,6 +209,7 @@ class LocalRun(DirectoryRun):
             params=log.params,
             names=names,
             series=series,
+            experiment=log.project,
         )
         return found.evidence(self.ref, request, tracked, problems=(*problems, *self._unseen()))
 
@@ -302,7 +303,7 @@ class LocalRun(DirectoryRun):
             return ["the server, later (wandb sync stops at the damage in the log, and the verdict is behind it)"]
         return []
 
-    def clear(self) -> Cleared:
+    def clear(self, *, acks: bool = False) -> Cleared:
         self._forget()
         if self._annotation() is None and self._log.bears_ours and not link_among(self._own_folders):
             with self._told("write"):
@@ -311,7 +312,7 @@ class LocalRun(DirectoryRun):
                 with locked(folder, printable(self._given)):
                     if self._annotation() is None:
                         self._begin((), self._claimed(None, None))
-        return super().clear()
+        return super().clear(acks=acks)
 
     def _refuse_to_mix(self) -> None:
         """Raise where a verdict could only be written beside an earlier one, or beside that of another run."""

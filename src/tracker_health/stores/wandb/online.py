@@ -12,23 +12,31 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
-from tracker_health.annotations import PENDING, Annotations
+from tracker_health.acknowledged import Acknowledgement, on_evidence
+from tracker_health.annotations import PENDING, Annotations, Shadow
 from tracker_health.errors import RunError, WriteError
 from tracker_health.evidence import Evidence, Problem, Request, RunRef, Series
 from tracker_health.gap_names import LIVE_WANDB_TAGS
 from tracker_health.readers.json_lines import as_step
 from tracker_health.roles import ANY_LOSS
-from tracker_health.stores.base import Cleared, Recorded
+from tracker_health.stores.base import Cleared, Ours, Recorded
 from tracker_health.stores.exits import ending_seen
 from tracker_health.stores.files import opened_files
-from tracker_health.stores.record import EXIT_TAG, recorded_on
+from tracker_health.stores.record import EXIT_TAG, changed_marks, ours_on, recorded_on, shadow_on
 from tracker_health.stores.tree import FileEvidence, RunFile, Tracked
 from tracker_health.stores.wandb.address import Address
 from tracker_health.stores.wandb.connection import Connection, connect
 from tracker_health.stores.wandb.online_files import OnlineFiles
 from tracker_health.stores.wandb.online_history import metric_counts, read_histories
-from tracker_health.stores.wandb.online_writer import OnlineWriter, one_at_a_time, our_tags
-from tracker_health.stores.wandb.values import OWN_TAGS, STEP, is_metric, params_of, tags_with
+from tracker_health.stores.wandb.online_writer import (
+    OnlineWriter,
+    entries_in,
+    one_at_a_time,
+    our_tags,
+    own_names,
+    without_ack,
+)
+from tracker_health.stores.wandb.values import ACK_WANDB_TAG, OWN_TAGS, STEP, is_metric, params_of, tags_with
 
 _LIVE = frozenset({"running", "pending", "preempting"})
 _FINISHED = "finished"
@@ -103,7 +111,7 @@ class OnlineRun:
         """The project's name, and the run's tags, without ours; a tag of W&B's has no value."""
         return {
             "project": self._address.project,
-            **{f"tag:{tag}": "" for tag in self._run.tags if tag not in OWN_TAGS | LIVE_WANDB_TAGS},
+            **{f"tag:{tag}": "" for tag in self._run.tags if tag not in OWN_TAGS | LIVE_WANDB_TAGS | {ACK_WANDB_TAG}},
         }
 
     def remarks(self) -> tuple[str, ...]:
@@ -147,6 +155,47 @@ class OnlineRun:
         ended_since = self._run.state != earlier and self._run.state in _ENDED
         return not ended_since and (step == last_step_of(self._run) or not late)
 
+    def evidence(self) -> str:
+        return evidence_of(self._run)
+
+    def acknowledgements(self) -> tuple[Acknowledgement, ...]:
+        return acknowledgements_of(self._run)
+
+    def shadow(self) -> Shadow | None:
+        return shadow_on(our_tags(self._run.summary_metrics))
+
+    def ours(self) -> Ours:
+        found = ours_on(our_tags(self._run.summary_metrics))
+        tagged = len(OWN_TAGS.intersection(self._run.tags))
+        return replace(found, tags=found.tags + tagged, acks=len(entries_in(self._run.summary_metrics)))
+
+    def acknowledge(self, entry: Acknowledgement) -> None:
+        """Add an entry, in a file of its own, and bring summary and tags up to date.
+
+        Raises:
+            StoreRefused: no permission.
+            WriteError: the run is not over, takes no more entries, or another annotator is at work.
+        """
+        with self._writer() as writer:
+            writer.acknowledge(entry, evidence_of(self._run))
+
+    def settle(self, now: float) -> None:
+        summary = self._run.summary_metrics
+        own, entries = own_names(summary), entries_in(summary)
+        if changed_marks(our_tags(summary), own, entries, self.evidence(), now) is not None:
+            with self._writer() as writer:
+                writer.settle(evidence_of(writer.run), now)
+
+    def write_shadow(self, shadow: Shadow) -> None:
+        """Put the key ``health/shadow`` into the summary.
+
+        Raises:
+            StoreRefused: no permission.
+            WriteError: the run is not over, or has such a key of its owner's.
+        """
+        with self._writer() as writer:
+            writer.write_shadow(shadow)
+
     def fingerprint(self, request: Request) -> str:
         """From the run's record and, where reading would open them, its files' paths, sizes and checksums: 16 hex
         digits.
@@ -177,6 +226,7 @@ class OnlineRun:
                 params=params_of(self._run.config),
                 names=self._counts,
                 series=series,
+                experiment=self._address.project,
             ),
         )
 
@@ -197,7 +247,8 @@ class OnlineRun:
         if recorded is None:
             return None
         # A tag that somebody has changed by hand is put right by the next annotation.
-        whole = sorted(self._run.tags) == sorted(tags_with(self._run.tags, recorded.verdict))
+        tags = without_ack(self._run.tags, self._run.summary_metrics)
+        whole = sorted(tags) == sorted(tags_with(tags, recorded.verdict))
         return recorded if whole else replace(recorded, digest=PENDING)
 
     def write(self, annotations: Annotations) -> tuple[str, ...]:
@@ -212,9 +263,9 @@ class OnlineRun:
                 annotator is at work, or something could not be written (the digest then says ``pending``).
         """
         with self._writer() as writer:
-            return writer.write(annotations)
+            return writer.write(annotations, evidence_of(self._run))
 
-    def clear(self) -> Cleared:
+    def clear(self, *, acks: bool = False) -> Cleared:
         """Take everything of ours off the run again.
 
         Raises:
@@ -222,7 +273,7 @@ class OnlineRun:
             WriteError: the run is not over, or something could not be taken off; the digest then says ``pending``.
         """
         with self._writer() as writer:
-            return writer.clear(exit_stays=ending_seen(self) is not None)
+            return writer.clear(exit_stays=ending_seen(self) is not None, acks=acks)
 
     @contextmanager
     def _writer(self) -> Iterator[OnlineWriter]:
@@ -271,6 +322,16 @@ def ref_of(run: Any, address: Address, app: str) -> RunRef:
     entity_path, project_path, run_path = run.path
     url = f"{app}/{entity_path}/{project_path}/runs/{run_path}"
     return RunRef(store="wandb", id="/".join(address[:3]), name=run.name or address.run, url=url)
+
+
+def evidence_of(run: Any) -> str:
+    """How far a run of the SDK's has come: its last step, and how its owner ended it."""
+    return json.dumps([last_step_of(run), run.state if run.state in _ENDED else ""])
+
+
+def acknowledgements_of(run: Any) -> tuple[Acknowledgement, ...]:
+    """The entries on a run of the SDK's that are about what it is now."""
+    return on_evidence(entries_in(run.summary_metrics), evidence_of(run))
 
 
 def is_live(run: Any) -> bool:

@@ -17,26 +17,40 @@ import math
 import os
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from tracker_health.acknowledged import (
+    MOST_ENTRIES,
+    Acknowledgement,
+    from_json,
+    in_order,
+    is_ack_mark,
+    parsed,
+)
 from tracker_health.annotations import (
+    ACK,
     ACTION,
     CAUSE,
     ENDED,
     ENDED_BY,
     EXIT,
+    EXPLAINED,
     IGNORED,
     JUDGED,
+    OPEN,
     PENDING,
     REPORT_FILE,
     RULES,
     SETTINGS,
+    SHADOW,
     STEP,
     Annotations,
+    Shadow,
     incomplete,
 )
 from tracker_health.errors import RunError, StoreRefused, WriteError
@@ -47,7 +61,7 @@ from tracker_health.result import SCHEMAS
 from tracker_health.stores.base import Cleared, WrittenInPart
 from tracker_health.stores.exits import is_exit_value
 from tracker_health.stores.locks import locked
-from tracker_health.stores.own import OUR_FILES, in_the_way, overtaken
+from tracker_health.stores.own import HEALTH_FOLDER, OUR_FILES, in_the_way, overtaken
 from tracker_health.stores.record import (
     DIGEST_TAG,
     EXIT_TAG,
@@ -55,6 +69,7 @@ from tracker_health.stores.record import (
     WRITTEN_TAG,
     Written,
     bears_verdict,
+    changed_marks,
     is_annotated,
     recorded_on,
 )
@@ -62,7 +77,7 @@ from tracker_health.stores.temporary import TemporaryFolder
 from tracker_health.stores.wandb.address import Address
 from tracker_health.stores.wandb.connection import Connection, fetched, files_of
 from tracker_health.stores.wandb.media import LOCAL_COPIES, MEDIA_KEYS, media_of, place_of
-from tracker_health.stores.wandb.values import OWN_KEY, OWN_TAGS, STEP_KEY, summary_of, tags_with
+from tracker_health.stores.wandb.values import ACK_WANDB_TAG, OWN_KEY, OWN_TAGS, STEP_KEY, summary_of, tags_with
 from tracker_health.text import printable
 from tracker_health.verdict import Verdict
 
@@ -73,11 +88,19 @@ _PLAIN_NAMES = _OF_ANY_VERDICT | {
     "symptoms",
     "summary",
     "version",
+    EXPLAINED,
+    ACK,
+    OPEN,
     CAUSE,
     ACTION,
     *MEDIA_KEYS.values(),
 }
-_EXIT_KEY = f"{OWN_KEY}{EXIT}"
+_EXIT_KEY, _SHADOW_KEY, _ACK_KEY = f"{OWN_KEY}{EXIT}", f"{OWN_KEY}{SHADOW}", f"{OWN_KEY}{ACK}"
+_ENTRIES_KEY = f"{OWN_KEY}acks"
+"""In the summary: all entries as a list, for whoever reads many runs. What counts are the files that it is made of."""
+_ENTRIES_FOLDER = "acks"
+_ENTRY_BYTES = 20_000
+_MARKS_LOOKS = 8
 _LOOKS = (0, 1, 3)  # seconds before each: for a moment a server may give what was there before
 _MAX_REPORT_BYTES = 32 * 2**20
 _PLACES = tuple(sorted(map(place_of, OUR_FILES)))
@@ -90,6 +113,26 @@ def our_tags(summary: Mapping[str, Any]) -> dict[str, str]:
         for key, value in summary.items()
         if key.startswith(OWN_KEY) and (isinstance(value, str) or key == STEP_KEY)
     }
+
+
+def entries_in(summary: Mapping[str, Any]) -> tuple[Acknowledgement, ...]:
+    """What people answered to the verdicts on a run, by its summary, the oldest first."""
+    listed = summary.get(_ENTRIES_KEY)
+    if not isinstance(listed, list):
+        return ()
+    found = (from_json(one) for one in listed[-MOST_ENTRIES:] if isinstance(one, Mapping))
+    return in_order(one for one in found if one is not None)
+
+
+def own_names(summary: Mapping[str, Any]) -> frozenset[str]:
+    """The names below ``health/`` in a summary that are ours."""
+    return _written(our_tags(summary), summary).tags
+
+
+def without_ack(tags: Iterable[str], summary: Mapping[str, Any]) -> list[str]:
+    """A run's tags without the one that says that its verdict was answered, where it is ours."""
+    ours = is_ack_mark(str(summary.get(_ACK_KEY, "")))
+    return [tag for tag in tags if not (ours and tag == ACK_WANDB_TAG)]
 
 
 @contextmanager
@@ -134,6 +177,7 @@ class OnlineWriter:
         self._adopted: frozenset[str] = frozenset()
         self._report = b""
         self._exit = ""
+        self._entries: tuple[Acknowledgement, ...] = ()
         self.look()
 
     def look(self) -> None:
@@ -148,10 +192,10 @@ class OnlineWriter:
         self._earlier = _written(self._tags, self._summary) | Written(files=self._adopted)
         self._there = self._listed()
 
-    def write(self, annotations: Annotations) -> tuple[str, ...]:
+    def write(self, annotations: Annotations, evidence: str) -> tuple[str, ...]:
         """The digest ``pending`` first, the digest itself last: with any other digest a run is completely annotated.
 
-        Gives what was left out, each with the reason.
+        Gives what was left out, each with the reason. ``evidence``: how far the run has come.
 
         Raises:
             WrittenInPart: all but the files was written.
@@ -174,20 +218,124 @@ class OnlineWriter:
         kept = {name: value for name, value in values.items() if name in new.tags}
         self._exit = annotations.exit
         ours = {**{f"{OWN_KEY}{name}": value for name, value in kept.items()}, **_keys(plain)}
+        self._entries = self._all_entries()
         self._finish(ours, annotations.verdict)
         self._require_ours(annotations.verdict, digest, new.files | undeleted.files)
+        self._settle(evidence, time.time())
         if self._problems:
             message = f"the verdict is on W&B run {self._id}, but {'; '.join(self._problems)}"
             raise WrittenInPart(message, "annotate it again when that is mended", tuple(omitted))
         return tuple(omitted)
 
-    def clear(self, *, exit_stays: bool) -> Cleared:
+    def acknowledge(self, entry: Acknowledgement, evidence: str) -> None:
+        """Add an entry in a file of its own, then say so in the summary and the tags.
+
+        Raises:
+            WriteError: the run takes no more, has no whole verdict, or another annotator is at work.
+        """
+        if len(entries_in(self._summary)) >= MOST_ENTRIES:
+            message = f"W&B run {self._id} has {MOST_ENTRIES} entries of acknowledgements, and takes no more"
+            raise WriteError(message, "clear --acks takes them off")
+        recorded = recorded_on(self._tags)
+        if recorded is None or not recorded.is_whole:
+            raise overtaken(f"W&B run {self._id}")
+        self._connection.upload(self.run, {_entry_place(entry.id): entry.value.encode()})
+        self.look()
+        self._entries = in_order([*self._all_entries(), entry])
+        self._settle(evidence, entry.when)
+
+    def settle(self, evidence: str, now: float) -> None:
+        """Bring the marks up to date with the entries, at this time.
+
+        Raises:
+            WriteError: another annotator is at work.
+        """
+        self._entries = self._all_entries()
+        self._settle(evidence, now)
+
+    def _settle(self, evidence: str, now: float) -> None:
+        """As often as somebody else's summary takes the place of ours."""
+        for _ in range(_MARKS_LOOKS):
+            self._entries = in_order([*entries_in(self._summary), *self._entries])
+            wanted = changed_marks(self._tags, self._own, self._entries, evidence, now)
+            is_listed = entries_in(self._summary) == self._entries
+            if wanted is None and is_listed:
+                return
+            changes: dict[str, Any] = {_ENTRIES_KEY: [one.to_json() for one in self._entries]}
+            tags = None
+            if wanted is not None:
+                changes |= {_ACK_KEY: wanted.ack, f"{OWN_KEY}{OPEN}": wanted.open}
+                tags = without_ack(self.run.tags, self._summary) + [ACK_WANDB_TAG] * is_ack_mark(wanted.ack)
+                if not self._own >= {ACK, OPEN}:  # of an annotation from before there were marks
+                    own = Written.of(self._tags)
+                    changes |= _keys({WRITTEN_TAG: replace(own, tags=own.tags | {ACK, OPEN}).value})
+            summary = {key: value for key, value in {**self._summary, **changes}.items() if value != ""}
+            self._connection.change(self.run, summary=summary, tags=tags)
+            self.look()
+        raise overtaken(f"W&B run {self._id}")
+
+    @property
+    def _own(self) -> frozenset[str]:
+        return own_names(self._summary)
+
+    def _all_entries(self) -> tuple[Acknowledgement, ...]:
+        """Those of the summary, and those whose files were put there by somebody whose summary was lost."""
+        known = {one.id: one for one in entries_in(self._summary)}
+        for entry_id, file in self._entry_files().items():
+            entry = known.get(entry_id) or parsed(self._content(file, _ENTRY_BYTES).decode(errors="replace"), entry_id)
+            if entry is not None:
+                known[entry_id] = entry
+        return in_order(known.values())
+
+    def _entry_files(self) -> dict[str, Any]:
+        """The files of entries, by their ids."""
+        doing = f"the acknowledgements of W&B run {self._id} could not be listed"
+        places = f"{HEALTH_FOLDER}/{_ENTRIES_FOLDER}/%"
+        listed = self._connection.asked(doing, lambda: list(islice(self.run.files(pattern=places), 2 * MOST_ENTRIES)))
+        found = {file.name.rpartition("/")[2].removesuffix(".json"): file for file in listed}
+        return {entry_id: file for entry_id, file in found.items() if file.name == _entry_place(entry_id)}
+
+    def _remove_entries(self) -> int:
+        """Take all entries off: files first, since the summary follows from them. How many there were."""
+        files = self._entry_files()
+        known = {one.id for one in entries_in(self._summary)} | files.keys()
+        for file in files.values():
+            self._connection.delete(self.run, file)
+        if known:
+            self.look()
+            summary = {key: value for key, value in self._summary.items() if key != _ENTRIES_KEY}
+            self._connection.change(self.run, summary=summary)
+        return len(known)
+
+    def write_shadow(self, shadow: Shadow) -> None:
+        """Put what is only tried out into the summary.
+
+        Raises:
+            WriteError: the owner has something under that name, or somebody else keeps writing the summary.
+        """
+        for _ in range(_MARKS_LOOKS):
+            there = self._summary.get(_SHADOW_KEY, "")
+            if there == shadow.value:
+                return
+            if there and Shadow.of(str(there)) is None:
+                raise in_the_way(f"{_SHADOW_KEY} in the summary of W&B run {self._id}")
+            self._connection.change(self.run, summary={**self._summary, _SHADOW_KEY: shadow.value})
+            self.look()
+        raise overtaken(f"W&B run {self._id}")
+
+    def clear(self, *, exit_stays: bool, acks: bool = False) -> Cleared:
         """Take everything of ours off the run; the keys of the summary that name it go last. ``exit_stays``: what was
         seen of the run's end still holds, and is left there.
 
         Raises:
             WriteError: another annotator is at work.
         """
+        removed = self._remove_entries() if acks else 0
+        left = 0 if acks else len(entries_in(self._summary))
+        cleared = self._clear(exit_stays=exit_stays)
+        return replace(cleared, found=cleared.found or bool(removed), acks=left)
+
+    def _clear(self, *, exit_stays: bool) -> Cleared:
         self._sort_files()
         if not is_annotated(self._tags) and not self._earlier:
             return Cleared(found=self._take_mark_off())
@@ -203,9 +351,11 @@ class OnlineWriter:
     def _take_mark_off(self) -> bool:
         """Take off the mark of a run that went wrong while it went on, and that bears nothing else of ours."""
         theirs = [tag for tag in self.run.tags if tag not in LIVE_WANDB_TAGS]
-        if len(theirs) == len(self.run.tags):
+        summary = {key: value for key, value in self._summary.items() if key != _SHADOW_KEY or not _is_shadow(value)}
+        if len(theirs) == len(self.run.tags) and len(summary) == len(self._summary):
             return False
-        self._connection.change(self.run, tags=theirs)
+        changed = summary if len(summary) < len(self._summary) else None
+        self._connection.change(self.run, tags=theirs, summary=changed)
         return True
 
     # Whose is what
@@ -218,6 +368,8 @@ class OnlineWriter:
             key.removeprefix(OWN_KEY): value for key, value in summary_of(replace(annotations, metrics=metrics)).items()
         }
         values |= media_of(annotations.files)
+        # A mark that says nothing yet is ours as well: somebody may answer the verdict.
+        values |= {name: value for name, value in annotations.tags.items() if name == ACK}
         return {name: value for name, value in values.items() if name not in ("verdict", "digest")}
 
     def _ours_of(self, annotations: Annotations, values: Mapping[str, Any]) -> Written:
@@ -288,7 +440,8 @@ class OnlineWriter:
         seen = frozenset(self._there)
         self._look_for(digest)
         as_left = self._tags.get(DIGEST_TAG, "") == digest
-        tagged = sorted(self.run.tags) == sorted(tags_with(self.run.tags, verdict))
+        tags = without_ack(self.run.tags, self._summary)
+        tagged = sorted(tags) == sorted(tags_with(tags, verdict))
         if not (as_left and tagged and self._has_our_files(files, seen)):
             raise self._overtaken()
 
@@ -329,14 +482,14 @@ class OnlineWriter:
             found = self._connection.asked(doing, lambda: list(self.run.files(names=sorted(places))))
         return {places[file.name]: file for file in found if file.name in places}
 
-    def _content(self, file: Any) -> bytes:
+    def _content(self, file: Any, limit: int = _MAX_REPORT_BYTES) -> bytes:
         """A file's content; empty for none, and for one that is too large to be ours."""
-        if file is None or not 0 < file.size <= _MAX_REPORT_BYTES:
+        if file is None or not 0 < file.size <= limit:
             return b""
         with suppress(RunError), TemporaryFolder() as folder:
             target = Path(folder, "file")
             fetched(self._connection, file, target)
-            return read_regular(target, _MAX_REPORT_BYTES)
+            return read_regular(target, limit)
         return b""
 
     def _upload(self, files: Mapping[str, bytes]) -> frozenset[str]:
@@ -375,9 +528,12 @@ class OnlineWriter:
         if _EXIT_KEY not in theirs or is_exit_value(str(theirs[_EXIT_KEY])):
             theirs.pop(_EXIT_KEY, None)
             ours = {**ours, _EXIT_KEY: self._exit}
+        if _is_shadow(theirs.get(_SHADOW_KEY)):
+            theirs.pop(_SHADOW_KEY)
         self._before = self._mark
         summary = {**theirs, **{key: value for key, value in ours.items() if value != ""}}
-        tags = tags_with(self.run.tags, verdict)
+        tags = tags_with(without_ack(self.run.tags, self._summary), verdict)
+        tags += [ACK_WANDB_TAG] * is_ack_mark(str(ours.get(_ACK_KEY, "")))
         changed = sorted(tags) != sorted(self.run.tags)
         self._connection.change(self.run, summary=summary, tags=tags if changed else None)
 
@@ -395,6 +551,14 @@ def _written(tags: Mapping[str, str], summary: Mapping[str, Any]) -> Written:
     rules = {probe.name.replace("-", "_") for probe in probe_classes()}
     ours = {name for name in names if name in _PLAIN_NAMES or name.partition("/")[0] in rules}
     return Written(files=OUR_FILES | LOCAL_COPIES.keys(), tags=frozenset(ours))
+
+
+def _entry_place(entry_id: str) -> str:
+    return f"{HEALTH_FOLDER}/{_ENTRIES_FOLDER}/{entry_id}.json"
+
+
+def _is_shadow(value: Any) -> bool:
+    return isinstance(value, str) and Shadow.of(value) is not None
 
 
 def _keys(tags: Mapping[str, str]) -> dict[str, str]:

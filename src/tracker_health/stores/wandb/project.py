@@ -14,6 +14,7 @@ from tracker_health.stores.wandb.address import address_of, project_of
 from tracker_health.stores.wandb.connection import connect, pages
 from tracker_health.stores.wandb.online import (
     OnlineRun,
+    acknowledgements_of,
     heard_of,
     is_live,
     last_step_of,
@@ -51,6 +52,7 @@ class SweptOnlineRun:
     state: str
     annotated: bool
     silent: bool
+    since: float | None
 
     def __str__(self) -> str:
         return self.name
@@ -73,7 +75,7 @@ def swept_runs(name: str, period: Period) -> Iterator[SweptOnlineRun]:
         heard, live = heard_of(run), is_live(run)
         if period.since <= heard and not (live and heard > period.silent_since):
             annotated = bool(OWN_TAGS.intersection(run.tags))
-            yield SweptOnlineRun(address, json.dumps([run.state, heard, sorted(run.tags)]), annotated, live)
+            yield SweptOnlineRun(address, json.dumps([run.state, heard, sorted(run.tags)]), annotated, live, heard)
 
 
 def tagged_runs(name: str, where: str = "", since: float | None = None) -> Iterator[TaggedRun]:
@@ -88,7 +90,9 @@ def tagged_runs(name: str, where: str = "", since: float | None = None) -> Itera
         if address and not (since is not None and started is not None and started < since):
             ref = ref_of(run, address, connect().app)
             tags, user = our_tags(run.summary_metrics), str(getattr(run.user, "username", ""))
-            yield tagged(ref, tags, user=user, started=started, last_step=last_step_of(run))
+            yield tagged(
+                ref, tags, user=user, started=started, last_step=last_step_of(run), acks=acknowledgements_of(run)
+            )
 
 
 def _runs(name: str, filters: dict[str, Any], *, lazy: bool = True) -> Iterator[tuple[Any, str]]:

@@ -34,6 +34,9 @@ SDK_FILES = ("wandb-", "config.yaml", "requirements.txt", "diff.patch")
 OWN_TAGS = frozenset(f"health:{verdict}" for verdict in Verdict)
 """The tags that say a verdict: a run bears one of them at most, and it is ours."""
 
+ACK_WANDB_TAG = "health:ack"
+"""The tag of a run whose verdict somebody has answered."""
+
 STEP_KEY = f"{OWN_KEY}{STEP_TAG}"
 """A number, so that it can be compared to ``_step`` on W&B's pages."""
 
