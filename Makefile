@@ -14,7 +14,7 @@ FRAMEWORK_TESTS := tests/hooks/test_frameworks.py tests/monitor/test_lightning.p
 QUICK_TESTS := tests/probes tests/test_engine.py tests/test_evidence.py tests/test_curve_parts.py tests/test_parameters.py \
     tests/test_package.py tests/test_retired.py
 
-TARGETS := lint check new-rule demo test fuzz frameworks oldest-wandb old-wandb slow bench faults docs screenshots clean
+TARGETS := lint check new-rule demo test fuzz frameworks oldest-wandb old-wandb slow bench faults docs site screenshots clean
 .PHONY: $(TARGETS)
 
 demo: $(VENV)/.demo-installed
@@ -90,6 +90,10 @@ faults: $(VENV)/.dev-installed
 docs: $(VENV)/.dev-installed
 	$(BIN)/python scripts/generate_docs.py
 
+# The documentation as a site, into build/site; strict: a link that leads nowhere is an error.
+site: $(VENV)/.site-installed
+	$(BIN)/python scripts/build_site.py
+
 screenshots: $(VENV)/.dev-installed
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt playwright
 	$(BIN)/python scripts/make_screenshots.py
@@ -109,6 +113,11 @@ $(VENV)/.dev-installed: pyproject.toml setup.py constraints.txt | $(VENV)/bin/py
 
 $(VENV)/.frameworks-installed: $(VENV)/.dev-installed
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,frameworks,objectives]'
+	touch $@
+
+$(VENV)/.site-installed: pyproject.toml setup.py constraints.txt | $(VENV)/bin/python
+	@echo "installing MkDocs into $(VENV)"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[site]'
 	touch $@
 
 $(OLD)/.installed: pyproject.toml

@@ -330,7 +330,7 @@ def test_explain_in_short(run, code):
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
     assert len(lines) <= 40
-    for heading in ("How it decides", "Thresholds", "What to do"):
+    for heading in ("How it decides", "Settings", "What to do"):
         assert heading in lines
     assert lines[-1] == "More: tracker-health explain LOS004 --full"
 
@@ -340,13 +340,13 @@ def test_explain_in_full(run, code):
     result = run("explain", "--full", code)
     assert result.exit_code == 0
     for heading in (
-        "What it finds",
         "Why it matters",
         "How it decides",
-        "Known limits",
         "What to do",
-        "References",
-        "Thresholds",
+        "When it is wrong",
+        "How often it is right",
+        "Settings",
+        "See also",
     ):
         assert heading in result.stdout
 

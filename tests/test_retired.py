@@ -210,9 +210,9 @@ def test_explain_says_what_became_of_it(run, word):
 def test_its_page_stays():
     page = retired_page(MERGED, {"LOS007": "still-descending"})
     assert page.startswith("# LOS011 slow-descent\n")
-    assert "[LOS007 still-descending](still-descending.md)" in page
+    assert "[LOS007 still-descending](LOS007.md)" in page
     assert "nothing replaced it: It found nothing." in retired_page(GONE, {})
-    assert "| LOS011 | [slow-descent](slow-descent.md) | LOS007 | 0.2.0 |" in index((), (MERGED,))
+    assert "| [LOS011 slow-descent](LOS011.md) | LOS007 | 0.2.0 |" in index((), (MERGED,))
     assert "It found nothing." in explain_retired(GONE)
 
 

@@ -64,7 +64,8 @@ class Config:
     policy that this configuration follows, empty for none. ``trusted_hosts``: servers that get credentials, and choose
     folders of this machine, as the configured ones do. ``metrics``: whether measures become metrics of the run;
     ``pages`` and ``description``: when the page with its picture, and the block in the description, are written: a word
-    of ``WHEN``, ``findings`` for from warn on.
+    of ``WHEN``, ``findings`` for from warn on. ``docs_url``: where this documentation is served, the base of all links
+    to pages of rules and causes; empty for no links.
     ``overrides``: what differs for some runs; they do nothing until ``for_run``, and the last that applies wins.
     ``notes``: what of the configuration does nothing, or means something else today; every report repeats it.
 
@@ -88,6 +89,7 @@ class Config:
     stale_after: float = 6 * 3600.0
     policy: str = ""
     trusted_hosts: tuple[str, ...] = ()
+    docs_url: str = ""
     metrics: bool = False
     pages: str = "findings"
     description: str = "findings"
@@ -228,7 +230,7 @@ class Config:
             "checkpoint": self.checkpoint,
             "max_download": self.max_download,
             "stale_after": self.stale_after,
-            "written": [self.metrics, self.pages, self.description],
+            "written": [self.metrics, self.pages, self.description, *filter(None, [self.docs_url])],
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -275,8 +277,8 @@ PRESET_FIELDS = ("preset", "votes", "preview_votes", "measure_only", "demote_low
 
 _PLAIN_KEYS = frozenset(
     {
-        "select", "ignore", "checkpoint", "max_download", "stale_after", "trusted_hosts", "metrics", "pages",
-        "description",
+        "select", "ignore", "checkpoint", "max_download", "stale_after", "trusted_hosts", "docs_url", "metrics",
+        "pages", "description",
     }
 )  # fmt: skip
 
@@ -302,9 +304,9 @@ def preset(name: str) -> Config:
 def changed(config: Config, changes: Mapping[str, Any]) -> Config:
     """A configuration with other values, by the keys of a configuration file: ``preset`` (a name), ``select`` and
     ``ignore`` (frozensets), ``checkpoint``, ``max_download`` (bytes), ``stale_after`` (seconds), ``metrics`` (whether),
-    ``pages`` and ``description`` (of ``WHEN``), ``trusted_hosts`` (a tuple of texts), ``probes.NAME.THRESHOLD`` (a
-    number) and ``roles.ROLE`` (a tuple of patterns). A preset takes the place of the one before and leaves all other
-    values alone.
+    ``pages`` and ``description`` (of ``WHEN``), ``trusted_hosts`` (a tuple of texts), ``docs_url`` (an address),
+    ``probes.NAME.THRESHOLD`` (a number) and ``roles.ROLE`` (a tuple of patterns). A preset takes the place of the one
+    before and leaves all other values alone.
 
     Raises:
         ConfigError: there is no such preset or role.

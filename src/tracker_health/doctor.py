@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from tracker_health.api import annotate, clear
+from tracker_health.api import annotate, clear_annotations
 from tracker_health.config import Config
 from tracker_health.errors import RunError, RunNotFound, WriteError, described
 from tracker_health.text import printable
@@ -189,7 +189,7 @@ def _files_of(client: MlflowClient, run: str, asked: Callable[..., Any]) -> str:
 
 
 def _cleared(run: str, uri: str) -> str:
-    cleared = clear(run, tracking_uri=uri)
+    cleared = clear_annotations(run, tracking_uri=uri)
     return f"kept: {', '.join(cleared.kept)}" if cleared.kept else ""
 
 

@@ -155,7 +155,11 @@ def under_policy(config: Config, *, writes: bool) -> Config:
     base = preset(chosen["preset"].value) if "preset" in chosen else config
     judged = {name: getattr(base, name) for name in PRESET_FIELDS}
     notes = (*config.notes, *_remarks(policy.layer), *policy.remarks)
-    return replace(_config(chosen), **judged, policy=policy.digest, trusted_hosts=config.trusted_hosts, notes=notes)
+    made = _config(chosen)
+    docs_url = config.docs_url or made.docs_url
+    return replace(
+        made, **judged, policy=policy.digest, trusted_hosts=config.trusted_hosts, docs_url=docs_url, notes=notes
+    )
 
 
 def _chosen_in(config: Config) -> dict[str, Setting]:

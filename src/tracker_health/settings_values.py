@@ -11,7 +11,7 @@ from tracker_health.config import WHEN, did_you_mean, preset, refuse_own_names
 from tracker_health.errors import ConfigError
 from tracker_health.retired import retired_rule, retired_threshold, retired_words
 from tracker_health.roles import DEFAULT_PATTERNS, OWN_PREFIXES, normal_form
-from tracker_health.text import printable
+from tracker_health.text import printable, without_userinfo
 
 if TYPE_CHECKING:
     from tracker_health.probe import Threshold
@@ -23,6 +23,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _SIZES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _CODE = re.compile(r"[a-z]{3}\d+", re.IGNORECASE)
 _HOST = re.compile(r"(?:[a-z0-9_.-]{1,253}|\[[0-9a-f:.]{2,50}\])(?::\d{1,5})?", re.IGNORECASE)
+_ADDRESS = re.compile(r"https?://[a-z0-9.:\[\]-]{1,253}(?:/[a-z0-9._~%/+-]{0,500})?", re.IGNORECASE)
 LISTS = ("select", "ignore", "trusted_hosts")
 """Keys that the environment gives with commas between."""
 
@@ -149,6 +150,16 @@ def _hosts(key: str, raw: Any) -> tuple[str, ...]:
         if not _HOST.fullmatch(host):
             raise ConfigError(f"{key}: {quoted(host)} is no host", 'write "mlflow.example.com" or "10.0.0.7:5000"')
     return tuple(host.lower() for host in raw)
+
+
+def _docs_url(key: str, raw: Any) -> str:
+    """An address that may stand in HTML and Markdown, and shows nobody a password."""
+    text = _text(key, raw).strip()
+    if not _ADDRESS.fullmatch(text):
+        raise ConfigError(
+            f"{key}: {quoted(without_userinfo(text))} is no address", 'write "https://docs.example.com/tracker-health"'
+        )
+    return text.rstrip("/")
 
 
 def _require_role(role: str) -> None:
@@ -278,6 +289,7 @@ _CONVERTERS: Mapping[str, Callable[[str, Any], Any]] = {
     "fail_on": _fail_on,
     "tracking_uri": _text,
     "trusted_hosts": _hosts,
+    "docs_url": _docs_url,
     "auto": _switch,
     "match": _match,
 }

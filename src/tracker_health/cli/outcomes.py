@@ -114,7 +114,7 @@ def show(outcome: Outcome, choices: dict[str, Any], output: Output, *, brief: bo
         outcome = outcome.failed_with(error)
         text = _text(outcome, choices, brief=brief)
     if cases is not None:
-        cases.add(check_of_run(outcome.report, choices["fail_on"]))
+        cases.add(check_of_run(outcome.report, choices["fail_on"], choices.get("docs_url", "")))
     if text:
         output.print(text)
     say_errors(outcome, choices, brief=brief)
@@ -126,22 +126,23 @@ def _text(outcome: Outcome, choices: dict[str, Any], *, brief: bool) -> str:
     from tracker_health.render.console import one_line, report_lines
     from tracker_health.render.markdown import report_markdown
 
+    docs_url = choices.get("docs_url", "")
     if choices["as_json"]:
         return json.dumps(outcome.report.to_json(int(choices.get("schema", 2))), allow_nan=False)
     if choices["form"] == "github":
-        add_to_job_summary(report_markdown(outcome.report))
-        return github_line(check_of_run(outcome.report, choices["fail_on"]))
+        add_to_job_summary(report_markdown(outcome.report, docs_url))
+        return github_line(check_of_run(outcome.report, choices["fail_on"], docs_url))
     if choices["quiet"] or choices["form"] == "junit":
         return ""
     if choices["form"] == "markdown":  # of every run: a summary is read without standard error
-        return "\n".join(report_markdown(outcome.report))
+        return "\n".join(report_markdown(outcome.report, docs_url))
     if outcome.error is not None and outcome.annotations is None:
         return ""
     verbose, status, report = choices["verbose"], _status(outcome), _judgement(outcome)
     if brief and not verbose:
         return f"{one_line(report)}{status and f'  {status}'}"
     drawn = outcome.sketch if draws_blocks() else ""
-    lines = report_lines(report, width=width(), verbose=verbose, sketch=drawn)
+    lines = report_lines(report, width=width(), verbose=verbose, sketch=drawn, docs_url=docs_url)
     return "\n".join([*lines, *([f"  {status}"] if status else [])])
 
 

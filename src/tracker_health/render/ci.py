@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
+from tracker_health.doc_links import page_about
 from tracker_health.gate import FAILS_ON, Answer, Gated
 from tracker_health.result import Report, once_a_source
 from tracker_health.text import printable
@@ -30,12 +31,16 @@ class Check:
     message: str
 
 
-def check_of_run(report: Report, fail_on: str) -> Check:
-    """The check of a run. ``fail_on``: from which verdict on it has failed."""
+def check_of_run(report: Report, fail_on: str, docs_url: str = "") -> Check:
+    """The check of a run. ``fail_on``: from which verdict on it has failed. ``docs_url``: the base of the address to
+    read on at, empty for none.
+    """
     lines = [report.headline]
     if report.diagnosis is not None:
         lines.append(f"Try: {report.diagnosis.action.in_short}")
     lines += [f"{one.code} {one.name}: {one.message}" for one in report.unexplained]
+    if page := page_about(report, docs_url):
+        lines.append(f"Read: {page}")
     errors = once_a_source(report.errors)[0]
     lines += [f"{one.source}: {one.message}" for one in errors]
     ids = report.run.name if report.run.id == report.run.name else f"{report.run.name} ({report.run.id})"
