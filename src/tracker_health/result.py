@@ -50,7 +50,7 @@ class Finding:
 
     @classmethod
     def skipped(cls, message: str, measured: Mapping[str, Measure] | None = None) -> Finding:
-        """The rule cannot judge this run.
+        """Nothing to judge.
 
         Args:
             message: Why, in one line.
