@@ -54,11 +54,7 @@ class Finding:
 
         Args:
             message: Why, in one line.
-        <<<<<<< HEAD
-            measured: Measures by name, of what was looked at all the same.
-        =======
             measured: What was measured all the same, by name.
-        >>>>>>> main
 
         Returns:
             A finding without a verdict.
