@@ -17,7 +17,6 @@ from tracker_health.annotating import (
     for_run,
     judged,
     resolved,
-    sketch_of,
     until_not_overtaken,
     with_note,
 )
@@ -32,11 +31,12 @@ from tracker_health.pipeline import in_executor, in_threads
 from tracker_health.result import Report
 from tracker_health.roles import OWN_PREFIXES
 from tracker_health.siblings import end_of, siblings_among
-from tracker_health.stores.base import Cleared, Listed
+from tracker_health.stores.base import Cleared, Listed, Ours
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
+    from tracker_health.acknowledging import Answered
     from tracker_health.overview import Overview
     from tracker_health.render.series import SeriesTable
     from tracker_health.render.tensors import TensorTable
@@ -58,6 +58,17 @@ def runs_of_experiment(name: str, *, tracking_uri: str | None = None, where: str
     from tracker_health.stores.mlflow.experiment import listed_runs
 
     return listed_runs([name], tracking_uri, where)
+
+
+def runs_of_server(*, tracking_uri: str | None = None) -> Iterator[Listed]:
+    """The runs of all experiments of an MLflow server, as ``runs_of_experiment`` gives them.
+
+    Raises:
+        RunError: the store cannot be reached.
+    """
+    from tracker_health.stores.mlflow.experiment import listed_runs
+
+    return listed_runs([], tracking_uri)
 
 
 def runs_of_project(name: str, *, where: str = "") -> Iterator[str]:
@@ -85,7 +96,7 @@ def check(run: str | Path, *, config: Config | str = "default", tracking_uri: st
         RunError: the run cannot be found or read at all. What cannot be read of a run that is there is listed in the
             report's ``errors``.
     """
-    return checked(run, resolved(config), tracking_uri)[0]
+    return checked(run, resolved(config), tracking_uri).report
 
 
 def check_many(
@@ -196,7 +207,7 @@ def _parents_last(task: _Task, runs: Iterable[str | Path | Listed], workers: int
 
     for outcome in in_threads(task, noted(), workers):
         run = in_hand.pop(outcome.run, outcome.run)
-        if outcome.report.is_parent and outcome.status == "written":
+        if outcome.report.is_parent and outcome.status in ("written", "shadow"):
             parents.append((run, outcome))
         else:
             yield outcome
@@ -220,8 +231,7 @@ class _Task:
     def __call__(self, run: str | Path | Listed) -> Outcome:
         try:
             if not self.writes:
-                report, evidence = checked(run, self.config, self.tracking_uri)
-                return Outcome(run=shown_name(run), status="checked", report=report, sketch=sketch_of(evidence))
+                return checked(run, self.config, self.tracking_uri)
             work = partial(annotated, run, self.config, self.tracking_uri, dry_run=self.dry_run, force=self.force)
             return until_not_overtaken(partial(work, sidecar=self.sidecar, rejudge=self.rejudge))
         except Exception as error:  # noqa: BLE001  one bad run never stops the others
@@ -238,9 +248,57 @@ class _Task:
         return replace(outcome, annotations=annotations, error=error)
 
 
-def clear(run: str | Path | Listed, *, config: Config | str = "default", tracking_uri: str | None = None) -> Cleared:
-    """Take everything that ``annotate`` wrote off a run again, and nothing else. Of ``config`` only the trusted hosts
+def acknowledge(
+    run: str | Path | Listed,
+    names: Iterable[str] = (),
+    *,
+    because: str,
+    who: str,
+    wrong: bool = False,
+    until: float | None = None,
+    undo: bool = False,
+    config: Config | str = "default",
+    tracking_uri: str | None = None,
+) -> Answered:
+    """Answer the verdict on a run: the findings or the cause that ``names`` names, without any all of them.
+
+    ``because`` and ``who``: as stated, bounded. ``wrong``: they are a false alarm. ``until``: from when on it no longer
+    counts, in seconds since 1970. ``undo``: take back what was answered before. Of ``config`` only the trusted hosts
     count.
+
+    Raises:
+        ConfigError: nobody is named or no reason given, or the run has no such finding or cause.
+        RunError: the run cannot be found or written to, or has no whole verdict of its present data.
+    """
+    from tracker_health.acknowledging import acknowledged
+
+    resolved(config)
+    return acknowledged(
+        run, tuple(names), because=because, who=who, wrong=wrong, until=until, undo=undo, tracking_uri=tracking_uri
+    )
+
+
+def ours_on(run: str | Path | Listed, *, config: Config | str = "default", tracking_uri: str | None = None) -> Ours:
+    """What of ours is on a run, as its record says: what ``clear`` would take off it. Nothing is written.
+
+    Raises:
+        ConfigError: the configuration names something that does not exist.
+        RunError: the run cannot be found.
+    """
+    resolved(config)
+    with closing(open_run(run, tracking_uri=tracking_uri)) as opened:
+        return opened.ours()
+
+
+def clear(
+    run: str | Path | Listed,
+    *,
+    config: Config | str = "default",
+    tracking_uri: str | None = None,
+    acks: bool = False,
+) -> Cleared:
+    """Take everything that ``annotate`` wrote off a run again, and nothing else. ``acks``: also what people answered to
+    its verdicts. Of ``config`` only the trusted hosts count.
 
     Raises:
         ConfigError: the configuration names something that does not exist.
@@ -248,7 +306,7 @@ def clear(run: str | Path | Listed, *, config: Config | str = "default", trackin
     """
     resolved(config)
     with closing(open_run(run, tracking_uri=tracking_uri)) as opened:
-        return opened.clear()
+        return opened.clear(acks=acks)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -46,6 +46,9 @@ class Override:
         return f"tag:{name}", pattern
 
 
+MODES = ("annotate", "shadow")
+"""What is done with a verdict: written onto the run, or only tried out: one tag, and nobody is told."""
+
 WHEN = ("findings", "always", "never")
 """When something beside the verdict is written: from warn on, with every verdict, or never."""
 
@@ -64,7 +67,7 @@ class Config:
     policy that this configuration follows, empty for none. ``trusted_hosts``: servers that get credentials, and choose
     folders of this machine, as the configured ones do. ``metrics``: whether measures become metrics of the run;
     ``pages`` and ``description``: when the page with its picture, and the block in the description, are written: a word
-    of ``WHEN``, ``findings`` for from warn on.
+    of ``WHEN``, ``findings`` for from warn on. ``mode``: of ``MODES``; in ``shadow`` verdicts are only tried out.
     ``overrides``: what differs for some runs; they do nothing until ``for_run``, and the last that applies wins.
     ``notes``: what of the configuration does nothing, or means something else today; every report repeats it.
 
@@ -91,6 +94,7 @@ class Config:
     metrics: bool = False
     pages: str = "findings"
     description: str = "findings"
+    mode: str = "annotate"
     overrides: tuple[Override, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -235,7 +239,7 @@ PRESET_FIELDS = ("preset", "votes", "preview_votes", "measure_only", "demote_low
 _PLAIN_KEYS = frozenset(
     {
         "select", "ignore", "checkpoint", "max_download", "stale_after", "trusted_hosts", "metrics", "pages",
-        "description",
+        "description", "mode",
     }
 )  # fmt: skip
 
@@ -255,7 +259,8 @@ def preset(name: str) -> Config:
 def changed(config: Config, changes: Mapping[str, Any]) -> Config:
     """A configuration with other values, by the keys of a configuration file: ``preset`` (a name), ``select`` and
     ``ignore`` (frozensets), ``checkpoint``, ``max_download`` (bytes), ``stale_after`` (seconds), ``metrics`` (whether),
-    ``pages`` and ``description`` (of ``WHEN``), ``trusted_hosts`` (a tuple of texts), ``probes.NAME.THRESHOLD`` (a
+    ``pages`` and ``description`` (of ``WHEN``), ``mode`` (of ``MODES``),
+    ``trusted_hosts`` (a tuple of texts), ``probes.NAME.THRESHOLD`` (a
     number) and ``roles.ROLE`` (a tuple of patterns). A preset takes the place of the one before and leaves all other
     values alone.
 

@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tracker_health.config import WHEN, did_you_mean, preset, refuse_own_names
+from tracker_health.config import MODES, WHEN, did_you_mean, preset, refuse_own_names
 from tracker_health.errors import ConfigError
 from tracker_health.retired import RULE_LISTS, retired_rule, retired_threshold, retired_words
 from tracker_health.roles import DEFAULT_PATTERNS, OWN_PREFIXES, normal_form
@@ -250,6 +250,12 @@ def _when(key: str, raw: Any) -> str:
     return str(raw)
 
 
+def _mode(key: str, raw: Any) -> str:
+    if _text(key, raw) not in MODES:
+        raise ConfigError(f"{key} cannot be {quoted(raw)}", did_you_mean(raw, MODES))
+    return str(raw)
+
+
 def _size(key: str, raw: Any) -> int:
     if isinstance(raw, int) and not isinstance(raw, bool):
         if not 0 <= raw < 2**63:
@@ -414,6 +420,7 @@ _CONVERTERS: Mapping[str, Callable[[str, Any], Any]] = {
     "metrics": _switch,
     "pages": _when,
     "description": _when,
+    "mode": _mode,
     "fail_on": _fail_on,
     "tracking_uri": _text,
     "trusted_hosts": _hosts,
@@ -423,7 +430,7 @@ _CONVERTERS: Mapping[str, Callable[[str, Any], Any]] = {
 KEYS = tuple(_CONVERTERS)[:-1]
 """The keys of a configuration file that are in no table; in capitals, after ``TRACKER_HEALTH_``, the environment's."""
 
-JUDGING = KEYS[:9]
+JUDGING = KEYS[:10]
 """Those of them that decide how a run is judged, and what is written: an override may have them."""
 
 

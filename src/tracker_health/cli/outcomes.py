@@ -131,6 +131,7 @@ def _status(outcome: Outcome) -> str:
         "written": f"written onto the run{exceptions}",
         "dry-run": "dry run: nothing was written",
         "failed": "not written onto the run",
+        "shadow": "in shadow: only health.shadow was written onto the run",
     }.get(outcome.status, "")
 
 
@@ -164,14 +165,18 @@ def say_problems(run: str, problems: Iterable[tuple[str, str]]) -> None:
 
 
 def _exit_code(outcome: Outcome, fail_on: str) -> int:
+    if outcome.shadow:
+        return EXIT_DONE
     if not outcome.complete:
         return EXIT_RUN
     return verdict_code(outcome.report, fail_on)
 
 
 def verdict_code(report: Report, fail_on: str) -> int:
-    """The exit code of a verdict; ``fail_on``: from which one on it is not 0. A parent run is none to wait for."""
+    """The exit code of a verdict; ``fail_on``: from which one on it is not 0. A parent run is none to wait for, and of
+    findings those that somebody has acknowledged do not count.
+    """
     if report.is_parent:
         return EXIT_DONE
     counted = {"fail": {"fail"}, "warn": {"fail", "warn"}, "skip": {"fail", "warn", "skip"}, "never": set()}[fail_on]
-    return EXIT_VERDICT if str(report.verdict) in counted else EXIT_DONE
+    return EXIT_VERDICT if str(report.open_verdict) in counted else EXIT_DONE

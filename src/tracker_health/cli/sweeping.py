@@ -13,7 +13,7 @@ import click
 
 from tracker_health.cli.choices import WORKERS_OF_BATCH, settings_of
 from tracker_health.cli.group import cli
-from tracker_health.cli.options import METRICS, REJUDGE, WORKERS, all_of, choice_options, note_verbose
+from tracker_health.cli.options import METRICS, REJUDGE, SHADOW, WORKERS, all_of, choice_options, note_verbose
 from tracker_health.cli.outcomes import show
 from tracker_health.errors import ConfigError, RunError
 from tracker_health.terminal import (
@@ -54,7 +54,7 @@ _RATE = click.option("--rate", type=click.FloatRange(0.01, 10_000), metavar="N",
 @_RATE
 @click.option("--dry-run", is_flag=True, help="Only say how much would be read and written.")
 @click.option("--watch", type=click.IntRange(1, 86_400), metavar="SECONDS", help="Do it again after so long, for ever.")
-@all_of(REJUDGE, METRICS, WORKERS, *choice_options(fail_on="never"))
+@all_of(REJUDGE, METRICS, SHADOW, WORKERS, *choice_options(fail_on="never"))
 @click.option("--json", "as_json", is_flag=True, help="One JSON report a line, on standard output.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 @click.option("-v", "--verbose", is_flag=True, callback=note_verbose, help="Tracebacks.")

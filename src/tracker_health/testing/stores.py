@@ -15,19 +15,20 @@ reason.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import pytest
 
-from tracker_health.annotations import Annotations
+from tracker_health.acknowledged import Acknowledgement, acknowledgement
+from tracker_health.annotations import Annotations, Shadow
 from tracker_health.ending import Ended, Ending
 from tracker_health.errors import RunError, RunNotFound, StoreRefused, WriteError
 from tracker_health.evidence import Evidence, Part, Request
 from tracker_health.roles import assign
-from tracker_health.stores.base import TrackedRun
+from tracker_health.stores.base import Overtaken, TrackedRun
 from tracker_health.stores.exits import ending_seen, exit_value
 from tracker_health.verdict import Verdict
 
@@ -95,8 +96,8 @@ class StoreHarness(Protocol):
         """Call ``action(name)`` before each reading of a metric history or a file."""
 
     def supports(self, ability: str) -> str:
-        """Empty where the store has the ability (``delete``, ``permissions``, ``note``, ``values``, ``state``), else
-        why it has not.
+        """Empty where the store has the ability (``delete``, ``permissions``, ``note``, ``values``, ``state``,
+        ``marks``), else why it has not.
         """
 
 
@@ -120,6 +121,14 @@ PASS = Annotations(
     note="**Training health: PASS**",
 )
 SKIP = Annotations(verdict=Verdict.SKIP, digest="00000000ffffffff")
+MARKED = replace(
+    FAIL,
+    digest="aaaabbbbccccdddd",
+    tags={**FAIL.tags, "codes": "LOS004,GRD001", "cause": "bad-data", "open": "true", "ack": ""},
+)
+"""As a run is annotated nowadays: with room for what people answer."""
+SHADOW = Shadow(verdict=Verdict.FAIL, codes=("LOS004",), cause="bad-data", digest="1111222233334444")
+NOON = 1_900_000_000.0
 
 
 def request_for(*roles: str, parts: frozenset[str] = frozenset()) -> Request:
@@ -234,7 +243,7 @@ class StoreContract:
         assert harness.owned(run, "health/loss.png") == b"my picture"
 
     @pytest.mark.parametrize("annotated", [False, True], ids=["fresh", "annotated"])
-    @pytest.mark.parametrize("name", ["verdict", "summary", "codes", "ended", "exit"])
+    @pytest.mark.parametrize("name", ["verdict", "summary", "codes", "ended", "exit", "ack", "open", "shadow"])
     def test_a_value_of_the_owners_under_one_of_our_names_stays(
         self, harness: StoreHarness, run: str, name: str, annotated: bool
     ) -> None:
@@ -242,10 +251,15 @@ class StoreContract:
         if annotated and name == "codes":
             write(harness, run, PASS)  # which has none
         harness.add_value(run, name, "my own")
-        for one in (FAIL, PASS, FAIL):
+        for one in (FAIL, PASS, MARKED):
             with suppress(WriteError):  # where the verdict itself would have to take its place
                 write(harness, run, one)
             assert harness.value(run, name) == "my own"
+        with suppress(RunError):
+            acknowledge(harness, run, entry_on(harness, run))
+        with suppress(WriteError):
+            try_out(harness, run, SHADOW)
+        assert harness.value(run, name) == "my own"
         clear(harness, run)
         assert harness.value(run, name) == "my own"
 
@@ -358,6 +372,231 @@ class StoreContract:
             opened.write(FAIL)
         assert harness.view(run, ours=True) == View()
 
+    # What people answer
+
+    def test_an_acknowledgement_stands_beside_the_verdict_and_outlives_annotations(
+        self, harness: StoreHarness, run: str
+    ) -> None:
+        before = harness.view(run, ours=False)
+        write(harness, run, MARKED)
+        entry = entry_on(harness, run)
+        acknowledge(harness, run, entry)
+        assert_bears(harness, run, MARKED, ack="acknowledged by ana", is_open=True)
+        other = entry_on(harness, run, 2, who="ben", codes=("GRD001",), wrong=True)
+        acknowledge(harness, run, other)
+        assert entries(harness, run) == (entry, other)
+        assert_bears(harness, run, MARKED, ack="acknowledged by ana, called wrong by ben", is_open=False)
+        for one in (PASS, SKIP, MARKED):
+            write(harness, run, one)
+            assert entries(harness, run) == (entry, other)
+        assert_bears(harness, run, MARKED, ack="acknowledged by ana, called wrong by ben", is_open=False)
+        assert harness.view(run, ours=False) == before
+
+    def test_what_is_taken_back_is_open_again(self, harness: StoreHarness, run: str) -> None:
+        write(harness, run, MARKED)
+        entry = entry_on(harness, run, codes=("LOS004", "GRD001"))
+        acknowledge(harness, run, entry)
+        assert_bears(harness, run, MARKED, ack="acknowledged by ana", is_open=False)
+        acknowledge(harness, run, entry_on(harness, run, 2, codes=(), undoes=(entry.id,)))
+        assert_bears(harness, run, MARKED, ack="", is_open=True)
+
+    def test_what_was_for_some_time_is_open_again_after_it(self, harness: StoreHarness, run: str) -> None:
+        write(harness, run, MARKED)
+        acknowledge(harness, run, entry_on(harness, run, codes=("LOS004", "GRD001"), until=NOON + 60))
+        assert_bears(harness, run, MARKED, ack="acknowledged by ana", is_open=False)
+        with closing(harness.open(run)) as opened:
+            opened.settle(NOON + 61)
+        assert_bears(harness, run, MARKED, ack="", is_open=True)
+
+    def test_an_acknowledgement_is_of_the_evidence_that_there_was(self, harness: StoreHarness, run: str) -> None:
+        write(harness, run, MARKED)
+        entry = entry_on(harness, run)
+        acknowledge(harness, run, entry)
+        harness.add_point(run, "loss", 50, 1.0)
+        assert entries(harness, run) == ()
+
+    def test_a_run_without_a_verdict_of_its_present_state_bears_its_entries_and_no_marks(
+        self, harness: StoreHarness, run: str
+    ) -> None:
+        write(harness, run, MARKED)
+        entry = entry_on(harness, run)
+        acknowledge(harness, run, entry)
+        assert clear(harness, run)
+        assert entries(harness, run) == (entry,)
+        with closing(harness.open(run)) as opened:
+            assert opened.recorded() is None
+            assert (opened.ours().found, opened.ours().acks) == (False, 1)
+        assert clear(harness, run, acks=True)
+        assert entries(harness, run) == ()
+        assert harness.view(run, ours=True) == View()
+        assert not clear(harness, run, acks=True)
+
+    @pytest.mark.parametrize("acks", [False, True], ids=["verdict", "acks"])
+    def test_clearing_takes_off_as_many_things_as_were_counted(
+        self, harness: StoreHarness, run: str, acks: bool
+    ) -> None:
+        write(harness, run, MARKED)
+        acknowledge(harness, run, entry_on(harness, run))
+        with closing(harness.open(run)) as opened:
+            ours = opened.ours()
+        assert ours.found
+        assert (ours.files >= len(MARKED.files), ours.acks) == (True, 1)
+        assert clear(harness, run, acks=acks)
+        with closing(harness.open(run)) as opened:
+            assert opened.ours() == replace(type(ours)(), acks=0 if acks else 1)
+
+    def test_an_interrupted_acknowledgement_costs_no_verdict_and_can_be_done_again(self, harness: StoreHarness) -> None:
+        whole = self._bearing(harness, MARKED)
+        acknowledge(harness, whole, entry_on(harness, whole))
+        number, finished = 0, False
+        while not finished:
+            number += 1
+            run = self._bearing(harness, MARKED)
+            entry = entry_on(harness, run)
+            finished = not killed_before(harness, number, lambda: acknowledge(harness, run, entry))  # noqa: B023
+            assert recorded_digest(harness, run) == MARKED.digest
+            assert entries(harness, run) in ((), (entry,)), f"after a kill at write {number}"
+            acknowledge(harness, run, entry)
+            assert entries(harness, run) == (entry,)
+            assert_bears(harness, run, MARKED, ack="acknowledged by ana", is_open=True)
+        assert number > 1, "the harness counts writes"
+
+    def test_a_second_person_in_the_midst_of_the_first_loses_nothing(self, harness: StoreHarness) -> None:
+        number, came = 0, True
+        while came:
+            number += 1
+            run = self._bearing(harness, MARKED)
+            first, second = entry_on(harness, run), entry_on(harness, run, 2, who="ben", codes=("GRD001",))
+            came = interrupted_at(
+                harness,
+                number,
+                lambda: acknowledge(harness, run, first),  # noqa: B023
+                lambda: acknowledge(harness, run, second),  # noqa: B023
+            )
+            for one in (first, second):  # where one was told that the other is at work
+                if one not in entries(harness, run):
+                    acknowledge(harness, run, one)
+            assert entries(harness, run) == (first, second), f"with the other at write {number}"
+            assert_bears(harness, run, MARKED, ack="acknowledged by ben, ana", is_open=False)
+
+    @pytest.mark.parametrize("annotations", [MARKED, PASS], ids=["again", "pass"])
+    def test_an_annotator_in_the_midst_of_an_acknowledgement_loses_nothing(
+        self, harness: StoreHarness, annotations: Annotations
+    ) -> None:
+        number, came = 0, True
+        while came:
+            number += 1
+            run = self._bearing(harness, MARKED)
+            entry = entry_on(harness, run)
+            came = interrupted_at(
+                harness,
+                number,
+                lambda: acknowledge(harness, run, entry),  # noqa: B023
+                lambda: write(harness, run, annotations),  # noqa: B023
+            )
+            self._both_are_kept(harness, run, entry, annotations)
+
+    @pytest.mark.parametrize("annotations", [MARKED, PASS], ids=["again", "pass"])
+    def test_an_acknowledgement_in_the_midst_of_an_annotator_loses_nothing(
+        self, harness: StoreHarness, annotations: Annotations
+    ) -> None:
+        number, came = 0, True
+        while came:
+            number += 1
+            run = self._bearing(harness, MARKED)
+            entry = entry_on(harness, run)
+            came = interrupted_at(
+                harness,
+                number,
+                lambda: write(harness, run, annotations),  # noqa: B023
+                lambda: acknowledge(harness, run, entry),  # noqa: B023
+            )
+            self._both_are_kept(harness, run, entry, annotations)
+
+    def _both_are_kept(self, harness: StoreHarness, run: str, entry: Acknowledgement, annotations: Annotations) -> None:
+        """Once the annotator, if told to come again, has; and so has the person."""
+        write(harness, run, annotations)
+        if annotations is MARKED:
+            if entry not in entries(harness, run):
+                acknowledge(harness, run, entry)
+            assert entries(harness, run) == (entry,)
+            assert_bears(harness, run, MARKED, ack="acknowledged by ana", is_open=True)
+        else:
+            assert_bears(harness, run, annotations, ack="", is_open=None)
+
+    def test_two_people_at_once_lose_nothing(self, harness: StoreHarness, run: str) -> None:
+        write(harness, run, MARKED)
+        both = [entry_on(harness, run, number, who=who) for number, who in ((1, "ana"), (2, "ben"))]
+        failures: list[BaseException] = []
+
+        def say(entry: Acknowledgement) -> None:
+            for _ in range(20):
+                try:
+                    acknowledge(harness, run, entry)
+                except Overtaken:
+                    continue  # a store may tell the slower of two to come again
+                except BaseException as error:  # noqa: BLE001  kept for the main thread, where it fails the test
+                    failures.append(error)
+                return
+
+        threads = [threading.Thread(target=say, args=(entry,)) for entry in both]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert failures == []
+        assert entries(harness, run) == tuple(both)
+        assert_bears(harness, run, MARKED, ack="acknowledged by ben, ana", is_open=True)
+
+    def test_without_permission_nothing_is_acknowledged_or_tried_out(self, harness: StoreHarness, run: str) -> None:
+        skip_unless(harness, "permissions")
+        write(harness, run, MARKED)
+        entry = entry_on(harness, run)
+        before = harness.view(run, ours=False), harness.view(run, ours=True)
+        with harness.forbid_writing(run) as opened, pytest.raises(StoreRefused) as caught:
+            opened.acknowledge(entry)
+        assert "\n" not in str(caught.value)
+        with harness.forbid_writing(run) as opened, pytest.raises(StoreRefused):
+            opened.write_shadow(SHADOW)
+        assert (harness.view(run, ours=False), harness.view(run, ours=True)) == before
+
+    # Tried out
+
+    def test_what_is_tried_out_is_one_thing_and_goes_with_the_verdict(self, harness: StoreHarness, run: str) -> None:
+        before = harness.view(run, ours=False)
+        try_out(harness, run, replace(SHADOW, verdict=Verdict.WARN))
+        try_out(harness, run, SHADOW)
+        with closing(harness.open(run)) as opened:
+            assert (opened.shadow(), opened.recorded()) == (SHADOW, None)
+            assert opened.ours().tags == 1
+        view = harness.view(run, ours=True)
+        assert (dict(view.metrics), view.note, dict(view.files)) == ({}, "", {})
+        assert harness.view(run, ours=False) == before
+        write(harness, run, FAIL)
+        assert_bears(harness, run, FAIL)
+        with closing(harness.open(run)) as opened:
+            assert opened.shadow() is None
+
+    def test_what_is_tried_out_is_cleared(self, harness: StoreHarness, run: str) -> None:
+        try_out(harness, run, SHADOW)
+        assert clear(harness, run)
+        assert harness.view(run, ours=True) == View()
+        write(harness, run, PASS)
+        try_out(harness, run, SHADOW)
+        assert_bears(harness, run, PASS)
+        assert clear(harness, run)
+        assert harness.view(run, ours=True) == View()
+
+    def test_trying_out_interrupted_can_be_done_again(self, harness: StoreHarness) -> None:
+        number, finished = 0, False
+        while not finished:
+            number += 1
+            run = self._bearing(harness, None)
+            finished = not killed_before(harness, number, lambda: try_out(harness, run, SHADOW))  # noqa: B023
+            try_out(harness, run, SHADOW)
+            with closing(harness.open(run)) as opened:
+                assert (opened.shadow(), opened.recorded()) == (SHADOW, None), f"after a kill at write {number}"
+
     # Clearing
 
     @pytest.mark.parametrize("annotations", [FAIL, PASS, SKIP], ids=lambda one: str(one.verdict))
@@ -418,10 +657,71 @@ def write(harness: StoreHarness, run: str, annotations: Annotations) -> None:
         opened.write(annotations)
 
 
-def clear(harness: StoreHarness, run: str) -> bool:
+def clear(harness: StoreHarness, run: str, *, acks: bool = False) -> bool:
     """Clear a run; whether there was anything of ours."""
     with closing(harness.open(run)) as opened:
-        return opened.clear().found
+        return opened.clear(acks=acks).found
+
+
+def entry_on(
+    harness: StoreHarness, run: str, number: int = 1, who: str = "ana", codes: Sequence[str] = ("LOS004",), **more: Any
+) -> Acknowledgement:
+    """An entry about a run as it is now; of several the order is that of their numbers."""
+    with closing(harness.open(run)) as opened:
+        evidence = opened.evidence()
+    given = {"because": "a known spike", "cause": "bad-data", "evidence": evidence, **more}
+    return acknowledgement(id=f"{number:016x}", who=who, when=NOON + number, codes=codes, **given)
+
+
+def acknowledge(harness: StoreHarness, run: str, entry: Acknowledgement) -> None:
+    """Add an entry to a run."""
+    with closing(harness.open(run)) as opened:
+        opened.acknowledge(entry)
+
+
+def entries(harness: StoreHarness, run: str) -> tuple[Acknowledgement, ...]:
+    """The entries on a run that are about what it is now."""
+    with closing(harness.open(run)) as opened:
+        return opened.acknowledgements()
+
+
+def try_out(harness: StoreHarness, run: str, shadow: Shadow) -> None:
+    """Put what is only tried out onto a run."""
+    with closing(harness.open(run)) as opened:
+        opened.write_shadow(shadow)
+
+
+def killed_before(harness: StoreHarness, number: int, work: Callable[[], None]) -> bool:
+    """Do the work and die before write ``number``; whether it came that far."""
+
+    def die(count: int) -> None:
+        if count == number:
+            raise Killed
+
+    with harness.before_write(die):
+        try:
+            work()
+        except Killed:
+            return True
+    return False
+
+
+def interrupted_at(harness: StoreHarness, number: int, slow: Callable[[], None], quick: Callable[[], None]) -> bool:
+    """Do ``slow``, and all of ``quick`` before its write ``number``; whether it came that far. Either may be told that
+    the other is at work.
+    """
+    came = False
+
+    def act(count: int) -> None:
+        nonlocal came
+        if count == number:
+            came = True
+            with suppress(RunError):
+                quick()
+
+    with harness.before_write(act), suppress(RunError):
+        slow()
+    return came
 
 
 def write_or_clear(harness: StoreHarness, run: str, annotations: Annotations | None) -> None:
@@ -434,17 +734,7 @@ def write_or_clear(harness: StoreHarness, run: str, annotations: Annotations | N
 
 def kill_at(harness: StoreHarness, run: str, number: int, annotations: Annotations | None) -> bool:
     """Write (or clear, for None) and die before write ``number``; whether it came that far."""
-
-    def die(count: int) -> None:
-        if count == number:
-            raise Killed
-
-    with harness.before_write(die):
-        try:
-            write_or_clear(harness, run, annotations)
-        except Killed:
-            return True
-    return False
+    return killed_before(harness, number, lambda: write_or_clear(harness, run, annotations))
 
 
 def interleaved_at(
@@ -454,18 +744,9 @@ def interleaved_at(
 
     Either may be told that the other is at work.
     """
-    came = False
-
-    def act(count: int) -> None:
-        nonlocal came
-        if count == number:
-            came = True
-            with suppress(RunError):
-                write_or_clear(harness, run, quick)
-
-    with harness.before_write(act), suppress(RunError):
-        write_or_clear(harness, run, slow)
-    return came
+    return interrupted_at(
+        harness, number, lambda: write_or_clear(harness, run, slow), lambda: write_or_clear(harness, run, quick)
+    )
 
 
 def seen_of(harness: StoreHarness, run: str) -> Ending | None:
@@ -488,16 +769,25 @@ def assert_pending_or_whole(harness: StoreHarness, run: str, wholes: Mapping[str
         assert harness.view(run, ours=True) == wholes[digest]
 
 
-def assert_bears(harness: StoreHarness, run: str, annotations: Annotations) -> None:
-    """Check that a run bears these annotations: its record, and what its owner sees."""
+def assert_bears(
+    harness: StoreHarness, run: str, annotations: Annotations, *, ack: str = "", is_open: bool | None = None
+) -> None:
+    """Check that a run bears these annotations: its record, and what its owner sees. ``ack`` and ``is_open``: what the
+    marks beside the verdict say, in a store that has any; None for none.
+    """
     with closing(harness.open(run)) as opened:
         recorded = opened.recorded()
     assert recorded is not None
     assert (recorded.digest, recorded.verdict) == (annotations.digest, annotations.verdict)
     view = harness.view(run, ours=True)
-    assert view.files == annotations.files
+    kept = {name: content for name, content in view.files.items() if not name.startswith("acks/")}
+    assert kept == annotations.files
     assert view.metrics == annotations.metrics
-    assert set(annotations.tags.values()) <= set(view.tags.values())
+    tags = {name: value for name, value in annotations.tags.items() if name not in ("ack", "open")}
+    assert set(tags.values()) <= set(view.tags.values())
+    if not harness.supports("marks"):
+        marks = view.tags.get("ack", ""), view.tags.get("open")
+        assert marks == (ack, None if is_open is None else str(is_open).lower())
     assert harness.supports("note") or annotations.note in view.note
 
 

@@ -267,7 +267,7 @@ class OnlineWriter:
                 changes |= {_ACK_KEY: wanted.ack, f"{OWN_KEY}{OPEN}": wanted.open}
                 tags = without_ack(self.run.tags, self._summary) + [ACK_WANDB_TAG] * is_ack_mark(wanted.ack)
                 if not self._own >= {ACK, OPEN}:  # of an annotation from before there were marks
-                    own = Written.of(self._tags)
+                    own = _written(self._tags, self._summary)
                     changes |= _keys({WRITTEN_TAG: replace(own, tags=own.tags | {ACK, OPEN}).value})
             summary = {key: value for key, value in {**self._summary, **changes}.items() if value != ""}
             self._connection.change(self.run, summary=summary, tags=tags)
