@@ -40,6 +40,7 @@ from tracker_health.result import ErrorEntry, Report, ToolInfo
 from tracker_health.stores import hosts
 from tracker_health.stores.base import Listed, OnServer, Overtaken, Recorded, TrackedRun, WrittenInPart
 from tracker_health.stores.exits import ending_seen, exit_value
+from tracker_health.stores.reports import reporting_to
 from tracker_health.text import printable
 from tracker_health.verdict import Verdict
 
@@ -109,10 +110,14 @@ def annotated(
     quick: bool = False,
     ending: Ending | None = None,
     last_step: int | None = None,
+    report_to: Path | None = None,
 ) -> Outcome:
-    """As ``annotate``, but a verdict that could not be written is an outcome with the error."""
+    """As ``annotate``, but a verdict that could not be written is an outcome with the error. ``report_to``: the folder
+    below which everything is written, and nothing onto the run.
+    """
     over = ending is not None and ending.how.is_over
-    with closing(open_run(run, tracking_uri=tracking_uri, sidecar=sidecar, over=over, last_step=last_step)) as opened:
+    found = open_run(run, tracking_uri=tracking_uri, sidecar=sidecar, over=over, last_step=last_step)
+    with closing(found if report_to is None else reporting_to(found, report_to)) as opened:
         settings = for_run(base, opened)
         shadow = settings.mode == "shadow"
         end = _end_of(opened, settings.stale_after, ending)

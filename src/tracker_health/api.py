@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tracker_health.annotating import (
     Outcome,
@@ -172,6 +173,7 @@ def annotate_many(
     rejudge: bool = False,
     workers: int = 1,
     executor: Executor | None = None,
+    report_to: str | Path | None = None,
 ) -> Iterator[Outcome]:
     """``annotate`` for each run. A run that fails gives an outcome with its ``error``; the others are still done.
 
@@ -180,13 +182,17 @@ def annotate_many(
     perhaps in other processes or on other machines, which open them by name in the store of ``tracking_uri`` with the
     credentials of their own environment; what a worker that died had in hand is given to another, where the executor
     goes on without it (Dask's does, the standard library's pool of processes does not: all runs that are left then
-    fail). The outcomes then have no contents of files in them.
+    fail). The outcomes then have no contents of files in them. ``report_to``: nothing is written onto the runs; the
+    reports go into folders of their own below this one, and count as what was written before.
 
     Raises:
         ConfigError: the configuration names something that does not exist.
     """
     settings = resolved(config, writes=True)
-    task = _Task(settings, tracking_uri, dry_run=dry_run, force=force, sidecar=sidecar, rejudge=rejudge)
+    place = None if report_to is None else Path(report_to)
+    task = _Task(
+        settings, tracking_uri, dry_run=dry_run, force=force, sidecar=sidecar, rejudge=rejudge, report_to=place
+    )
     if executor is None:
         yield from _parents_last(task, runs, workers)
         return
@@ -226,6 +232,7 @@ class _Task:
     force: bool = False
     sidecar: bool = False
     rejudge: bool = False
+    report_to: Path | None = None
     writes: bool = True
 
     def __call__(self, run: str | Path | Listed) -> Outcome:
@@ -233,7 +240,8 @@ class _Task:
             if not self.writes:
                 return checked(run, self.config, self.tracking_uri)
             work = partial(annotated, run, self.config, self.tracking_uri, dry_run=self.dry_run, force=self.force)
-            return until_not_overtaken(partial(work, sidecar=self.sidecar, rejudge=self.rejudge))
+            work = partial(work, sidecar=self.sidecar, rejudge=self.rejudge, report_to=self.report_to)
+            return until_not_overtaken(work)
         except Exception as error:  # noqa: BLE001  one bad run never stops the others
             return failed(run, error, self.config)
 
@@ -380,11 +388,13 @@ def overview_of(
     where: str = "",
     since: float | None = None,
     by: Sequence[str] = (),
+    labelled: Callable[[dict[str, Any]], None] | None = None,
 ) -> Overview:
     """The health of the runs of an MLflow experiment (without a name: of all) or of a W&B project, from their tags.
 
     ``where``: as for ``runs_of_experiment`` and ``runs_of_project``; ``since``: only runs that began at that time
-    (seconds since 1970) or later; ``by``: of ``overview.GROUPS``.
+    (seconds since 1970) or later; ``by``: of ``overview.GROUPS``. ``labelled``: is given each run that somebody has
+    answered, with what was said, as a JSON document.
 
     Raises:
         RunError: the store cannot be reached, or there is no such experiment or project.
@@ -394,10 +404,11 @@ def overview_of(
     if project:
         from tracker_health.stores.wandb.project import tagged_runs as of_project
 
-        return overview(of_project(project, where, since), by)
+        return overview(of_project(project, where, since), by, now=time.time(), labelled=labelled)
     from tracker_health.stores.mlflow.experiment import tagged_runs
 
-    return overview(tagged_runs([experiment] if experiment else [], tracking_uri, where, since), by)
+    runs = tagged_runs([experiment] if experiment else [], tracking_uri, where, since)
+    return overview(runs, by, now=time.time(), labelled=labelled)
 
 
 def series(run: str | Path, *, config: Config | str = "default", tracking_uri: str | None = None) -> SeriesTable:

@@ -117,7 +117,7 @@ def _text(outcome: Outcome, choices: dict[str, Any], *, brief: bool) -> str:
         return "\n".join(report_markdown(outcome.report))
     if outcome.error is not None and outcome.annotations is None:
         return ""
-    verbose, status, report = choices["verbose"], _status(outcome), _judgement(outcome)
+    verbose, status, report = choices["verbose"], _status(outcome, choices), _judgement(outcome)
     if brief and not verbose:
         return f"{one_line(report)}{status and f'  {status}'}"
     drawn = outcome.sketch if draws_blocks() else ""
@@ -125,10 +125,11 @@ def _text(outcome: Outcome, choices: dict[str, Any], *, brief: bool) -> str:
     return "\n".join([*lines, *([f"  {status}"] if status else [])])
 
 
-def _status(outcome: Outcome) -> str:
+def _status(outcome: Outcome, choices: dict[str, Any]) -> str:
     exceptions = f", except {printable('; '.join(outcome.omitted), 1000)}" if outcome.omitted else ""
+    where = f"below {printable(choices['report_to'], 200)}" if choices.get("report_to") else "onto the run"
     return {
-        "written": f"written onto the run{exceptions}",
+        "written": f"written {where}{exceptions}",
         "dry-run": "dry run: nothing was written",
         "failed": "not written onto the run",
         "shadow": "in shadow: only health.shadow was written onto the run",

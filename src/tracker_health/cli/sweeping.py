@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -53,6 +54,7 @@ _RATE = click.option("--rate", type=click.FloatRange(0.01, 10_000), metavar="N",
 @click.option("--since", default="7d", show_default=True, metavar="TIME", help="Runs that ended no longer ago.")
 @_RATE
 @click.option("--dry-run", is_flag=True, help="Only say how much would be read and written.")
+@click.option("--report-to", metavar="DIR", help="Write nothing onto the runs, and the reports below this folder.")
 @click.option("--watch", type=click.IntRange(1, 86_400), metavar="SECONDS", help="Do it again after so long, for ever.")
 @all_of(REJUDGE, METRICS, SHADOW, WORKERS, *choice_options(fail_on="never"))
 @click.option("--json", "as_json", is_flag=True, help="One JSON report a line, on standard output.")
@@ -62,7 +64,8 @@ def sweep(rate: float | None, dry_run: bool, watch: int | None, **choices: Any) 
     """Judge runs that ended without a verdict, or died without a word, and write the verdicts onto them.
 
     Meant for a service account, from cron or as a service. Without --experiment and --project all experiments of the
-    tracking server are swept. Several sweeps at once leave each other's runs alone.
+    tracking server are swept. Several sweeps at once leave each other's runs alone. With --report-to the account needs
+    no more than to read: each run's report is in a folder of its own there, and is renewed when the run has changed.
     """
     from tracker_health.settings_values import parse_duration
     from tracker_health.stores.deadline import at_most
@@ -79,6 +82,7 @@ def sweep(rate: float | None, dry_run: bool, watch: int | None, **choices: Any) 
         since=parse_duration(choices["since"]),
         rejudge=choices.pop("rejudge"),
         workers=choices["workers"] or WORKERS_OF_BATCH,
+        report_to=Path(choices["report_to"]) if choices["report_to"] else None,
     )
     if dry_run:
         sys.exit(_estimated(swept))

@@ -107,7 +107,14 @@ OTHER: Points = [(step, float(step)) for step in range(50)]
 FAIL = Annotations(
     verdict=Verdict.FAIL,
     digest="0123456789abcdef",
-    tags={"codes": "LOS004", "symptoms": "diverged", "summary": "diverged: it rose", "version": "0.1.0"},
+    tags={
+        "codes": "LOS004",
+        "symptoms": "diverged",
+        "summary": "diverged: it rose",
+        "version": "0.1.0",
+        "open": "true",
+        "ack": "",
+    },
     metrics={"severity": 3.0, "diverged/rise_share": 2.5},
     files={"report.json": b'{"verdict": "fail"}', "loss.png": b"picture"},
     note="**Training health: FAIL**",
@@ -124,9 +131,9 @@ SKIP = Annotations(verdict=Verdict.SKIP, digest="00000000ffffffff")
 MARKED = replace(
     FAIL,
     digest="aaaabbbbccccdddd",
-    tags={**FAIL.tags, "codes": "LOS004,GRD001", "cause": "bad-data", "open": "true", "ack": ""},
+    tags={**FAIL.tags, "codes": "LOS004,GRD001", "cause": "bad-data"},
 )
-"""As a run is annotated nowadays: with room for what people answer."""
+"""With more to answer."""
 SHADOW = Shadow(verdict=Verdict.FAIL, codes=("LOS004",), cause="bad-data", digest="1111222233334444")
 NOON = 1_900_000_000.0
 
@@ -773,7 +780,7 @@ def assert_bears(
     harness: StoreHarness, run: str, annotations: Annotations, *, ack: str = "", is_open: bool | None = None
 ) -> None:
     """Check that a run bears these annotations: its record, and what its owner sees. ``ack`` and ``is_open``: what the
-    marks beside the verdict say, in a store that has any; None for none.
+    marks beside the verdict say, in a store that has any; by default what nobody has answered.
     """
     with closing(harness.open(run)) as opened:
         recorded = opened.recorded()
@@ -787,7 +794,7 @@ def assert_bears(
     assert set(tags.values()) <= set(view.tags.values())
     if not harness.supports("marks"):
         marks = view.tags.get("ack", ""), view.tags.get("open")
-        assert marks == (ack, None if is_open is None else str(is_open).lower())
+        assert marks == (ack, annotations.tags.get("open") if is_open is None else str(is_open).lower())
     assert harness.supports("note") or annotations.note in view.note
 
 
