@@ -189,7 +189,7 @@ def test_an_error_is_told_once_however_many_rules_it_keeps_from_judging():
 DIAGNOSIS = Diagnosis(
     cause="learning-rate-too-high",
     certainty="likely",
-    sentence="A learning rate of 3 is too high.",
+    sentence="A learning rate of 3 is too high; the loss climbed to 2238.",
     action=Action(text="train again with 0.01, not 3", setting="learning_rate", old=3.0, new=0.01),
     explains=("LOS004",),
     others=(Alternative(cause="loss-implemented-wrong", test="compute one loss by hand", score=3),),
@@ -205,9 +205,9 @@ def test_a_description_begins_with_the_cause_and_what_to_try(failing):
     assert found.tags["judged"] == "loss"
     assert found.tags["summary"] == DIAGNOSIS.sentence
     lines = [line for line in found.note.splitlines() if line]
-    assert lines[0] == "**Training health: FAIL \u00b7 learning-rate-too-high (likely)**"
-    assert lines[1] == in_markdown(DIAGNOSIS.sentence)
-    assert lines[2] == "**Try:** `learning_rate: 3 -> 0.01`"
+    assert lines[0] == f"**Training health: FAIL \u00b7 {in_markdown('A learning rate of 3 is too high.')}**"
+    assert lines[1] == "**Try next:** `learning_rate: 3 -> 0.01`"
+    assert lines[2] == f"{in_markdown('The loss climbed to 2238.')} Cause: `learning-rate-too-high` (likely)."
     assert "LOS004" in lines[3]
     assert "Lower it" not in lines[3]
     assert any("LOS001" in line for line in lines[4:])

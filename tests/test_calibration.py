@@ -29,14 +29,14 @@ def test_the_share_is_of_the_runs_that_were_judged():
     alarms, found, _ = module.calibration("AAA001")
     assert "in 40 of 100 certified healthy validation runs" in alarms
     assert "1 of them (2.5%)" in alarms
-    assert found == "Of sick ones it found, by itself: g 9 of 9, f 1 of 9."
+    assert found == "Of faulty ones it found, by itself: g 9 of 9, f 1 of 9."
 
 
 @pytest.mark.usefixtures("drawn")
 def test_a_rule_that_judged_nothing_and_found_nothing():
     alarms, found, when = module.calibration("AAA002")
     assert alarms == "None of the 100 certified healthy validation runs had what it judges."
-    assert found == "It found none of 13 sick runs of faults that its symptom would name (f 9, g 4)."
+    assert found == "It found none of 13 faulty runs with faults that its symptom would name (f 9, g 4)."
     assert "2030-01-02" in when
 
 

@@ -2,6 +2,8 @@
 
 import json
 import math
+import re
+import webbrowser
 
 from click.testing import CliRunner
 
@@ -31,14 +33,16 @@ def test_the_run_that_ended_worse_than_its_like_is_told_on_the_page(tmp_path):
     assert any(one.code == "CMP001" for one in by_name["short"].report.skipped)
     voted, page = compare(runs[:7], title="seeds", config="strict")
     assert [one.report.verdict for one in voted[-2:]] == [Verdict.PASS, Verdict.WARN]
-    assert page.decode().index(">odd<") < page.decode().index(">seed-0<")  # the worst first
+    names = re.findall(r'class="name">([^<]+)<', page.decode())
+    assert names.index("odd") < names.index("seed-0")  # the worst first
 
 
 def test_one_run_is_beside_nobody(tmp_path):
     run = trained(tmp_path / "alone", 0.5)
     page = tmp_path / "page.html"
     assert CliRunner().invoke(cli, ["report", run, "-o", str(page)]).exit_code == 0
-    assert "no other run was read beside it" in page.read_text()
+    assert "tracker-health report --experiment NAME judges them together" in page.read_text()
+    assert "At the time of judging" not in page.read_text()
 
 
 def test_who_cannot_be_read_is_named_and_the_others_are_on_the_page(tmp_path):
@@ -50,7 +54,28 @@ def test_who_cannot_be_read_is_named_and_the_others_are_on_the_page(tmp_path):
     assert result.exit_code == 3
     assert "torn: metrics.jsonl" in result.stderr
     assert "nowhere" in result.stderr
-    assert page.read_text().count('<td class="name">') == 3
+    assert page.read_text().count('class="name">') == 3
     alone = CliRunner().invoke(cli, ["report", "-q", runs[1], "-o", str(page)])
     assert alone.exit_code == 3
     assert "torn: metrics.jsonl" in alone.stderr
+
+
+def test_a_report_without_a_name_is_written_beside_and_says_so(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(cli, ["report", trained(tmp_path / "run", 0.5)])
+    assert result.exit_code == 0, result.output
+    assert result.output.startswith("wrote health-report.html: ")
+    assert "<h1>" in (tmp_path / "health-report.html").read_text()
+
+
+def test_a_report_is_opened_where_there_is_a_browser(tmp_path, monkeypatch):
+    opened, run = [], trained(tmp_path / "run", 0.5)
+    monkeypatch.setattr(webbrowser, "open", lambda address: bool(opened.append(address)))
+    page = tmp_path / "a page.html"
+    result = CliRunner().invoke(cli, ["report", run, "-o", str(page), "--open"])
+    assert result.exit_code == 0
+    assert opened == [page.as_uri()]
+    assert f"open {page.as_uri()}" in result.output  # as no browser was started
+    result = CliRunner().invoke(cli, ["report", run, "-o", "-", "--open"])
+    assert result.exit_code == 2
+    assert "cannot be opened" in result.output

@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -34,6 +35,8 @@ def test_the_demo_shows_three_verdicts_and_how_to_find_them(demo):
     assert "from step 150 on" in rows["nan-midway"]
     assert "mlflow ui --backend-store-uri sqlite:///store/mlflow.db" in done.stdout
     assert "tags.`health.verdict` = 'fail'" in done.stdout
+    run_id = re.search(r"report mlflow:(\w+) --tracking-uri sqlite:///store/mlflow.db --open", done.stdout).group(1)
+    assert f"/#/experiments/1/runs/{run_id} (learning-rate-too-high)" in done.stdout
     assert "searchFilter=tags.%60health.verdict%60" in done.stdout
     assert "Traceback" not in done.stderr
 
@@ -41,7 +44,8 @@ def test_the_demo_shows_three_verdicts_and_how_to_find_them(demo):
 @pytest.mark.slow
 def test_the_command_that_it_ends_with_works_as_printed(demo, tmp_path):
     done, folder = demo
-    command, port = shlex.split(done.stdout.splitlines()[-1]), free_port()
+    line = next(line for line in done.stdout.splitlines() if "mlflow ui" in line)
+    command, port = shlex.split(line), free_port()
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen(
             [*command, "--host", "127.0.0.1", "--port", str(port)],

@@ -108,7 +108,16 @@ OF_NAMES = {
     **dict.fromkeys((is_relevant, is_settings, may_be_text_log, series_of, layer_of, place_of), 0.002),
     **dict.fromkeys((checkpoints_of, age), 0.03),
 }
-PLACES = ("stores.naming", "stores.histories", "stores.texts", "stores.weights", "readers.checkpoint_formats", "layers")
+PLACES = (
+    "stores.naming",
+    "stores.histories",
+    "stores.several_logs",
+    "stores.trainer_states",
+    "stores.texts",
+    "stores.weights",
+    "readers.checkpoint_formats",
+    "layers",
+)
 
 
 @pytest.mark.parametrize("work", list(OF_NAMES), ids=lambda one: one.__name__)

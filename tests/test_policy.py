@@ -26,8 +26,8 @@ fail_on = "fail"
 locked = ["ignore", "probes.diverged", "fail_on"]
 [probes.diverged]
 sigmas = 7
-[probes.plateau-at-constant-lr]
-floor = 0.2
+[probes.chance-level]
+tolerance = 0.2
 [[overrides]]
 match = "experiment:rl-*"
 ignore = ["LOS005"]
@@ -86,11 +86,11 @@ def test_what_is_locked_holds_against_files_environment_and_command_line(seen):
         'ignore = ["LOS005"]\n[probes.diverged]\nsigmas = 99\n',
         environ={"TRACKER_HEALTH_SET": "probes.diverged.runaway=50"},
         ignore=["LOS006"],
-        settings=["probes.diverged.sigmas=50", "probes.plateau-at-constant-lr.floor=0.3"],
+        settings=["probes.diverged.sigmas=50", "probes.chance-level.tolerance=0.3"],
         fail_on="never",
     )
     assert one.config.ignore == {"LOS004"}
-    assert one.config.thresholds == {"diverged": {"sigmas": 7}, "plateau-at-constant-lr": {"floor": 0.3}}
+    assert one.config.thresholds == {"diverged": {"sigmas": 7}, "chance-level": {"tolerance": 0.3}}
     assert one.fail_on == "fail"
     by = sorted(warning.split(": ")[0] for warning in one.warnings)
     assert by == ["command line"] * 3 + ["environment TRACKER_HEALTH_SET"]

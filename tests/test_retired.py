@@ -27,6 +27,7 @@ MERGED = Retired(
     code="LOS011", name="slow-descent", since="0.2.0", replaced_by=("LOS007",), why="Both looked at one descent."
 )
 GONE = Retired(code="OLD001", name="gone-away", since="0.2.0", why="It found nothing.")
+REAL = retired.RETIRED
 RENAMED = RetiredThreshold(rule="still-descending", threshold="patience", replaced_by="little", why="one was meant")
 DROPPED = RetiredThreshold(rule="diverged", threshold="window", why="it follows from the length")
 
@@ -110,6 +111,15 @@ def test_an_override_of_python_is_understood():
     )
     config = Config(overrides=(override,)).for_run({"experiment": "a"})
     assert (config.ignore, config.thresholds, len(config.notes)) == (frozenset(), {}, 2)
+
+
+@pytest.mark.parametrize("rule", REAL, ids=lambda rule: rule.code)
+def test_settings_that_name_what_was_really_retired_go_on(rule, monkeypatch):
+    monkeypatch.setattr(retired, "RETIRED", REAL)
+    config = Config(ignore=frozenset({rule.code}), thresholds={rule.name: {"anything": 1.0}})
+    assert codes(config) == codes(Config())
+    assert len(config.notes) == 2
+    assert codes(Config(select=frozenset({rule.name}))) == set(rule.replaced_by)
 
 
 def test_what_never_was_stays_an_error():
@@ -200,9 +210,9 @@ def test_explain_says_what_became_of_it(run, word):
 def test_its_page_stays():
     page = retired_page(MERGED, {"LOS007": "still-descending"})
     assert page.startswith("# LOS011 slow-descent\n")
-    assert "[LOS007 still-descending](still-descending.md)" in page
+    assert "[LOS007 still-descending](LOS007.md)" in page
     assert "nothing replaced it: It found nothing." in retired_page(GONE, {})
-    assert "| LOS011 | [slow-descent](slow-descent.md) | LOS007 | 0.2.0 |" in index((), (MERGED,))
+    assert "| [LOS011 slow-descent](LOS011.md) | LOS007 | 0.2.0 |" in index((), (MERGED,))
     assert "It found nothing." in explain_retired(GONE)
 
 

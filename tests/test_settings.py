@@ -10,7 +10,8 @@ from tracker_health.engine import configured_probes
 from tracker_health.errors import ConfigError
 from tracker_health.roles import DEFAULT_PATTERNS
 from tracker_health.settings import ENVIRONMENT, SWITCHES, configured, effective
-from tracker_health.settings_values import JUDGING, KEYS, Setting, parse_size
+from tracker_health.settings_layers import Setting
+from tracker_health.settings_values import JUDGING, KEYS, parse_size
 
 
 @pytest.mark.parametrize(

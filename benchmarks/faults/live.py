@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
+from itertools import pairwise, product
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +31,9 @@ from tracker_health.result import Finding
 from tracker_health.verdict import Verdict
 
 STEPS, INTERVAL, BATCH = 200, 5, 64
+RATES = (0.3, 1.0, 3.0)
+"""Times the usual learning rate: healthy trainings have no single one."""
+
 RULES: tuple[Probe, ...] = tuple(one() for one in probe_classes() if one.code.startswith("GAP"))
 
 Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]
@@ -291,8 +294,9 @@ def trained(kind: Kind, optimizer: str, seed: int, fault: Fault | None = None) -
 def healthy(seeds: int) -> Iterator[tuple[str, Judged]]:
     for name, kind in KINDS.items():
         for optimizer in OPTIMIZERS:
-            for seed in range(seeds):
-                yield f"{name} {optimizer} {seed}", trained(kind, optimizer, seed)
+            for factor, seed in product(RATES, range(seeds)):
+                judged = trained(replace(kind, rate=factor * kind.rate), optimizer, seed)
+                yield f"{name} {optimizer} at {factor} times the rate, {seed}", judged
 
 
 MARGINS = (
@@ -327,15 +331,22 @@ def main() -> None:
     print(f"healthy: {len(objected)} of {count} objected to at the end, {live} while they went on; {left_out} left out")
     print("nearest:", {measure: round(value, 1) for measure, value in nearest.items()})
     seen = total = early = 0
+    found: Counter[str] = Counter()
+    wanted: Counter[str] = Counter()
     for name, fault in FAULTS.items():
         for seed in range(seeds):
             judged = trained(fault.kind, fault.optimizer, seed, fault)
             said = {code for code, one in judged.findings.items() if one.verdict in (Verdict.WARN, Verdict.FAIL)}
+            found.update(said & fault.expected)
+            wanted.update(fault.expected)
             total += 1
             seen += bool(said & fault.expected)
             early += judged.live in (Verdict.WARN, Verdict.FAIL)
             note = "" if said & fault.expected else "   MISSED"
             print(f"{name:36} {seed}: {', '.join(sorted(said)) or 'nothing'}; live {judged.live}{note}")
+    print(
+        "by rule, of the faults that it may see:", {code: f"{found[code]} of {wanted[code]}" for code in sorted(wanted)}
+    )
     print(f"faults: {seen} of {total} seen at the end, {early} while they went on")
 
 

@@ -81,7 +81,14 @@ class Outcome:
         return self.error is None and not self.report.errors and self.report.verdict is not Verdict.ERROR
 
     def failed_with(self, error: Exception) -> Outcome:
-        """The outcome for a run whose result turned out to be good for nothing."""
+        """The outcome for a run whose result turned out to be good for nothing.
+
+        Args:
+            error: Why.
+
+        Returns:
+            The same run's outcome, with the error in place of a verdict.
+        """
         report = _failure(self.report.run, error, self.report.tool)
         return replace(self, status="failed", report=report, annotations=None, omitted=(), error=error)
 

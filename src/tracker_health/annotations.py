@@ -11,12 +11,13 @@ from dataclasses import dataclass, field, replace
 
 from tracker_health.config import Config
 from tracker_health.diagnosed import Diagnosis
+from tracker_health.doc_links import docs_link
 from tracker_health.ending import Ended
 from tracker_health.evidence import Children
 from tracker_health.probe import MEASURE_NAME
 from tracker_health.registry import RULES_VERSION, plugins, probe_classes
 from tracker_health.result import ProbeResult, Report, once_a_source
-from tracker_health.text import printable
+from tracker_health.text import printable, split_sentence
 from tracker_health.verdict import Verdict
 
 PENDING = "pending"
@@ -210,7 +211,7 @@ def plan(
         },
         metrics={"severity": float(report.severity or 0), **(_headline_metrics(report) if chosen.metrics else {})},
         files={REPORT_FILE: _document(report), **(attachments or {})},
-        note=_note(report) if is_wanted(chosen.description, report.verdict) else "",
+        note=_note(report, chosen.docs_url) if is_wanted(chosen.description, report.verdict) else "",
     )
 
 
@@ -252,37 +253,48 @@ def _document(report: Report) -> bytes:
     return (json.dumps(report.to_json(), allow_nan=False, indent=1) + "\n").encode()
 
 
-def _note(report: Report) -> str:
+def _note(report: Report, docs_url: str) -> str:
     if report.verdict is Verdict.PASS:
         return f"**Training health: PASS**: {in_markdown(report.summary)}{_judged_in_words(report, '; ')}"
-    lines = [f"**Training health: {report.verdict.upper()}{_cause_in_words(report.diagnosis)}**", ""]
-    lines += diagnosis_in_markdown(report)
-    lines += [finding_in_markdown(result) for result in report.unexplained]
+    said = f" · {headline_in_markdown(report.diagnosis)}" if report.diagnosis is not None else ""
+    lines = [f"**Training health: {report.verdict.upper()}{said}**", ""]
+    lines += diagnosis_in_markdown(report, docs_url)
+    lines += [finding_in_markdown(result, docs_url) for result in report.unexplained]
     errors, unjudged = once_a_source(report.errors)
     lines += [f"- {in_markdown(error.source)}: {in_markdown(error.message)}" for error in errors[:_MOST_ERRORS]]
     lost = [f"- without {in_markdown(source)} not judged: {', '.join(codes)}" for source, codes in unjudged.items()]
     lines += lost[:_MOST_ERRORS]
     if len(lines) == 2:
         lines.append(in_markdown(report.summary))
-    lines += ["", *_last_lines(report)]
+    lines += ["", *_last_lines(report, docs_url)]
     return "\n".join(lines)
 
 
-def _cause_in_words(diagnosis: Diagnosis | None) -> str:
-    return f" · {diagnosis.cause} ({diagnosis.certainty})" if diagnosis is not None else ""
+def headline_in_markdown(diagnosis: Diagnosis) -> str:
+    """The diagnosis in one short sentence: its first clause."""
+    return in_markdown(split_sentence(diagnosis.sentence)[0])
 
 
-def diagnosis_in_markdown(report: Report) -> list[str]:
-    """The lines on the cause, what to try, and its evidence; none where there is no cause."""
+def diagnosis_in_markdown(report: Report, docs_url: str = "") -> list[str]:
+    """The lines below the headline: what to try, the rest of the diagnosis, its cause, and its evidence; none where
+    there is no cause. What to try comes first: a tracker folds a description after a few lines.
+    ``docs_url``: the base of links to rules and causes, empty for none.
+    """
     diagnosis = report.diagnosis
     if diagnosis is None:
         return []
     action = diagnosis.action
     change = f"`{printable(action.change, 200).replace('`', '')}`" if action.change else ""
     tried = " ".join(one for one in (change, in_markdown(action.explained if change else action.text)) if one)
-    lines = [in_markdown(diagnosis.sentence), "", f"**Try:** {tried}", ""]
-    lines += [finding_in_markdown(replace(result, remedy="")) for result in report.explained]
-    lines += [f"- or {in_markdown(other.cause)}: {in_markdown(other.test)}" for other in diagnosis.others]
+    name = _named(f"`{printable(diagnosis.cause, 80).replace('`', '')}`", diagnosis.cause, docs_url)
+    cause = f"Cause: {name} ({diagnosis.certainty})."
+    rest = in_markdown(split_sentence(diagnosis.sentence)[1])
+    lines = [f"**Try next:** {tried}", "", f"{rest} {cause}".strip(), ""]
+    lines += [finding_in_markdown(replace(result, remedy=""), docs_url) for result in report.explained]
+    lines += [
+        f"- or {_named(in_markdown(other.cause), other.cause, docs_url)}: {in_markdown(other.test)}"
+        for other in diagnosis.others
+    ]
     return lines
 
 
@@ -293,7 +305,7 @@ def _judged_in_words(report: Report, before: str = "") -> str:
     return f"{before}judged: {', '.join(judged)}" + (f"; not logged: {', '.join(absent)}" if absent else "")
 
 
-def _last_lines(report: Report) -> list[str]:
+def _last_lines(report: Report, docs_url: str) -> list[str]:
     """What was judged, how the run ended, and where to read on or to object."""
     judged = _judged_in_words(report)
     ended = f"ended: {report.ended}" + (f" ({in_markdown(report.ended_by)})" if report.ended_by else "")
@@ -302,8 +314,10 @@ def _last_lines(report: Report) -> list[str]:
     codes = [result.code for result in report.findings]
     if codes:
         which = report.diagnosis.cause if report.diagnosis is not None else codes[0]
+        page = docs_link(which, docs_url)
+        where = f"[{which}]({page})" if page else f"`tracker-health explain {which}`"
         lines.append(
-            f"All of it: `health/{REPORT_FILE}`. Wrong? `tracker-health explain {which}` says how it was decided; "
+            f"All of it: `health/{REPORT_FILE}`. Wrong? {where} says how it was decided; "
             f'`ignore = ["{codes[0]}"]` leaves a rule out.'
         )
     return [*lines, f"tracker-health {report.tool.version}, preset {report.tool.preset}"]
@@ -318,10 +332,17 @@ def _note_on(children: Children) -> str:
     return "\n".join(lines)
 
 
-def finding_in_markdown(result: ProbeResult) -> str:
-    """One finding as an item of a list."""
+def finding_in_markdown(result: ProbeResult, docs_url: str = "") -> str:
+    """One finding as an item of a list. ``docs_url``: the base of the link to its rule, empty for none."""
     remedy = f". *{in_markdown(result.remedy[:1].upper() + result.remedy[1:])}.*" if result.remedy else ""
-    return f"- {result.verdict.upper()} `{result.code}` {result.name}: {in_markdown(result.message)}{remedy}"
+    code = _named(f"`{result.code}`", result.code, docs_url)
+    return f"- {result.verdict.upper()} {code} {result.name}: {in_markdown(result.message)}{remedy}"
+
+
+def _named(text: str, code: str, docs_url: str) -> str:
+    """The Markdown of a rule or a cause, as a link to its page where that is known."""
+    page = docs_link(code, docs_url)
+    return f"[{text}]({page})" if page else text
 
 
 def in_markdown(text: str) -> str:

@@ -89,8 +89,14 @@ def runs_of_project(name: str, *, where: str = "") -> Iterator[str]:
 def check(run: str | Path, *, config: Config | str = "default", tracking_uri: str | None = None) -> Report:
     """Judge a run and write nothing.
 
-    ``run``: a folder with checkpoints and logs, or an MLflow run id. ``config``: a ``Config``, or the name of a
-    preset. ``tracking_uri``: the MLflow store; by default the one that MLflow itself would use.
+    Args:
+        run: A folder with checkpoints and logs, an MLflow run id, or the address of a run in MLflow or W&B: see
+            ``open_run``.
+        config: A ``Config``, or the name of a preset.
+        tracking_uri: The MLflow store; by default the one that MLflow itself would use.
+
+    Returns:
+        The report, as ``tracker-health check`` prints it.
 
     Raises:
         ConfigError: the configuration names something that does not exist.
@@ -109,7 +115,14 @@ def check_many(
 ) -> Iterator[Outcome]:
     """``check`` for each run. A run that fails gives an outcome with its ``error``; the others are still judged.
 
-    ``workers``: see ``annotate_many``.
+    Args:
+        runs: The runs, each as for ``check``.
+        config: A ``Config``, or the name of a preset.
+        tracking_uri: The MLflow store; by default the one that MLflow itself would use.
+        workers: Threads: see ``annotate_many``.
+
+    Returns:
+        An outcome for each run, with its report or its error.
 
     Raises:
         ConfigError: the configuration names something that does not exist.
@@ -132,12 +145,22 @@ def annotate(
 ) -> Outcome:
     """Judge a run and write the verdict onto it; while the annotation there still holds, neither is done again.
 
-    ``dry_run``: judge, and give the annotations without writing them. ``force``: judge and write even if nothing has
-    changed. ``sidecar``: of a W&B run on this machine write only the files, and leave its log alone. ``rejudge``: also
-    where only the rules have changed; else a run that has ended keeps its verdict. ``quick``: look at metrics alone (of
-    W&B also at what was printed) and write no files; the next annotation does the rest, and a run of which that tells
-    nothing is left to it. ``ending``: how the run's process was seen to end; it is kept on the run. ``last_step``: of
-    its history, which may still be on its way to W&B's server.
+    Args:
+        run: A folder with checkpoints and logs, an MLflow run id, or the address of a run in MLflow or W&B: see
+            ``open_run``.
+        config: A ``Config``, or the name of a preset.
+        tracking_uri: The MLflow store; by default the one that MLflow itself would use.
+        dry_run: Judge, and give the annotations without writing them.
+        force: Judge and write even if nothing has changed.
+        sidecar: Of a W&B run on this machine write only the files, and leave its log alone.
+        rejudge: Judge again where only the rules have changed; else a run that has ended keeps its verdict.
+        quick: Look at metrics alone (of W&B also at what was printed) and write no files. The next annotation does the
+            rest; a run of which metrics show nothing is left to it.
+        ending: How the run's process was seen to end; it is kept on the run.
+        last_step: The last step of its history, which may still be on its way to W&B's server.
+
+    Returns:
+        What was done: the report, what was written, and the status (``written``, ``unchanged``, ...).
 
     Raises:
         ConfigError: the configuration names something that does not exist.
@@ -177,13 +200,25 @@ def annotate_many(
 ) -> Iterator[Outcome]:
     """``annotate`` for each run. A run that fails gives an outcome with its ``error``; the others are still done.
 
-    ``workers``: so many threads; outcomes then come as they are ready. Those of parent runs without metrics come last.
-    Runs are taken from ``runs`` when there is a hand free for them. ``executor``: does the runs instead, one a task,
-    perhaps in other processes or on other machines, which open them by name in the store of ``tracking_uri`` with the
-    credentials of their own environment; what a worker that died had in hand is given to another, where the executor
-    goes on without it (Dask's does, the standard library's pool of processes does not: all runs that are left then
-    fail). The outcomes then have no contents of files in them. ``report_to``: nothing is written onto the runs; the
-    reports go into folders of their own below this one, and count as what was written before.
+    Args:
+        runs: The runs, each as for ``annotate``. One is taken when there is a thread free for it.
+        config: A ``Config``, or the name of a preset.
+        tracking_uri: The MLflow store; by default the one that MLflow itself would use.
+        dry_run: Judge, and give the annotations without writing them.
+        force: Judge and write even if nothing has changed.
+        sidecar: Of a W&B run on this machine write only the files, and leave its log alone.
+        rejudge: Judge again where only the rules have changed; else a run that has ended keeps its verdict.
+        workers: Threads. With more than one, outcomes come in the order in which they are ready.
+        executor: Does the runs instead, one a task, perhaps in other processes or on other machines. They open the runs
+            by name in the store of ``tracking_uri``, with the credentials of their own environment. What a worker that
+            died had in hand is given to another, where the executor goes on without it (Dask's does; of the standard
+            library's pool of processes all runs that are left fail).
+        report_to: Write nothing onto the runs. The reports go into folders of their own below this one, and count as
+            what was written before.
+
+    Returns:
+        An outcome for each run; those of parent runs without metrics come last. From an ``executor`` they hold no
+        contents of files.
 
     Raises:
         ConfigError: the configuration names something that does not exist.
@@ -268,11 +303,22 @@ def acknowledge(
     config: Config | str = "default",
     tracking_uri: str | None = None,
 ) -> Answered:
-    """Answer the verdict on a run: the findings or the cause that ``names`` names, without any all of them.
+    """Answer the verdict on a run; the verdict stays.
 
-    ``because`` and ``who``: as stated, bounded. ``wrong``: they are a false alarm. ``until``: from when on it no longer
-    counts, in seconds since 1970. ``undo``: take back what was answered before. Of ``config`` only the trusted hosts
-    count.
+    Args:
+        run: A folder with checkpoints and logs, an MLflow run id, or the address of a run in MLflow or W&B: see
+            ``open_run``.
+        names: Codes or names of rules, or the cause, that are meant; without any all that was found.
+        because: Why, as stated, bounded; may be empty with ``undo``.
+        who: Who says so, as stated, bounded.
+        wrong: It is a false alarm.
+        until: When it no longer counts, in seconds since 1970.
+        undo: Take back what was answered before.
+        config: A ``Config``, or the name of a preset; only its trusted hosts count.
+        tracking_uri: The MLflow store; by default the one that MLflow itself would use.
+
+    Returns:
+        The entry that was added, and which findings are still open.
 
     Raises:
         ConfigError: nobody is named or no reason given, or the run has no such finding or cause.
@@ -287,7 +333,16 @@ def acknowledge(
 
 
 def ours_on(run: str | Path | Listed, *, config: Config | str = "default", tracking_uri: str | None = None) -> Ours:
-    """What of ours is on a run, as its record says: what ``clear`` would take off it. Nothing is written.
+    """What of ours is on a run, as its record says: what ``clear_annotations`` would take off it. Nothing is written.
+
+    Args:
+        run: A folder with checkpoints and logs, an MLflow run id, or the address of a run in MLflow or W&B: see
+            ``open_run``.
+        config: A ``Config``, or the name of a preset; only its trusted hosts count.
+        tracking_uri: The MLflow store; by default the one that MLflow itself would use.
+
+    Returns:
+        How many tags, files and metrics, and what ``clear_annotations`` leaves.
 
     Raises:
         ConfigError: the configuration names something that does not exist.
@@ -298,15 +353,24 @@ def ours_on(run: str | Path | Listed, *, config: Config | str = "default", track
         return opened.ours()
 
 
-def clear(
+def clear_annotations(
     run: str | Path | Listed,
     *,
     config: Config | str = "default",
     tracking_uri: str | None = None,
     acks: bool = False,
 ) -> Cleared:
-    """Take everything that ``annotate`` wrote off a run again, and nothing else. ``acks``: also what people answered to
-    its verdicts. Of ``config`` only the trusted hosts count.
+    """Take everything that ``annotate`` wrote off a run again, and nothing else.
+
+    Args:
+        run: A folder with checkpoints and logs, an MLflow run id, or the address of a run in MLflow or W&B: see
+            ``open_run``.
+        config: A ``Config``, or the name of a preset; only its trusted hosts count.
+        tracking_uri: The MLflow store; by default the one that MLflow itself would use.
+        acks: Also what people answered to its verdicts.
+
+    Returns:
+        What was taken off, and whether there was anything.
 
     Raises:
         ConfigError: the configuration names something that does not exist.
@@ -411,11 +475,17 @@ def overview_of(
     return overview(runs, by, now=time.time(), labelled=labelled)
 
 
-def series(run: str | Path, *, config: Config | str = "default", tracking_uri: str | None = None) -> SeriesTable:
+def read_series(run: str | Path, *, config: Config | str = "default", tracking_uri: str | None = None) -> SeriesTable:
     """Every metric series that is found of a run, with its role; nothing is judged or written.
 
-    Of ``config`` only the roles and the limit on downloads count. What cannot be read is listed in the table's
-    ``problems``.
+    Args:
+        run: A folder with checkpoints and logs, an MLflow run id, or the address of a run in MLflow or W&B: see
+            ``open_run``.
+        config: A ``Config``, or the name of a preset; only its roles and its limit on downloads count.
+        tracking_uri: The MLflow store; by default the one that MLflow itself would use.
+
+    Returns:
+        A row for each series: its name, role, source and number of points. What cannot be read is in its ``problems``.
 
     Raises:
         ConfigError: the configuration names something that does not exist.
@@ -441,11 +511,18 @@ def series(run: str | Path, *, config: Config | str = "default", tracking_uri: s
         return series_table(opened.read(request))
 
 
-def tensors(run: str | Path, *, config: Config | str = "default", tracking_uri: str | None = None) -> TensorTable:
+def read_tensors(run: str | Path, *, config: Config | str = "default", tracking_uri: str | None = None) -> TensorTable:
     """The tensors of a run's checkpoint, one by one; nothing is judged or written.
 
-    Of ``config`` only the choice of a checkpoint and the limit on downloads count. What of the checkpoint cannot be
-    read is listed in the table's ``problems``.
+    Args:
+        run: A folder with checkpoints and logs, an MLflow run id, or the address of a run in MLflow or W&B: see
+            ``open_run``.
+        config: A ``Config``, or the name of a preset; only its choice of a checkpoint and its limit on downloads count.
+        tracking_uri: The MLflow store; by default the one that MLflow itself would use.
+
+    Returns:
+        A row for each tensor, with the statistics of its weights and moments. What of the checkpoint cannot be read is
+        in its ``problems``.
 
     Raises:
         ConfigError: the configuration names something that does not exist.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import shlex
+import shutil
 import sys
 import tempfile
 import time
@@ -24,6 +25,7 @@ from tracker_health.annotating import Outcome
 from tracker_health.api import annotate_many
 from tracker_health.errors import WriteError, optional_packages
 from tracker_health.text import printable
+from tracker_health.verdict import Verdict
 
 if TYPE_CHECKING:
     import torch
@@ -245,11 +247,20 @@ def _show(outcomes: list[Outcome], uri: str, experiment: str) -> None:
     with console.capture() as captured:  # printed by rich, it would end the process when nobody reads
         console.print(table)
     click.echo(captured.get(), nl=False)
-    link = f"http://127.0.0.1:5000/#/experiments/{experiment}/runs?searchFilter={quote(FILTER)}"
-    click.echo("The verdicts are on the runs. To see those that failed, start the command below and open")
-    click.echo(f"  {link}")
-    click.echo(f"(the filter is {FILTER})")
+    failed = next((one.report.run for one in outcomes if one.report.verdict is Verdict.FAIL), outcomes[0].report.run)
+    pages = f"http://127.0.0.1:5000/#/experiments/{experiment}/runs"
+    click.echo(f"To see the report of {printable(failed.name, 40)}:")
+    click.echo(f"  {_command()} report mlflow:{failed.id} --tracking-uri {shlex.quote(uri)} --open")
+    click.echo("To see the runs with their verdicts, start MLflow:")
     click.echo(f"  {_python()} -m mlflow ui --backend-store-uri {shlex.quote(uri)}")
+    click.echo("and open")
+    click.echo(f"  {pages}/{failed.id} ({printable(failed.name, 40)})")
+    click.echo(f"  {pages}?searchFilter={quote(FILTER)} (all that failed: {FILTER})")
+
+
+def _command() -> str:
+    """How this program is called from here."""
+    return "tracker-health" if shutil.which("tracker-health") else f"{_python()} -m tracker_health"
 
 
 def _python() -> str:

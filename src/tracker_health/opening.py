@@ -9,7 +9,7 @@ from urllib.parse import quote
 from tracker_health.errors import RunNotFound, StoreRefused
 from tracker_health.evidence import RunRef
 from tracker_health.stores import hosts
-from tracker_health.stores.base import Listed, TrackedRun
+from tracker_health.stores.base import Listed, RegisteredModel, TrackedRun
 from tracker_health.stores.wandb.address import address_of, hint_on_name, is_of_wandb
 from tracker_health.text import printable, without_userinfo
 from tracker_health.verdict import Verdict
@@ -21,7 +21,7 @@ _MLFLOW_PAGE = re.compile(
 )
 _EXPERIMENT_PAGE = re.compile(r"(?i:https?)://[^#\s]+#/experiments/[^/?#\s]+(?:/(?:runs/?)?)?(?:\?.*)?")
 _NO_RUNS = {
-    "models": ("a registered model, not a run", "give the id of the run that logged the model"),
+    "models": ("a registered model, not a run", "gate judges it; else give the id of the run that logged the model"),
     "mlflow-artifacts": (
         "a place where artifacts lie, not a run",
         "give the run's id: in the path it comes before /artifacts",
@@ -37,15 +37,24 @@ def open_run(
     over: bool = False,
     last_step: int | None = None,
 ) -> TrackedRun:
-    """The run of a path that exists, of an MLflow run id (``ID``, ``mlflow:ID``, ``runs:/ID``, of which a path of
-    artifacts behind it is ignored), of the address of a run's page in MLflow, which names the server as well, or of
-    Weights & Biases (``wandb:ENTITY/PROJECT/RUN``, ``wandb:PROJECT/RUN`` of one's own, or the address of the run's
-    page). Spaces around it do not count. The address of one checkpoint (``https://host/last.ckpt``,
-    ``s3://bucket/last.ckpt``) is a run that can be judged, and not be written onto. A path may be that of a W&B run on
-    this machine: its folder, its ``.wandb`` file, or a folder with nothing else in it than one run below ``wandb/``. A
-    log or a checkpoint by itself is a run that can be judged, and not be written onto.
-    ``sidecar``: see ``annotate``. ``over``: the run has ended, whatever its server says. ``last_step``:
-    of its history on W&B's server, which may not have it yet.
+    """The run of a path, an id or an address.
+
+    A path is a folder with checkpoints and logs, a W&B run on this machine (its folder, its ``.wandb`` file, or a
+    folder with nothing else in it than one run below ``wandb/``), or a log or a checkpoint by itself. MLflow's runs
+    have an id (``ID``, ``mlflow:ID``, ``runs:/ID``, of which a path of artifacts behind it is ignored) or the address
+    of the run's page, which names the server as well. So have those of Weights & Biases (``wandb:ENTITY/PROJECT/RUN``,
+    ``wandb:PROJECT/RUN`` of one's own). The address of one checkpoint (``https://host/last.ckpt``,
+    ``s3://bucket/last.ckpt``) is a run as well. What is a single file can be judged, and not be written onto.
+
+    Args:
+        run: What names it, without regard to spaces around it.
+        tracking_uri: The MLflow store; by default the one that MLflow itself would use.
+        sidecar: Of a W&B run on this machine write only the files, and leave its log alone.
+        over: The run has ended, whatever its server says.
+        last_step: The last step of its history on W&B's server, which may not have it yet.
+
+    Returns:
+        The run, open: to be closed again.
 
     Raises:
         RunNotFound: there is no such folder, run or file, or there are several.
@@ -88,6 +97,27 @@ def open_run(
         hint = "give the run id, and the server as --tracking-uri"
         raise RunNotFound(f"{printable(shown)} is not the address of an MLflow run page", hint)
     return _named_run(run, tracking_uri)
+
+
+def open_model(model: str, *, tracking_uri: str | None = None) -> RegisteredModel:
+    """The version of a registered model (``models:/NAME/VERSION``, ``models:/NAME@ALIAS``, or the address of its page
+    in MLflow), a model that a run logged (``models:/m-...``, or its page), or a version of an artifact of W&B
+    (``wandb:ENTITY/PROJECT/ARTIFACT:v3``, or its page).
+
+    Raises:
+        RunNotFound: there is none.
+        RunError: the registry cannot be reached or refuses.
+    """
+    text = model.strip()
+    from tracker_health.stores.mlflow.registry import model_name_of, open_mlflow_model
+    from tracker_health.stores.wandb.artifact import artifact_name_of, open_artifact
+
+    if of_mlflow := model_name_of(text):
+        return open_mlflow_model(of_mlflow, tracking_uri)
+    if of_wandb := artifact_name_of(text):
+        return open_artifact(of_wandb)
+    hint = "give models:/NAME/VERSION, models:/NAME@ALIAS, models:/m-..., or wandb:ENTITY/PROJECT/ARTIFACT:v3"
+    raise RunNotFound(f"{printable(shown_name(text))} names no version of a model", hint)
 
 
 def _refuse_what_is_no_run(text: str) -> None:

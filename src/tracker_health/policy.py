@@ -18,17 +18,8 @@ from tracker_health.errors import ConfigError, ReadError
 from tracker_health.readers.regular_file import open_regular
 from tracker_health.retired import remarks as remarks_on
 from tracker_health.settings_file import MAX_BYTES, document_of
-from tracker_health.settings_values import (
-    FAIL_ON,
-    JUDGING,
-    SECTIONS,
-    Layer,
-    Setting,
-    number_left_out,
-    refuse,
-    require_key,
-    written_layer,
-)
+from tracker_health.settings_layers import Layer, Setting, number_left_out, refuse, written_layer
+from tracker_health.settings_values import FAIL_ON, JUDGING, SECTIONS, require_key
 from tracker_health.stores.deadline import within
 from tracker_health.text import printable, without_userinfo
 

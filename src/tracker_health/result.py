@@ -49,8 +49,39 @@ class Finding:
     confidence: Confidence = "high"
     case: str = ""
 
+    @classmethod
+    def skipped(cls, message: str, measured: Mapping[str, Measure] | None = None) -> Finding:
+        """The rule cannot judge this run.
+
+        Args:
+            message: Why, in one line.
+            measured: What was measured all the same, by name.
+
+        Returns:
+            A finding without a verdict.
+        """
+        return cls(verdict=Verdict.SKIP, message=message, measured=measured or {})
+
+    @classmethod
+    def passed(cls, message: str, measured: Mapping[str, Measure] | None = None, *, sure: bool = True) -> Finding:
+        """Nothing to object to.
+
+        Args:
+            message: What was looked at and found in order, in one line, with numbers.
+            measured: Measures by name.
+            sure: False where something, as noise, may hide what the rule looks for.
+
+        Returns:
+            A finding that passes.
+        """
+        return cls(verdict=Verdict.PASS, message=message, measured=measured or {}, confidence="high" if sure else "low")
+
     def scored(self) -> float | None:
-        """The score within 0..1; None for skip."""
+        """The score within 0..1, that of the verdict where the rule gave none.
+
+        Returns:
+            1 is healthy, 0 the worst; None for skip.
+        """
         score = _DEFAULT_SCORES.get(self.verdict) if self.score is None else self.score
         return None if score is None else float(min(1.0, max(0.0, score)))
 
@@ -82,6 +113,11 @@ class ProbeResult:
         object.__setattr__(self, "measured", {key: _bounded(value) for key, value in self.measured.items()})
 
     def to_json(self) -> dict[str, Any]:
+        """The result as strict JSON values; measures that are not finite stand beside the others.
+
+        Returns:
+            Plain values, as the report has them under ``results``.
+        """
         measured, nonfinite = _split_nonfinite(self.measured)
         document: dict[str, Any] = {
             "code": self.code,
@@ -107,6 +143,17 @@ class ProbeResult:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> ProbeResult:
+        """The result that ``to_json`` gave.
+
+        Args:
+            document: What ``to_json`` gave.
+
+        Returns:
+            The result.
+
+        Raises:
+            KeyError: a key is missing.
+        """
         measured = dict(document.get("measured", {}))
         measured.update({key: float(text) for key, text in document.get("nonfinite", {}).items()})
         return cls(
@@ -149,8 +196,13 @@ class ErrorEntry:
 
 
 def once_a_source(errors: Iterable[ErrorEntry]) -> tuple[list[ErrorEntry], dict[str, list[str]]]:
-    """For people: the entries, no two with the same words; and by source the codes of the rules that could not be
-    judged for it, whose entries only say so again.
+    """Errors for people: entries of rules that only repeat what their source says are left out.
+
+    Args:
+        errors: Entries of a report.
+
+    Returns:
+        The entries, no two with the same words; and by source the codes of the rules that could not be judged for it.
     """
     told: dict[tuple[str, str], ErrorEntry] = {}
     unjudged: dict[str, list[str]] = {}
@@ -283,7 +335,14 @@ class Report:
         return self.diagnosis.headline if self.diagnosis is not None else self.summary
 
     def judged_parts(self, state: str) -> list[str]:
-        """The parts of the run that are in a state: judged, not there, not usable."""
+        """The parts of the run that are in a state.
+
+        Args:
+            state: ``judged``, ``not there`` or ``not usable``.
+
+        Returns:
+            The names of the parts.
+        """
         return [one.part for one in self.judged if one.state == state]
 
     @property
@@ -294,7 +353,14 @@ class Report:
         return tuple(by_code[code] for code in order if code in by_code)
 
     def to_json(self, schema: int = 2) -> dict[str, Any]:
-        """The report as a document of strict JSON values; ``schema``: of ``SCHEMAS``."""
+        """The report as a document of strict JSON values.
+
+        Args:
+            schema: Of ``SCHEMAS``; 1 is the form of version 0.1.
+
+        Returns:
+            Plain values that fit ``docs/report.schema.json``.
+        """
         document = self._to_json(SCHEMAS[schema])
         if schema > 1:
             document["diagnosis"] = self.diagnosis.to_json() if self.diagnosis is not None else None
@@ -349,6 +415,12 @@ class Report:
     def from_json(cls, document: Mapping[str, Any]) -> Report:
         """The report that ``to_json`` wrote.
 
+        Args:
+            document: What ``to_json`` wrote.
+
+        Returns:
+            The report.
+
         Raises:
             ValueError: the document has another schema.
             KeyError: a key of the schema is missing.
@@ -396,6 +468,15 @@ def strict(value: Any) -> Any:
     """The same value in strict JSON: non-finite floats become null, tuples lists, numpy scalars plain numbers.
 
     So do integers beyond 64 bits: other languages have no such numbers, and Python prints none that are very long.
+
+    Args:
+        value: Any value: of a measure, or of details.
+
+    Returns:
+        The same in None, booleans, numbers, text, lists and mappings.
+
+    Raises:
+        TypeError: a value has no JSON form.
     """
     if isinstance(value, Mapping):
         return {_key(key): strict(one) for key, one in value.items()}

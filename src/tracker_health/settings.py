@@ -19,21 +19,17 @@ from tracker_health.errors import ConfigError
 from tracker_health.policy import is_override, policy_of
 from tracker_health.retired import living_changes, remarks, retired_threshold
 from tracker_health.roles import DEFAULT_PATTERNS
+from tracker_health.settings_layers import Setting, leaving_out, located, refuse, written_layer
 from tracker_health.settings_values import (
     JUDGING,
     KEYS,
     LISTS,
     SECTIONS,
-    Setting,
     as_number,
     converted,
     is_role,
-    leaving_out,
-    located,
     plugin_errors,
     quoted,
-    refuse,
-    written_layer,
 )
 from tracker_health.text import printable, without_userinfo
 
@@ -159,7 +155,11 @@ def under_policy(config: Config, *, writes: bool) -> Config:
     base = preset(chosen["preset"].value) if "preset" in chosen else config
     judged = {name: getattr(base, name) for name in PRESET_FIELDS}
     notes = (*config.notes, *_remarks(policy.layer), *policy.remarks)
-    return replace(_config(chosen), **judged, policy=policy.digest, trusted_hosts=config.trusted_hosts, notes=notes)
+    made = _config(chosen)
+    docs_url = config.docs_url or made.docs_url
+    return replace(
+        made, **judged, policy=policy.digest, trusted_hosts=config.trusted_hosts, docs_url=docs_url, notes=notes
+    )
 
 
 def _chosen_in(config: Config) -> dict[str, Setting]:

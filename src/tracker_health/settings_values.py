@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tracker_health.config import MODES, WHEN, did_you_mean, preset, refuse_own_names
 from tracker_health.errors import ConfigError
-from tracker_health.retired import RULE_LISTS, retired_rule, retired_threshold, retired_words
+from tracker_health.retired import retired_rule, retired_threshold, retired_words
 from tracker_health.roles import DEFAULT_PATTERNS, OWN_PREFIXES, normal_form
-from tracker_health.text import printable
+from tracker_health.text import printable, without_userinfo
 
 if TYPE_CHECKING:
     from tracker_health.probe import Threshold
-    from tracker_health.settings_file import Document, KeyPath
 
 FAIL_ON = ("fail", "warn", "skip", "never")
 SECTIONS = ("probes", "roles")
@@ -27,59 +23,12 @@ _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _SIZES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _CODE = re.compile(r"[a-z]{3}\d+", re.IGNORECASE)
 _HOST = re.compile(r"(?:[a-z0-9_.-]{1,253}|\[[0-9a-f:.]{2,50}\])(?::\d{1,5})?", re.IGNORECASE)
+_ADDRESS = re.compile(r"https?://[a-z0-9.:\[\]-]{1,253}(?:/[a-z0-9._~%/+-]{0,500})?", re.IGNORECASE)
 LISTS = ("select", "ignore", "trusted_hosts")
 """Keys that the environment gives with commas between."""
 
 _MAX_PATTERN = 500
-_MATCHES = 'write "experiment:rl-*", "project:NAME" or "tag:NAME=VALUE"'
-
-
-Layer = dict[str, "Setting"]
-"""What one source says, by dotted key; ``overrides.0.KEY`` is what its first override says."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Setting:
-    """A value and where it came from: ``command line``, ``environment NAME``, ``FILE:LINE``, ``preset NAME`` or
-    ``default``.
-    """
-
-    value: Any
-    origin: str
-
-
-_left_out: ContextVar[list[str] | None] = ContextVar("what was wrong with settings that were left out", default=None)
-
-
-@contextmanager
-def leaving_out() -> Iterator[list[str]]:
-    """Within this, a setting that makes no sense is left out instead of being an error. Gives what was wrong with each.
-
-    For whoever judges without a person at hand: one wrong word in a file must not cost every run its verdict.
-    """
-    problems: list[str] = []
-    token = _left_out.set(problems)
-    try:
-        yield problems
-    finally:
-        _left_out.reset(token)
-
-
-def refuse(error: ConfigError) -> None:
-    """Raise what is wrong with a setting, unless such settings are left out.
-
-    Raises:
-        ConfigError: they are not.
-    """
-    problems = _left_out.get()
-    if problems is None:
-        raise error
-    problems.append(f"left out: {error}")
-
-
-def number_left_out() -> int:
-    """How many settings were left out so far."""
-    return len(_left_out.get() or ())
+MATCHES = 'write "experiment:rl-*", "project:NAME" or "tag:NAME=VALUE"'
 
 
 def parse_size(text: str) -> int:
@@ -104,93 +53,6 @@ def parse_duration(text: str) -> float:
     if match is None:
         raise ConfigError(f"{quoted(text)} is no duration", "write 30m, 6h or 7d")
     return float(match.group(1)) * _SECONDS[match.group(2).lower()]
-
-
-# Files: what a table of ours says, by dotted key
-
-
-def written_layer(document: Document, *, but: tuple[str, ...] = ()) -> dict[str, Setting]:
-    """The settings of a configuration file. ``but``: keys at the top that somebody else reads.
-
-    Raises:
-        ConfigError: it has keys that do not exist, or values that are none; with file and line.
-    """
-    table = {key: value for key, value in document.table.items() if key not in but}
-    layer = dict(_table(document, table, (), (*KEYS, *SECTIONS, "overrides")))
-    overrides = document.table.get("overrides", [])
-    if not isinstance(overrides, list) or not all(isinstance(one, dict) for one in overrides):
-        where = document.where(("overrides",))
-        refuse(ConfigError(f"{where}: overrides must be tables, each headed [[overrides]]"))
-        return layer
-    for index, override in enumerate(overrides):
-        path = ("overrides", str(index))
-        if "match" not in override:
-            refuse(ConfigError(f"{document.where(path)}: this override does not say which runs it is for", _MATCHES))
-        of_override = dict(_table(document, override, path, (*JUDGING, *SECTIONS, "match")))
-        if ".".join((*path, "match")) in of_override:
-            layer |= of_override
-    return layer
-
-
-def _table(
-    document: Document, table: Mapping[str, Any], path: KeyPath, known: tuple[str, ...]
-) -> Iterator[tuple[str, Setting]]:
-    for key, value in table.items():
-        if key not in known:
-            where, hint = document.where((*path, key)), did_you_mean(key, known)
-            refuse(ConfigError(f"{where}: there is no key {quoted(key)}{_inside(path)}", hint))
-            continue
-        try:
-            leaves = list(_leaves(document, path, key, value))
-        except ConfigError as error:
-            refuse(error)
-            continue
-        for inner, raw in leaves:
-            where = document.where((*path, *inner))
-            dotted = ".".join(inner)
-            if (setting := located(dotted, raw, where, where)) is not None:
-                yield ".".join((*path, dotted)), setting
-
-
-def _inside(path: KeyPath) -> str:
-    return " in an override" if path else ""
-
-
-def _leaves(document: Document, path: KeyPath, key: str, value: Any) -> Iterator[tuple[KeyPath, Any]]:
-    """The values below a top-level key, each by its path."""
-    if key == "overrides":
-        return
-    if key not in SECTIONS:
-        yield (key,), value
-        return
-    for name, inner in _items(document, path, (key,), value):
-        if key == "roles":
-            yield (key, name), inner
-            continue
-        for threshold, number in _items(document, path, (key, name), inner):
-            yield (key, name, threshold), number
-
-
-def _items(document: Document, path: KeyPath, key: KeyPath, value: Any) -> Iterable[tuple[str, Any]]:
-    if not isinstance(value, dict):
-        name = printable(".".join(key), 80)
-        raise ConfigError(f"{document.where((*path, *key))}: {name} must be a table", f"write [{name}] above its keys")
-    return value.items()
-
-
-def located(key: str, raw: Any, where: str, origin: str) -> Setting | None:
-    """The setting of a key, None where it is left out; what is wrong with it is said with the place where it stands."""
-    if _left_out.get() is not None and key in RULE_LISTS and isinstance(raw, list) and len(raw) > 1:
-        known = [one.value for word in raw if (one := located(key, [word], where, origin)) is not None]
-        return Setting(value=frozenset().union(*known), origin=origin) if known else None
-    try:
-        return Setting(value=converted(key, raw), origin=origin)
-    except ConfigError as error:
-        refuse(ConfigError(f"{where}: {error.message}", error.hint))
-    return None
-
-
-# Values: what each key may be
 
 
 def converted(key: str, raw: Any) -> Any:
@@ -296,6 +158,16 @@ def _hosts(key: str, raw: Any) -> tuple[str, ...]:
     return tuple(host.lower() for host in raw)
 
 
+def _docs_url(key: str, raw: Any) -> str:
+    """An address that may stand in HTML and Markdown, and shows nobody a password."""
+    text = _text(key, raw).strip()
+    if not _ADDRESS.fullmatch(text):
+        raise ConfigError(
+            f"{key}: {quoted(without_userinfo(text))} is no address", 'write "https://docs.example.com/tracker-health"'
+        )
+    return text.rstrip("/")
+
+
 def _require_role(role: str) -> None:
     if not is_role(role) and not plugin_errors():
         from tracker_health.engine import known_roles
@@ -394,7 +266,7 @@ def _match(key: str, raw: Any) -> str:
     kind, _, rest = text.partition(":")
     name, equals, pattern = rest.partition("=") if kind == "tag" else ("-", "=", rest)
     if kind not in ("experiment", "project", "tag") or not (name and equals and pattern) or len(text) > _MAX_PATTERN:
-        raise ConfigError(f"{key} = {quoted(text)} does not parse", _MATCHES)
+        raise ConfigError(f"{key} = {quoted(text)} does not parse", MATCHES)
     if name.startswith(OWN_PREFIXES):
         raise ConfigError(f"{key} = {quoted(text)}: a verdict cannot depend on what the last one wrote")
     return text
@@ -424,6 +296,7 @@ _CONVERTERS: Mapping[str, Callable[[str, Any], Any]] = {
     "fail_on": _fail_on,
     "tracking_uri": _text,
     "trusted_hosts": _hosts,
+    "docs_url": _docs_url,
     "auto": _switch,
     "match": _match,
 }

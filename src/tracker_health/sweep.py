@@ -118,6 +118,15 @@ class Sweep:
     workers: int = 1
     report_to: Path | None = None
     _settled: dict[str, tuple[str, float]] = field(default_factory=dict, repr=False)
+    _unjudged: dict[str, float | None] = field(default_factory=dict, repr=False)
+
+    @property
+    def oldest_unjudged(self) -> tuple[str, float] | None:
+        """The run that has waited longest for a verdict, as far as this sweep has looked, and since when (in seconds
+        since 1970); None where none waits.
+        """
+        waiting = [(since, name) for name, since in self._unjudged.items() if since is not None]
+        return (min(waiting)[1], min(waiting)[0]) if waiting else None
 
     def candidates(self) -> Iterator[SweptRun]:
         """The runs to look at, but for those that an earlier pass of this sweep has settled.
@@ -224,6 +233,11 @@ class Sweep:
         """Remember a run that needs no second look as long as its record stays as it is."""
         if len(self._settled) > _MOST_REMEMBERED:
             self._settled.clear()
+            self._unjudged.clear()
+        if kind == "failed" or (kind == "annotated" and not complete):
+            self._unjudged[run.name] = run.since
+        else:
+            self._unjudged.pop(run.name, None)
         if kind == "unchanged":
             self._settled[run.name] = (run.state, float("inf"))
         elif kind != "taken" and not complete:

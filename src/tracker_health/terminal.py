@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from tracker_health.annotating import Outcome
 
 EXIT_DONE, EXIT_VERDICT, EXIT_USAGE, EXIT_RUN, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
+EXIT_UNFINISHED = 4
+"""Of a gate: the run that made the model still goes on."""
 _MAX_LISTED = 1_000_000
 _MAX_LINE = 10_000
 _REDRAWN_SECONDS = 0.2
@@ -81,6 +83,18 @@ def write_page(path: str, content: bytes) -> None:
     except OSError as error:
         partial.unlink(missing_ok=True)
         raise ConfigError(f"{printable(path)} cannot be written: {error.strerror}", "give another file") from error
+
+
+def add_to_job_summary(lines: Iterable[str]) -> None:
+    """Add Markdown to the summary of a job of GitHub Actions, where there is one (``GITHUB_STEP_SUMMARY``)."""
+    path = os.environ.get("GITHUB_STEP_SUMMARY")
+    if not path:
+        return
+    try:
+        with Path(path).open("a", encoding="utf-8") as file:
+            file.write("\n".join(lines) + "\n")
+    except OSError as error:
+        say_error(f"the job's summary: {described(error)}")
 
 
 def draws_blocks() -> bool:

@@ -11,6 +11,8 @@ _ELLIPSIS = "…"
 _HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 
+_CLAUSE_ENDS = re.compile(r"(?:[;:] |\. (?=[A-Z]))")
+
 NAME_WIDTH = 60
 """Characters of a metric's or a parameter's name that a sentence shows."""
 
@@ -72,6 +74,22 @@ def number(value: float) -> str:
     if value == int(value) and abs(value) < 1e9:
         return str(int(value))
     return f"{value:.4g}"
+
+
+def sentence(text: str) -> str:
+    """With a capital at its beginning and a full stop at its end."""
+    text = text.strip()
+    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) or not text else ".")
+
+
+def split_sentence(text: str) -> tuple[str, str]:
+    """The first clause of a message as a sentence of its own, for a headline, and the rest as another."""
+    for found in _CLAUSE_ENDS.finditer(text):
+        head = text[: found.start()]
+        is_name = found.group() == ": " and head.count(" ") < 2  # of a rule, before its message
+        if head.count("(") == head.count(")") and not is_name:
+            return sentence(head), sentence(text[found.end() :])
+    return sentence(text), ""
 
 
 def count(amount: int, noun: str) -> str:

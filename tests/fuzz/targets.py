@@ -10,8 +10,9 @@ from pathlib import Path
 
 from tracker_health.api import check
 from tracker_health.evidence import Part, Request
-from tracker_health.readers.checkpoint_formats import FORMATS, LocalFolder
+from tracker_health.readers.checkpoint_formats import FORMATS
 from tracker_health.readers.dlm_log import read_dlm_step_log
+from tracker_health.readers.folder import LocalFolder
 from tracker_health.readers.gradient_dumps import read_gradient_dumps
 from tracker_health.readers.log_formats import log_of, read_log
 from tracker_health.readers.mlflow_folder import metric_files, read_meta, read_points, read_texts

@@ -35,7 +35,13 @@ EXEC = (sys.executable, "-m", "tracker_health", "exec", "--")
 def test_exit_codes(workplace, command, code):
     ended, out, err = workplace.ended(workplace.start(*EXEC, *command))
     assert (ended, out) == (code, "")
-    assert err.startswith("tracker-health: ") if code in (126, 127) else err == ""
+    if code in (126, 127):
+        message, hint = err.splitlines()
+        assert message.startswith("tracker-health: ")
+        assert command[0] in message
+        assert hint.startswith("  try: ")
+    else:
+        assert err == ""
 
 
 def test_an_exit_code_where_children_are_ignored():

@@ -53,12 +53,6 @@ def test_boundary_of_the_ratio(first, ratio, verdict, make, judge):
     assert judge(CODE, evidence_of(make, (first, 1.0 - ratio * (1.0 - first)))).verdict == verdict
 
 
-@pytest.mark.parametrize(("ratio", "verdict"), [(1.99, "pass"), (2.0, "warn"), (2.01, "warn")])
-@pytest.mark.parametrize("first", [0.999, 0.9995])
-def test_boundary_of_the_ratio_where_the_first_remembers_very_long(first, ratio, verdict, make, judge):
-    assert judge(CODE, evidence_of(make, (first, 1.0 - ratio * (1.0 - first)))).verdict == verdict
-
-
 @pytest.mark.parametrize(("first", "verdict"), [(0.949, "pass"), (0.95, "warn")])
 def test_boundary_of_the_first(first, verdict, make, judge):
     assert judge(CODE, evidence_of(make, (first, 0.5))).verdict == verdict

@@ -15,7 +15,8 @@ from torch import nn
 from tracker_health.api import check
 from tracker_health.evidence import MomentStats, OptimizerState, TensorHeader, TensorState, Weights
 from tracker_health.evidence.parameters.initial import never_trained
-from tracker_health.evidence.parameters.purpose import Case, Left, purposes
+from tracker_health.evidence.parameters.left_out import Case, Left
+from tracker_health.evidence.parameters.purpose import purposes
 from tracker_health.evidence.parameters.rows import Naming, Parameter
 from tracker_health.readers.attribution import attributed
 

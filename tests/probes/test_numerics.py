@@ -20,7 +20,6 @@ from tracker_health.evidence.numerics import (
     median_error,
     roughness,
     start_level,
-    weights_of_sum,
 )
 
 VALUES = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=80)
@@ -219,21 +218,3 @@ def test_roughness(values, unit):
 def test_the_roughness_of_noise_is_about_one():
     values = np.random.default_rng(1).standard_normal(20_000)
     assert roughness(values) == pytest.approx(1.0484, rel=0.05)  # sigma over 0.6745 sqrt(2) sigma
-
-
-@given(st.lists(st.floats(0.1, 9.0), min_size=1, max_size=4), st.integers(0, 99), st.sampled_from([0.0, 0.001, 0.1]))
-def test_the_weights_of_a_sum(weights, seed, off):
-    rng = np.random.default_rng(seed)
-    terms = rng.uniform(0.5, 2.0, (60, len(weights)))
-    total = terms @ np.array(weights) * (1.0 + off * rng.standard_normal(60))
-    found = weights_of_sum(total, terms)
-    if off > 0.01:
-        assert found is None
-    else:
-        assert found == pytest.approx(weights, rel=0.2)
-
-
-def test_a_sum_of_terms_that_cannot_be_told_apart():
-    term = np.linspace(1.0, 2.0, 30)
-    assert weights_of_sum(3.0 * term, np.stack([term, 2.0 * term], axis=1)) is None
-    assert weights_of_sum(term, np.stack([term, np.zeros(30)], axis=1)) is None

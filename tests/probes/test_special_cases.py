@@ -13,7 +13,8 @@ from tracker_health.engine import diagnose
 from tracker_health.evidence import Evidence, Need, RunRef, Series
 from tracker_health.probe import CASES, SECTIONS, WITHOUT, Probe, Symptom, explanation_of, flaw_in, special_cases_of
 from tracker_health.registry import BUILT_IN
-from tracker_health.render.docs import explain, explain_in_full, page
+from tracker_health.render.docs import explain, explain_in_full
+from tracker_health.render.rule_page import rule_page
 from tracker_health.result import Finding, ProbeResult, Report
 from tracker_health.verdict import Verdict
 
@@ -128,7 +129,7 @@ def test_those_of_the_built_in_rules_are_written_as_such(probe):
 def test_explain_and_the_page_list_them():
     assert "  negative-start: A loss that begins below 0" in explain(HighEnd)
     assert "  long-log        Of a long log the median of the end counts." in explain_in_full(HighEnd)
-    assert "| `long-log` | Of a long log the median of the end counts. |" in page(HighEnd)
+    assert "| `long-log` | Of a long log the median of the end counts. |" in rule_page(HighEnd)
 
 
 # In a report

@@ -1,4 +1,4 @@
-"""SYS001, SYS002 and SYS003."""
+"""SYS001 and SYS002."""
 
 import numpy as np
 import pytest
@@ -72,72 +72,17 @@ def test_near_misses_of_a_leak(verdict):
     assert verdict("SYS002", memory=saw).verdict == "pass"
 
 
-# Slower and slower
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_a_slowdown(seed, verdict):
-    times = noisy(np.linspace(1.0, 3.0, N), seed=seed)
-    assert verdict("SYS003", step_time=times).verdict == "warn"
-    assert verdict("SYS003", throughput=100 / times).verdict == "warn"
-
-
-def test_stalls(verdict):
-    times = np.ones(N)
-    times[::20] = 15.0
-    result = verdict("SYS003", step_time=times)
-    assert result.verdict == "warn"
-    assert "5 stalls took 41%" in result.message
-
-
-def test_near_misses_of_a_slowdown(verdict):
-    rare = np.ones(N)
-    rare[[120, 180]] = 60.0
-    gentle = np.where(np.arange(N) % 20 == 0, 3.0, 1.0)
-    for times in (np.where(FIRST_EPOCH, 4.0, 1.0), noisy(np.ones(N), 0.2), rare, gentle, np.linspace(1.0, 1.2, N)):
-        assert verdict("SYS003", step_time=times).verdict == "pass"
-    assert verdict("SYS003", throughput=np.where(FIRST_EPOCH, 20.0, 100.0)).verdict == "pass"
-
-
 # Against plain Python
 
 
-def levels(values, plain):
-    return [plain.median(block) for block in plain.blocks(values, max(1, len(values) // 16))]
-
-
-VALUES = st.lists(st.floats(0.01, 100), min_size=32, max_size=80)
-
-
 @FEW
-@given(values=VALUES)
+@given(values=st.lists(st.floats(0.01, 100), min_size=32, max_size=80))
 def test_memory_against_plain_python(values, plain, verdict):
-    found = levels(values, plain)[2:]
-    growth = (found[-1] - found[0]) / found[0]
-    rise = found[-1] - found[0]
-    late = (found[-1] - found[len(found) // 2]) / rise if rise > 0 else 0.0
+    block = max(1, min(3, len(values) // 8), len(values) // 40)
+    of_blocks = values[len(values) % block :]
+    levels = [plain.median(of_blocks[at : at + block]) for at in range(0, len(of_blocks), block)]
+    quarter, half = int(0.25 * len(levels)), int(0.5 * len(levels))
+    first, last = plain.median(levels[quarter:half]), plain.median(levels[int(0.75 * len(levels)) :])
     result = verdict("SYS002", memory=values)
-    assert result.measured["growth"] == pytest.approx(growth, rel=1e-9, abs=1e-12)
-    assert result.verdict == ("warn" if growth >= 0.2 and late >= 0.35 and plain.trend(found) > 3 else "pass")
-
-
-@FEW
-@given(values=VALUES)
-def test_speed_against_plain_python(values, plain, verdict):
-    found = levels(values, plain)
-    ratio = plain.median(found[-(len(found) // 4) :]) / plain.median(found[: len(found) // 2])
-    falls = plain.trend([-one for one in found]) > 3
-    result = verdict("SYS003", throughput=values)
-    assert result.measured["late_speed"] == pytest.approx(ratio, rel=1e-9)
-    assert result.verdict == ("warn" if ratio < 0.7 and falls else "pass")
-
-
-@FEW
-@given(values=VALUES)
-def test_stalls_against_plain_python(values, plain, verdict):
-    late = values[len(values) // 2 :]
-    usual = plain.median(late)
-    slow = [one for one in late if one > 5 * usual]
-    result = verdict("SYS003", step_time=values)
-    assert result.measured["stalls"] == len(slow)
-    assert result.measured["stalled_share"] == pytest.approx(sum(one - usual for one in slow) / sum(late), rel=1e-9)
+    assert result.measured["growth"] == pytest.approx((last - first) / first, rel=1e-9, abs=1e-12)
+    assert result.verdict == "pass" or (last - first) / first >= 0.2

@@ -60,32 +60,6 @@ def test_a_checkpoint_of_mid_training_does_not_corroborate(make, judge):
     assert judge(CODE, make.evidence(info=snapshot)).verdict == "warn"
 
 
-def test_the_learning_rate_was_still_rising(make, judge):
-    rising = make.series(np.linspace(0, 1e-4, 30), role="learning_rate")
-    result = judge(CODE, make.evidence(levelled(), rising, info=info(30)))
-    assert result.verdict == "fail"
-    assert "still rising" in result.message
-
-
-@pytest.mark.parametrize("rates", [[1e-4] * 30, [0, 1e-4, *[1e-4] * 28], [1e-5, 1e-4]])
-def test_a_constant_learning_rate_is_not_rising(rates, make, judge):
-    assert (
-        judge(CODE, make.evidence(levelled(), make.series(rates, role="learning_rate"), info=info(30))).verdict
-        == "warn"
-    )
-
-
-def test_the_loss_was_still_falling_steeply(make, judge):
-    result = judge(CODE, make.evidence(np.linspace(4, 2, 30), info=info(30)))
-    assert result.verdict == "fail"
-    assert "falling steeply" in result.message
-
-
-@pytest.mark.parametrize("losses", [np.full(30, 2.0), np.linspace(4, 2, 8), np.linspace(2, 4, 30), np.full(30, np.nan)])
-def test_other_losses_are_not_falling_steeply(losses, make, judge):
-    assert judge(CODE, make.evidence(losses, info=info(30))).verdict == "warn"
-
-
 def test_epochs_are_never_steps(make, judge):
     by_epoch = make.series(levelled(5), step_unit=StepUnit.EPOCH)
     assert judge(CODE, make.evidence(by_epoch)).verdict == "SkippedProbe"

@@ -13,9 +13,10 @@ WITH_ONE = [rule for rule in BUILT_IN if explanation_of(rule).example is not Non
 def test_the_worked_example(rule, make, judge):
     example = explanation_of(rule).example
     last = max(map(len, example.series.values())) - 1
-    series = [
-        make.series(values, np.linspace(last / len(values) * (len(values) < last), last, len(values)), role=role)
-        for role, values in example.series.items()
-    ]
+    series = []
+    for key, values in example.series.items():
+        role, _, name = key.partition(" ")
+        steps = np.linspace(last / len(values) * (len(values) < last), last, len(values))
+        series.append(make.series(values, steps, role=role, name=name or role))
     result = judge(rule.code, make.evidence(None, *series, params=example.params))
     assert result.verdict == example.verdict, result.message

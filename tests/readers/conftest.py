@@ -43,7 +43,7 @@ _CHILD = (
 import json, resource, sys
 from pathlib import Path
 from tracker_health.errors import ReadError
-from tracker_health.readers.checkpoint_formats import LocalFolder
+from tracker_health.readers.folder import LocalFolder
 from tracker_health.readers.checkpoint_formats.torch_distributed import TorchDistributed
 from tracker_health.readers.dlm_log import read_dlm_step_log
 from tracker_health.readers.optimizer_state import read_optimizer_state

@@ -18,8 +18,8 @@ from tracker_health.readers.log_formats.csv_table import CsvTable
 from tracker_health.readers.log_formats.event_file import EventFile
 from tracker_health.readers.log_formats.json_history import JsonHistory
 from tracker_health.readers.log_formats.numbers import as_written
+from tracker_health.readers.log_formats.row_kinds import RowKind
 from tracker_health.readers.log_formats.step_log import StepLog
-from tracker_health.readers.log_formats.table import RowKind
 from tracker_health.readers.log_formats.text_lines import TextLines
 from tracker_health.readers.log_formats.text_pairs import Pairs
 from tracker_health.roles import assign

@@ -12,8 +12,9 @@ import pytest
 
 from tracker_health.errors import ReadError
 from tracker_health.evidence import Attribution
-from tracker_health.readers.checkpoint_formats import LocalFolder, Sign
+from tracker_health.readers.checkpoint_formats import Sign
 from tracker_health.readers.checkpoint_formats.torch_distributed import LEAD, TorchDistributed
+from tracker_health.readers.folder import LocalFolder
 from tracker_health.readers.optimizer_state import read_optimizer_state
 from tracker_health.text import printable
 

@@ -411,6 +411,20 @@ def test_a_directory_of_more_entries_than_it_announces_costs_nothing(tmp_path, m
     assert measured("torch", path)["message"]
 
 
+def test_of_two_64_bit_records_the_one_that_is_named_is_read(tmp_path, save_archive, tensor):
+    path = save_archive(tmp_path / "a.pt", {"a": tensor()}, {"0": TWO})
+    content = path.read_bytes()
+    length, start = struct.unpack_from("<II", content, len(content) - 10)
+    count = struct.unpack_from("<H", content, len(content) - 12)[0]
+    named, at = end_record_64(len(content), count, length, start), len(content)
+    other = b"PK\x01\x02" + bytes(42)
+    nearer = end_record_64(at, 1, len(other), at + 56)
+    path.write_bytes(content + named[:56] + other + nearer)
+    root, (stats,) = read(path)
+    assert list(root) == ["a"]
+    assert stats.count == 2
+
+
 def test_as_many_entries_as_are_read(tmp_path, measured):
     entries = b"".join(
         b"PK\x01\x02" + bytes(24) + b"\x06\x00" + bytes(16) + b"%06d" % index for index in range(MAX_ENTRIES)

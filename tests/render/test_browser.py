@@ -1,8 +1,12 @@
-"""What the pages do in a real browser: sorting by keyboard, printing, narrow screens. Debian's chromium, by Playwright."""
+"""What the pages do in a real browser: keyboard, zoom, filters, MLflow's frame, printing, narrow screens. Debian's
+chromium, by Playwright.
+"""
 
 from __future__ import annotations
 
+import re
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -60,12 +64,111 @@ def test_the_table_sorts_by_keyboard(page):
     assert pressed("last loss") == [*by_loss[::-1], "lost"]  # what is not there is last, either way
 
 
+def test_the_table_is_filtered_and_its_lines_with_it(page):
+    rows = []
+    for name, end in {"good": LOSS, "lost": np.append(LOSS[:100], np.full(100, np.nan))}.items():
+        given, report = judged(name, end)
+        rows.append(row_of(report, given))
+    page.set_content(comparison_page(rows, title="runs").decode())
+    assert page.locator(".plot .line").count() == 2
+    page.get_by_label("rule").select_option("LOS001")
+    assert page.locator("td.name").filter(visible=True).all_inner_texts() == ["lost"]
+    assert page.locator(".plot .line").count() == 1
+    assert page.locator(".filters output").inner_text() == "1 of 2 runs"
+    page.get_by_label("rule").select_option("")
+    page.get_by_label("name").fill("GOO")
+    assert page.locator("td.name").filter(visible=True).all_inner_texts() == ["good"]
+
+
+def test_arrow_keys_read_values_and_plus_zooms(page):
+    given, report = judged("run", LOSS)
+    page.set_content(page_of(given, report)[0].decode())
+    reader = page.get_by_role("slider", name="Values of the chart: Training loss")
+    reader.focus()
+    for key in ("ArrowRight", "ArrowRight", "ArrowRight"):
+        page.keyboard.press(key)
+    assert reader.get_attribute("aria-valuetext") == f"step 2: train_loss {LOSS[2]:.4g}"
+    page.keyboard.press("End")
+    assert reader.get_attribute("aria-valuetext") == f"step 199: train_loss {LOSS[199]:.4g}"
+    ticks = page.locator(".plot .tick").all_text_contents()
+    whole = page.get_by_role("button", name="whole run")
+    assert not whole.is_visible()
+    page.keyboard.press("+")
+    assert page.locator(".plot .tick").all_text_contents() != ticks
+    whole.click()
+    assert page.locator(".plot .tick").all_text_contents() == ticks
+    page.get_by_role("button", name="log", exact=True).click()
+    assert page.locator(".plot .tick").all_text_contents() != ticks
+    assert page.get_by_role("button", name="linear").get_attribute("aria-pressed") == "false"
+
+
+def test_what_the_script_draws_is_what_the_page_had(page):
+    """A ring of the script's lies on the curve where the one in the file does: at the same step and value."""
+    values = np.concatenate([[2.3], 2.3 + 2236.1 * np.exp(-np.arange(199) / 6) + 0.01 * np.sin(np.arange(199))])
+    given, report = judged("run", values)
+    content = page_of(given, report)[0].decode()
+    seen = []
+    for text in (content, re.sub(r"<script>.*</script>", "", content, flags=re.DOTALL)):
+        page.set_viewport_size({"width": 948, "height": 800})
+        page.set_content(text)
+        labels = page.locator(".plot .markt").all_text_contents()
+        ring = page.locator(".plot circle.mark").first.evaluate("one => Number(one.getAttribute('cy'))")
+        seen.append((labels, ring))
+    assert seen[0][0] == seen[1][0] == ["2238 at step 1 (LOS004)"]
+    assert seen[0][1] == pytest.approx(seen[1][1], abs=3)
+
+
+def test_in_mlflows_frame_nothing_stands_that_cannot_work(page):
+    """MLflow shows a page from a blob in a frame that may run scripts and nothing else."""
+    given, report = judged("run", LOSS)
+    report = replace(report, run=replace(report.run, url="https://tracker.example/#/run"))
+    content = page_of(given, report)[0].decode()
+    complaints, requests = [], []
+    page.on("console", lambda one: complaints.append(one.text))
+    page.on("pageerror", lambda one: complaints.append(str(one)))
+    page.on("request", lambda one: requests.append(one.url))
+    page.goto("about:blank")
+    page.evaluate(
+        """content => {
+          const frame = document.createElement("iframe");
+          frame.sandbox = "allow-scripts";
+          frame.src = URL.createObjectURL(new Blob([content], { type: "text/html" }));
+          document.body.append(frame);
+        }""",
+        content,
+    )
+    frame = page.frame_locator("iframe")
+    frame.locator(".reader").first.wait_for()
+    assert frame.locator("a[href^=http]").count() == 0
+    assert frame.locator(".address").inner_text() == "Page of the run: https://tracker.example/#/run"
+    assert frame.locator("[data-act]").filter(visible=True).count() == 0
+    assert not complaints
+    assert not [one for one in requests if not one.startswith(("blob:", "about:"))]
+    page.set_content(content)
+    assert page.locator("a[href^=http]").inner_text() == "Page of the run"
+    assert page.get_by_role("button", name="Print", exact=True).is_visible()
+
+
+def test_paper_has_one_page_and_the_rest_on_request(page):
+    given, report = judged("run", np.append(LOSS[:100], np.full(100, np.nan)))
+    page.set_content(page_of(given, report)[0].decode())
+
+    def sheets():
+        return len(re.findall(rb"/Type\s*/Page\b(?!s)", page.pdf(format="A4")))
+
+    assert sheets() == 1
+    page.evaluate("document.body.classList.add('appendix')")
+    assert sheets() > 1
+
+
 def test_on_paper_everything_is_dark_on_white_and_open(page):
     given, report = judged("run", LOSS)
     page.set_content(page_of(given, report)[0].decode())
     assert page.evaluate("document.documentElement.scrollWidth") <= 400
-    skipped = page.get_by_text("no optimizer state was found").first
-    assert not skipped.is_visible()
+    passed = page.get_by_text("no-progress").first
+    assert not passed.is_visible()
     page.emulate_media(media="print", color_scheme="dark")
-    assert skipped.is_visible()
+    assert not passed.is_visible()
+    page.evaluate("document.body.classList.add('appendix')")
+    assert passed.is_visible()
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"

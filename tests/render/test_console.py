@@ -75,7 +75,7 @@ def test_markdown_and_page_begin_with_it(report):
     text = "\n".join(report_markdown(report))
     assert text.index("learning-rate-too-high") < text.index("LOS004")
     assert "raise the rate" not in text
-    html = report_page(report, []).decode()
+    html = report_page(report).decode()
     assert html.index("learning-rate-too-high") < html.index("OPT006") < html.index("LOS004") < html.index("SYS002")
     assert "raise the rate" not in html
     assert "learning_rate: 3 -&gt; 0.01" in html

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import html.parser
+import json
 import re
 import warnings
+from dataclasses import replace
 from xml.etree import ElementTree as ET
 
 import numpy as np
@@ -23,16 +27,18 @@ from tracker_health.evidence import (
     TensorState,
     Weights,
 )
-from tracker_health.evidence.parameters.steps import relative_updates
-from tracker_health.result import ErrorEntry
+from tracker_health.result import ErrorEntry, Report
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("jinja2")
 
 from tracker_health.render import page as pages
 from tracker_health.render.attachments import attachments, page_of
-from tracker_health.render.charts import draw
 from tracker_health.render.comparison import comparison_page, row_of
+from tracker_health.render.curves import plots_of
+from tracker_health.render.heat import heat_map
+from tracker_health.render.picture import loss_picture
+from tracker_health.render.plot import draw
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -45,6 +51,7 @@ HOSTILE = [
     "A" * 10_000,
     "_hidden\nsecond line",
 ]
+LARGEST = 200_000  # bytes of a page
 STEPS = np.arange(400)
 HEALTHY = 2.3 * np.exp(-STEPS / 90) + 0.3 + np.random.default_rng(0).normal(0, 0.02, 400)
 
@@ -79,19 +86,26 @@ class Elements(html.parser.HTMLParser):
         self.found.append((tag, dict(attributes)))
 
 
-def is_harmless(text, scripts=0):
+def is_harmless(text):
     elements = Elements(text).found
-    assert sum(tag == "script" for tag, _ in elements) == scripts
-    assert not any(tag in ("iframe", "object", "embed", "link", "base", "form", "img") for tag, _ in elements)
-    for _, attributes in elements:
+    scripts = [attributes.get("type", "") for tag, attributes in elements if tag == "script"]
+    assert scripts == ["application/json", ""]  # what the script reads, and the script
+    assert not any(tag in ("iframe", "object", "embed", "link", "base", "img") for tag, _ in elements)
+    for tag, attributes in elements:
+        assert "style" not in attributes  # the policy would not let it
+        assert tag != "form" or "action" not in attributes
         for name, value in attributes.items():
             assert not name.startswith("on")
             if name in ("href", "src", "xlink:href", "action"):
                 assert value.startswith(("#", "http://tracker", "https://tracker"))
-    # Names of XML namespaces are no addresses that anything fetches.
-    assert not re.findall(r"url\((?!#)", text)
+    assert not re.findall(r"url\((?!#)|@import|@font-face", text)
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f\u200b-\u200f\u202a-\u202e\u2066-\u2069]", text)
+    json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL).group(1))
     return elements
+
+
+def data_of(text):
+    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL).group(1))
 
 
 def states(*layers):
@@ -135,13 +149,16 @@ CASES = {
 def test_a_page_of_every_kind_of_run(case):
     text, report = page(evidence(*CASES[case]))
     is_harmless(text)
-    assert len(text.encode()) < 400_000
-    assert f">{report.verdict.upper()}<" in text
+    assert len(text.encode()) <= LARGEST
+    assert f">{report.verdict.upper()}" in text
     for finding in report.findings:
-        assert f"{finding.code} {finding.name}" in text
-    assert text.count("<svg") == sum(
-        role in {one.role for one in CASES[case]} for role in ("grad_norm", "learning_rate", "loss_scale")
-    ) + any(one.role.endswith("_loss") for one in CASES[case])
+        assert f"<b>{finding.code} {finding.name}</b>" in text
+    roles = {one.role for one in CASES[case]}
+    charts = sum(role in roles for role in ("grad_norm", "learning_rate", "loss_scale"))
+    charts += any(role.endswith("_loss") for role in roles)
+    assert text.count('<svg class="plot"') == charts == len(data_of(text)["plots"])
+    for svg in re.findall(r'<svg class="plot".*?</svg>', text, re.DOTALL):
+        ET.fromstring(svg)
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -154,38 +171,61 @@ def test_names_of_a_run_are_text(name):
     )
     text, _ = page(given)
     is_harmless(text)
-    assert len(text.encode()) < 400_000
+    assert len(text.encode()) <= LARGEST
+
+
+def hash_of(text):
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def policy_of(text):
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text).group(1).replace("&#39;", "'")
+    return dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
 
 
 def test_a_page_needs_nothing_from_elsewhere():
-    text, _ = page(evidence(*CASES["healthy"]))
-    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text).group(1)
-    assert policy.startswith("default-src 'none'")
-    assert "script" not in policy
+    """What runs and what styles is what the policy names by its hash, and nothing else may."""
+    given = evidence(*CASES["healthy"])
+    report = diagnose(given, preset("default"))
+    for text in (page(given)[0], comparison_page([row_of(report, given)], title="x").decode()):
+        policy = policy_of(text)
+        style = re.search(r"<style>(.*?)</style>", text, re.DOTALL).group(1)
+        script = re.search(r"<script>(.*?)</script>", text, re.DOTALL).group(1)
+        assert policy == {
+            "default-src": "'none'",
+            "style-src": hash_of(style),
+            "script-src": hash_of(script),
+            "base-uri": "'none'",
+            "form-action": "'none'",
+        }
 
 
 def test_a_million_points_give_a_small_page_with_the_spike_in_it():
     values = np.full(10**6, 1.0)
     values[712_345] = 77.25
     text, _ = page(evidence(series("train_loss", values)))
-    assert len(text.encode()) < 400_000
+    assert len(text.encode()) <= LARGEST
     assert "highest 77.25" in text
+    assert 77.25 in data_of(text)["plots"][0]["lines"][0]["v"]
 
 
 @pytest.mark.parametrize("layers", [1, 2, 96])
-def test_the_gradients_by_layer(layers):
+def test_the_layers_of_a_checkpoint(layers):
     state = states(*((f"model.layers.{place}.mlp.up.weight", 1e-6 * (place != 0)) for place in range(layers)))
-    (chart,) = draw(given := evidence(optimizer=state), diagnose(given, preset("default")))
-    assert chart.kind == "layers"
-    assert f"in {layers} layer{'s' * (layers > 1)}, by" in chart.description
-    assert "1 tensor got none" in chart.description
-    assert "mathdefault" not in chart.svg
+    found = heat_map(evidence(optimizer=state))
+    assert len(found.rows) + found.left_out == layers
+    silent = [
+        cells[[name for name, _ in found.columns].index("values without any gradient")] for *_, cells in found.rows
+    ]
+    assert (silent[0].text, silent[0].heat) == ("100 %", 5)
+    assert all((cell.text, cell.heat) == ("0 %", 0) for cell in silent[1:])
 
 
 def test_as_many_layers_as_a_name_can_tell_give_a_small_page():
     state = states(*((f"layers.{place}.up.weight", 1e-6 * (place % 3)) for place in range(20_000)))
     text, _ = page(evidence(optimizer=state))
-    assert len(text.encode()) < 400_000
+    assert len(text.encode()) <= LARGEST
+    assert "19976 more, all nearer to what is usual" in text
 
 
 def moved(*layers, rate=1e-3):
@@ -204,18 +244,21 @@ def moved(*layers, rate=1e-3):
     return {"optimizer": state, "weights": Weights(source="model.safetensors", tensors=headers)}
 
 
-def test_the_updates_by_layer():
-    given = evidence(**moved(0.1, 0.2, 0.0, float("inf"), None))
-    assert [ratio for _, ratio in relative_updates(given)] == pytest.approx([1e-2 * 0.22942, 5e-3 * 0.22942], rel=1e-4)
-    chart = next(one for one in draw(given, diagnose(given, preset("default"))) if one.kind == "updates")
-    assert "2 layers, by role" in chart.description
-    wild = evidence(series("train_loss", 2.3 + 0.01 * np.sin(STEPS)), **moved(0.1, 0.1, rate=0.5))
-    assert next(one for one in draw(wild, diagnose(wild, preset("default"))) if one.kind == "updates").codes == (
-        "OPT007",
-    )
-    without_weights = evidence(optimizer=given.optimizer)
-    charts = draw(without_weights, diagnose(without_weights, preset("default")))
-    assert [one.kind for one in charts] == ["layers"]
+def test_layers_are_hotter_the_further_they_are_from_what_is_usual():
+    given = evidence(**moved(0.1, 0.2, 0.0, float("inf"), 35.4))
+    found = heat_map(given)
+    columns = [name for name, _ in found.columns]
+    scales = [cells[columns.index("weights, against a fresh layer")] for *_, cells in found.rows]
+    assert [cell.text for cell in scales] == ["0.283 \u00d7", "0.566 \u00d7", "0 \u00d7", "Infinity", "100 \u00d7"]
+    assert [cell.heat for cell in scales] == [1, 0, 5, 5, 5]
+    steps = [cells[columns.index("largest step, against the weights")] for *_, cells in found.rows]
+    assert [cell and cell.text for cell in steps] == ["0.229 %", "0.115 %", None, None, "0.000648 %"]
+    assert heat_map(evidence()) is None
+
+
+def loss_of(given):
+    report = diagnose(given, preset("default"))
+    return plots_of(given, report)[0], report
 
 
 def test_overfitting_is_marked_on_the_validation_loss():
@@ -223,34 +266,82 @@ def test_overfitting_is_marked_on_the_validation_loss():
     given = evidence(
         series("train_loss", 0.5 * HEALTHY), series("val_loss", validation, steps=20 * np.arange(len(validation)))
     )
-    report = diagnose(given, preset("default"))
+    plot, report = loss_of(given)
     assert [one.code for one in report.findings] == ["GEN001"]
-    svg = draw(given, report)[0].svg
-    (ring,), points = (
-        [float(y) for y in re.findall(rf'<use [^>]*y="([\d.]+)"[^>]*{style}', svg)]
-        for style in ("fill-opacity: 0; stroke: #e69f00", "fill: #d55e00")
-    )
-    assert ring == pytest.approx(max(points), abs=0.2)  # the lowest value, furthest down
+    (mark,) = (one for one in plot.marks if one.label)
+    assert mark.step == report.findings[0].steps[0]
+    assert mark.value == validation[mark.step // 20]
+
+
+JUMP = np.concatenate([[2.3], 2.3 + 2236.1 * np.exp(-np.arange(399) / 6) + 0.01 * np.sin(np.arange(399))])
+NUMBER = r"-?\d+(?:\.\d+)?(?:e-?\d+)?"
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        HEALTHY + 30.0 * (STEPS % 150 == 149),
+        JUMP,
+        np.where(STEPS > 200, HEALTHY + (STEPS - 200) / 20, HEALTHY),
+        np.where(STEPS > 300, np.nan, HEALTHY),
+        np.where(STEPS == 200, np.inf, HEALTHY),
+    ],
+    ids=["spikes", "jump", "climb", "nan", "infinite"],
+)
+def test_a_mark_says_what_the_finding_and_the_curve_say(values):
+    """A ring lies on the curve, its step is one of the finding's, and a number in its label is in the finding's text."""
+    plot, report = loss_of(evidence(series("train_loss", values)))
+    assert plot.marks or plot.bands
+    for mark in plot.marks:
+        assert mark.value is None or mark.value == values[mark.step]
+        if not mark.label:
+            continue
+        code = re.search(r"\((\w+)\)$", mark.label).group(1)
+        finding = next(one for one in report.findings if one.code == code)
+        assert mark.step in finding.steps
+        assert f"step {mark.step} " in mark.label
+        said = re.match(rf"({NUMBER}) at ", mark.label)
+        assert said is None or re.search(rf"(?<![\d.]){re.escape(said.group(1))}(?!\d)", finding.message)
+    for band in plot.bands:
+        assert not np.isfinite(values[band.first : band.last + 1]).any()
+
+
+def test_a_jump_is_marked_with_the_number_of_the_headline():
+    given = evidence(series("train_loss", JUMP))
+    text, _ = page(given)
+    assert "2238 at step 1 (LOS004)" in text
+    plot, _ = loss_of(given)
+    assert plot.is_logarithmic
+    ring = re.search(r'<circle class="mark fail" cx="([\d.]+)" cy="([\d.]+)"', draw(plot)).groups()
+    heights = [float(pair.split(",")[1]) for pair in re.search(r'points="([^"]*)"', draw(plot)).group(1).split()]
+    assert float(ring[1]) == pytest.approx(min(heights), abs=0.2)  # the highest value, furthest up
+
+
+def test_the_level_of_guessing_is_drawn_where_the_rule_says_it_is():
+    values = 2.3026 + np.random.default_rng(0).normal(0, 0.01, 400)
+    given = evidence(series("train_loss", values))
+    given = replace(given, info=RunInfo(params={"num_classes": "10"}))
+    plot, report = loss_of(given)
+    (line,) = plot.references
+    assert line.label == "2.303: guessing among 10"
+    assert line.value == next(one for one in report.results if one.code == "LOS006").measured["chance"]
 
 
 def test_names_in_other_scripts_give_no_warnings():
     given = evidence(series("train_loss", HEALTHY, name="\u65e5\u672c\u8a9e \U0001f600"))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        (chart,) = draw(given, diagnose(given, preset("default")))
-    assert "\u65e5\u672c\u8a9e" in chart.svg
+        assert loss_picture(given, diagnose(given, preset("default"))).startswith(b"\x89PNG")
+    assert "\u65e5\u672c\u8a9e" in page(given)[0]
 
 
-def test_pictures_are_well_formed_take_the_pages_colour_and_are_the_same_each_time():
-    given = evidence(*CASES["spikes"])
+@pytest.mark.parametrize("case", list(CASES))
+def test_the_picture_is_drawn_of_every_loss_and_is_the_same_each_time(case):
+    given = evidence(*CASES[case])
     report = diagnose(given, preset("default"))
-    first, second = (draw(given, report) for _ in range(2))
-    assert [chart.svg for chart in first] == [chart.svg for chart in second]
-    for chart in first:
-        ET.fromstring(chart.svg)
-        assert "currentColor" in chart.svg
-        assert 'id="figure' not in chart.svg
-    assert first[0].png.startswith(b"\x89PNG")
+    first, second = (loss_picture(given, report) for _ in range(2))
+    assert first == second
+    assert first.startswith(b"\x89PNG") if any(one.role.endswith("_loss") for one in CASES[case]) else first == b""
 
 
 def test_the_owners_style_is_left_alone():
@@ -259,26 +350,37 @@ def test_the_owners_style_is_left_alone():
     mpl.rcParams["axes.facecolor"] = "black"
     before = dict(mpl.rcParams)
     given = evidence(*CASES["healthy"])
-    draw(given, diagnose(given, preset("default")))
+    loss_picture(given, diagnose(given, preset("default")))
     assert dict(mpl.rcParams) == before
     mpl.rcdefaults()
 
 
-def test_a_picture_that_cannot_be_drawn_is_told(monkeypatch):
-    from tracker_health.render import charts
+def fail(*_):
+    raise OverflowError("too much")
 
-    def fail(*_):
-        raise OverflowError("too much")
 
-    monkeypatch.setitem(charts._PLOTS, "loss", fail)
+def test_a_picture_that_cannot_be_drawn_is_reported(monkeypatch):
+    from tracker_health.render import attachments as made_here
+
+    monkeypatch.setattr(made_here, "loss_picture", fail)
     given = evidence(*CASES["healthy"])
     made = attachments(given, diagnose(given, preset("default")))
     assert list(made.files) == ["report.html"]
     assert "too much" in made.missing
-    assert b"too much" in made.files["report.html"]
 
 
-def test_without_the_packages_the_verdict_is_told_with_the_way_to_get_them(monkeypatch):
+def test_charts_that_cannot_be_drawn_are_reported_on_the_page(monkeypatch):
+    monkeypatch.setattr(pages, "plots_of", fail)
+    given = evidence(*CASES["nan"])
+    made = attachments(given, diagnose(given, preset("default")))
+    assert "too much" in made.missing
+    text = made.files["report.html"].decode()
+    is_harmless(text)
+    assert "too much" in text
+    assert "LOS001 nonfinite-loss" in text
+
+
+def test_without_the_packages_the_verdict_comes_with_the_way_to_get_them(monkeypatch):
     import sys
 
     monkeypatch.setitem(sys.modules, "matplotlib", None)
@@ -290,6 +392,42 @@ def test_without_the_packages_the_verdict_is_told_with_the_way_to_get_them(monke
     assert "tracker-health[charts]" in made.missing
 
 
+def test_a_report_alone_gives_a_page(monkeypatch):
+    """As one that was read from a file: without evidence there are no curves, and everything else."""
+    given = evidence(*CASES["nan"])
+    report = Report.from_json(diagnose(given, preset("default")).to_json())
+    text = pages.report_page(report).decode()
+    is_harmless(text)
+    assert "NaN or infinite from step 301" in text
+    assert "No loss was logged" in text
+
+
+def test_siblings_stand_in_a_box_of_their_own():
+    given = evidence(*CASES["healthy"])
+    report = diagnose(given, preset("default"))
+    assert "At the time of judging" not in page(given)[0]
+    odd = replace(
+        report.results[0], code="CMP001", name="odd-one-out", symptom="odd_one_out", message="it ended at 0.3"
+    )
+    text = pages.report_page(replace(report, results=(*report.results, odd)), given).decode()
+    assert re.search(r"At the time of judging</h2><p>It ended at 0\.3\.", text)
+
+
+def test_what_was_not_there_is_listed_once_with_the_way_to_get_it():
+    text, report = page(evidence(*CASES["healthy"]))
+    assert len([one for one in report.skipped if one.details.get("role") == "val_accuracy"]) == 2
+    assert text.count("log it after each evaluation, as val_accuracy") == 1
+    assert "GEN003, GEN004" in text
+
+
+def test_every_rule_is_under_one_question():
+    given = evidence(*CASES["nan"])
+    report = diagnose(given, preset("default"))
+    text, _ = page(given)
+    for result in report.results:
+        assert text.count(f"<b>{result.code} {result.name}</b>") == 1 + (result in report.findings)
+
+
 @pytest.mark.parametrize("name", HOSTILE)
 def test_the_comparison(name):
     rows = []
@@ -297,36 +435,48 @@ def test_the_comparison(name):
         given = evidence(*found, name=f"{case} {name}")
         rows.append(row_of(diagnose(given, preset("default")), given))
     text = comparison_page(rows, title=name).decode()
-    is_harmless(text, scripts=1)
-    digest = re.search(r"script-src '([^']*)'", text).group(1)
-    script = re.search(r"<script>(.*)</script>", text, re.DOTALL).group(1)
-    import base64
-    import hashlib
+    is_harmless(text)
+    assert len(text.encode()) <= LARGEST
+    assert text.count("<tr role") == len(CASES) + 1
+    drawn = {line["k"] for line in data_of(text)["plots"][0]["lines"]}
+    assert drawn <= set(re.findall(r'data-line="(\d+)"', text))
+    assert len(drawn) == sum(row.curve is not None for row in rows)
 
-    assert digest == "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    assert text.count("<tr>") == len(CASES) + 1
+
+def test_the_comparison_can_be_filtered_by_what_its_rows_have():
+    rows = []
+    for case in ("healthy", "nan", "one point"):
+        given = evidence(*CASES[case], name=case)
+        rows.append(row_of(diagnose(given, preset("default")), given))
+    elements = Elements(comparison_page(rows, title="x").decode()).found
+    options = [attributes["value"] for tag, attributes in elements if tag == "option" and attributes["value"]]
+    runs = [attributes for tag, attributes in elements if tag == "tr" and "data-verdict" in attributes]
+    assert {run["data-verdict"] for run in runs} <= set(options)
+    assert {run["data-cause"] for run in runs} - {""} <= set(options)
+    assert {code for run in runs for code in run["data-rules"].split(", ")} - {""} <= set(options)
+    assert "non-finite-loss" in options
+    assert "LOS001" in options
 
 
 def test_only_addresses_that_a_browser_may_open_become_links():
     given = evidence(*CASES["healthy"])
     report = diagnose(given, preset("default"))
-    from dataclasses import replace
-
     rows = [
         row_of(replace(report, run=replace(report.run, url=url)), given)
         for url in ("https://tracker/#/x", "javascript:alert(1)", "data:text/html,x", None)
     ]
     assert [row.link for row in rows] == ["https://tracker/#/x", "", "", ""]
-    is_harmless(comparison_page(rows, title="links").decode(), scripts=1)
+    is_harmless(comparison_page(rows, title="links").decode())
 
 
 def test_the_comparison_of_many_runs_stays_small():
     noise = np.random.default_rng(0)
     rows = []
-    for number in range(300):
+    for number in range(40):
         given = evidence(series("train_loss", HEALTHY + noise.normal(0, 0.1, 400)), name=f"run-{number}")
         rows.append(row_of(diagnose(given, preset("default")) if not rows else rows[0].report, given))
-    assert len(comparison_page(rows, title="many")) < 1_200_000
+    assert len(comparison_page(rows, title="many")) <= LARGEST
+    assert len(comparison_page(rows * 8, title="many")) < 700_000
 
 
 def test_what_is_not_finite_shows_in_the_small_curve_and_as_the_last_value():
@@ -343,12 +493,10 @@ def test_what_is_not_finite_shows_in_the_small_curve_and_as_the_last_value():
 
 
 def test_a_source_that_no_rule_could_judge_is_told_once():
-    from dataclasses import replace
-
     given = evidence(*CASES["healthy"])
     told = ErrorEntry(source="a.jsonl", message="not JSON")
     lost = [ErrorEntry(source="a.jsonl", message="could not be judged: not JSON", code=f"LOS00{n}") for n in (1, 2)]
     report = replace(diagnose(given, preset("default")), errors=(told, told, *lost))
-    text = page_of(given, report)[0].decode()
+    text = page_of(given, report)[0].decode().partition('<script type="application/json"')[0]
     assert text.count("not JSON") == 1
     assert "Without a.jsonl not judged: LOS001, LOS002" in text

@@ -15,7 +15,7 @@ import tracker_health as th
 from tracker_health.cli import cli
 from tracker_health.errors import RunError, StoreRefused
 from tracker_health.stores import deadline, hosts
-from tracker_health.stores.mlflow.artifacts import repository_of
+from tracker_health.stores.mlflow.repositories import repository_of
 
 pytest.importorskip("mlflow")
 

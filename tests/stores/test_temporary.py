@@ -104,7 +104,7 @@ def test_it_ends_with_its_block_and_leaves_no_descriptor(monkeypatch, tmp_path):
 
 def test_where_nothing_can_be_locked_it_is_a_folder_all_the_same(monkeypatch, tmp_path):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr(temporary, "_lock", lambda _: None)
+    monkeypatch.setattr(temporary, "try_lock", lambda _: None)
     with TemporaryFolder() as name:
         assert Path(name).is_dir()
     assert list(tmp_path.iterdir()) == []

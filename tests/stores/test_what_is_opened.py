@@ -164,7 +164,6 @@ ALLOWED = {
     "stores/mlflow/old_database.py: sqlite3.connect(source, uri=True)": "a database that was named, to copy it",
     "stores/mlflow/old_database.py: sqlite3.connect(copy)": "the copy",
     "stores/mlflow/panel.py: Image.open(io.BytesIO(png))": "our own picture",
-    "stores/temporary.py: os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)": "a folder of ours, to lock it",
     "stores/url.py: system.open(path, 'rb', cache_type='none')": "of an object store",
     "stores/wandb/alive.py: (process / 'fdinfo' / link.name).read_text()": "the kernel's",
     "stores/wandb/connection.py: shutil.move(path, target)": "what was fetched just now",

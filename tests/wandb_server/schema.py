@@ -51,6 +51,7 @@ class Schema:
             "updateArtifactManifest": self._update_manifest,
             "createArtifactFiles": self._create_artifact_files,
             "commitArtifact": self._commit_artifact,
+            "updateArtifact": self._update_artifact,
         }
         return Node("Mutation", **{name: self._permitted(name, change) for name, change in changes.items()})
 
@@ -97,6 +98,7 @@ class Schema:
             entity=_entity(entity), entityName=entity, isBenchmark=False,
             run=one, bucket=one, runs=listed, runCount=lambda filters="{}": len(chosen(filters)),
             artifactCollection=lambda name: self._collection(entity, entity_project, name),
+            artifactCollectionMembership=lambda name: self._membership(entity, entity_project, name),
             artifactType=lambda name: None, artifact=lambda name: None,
         )  # fmt: skip
 
@@ -112,7 +114,7 @@ class Schema:
             # A resume wants to know when the run began.
             wandbConfig=lambda keys: json.dumps(run.config.get("_wandb", {}).get("value", {"t": {}})),
             user=Node("User", name="Tester", username="tester"), host="here", program="", stopped=False,
-            project=Node("Project", id="UHJvamVjdDox", name=run.project, entity=_entity(run.entity)),
+            project=Node("Project", id="UHJvamVjdDox", internalId="1", name=run.project, entity=_entity(run.entity)),
             history=lambda **bounds: [json.dumps(row) for row in _page(run, **bounds)],
             events=lambda **_: list(run.events),
             sampledHistory=lambda specs: [_sampled(run, json.loads(spec)) for spec in specs],
@@ -181,7 +183,22 @@ url=lambda upload=False: f"{self._base}/files/{path}", directUrl=url, sizeBytes=
             state=artifact.state, size=sum(entry.get("size", 0) for entry in entries.values()), digest=artifact.digest,
             digestAlgorithm="MANIFEST_MD5", commitHash="0" * 20, fileCount=len(entries), createdAt=artifact.created,
             updatedAt=artifact.created, aliases=aliases, currentManifest=Node("ArtifactManifest", file=listed),
+            createdBy=lambda: self._run(artifact.run) if artifact.run in self._store.runs.values() else None,
         )  # fmt: skip
+
+    def _membership(self, entity: str, project: str, path: str) -> Node | None:
+        """A version of an artifact, by ``NAME:VERSION`` or ``NAME:ALIAS``."""
+        name, _, alias = path.partition(":")
+        collection = self._collection(entity, project, name)
+        found = collection.resolve("artifactMembership", {"aliasName": alias}) if collection else None
+        if found is not None:
+            owner = Node("Project", id="p", internalId="1", name=project, entity=_entity(entity))
+            found.fields["artifactCollection"] = Node("ArtifactSequence", id=f"seq-{name}", name=name, project=owner)
+            found.fields |= {
+                "createdAt": found.fields["artifact"].fields["createdAt"],
+                "aliases": found.fields["artifact"].fields["aliases"],
+            }
+        return found
 
     def _collection(self, entity: str, project: str, name: str) -> Node | None:
         versions = self._store.versions(entity, project, name)
@@ -297,6 +314,13 @@ url=lambda upload=False: f"{self._base}/files/{path}", directUrl=url, sizeBytes=
             )  # fmt: skip
             nodes.append(node)
         return Node("CreateArtifactFilesPayload", files=connection(nodes))
+
+    def _update_artifact(self, input: dict[str, Any]) -> Node:
+        # What is not given stays as it is.
+        artifact = self._store.artifacts[input["artifactID"]]
+        artifact.metadata = input.get("metadata", artifact.metadata)
+        artifact.description = input.get("description", artifact.description)
+        return Node("UpdateArtifactPayload", artifact=self._artifact(artifact))
 
     def _commit_artifact(self, input: dict[str, Any]) -> Node:
         artifact = self._store.artifacts[input["artifactID"]]

@@ -18,8 +18,8 @@ WORKERS_OF_BATCH = 4
 
 
 def settings_of(choices: dict[str, Any], fail_on: str = "never", *, writes: bool = False) -> Effective:
-    """The configuration in force; what it says of ``fail_on``, or else this, is put into the choices. ``writes``:
-    verdicts are written by it.
+    """The configuration in force; what it says of ``fail_on``, or else this, is put into the choices, and so is
+    ``docs_url``. ``writes``: verdicts are written by it.
     """
     from tracker_health.settings import effective
 
@@ -27,6 +27,7 @@ def settings_of(choices: dict[str, Any], fail_on: str = "never", *, writes: bool
     for warning in settings.warnings:
         say_error(warning)
     choices["fail_on"] = settings.fail_on or fail_on
+    choices["docs_url"] = settings.config.docs_url
     return settings
 
 

@@ -39,8 +39,7 @@ def clear(runs: tuple[str, ...], acks: bool, dry_run: bool, verbose: bool, **cho
     without it a killed run would look like one that goes on. What people answered to verdicts stays, unless --acks
     takes it off.
     """
-    from tracker_health.api import clear as clear_run
-    from tracker_health.api import ours_on
+    from tracker_health.api import clear_annotations, ours_on
 
     batch = batch_of(choices)
     settings = settings_of(choices)
@@ -51,7 +50,7 @@ def clear(runs: tuple[str, ...], acks: bool, dry_run: bool, verbose: bool, **cho
             if dry_run:
                 counts.add(ours_on(run, config=settings.config, tracking_uri=settings.tracking_uri))
                 continue
-            cleared = clear_run(run, config=settings.config, tracking_uri=settings.tracking_uri, acks=acks)
+            cleared = clear_annotations(run, config=settings.config, tracking_uri=settings.tracking_uri, acks=acks)
         except Exception as error:  # noqa: BLE001  one bad run never stops the others
             say_failure(error, about=f"{shown}: ", verbose=verbose)
             code = EXIT_RUN

@@ -15,12 +15,14 @@ from tracker_health.terminal import say_error
 from tracker_health.text import printable
 
 if TYPE_CHECKING:
-    from tracker_health.settings_values import Setting
+    from tracker_health.settings_layers import Setting
 
 
 @cli.command()
 @click.argument("code")
-@click.option("--full", is_flag=True, help="The whole page: also why it matters, its limits, sources and references.")
+@click.option(
+    "--full", is_flag=True, help="The whole page: also why it matters, when it is wrong, how often it is right."
+)
 def explain(code: str, full: bool) -> None:
     """What a rule or a cause means, how it decides, and what to do. CODE is a rule's code or name, or a cause.
 
@@ -29,7 +31,7 @@ def explain(code: str, full: bool) -> None:
     from tracker_health.config import did_you_mean
     from tracker_health.diagnosis import CAUSES, cause_named
     from tracker_health.registry import probe_classes
-    from tracker_health.render.causes import explain_cause
+    from tracker_health.render.causes import cause_text, explain_cause
     from tracker_health.render.docs import explain as in_short
     from tracker_health.render.docs import explain_in_full, explain_retired
     from tracker_health.retired import retired_rule
@@ -40,7 +42,7 @@ def explain(code: str, full: bool) -> None:
             return
     cause = cause_named(code.lower())
     if cause is not None:
-        click.echo(explain_cause(cause), nl=False)
+        click.echo(cause_text(cause) if full else explain_cause(cause), nl=False)
         return
     gone = retired_rule(code.upper()) or retired_rule(code.lower())
     if gone is not None:

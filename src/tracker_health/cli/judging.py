@@ -6,6 +6,7 @@ import json
 import sys
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -25,12 +26,15 @@ from tracker_health.cli.options import (
 )
 from tracker_health.cli.outcomes import finish, say_errors, say_unread, verdict_code
 from tracker_health.errors import ConfigError
-from tracker_health.terminal import EXIT_DONE, EXIT_RUN, write_page
+from tracker_health.terminal import EXIT_DONE, EXIT_RUN, say_error, write_page
 from tracker_health.text import count, printable
 from tracker_health.verdict import Verdict
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
+
+PAGE = "health-report.html"
+"""The page that ``report`` writes where it is given no name."""
 
 
 @cli.command()
@@ -90,21 +94,26 @@ def _cluster(address: str | None) -> AbstractContextManager[Executor | None]:
 
 @cli.command()
 @click.argument("runs", metavar="RUN...", nargs=-1)
-@click.option("-o", "--output", "path", metavar="FILE", help="The page to write; - is standard output.")
+@click.option(
+    "-o", "--output", "path", metavar="FILE", help=f"The page to write, by default {PAGE}; - is standard output."
+)
+@click.option("--open", "opens", is_flag=True, help="Open the page in the browser.")
 @all_of(*batch_options(), *choice_options(fail_on="never"))
 @click.option("--json", "as_json", is_flag=True, help="One JSON report a line, on standard output; -o may be left out.")
 @SCHEMA
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 @click.option("-v", "--verbose", is_flag=True, callback=note_verbose, help="Tracebacks.")
-def report(runs: tuple[str, ...], path: str | None, quiet: bool, **choices: Any) -> None:
+def report(runs: tuple[str, ...], path: str | None, opens: bool, quiet: bool, **choices: Any) -> None:
     """Judge runs and write an HTML page about them: of one run its report, of several a table with their curves.
 
-    The page needs no network and holds no script of anybody else's. Nothing is written onto the runs.
+    The page is one file and needs no network. Nothing is written onto the runs.
     """
     from tracker_health.api import compare, page_of_run
 
-    if not path and not choices["as_json"]:
-        raise ConfigError("the page has no name", "give a file: -o report.html")
+    unnamed = not path
+    path = path or (PAGE if opens or not choices["as_json"] else None)
+    if path == "-" and opens:
+        raise ConfigError("a page on standard output cannot be opened", "leave out -o -, or --open")
     if path == "-" and choices["as_json"]:
         raise ConfigError("page and JSON cannot both go to standard output", "give the page a file: -o report.html")
     batch = batch_of(choices)
@@ -127,7 +136,18 @@ def report(runs: tuple[str, ...], path: str | None, quiet: bool, **choices: Any)
         write_page(path, html)
     if path and not (quiet or choices["as_json"] or path == "-"):
         verdicts = ", ".join(f"{sum(one.verdict is verdict for one in reports)} {verdict}" for verdict in Verdict)
-        click.echo(f"{printable(path)}: {verdicts}")
+        click.echo(f"{'wrote ' * unnamed}{printable(path)}: {verdicts}")
+    if path and opens:
+        _open(path)
     gate = choices["fail_on"]
     codes = [verdict_code(one, gate) for one in reports]
     sys.exit(EXIT_RUN if not complete else max(codes, default=EXIT_DONE))
+
+
+def _open(path: str) -> None:
+    """Open a page in the browser; where there is none, say so: the page is written all the same."""
+    import webbrowser
+
+    address = Path(path).resolve().as_uri()
+    if not webbrowser.open(address):
+        say_error("no browser could be started", f"open {address}")

@@ -75,7 +75,7 @@ def tensors(run: str, as_json: bool, everything: bool, **choices: Any) -> None:
     the size of a step over that of the weight. Names that are not in the file are given where an order of the
     parameters is the only one that fits; the head of the table says so. Nothing is judged.
     """
-    from tracker_health.api import tensors as table_of
+    from tracker_health.api import read_tensors as table_of
     from tracker_health.render.tensors import tensor_lines
 
     settings = settings_of(choices)
@@ -105,7 +105,7 @@ def series(run: str, as_json: bool, **choices: Any) -> None:
 
     Below the table stand the settings that would give a role to what may have one and has none. Nothing is judged.
     """
-    from tracker_health.api import series as table_of
+    from tracker_health.api import read_series as table_of
     from tracker_health.render.series import series_lines
 
     settings = settings_of(choices)

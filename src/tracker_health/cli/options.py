@@ -7,7 +7,11 @@ from typing import Any, TypeVar
 
 import click
 
-_FORMATS = ("text", "json", "markdown")
+_FORMATS = ("text", "json", "markdown", "github", "junit")
+_FORMATS_HELP = (
+    "Of the report on standard output: markdown is for the summary of a CI job, github prints annotations of GitHub "
+    "Actions and adds to GITHUB_STEP_SUMMARY, junit is a test report, json as --json."
+)
 _SCHEMAS = ("1", "2")
 _FAIL_ON = ("fail", "warn", "skip", "never")
 VERBOSE_KEY = "tracker_health.verbose"
@@ -54,6 +58,7 @@ SHADOW = click.option(
 )
 
 
+FORMAT = click.option("--format", "form", type=click.Choice(_FORMATS), default="text", help=_FORMATS_HELP)
 REJUDGE = click.option(
     "--rejudge", is_flag=True, help="Also judge ended runs again whose verdict is of another version of the rules."
 )
@@ -107,14 +112,13 @@ def batch_options() -> tuple[Callable[[Command], Command], ...]:
 def run_options(fail_on: str, *, batch: bool = False) -> Callable[[Command], Command]:
     """The arguments and options that every command on runs has; ``batch``: also those that name many at once."""
     details = "Also what passed and what was skipped, and tracebacks."
-    formats = "Of the report on standard output; markdown is for the summary of a CI job, json as --json."
     return all_of(
         click.argument("runs", metavar="RUN...", nargs=-1, required=not batch),
         *((*batch_options(), WORKERS) if batch else ()),
         *choice_options(fail_on),
         click.option("--json", "as_json", is_flag=True, help="One JSON report a line, on standard output."),
         SCHEMA,
-        click.option("--format", "form", type=click.Choice(_FORMATS), default="text", help=formats),
+        FORMAT,
         click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors."),
         click.option("-v", "--verbose", is_flag=True, callback=note_verbose, help=details),
     )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from tracker_health.cli.choices import Runs
+from tracker_health.render.ci import JUnit, check_of_run, github_line
 from tracker_health.terminal import (
     EXIT_DONE,
     EXIT_INTERRUPTED,
@@ -20,6 +21,7 @@ from tracker_health.terminal import (
     Output,
     Stop,
     Tally,
+    add_to_job_summary,
     draws_blocks,
     leave_threads,
     say_error,
@@ -47,11 +49,12 @@ def finish(
     """
     choices["as_json"] = choices["as_json"] or choices["form"] == "json"
     output, code, links, tally = Output(), EXIT_DONE, {}, Tally(runs.total)
+    cases = JUnit() if choices["form"] == "junit" and not choices["as_json"] else None
     try:
         with stopping() if runs.many else nullcontext(Stop()) as stop:
             for outcome in work(stop.until(runs.runs)):
                 tally.clear()
-                code = max(code, show(outcome, choices, output, brief=runs.many))
+                code = max(code, show(outcome, choices, output, brief=runs.many, cases=cases))
                 tally.add(outcome, draw=runs.many)
                 links.update(_links(outcome, many=runs.many))
                 if output.lost and not writes:
@@ -61,20 +64,32 @@ def finish(
     except KeyboardInterrupt:
         interrupted = at_once = True
     tally.clear()
+    if cases is not None:
+        output.print(cases.document())
     if interrupted:
-        hint = "run the same command again: what is done is not done again" if writes and runs.many else ""
-        say_error(f"interrupted after {count(tally.done, 'run')}", hint)
-        if at_once:
-            leave_threads(EXIT_INTERRUPTED)
-        sys.exit(EXIT_INTERRUPTED)
+        _leave(tally, again=writes and runs.many, at_once=at_once)
     if not tally.done:
         say_error("there is no such run: nothing was judged")
     if choices["form"] == "text" and not (choices["quiet"] or choices["as_json"]):
-        for line in tally.table() if runs.many else ():
-            click.echo(line, err=True)
-        for link, what in list(links.items())[:_MOST_LINKS]:
-            click.echo(f"{what}: {link}", err=True)
+        _say_what_came(tally, links, many=runs.many)
     sys.exit(max(code, output.exit_code))
+
+
+def _say_what_came(tally: Tally, links: dict[str, str], *, many: bool) -> None:
+    """Of many runs a table, and where to see them in their tracker."""
+    for line in tally.table() if many else ():
+        click.echo(line, err=True)
+    for link, what in list(links.items())[:_MOST_LINKS]:
+        click.echo(f"{what}: {link}", err=True)
+
+
+def _leave(tally: Tally, *, again: bool, at_once: bool) -> NoReturn:
+    """Say how far an interrupted call came, and end the process."""
+    hint = "run the same command again: what is done is not done again" if again else ""
+    say_error(f"interrupted after {count(tally.done, 'run')}", hint)
+    if at_once:
+        leave_threads(EXIT_INTERRUPTED)
+    sys.exit(EXIT_INTERRUPTED)
 
 
 def _links(outcome: Outcome, *, many: bool) -> dict[str, str]:
@@ -91,13 +106,15 @@ def _links(outcome: Outcome, *, many: bool) -> dict[str, str]:
     return {link: f"all runs with {verdict}"} if link else {}
 
 
-def show(outcome: Outcome, choices: dict[str, Any], output: Output, *, brief: bool) -> int:
-    """Print one outcome; the exit code that it deserves."""
+def show(outcome: Outcome, choices: dict[str, Any], output: Output, *, brief: bool, cases: JUnit | None = None) -> int:
+    """Print one outcome, or put it into a test report; the exit code that it deserves."""
     try:
         text = _text(outcome, choices, brief=brief)
     except Exception as error:  # noqa: BLE001  one result that cannot be shown never stops the others
         outcome = outcome.failed_with(error)
         text = _text(outcome, choices, brief=brief)
+    if cases is not None:
+        cases.add(check_of_run(outcome.report, choices["fail_on"], choices.get("docs_url", "")))
     if text:
         output.print(text)
     say_errors(outcome, choices, brief=brief)
@@ -109,19 +126,23 @@ def _text(outcome: Outcome, choices: dict[str, Any], *, brief: bool) -> str:
     from tracker_health.render.console import one_line, report_lines
     from tracker_health.render.markdown import report_markdown
 
+    docs_url = choices.get("docs_url", "")
     if choices["as_json"]:
         return json.dumps(outcome.report.to_json(int(choices.get("schema", 2))), allow_nan=False)
-    if choices["quiet"]:
+    if choices["form"] == "github":
+        add_to_job_summary(report_markdown(outcome.report, docs_url))
+        return github_line(check_of_run(outcome.report, choices["fail_on"], docs_url))
+    if choices["quiet"] or choices["form"] == "junit":
         return ""
     if choices["form"] == "markdown":  # of every run: a summary is read without standard error
-        return "\n".join(report_markdown(outcome.report))
+        return "\n".join(report_markdown(outcome.report, docs_url))
     if outcome.error is not None and outcome.annotations is None:
         return ""
     verbose, status, report = choices["verbose"], _status(outcome, choices), _judgement(outcome)
     if brief and not verbose:
         return f"{one_line(report)}{status and f'  {status}'}"
     drawn = outcome.sketch if draws_blocks() else ""
-    lines = report_lines(report, width=width(), verbose=verbose, sketch=drawn)
+    lines = report_lines(report, width=width(), verbose=verbose, sketch=drawn, docs_url=docs_url)
     return "\n".join([*lines, *([f"  {status}"] if status else [])])
 
 
@@ -148,7 +169,12 @@ def say_errors(outcome: Outcome, choices: dict[str, Any], *, brief: bool) -> Non
     """Name on standard error what failed, unless the result on standard output does."""
     if outcome.error is not None:
         say_failure(outcome.error, about=f"{outcome.run}: ", verbose=choices["verbose"])
-    elif choices["as_json"] or choices["quiet"] or (brief and outcome.report.verdict is not Verdict.ERROR):
+    elif (
+        choices["as_json"]
+        or choices["quiet"]
+        or choices.get("form") == "junit"
+        or (brief and outcome.report.verdict is not Verdict.ERROR)
+    ):
         say_unread(outcome.report)
 
 

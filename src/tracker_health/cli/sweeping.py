@@ -16,6 +16,7 @@ from tracker_health.cli.choices import WORKERS_OF_BATCH, settings_of
 from tracker_health.cli.group import cli
 from tracker_health.cli.options import METRICS, REJUDGE, SHADOW, WORKERS, all_of, choice_options, note_verbose
 from tracker_health.cli.outcomes import show
+from tracker_health.cli.stats import PassStats, write_stats
 from tracker_health.errors import ConfigError, RunError
 from tracker_health.terminal import (
     EXIT_DONE,
@@ -56,6 +57,13 @@ _RATE = click.option("--rate", type=click.FloatRange(0.01, 10_000), metavar="N",
 @click.option("--dry-run", is_flag=True, help="Only say how much would be read and written.")
 @click.option("--report-to", metavar="DIR", help="Write nothing onto the runs, and the reports below this folder.")
 @click.option("--watch", type=click.IntRange(1, 86_400), metavar="SECONDS", help="Do it again after so long, for ever.")
+@click.option(
+    "--stats",
+    multiple=True,
+    metavar="FILE",
+    help="What each pass did: a line of JSON, added to the file; a FILE.prom is replaced, in Prometheus's text form. "
+    "Repeatable.",
+)
 @all_of(REJUDGE, METRICS, SHADOW, WORKERS, *choice_options(fail_on="never"))
 @click.option("--json", "as_json", is_flag=True, help="One JSON report a line, on standard output.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
@@ -67,23 +75,7 @@ def sweep(rate: float | None, dry_run: bool, watch: int | None, **choices: Any) 
     tracking server are swept. Several sweeps at once leave each other's runs alone. With --report-to the account needs
     no more than to read: each run's report is in a folder of its own there, and is renewed when the run has changed.
     """
-    from tracker_health.settings_values import parse_duration
-    from tracker_health.stores.deadline import at_most
-    from tracker_health.sweep import Sweep
-
-    _refuse_both(choices)
-    settings = settings_of(choices, writes=True)
-    at_most(rate)
-    swept = Sweep(
-        config=settings.config,
-        experiments=choices["experiments"],
-        project=choices["project"] or "",
-        tracking_uri=settings.tracking_uri,
-        since=parse_duration(choices["since"]),
-        rejudge=choices.pop("rejudge"),
-        workers=choices["workers"] or WORKERS_OF_BATCH,
-        report_to=Path(choices["report_to"]) if choices["report_to"] else None,
-    )
+    swept = _sweep_over(choices, rate)
     if dry_run:
         sys.exit(_estimated(swept))
     with stopping(also=[signal.SIGTERM]) as stop:
@@ -106,30 +98,38 @@ def _refuse_both(choices: dict[str, Any]) -> None:
 @all_of(WORKERS, *choice_options(fail_on=None))
 @click.option("--json", "as_json", is_flag=True, help="One JSON document a line, on standard output.")
 @click.option("-v", "--verbose", is_flag=True, callback=note_verbose, help="Tracebacks.")
-def diff(since: str | None, rate: float | None, as_json: bool, **choices: Any) -> None:
+def diff(rate: float | None, as_json: bool, **choices: Any) -> None:
     """Show which verdicts this version would change: what sweep --rejudge would do, and why. Writes nothing.
 
     Every run that is over and has a verdict is judged by these rules and settings. A line names the verdict that it has
     and the version of the rules that gave it, the verdict by these, and the worst finding.
     """
+    compared = _sweep_over(choices, rate)
+    with stopping() as stop:
+        code = _compared(compared, stop, as_json=as_json, verbose=choices["verbose"])
+    sys.exit(EXIT_INTERRUPTED if stop.wanted else code)
+
+
+def _sweep_over(choices: dict[str, Any], rate: float | None) -> Sweep:
+    """The sweep that a call asks for; without a limit in time it goes back to the first run."""
     from tracker_health.settings_values import parse_duration
     from tracker_health.stores.deadline import at_most
     from tracker_health.sweep import Sweep
 
     _refuse_both(choices)
+    since, rejudge = choices["since"], choices.pop("rejudge", False)
     settings = settings_of(choices, writes=True)
     at_most(rate)
-    compared = Sweep(
+    return Sweep(
         config=settings.config,
         experiments=choices["experiments"],
         project=choices["project"] or "",
         tracking_uri=settings.tracking_uri,
         since=parse_duration(since) if since else time.time(),
+        rejudge=rejudge,
         workers=choices["workers"] or WORKERS_OF_BATCH,
+        report_to=Path(choices["report_to"]) if choices.get("report_to") else None,
     )
-    with stopping() as stop:
-        code = _compared(compared, stop, as_json=as_json, verbose=choices["verbose"])
-    sys.exit(EXIT_INTERRUPTED if stop.wanted else code)
 
 
 def _compared(swept: Sweep, stop: Stop, *, as_json: bool, verbose: bool) -> int:
@@ -173,11 +173,12 @@ def _estimated(swept: Sweep) -> int:
 
 def _swept(swept: Sweep, stop: Stop, choices: dict[str, Any]) -> int:
     """Sweep once, and print what became of each run; the exit code that this deserves."""
-    output, code, kinds, older = Output(), EXIT_DONE, Counter[str](), 0
+    output, code, older, stats = Output(), EXIT_DONE, 0, PassStats()
     shown = {**choices, "form": "text", "quiet": choices["quiet"]}
     try:
         for one in swept.once(stop.until(swept.candidates())):
-            kinds[one.kind] += 1
+            stats.kinds[one.kind] += 1
+            stats.incomplete += one.kind == "annotated" and not one.outcome.complete
             older += one.outcome.replaces_older
             if one.kind == "taken":
                 say_error(f"{one.run.name}: skipped, another annotator has it")
@@ -185,9 +186,15 @@ def _swept(swept: Sweep, stop: Stop, choices: dict[str, Any]) -> int:
                 code = max(code, show(one.outcome, shown, output, brief=True))
     except (RunError, KeyboardInterrupt) as error:  # a service goes on when the server is back
         code = told(error, verbose=choices["verbose"])
+        stats.complete = False
         if not isinstance(error, RunError):
             stop.wanted = True
+    stats.complete &= not stop.wanted
+    stats.end(swept.oldest_unjudged)
+    for path in choices["stats"]:
+        write_stats(path, stats)
     if not choices["quiet"]:
+        kinds = stats.kinds
         parts = ", ".join(f"{kinds[kind]} {kind}" for kind in ("annotated", "unchanged", "taken", "failed"))
         behind = f"; {count(older, 'verdict')} had been older than the data" if older else ""
         click.echo(f"swept {count(kinds.total(), 'run')}: {parts}{behind}", err=True)

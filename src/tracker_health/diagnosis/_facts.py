@@ -31,6 +31,7 @@ _ABOUT = 10.0  # times as high or as low as usual, and still usual
 _GREW = 10.0
 _FEW, _ROUNDED = 3, 1e-5
 _NEARLY_ALL = 0.9
+_LEAST_DECAY, _MOST_PER_STEP = 1.0, 5e-3  # beyond both a weight decay takes the weights within a few hundred steps
 _ABRUPT = 3  # levels within which a rise happens at once
 
 
@@ -102,6 +103,18 @@ class Facts:
         """Whether the learning rate is higher than what trains."""
         rate, limit = self.settings.rate, MOST_RATE.get(self.settings.optimizer)
         return rate is not None and limit is not None and rate >= limit
+
+    @property
+    def decay_is_beyond(self) -> bool:
+        """Whether the weight decay is large, and takes half a percent or more off the weights in each step."""
+        decay, share = self.settings.weight_decay, self.settings.decay_per_step
+        return decay is not None and share is not None and decay >= _LEAST_DECAY and share >= _MOST_PER_STEP
+
+    @property
+    def decay_is_little(self) -> bool:
+        """Whether the weight decay is known to take little off the weights."""
+        decay, share = self.settings.weight_decay, self.settings.decay_per_step
+        return decay is not None and (decay < _LEAST_DECAY or (share is not None and share < _MOST_PER_STEP))
 
     @property
     def rate_is_high(self) -> bool:

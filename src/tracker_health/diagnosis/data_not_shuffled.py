@@ -7,15 +7,15 @@ from tracker_health.diagnosis._base import Cause, codes, finding
 
 
 class DataNotShuffled(Cause):
-    """The samples come in the same order in every epoch, or sorted by label.
+    """The samples come sorted, by label say, in every epoch.
 
-    The model follows what it saw last, so the loss repeats one pattern in every epoch, and jumps where the label
-    changes.
+    The model follows what it saw last, so the loss goes through one slow pattern in every epoch, and jumps where the
+    label changes.
     """
 
     name = "data-not-shuffled"
     title = "The training data is not shuffled"
     explains = codes("LOS010 LOS004 LOS005 LOS006 LOS007 LOS008 GEN001 GEN003 GEN004")
-    signs = (finding("LOS010", 6, "the loss repeats one pattern in every epoch"),)
+    signs = (finding("LOS010", 6, "the loss goes through one slow pattern in every epoch"),)
     test = "print the labels of the first batches of two epochs"
     do = Action(text="shuffle the training data in every epoch", setting="shuffle", old="False", new="True")

@@ -8,11 +8,6 @@ from tracker_health.diagnosis.inputs_not_scaled import names_first_layer
 from tracker_health.text import number
 
 
-def _decay_did_it(facts: Facts) -> bool:
-    decay, rate = facts.settings.weight_decay, facts.settings.rate
-    return decay is not None and rate is not None and decay >= 1.0 and decay * rate >= 5e-3
-
-
 class InitialisationWrong(Cause):
     """The weights began much too small or much too large.
 
@@ -33,7 +28,7 @@ class InitialisationWrong(Cause):
         finding("OPT006", 1, "all steps together hardly move the weights", lambda facts: facts.has("WGT004")),
         finding("GAP004", 2, "gradients vanish along the depth"),
         finding("GAP005", 2, "activations or gradients explode along the depth"),
-        setting("weight decay takes the weights away", "weight_decay", _decay_did_it, -6),
+        setting("weight decay takes the weights away", "weight_decay", lambda facts: facts.decay_is_beyond, -6),
         measure("a step is a large part of the weights", "OPT007", lambda facts: facts.has("OPT007"), -4),
         measure("the loss rose from the beginning on", "loss", lambda facts: facts.rises_throughout, -4),
     )

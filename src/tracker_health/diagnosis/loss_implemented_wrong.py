@@ -29,7 +29,7 @@ class LossImplementedWrong(Cause):
     name = "loss-implemented-wrong"
     title = "The loss is not implemented as it should be"
     explains = codes(
-        "LOS001 LOS004 LOS005 LOS006 LOS007 LOS012 LOS015 LOS016 GEN001 GEN003 GEN004 GRD001 GRD004 OPT002 "
+        "LOS001 LOS004 LOS005 LOS006 LOS007 LOS012 LOS015 GEN001 GEN003 GEN004 GRD001 GRD004 OPT002 "
         "OPT005 OPT010 WGT001 WGT004 AMP001 REG002 RWD001 RWD002 RWD003 RWD004 RWD005 RWD007 RWD009 GRD003"
     )
     signs = (

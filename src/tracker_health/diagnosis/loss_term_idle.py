@@ -13,9 +13,8 @@ class LossTermIdle(Cause):
 
     name = "loss-term-idle"
     title = "A term of the loss does nothing"
-    explains = codes("LOS016 REG001 REG004 REG005")
+    explains = codes("REG001 REG004 REG005")
     signs = (
-        finding("LOS016", 5, "one term did not come down"),
         finding("REG001", 5, "the regulariser is idle"),
         finding("REG005", 5, "the latent variable carries nothing"),
         finding("REG004", 2, "the target was not reached"),

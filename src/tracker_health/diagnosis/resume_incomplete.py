@@ -34,7 +34,7 @@ class ResumeIncomplete(Cause):
         measure("the learning rate jumped", "learning_rate", lambda facts: facts.rate_jump is not None, -6),
         measure("the learning rate is beyond what trains", "learning_rate", lambda facts: facts.rate_is_beyond, -4),
         finding("OPT007", -3, "a step is a large part of the weights"),
-        finding("LOS010", -4, "the loss repeats one pattern in every epoch"),
+        finding("LOS010", -4, "the loss goes through one slow pattern in every epoch"),
         finding("OPT009", -3, "the inputs are large"),
     )
     test = "look for a resume at that step: compare the weights right after loading with those of the checkpoint"

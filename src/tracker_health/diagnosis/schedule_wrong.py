@@ -17,7 +17,7 @@ class ScheduleWrong(Cause):
 
     name = "schedule-wrong"
     title = "The learning rate's schedule does not fit the run"
-    explains = codes("LRS001 LRS002 LOS005 LOS006 LOS007 GEN003 GEN005 WGT002 OPT006 OPT012 WGT005 OPT004")
+    explains = codes("LRS001 LOS005 LOS006 LOS007 GEN003 GEN005 WGT002 OPT006 OPT012 WGT005 OPT004")
     signs = (
         finding("LRS001", 6, "the logged rate is 0 for most of the run, or still rises at its end"),
         measure("the learning rate is 0", "learning_rate", lambda facts: facts.rate_is_zero, 5),

@@ -7,18 +7,7 @@ from tracker_health.diagnosis._base import Cause, codes, finding, first_message,
 from tracker_health.diagnosis._facts import Facts
 from tracker_health.text import number
 
-_MOST_PER_STEP = 5e-3
 _USUAL = 0.01
-
-
-def _takes_all(facts: Facts) -> bool:
-    decay, rate = facts.settings.weight_decay, facts.settings.rate
-    return decay is not None and rate is not None and decay >= 1.0 and decay * rate >= _MOST_PER_STEP
-
-
-def _takes_little(facts: Facts) -> bool:
-    decay, rate = facts.settings.weight_decay, facts.settings.rate
-    return decay is not None and (decay < 1.0 or (rate is not None and decay * rate < _MOST_PER_STEP))
 
 
 class WeightDecayTooStrong(Cause):
@@ -32,8 +21,17 @@ class WeightDecayTooStrong(Cause):
     title = "Weight decay takes the weights away"
     explains = codes("WGT004 WGT003 OPT003 OPT004 OPT007 OPT012 LOS004 LOS005 LOS006 LOS007 GEN003")
     signs = (
-        setting("decay times rate takes half a percent or more off the weights per step", "weight_decay", _takes_all),
-        setting("decay times rate is known to take little off the weights", "weight_decay", _takes_little, -6),
+        setting(
+            "decay times rate takes half a percent or more off the weights per step",
+            "weight_decay",
+            lambda facts: facts.decay_is_beyond,
+        ),
+        setting(
+            "decay times rate is known to take little off the weights",
+            "weight_decay",
+            lambda facts: facts.decay_is_little,
+            -6,
+        ),
         finding(
             "OPT007",
             3,
@@ -45,12 +43,12 @@ class WeightDecayTooStrong(Cause):
     test = "train 100 steps with a weight decay of 0, and compare the norm of the weights"
 
     def sentence(self, facts: Facts) -> str:
-        decay, rate = facts.settings.weight_decay, facts.settings.rate
+        decay, share = facts.settings.weight_decay, facts.settings.decay_per_step
         effect = first_message(facts, ("WGT004", "LOS006", "LOS005"))
         effect = f"; {effect}" if effect else ""
-        if decay is None or rate is None or not _takes_all(facts):
+        if decay is None or share is None or not facts.decay_is_beyond:
             return f"{self.title}{effect}"
-        return f"A weight decay of {number(decay)} takes {decay * rate:.2g} of every weight per step{effect}"
+        return f"A weight decay of {number(decay)} takes {share:.2g} of every weight per step{effect}"
 
     def action(self, facts: Facts) -> Action:
         text = f"set the weight decay to {number(_USUAL)}"

@@ -27,14 +27,8 @@ from tracker_health.evidence.parameters import (
     Place,
     Purpose,
 )
-from tracker_health.evidence.progress import (
-    PLAN_PARAMS,
-    PLANNED_STEPS,
-    Progress,
-    is_whole_multiple,
-    plan_of,
-    planned_steps,
-)
+from tracker_health.evidence.plan import PLAN_PARAMS, PLANNED_STEPS, plan_of, planned_steps
+from tracker_health.evidence.progress import Progress, is_whole_multiple
 from tracker_health.evidence.run import (
     BEST_CHECKPOINT,
     DlmCheckpoint,

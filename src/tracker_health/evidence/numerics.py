@@ -235,25 +235,14 @@ def _medians(rows: FloatArray) -> FloatArray:
     return np.asarray(0.5 * (ordered[each, below] + ordered[each, above]))
 
 
-MOST_TERMS, _MOST_POINTS = 8, 10_000  # of which the weights are found: the time that it takes is bounded
-_ADDS_UP, _NEARLY_ALL, _TELLS_APART = 0.01, 0.9, 1e6  # of a sum, of its points, and of the largest over the least part
-
-
-def weights_of_sum(total: FloatArray, terms: FloatArray) -> FloatArray | None:
-    """The weights, none below 0, with which terms (float64[points, terms]) add up to a total above 0, to within a
-    hundredth of it at nine of ten points; None where they do not, or other weights would do as well.
+def medians_around(values: FloatArray, half: int) -> FloatArray:
+    """For each value the median of the ``half`` values on either side (fewer at the ends), without itself; NaN where
+    there is none.
     """
-    stride = max(1, len(total) // _MOST_POINTS)
-    total, terms = total[::stride], terms[::stride]
-    sizes = np.abs(terms).max(axis=0)
-    if not (sizes > 0).all() or not (total > 0).all() or not np.isfinite(total).all():
-        return None
-    scaled = terms / sizes
-    weights, _, rank, singular = np.linalg.lstsq(scaled, total, rcond=None)
-    if rank < terms.shape[1] or singular[0] > _TELLS_APART * singular[-1] or (weights < 0).any():
-        return None
-    off = np.abs(scaled @ weights - total)
-    return None if np.quantile(off / total, _NEARLY_ALL) > _ADDS_UP else np.asarray(weights / sizes)
+    beyond = np.full(half, np.nan)
+    windows = np.lib.stride_tricks.sliding_window_view(np.concatenate([beyond, values, beyond]), 2 * half + 1)
+    others = np.delete(np.arange(2 * half + 1), half)
+    return np.concatenate([_medians(part[:, others]) for part in np.array_split(windows, 1 + len(values) // 4096)])
 
 
 _THIRD_DIFFERENCES = float(np.sqrt(20.0))  # standard deviation of those of noise of deviation 1

@@ -2,35 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from tracker_health.evidence.as_read import AsRead
+from tracker_health.evidence.plan import planned_epochs, planned_steps, positive, spacing
 from tracker_health.evidence.series import Series, StepUnit
 from tracker_health.evidence.steps import accumulation
 
-if TYPE_CHECKING:
-    from tracker_health.evidence.evidence import Evidence
-
-_PLANNED_STEPS = (
-    "max_steps", "total_steps", "num_training_steps", "max_iters", "planned_steps", "max_train_steps",
-    "num_train_steps", "train_iters", "max_update",
-)  # fmt: skip
-# What is called an iteration may be one of many steps.
-_PLANNED_UPDATES = ("max_steps", "total_steps", "num_training_steps", "max_train_steps", "num_train_steps")
-_PLANNED_EPOCHS = (
-    "num_train_epochs", "max_epochs", "num_epochs", "epochs", "nb_epochs", "max_epoch", "num_epoch", "train_epochs",
-    "total_epochs", "training_epochs",
-)  # fmt: skip
 _SAVED_EPOCHS = ("epoch", "current_epoch")
 _FIRST_EPOCHS = ("initial_epoch", "start_epoch")
 _BATCHES_OF_AN_EPOCH = ("steps_per_epoch", "batches_per_epoch", "iters_per_epoch", "steps_in_epoch")
-PLANNED_STEPS = frozenset(_PLANNED_STEPS)
-PLAN_PARAMS = frozenset((*_PLANNED_STEPS, *_PLANNED_EPOCHS))
-"""The params that say how far a run was meant to go."""
 
 _BEYOND = 1.1  # of a plan: what goes further counts something else
 _ABOUT = 0.1
@@ -64,7 +50,7 @@ class _Count(NamedTuple):
     unlogged: float = 0.0
 
 
-def progress_of(evidence: Evidence) -> Progress | None:
+def progress_of(evidence: AsRead) -> Progress | None:
     """Done against planned, or None where either is unknown."""
     params = evidence.info.params
     planned, epochs = planned_steps(params), planned_epochs(params)
@@ -74,7 +60,7 @@ def progress_of(evidence: Evidence) -> Progress | None:
     within = [one for one in known if one.done <= _BEYOND * one.planned] or known
     if within:
         return max(within, key=lambda one: one.fraction)
-    batches = _positive(params, _BATCHES_OF_AN_EPOCH)
+    batches = positive(params, _BATCHES_OF_AN_EPOCH)
     if planned is None and epochs is not None and batches is not None and not _begins_later(params):
         planned = epochs * batches
     return _by_rhythm(evidence, planned) if planned is not None else None
@@ -82,40 +68,13 @@ def progress_of(evidence: Evidence) -> Progress | None:
 
 def _begins_later(params: Mapping[str, str]) -> bool:
     """Whether the run goes on from an epoch that another one came to."""
-    return _positive(params, _FIRST_EPOCHS) is not None
-
-
-def planned_steps(params: Mapping[str, str]) -> float | None:
-    """How many steps a run was meant to have, by its params."""
-    return _positive(params, _PLANNED_STEPS)
-
-
-def planned_epochs(params: Mapping[str, str]) -> float | None:
-    """How many epochs a run was meant to have, by its params."""
-    return _positive(params, _PLANNED_EPOCHS)
-
-
-def plan_of(params: Mapping[str, str]) -> dict[str, str]:
-    """The params that say how far a run was meant to go, as they stand there: in steps, then in epochs."""
-    names = (*_PLANNED_STEPS, *_PLANNED_EPOCHS)
-    return {name: params[name] for name in names if _positive(params, (name,)) is not None}
-
-
-def _positive(params: Mapping[str, str], names: Iterable[str]) -> float | None:
-    for name in names:
-        try:
-            value = float(params[name])
-        except (KeyError, ValueError):
-            continue
-        if 0 < value < float("inf"):
-            return value
-    return None
+    return positive(params, _FIRST_EPOCHS) is not None
 
 
 # In steps
 
 
-def _in_steps(evidence: Evidence, planned: float) -> Progress | None:
+def _in_steps(evidence: AsRead, planned: float) -> Progress | None:
     """By the farthest of the counts: an optimizer counts anew after a resume without its state, and not what a loss
     scaler skips; a checkpoint may be older than the log's end.
     """
@@ -146,10 +105,10 @@ def _in_steps(evidence: Evidence, planned: float) -> Progress | None:
 
 
 def _counted(steps: npt.NDArray[Any]) -> _Count:
-    return _Count(int(steps.max()), _spacing(steps) - 1.0)
+    return _Count(int(steps.max()), spacing(steps) - 1.0)
 
 
-def _of_unknown_unit(evidence: Evidence) -> Iterator[Series]:
+def _of_unknown_unit(evidence: AsRead) -> Iterator[Series]:
     return (one for one in evidence.series if one.step_unit is StepUnit.UNKNOWN and len(one))
 
 
@@ -165,11 +124,19 @@ def _counts_batches(steps: int, own: int, planned: float, params: Mapping[str, s
 
 
 def is_whole_multiple(steps: int, own: int) -> bool:
-    """Whether there were so many batches to each of the optimizer's updates, the last one's perhaps left over."""
+    """Whether there were so many batches to each of the optimizer's updates, the last one's perhaps left over.
+
+    Args:
+        steps: What was counted, perhaps batches.
+        own: The optimizer's own count of its updates.
+
+    Returns:
+        True where a whole number of batches explains the one by the other.
+    """
     return 0 < own < steps and steps % own < steps // own
 
 
-def _by_rhythm(evidence: Evidence, planned: float) -> Progress | None:
+def _by_rhythm(evidence: AsRead, planned: float) -> Progress | None:
     """By a log that does not say what its steps are, where its points lie one epoch of the plan apart: they are steps
     then, neither epochs nor rows.
     """
@@ -193,28 +160,10 @@ def _has_rhythm(series: Series, epoch: float) -> bool:
     return len(apart) >= _FEWEST_EPOCHS - 1 and epoch >= 2 and bool((apart == epoch).all())
 
 
-def steps_of_plan(evidence: Evidence) -> int | None:
-    """The steps of the plan, where the loss was logged to the last of them, or to within one line of it: the log then
-    counts what the plan does, whatever it calls that.
-    """
-    params = evidence.info.params
-    planned, loss = _positive(params, _PLANNED_UPDATES), evidence.find("train_loss")
-    if (
-        planned is None
-        or planned == planned_epochs(params)
-        or loss is None
-        or loss.step_unit is not StepUnit.UNKNOWN
-        or not len(loss)
-    ):
-        return None
-    last = int(loss.steps.max())
-    return int(planned) if planned - _spacing(loss.steps) < last <= planned else None
-
-
 # In epochs
 
 
-def _in_epochs(evidence: Evidence) -> Progress | None:
+def _in_epochs(evidence: AsRead) -> Progress | None:
     planned = planned_epochs(evidence.info.params)
     known = [done for done in (evidence.info.epoch, _epochs_counted(evidence)) if done is not None]
     if not known and (saved := _epochs_saved(evidence)) is not None:
@@ -225,7 +174,7 @@ def _in_epochs(evidence: Evidence) -> Progress | None:
     return Progress(done=max(known), planned=planned, unit="epochs", snapshot=_is_snapshot(evidence), unlogged=unlogged)
 
 
-def _epochs_counted(evidence: Evidence) -> float | None:
+def _epochs_counted(evidence: AsRead) -> float | None:
     """Epochs done by the epoch series. One that counts whole epochs from 0 names the epoch it is in."""
     series = evidence.find("epoch")
     if series is None or not len(series.finite()):
@@ -235,7 +184,7 @@ def _epochs_counted(evidence: Evidence) -> float | None:
     return float(values.max()) + from_zero
 
 
-def _epochs_saved(evidence: Evidence) -> float | None:
+def _epochs_saved(evidence: AsRead) -> float | None:
     """Epochs done by the checkpoint's number, where the log ends with the checkpoint. It may count from 0."""
     state = evidence.optimizer
     if state is None or state.counted is None or _begins_later(evidence.info.params):
@@ -249,22 +198,14 @@ def _epochs_saved(evidence: Evidence) -> float | None:
     return epoch + 1.0
 
 
-def _epochs_unlogged(evidence: Evidence) -> float:
+def _epochs_unlogged(evidence: AsRead) -> float:
     """Whole epochs that may lie between the last point and the next one: ``if epoch % 50 == 0``."""
     series = evidence.find("epoch")
     values = series.finite().values if series is not None else np.empty(0)
     if not len(values) or not bool((values == np.floor(values)).all()):
         return 0.0
-    return _spacing(values) - 1.0
+    return spacing(values) - 1.0
 
 
-def _is_snapshot(evidence: Evidence) -> bool:
+def _is_snapshot(evidence: AsRead) -> bool:
     return evidence.info.snapshot or evidence.goes_on
-
-
-def _spacing(values: npt.NDArray[Any]) -> float:
-    """How many whole numbers apart the logged ones are, as a rule; 1 where that cannot be told."""
-    distinct = np.unique(values)
-    if len(distinct) < 3:
-        return 1.0
-    return max(1.0, float(np.median(distinct[1:].astype(np.float64) - distinct[:-1])))

@@ -33,6 +33,9 @@ class RunInfo:
     run that claims to go on, where these are too many. ``at_work``: its process is known to go on, so that nothing in
     its console has ended it. ``Evidence.ending`` puts it together.
 
+    ``experiment``: the name of the experiment or project that it belongs to. ``started`` and ``ended``: in seconds
+    since 1970 (UTC), None where the tracker does not say.
+
     ``global_step`` and ``epoch`` are what a trainer state says was done; ``snapshot`` is true when that was written
     at a checkpoint in mid-training, so that it cannot tell where the run ended. ``printed_step``: how far a console
     log counted, which may have counted batches. ``children``: how the runs below a run without metrics fared.
@@ -51,6 +54,9 @@ class RunInfo:
     printed_step: int | None = None
     snapshot: bool = False
     children: Children | None = None
+    experiment: str = ""
+    started: float | None = None
+    ended: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

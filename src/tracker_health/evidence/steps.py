@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from tracker_health.evidence.as_read import AsRead
 from tracker_health.evidence.series import Series, StepUnit
 from tracker_health.evidence.tensors import OptimizerState
-
-if TYPE_CHECKING:
-    from tracker_health.evidence.evidence import Evidence
 
 # A checkpoint's counters that are no ``global_step`` by name; the number of the epoch is one at least.
 _COUNTERS = (
@@ -37,7 +35,7 @@ class StepCount(NamedTuple):
     by: str
 
 
-def steps_at_least(evidence: Evidence) -> StepCount:
+def steps_at_least(evidence: AsRead) -> StepCount:
     """A lower bound of the steps that the optimizer's state has seen: its own count, else the checkpoint's, else what
     the run's record and its log bear out. 0 where nothing tells.
     """
@@ -50,8 +48,15 @@ def steps_at_least(evidence: Evidence) -> StepCount:
     return max([told, *_logged(evidence, _epoch_of(state))], key=lambda one: one.steps)
 
 
-def is_of_the_end(evidence: Evidence) -> bool:
-    """Whether the checkpoint was written about where the run ended, as far as its log tells; False where it goes on."""
+def is_of_the_end(evidence: AsRead) -> bool:
+    """Whether the checkpoint was written about where the run ended, as far as its log tells; False where it goes on.
+
+    Args:
+        evidence: A run with a checkpoint.
+
+    Returns:
+        True where it was.
+    """
     state = evidence.optimizer
     if state is None or evidence.info.snapshot or evidence.goes_on:
         return False
@@ -63,7 +68,14 @@ def is_of_the_end(evidence: Evidence) -> bool:
 
 
 def told_by_checkpoint(state: OptimizerState) -> StepCount:
-    """What a checkpoint says of itself: its optimizer's own count, its step, or its other counters and its epoch."""
+    """What a checkpoint says of itself: its optimizer's own count, its step, or its other counters and its epoch.
+
+    Args:
+        state: A saved optimizer's state.
+
+    Returns:
+        Optimizer steps, and which of these counts says so.
+    """
     if state.counted is not None:
         return StepCount(state.counted, "the optimizer itself")
     if state.global_step is not None:
@@ -87,7 +99,7 @@ def _whole(value: Any) -> int | None:
 # What the log tells
 
 
-def _logged(evidence: Evidence, epoch: int | None) -> Iterator[StepCount]:
+def _logged(evidence: AsRead, epoch: int | None) -> Iterator[StepCount]:
     """``epoch``: of the checkpoint. What was logged after it is not in the optimizer's state."""
     share = 1.0 if epoch is None else _share(evidence, epoch)
     for counted in evidence.steps_logged:
@@ -127,7 +139,14 @@ def _counts_samples(series: Series) -> bool:
 
 
 def accumulation(params: Mapping[str, str]) -> int:
-    """Over how many batches the run's params say that gradients accumulate."""
+    """Over how many batches gradients accumulate, according to the run's params.
+
+    Args:
+        params: The run's params, by name.
+
+    Returns:
+        Batches to an optimizer step, 1 where no param says anything.
+    """
     most = 1.0
     for name, value in params.items():
         if name.replace("/", ".").rpartition(".")[2].lower() in _ACCUMULATIONS:
@@ -138,7 +157,7 @@ def accumulation(params: Mapping[str, str]) -> int:
     return int(min(most, _LARGEST_COUNT))
 
 
-def _share(evidence: Evidence, epoch: int) -> float:
+def _share(evidence: AsRead, epoch: int) -> float:
     """The part of the log that lies before the end of a checkpoint's epoch, about; all of it where that cannot be told.
 
     Epochs are counted from 0 or from 1: one that was saved as 0 may be the whole first epoch or a part of it.

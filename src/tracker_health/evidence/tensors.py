@@ -34,7 +34,16 @@ class MomentStats:
 
 
 def label_of(key: int | str, name: str | None, optimizer: str = "") -> str:
-    """What a parameter is called: its name, or its id where there is none; behind its optimizer's, of several."""
+    """What a parameter is called: its name, or its id where there is none; behind its optimizer's, of several.
+
+    Args:
+        key: The parameter's id.
+        name: Its name, or None.
+        optimizer: Which optimizer's it is, where there are several.
+
+    Returns:
+        The label, for people.
+    """
     label = name if name is not None else f"#{key}"
     return f"{optimizer}/{label}" if optimizer else label
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import exp, log
 
-from tracker_health.evidence import Estimate, Evidence
+from tracker_health.evidence import Curve, Estimate, Evidence
 from tracker_health.facts.classes import classes, classes_of_head, counts, vocabulary
 
 UNTRAINED = 0.3
@@ -16,6 +16,11 @@ FEWEST_SEEN, MOST_SEEN = 3, 20
 
 LARGEST = 100.0
 """A loss beyond which nothing is a cross-entropy of single answers."""
+
+_NEAR, _COINCIDENCE, _BEGAN = 0.01, 0.06, 0.1
+"""Of a number of answers that only the level of the loss tells: how far that may lie from their guessing, as a share of
+it and of the way to one answer more, and how far above it the loss may begin. Chosen on the benchmark's tuning tasks.
+"""
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,11 @@ class Chance:
     def begins(self, start: Estimate) -> bool:
         """Whether a loss that starts there may be a cross-entropy among so many, before anything was learnt."""
         return abs(start.value - self.loss) <= UNTRAINED * self.loss
+
+    def holds(self, curve: Curve, below: float, above: float) -> bool:
+        """Whether a loss stays and ends at the level of guessing: no further below and above it, in nats."""
+        levels = curve.between(0.5, 1.0), curve.end
+        return all(self.loss - below <= one.value <= self.loss + above for one in levels)
 
     @property
     def said(self) -> str:
@@ -87,3 +97,18 @@ def chance_of_start(evidence: Evidence) -> Chance | None:
         return told if told.begins(curve.start) else None
     seen = log(FEWEST_SEEN) <= curve.start.value <= log(MOST_SEEN)
     return Chance(exp(curve.start.value), told=False) if seen else None
+
+
+def chance_of_level(evidence: Evidence) -> Chance | None:
+    """The chance at whose level the training loss begins and stays, and the validation loss ends no lower, though
+    nothing tells of it; None where they do not.
+    """
+    curve, held_out = evidence.curve("train_loss"), evidence.curve("val_loss")
+    level = curve.between(0.5, 1.0).value if curve is not None else LARGEST
+    if curve is None or not level < log(MOST_SEEN + 1):
+        return None
+    chance = Chance(max(2, min(round(exp(level)), MOST_SEEN)), told=False)
+    near = min(_NEAR * chance.loss, _COINCIDENCE * chance.next)
+    began = chance.loss - near <= curve.start.value <= (1.0 + _BEGAN) * chance.loss
+    elsewhere = held_out is not None and held_out.end.surely_below(chance.loss - near)
+    return chance if began and chance.holds(curve, near, near) and not elsewhere else None

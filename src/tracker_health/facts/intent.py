@@ -17,7 +17,7 @@ _BASE_MODEL_PARAMS = (
 )
 _NO = frozenset(("", "none", "null", "false", "no", "off", "[]", "{}", "()"))
 _EARLY_STOPPING = re.compile(r"early_?stop|^(es_)?patience$")  # not the patience of a learning-rate schedule
-_OPTIMIZER = re.compile(r"(^|[./_])optim(izer)?([./_](name|type|class|_target_))?$")
+_OPTIMIZER = re.compile(r"(^|[./_])opt(im(izer)?)?([./_](name|type|class|_target_))?$")
 _TEACHER = re.compile(r"distil(?!bert|gpt|roberta|whisper|led)|teacher(?!.?forc)")
 _MOST_OF_A_PARAM = 300
 _KEEPS_BEST = ("load_best_model_at_end", "restore_best_weights")

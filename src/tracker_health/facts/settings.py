@@ -1,4 +1,4 @@
-"""The settings of a run that causes ask for: from its log, its saved optimizer and its params, whichever is there."""
+"""The settings of a run that rules and causes ask for: from its log, its saved optimizer and its params."""
 
 from __future__ import annotations
 
@@ -7,19 +7,27 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import isfinite
-from typing import Any
+from typing import Any, NamedTuple
 
 from tracker_health.evidence import Evidence, Series
+from tracker_health.facts.intent import optimizers_named
 
 _MOST_CHARACTERS = 200
-_OPTIMIZER = re.compile(r"(^|[./_])opt(im(izer)?)?([./_](name|type|class|_target_))?$")
 _ADAM = re.compile(r"(^|[^a-z])[nr]?adam|rmsprop")
+_SCALES_BY_ITSELF = re.compile(r"d_?adapt|prodigy|sign|lars|normal|sophia")
 _SGD = re.compile(r"(^|[^a-z])sgd([^a-z]|$)|nesterov|^momentum$")
 _RATE = re.compile(r"(^|[./_])(base_|initial_|init_|max_|peak_)?(lr|learning_rate)$")
 _CLIP = re.compile(
-    r"(^|[./_])(max_grad_norm|grad_clip(_norm)?|clip_grad(_norm)?|gradient_clip(ping)?(_val|_norm)?|clipnorm)$"
+    r"(^|[./_])(max_grad_norm|grad_clip(_norm)?|clip_grad(_norm)?|gradient_clip(ping)?(_val|_norm)?|clipnorm"
+    r"|(grad|gradient|optim|optimizer)[./](clip|clip_norm|max_norm))$"
 )
 _DECAY = re.compile(r"(^|[./_])weight_decay$")
+_DROPOUT = re.compile(
+    r"^((model|net|network|config|hparams|args|encoder|decoder)[./_])*"
+    r"(dropout(_?(rate|prob|p))?|p_?dropout|(hidden|attention|embd?|resid|classifier)_p?drop(out)?(_prob)?)$"
+)
+_PROMPTS = re.compile(r"prompt|prefix|virtual_token|soft_?token")
+_PRIVATE = re.compile(r"noise_multiplier|privacy|private|opacus|max_per_sample")
 _EPSILON = re.compile(r"(^|[./_])(adam_)?eps(ilon)?$")
 _MOMENTUM = re.compile(r"(^|[./_])momentum$")
 _HALF = re.compile(r"(^|[^a-z0-9])(fp16|float16|16-mixed|half)([^a-z0-9]|$)")
@@ -47,6 +55,16 @@ LEAST_RATE: Mapping[str, float] = {ADAM: 2e-5, SGD: 5e-5}
 
 LEAST_FINE_TUNING = 1e-7
 
+USUAL_MOMENTUM = 0.9
+"""Of SGD, where it has one."""
+
+
+class Setting(NamedTuple):
+    """A number, and the param that says it."""
+
+    name: str
+    value: float
+
 
 @dataclass(frozen=True, eq=False)
 class Settings:
@@ -60,13 +78,15 @@ class Settings:
 
     @cached_property
     def optimizer(self) -> str:
-        """``adam`` for Adam and its relatives, ``sgd`` for plain SGD, "" for any other and where it is not known."""
-        named = [text for name, text in _params(self.evidence) if _OPTIMIZER.search(name)]
-        keys = {str(key) for group in self._groups for key in group}
-        if any(map(_ADAM.search, named)) or "amsgrad" in keys:
-            return ADAM
-        if any(map(_SGD.search, named)) or "dampening" in keys:
-            return SGD
+        """``adam`` for Adam and its relatives, ``sgd`` for plain SGD, "" for any other, for several of different kinds,
+        and where it is not known.
+        """
+        named = {_kind(text) for text in optimizers_named(self.evidence)}
+        if named:
+            return named.pop() if len(named) == 1 else ""
+        for key, kind in (("amsgrad", ADAM), ("dampening", SGD)):
+            if self._groups and all(key in group for group in self._groups):
+                return kind
         return ""
 
     @cached_property
@@ -88,6 +108,17 @@ class Settings:
         return saved if known is None and saved >= USUAL_RATE.get(self.optimizer, 1.0) else known
 
     @cached_property
+    def slowest_rate(self) -> float | None:
+        """The highest learning rate of the slowest group: as logged, or as the groups of the checkpoint began."""
+        logged = [float(one.values.max()) for one in self.logged_rates]
+        return min(logged or _numbers(group.get("initial_lr") for group in self._groups), default=self.rate)
+
+    @cached_property
+    def mean_rate(self) -> float | None:
+        """The mean of the logged learning rates, of the fastest group, else the highest rate."""
+        return max((float(one.values.mean()) for one in self.logged_rates), default=self.rate)
+
+    @cached_property
     def last_rate(self) -> float | None:
         """The highest learning rate of a group as the checkpoint has it, else the last one that was logged."""
         saved = _numbers(group.get("lr") for group in self._groups)
@@ -102,14 +133,48 @@ class Settings:
         return self._highest("weight_decay", _DECAY)
 
     @cached_property
+    def decay_per_step(self) -> float | None:
+        """The share of every weight that a step's decay takes: the weight decay times the learning rate of the param
+        beside it, of a name with the same beginning, or the run's.
+        """
+        if self.weight_decay is None:
+            return None
+        params = dict(_params(self.evidence))
+        places = [_DECAY.sub(r"\1", name) for name in params if _DECAY.search(name)]
+        beside = _numbers(params.get(place + name) for place in places for name in ("lr", "learning_rate"))
+        rate = beside[0] if beside else self.rate
+        return None if rate is None else self.weight_decay * rate
+
+    @cached_property
     def momentum(self) -> float | None:
         return self._highest("momentum", _MOMENTUM)
 
     @cached_property
+    def clip_said(self) -> Setting | None:
+        """The limit of the gradient norm, above 0, by the param that has it."""
+        return next((one for one in self._settings(_CLIP) if one.value > 0.0), None)
+
+    @property
     def clip(self) -> float | None:
         """The limit of the gradient norm, above 0."""
-        said = _numbers(text for name, text in _params(self.evidence) if _CLIP.search(name))
-        return next((one for one in said if one > 0.0), None)
+        return None if self.clip_said is None else self.clip_said.value
+
+    @cached_property
+    def dropout(self) -> Setting | None:
+        """The largest dropout of the model below 1."""
+        return max(
+            (one for one in self._settings(_DROPOUT) if one.value < 1.0), key=lambda one: one.value, default=None
+        )
+
+    @cached_property
+    def is_private(self) -> bool:
+        """Whether the params speak of privacy, for which each sample's gradient is clipped and scaled up again."""
+        return any(_PRIVATE.search(name) for name, _ in _params(self.evidence))
+
+    @cached_property
+    def learns_prompts(self) -> bool:
+        """Whether the params speak of learnt prompts, which are inputs and bear large steps."""
+        return any(_PROMPTS.search(text) for param in _params(self.evidence) for text in param)
 
     @cached_property
     def temperature(self) -> float | None:
@@ -153,13 +218,23 @@ class Settings:
             (_HALF.search(name) and text not in _NO) or _HALF.search(text) for name, text in _params(self.evidence)
         )
 
+    def _settings(self, named: re.Pattern[str]) -> list[Setting]:
+        """The params of such names that are finite numbers."""
+        said = ((name, _numbers([text])) for name, text in _params(self.evidence) if named.search(name))
+        return [Setting(name, value[0]) for name, value in said if value]
+
     def _said(self, named: re.Pattern[str]) -> float | None:
-        return max(_numbers(text for name, text in _params(self.evidence) if named.search(name)), default=None)
+        return max((one.value for one in self._settings(named)), default=None)
 
     def _highest(self, key: str, named: re.Pattern[str]) -> float | None:
         saved = _numbers(group.get(key) for group in self._groups)
-        said = _numbers(text for name, text in _params(self.evidence) if named.search(name))
-        return max(saved or said, default=None)
+        return max(saved, default=self._said(named))
+
+
+def _kind(optimizer: str) -> str:
+    if _SCALES_BY_ITSELF.search(optimizer):
+        return ""
+    return ADAM if _ADAM.search(optimizer) else SGD if _SGD.search(optimizer) else ""
 
 
 def _params(evidence: Evidence) -> Iterable[tuple[str, str]]:

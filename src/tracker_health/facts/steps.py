@@ -8,7 +8,8 @@ from tracker_health.text import printable
 SMOKE_STEPS = 10
 """Of fewer optimizer steps nothing can be said."""
 
-_WHOLE = 0.99
+WHOLE_PLAN = 0.99
+"""Share of the plan from which on it counts as reached: the last step may not be logged."""
 
 
 def why_too_few_steps(evidence: Evidence, fewest: int) -> str:
@@ -25,4 +26,4 @@ def is_smoke_test(evidence: Evidence, fewest: int = SMOKE_STEPS) -> bool:
     steps, progress = evidence.optimizer_steps, evidence.progress
     if steps is None or progress is None or progress.snapshot:
         return False
-    return steps < fewest and progress.fraction >= _WHOLE
+    return steps < fewest and progress.fraction >= WHOLE_PLAN

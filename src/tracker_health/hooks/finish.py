@@ -12,6 +12,7 @@ from tracker_health.hooks import ends
 from tracker_health.hooks.guard import is_disabled, safely, say
 from tracker_health.hooks.ledger import VARIABLE, RunToJudge, note
 
+_ATTEMPT = "TORCHELASTIC_RESTART_COUNT"
 _RANKS = ("RANK", "LOCAL_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
 
 _owners: dict[str, int] = {}
@@ -28,7 +29,7 @@ def watch() -> None:
     if not _home:
         _home = os.getpid()
         atexit.register(_leave)
-        note("ready")
+        note("ready", rank=_rank(), attempt=os.environ.get(_ATTEMPT, ""))
     ends.watch()
 
 
@@ -113,6 +114,12 @@ def _is_ours(run: RunToJudge) -> bool:
 def _is_first_rank() -> bool:
     ranks = [os.environ[name] for name in _RANKS if os.environ.get(name, "").isdecimal()]
     return all(int(rank) == 0 for rank in ranks)
+
+
+def _rank() -> int | None:
+    """Which of several processes that train together this one is; None where it is none of several."""
+    ranks = [os.environ[name] for name in _RANKS if os.environ.get(name, "").isdecimal()]
+    return int(ranks[0]) if ranks else None
 
 
 def _watch_child() -> None:

@@ -18,6 +18,7 @@ from tracker_health.hooks.guard import is_disabled, safely, say
 from tracker_health.hooks.ledger import VARIABLE, EndedRun, Ledger, LeftRun, RunToJudge, Told
 from tracker_health.hooks.startup_path import with_startup
 from tracker_health.hooks.witness import Witness
+from tracker_health.terminal import say_error
 
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
 _SIGNALLED = 128
@@ -34,8 +35,21 @@ def run(command: Sequence[str], wait: float) -> int:
     try:
         return _exit_code(_supervised(command, os.environ)[0] if is_disabled() else _hooked(command, wait))
     except OSError as error:
-        say(f"{command[0]}: {error.strerror}")
-        return _NOT_FOUND if isinstance(error, FileNotFoundError) else _NOT_EXECUTABLE
+        return _say_not_run(command[0], error)
+
+
+def _say_not_run(command: str, error: OSError) -> int:
+    """Say that a command could not be started, and what to try; the exit code that a shell gives for it."""
+    if isinstance(error, FileNotFoundError):
+        # A script whose first line names an interpreter that is not there is not found either.
+        exists = Path(command).exists()
+        message = f"{command} could not be started: the interpreter in its first line does not exist"
+        message = message if exists else f"there is no command {command}"
+        say_error(message, "check its name, or give the full path, as in: tracker-health exec -- python train.py")
+        return _NOT_FOUND
+    hint = f"make it executable (chmod +x {command}), or start it with its interpreter: python {command}"
+    say_error(f"{command} cannot be run: {error.strerror}", hint)
+    return _NOT_EXECUTABLE
 
 
 def _hooked(command: Sequence[str], wait: float) -> int:
@@ -150,7 +164,8 @@ def _judge_all(path: Path, code: int, pid: int, wait: float) -> None:
     for ended in ledger.ended:
         # What its own hook saw of the process's end is there already.
         seen = ended.pid != pid or ledger.exits.get(pid) is not None
-        waiting.add(ended.run, None if seen else _ending_behind(ended, code))
+        taken = _taken_with(ended, code)
+        waiting.add(ended.run, taken or (None if seen else _ending_behind(ended, code)), again=taken is not None)
     for left in ledger.left:
         if _is_alive(left.pid):
             say(f"{left.run.run} goes on in process {left.pid}: not judged")
@@ -169,13 +184,18 @@ class _Waiting:
         self._ledger = ledger
         self._runs: dict[str, RunToJudge] = {}
         self._behind: dict[str, Ending] = {}
+        self._again: set[str] = set()
 
-    def add(self, run: RunToJudge, ending: Ending | None) -> None:
-        """A run that is being judged. Where that finds another ending than this one, it is judged again."""
+    def add(self, run: RunToJudge, ending: Ending | None, *, again: bool = False) -> None:
+        """A run that is being judged. Where that finds another ending than this one, it is judged again. ``again``:
+        also where it finds one of the same kind.
+        """
         self._runs[run.key] = run
         self._behind.pop(run.key, None)
+        self._again.discard(run.key)
         if ending is not None:
             self._behind[run.key] = ending
+            self._again |= {run.key} if again else set()
 
     def hand_over(self, run: RunToJudge, ending: Ending | None, *, left: bool = False) -> None:
         """Have a run judged by a judge of ours."""
@@ -193,7 +213,8 @@ class _Waiting:
                 if not is_late and not (lines and lines[-1].final):
                     continue
                 behind = self._behind.pop(key, None)
-                if behind is not None and not (lines and lines[-1].ended == behind.how):
+                is_known = bool(lines) and behind is not None and lines[-1].ended == behind.how
+                if behind is not None and not (is_known and key not in self._again):
                     self.hand_over(run, behind)
                 else:
                     say(_said(run, lines))
@@ -234,11 +255,20 @@ def _ending_behind(ended: EndedRun, code: int) -> Ending | None:
     return ending_by_exit_code(code) if ended.leaving and not ended.run.ended else None
 
 
+def _taken_with(ended: EndedRun, code: int) -> Ending | None:
+    """How a run ended that another rank took with it: what its own process saw of that is a connection that broke."""
+    failed = ended.doubt is not None or ended.run.ended not in ("", str(Ended.FINISHED))
+    return ended.after.said if ended.after is not None and failed and code else None
+
+
 def _ending_of_left(left: LeftRun, ledger: Ledger, code: int, pid: int) -> Ending | None:
     """How a run ended that nobody ended, by what its process saw, or by what the command returned: its own code, or
     what its shell or launcher made of it. None where its process came to its end in order, and did not fail: it may be
     meant to go on elsewhere.
     """
+    first = ledger.failed_before(left.pid)
+    if first is not None and code:
+        return first.said
     if seen := ledger.exits.get(left.pid):
         return seen
     if code == 0 and left.pid in ledger.exits:

@@ -88,13 +88,29 @@ class LeftRun:
 @dataclass(frozen=True, kw_only=True)
 class EndedRun:
     """A run that was ended, and is being judged. ``pid``: of the process that did it; ``leaving``: at its own end;
-    ``doubt``: amid an exception, which says so, and which may have been handled.
+    ``doubt``: amid an exception, which says so, and which may have been handled. ``after``: the rank that had failed
+    first by then, if another had.
     """
 
     run: RunToJudge
     pid: int
     leaving: bool
     doubt: Ending | None
+    after: FailedRank | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailedRank:
+    """One of several processes that train together, and how it failed."""
+
+    pid: int
+    rank: int
+    ending: Ending
+
+    @property
+    def said(self) -> Ending:
+        """How a run ended that this process took with it."""
+        return Ending(how=self.ending.how, by=f"rank {self.rank}: {self.ending.by}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +126,8 @@ class Ledger:
     """What a command's processes have written by now. Runs are in the order in which they were begun, or ended.
 
     ``told``: by the token of an end. ``exits``: by the processes that came to their end in order, how they did, None
-    where they saw nothing out of the ordinary. ``full``: more was written than is read.
+    where they saw nothing out of the ordinary. ``failed``: the ranks among them that failed, in this order, of the last
+    time that a launcher started them. ``full``: more was written than is read.
     """
 
     def __init__(self, path: Path) -> None:
@@ -118,7 +135,10 @@ class Ledger:
         self.ended: list[EndedRun] = []
         self.told: dict[str, list[Told]] = {}
         self.exits: dict[int, Ending | None] = {}
+        self.failed: list[FailedRank] = []
         self.full = False
+        self._ranks: dict[int, int] = {}
+        self._attempt = ""
         self._begun: dict[str, dict[int, RunToJudge]] = {}
         self._read_to = 0
         self._rest = b""
@@ -147,8 +167,10 @@ class Ledger:
 
     def _take(self, document: dict[str, Any]) -> None:
         event, pid, run = document["event"], document["pid"], _run_of(document)
-        if event == "exit":
-            self.exits[pid] = _ending_of(document.get("ending"))
+        if event == "ready":
+            self._take_rank(pid, document.get("rank"), str(document.get("attempt", "")))
+        elif event == "exit":
+            self._take_exit(pid, _ending_of(document.get("ending")))
         elif run is None:
             return
         elif event == "start":
@@ -163,7 +185,26 @@ class Ledger:
             else:
                 self._begun.pop(run.key, None)
             leaving, doubt = document.get("leaving") is True, _ending_of(document.get("doubt"))
-            self.ended.append(EndedRun(run=run, pid=pid, leaving=leaving, doubt=doubt))
+            self.ended.append(EndedRun(run=run, pid=pid, leaving=leaving, doubt=doubt, after=self.failed_before(pid)))
+
+    def failed_before(self, pid: int) -> FailedRank | None:
+        """The rank that failed first, if it is another than this process; None where this one did, or none has."""
+        first = self.failed[0] if self.failed else None
+        return None if first is None or first.pid == pid else first
+
+    def _take_rank(self, pid: int, rank: Any, attempt: str) -> None:
+        """Note which rank a process is: the first that says so, as what it starts inherits its environment."""
+        if attempt != self._attempt:
+            self._attempt = attempt
+            self._ranks.clear()
+            self.failed.clear()
+        if isinstance(rank, int) and rank not in self._ranks.values():
+            self._ranks[pid] = rank
+
+    def _take_exit(self, pid: int, ending: Ending | None) -> None:
+        self.exits[pid] = ending
+        if ending is not None and ending.how is not Ended.FINISHED and pid in self._ranks:
+            self.failed.append(FailedRank(pid=pid, rank=self._ranks[pid], ending=ending))
 
 
 def _ending_of(document: Any) -> Ending | None:

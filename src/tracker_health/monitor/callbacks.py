@@ -175,7 +175,7 @@ class _Watched:
             self.monitor.close()
 
     def _summary(self, params: Mapping[str, Any]) -> str:
-        from tracker_health.monitor.gap_monitor import unwrapped_optimizer, unwrapped_root
+        from tracker_health.monitor.models import unwrapped_optimizer, unwrapped_root
         from tracker_health.monitor.training_summary import summary_of
         from tracker_health.readers.training_summary import as_text
 

@@ -12,15 +12,15 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from tracker_health.errors import ReadError
 from tracker_health.evidence import Attribution, OptimizerState, TensorHeader, Weights
-from tracker_health.readers.checkpoint_formats.base import Folder
 from tracker_health.readers.chunked import Chunk, ChunkedTensor
+from tracker_health.readers.closing import Closing
 from tracker_health.readers.distributed_index import DistributedIndex, Item, StoredTensor, read_distributed_index
 from tracker_health.readers.file_pool import FilePool
+from tracker_health.readers.folder import Folder
 from tracker_health.readers.moments import MOMENT_KEYS
 from tracker_health.readers.optimizer_state import STEP_KEYS, global_step_of, joined, optimizer_state, plain_values
 from tracker_health.readers.random_access import Stretch
@@ -127,7 +127,7 @@ def _optimizers(index: DistributedIndex) -> list[str]:
     return list(found)
 
 
-class _Checkpoint:
+class _Checkpoint(Closing):
     """An open checkpoint."""
 
     def __init__(self, folder: Folder, index: DistributedIndex) -> None:
@@ -138,12 +138,7 @@ class _Checkpoint:
         self._stubs = dict.fromkeys(index.stubs)
         self._left = _MOST_OF_VALUES
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         self._files.close()
 
     def optimizer_state(self) -> OptimizerState:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterable
-from types import TracebackType
-from typing import Self
 
 from tracker_health.errors import ReadError
-from tracker_health.readers.checkpoint_formats.base import Folder
+from tracker_health.readers.closing import Closing
+from tracker_health.readers.folder import Folder
 from tracker_health.readers.random_access import RandomAccess
 
 _OPEN_FILES = 64
 
 
-class FilePool:
+class FilePool(Closing):
     """The files that items lie in, of which only so many are open at a time."""
 
     def __init__(self, folder: Folder) -> None:
@@ -22,14 +21,6 @@ class FilePool:
         self.names = frozenset(folder.names)
         self._open: OrderedDict[str, RandomAccess] = OrderedDict()
         self._seen: dict[str, _Shared] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def get(self, name: str) -> RandomAccess:
         """A file that is opened again whenever it is needed.

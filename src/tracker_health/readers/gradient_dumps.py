@@ -11,11 +11,11 @@ from urllib.parse import unquote
 
 from tracker_health.errors import ReadError
 from tracker_health.evidence import TensorHeader
-from tracker_health.readers.checkpoint_formats.base import Folder, LocalFolder
 from tracker_health.readers.chunked import Chunk, ChunkedTensor
 from tracker_health.readers.distributed_index import Item, read_distributed_index
 from tracker_health.readers.distributed_index import StoredTensor as Located
 from tracker_health.readers.file_pool import FilePool
+from tracker_health.readers.folder import Folder, LocalFolder
 from tracker_health.readers.random_access import Stretch
 from tracker_health.readers.safetensors_header import open_safetensors
 from tracker_health.readers.torch_archive import open_torch_archive

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol
 
 from tracker_health.errors import ReadError
+from tracker_health.readers.closing import Closing
 from tracker_health.readers.read_ahead import WORTH_IT, ReadAhead
 from tracker_health.readers.regular_file import open_regular, require_written
 
@@ -35,7 +35,7 @@ class RandomAccess(Protocol):
     def close(self) -> None: ...
 
 
-class LocalFile:
+class LocalFile(Closing):
     """A regular file of this machine.
 
     Raises:
@@ -52,14 +52,6 @@ class LocalFile:
         except (OSError, ReadError):
             self._file.close()
             raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def read_into(self, start: int, view: memoryview) -> None:
         if self._read_at(start, view) != len(view):

@@ -244,7 +244,11 @@ def _pieces(extents: list[tuple[int, int]], size: int) -> Iterable[_Piece]:
 
 
 def _merged(extents: Iterable[tuple[int, int]], size: int, gap: int) -> list[tuple[int, int]]:
-    """From where to where these (start, length) reach, those not more than ``gap`` apart as one."""
+    """From where to where these (start, length) reach, those not more than ``gap`` apart as one.
+
+    Not by ``fsspec.utils.merge_offset_ranges``, which cuts nothing at a file's size nor into pieces: fsspec is no
+    dependency of most who fetch parts (MLflow's and W&B's stores), and takes 65 ms to import.
+    """
     merged: list[tuple[int, int]] = []
     for start, length in sorted(extents):
         begin, end = max(0, start), min(size, start + length)

@@ -1,103 +1,13 @@
-"""A file of ``torch.save``, without torch: the pickled structure, and tensors that are read in place.
-
-Only what is asked for is read, through one small buffer, so memory does not grow with the file. Every storage is
-checked before use: inside the file, as long as it says, and covered densely by its tensor.
-"""
+"""A file of ``torch.save``, without torch: the pickled structure, and tensors that are read in place."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
 
-from tracker_health.errors import ReadError
-from tracker_health.evidence import FloatArray
 from tracker_health.readers.random_access import LocalFile, RandomAccess, read_bytes
-from tracker_health.readers.stored_values import convert, item_size
-from tracker_health.readers.tensor_values import BLOCK_VALUES, Room
-from tracker_health.readers.torch_pickle import TensorRef, first_of_dense
-from tracker_health.text import printable
-
-
-class TorchArchive(ABC):
-    """An open file of ``torch.save``. ``root`` is the saved structure, with a ``TensorRef`` for each tensor; ``stubs``
-    are the names of what was not rebuilt.
-    """
-
-    root: Any
-    stubs: tuple[str, ...]
-
-    def __init__(self, source: RandomAccess) -> None:
-        self.source = source
-        self.begin_pass()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.source.close()
-
-    def begin_pass(self) -> None:
-        """Let everything be read once more."""
-        # Twice the file: some tensors are shared, as the tables of eight-bit moments are.
-        self._unread = 2 * self.source.size
-
-    @property
-    @abstractmethod
-    def order(self) -> str:
-        """The order of bytes in a stored value, ``<`` or ``>``."""
-
-    @abstractmethod
-    def storage_extent(self, key: str) -> tuple[int, int]:
-        """Offset and length of a storage's bytes in the file.
-
-        Raises:
-            ReadError: there is none of this key, or it is not inside the file.
-        """
-
-    @abstractmethod
-    def expect(self, tensors: Iterable[TensorRef]) -> None:
-        """Tell the source which tensors will be read. Reads nothing itself."""
-
-    def blocks(self, tensor: TensorRef, room: Room) -> Iterator[FloatArray]:
-        """The values in stored order, as float64, in a buffer that the next block overwrites.
-
-        Raises:
-            ReadError: the storage is missing, too short, or not covered densely.
-        """
-        at, end = self._place(tensor)
-        itemsize = item_size(tensor.dtype)
-        while at < end:
-            # Several blocks at a time: the disk likes long reads, above all where two tensors are read in turn.
-            size = min(end - at, len(room.raw))
-            raw = memoryview(room.raw)[:size]
-            self.source.read_into(at, raw)
-            for first in range(0, size, BLOCK_VALUES * itemsize):
-                block = raw[first : first + BLOCK_VALUES * itemsize]
-                values = room.values[: len(block) // itemsize]
-                convert(block, tensor.dtype, self.order, values)
-                yield values
-            at += size
-
-    def _place(self, tensor: TensorRef) -> tuple[int, int]:
-        """Where a tensor's bytes begin and end in the file."""
-        first, itemsize = first_of_dense(tensor), item_size(tensor.dtype)
-        key, values = tensor.storage.key, tensor.numel
-        start, length = self.storage_extent(key)
-        declared = tensor.storage.count * (itemsize if tensor.storage.dtype is not None else 1)
-        if length != declared:
-            raise ReadError(f"its storage {printable(key, 20)} has {length} bytes instead of {declared}")
-        if (first + values) * itemsize > length:
-            raise ReadError(f"a tensor reaches beyond its storage {printable(key, 20)}")
-        # A hundred thousand tensors that share one large storage would be read a hundred thousand times.
-        self._unread -= values * itemsize
-        if self._unread < 0:
-            raise ReadError("its tensors lie upon each other: together they are much larger than the file")
-        return start + first * itemsize, start + (first + values) * itemsize
+from tracker_health.readers.torch_legacy import LegacyTorchArchive, is_legacy
+from tracker_health.readers.torch_storages import TorchArchive
+from tracker_health.readers.torch_zip import TorchZip
 
 
 def open_torch_archive(source: Path | RandomAccess) -> TorchArchive:
@@ -107,10 +17,6 @@ def open_torch_archive(source: Path | RandomAccess) -> TorchArchive:
         ReadError: not such a file, or one that cannot be trusted.
         OSError: the file cannot be read.
     """
-    # Here, since both build upon this module.
-    from tracker_health.readers.torch_legacy import LegacyTorchArchive, is_legacy
-    from tracker_health.readers.torch_zip import TorchZip
-
     file = LocalFile(source) if isinstance(source, Path) else source
     try:
         start = read_bytes(file, 0, min(file.size, 64))

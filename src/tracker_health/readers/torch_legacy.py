@@ -13,8 +13,8 @@ from tracker_health.errors import ReadError
 from tracker_health.readers.random_access import RandomAccess, read_bytes
 from tracker_health.readers.safe_pickle import MAX_BYTES, SafePickle
 from tracker_health.readers.stored_values import item_size
-from tracker_health.readers.torch_archive import TorchArchive
 from tracker_health.readers.torch_pickle import BUILDERS, StorageRef, TensorRef, storage_of
+from tracker_health.readers.torch_storages import TorchArchive
 from tracker_health.text import printable, short_name
 
 _MAGIC = 0x1950A86A20F9469CFC6C

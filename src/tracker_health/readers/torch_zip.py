@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from tracker_health.errors import ReadError
 from tracker_health.readers.random_access import RandomAccess, read_bytes
 from tracker_health.readers.safe_pickle import MAX_BYTES, SafePickle
-from tracker_health.readers.torch_archive import TorchArchive
 from tracker_health.readers.torch_pickle import BUILDERS, RECORDS, TensorRef, storage_of
+from tracker_health.readers.torch_storages import TorchArchive
 from tracker_health.readers.zip_directory import entry_extent, zip_directory
 from tracker_health.text import printable
 

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 
 from tracker_health.errors import ReadError
 from tracker_health.evidence import Attribution, OptimizerState, TensorHeader, Weights
-from tracker_health.readers.checkpoint_formats.base import Folder
 from tracker_health.readers.chunked import JoinedTensor, part_of
 from tracker_health.readers.file_pool import FilePool
+from tracker_health.readers.folder import Folder
 from tracker_health.readers.optimizer_state import (
     MAX_PARAMETERS,
     global_step_of,

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from tracker_health.annotations import PAGE_FILE, PICTURE_FILE
 from tracker_health.errors import MissingExtra, described
 from tracker_health.evidence import Evidence
-from tracker_health.render.charts import Chart, draw
 from tracker_health.render.page import report_page
+from tracker_health.render.picture import loss_picture
 from tracker_health.result import Report
 
 
@@ -22,28 +22,34 @@ class Attachments:
 
 
 def attachments(evidence: Evidence, report: Report) -> Attachments:
-    """The page and the picture of a run. A verdict never waits for them: what cannot be made is told, not raised."""
-    charts, missing = _charts(evidence, report)
-    files = {PICTURE_FILE: picture} if (picture := next((chart.png for chart in charts if chart.png), b"")) else {}
+    """The page and the picture of a run. What cannot be made is reported, not raised: no verdict waits for it."""
+    files: dict[str, bytes] = {}
+    missing = []
     try:
-        page = report_page(report, charts, without_pictures=missing)
+        picture = loss_picture(evidence, report)
+        if picture:
+            files[PICTURE_FILE] = picture
+    except Exception as error:  # noqa: BLE001  whatever a run's values do to a drawing library
+        missing.append(f"no picture: {described(error)}")
+    try:
+        page, without = page_of(evidence, report)
+        files[PAGE_FILE] = page
+        missing += [without] if without else []
     except MissingExtra as error:
-        return Attachments(files=files, missing=missing or f"no report page: {described(error)}")
-    return Attachments(files={**files, PAGE_FILE: page}, missing=missing)
+        missing.append(f"no report page: {described(error)}")
+    return Attachments(files=files, missing=missing[0] if missing else "")
 
 
 def page_of(evidence: Evidence, report: Report) -> tuple[bytes, str]:
-    """The page of a run, and why there are no pictures in it, or "".
+    """The page of a run, and why there are no charts in it, or "".
 
     Raises:
         MissingExtra: jinja2 is not installed.
     """
-    charts, missing = _charts(evidence, report)
-    return report_page(report, charts, without_pictures=missing), missing
-
-
-def _charts(evidence: Evidence, report: Report) -> tuple[tuple[Chart, ...], str]:
     try:
-        return draw(evidence, report), ""
-    except Exception as error:  # noqa: BLE001  whatever a run's values do to a drawing library
-        return (), f"no pictures: {described(error)}"
+        return report_page(report, evidence), ""
+    except MissingExtra:
+        raise
+    except Exception as error:  # noqa: BLE001  whatever a run's values do to arithmetic
+        missing = f"no charts: {described(error)}"
+        return report_page(report, without_pictures=missing), missing

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from functools import cache
 from importlib.resources import files
+from math import comb
 from typing import Any
 
 _FILE = "calibration.json"
@@ -32,8 +33,46 @@ def calibration(code: str) -> list[str]:
     return [
         _alarms(rule, measured["healthy"]),
         _found(rule),
-        f"Measured on {measured['date']} by {by}; see docs/accuracy.md.",
+        f"Measured on {measured['date']} by {by}; how: [accuracy](../accuracy.md).",
     ]
+
+
+def how_often_right(code: str) -> list[str]:
+    """Sentences for the page of a rule, without the faults, which ``faults_found`` has: on healthy runs, on faulty
+    ones, and when and how that was measured. Empty for a rule that was not measured.
+    """
+    sentences = calibration(code)
+    rule = _measured()["rules"].get(code)
+    if rule is None:
+        return []
+    judged = rule.get("judged", 0)
+    if judged:
+        low, high = interval(rule["false_alarms"], judged)
+        sentences[0] += f" With so many runs, the true share lies between {low:.1%} and {high:.1%} (95 %)."
+    return [sentences[0], *([] if rule["found"] else [sentences[1]]), sentences[2]]
+
+
+def faults_found(code: str) -> list[tuple[str, list[int]]]:
+    """The faults that a rule found by itself, the surest first: name, and (found, of so many runs)."""
+    return _by_share(_measured()["rules"].get(code, {}).get("found", {}))
+
+
+def interval(hits: int, of: int, level: float = 0.95) -> tuple[float, float]:
+    """The Clopper-Pearson interval of a share."""
+    tail = (1 - level) / 2
+
+    def below(share: float, most: int) -> float:
+        """The chance of at most so many hits."""
+        return sum(comb(of, k) * share**k * (1 - share) ** (of - k) for k in range(most + 1))
+
+    def solved(most: int, wanted: float) -> float:
+        low, high = 0.0, 1.0
+        for _ in range(50):
+            middle = (low + high) / 2
+            low, high = (middle, high) if below(middle, most) > wanted else (low, middle)
+        return low
+
+    return (0.0 if hits == 0 else solved(hits - 1, 1 - tail)), (1.0 if hits == of else solved(hits, tail))
 
 
 def calibration_in_short(code: str) -> str:
@@ -76,11 +115,13 @@ def _found(rule: dict[str, Any]) -> str:
     if found:
         named = ", ".join(f"{fault} {hits} of {runs}" for fault, (hits, runs) in found[:_MOST_FAULTS])
         more = f", and some of {len(found) - _MOST_FAULTS} other faults" if len(found) > _MOST_FAULTS else ""
-        return f"Of sick ones it found, by itself: {named}{more}."
+        return f"Of faulty ones it found, by itself: {named}{more}."
     missed = rule.get("missed", {})
     if not missed:
-        return "It found none of the sick ones; the benchmark has no fault that this rule is for."
+        return "It found none of the faulty ones; the benchmark has no fault that this rule is for."
     faults = sorted(missed.items(), key=lambda item: (-item[1], item[0]))
     named = ", ".join(f"{fault} {runs}" for fault, runs in faults[:_MOST_FAULTS])
     more = f", and {len(faults) - _MOST_FAULTS} other faults" if len(faults) > _MOST_FAULTS else ""
-    return f"It found none of {sum(missed.values())} sick runs of faults that its symptom would name ({named}{more})."
+    return (
+        f"It found none of {sum(missed.values())} faulty runs with faults that its symptom would name ({named}{more})."
+    )

@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from importlib.resources import files
 
 import numpy as np
 
-from tracker_health.evidence import Evidence, FloatArray
+from tracker_health.evidence import Evidence, FloatArray, IntArray
 from tracker_health.probe import Symptom
-from tracker_health.render.charts import Curve, overlay
-from tracker_health.render.page import render
+from tracker_health.render.page import Chart, link_of, render
+from tracker_health.render.plot import Line, Plot, draw
 from tracker_health.render.thinning import thin
 from tracker_health.result import Report
+from tracker_health.text import count, printable, split_sentence
 from tracker_health.verdict import Verdict
 
 _BUCKETS = 30
 _WIDTH, _HEIGHT = 320.0, 64.0  # twice the size at which it is shown: whole numbers are fine enough
 _MOST_DRAWN = 300
+_MOST_POINTS = 4_500  # of all lines together, so that the page stays small
+_MOST_LABELS = 14
+_NAME_CHARACTERS = 32
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curve:
+    """A run's loss, thinned and finite, and what was made of the run."""
+
+    name: str
+    steps: IntArray
+    values: FloatArray
+    verdict: Verdict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,8 +64,18 @@ class Row:
     @property
     def link(self) -> str:
         """The run's page, where it has one that a browser may open."""
-        url = self.report.run.url or ""
-        return url if url.startswith(("http://", "https://")) else ""
+        return link_of(self.report)
+
+    @property
+    def cause(self) -> str:
+        """The cause that the run was diagnosed with, or ""."""
+        return self.report.diagnosis.cause if self.report.diagnosis is not None else ""
+
+    @property
+    def why(self) -> tuple[str, str]:
+        """What is said of the run: the first clause, and the rest."""
+        diagnosis = self.report.diagnosis
+        return split_sentence(diagnosis.sentence if diagnosis is not None else self.report.summary)
 
     @property
     def sort_key(self) -> str:
@@ -84,22 +106,67 @@ def comparison_page(rows: Sequence[Row], *, title: str) -> bytes:
     """The page of many runs, the worst first.
 
     Raises:
-        MissingExtra: jinja2 or matplotlib is not installed.
+        MissingExtra: jinja2 is not installed.
     """
     ordered = sorted(rows, key=lambda row: (-row.report.verdict.rank, row.report.run.name))
-    drawn = [row.curve for row in ordered if row.curve is not None][:_MOST_DRAWN]
-    script = files("tracker_health.render").joinpath("templates/sort.js").read_text()
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    drawn = [(str(place), row.curve) for place, row in enumerate(ordered) if row.curve is not None]
+    plot = overlay(drawn[:_MOST_DRAWN]) if drawn else None
+    codes = Counter(finding.code for row in ordered for finding in row.report.findings)
     return render(
         "comparison.html",
+        scripts=("plot.js", "comparison.js"),
+        data={"plots": [plot.data] if plot is not None else []},
         title=title,
         rows=ordered,
         counts=[(verdict, sum(row.report.verdict is verdict for row in rows)) for verdict in Verdict],
-        chart=overlay(drawn) if drawn else None,
-        undrawn=max(0, sum(row.curve is not None for row in rows) - _MOST_DRAWN),
-        script=script,
-        script_hash=f"sha256-{digest}",
+        causes=sorted(Counter(row.cause for row in ordered if row.cause).items()),
+        codes=[(code, amount, _name_of(code, ordered)) for code, amount in sorted(codes.items())],
+        chart=None if plot is None else Chart(plot=plot, svg=draw(plot)),
+        undrawn=max(0, len(drawn) - _MOST_DRAWN),
     )
+
+
+def _name_of(code: str, rows: Sequence[Row]) -> str:
+    return next(finding.name for row in rows for finding in row.report.findings if finding.code == code)
+
+
+def overlay(curves: Sequence[tuple[str, Curve]]) -> Plot:
+    """Many runs' losses over each other, each with the key of its row: those with findings in colour and on top. As
+    many are labelled where they end as there is room for, the worst and the best first.
+    """
+    by_rank = sorted(curves, key=lambda one: one[1].verdict.rank)
+    budget = max(4, _MOST_POINTS // max(1, 4 * len(curves)))
+    labelled = _labelled(curves)
+    lines = []
+    for key, curve in by_rank:
+        steps, values = thin(curve.steps, curve.values, min(budget, _BUCKETS))
+        name = printable(curve.name, _NAME_CHARACTERS)
+        label = name if key in labelled else ""
+        lines.append(Line(name=name, label=label, steps=steps, values=values, look=str(curve.verdict), key=key))
+    counts = [(verdict, sum(curve.verdict is verdict for _, curve in curves)) for verdict in Verdict]
+    told = ", ".join(f"{amount} {verdict}" for verdict, amount in counts if amount)
+    return Plot(
+        name="losses",
+        title="Loss of all runs",
+        description=f"The losses of {count(len(curves), 'run')} over each other: {told}.",
+        lines=tuple(lines),
+        buckets=budget,
+        height=340.0,
+        digits=4,
+        note="Red: fail. Yellow: warn. Grey: the others.",
+    )
+
+
+def _labelled(curves: Sequence[tuple[str, Curve]]) -> set[str]:
+    """The keys of the lines that get a label: half for the worst verdicts, half for the lowest ends."""
+    worst = sorted(curves, key=lambda one: -one[1].verdict.rank)
+    best = sorted(curves, key=lambda one: float(one[1].values[-1]))
+    half = _MOST_LABELS // 2
+    chosen = {key for key, _ in [*worst[:half], *best[:half]]}
+    for key, _ in worst:
+        if len(chosen) < _MOST_LABELS:
+            chosen.add(key)
+    return chosen
 
 
 def _points(curve: Curve, span: tuple[int, int]) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 import click
 
 from tracker_health.diagnosed import Diagnosis
+from tracker_health.doc_links import page_about
 from tracker_health.result import ErrorEntry, ProbeResult, Report, once_a_source
 from tracker_health.text import count, printable, short_name
 from tracker_health.verdict import Verdict
@@ -39,9 +40,11 @@ def one_line(report: Report) -> str:
     return f"{badge(report.verdict)}  {short_name(report.run.name)}  {printable(report.headline, 300)}{said}{notes}"
 
 
-def report_lines(report: Report, *, width: int, verbose: bool = False, sketch: str = "") -> Iterator[str]:
+def report_lines(
+    report: Report, *, width: int, verbose: bool = False, sketch: str = "", docs_url: str = ""
+) -> Iterator[str]:
     """The report of one run. ``width``: columns to wrap to. ``verbose``: also what passed, what was skipped and why,
-    and measures. ``sketch``: its loss in one line.
+    and measures. ``sketch``: its loss in one line. ``docs_url``: the base of the address to read on at, empty for none.
     """
     yield f"{badge(report.verdict)}  {click.style(printable(report.run.name, 80), bold=True)}{_where(report)}"
     yield from _answers(report, width)
@@ -52,6 +55,9 @@ def report_lines(report: Report, *, width: int, verbose: bool = False, sketch: s
     findings = report.findings
     for finding in report.unexplained:
         yield from _finding_lines(finding, width)
+    page = page_about(report, docs_url)
+    if page:
+        yield f"  {'read':<10}{page}"
     yield from _error_lines(report.errors, width)
     # The summary of a pass counts the rules, as the last line does.
     counted = report.verdict is Verdict.PASS and report.results

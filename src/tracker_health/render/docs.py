@@ -5,12 +5,13 @@ docstring and thresholds.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from textwrap import wrap
 
-from tracker_health.probe import CASES, EXAMPLE, Explanation, Probe, explanation_of, thresholds_of
-from tracker_health.render.calibration import calibration, calibration_in_short
-from tracker_health.retired import Retired
+from tracker_health.probe import CASES, EXAMPLE, Probe, explanation_of, thresholds_of
+from tracker_health.render.calibration import calibration_in_short
+from tracker_health.render.rule_page import example_lines, rule_text, vote_of
+from tracker_health.retired import Retired, RetiredThreshold
 from tracker_health.text import printable
 
 _ITEM = re.compile(r"\s*(?:[-*]|\d+\.)\s")
@@ -19,6 +20,25 @@ _ITEM = re.compile(r"\s*(?:[-*]|\d+\.)\s")
 MOST_LINES = 40
 """Of the short explanation of a rule: what a terminal shows without scrolling."""
 _COLUMNS = 100
+GROUPS: Mapping[str, str] = {
+    "curves": "Loss",
+    "validation": "Validation",
+    "reinforcement": "Reinforcement learning",
+    "gradients": "Gradients",
+    "optimizer": "Optimizer",
+    "weights": "Weights",
+    "live": "Layers, while training",
+    "run": "How the run went",
+    "system": "Speed and memory",
+    "fine_tune": "Regularised training",
+}
+"""What the packages of rules are called, in the order of the navigation."""
+
+_ABOUT_RULES = (
+    "Each rule reads one kind of evidence and says pass, warn or fail. Rules with *no vote* are measured and "
+    "shown, and do not change a run's verdict by default. `tracker-health explain CODE` prints a page in short, "
+    "`--full` all of it."
+)
 _LEAST_LINES = 4
 
 
@@ -30,9 +50,9 @@ def explain(probe: type[Probe]) -> str:
     head = [f"{probe.code} {probe.name} ({probe.status}, symptom: {probe.symptom})"]
     head += ["", *wrap(explanation.summary, _COLUMNS), ""]
     cases = [_line(f"{name}: {sentence}") for name, sentence in explanation.cases.items()]
-    rest = ["", "Thresholds", *thresholds] if thresholds else []
+    rest = ["", "Settings", *thresholds] if thresholds else []
     rest += ["", CASES, *cases] if cases else []
-    rest += ["", EXAMPLE, *_example(explanation)] if explanation.example else []
+    rest += ["", EXAMPLE, *map(_folded, example_lines(explanation))] if explanation.example else []
     rest += ["", "What to do", *_reflowed(explanation.sections["What to do"])]
     measured = calibration_in_short(probe.code)
     rest += ["", *([_line(f"Calibration: {measured}", "")] if measured else [])]
@@ -51,6 +71,12 @@ def _line(text: str, indent: str = "  ") -> str:
     return indent + printable(text, _COLUMNS - len(indent))
 
 
+def _folded(line: str) -> str:
+    """A line of a worked example: numbers are cut, the reason is wrapped."""
+    verdict = line.startswith(("pass: ", "warn: ", "fail: "))
+    return "\n".join(wrap(line, _COLUMNS, initial_indent="  ", subsequent_indent="  ")) if verdict else _line(line)
+
+
 def _cut(lines: list[str], room: int) -> list[str]:
     return lines if len(lines) <= room else [*lines[: room - 1], "  ... (--full shows the rest)"]
 
@@ -59,7 +85,7 @@ def _reflowed(text: str) -> list[str]:
     """Paragraphs and items of lists, each wrapped anew, without blank lines."""
     parts: list[str] = []
     for line in text.splitlines():
-        begins = not line.strip() or _ITEM.match(line)
+        begins = not line.strip() or _ITEM.match(line) or " -> " in line
         if begins or not parts:
             parts.append(line.strip())
         else:
@@ -68,19 +94,8 @@ def _reflowed(text: str) -> list[str]:
 
 
 def explain_in_full(probe: type[Probe]) -> str:
-    """All that there is to say of a rule, as plain text."""
-    explanation = explanation_of(probe)
-    lines = [f"{probe.code} {probe.name} ({probe.status}, symptom: {probe.symptom})", "", explanation.summary]
-    for title, text in explanation.sections.items():
-        lines += ["", title, *(f"  {line}" if line else "" for line in text.splitlines())]
-        if title == "How it decides":
-            lines += _threshold_lines(probe)
-            lines += _case_lines(explanation)
-            lines += ["", EXAMPLE, *_example(explanation)] if explanation.example else []
-    measured = calibration(probe.code)
-    if measured:
-        lines += ["", "Calibration", *(f"  {line}" for sentence in measured for line in wrap(sentence, 110))]
-    return "\n".join(lines) + "\n"
+    """All that there is to say of a rule, as plain text: its page."""
+    return rule_text(probe)
 
 
 def explain_retired(rule: Retired) -> str:
@@ -92,96 +107,50 @@ def _fate(rule: Retired) -> str:
     return f"{rule.fate}: {rule.why.rstrip('.')}. Reports and tags of earlier versions may still name it."
 
 
-def _threshold_lines(probe: type[Probe]) -> list[str]:
-    found = thresholds_of(probe)
-    if not found:
-        return []
-    lines = ["", "Thresholds"]
-    for name, (_, threshold) in found.items():
-        lines.append(f"  {name} = {getattr(probe, name)}  {threshold.meaning} [{threshold.unit}; {threshold.source}]")
-    return lines
-
-
-def _case_lines(explanation: Explanation) -> list[str]:
-    if not explanation.cases:
-        return []
-    width = max(map(len, explanation.cases))
-    return ["", CASES, *(f"  {name:<{width}}  {sentence}" for name, sentence in explanation.cases.items())]
-
-
-def _example(explanation: Explanation) -> list[str]:
-    """The lines of the worked example."""
-    example = explanation.example
-    if example is None:
-        return []
-    series = [f"{role}: {' '.join(f'{value:g}' for value in values)}" for role, values in example.series.items()]
-    series += [f"param {name}: {value}" for name, value in example.params.items()]
-    return [
-        *map(_line, series),
-        *wrap(f"{example.verdict}: {example.why}", _COLUMNS, initial_indent="  ", subsequent_indent="  "),
-    ]
-
-
-def page(probe: type[Probe]) -> str:
-    """The Markdown page of a rule."""
-    explanation = explanation_of(probe)
-    lines = [
-        f"# {probe.code} {probe.name}",
-        "",
-        f"*{probe.status}, since {probe.since}, symptom `{probe.symptom}`*",
-        "",
-        explanation.summary,
-    ]
-    for title, text in explanation.sections.items():
-        lines += ["", f"## {title}", "", text]
-        if title == "How it decides":
-            lines += _threshold_table(probe)
-            lines += _case_table(explanation)
-            lines += [f"\n## {EXAMPLE}\n", *(f"    {line}" for line in _example(explanation))] * bool(
-                explanation.example
-            )
-    measured = calibration(probe.code)
-    if measured:
-        lines += ["", "## Calibration", "", *measured]
-    return "\n".join(lines) + "\n"
-
-
-def _threshold_table(probe: type[Probe]) -> list[str]:
-    found = thresholds_of(probe)
-    if not found:
-        return []
-    lines = ["", "| threshold | default | unit | meaning | source |", "|---|---|---|---|---|"]
-    for name, (_, threshold) in found.items():
-        lines.append(
-            f"| `{name}` | {getattr(probe, name)} | {threshold.unit} | {threshold.meaning} | {threshold.source} |"
-        )
-    return lines
-
-
 def retired_page(rule: Retired, names: Mapping[str, str]) -> str:
     """The Markdown page of a retired rule. ``names``: of the rules that are there, by code."""
-    links = "\n".join(f"- [{code} {names[code]}]({names[code]}.md)" for code in rule.replaced_by)
+    links = "\n".join(f"- [{code} {names[code]}]({code}.md)" for code in rule.replaced_by)
     return f"# {rule.code} {rule.name}\n\n*retired*\n\n{_fate(rule)}\n" + (f"\n{links}\n" if links else "")
 
 
-def _case_table(explanation: Explanation) -> list[str]:
-    if not explanation.cases:
-        return []
-    rows = [f"| `{name}` | {sentence} |" for name, sentence in explanation.cases.items()]
-    return ["", f"## {CASES}", "", "| case | what is different |", "|---|---|", *rows]
-
-
-def index(probes: Iterable[type[Probe]], retired: Iterable[Retired] = ()) -> str:
-    """The Markdown page that lists the rules."""
-    lines = ["# The rules", "", "| code | name | finds | symptom | status |", "|---|---|---|---|---|"]
+def index(
+    probes: Iterable[type[Probe]], retired: Iterable[Retired] = (), retired_thresholds: Sequence[RetiredThreshold] = ()
+) -> str:
+    """The Markdown page that lists the rules, by what they read."""
+    lines = ["# The rules", "", _ABOUT_RULES, ""]
+    groups: dict[str, list[type[Probe]]] = {}
     for probe in probes:
-        summary = explanation_of(probe).summary
-        lines.append(
-            f"| {probe.code} | [{probe.name}]({probe.name}.md) | {summary} | {probe.symptom} | {probe.status} |"
-        )
+        groups.setdefault(group_of(probe), []).append(probe)
+    for title, members in groups.items():
+        lines += [f"## {title}", "", "| rule | what it finds | verdict |", "|---|---|---|"]
+        for probe in members:
+            link = f"[{probe.code} {probe.name}]({probe.code}.md)"
+            lines.append(f"| {link} | {explanation_of(probe).summary} | {vote_of(probe)} |")
+        lines.append("")
     gone = [
-        f"| {one.code} | [{one.name}]({one.name}.md) | {', '.join(one.replaced_by)} | {one.since} |" for one in retired
+        f"| [{one.code} {one.name}]({one.code}.md) | {', '.join(one.replaced_by)} | {one.since} |" for one in retired
     ]
     if gone:
-        lines += ["", "## Retired", "", "| code | name | replaced by | since |", "|---|---|---|---|", *gone]
-    return "\n".join(lines) + "\n"
+        lines += ["## Retired", "", "| rule | replaced by | since |", "|---|---|---|", *gone, ""]
+    if retired_thresholds:
+        lines += [
+            "## Retired settings",
+            "",
+            "They are still understood, and do nothing: a warning names what replaced them.",
+            "",
+        ]
+        lines += ["| setting | replaced by | why |", "|---|---|---|"]
+        lines += [
+            f"| `{one.rule}.{one.threshold}` | {_code(one.replaced_by)} | {one.why} |" for one in retired_thresholds
+        ]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _code(name: str | None) -> str:
+    return f"`{name}`" if name else "nothing"
+
+
+def group_of(probe: type[Probe]) -> str:
+    """By the package that a rule lies in."""
+    package = probe.__module__.split(".")[-2] if probe.__module__.startswith("tracker_health.") else ""
+    return GROUPS.get(package, "Other")

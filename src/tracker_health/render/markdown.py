@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tracker_health.annotations import diagnosis_in_markdown, finding_in_markdown, in_markdown
+from tracker_health.annotations import diagnosis_in_markdown, finding_in_markdown, headline_in_markdown, in_markdown
 from tracker_health.result import Report, once_a_source
 
 _MOST_ERRORS = 20
 
 
-def report_markdown(report: Report) -> Iterator[str]:
-    """The lines of one run's section."""
+def report_markdown(report: Report, docs_url: str = "") -> Iterator[str]:
+    """The lines of one run's section. ``docs_url``: the base of links to rules and causes, empty for none."""
     yield f"### {report.verdict.upper()} {in_markdown(report.run.name)}"
     yield ""
     if report.acknowledged:
@@ -19,12 +19,15 @@ def report_markdown(report: Report) -> Iterator[str]:
         yield f"*{in_markdown(report.said)}{in_markdown(left)}*"
         yield ""
     if report.diagnosis is not None:
-        yield f"**{report.diagnosis.cause}** ({report.diagnosis.certainty})"
+        yield f"**{headline_in_markdown(report.diagnosis)}**"
         yield ""
     else:
         yield in_markdown(report.summary)
         yield ""
-    findings = [*diagnosis_in_markdown(report), *(finding_in_markdown(one) for one in report.unexplained)]
+    findings = [
+        *diagnosis_in_markdown(report, docs_url),
+        *(finding_in_markdown(one, docs_url) for one in report.unexplained),
+    ]
     yield from findings
     sources = once_a_source(report.errors)[0][:_MOST_ERRORS]
     yield from (f"- {in_markdown(error.source)}: {in_markdown(error.message)}" for error in sources)

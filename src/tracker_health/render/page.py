@@ -1,76 +1,283 @@
-"""The report as one self-contained HTML page: no network, no script, every text of the run escaped."""
+"""The report of one run as a self-contained HTML page: no network, every text of the run escaped."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import base64
+import hashlib
+import json
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from tracker_health.diagnosed import SignSeen
+from tracker_health.diagnosis import cause_named
 from tracker_health.errors import optional_packages
-from tracker_health.render.charts import Chart
+from tracker_health.evidence import Evidence
+from tracker_health.probe import Symptom
+from tracker_health.registry import probe_classes
+from tracker_health.render.curves import KIND_BY_CODE, plots_of, usual_rates
+from tracker_health.render.facts import facts_of, moment
+from tracker_health.render.heat import HeatMap, heat_map
+from tracker_health.render.markdown import report_markdown
+from tracker_health.render.plot import Plot, draw
+from tracker_health.render.questions import missing_from, not_applicable, questions_of
+from tracker_health.render.yardsticks import Bar, bar, bar_of
 from tracker_health.result import Measure, ProbeResult, Report, once_a_source
-from tracker_health.text import number, printable
+from tracker_health.text import count, number, printable, sentence, split_sentence, without_userinfo
 from tracker_health.verdict import Verdict
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-_MOST_SERIES = 200
+_MOST_SERIES = 60
 _MOST_ERRORS = 50
+_MOST_STEPS = 20
+_SHOWS_LEARNING = ("LOS005", "RWD002", "GEN003")  # the rules that say how far a run learnt, the first that judged
+_SETTING_CODES = frozenset(("OPT010", "OPT011", "OPT012", "LRS001"))
+_PLACES = {
+    "LOS": "loss", "los": "loss", "GEN": "validation", "RWD": "rewards", "GRD": "gradients", "gra": "gradients",
+    "OPT": "optimizer state", "WGT": "weights", "wei": "weights", "GAP": "layers", "LRS": "learning rate",
+    "AMP": "loss scale", "RUN": "end of the run", "SYS": "hardware", "REG": "regulariser", "CMP": "comparable runs",
+}  # fmt: skip
+"""Where a sign is seen, by the first letters of what it looks at; all others are settings."""
+_CONFIDENCE = {
+    "certain": "High confidence",
+    "likely": "Likely, not certain",
+    "possible": "Possible: look before you act on it",
+}
 
 
-def report_page(report: Report, charts: Sequence[Chart], *, without_pictures: str = "") -> bytes:
-    """The page of one run's report. ``charts``: the pictures of the run. ``without_pictures``: why there are none.
+@dataclass(frozen=True, kw_only=True)
+class Chart:
+    """A plot and the element that shows it."""
+
+    plot: Plot
+    svg: str
+
+    @property
+    def has_validation(self) -> bool:
+        """Whether there is a second curve to hide."""
+        return any(line.look.startswith("val") for line in self.plot.lines)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """The cause, one of its effects, or another finding. ``look``: its class in the style sheet."""
+
+    role: str
+    title: str
+    code: str
+    explain: str
+    look: str = ""
+    bar: Bar | None = None
+    remedy: str = ""
+    results: tuple[ProbeResult, ...] = ()
+    signs: tuple[SignSeen, ...] = ()
+    heat: HeatMap | None = None
+
+
+def report_page(report: Report, evidence: Evidence | None = None, *, without_pictures: str = "") -> bytes:
+    """The page of one run's report. ``evidence``: what was read of the run, for its curves and facts. A report that was
+    read from a file has none. ``without_pictures``: why there are none.
 
     Raises:
         MissingExtra: jinja2 is not installed.
     """
-    findings = _with_charts([*report.explained, *report.unexplained], charts)
-    evidence, rest = findings[: len(report.explained)], findings[len(report.explained) :]
-    groups = [
-        ("Its evidence, in the order of time", evidence),
-        ("What was found besides" if evidence else "What was found", rest),
-    ]
-    beside = {chart.kind for _, chart in findings if chart is not None}
+    known = evidence if evidence is not None else Evidence(run=report.run)
+    plots = plots_of(known, report) if not without_pictures else ()
+    charts = {plot.name: Chart(plot=plot, svg=draw(plot)) for plot in plots}
+    heat = heat_map(known) if not without_pictures else None
+    steps = list(_steps(report, known, heat))
     told, unjudged = once_a_source(report.errors)
-    voting = [result for result in report.results if result.votes]
+    headline, lead = headline_of(report)
     return render(
         "report.html",
+        scripts=("plot.js", "report.js"),
+        data={"plots": [plot.data for plot in plots], "issue": "\n".join(report_markdown(report))},
         report=report,
         diagnosis=report.diagnosis,
-        groups=[(title, group) for title, group in groups if group],
-        explained=report.diagnosis.explains if report.diagnosis is not None else (),
-        charts=[chart for chart in charts if chart.kind not in beside],
+        headline=headline,
+        lead=lead,
+        confidence=_confidence(report),
+        remedy=_only_remedy(report),
+        experiment=known.info.experiment,
+        when=_when(known),
+        link=link_of(report),
+        facts=facts_of(known, report),
+        loss=charts.pop("loss", None),
+        charts=list(charts.values()),
+        steps=steps[:_MOST_STEPS],
+        steps_title=_steps_title(report),
+        heat=heat if not any(step.heat for step in steps) else None,
+        siblings=next((one for one in report.results if one.symptom == Symptom.ODD_ONE_OUT), None),
         without_pictures=without_pictures,
         errors=told[:_MOST_ERRORS],
         more_errors=max(0, len(told) - _MOST_ERRORS),
         unjudged=list(unjudged.items())[:_MOST_ERRORS],
-        passed=[result for result in voting if result.verdict is Verdict.PASS],
-        apart=[result for result in report.results if not result.votes],
+        questions=questions_of(report, {probe.code: str(probe.symptom) for probe in probe_classes()}),
+        missing=missing_from(report),
+        skipped=not_applicable(report),
         series=report.series[:_MOST_SERIES],
         more_series=max(0, len(report.series) - _MOST_SERIES),
+        command=f"tracker-health check {shlex.quote(_address(report))}",
     )
 
 
-def _with_charts(findings: Sequence[ProbeResult], charts: Sequence[Chart]) -> list[tuple[ProbeResult, Chart | None]]:
-    """Each finding with the picture that it is marked in: beside the first finding only, of several in one picture."""
-    left = {code: chart for chart in charts for code in chart.codes}
-    paired: list[tuple[ProbeResult, Chart | None]] = []
-    for finding in findings:
-        chart = left.get(finding.code)
-        paired.append((finding, chart))
-        if chart is not None:
-            left = {code: other for code, other in left.items() if other is not chart}
-    return paired
+def headline_of(report: Report) -> tuple[str, str]:
+    """What the page says first, and what it says below that."""
+    if report.diagnosis is not None:
+        return split_sentence(report.diagnosis.sentence)
+    if report.verdict is not Verdict.PASS:
+        return split_sentence(report.summary)
+    learnt = next((one.message for one in report.results if one.code in _SHOWS_LEARNING), "")
+    return "Nothing was found wrong.", " ".join(sentence(one) for one in (learnt, report.summary) if one)
 
 
-def render(template: str, **values: Any) -> bytes:
-    """A page of ``templates/``, in which every value is escaped.
+def _when(evidence: Evidence) -> str:
+    """When the run ended, or else began."""
+    info = evidence.info
+    for word, seconds in (("ended", info.ended), ("started", info.started)):
+        if seconds is not None and (shown := moment(seconds)) is not None:
+            return f"{word} {shown[0]}, {shown[1]}"
+    return ""
+
+
+def link_of(report: Report) -> str:
+    """The run's page, where it has one that a browser may open; else ""."""
+    url = report.run.url or ""
+    return url if url.startswith(("http://", "https://")) else ""
+
+
+def _address(report: Report) -> str:
+    run = report.run
+    return f"mlflow:{run.id}" if run.store == "mlflow" else without_userinfo(run.id)
+
+
+def _confidence(report: Report) -> str:
+    if report.diagnosis is None:
+        return ""
+    said = _CONFIDENCE.get(report.diagnosis.certainty, report.diagnosis.certainty)
+    places = list(dict.fromkeys(_PLACES.get(sign.looks_at[:3], "settings") for sign in report.diagnosis.signs))
+    if len(places) < 2:
+        return f"{said}: it shows in the {places[0]}." if places else f"{said}."
+    return f"{said}: {', '.join(places[:-1])} and {places[-1]} agree."
+
+
+def _only_remedy(report: Report) -> str:
+    """Of a run without a diagnosis what its worst finding asks for."""
+    return next((one.remedy for one in report.findings if one.remedy), "")
+
+
+def _steps_title(report: Report) -> str:
+    effects = sum(not (one.code in _SETTING_CODES and _is_about_the_setting(one, report)) for one in report.explained)
+    if report.diagnosis is None:
+        return "What was found"
+    return f"Why: one cause, {count(effects, 'effect')}" if effects else "Why"
+
+
+def _steps(report: Report, evidence: Evidence, heat: HeatMap | None) -> Iterator[Step]:
+    """The cause, its effects in the order of time, and what it does not explain. The layers stand at the first finding
+    about them.
+    """
+    left = heat
+    explained = list(report.explained)
+    if report.diagnosis is not None:
+        own = [one for one in explained if one.code in _SETTING_CODES and _is_about_the_setting(one, report)]
+        explained = [one for one in explained if one not in own]
+        yield _cause(report, evidence, own)
+    for role, findings in (("Effect" if report.diagnosis else "Found", explained), ("Also found", report.unexplained)):
+        for finding in findings:
+            here = left if KIND_BY_CODE.get(finding.code[:3]) == "layers" else None
+            left = None if here is not None else left
+            yield Step(
+                role="Found" if report.diagnosis is None else role,
+                title=sentence(finding.message),
+                code=finding.code,
+                explain=finding.code,
+                bar=bar_of(finding),
+                remedy=sentence(finding.remedy) if finding.remedy and role != "Effect" else "",
+                results=(finding,),
+                heat=here,
+                look=str(finding.verdict),
+            )
+
+
+def _is_about_the_setting(finding: ProbeResult, report: Report) -> bool:
+    """Whether a finding measured the setting that the diagnosis wants changed."""
+    old = report.diagnosis.action.old if report.diagnosis is not None else None
+    return isinstance(old, (int, float)) and any(value == old for value in finding.measured.values())
+
+
+def _cause(report: Report, evidence: Evidence, own: Sequence[ProbeResult]) -> Step:
+    diagnosis = report.diagnosis
+    assert diagnosis is not None  # noqa: S101  its only caller asked
+    known = cause_named(diagnosis.cause)  # a report of another version may name another one
+    title = known.title if known is not None else diagnosis.cause.replace("-", " ").capitalize()
+    action = diagnosis.action
+    shown = None
+    if isinstance(action.old, (int, float)):
+        title += f" ({printable(action.setting, 60)} = {number(action.old)})"
+        shown = _setting_bar(report, evidence, own)
+    return Step(
+        role="Cause",
+        title=sentence(title),
+        code=", ".join(one.code for one in own),
+        explain=diagnosis.cause,
+        look="cause-step",
+        bar=shown,
+        results=tuple(own),
+        signs=diagnosis.signs,
+    )
+
+
+def _setting_bar(report: Report, evidence: Evidence, own: Sequence[ProbeResult]) -> Bar | None:
+    """The setting at fault beside what is usual, or else what is advised."""
+    action = report.diagnosis.action if report.diagnosis is not None else None
+    if action is None or not isinstance(action.old, (int, float)):
+        return None
+    usual, limit = None, None
+    if action.setting == "learning_rate":
+        usual = usual_rates(evidence, report)
+        limits = [one.thresholds.get("most_rate") for one in own if one.code == "OPT012"]
+        limit = next((float(one) for one in limits if isinstance(one, (int, float))), None)
+        limit = limit if limit is not None and limit < action.old else None
+    if usual is None and isinstance(action.new, (int, float)):
+        usual = (float(action.new), float(action.new))
+        says = f"advised {number(action.new)}"
+    else:
+        says = f"usual {number(usual[0])} to {number(usual[1])}" if usual is not None else ""
+    return bar(
+        float(action.old),
+        f"{printable(action.setting, 60)} {number(action.old)}",
+        usual=usual,
+        says_usual=says,
+        limit=limit,
+        says_limit=f"limit {number(limit)}" if limit is not None else "",
+    )
+
+
+def render(template: str, *, scripts: Sequence[str], data: Mapping[str, Any], **values: Any) -> bytes:
+    """A page of ``templates/``, in which every value is escaped. Its style sheet and its script (``scripts``, one after
+    the other) may run by their hashes, and nothing else may. ``data``: what the script reads.
 
     Raises:
         MissingExtra: jinja2 is not installed.
     """
-    return _environment().get_template(template).render(**values).encode()
+    style, script = _text_of("page.css"), "".join(_text_of(name) for name in scripts)
+    common = {"style": style, "style_hash": _hash_of(style), "script": script, "script_hash": _hash_of(script)}
+    return _environment().get_template(template).render(**common, data=data, **values).encode()
+
+
+@cache
+def _text_of(name: str) -> str:
+    return files("tracker_health.render").joinpath(f"templates/{name}").read_text(encoding="utf-8")
+
+
+def _hash_of(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
 @cache
@@ -81,9 +288,15 @@ def _environment() -> Environment:
     environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    filters: Mapping[str, Any] = {"shown": printable, "number": _number}
+    filters: Mapping[str, Any] = {"shown": printable, "number": _number, "sentence": sentence}
     environment.filters.update(filters)
+    environment.policies["json.dumps_function"] = _compact
+    environment.policies["json.dumps_kwargs"] = {}
     return environment
+
+
+def _compact(data: Any) -> str:
+    return json.dumps(data, separators=(",", ":"), allow_nan=False)
 
 
 def _number(value: Measure) -> str:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from tracker_health.acknowledged import Acknowledgement
 from tracker_health.annotations import PENDING, Annotations, Shadow
 from tracker_health.errors import WriteError
 from tracker_health.evidence import Evidence, Request, RunRef
 from tracker_health.verdict import Verdict
+
+if TYPE_CHECKING:
+    from tracker_health.stores.tree import FileEvidence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -275,6 +278,56 @@ class TaggedRun:
     shadow: Shadow | None = None
 
 
+class RegisteredModel(Protocol):
+    """A version of a model in a registry, or a model that a run logged: found, and not yet read."""
+
+    @property
+    def name(self) -> str:
+        """As it is named for good: by its version, whatever alias it was asked for by."""
+
+    @property
+    def url(self) -> str:
+        """Of its page; empty where it has none."""
+
+    @property
+    def state(self) -> str:
+        """What of its record says that something about it changed, our own tags aside."""
+
+    @property
+    def created(self) -> float | None:
+        """When it was registered, in seconds since 1970; None where that is not known."""
+
+    @property
+    def tags(self) -> Mapping[str, str]:
+        """Its tags, all of them."""
+
+    def run(self) -> TrackedRun:
+        """The run that made it, opened.
+
+        Raises:
+            RunNotFound: the registry names none, or it is gone.
+            RunError: it cannot be reached.
+        """
+
+    def files(self, request: Request) -> FileEvidence:
+        """What the registered files themselves hold of a checkpoint. ``missing`` says why they hold none.
+
+        Raises:
+            RunError: they cannot be reached at all.
+        """
+
+    def tag(self, tags: Mapping[str, str]) -> None:
+        """Set these tags, by their full names; one with an empty value is taken off. Nothing else is changed.
+
+        Raises:
+            StoreRefused: no permission.
+            RunError: the registry is unreachable.
+        """
+
+    def close(self) -> None:
+        """Delete what was downloaded. Idempotent."""
+
+
 class SweptRun(Protocol):
     """A run that a sweep found: over, or perhaps silent for so long that it must be. As text it is its ``name``."""
 
@@ -293,6 +346,10 @@ class SweptRun(Protocol):
     @property
     def silent(self) -> bool:
         """Whether it claims to go on."""
+
+    @property
+    def since(self) -> float | None:
+        """When it ended, or was last heard of, in seconds since 1970; None where that is not known."""
 
     def open(self) -> OnServer:
         """The run as it is now."""

@@ -10,8 +10,9 @@ from pathlib import PurePosixPath
 
 from tracker_health.errors import ReadError, RunError, described
 from tracker_health.evidence import DlmCheckpoint, OptimizerState, Part, Problem, Request
-from tracker_health.readers.checkpoint_formats import FORMATS, CheckpointFormat, Folder, Sign
+from tracker_health.readers.checkpoint_formats import FORMATS, CheckpointFormat, Sign
 from tracker_health.readers.checkpoint_formats.torch_file import TorchFile
+from tracker_health.readers.folder import Folder
 from tracker_health.readers.optimizer_state import dangerous
 from tracker_health.readers.random_access import RandomAccess
 from tracker_health.readers.trainer_state import read_trainer_state

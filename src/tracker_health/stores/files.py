@@ -10,16 +10,15 @@ from tracker_health.gap_names import SUMMARY_FILE
 from tracker_health.readers.run_settings import SETTINGS_FILE
 from tracker_health.stores.checkpoints import CHECKPOINT_PARTS, is_checkpoint_file, read_checkpoint
 from tracker_health.stores.histories import (
-    TRAINER_STATE,
     is_log,
     read_console,
     read_dlm_logs,
     read_live_statistics,
     read_logs,
-    read_trainer_states,
 )
 from tracker_health.stores.summaries import read_gradients, read_settings, read_summary
 from tracker_health.stores.texts import texts_among
+from tracker_health.stores.trainer_states import TRAINER_STATE, read_trainer_states
 from tracker_health.stores.tree import FileEvidence, FileTree, RunFile
 
 

@@ -13,6 +13,8 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+from tracker_health.stores.locks import let_go, try_lock
+
 _PREFIX = "tracker-health-fetched-"
 _OURS = re.compile(rf"{_PREFIX}[a-z0-9_]{{8}}")
 _YOUNG_SECONDS = 60
@@ -25,8 +27,8 @@ class TemporaryFolder(tempfile.TemporaryDirectory[str]):
     def __init__(self) -> None:
         _sweep()
         super().__init__(prefix=_PREFIX)
-        descriptor = _lock(Path(self.name))
-        self._unlock = None if descriptor is None else weakref.finalize(self, os.close, descriptor)
+        descriptor = try_lock(Path(self.name))
+        self._unlock = None if descriptor is None else weakref.finalize(self, let_go, descriptor)
 
     def cleanup(self) -> None:
         """See ``tempfile.TemporaryDirectory``."""
@@ -41,32 +43,12 @@ def _sweep() -> None:
     with suppress(OSError):
         for place in Path(tempfile.gettempdir()).iterdir():
             if _OURS.fullmatch(place.name) and _is_abandoned(place.lstat()):
-                descriptor = _lock(place)
+                descriptor = try_lock(place)
                 if descriptor is not None:
                     shutil.rmtree(place, ignore_errors=True)
-                    os.close(descriptor)
+                    let_go(descriptor)
 
 
 def _is_abandoned(status: os.stat_result) -> bool:
     ours = hasattr(os, "geteuid") and status.st_uid == os.geteuid()
     return ours and stat.S_ISDIR(status.st_mode) and time.time() - status.st_mtime > _YOUNG_SECONDS
-
-
-def _lock(folder: Path) -> int | None:
-    """Hold the lock on a folder, which ends with this process at the latest; None where another holds it, or where
-    there are no such locks.
-    """
-    if os.name != "posix":
-        return None
-    import fcntl
-
-    try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except OSError:
-        return None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        return None
-    return descriptor

@@ -150,6 +150,9 @@ class FileEvidence:
             printed_step=counted,
             snapshot=self.snapshot,
             children=known.children,
+            experiment=known.experiment,
+            started=known.started,
+            ended=known.ended,
         )
         judged = known.series or self.series or self.optimizer or self.weights or self.dlm_step_log
         noted = (f"{one.source}: {one.message}" for one in self.doubtful if judged)
@@ -174,7 +177,7 @@ class Tracked:
     """What a tracker itself knows of a run: its params come before those in files, and so do its histories.
 
     ``status`` is its word for the run's state, ``tracker`` what it is called, ``exit_code`` what it recorded.
-    ``at_work``: the run's process is known to go on.
+    ``at_work``: the run's process is known to go on. ``experiment``, ``started``, ``ended``: see ``RunInfo``.
     """
 
     status: str = ""
@@ -185,3 +188,6 @@ class Tracked:
     names: Iterable[str] = ()
     series: Sequence[Series] = ()
     children: Children | None = None
+    experiment: str = ""
+    started: float | None = None
+    ended: float | None = None

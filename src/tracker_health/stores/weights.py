@@ -8,18 +8,19 @@ from collections.abc import Set as AbstractSet
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import takewhile
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from tracker_health.errors import ReadError, RunError
 from tracker_health.evidence import Attribution, OptimizerState, Part, Problem, Request, WeightChange, Weights
+from tracker_health.readers.closing import Closing
 from tracker_health.readers.json_lines import parse_json
 from tracker_health.readers.optimizer_state import first_moments
 from tracker_health.readers.random_access import LocalFile
 from tracker_health.readers.regular_file import read_regular
 from tracker_health.readers.safe_pickle import Opaque
 from tracker_health.readers.safetensors_header import open_safetensors
-from tracker_health.readers.torch_archive import TorchArchive, open_torch_archive
+from tracker_health.readers.torch_archive import open_torch_archive
+from tracker_health.readers.torch_storages import TorchArchive
 from tracker_health.readers.torch_weights import is_in_order, torch_average, torch_weights
 from tracker_health.readers.weights import MAX_TENSORS, Budget, StoredTensor, changes, described
 from tracker_health.stores.naming import age, series_of
@@ -135,7 +136,7 @@ class _Opened:
     near: bool
 
 
-class _Archives:
+class _Archives(Closing):
     """The torch files of a run that were opened so far. Each is opened once: of one elsewhere, that costs requests."""
 
     def __init__(self, tree: FileTree) -> None:
@@ -143,12 +144,7 @@ class _Archives:
         self._stack = ExitStack()
         self._open: dict[str, TorchArchive] = {}
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         self._stack.close()
 
     def of(self, file: RunFile) -> TorchArchive:

@@ -7,17 +7,15 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import log
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from tracker_health.evidence.as_read import AsRead
 from tracker_health.evidence.needs import Need, Part
 from tracker_health.evidence.series import Series
 from tracker_health.evidence.tensors import MomentStats, OptimizerState, TensorHeader, TensorState, Weights
 from tracker_health.text import number
-
-if TYPE_CHECKING:
-    from tracker_health.evidence.evidence import Evidence
 
 # Adam's mean of m squared over v: of gradients that are noise, and after some ninety steps without any.
 _USUAL_RATIO = 0.05
@@ -199,7 +197,7 @@ class UpdateSize:
         return f"a step at {at}, is {number(self.ratio)} of the weights"
 
 
-def update_size(evidence: Evidence) -> UpdateSize | None:
+def update_size(evidence: AsRead) -> UpdateSize | None:
     """The median over the matrices, by their number of values, or None where weights, moments or rate are not known.
 
     A step is taken as large as Adam's is under gradients of pure noise, lr * sqrt((1 - b1) / (1 + b1)): the moments of
@@ -238,7 +236,7 @@ def _sizes_by_shape(weights: Weights) -> dict[tuple[int, ...], float]:
     return {shape: float(np.sqrt(np.mean(known))) for shape, known in squares.items()}
 
 
-def reach_of_momentum(evidence: Evidence) -> float | None:
+def reach_of_momentum(evidence: AsRead) -> float | None:
     """How far SGD with a momentum can have moved the weights, over their size, had every step been as large as one at
     the highest learning rate with the momentum that is left, and all in one direction.
 
@@ -259,7 +257,7 @@ def reach_of_momentum(evidence: Evidence) -> float | None:
     return weighted_median([pair for pair in found if np.isfinite(pair[0])])
 
 
-def relative_updates(evidence: Evidence) -> list[tuple[TensorState, float]]:
+def relative_updates(evidence: AsRead) -> list[tuple[TensorState, float]]:
     """As ``update_size`` has it, each matrix that state and weights name alike, with its own ratio."""
     state, weights = evidence.optimizer, evidence.weights
     if state is None or weights is None:
@@ -283,7 +281,7 @@ class Walk(NamedTuple):
     whole: float
 
 
-def walks(evidence: Evidence, steps: int) -> dict[str, Walk]:
+def walks(evidence: AsRead, steps: int) -> dict[str, Walk]:
     """Per parameter how far it went at the highest rate that its group is known to have come to, under gradients as
     the moments have them now.
 
@@ -344,7 +342,7 @@ class _Peak(NamedTuple):
     reached: bool
 
 
-def _peak_rates(evidence: Evidence, state: OptimizerState) -> dict[int | None, _Peak]:
+def _peak_rates(evidence: AsRead, state: OptimizerState) -> dict[int | None, _Peak]:
     """Per group its highest learning rate. Of several groups with rates of their own, a logged rate is the one's that
     it ends at.
     """

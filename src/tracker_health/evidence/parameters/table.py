@@ -7,9 +7,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tracker_health.evidence.as_read import AsRead
 from tracker_health.evidence.numerics import median
+from tracker_health.evidence.parameters.answers import FEWEST_OF_A_BRANCH
 from tracker_health.evidence.parameters.depth import along_the_depth
 from tracker_health.evidence.parameters.initial import Initial
 from tracker_health.evidence.parameters.joining import TELLING, Order, Replaced, may_be_named, replaced, untaken
@@ -22,7 +24,8 @@ from tracker_health.evidence.parameters.layers_of import (
     scaled_matrices,
     taken_inputs,
 )
-from tracker_health.evidence.parameters.purpose import FEWEST_OF_A_BRANCH, Case, Left, LeftOut, purposes
+from tracker_health.evidence.parameters.left_out import Case, Left
+from tracker_health.evidence.parameters.purpose import LeftOut, purposes
 from tracker_health.evidence.parameters.rows import Naming, Parameter, Place
 from tracker_health.evidence.parameters.steps import (
     Walk,
@@ -38,9 +41,6 @@ from tracker_health.evidence.parameters.unmoved import is_hidden, is_stepped, on
 from tracker_health.evidence.parameters.words import bare_name, is_sparse, parameters_of, tail_of
 from tracker_health.evidence.tensors import Attribution, OptimizerState, TensorHeader, TensorState, Weights
 from tracker_health.layers import are_names
-
-if TYPE_CHECKING:
-    from tracker_health.evidence.evidence import Evidence
 
 _UNNAMED = re.compile(r"(?:^|/)#(-?\d+)$")
 _UNSURE = (Naming.ASSUMED, Naming.NONE)
@@ -71,14 +71,22 @@ class ParameterTable:
     idle_groups: frozenset[int] = frozenset()
 
     @classmethod
-    def of(cls, evidence: Evidence) -> ParameterTable:
-        """The table of what was read of a run."""
+    def of(cls, evidence: AsRead, steps: int) -> ParameterTable:
+        """The table of what was read of a run.
+
+        Args:
+            evidence: A run, with the parts of its checkpoint.
+            steps: Optimizer steps that it has done, at least.
+
+        Returns:
+            The table, without rows where there is no checkpoint.
+        """
         state, weights = evidence.optimizer, evidence.weights
         names = (one.name for one in (weights.tensors if weights is not None else ()))
         labels = (*(one.label for one in state.tensors), *state.stateless) if state is not None else ()
         readable = are_names((*names, *labels))
-        steps = walks(evidence, evidence.steps_at_least.steps) if state is not None and state.tensors else {}
-        rows = _Rows(state, weights, steps).rows() if readable else _bare(state)
+        walked = walks(evidence, steps) if state is not None and state.tensors else {}
+        rows = _Rows(state, weights, walked).rows() if readable else _bare(state)
         listed = 0 if state is None else len(state.tensors) + len(state.stateless)
         is_adapter = weights is not None and readable and weights.is_adapter
         return cls(
@@ -104,7 +112,14 @@ class ParameterTable:
         return tuple(one for one in self.rows if one.weight is not None)
 
     def weights_of(self, row: Parameter) -> Sequence[Parameter]:
-        """The rows whose weights a parameter is: its own, or without a name from the file all of its shape."""
+        """The rows whose weights a parameter is: its own, or without a name from the file all of its shape.
+
+        Args:
+            row: A row of the table that has optimizer state.
+
+        Returns:
+            Rows that have weights, none where none fits.
+        """
         if row.weight is not None and row.naming is Naming.FILE:
             return (row,)
         return self._by_shape.get(row.shape, ())
@@ -151,8 +166,14 @@ class ParameterTable:
         return median([one.cautious_scale for one in self.scaled]) if self.scaled else 0.0
 
     def along_the_depth(self, min_layers: int, *, known: bool) -> Mapping[str, float]:
-        """Per kind of matrix, in enough layers: how many times larger gradients are in its last layer than its first.
-        Without names from the file that is told only where a loss is ``known`` that says what they were enough for.
+        """How many times larger gradients are in the last layer than in the first, by kind of matrix.
+
+        Args:
+            min_layers: Layers that must have the matrix.
+            known: Whether a loss is known that says what the gradients were enough for.
+
+        Returns:
+            The factor by kind of matrix; none without names from the file, unless ``known``.
         """
         if not self.is_named and not known:
             return {}
@@ -230,12 +251,27 @@ class ParameterTable:
         return Left.WITHOUT_STATE if row.listed else Left.NOT_GIVEN
 
     def experts_among(self, rows: Iterable[Parameter]) -> list[Parameter]:
-        """Those that are an expert's, by their name or else by a shape that an expert's weight has."""
+        """Those that are an expert's, by their name or else by a shape that an expert's weight has.
+
+        Args:
+            rows: Rows of the table.
+
+        Returns:
+            Those of experts, in their order.
+        """
         shapes = {one.shape for one in self.with_weight if one.expert is not None}
         return [one for one in rows if (one.shape in shapes if one.certain_name is None else one.expert is not None)]
 
     def left(self, how: Left, *, meant: bool) -> list[LeftOut]:
-        """Those that were left out in one way, on purpose or not; the surest first."""
+        """The parameters that were left out of training in one way.
+
+        Args:
+            how: The way: never listed, listed and never stepped, ...
+            meant: Whether those are wanted that were left out on purpose, or the others.
+
+        Returns:
+            What was left out, with the reason, the surest first.
+        """
         some = (one for one in self.left_out if one.how is how and one.purpose.meant is meant)
         return sorted(some, key=lambda one: -one.purpose.confidence)
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import exp, inf, log
-from typing import Annotated, ClassVar
+from typing import Annotated
 
-from tracker_health.evidence import FEWEST_POINTS, SURELY, Curve, Evidence, Need, Part
-from tracker_health.facts.chance import Chance, chance_of_loss
+from tracker_health.evidence import FEWEST_POINTS, SURELY, Curve, Evidence, Part
+from tracker_health.facts.chance import Chance, chance_of_level, chance_of_loss
 from tracker_health.facts.intent import is_fine_tuning
 from tracker_health.probe import Symptom, Threshold
 from tracker_health.probes.curves.curve_rule import CurveRule
@@ -29,9 +28,9 @@ class ChanceLevel(CurveRule):
     How it decides:
         The number of classes comes from the params or the last layer. Fail when second half and end lie within
         `tolerance` of its logarithm, no further below than `least_fall`. Warn where noise is larger, or the start lies
-        `began_above` higher. An unknown number, up to `most_guessed`, is the one that the second half fits, within
-        `least_fall`, and `coincidence` of the distance to the next. Then warn if the start lies no further above than
-        `unlearnt`, and the validation loss ends not surely below.
+        `began_above` higher. An unknown number, up to 20, is the one whose logarithm the loss stays at: within 1 % of
+        it and 6 % of the distance to the next, after a start at most 10 % above. Then warn, unless the validation loss
+        ends surely below.
 
     Known limits:
         Needs a cross-entropy in nats. Of unequal classes guessing has a lower loss, which is not known. Of an unknown
@@ -53,7 +52,7 @@ class ChanceLevel(CurveRule):
     code = "LOS006"
     name = "chance-level"
     symptom = Symptom.NOT_LEARNING
-    fewest: ClassVar[int] = FEWEST_POINTS
+    also, fewest = ("val_loss", Part.WEIGHTS), FEWEST_POINTS
 
     tolerance: Annotated[
         float, Threshold("distance from chance that counts as there", "fraction", "design", gt=0, le=1)
@@ -64,49 +63,22 @@ class ChanceLevel(CurveRule):
     began_above: Annotated[
         float, Threshold("start above chance up to which the loss is a cross-entropy", "fraction", "design", ge=0)
     ] = 0.3
-    unlearnt: Annotated[
-        float, Threshold("start above chance of an unknown number of classes", "fraction", "calibration", ge=0)
-    ] = 0.1
-    coincidence: Annotated[
-        float, Threshold("distance from chance of an unknown number, over that to the next", "fraction", "design", gt=0)
-    ] = 0.06
-    most_guessed: Annotated[int, Threshold("classes that a level may be that of", "classes", "design", ge=2)] = 20
-
-    @property
-    def needs(self) -> tuple[Need, ...]:
-        return (*super().needs, Need(role="val_loss", optional=True), Need(role=Part.WEIGHTS, optional=True))
 
     def judge_curve(self, curve: Curve, evidence: Evidence) -> Finding:
         told = chance_of_loss(evidence)
         measured: dict[str, float | int] = {"end": curve.end.value}
         if told is not None:
             measured |= {"classes": int(told.answers), "chance": told.loss}
-            low, high = (1.0 - self.least_fall) * told.loss, (1.0 + self.tolerance) * told.loss
-            if _stays(curve, low, high):
+            if told.holds(curve, self.least_fall * told.loss, self.tolerance * told.loss):
                 began = curve.start.value <= (1.0 + self.began_above) * told.loss
                 sure = began and SURELY * curve.between(0.5, 1.0).error <= self.tolerance * told.loss
                 return self._finding(Verdict.FAIL if sure else Verdict.WARN, curve, told, measured)
-        guessed = self.guessed(evidence) if told is None and not is_fine_tuning(evidence) else None
+        guessed = chance_of_level(evidence) if told is None and not is_fine_tuning(evidence) else None
         if guessed is not None:
             return self._finding(Verdict.WARN, curve, guessed, measured)
         at = f"; {told.said} has {number(told.loss)}" if told is not None else ""
         message = f"the loss went from {number(curve.start.value)} to {number(curve.end.value)}{at}"
-        return Finding(verdict=Verdict.PASS, message=message, measured=measured)
-
-    def guessed(self, evidence: Evidence) -> Chance | None:
-        """The chance at whose level both losses stay, though nothing tells of it; None where they do not."""
-        curve = evidence.curve("train_loss")
-        level = curve.between(0.5, 1.0).value if curve is not None else inf
-        if curve is None or not level < log(self.most_guessed + 1):
-            return None
-        chance = Chance(max(2, min(round(exp(level)), self.most_guessed)), told=False)
-        near = min(self.least_fall * chance.loss, self.coincidence * chance.next)
-        high_start = (1.0 + self.unlearnt) * chance.loss
-        held_out = evidence.curve("val_loss")
-        began = chance.loss - near <= curve.start.value <= high_start
-        stays = abs(level - chance.loss) <= near and _stays(curve, chance.loss - near, chance.loss + near)
-        elsewhere = held_out is not None and held_out.end.surely_below(chance.loss - near)
-        return chance if began and stays and not elsewhere else None
+        return Finding.passed(message, measured)
 
     @staticmethod
     def _finding(verdict: Verdict, curve: Curve, chance: Chance, measured: dict[str, float | int]) -> Finding:
@@ -121,8 +93,3 @@ class ChanceLevel(CurveRule):
             # Few points make large errors, and what fails in spite of those is sure.
             confidence="high" if curve.sure or verdict is Verdict.FAIL else "low",
         )
-
-
-def _stays(curve: Curve, low: float, high: float) -> bool:
-    """Whether the level of the second half and that of the end lie between two limits."""
-    return all(low <= one.value <= high for one in (curve.between(0.5, 1.0), curve.end))

@@ -9,7 +9,6 @@ from tracker_health.evidence import FEWEST_LEVELS, Curve, Evidence, Need
 from tracker_health.probe import Probe
 from tracker_health.result import Finding
 from tracker_health.text import count
-from tracker_health.verdict import Verdict
 
 
 class CurveRule(Probe):
@@ -28,16 +27,32 @@ class CurveRule(Probe):
         optional = ("objective_weight", "learning_rate", *self.also)
         return (
             Need(role=self.role, min_points=self.fewest),
-            *(Need(role=one, optional=True) for one in dict.fromkeys(optional)),
+            *Need.beside(*dict.fromkeys(optional)),
         )
 
     def judge(self, evidence: Evidence) -> Finding:
+        """The finding on the curve of ``role``.
+
+        Args:
+            evidence: What was read of the run.
+
+        Returns:
+            What ``judge_curve`` finds, or a skip where too few points can be compared.
+        """
         curve = evidence.curve(self.role)
         if curve is None or curve.points < self.fewest:
             only = count(curve.points if curve is not None else 0, "point")
-            return Finding(verdict=Verdict.SKIP, message=f"only {only} can be compared, {self.fewest} are needed")
+            return Finding.skipped(f"only {only} can be compared, {self.fewest} are needed")
         return self.judge_curve(curve, evidence)
 
     @abstractmethod
     def judge_curve(self, curve: Curve, evidence: Evidence) -> Finding:
-        """The finding on a curve that is long enough."""
+        """The finding on a curve that is long enough.
+
+        Args:
+            curve: Of the rule's ``role``.
+            evidence: What else was read of the run.
+
+        Returns:
+            As for ``Probe.judge``.
+        """

@@ -77,7 +77,7 @@ class Diverged(CurveRule):
             return _without_a_bound(curve, measured)
         if not (rose or climbed):
             levels = f"the last level of the loss is {number(curve.end.value)}, its best {number(curve.best.value)}"
-            return Finding(verdict=Verdict.PASS, message=levels + curve.note, measured=measured)
+            return Finding.passed(levels + curve.note, measured)
         began_anew = any(step > curve.best_step for step in curve.restarts)
         doubtful = not curve.sure or evidence.first(self.role).went_back or (began_anew and not climbed)
         restart = f"restart from a checkpoint near step {curve.best_step}" if rose else "start again"

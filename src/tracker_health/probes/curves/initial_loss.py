@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
-from tracker_health.evidence import FEWEST_POINTS, LIKELY, Curve, Evidence, Need, Part
+from tracker_health.evidence import FEWEST_POINTS, LIKELY, Curve, Evidence, Part
 from tracker_health.facts.accuracy import measures
 from tracker_health.facts.chance import chance_of_loss
 from tracker_health.facts.intent import is_distillation
@@ -54,7 +54,7 @@ class InitialLoss(CurveRule):
     code = "LOS009"
     name = "initial-loss"
     symptom = Symptom.UPDATE_SIZE
-    fewest: ClassVar[int] = FEWEST_POINTS
+    also, fewest = ("val_accuracy", "train_accuracy", Part.WEIGHTS), FEWEST_POINTS
 
     factor: Annotated[float, Threshold("first loss over that of guessing", "ratio", "design", gt=1)] = 3.0
     plain_factor: Annotated[
@@ -65,16 +65,11 @@ class InitialLoss(CurveRule):
         Threshold("share of the run by which an untrained certainty is unlearnt", "fraction", "design", gt=0, le=1),
     ] = 0.125
 
-    @property
-    def needs(self) -> tuple[Need, ...]:
-        accuracy = Need(role="val_accuracy", any_of=("train_accuracy",), optional=True)
-        return (*super().needs, accuracy, Need(role=Part.WEIGHTS, optional=True))
-
     def judge_curve(self, curve: Curve, evidence: Evidence) -> Finding:
         chance = chance_of_loss(evidence)
         if chance is None or is_distillation(evidence):
             said = "no number of classes is known that the loss may be of, by num_classes, vocab_size or the last layer"
-            return Finding(verdict=Verdict.SKIP, message="a teacher's answers are no classes" if chance else said)
+            return Finding.skipped("a teacher's answers are no classes" if chance else said)
         begins, level = curve.start, chance.loss
         measured = {"classes": int(chance.answers), "chance": level, "first": begins.value}
         answers = any(one.name == "accuracy" for one in measures(evidence, 1))
@@ -82,7 +77,7 @@ class InitialLoss(CurveRule):
         high = begins.value > level * (self.factor if shown else self.plain_factor)
         if not (high and begins.surely_above(level, LIKELY)):
             message = f"the loss begins at {number(begins.value)}; {chance.said} has {number(level)}"
-            return Finding(verdict=Verdict.PASS, message=message, measured=measured)
+            return Finding.passed(message, measured)
         return Finding(
             verdict=Verdict.WARN,
             message=f"the loss begins at {number(begins.value)}, {begins.value / level:.1f} times that of "

@@ -73,7 +73,7 @@ class LossSpike(Probe):
     def judge(self, evidence: Evidence) -> Finding:
         curve = evidence.curve("train_loss")
         if curve is None or curve.points < self.min_points:
-            return Finding(verdict=Verdict.SKIP, message=f"only {curve.points if curve else 0} points can be compared")
+            return Finding.skipped(f"only {curve.points if curve else 0} points can be compared")
         values, steps = curve.series.values, curve.series.steps
         above, scores = jumps(values)
         tail, stands_out = float(above[scores < self.sigmas].max(initial=0.0)), scores >= self.sigmas
@@ -86,28 +86,27 @@ class LossSpike(Probe):
             high[-lasting:], lasting = False, 0
         peaks = peaks_of(high & stands_out, above)
         beyond = peaks[values[peaks] > curve.start.value + self.single_share * curve.size]
-        tallest = float(above[peaks].max(initial=0.0))
-        measured = {"spikes": len(peaks), "start": curve.start.value, "low": curve.best.value, "tallest": tallest}
+        measured = {"spikes": len(peaks), "tallest": float(above[peaks].max(initial=0.0))}
+        measured |= {"start": curve.start.value, "low": curve.best.value}
         if not len(beyond) and len(peaks) < self.repeated:
-            said = f"{count(len(peaks), 'spike')} of consequence in the loss"
-            return Finding(verdict=Verdict.PASS, message=said, measured=measured)
+            return Finding.passed(f"{count(len(peaks), 'spike')} of consequence in the loss", measured)
         at = peaks[np.argmax(above[peaks])]
-        level = number(float(values[at] - above[at]))
+        level, sure = number(float(values[at] - above[at])), lasting >= self.min_lasting
         if lasting and at in beyond:
             first = int(steps[-lasting])
             return Finding(
-                verdict=Verdict.FAIL if lasting >= self.min_lasting else Verdict.WARN,
+                verdict=Verdict.FAIL if sure else Verdict.WARN,
                 message=f"the loss jumped from its level of {level} at step {first} and had not come back when the run "
                 f"ended, {count(lasting, 'point')} later, at {number(float(values[-1]))}",
                 remedy=f"restart from before step {first}, with a lower learning rate or gradient clipping",
                 measured=measured,
                 steps=(first, curve.last_step),
-                confidence="high" if lasting >= self.min_lasting else "low",
+                confidence="high" if sure else "low",
             )
-        where = f"the tallest {number(float(values[at]))} at step {int(steps[at])}"
+        tallest = f"the tallest {number(float(values[at]))} at step {int(steps[at])}"
         return Finding(
             verdict=Verdict.WARN,
-            message=f"{count(len(peaks), 'spike')} in the loss, {where}, where its level was {level}",
+            message=f"{count(len(peaks), 'spike')} in the loss, {tallest}, where its level was {level}",
             remedy="look at the batches of these steps; clip gradients, or skip batches that are out of proportion",
             measured=measured,
             steps=tuple(int(step) for step in steps[peaks[:100]]),

@@ -7,13 +7,15 @@ from typing import Annotated
 
 import numpy as np
 
-from tracker_health.evidence import Evidence, FloatArray, IntArray, Need, Series
+from tracker_health.evidence import Evidence, FloatArray, IntArray, Need
 from tracker_health.evidence.curve import resolution
 from tracker_health.evidence.numerics import longest_run, median
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.result import Finding
 from tracker_health.text import number
 from tracker_health.verdict import Verdict
+
+_DEAD = "look at the labels of one batch: where none of them counts there is nothing to learn from"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,34 +74,32 @@ class MaskedNan(Probe):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        beside = (Need(role="grad_norm", optional=True), Need(role="val_loss", optional=True))
-        return (Need(role="train_loss", min_points=2), *beside)
+        return (Need(role="train_loss", min_points=2), *Need.beside("grad_norm", "val_loss"))
 
     def judge(self, evidence: Evidence) -> Finding:
         loss = evidence.first("train_loss").clean()
         zero = loss.values == 0.0
-        broken = np.intersect1d(loss.steps[zero], _nonfinite(evidence.find("grad_norm")))
+        steps, norms = _values(evidence, "grad_norm")
+        broken = np.intersect1d(loss.steps[zero], steps[~np.isfinite(norms)])
         start, length = longest_run(zero)
         measured = {"zeros": int(zero.sum()), "longest_run": length, "zeros_with_nonfinite_gradient": len(broken)}
         if len(broken):
             where = f"{len(broken)} steps where the gradient norm is not finite, first at step {broken[0]}"
             return _finding(f"the loss is exactly 0.0 at {where}", measured, int(broken[0]))
         if length == len(loss) >= self.min_zeros and _is_dead(evidence):
-            message = f"the loss and the gradient norm are exactly 0 at all {length} points"
-            remedy = "look at the labels of one batch: where none of them counts there is nothing to learn from"
-            first = int(loss.steps[0])
-            return Finding(verdict=Verdict.FAIL, message=message, remedy=remedy, measured=measured, steps=(first,))
+            message, first = f"the loss and the gradient norm are exactly 0 at all {length} points", int(loss.steps[0])
+            return Finding(verdict=Verdict.FAIL, message=message, remedy=_DEAD, measured=measured, steps=(first,))
         before = loss.values[:start]
         before = before[np.isfinite(before) & (before > 0)]
         if length < self.min_zeros or not len(before):
-            return Finding(verdict=Verdict.PASS, message="no stretch of exact zeros in the loss", measured=measured)
+            return Finding.passed("no stretch of exact zeros in the loss", measured)
         first, level = int(loss.steps[start]), _level(before)
         said = f"the loss is exactly 0.0 for {length} points from step {first}, after {number(level)}"
         rounded = level <= self.units * resolution(before)
         true = rounded or _is_alive(evidence, loss.steps[start : start + length])
         if true and level <= self.descended * before[0]:
             message = f"{said}: {'the log rounds it' if rounded else 'what was logged beside it is finite'}"
-            return Finding(verdict=Verdict.PASS, message=message, measured=measured, confidence="low")
+            return Finding.passed(message, measured, sure=False)
         unsure = level <= self.near_zero * before[0] or bool((loss.values[start + length :] > 0).any())
         return _finding(said, measured, first, unsure=unsure)
 
@@ -109,26 +109,25 @@ def _level(before: FloatArray) -> float:
     return median(before[:-1][-3:] if len(before) > 1 else before)
 
 
-def _is_alive(evidence: Evidence, steps: IntArray) -> bool:
+def _values(evidence: Evidence, role: str) -> tuple[IntArray, FloatArray]:
+    series = evidence.find(role)
+    clean = series.clean() if series is not None else None
+    return (clean.steps, clean.values) if clean is not None else (np.empty(0, dtype=np.int64), np.empty(0))
+
+
+def _is_alive(evidence: Evidence, zeros: IntArray) -> bool:
     """Whether all gradient norms beside the zeros, or all validation losses since the first of them, are finite, and
     not 0 as the loss is.
     """
-    norms, held_out = (evidence.find(role) for role in ("grad_norm", "val_loss"))
-    beside = norms.clean().values[np.isin(norms.clean().steps, steps)] if norms is not None else np.empty(0)
-    since = held_out.clean().values[held_out.clean().steps > steps[0]] if held_out is not None else np.empty(0)
-    return any(len(one) and bool(np.isfinite(one).all()) and bool(one.any()) for one in (beside, since))
+    (steps, norms), (evaluated, held_out) = (_values(evidence, role) for role in ("grad_norm", "val_loss"))
+    seen = norms[np.isin(steps, zeros)], held_out[evaluated > zeros[0]]
+    return any(len(one) and bool(np.isfinite(one).all()) and bool(one.any()) for one in seen)
 
 
 def _is_dead(evidence: Evidence) -> bool:
     """Whether all gradient norms are 0. A loss may be 0 by itself, as that of a policy before its first update."""
-    norms = evidence.find("grad_norm")
-    values = norms.clean().values if norms is not None else np.empty(0)
-    return len(values) > 1 and bool((values == 0.0).all())
-
-
-def _nonfinite(norms: Series | None) -> IntArray:
-    clean = norms.clean() if norms is not None else None
-    return np.empty(0, dtype=np.int64) if clean is None else clean.steps[~np.isfinite(clean.values)]
+    norms = _values(evidence, "grad_norm")[1]
+    return len(norms) > 1 and not norms.any()
 
 
 def _finding(said: str, measured: dict[str, int], step: int, *, unsure: bool = False) -> Finding:

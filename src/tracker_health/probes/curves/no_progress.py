@@ -72,15 +72,14 @@ class NoProgress(CurveRule):
     def needs(self) -> tuple[Need, ...]:
         return (
             Need(role="train_loss", any_of=("val_loss",), min_points=self.fewest),
-            Need(role="objective_weight", optional=True),
-            Need(role=Part.WEIGHTS, optional=True),
+            *Need.beside("objective_weight", Part.WEIGHTS),
         )
 
     def judge(self, evidence: Evidence) -> Finding:
         curves = [evidence.curve(role) for role in ("train_loss", "val_loss")]
         curve = max((one for one in curves if one is not None), key=lambda one: one.sure, default=None)
         if curve is None:
-            return Finding(verdict=Verdict.SKIP, message=f"fewer than {self.fewest} points can be compared")
+            return Finding.skipped(f"fewer than {self.fewest} points can be compared")
         return self.judge_curve(curve, evidence)
 
     def judge_curve(self, curve: Curve, evidence: Evidence) -> Finding:
@@ -96,10 +95,9 @@ class NoProgress(CurveRule):
         lasting = max(curve.kept.value, (curve.start - curve.end).value)  # the best level may be one by chance
         enough = descent.value >= self.min_descent * scale or lasting >= self.least_descent * scale
         if sure and enough:
-            return Finding(verdict=Verdict.PASS, message=f"the {name} came down {levels}", measured=measured)
+            return Finding.passed(f"the {name} came down {levels}", measured)
         if not sure and not curve.kept.surely_below(needed, LIKELY):
-            hidden = f"noise may hide a descent of the {name} {levels}"
-            return Finding(verdict=Verdict.PASS, message=hidden, measured=measured, confidence="low")
+            return Finding.passed(f"noise may hide a descent of the {name} {levels}", measured, sure=False)
         flat = curve.kept.surely_below(needed) and not (sure or fine_tuning)
         return Finding(
             verdict=Verdict.FAIL if flat else Verdict.WARN,

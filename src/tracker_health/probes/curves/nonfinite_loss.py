@@ -15,8 +15,9 @@ from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.result import Finding
 from tracker_health.roles import LOSS_PART, OBJECTIVE_LOSS, is_perplexity
 from tracker_health.text import count, number, short_name
-from tracker_health.verdict import Verdict, worst
+from tracker_health.verdict import Verdict, worst_verdict
 
+_HUGE = "restart with a lower learning rate or gradient clipping; look at the scale of inputs and targets"
 _LOSSES = ("train_loss", "val_loss", OBJECTIVE_LOSS)
 
 
@@ -81,7 +82,7 @@ class NonfiniteLoss(Probe):
         judged = [self._judge_one(taken(series, evidence)) for series in losses]
         parts = (series.clean() for series in evidence.series if series.role == LOSS_PART)
         judged += [_of_part(series) for series in parts if self._was_lost(series)]
-        verdict = worst(finding.verdict for finding in judged)
+        verdict = worst_verdict(finding.verdict for finding in judged)
         return next(finding for finding in judged if finding.verdict is verdict)
 
     def _judge_one(self, series: Series) -> Finding:
@@ -95,8 +96,9 @@ class NonfiniteLoss(Probe):
             at_end = np.sort(np.abs(clean.values[-max(1, round(total * self.tail_share)) :]))
             last = float(at_end[len(at_end) // 2])  # one that was logged: the mean of two may overflow
             if last > self.as_infinite and not is_perplexity(series.name):
-                return _as_good_as_infinite(name, last, measured)
-            return Finding(verdict=Verdict.PASS, message=f"all {total} points of {name} are finite", measured=measured)
+                message = f"{name} ends at {number(last)}, as good as infinite"
+                return Finding(verdict=Verdict.FAIL, message=message, remedy=_HUGE, measured=measured)
+            return Finding.passed(f"all {total} points of {name} are finite", measured)
         tail = max(1, round(total * self.tail_share))
         dead = share >= self.max_share or bool(bad[-tail:].any())
         where = f"first at step {steps[0]}, last at step {steps[-1]}"
@@ -125,15 +127,6 @@ def _of_part(part: Series) -> Finding:
         remedy=f"look at what it measures from step {first} on; where it stands for nothing to measure, log nothing",
         measured={"first_step": first},
         steps=(first,),
-    )
-
-
-def _as_good_as_infinite(name: str, last: float, measured: dict[str, float | int]) -> Finding:
-    return Finding(
-        verdict=Verdict.FAIL,
-        message=f"{name} ends at {number(last)}, as good as infinite",
-        remedy="restart with a lower learning rate or gradient clipping; look at the scale of inputs and targets",
-        measured=measured,
     )
 
 

@@ -28,14 +28,15 @@ class OddOneOut(Probe):
 
     How it decides:
         Runs are compared that log the same loss and are about as long (a quarter more steps at most). The end is the
-        median of the last tenth of the points. Warn when it lies above the median of at least `min_runs` others by more
-        than `deviations` of their median absolute deviations, by more than `worse` of that median's size, *and* by more
-        than `worse` of what the others descended, as a rule.
+        median of the last tenth of the points. Warn when it lies too far above that of at least `min_runs` others.
+        It must lie above their median by `deviations` of their median absolute deviations, and by `worse` of its size.
+        It must also lie above it by `worse` of what the others descended, as a rule.
 
     Known limits:
-        Only where runs are read together: `tracker-health report` of several runs or of an experiment. Runs of an
-        experiment that differ on purpose (in size, data, regularisation) end differently: it is a preview rule, and
-        does not vote unless a configuration says so. Where most runs have the same fault, they are the rule.
+        Only where runs are read together: `tracker-health report` of several runs or of an experiment. Where most runs
+        have the same fault, they are the rule. It has no vote: runs of an experiment that differ on purpose (in size,
+        data, regularisation) end differently, and nothing says which of them are meant to be alike. It is to vote
+        against a baseline that somebody chose and froze, not against whatever lies beside a run.
 
     What to do:
         Look at what this run has that the others have not: its parameters stand side by side in the tracker.
@@ -67,22 +68,18 @@ class OddOneOut(Probe):
         siblings = evidence.siblings
         if siblings is None:
             raise LookupError("the rule's needs name the siblings")
-        ends = np.array([one.end for one in siblings.others])
-        own, usual = siblings.own.end, median(ends)
-        descent = median([one.start - one.end for one in siblings.others])
-        spread = median(np.abs(ends - usual))
-        above = own - usual
-        least = max(self.deviations * spread, self.worse * abs(usual), self.worse * descent)
-        measured = {
-            "end": own, "usual_end": usual, "spread": spread, "runs": len(ends),
-            "deviations": above / spread if spread > 0 else 0.0,
-        }  # fmt: skip
-        beside = f"{len(ends)} comparable runs ended around {number(usual)}"
-        if not above > least:
-            return Finding(verdict=Verdict.PASS, message=f"it ended at {number(own)}; {beside}", measured=measured)
+        ends, own = np.array([one.end for one in siblings.others]), siblings.own.end
+        usual, descent = median(ends), median([one.start - one.end for one in siblings.others])
+        spread, above = median(np.abs(ends - usual)), own - usual
+        deviations = above / spread if spread > 0 else 0.0
+        measured = {"end": own, "usual_end": usual, "spread": spread, "runs": len(ends), "deviations": deviations}
+        said = f"it ended at {number(own)}; {len(ends)} comparable runs around {number(usual)}"
+        if not above > max(self.deviations * spread, self.worse * abs(usual), self.worse * descent):
+            return Finding.passed(said, measured)
         return Finding(
             verdict=Verdict.WARN,
-            message=f"the loss ended at {number(own)}, where {beside}, give or take {number(spread)}",
+            message=f"the loss ended at {number(own)}, where {len(ends)} comparable runs ended around {number(usual)}, "
+            f"give or take {number(spread)}",
             remedy="compare its parameters with those of the other runs",
             measured=measured,
         )

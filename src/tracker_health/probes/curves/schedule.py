@@ -99,7 +99,7 @@ class Schedule(Probe):
     def needs(self) -> tuple[Need, ...]:
         return (
             Need(role="learning_rate", any_of=(Part.SAVED_SCHEDULE, Part.OPTIMIZER_STATE, "train_loss")),
-            *(Need(role=role, optional=True) for role in (*LOSSES, *ACCURACIES, Part.PLAN)),
+            *Need.beside(*LOSSES, *ACCURACIES, Part.PLAN),
         )
 
     def judge(self, evidence: Evidence) -> Finding:
@@ -121,10 +121,10 @@ class Schedule(Probe):
             steps = rates.where if rates else ()
             return Finding(verdict=verdict, message=said, remedy=remedy, measured=measured, steps=steps)
         if rates is None:
-            return Finding(verdict=Verdict.SKIP, message=f"fewer than {self.min_points} learning rates are known")
+            return Finding.skipped(f"fewer than {self.min_points} learning rates are known")
         said = f"the learning rate peaks at {number(rates.peak)} and ends at {number(rates.end)}"
         sure = rates.peak > 0.0 and not self._is_idle(rates)
-        return Finding(verdict=Verdict.PASS, message=said, measured=measured, confidence="high" if sure else "low")
+        return Finding.passed(said, measured, sure=sure)
 
     def _is_idle(self, rates: Rates) -> bool:
         return rates.share_below(0.0) > self.zero_share

@@ -81,7 +81,7 @@ class StillDescending(CurveRule):
             if fall.share <= self.little and fall.sure and fall.pace >= self.pace:
                 return _falling("validation loss", fall, held_out)
         message = f"the last quarter brought {max(by_steps.late_share, 0.0):.0%} of the descent"
-        return Finding(verdict=Verdict.PASS, message=message, measured=_measured(by_steps))
+        return Finding.passed(message, _measured(by_steps))
 
 
 def _measured(fall: Fall) -> dict[str, float | int]:

@@ -40,8 +40,15 @@ class TooGood(Probe):
         and classifiers (by a param, or the model's last layer) are left alone.
 
     Known limits:
-        Needs a cross-entropy in nats, and a validation loss. Sequences made by a rule (copies, recall, sums) can be
-        told for sure, and are often learnt as fast: that is why it has no vote.
+        Needs a cross-entropy in nats, and a validation loss. It has no vote: sequences made by a rule (copies, recall,
+        sums) can be told for sure, and have the same curves. Of small transformers it found those whose targets were
+        not shifted, and one that rightly learnt to copy; a missing mask is learnt more slowly, and passed.
+
+    Worked example:
+        train_loss: 4.2 0.9 0.1 0.02 0.02 0.02 0.02 0.02 0.02 0.02 0.02 0.02
+        val_loss: 2 0.3 0.1 0.05 0.05 0.05 0.05 0.05 0.05 0.05 0.05 0.05
+        param vocab_size: 64
+        warn: guessing costs ln 64 = 4.16; a quarter on both losses lie below 0.3, and 0.05 is less than 0.1.
 
     What to do:
         Look at one batch: position t must not see token t + 1, and has to predict it. Generate a few words.
@@ -73,19 +80,16 @@ class TooGood(Probe):
     def judge(self, evidence: Evidence) -> Finding:
         loss, held_out = evidence.curve("train_loss"), evidence.curve("val_loss")
         if loss is None or held_out is None or min(loss.points, held_out.points) < self.min_points:
-            return Finding(verdict=Verdict.SKIP, message="too few finite points of a loss")
+            return Finding.skipped("too few finite points of a loss")
         known = (Chance(one) for one in _vocabularies(evidence) if one >= self.min_vocabulary)
         chance = next((one for one in known if one.begins(loss.start)), None)
         chooses = classes(evidence) is not None or classes_of_head(evidence) is not None
         if chance is None or chooses or is_fine_tuning(evidence):
-            return Finding(
-                verdict=Verdict.SKIP, message="no vocabulary is known that the loss is of, or it is a fine-tune"
-            )
+            return Finding.skipped("no vocabulary is known that the loss is of, or it is a fine-tune")
         end, soon = held_out.end.value, [one.between(self.early, self.early).value for one in (loss, held_out)]
         measured: dict[str, float | int] = {"end": end, "vocabulary": int(chance.answers)}
         if not 0.0 <= end < self.too_low or max(soon) >= self.nearly:
-            said = f"the validation loss ends at {number(end)}"
-            return Finding(verdict=Verdict.PASS, message=said, measured=measured)
+            return Finding.passed(f"the validation loss ends at {number(end)}", measured)
         step = int(held_out.steps[int(self.early * (len(held_out.steps) - 1))])
         return Finding(
             verdict=Verdict.WARN,

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import Annotated, Any
+from math import ceil, inf, nan
+from typing import Annotated
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 
 from tracker_health.evidence import DlmStepLog, Evidence, FloatArray, Need, Part
-from tracker_health.evidence.numerics import median
+from tracker_health.evidence.numerics import median, medians_around
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.result import Finding
 from tracker_health.text import number
 from tracker_health.verdict import Verdict
-
-_CURVE_POINTS = 512
-_CHUNK = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +67,9 @@ class TrainingDrift(Probe):
     assert_instability_events_lte: Annotated[
         int, Threshold("instability events allowed", "events", "original rule", ge=0)
     ] = 0
+    curve_points: Annotated[
+        int, Threshold("steps of the curve in the details, at most", "steps", "original rule", ge=1)
+    ] = 512
 
     @property
     def needs(self) -> tuple[Need, ...]:
@@ -79,123 +78,73 @@ class TrainingDrift(Probe):
     def judge(self, evidence: Evidence) -> Finding:
         log = evidence.dlm_step_log
         if log is None:
-            return Finding(verdict=Verdict.SKIP, message="there is no step log")
-        measured = self._measure(log.losses)
-        missed = self._missed(measured)
-        score = min(1.0, max(0.0, measured["smoothness"]))
-        shown = (
-            f"convergence ratio {number(measured['convergence_ratio'])}, smoothness {number(measured['smoothness'])}, "
-            f"{int(measured['instability_events'])} instability events in {len(log)} steps"
-        )
+            return Finding.skipped("there is no step log")
+        filled = _filled(log.losses)
+        events = len(log) - int(np.isfinite(log.losses).sum()) + self._spikes(filled)
+        measured = _levels(filled) | {"instability_events": events}
+        smoothness, ratio = measured["smoothness"], measured["convergence_ratio"]
+        missed = [
+            said
+            for holds, said in (
+                (smoothness >= self.assert_smoothness_gte, f"smoothness below {number(self.assert_smoothness_gte)}"),
+                (events <= self.assert_instability_events_lte,
+                 f"more than {self.assert_instability_events_lte} instability events"),
+                (ratio <= self.assert_convergence_ratio_lte,
+                 f"convergence ratio above {number(self.assert_convergence_ratio_lte)}"),
+            )
+            if not holds
+        ]  # fmt: skip
+        score = min(1.0, max(0.0, smoothness))
+        said = f"convergence ratio {number(ratio)}, smoothness {number(smoothness)}"
+        said = f"{said}, {events} instability events in {len(log)} steps"
+        jumps = "look at the loss curve where it jumps; lower the learning rate if it keeps jumping"
         return Finding(
             verdict=Verdict.WARN if missed else Verdict.PASS,
             score=score * 0.5 if missed else score,
-            message=f"{shown}: {'; '.join(missed)}" if missed else shown,
-            remedy="look at the loss curve where it jumps; lower the learning rate if it keeps jumping"
-            if missed
-            else "",
-            measured=measured
-            | {"raw": measured["smoothness"], "instability_events": int(measured["instability_events"])},
-            details=self._details(log, measured),
+            message=f"{said}: {'; '.join(missed)}" if missed else said,
+            remedy=jumps if missed else "",
+            measured=measured | {"raw": smoothness},
+            details=measured
+            | {"num_steps": len(log), "num_log_files": len(log.files), "log_paths": list(log.files)}
+            | {"thresholds": dict(self.thresholds), "curve_sampled": self._sampled(log)},
         )
 
-    def _measure(self, losses: FloatArray) -> dict[str, float]:
-        filled, gaps = _fill(losses)
-        if filled is None:
-            unknown = math.nan
-            return {
-                "initial_loss": unknown,
-                "final_loss": unknown,
-                "convergence_ratio": unknown,
-                "smoothness": 0.0,
-                "instability_events": float(gaps),
-            }
-        initial, final = float(filled[0]), float(filled[-1])
-        with np.errstate(all="ignore"):
-            return {
-                "initial_loss": initial,
-                "final_loss": final,
-                "convergence_ratio": final / initial if initial else math.inf,
-                "smoothness": _smoothness(filled),
-                "instability_events": float(gaps + _spikes(np.diff(filled), self.rolling_window, self.spike_sigma)),
-            }
+    def _spikes(self, filled: FloatArray) -> int:
+        """How many rises are far above the typical difference around them."""
+        with np.errstate(all="ignore"):  # of numbers near the largest
+            rises = np.diff(filled)
+        sizes = np.abs(rises)
+        if len(rises) < self.rolling_window:
+            typical = np.full(len(rises), (median(sizes) if len(sizes) else 0.0) or inf)
+        else:
+            typical = np.nan_to_num(medians_around(sizes, self.rolling_window // 2), posinf=inf)
+        return int(np.count_nonzero((rises > 0) & (rises > self.spike_sigma * typical)))
 
-    def _missed(self, measured: dict[str, float]) -> list[str]:
-        missed = []
-        if not measured["smoothness"] >= self.assert_smoothness_gte:
-            missed.append(f"smoothness below {number(self.assert_smoothness_gte)}")
-        if not measured["instability_events"] <= self.assert_instability_events_lte:
-            missed.append(f"more than {self.assert_instability_events_lte} instability events")
-        if not measured["convergence_ratio"] <= self.assert_convergence_ratio_lte:
-            missed.append(f"convergence ratio above {number(self.assert_convergence_ratio_lte)}")
-        return missed
-
-    def _details(self, log: DlmStepLog, measured: dict[str, float]) -> dict[str, Any]:
-        return {
-            **measured,
-            "instability_events": int(measured["instability_events"]),
-            "num_steps": len(log),
-            "num_log_files": len(log.files),
-            "log_paths": list(log.files),
-            "thresholds": dict(self.thresholds),
-            "curve_sampled": _sampled(log),
-        }
+    def _sampled(self, log: DlmStepLog) -> list[list[float | int | None]]:
+        """Steps and losses at even distances, and the last."""
+        at = np.unique(np.append(np.arange(0, len(log), ceil(len(log) / self.curve_points)), len(log) - 1))
+        return [[int(log.steps[i]), float(log.losses[i]) if np.isfinite(log.losses[i]) else None] for i in at]
 
 
-def _fill(losses: FloatArray) -> tuple[FloatArray | None, int]:
-    """The losses with non-finite ones replaced by the last finite one (leading ones by the first), and how many were;
-    None if none is finite.
-    """
+def _filled(losses: FloatArray) -> FloatArray:
+    """The losses with non-finite ones replaced by the last finite one, and leading ones by the first."""
     finite = np.isfinite(losses)
-    gaps = int(np.count_nonzero(~finite))
     if not finite.any():
-        return None, gaps
-    index = np.where(finite, np.arange(len(losses)), -1)
-    last = np.maximum.accumulate(index)
-    last[last < 0] = int(np.argmax(finite))
-    return np.ascontiguousarray(losses[last]), gaps
+        return np.empty(0)
+    last = np.maximum.accumulate(np.where(finite, np.arange(len(losses)), np.argmax(finite)))
+    return np.ascontiguousarray(losses[last])
 
 
-def _smoothness(losses: FloatArray) -> float:
-    variance = float(np.var(losses))
-    if variance == 0.0:
-        return 0.0
-    return max(0.0, 1.0 - float(np.var(np.diff(losses))) / variance)
-
-
-def _spikes(differences: FloatArray, window: int, sigma: float) -> int:
-    """Rises of more than sigma times the typical absolute difference around them."""
-    magnitudes = np.abs(differences)
-    if len(differences) < window:
-        baseline = median(magnitudes) if len(magnitudes) else 0.0
-        return int(np.count_nonzero(differences > sigma * baseline)) if baseline else 0
-    baselines = _medians_around(magnitudes, window // 2)
-    return int(np.count_nonzero((differences > 0) & (differences > sigma * baselines)))
-
-
-def _medians_around(magnitudes: FloatArray, half: int) -> FloatArray:
-    """For each value the median of the ``half`` values on either side (fewer at the ends), without itself; 0 where
-    there is none.
-    """
-    n, width = len(magnitudes), 2 * half + 1
-    medians = np.empty(n)
-    edges = range(n) if n < width else [*range(half), *range(n - half, n)]
-    for index in edges:
-        low = max(0, index - half)
-        around = np.delete(magnitudes[low : index + half + 1], index - low)
-        medians[index] = median(around) if len(around) else 0.0
-    others = np.delete(np.arange(width), half)
-    for start in range(half, n - half, _CHUNK):  # in pieces: the windows take 2 x half times the memory of the values
-        stop = min(start + _CHUNK, n - half)
-        windows = sliding_window_view(magnitudes[start - half : stop + half], width)
-        medians[start:stop] = np.median(windows[:, others], axis=1)
-    return medians
-
-
-def _sampled(log: DlmStepLog) -> list[list[float | int | None]]:
-    n = len(log)
-    stride = max(1, math.ceil(n / _CURVE_POINTS))
-    indices = list(range(0, n, stride))
-    if indices and indices[-1] != n - 1:
-        indices.append(n - 1)
-    return [[int(log.steps[i]), float(log.losses[i]) if np.isfinite(log.losses[i]) else None] for i in indices]
+def _levels(filled: FloatArray) -> dict[str, float]:
+    """First and last loss, their ratio, and how smooth the curve is between them."""
+    if not len(filled):
+        return {"initial_loss": nan, "final_loss": nan, "convergence_ratio": nan, "smoothness": 0.0}
+    initial, final = float(filled[0]), float(filled[-1])
+    with np.errstate(all="ignore"):
+        spread, jumps = float(np.var(filled)), float(np.var(np.diff(filled)))
+    return {
+        "initial_loss": initial,
+        "final_loss": final,
+        "convergence_ratio": final / initial if initial else inf,
+        "smoothness": max(0.0, 1.0 - jumps / spread) if spread else 0.0,
+    }

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import e, exp, hypot, log
-from typing import Annotated, ClassVar, NamedTuple
+from typing import Annotated, NamedTuple
 
-from tracker_health.evidence import FEWEST_POINTS, LIKELY, Curve, Estimate, Evidence, Need, Part
+from tracker_health.evidence import FEWEST_POINTS, LIKELY, Curve, Estimate, Evidence, Part
 from tracker_health.facts.accuracy import measures, pairs, percent
 from tracker_health.facts.chance import LARGEST, Chance, chance_of
 from tracker_health.probe import Symptom, Threshold
@@ -55,7 +55,7 @@ class Underconfident(CurveRule):
     name = "underconfident"
     symptom = Symptom.NOT_LEARNING
     headline = ("sum",)
-    fewest: ClassVar[int] = FEWEST_POINTS
+    also, fewest = ("val_accuracy", "train_accuracy", "val_loss", Part.WEIGHTS), FEWEST_POINTS
 
     slack: Annotated[float, Threshold("how far loss and accuracy may add up to less", "nats", "calibration", ge=0)] = (
         0.05
@@ -74,52 +74,34 @@ class Underconfident(CurveRule):
     ] = 0.06
     min_classes: Annotated[int, Threshold("answers that a loss chooses among", "classes", "design", ge=3)] = 3
 
-    @property
-    def needs(self) -> tuple[Need, ...]:
-        roles = ("val_accuracy", "train_accuracy", "val_loss")
-        return (*super().needs, *(Need(role=one, optional=True) for one in (*roles, Part.WEIGHTS)))
-
     def judge_curve(self, curve: Curve, evidence: Evidence) -> Finding:
         told, start = chance_of(evidence), curve.start.value
         seen = Chance(exp(start), told=False) if told is None and 0.0 < start < LARGEST else None
         chance = told if told is not None and told.begins(curve.start) else seen
         if chance is None or chance.answers < self.min_classes:
-            return Finding(
-                verdict=Verdict.SKIP, message="the loss does not begin as a cross-entropy of several answers"
-            )
+            return Finding.skipped("the loss does not begin as a cross-entropy of several answers")
         least = _two_softmaxes(chance) - 1.0
         shares = next((one for one in measures(evidence, self.fewest) if one.name == "accuracy"), None)
         both = list(pairs(evidence, shares, self.fewest)) if shares is not None else []
         if not chance.told and any(wrong.start.value < 1.0 - 2 * chance.share for _, _, wrong in both):
-            said = "much is right at the first loss, which does not tell the number of answers"
-            return Finding(verdict=Verdict.SKIP, message=said)
-        ends = [_End.of(*one) for one in both]
+            return Finding.skipped("much is right at the first loss, which does not tell the number of answers")
+        ends = [_End(whose, loss.end, wrong.end) for whose, loss, wrong in both]
         kept_up = not curve.best.surely_below(least)
         if not ends:
             return self._at_the_floor(curve, chance, least) if kept_up and chance.told else _without_pairs()
-        worst = max(ends, key=lambda one: self._surplus(one, chance))
-        measured = {
-            "loss": worst.loss.value, "accuracy": worst.right.value, "classes": chance.answers,
-            "sum": worst.loss.value + worst.right.value,
-        }  # fmt: skip
-        seen_at_end = (
-            f"the {worst.whose} accuracy ends at {percent(worst.right.value)}, the loss at {number(worst.loss.value)}"
-        )
-        hardly_prefers = self._surplus(worst, chance) > self.least_excess and worst.loss.value < chance.loss
+        worst = max(ends, key=lambda one: one.surplus(chance))
+        loss, right = worst.loss.value, worst.right
+        measured = {"loss": loss, "accuracy": right, "classes": chance.answers, "sum": loss + right}
+        said = f"the {worst.whose} accuracy ends at {percent(right)}, the loss at {number(loss)}"
+        hardly_prefers = worst.surplus(chance) > self.least_excess and loss < chance.loss
         if not (kept_up and hardly_prefers and all(self._adds_up(one, chance) for one in ends)):
-            return Finding(verdict=Verdict.PASS, message=seen_at_end, measured=measured)
-        return _finding(f"{seen_at_end}: they add up as behind two softmaxes, {chance.said}", curve, measured)
+            return Finding.passed(said, measured)
+        return _finding(f"{said}: they add up as behind two softmaxes, {chance.said}", curve, measured)
 
     def _adds_up(self, end: _End, chance: Chance) -> bool:
         """Whether both are together what two softmaxes leave, which answers that are not sure make more."""
-        more = end.loss.value + end.right.value - _two_softmaxes(chance)
-        return -self.slack <= more <= self.unsure * end.right.value
-
-    @staticmethod
-    def _surplus(end: _End, chance: Chance) -> float:
-        """By how much the loss is likely higher than it has to be, at least."""
-        excess = end.excess(chance)
-        return excess.value - LIKELY * excess.error
+        more = end.loss.value + end.right - _two_softmaxes(chance)
+        return -self.slack <= more <= self.unsure * end.right
 
     def _at_the_floor(self, curve: Curve, chance: Chance, least: float) -> Finding:
         level, above = curve.end.value, self.floor_share * (chance.loss - least)
@@ -131,24 +113,24 @@ class Underconfident(CurveRule):
 
 
 class _End(NamedTuple):
-    """Loss and accuracy of the same samples, at the end."""
+    """The loss and the share of wrong answers of the same samples, at the end."""
 
     whose: str
     loss: Estimate
-    right: Estimate
+    wrong: Estimate
 
-    @classmethod
-    def of(cls, whose: str, loss: Curve, mistakes: Curve) -> _End:
-        return cls(whose, loss.end, Estimate(1.0 - mistakes.end.value, mistakes.end.error))
+    @property
+    def right(self) -> float:
+        return 1.0 - self.wrong.value
 
-    def excess(self, chance: Chance) -> Estimate:
-        """How far the loss lies above that of a model which gives its answers the probability that they are right, and
-        all others the same.
+    def surplus(self, chance: Chance) -> float:
+        """How far the loss likely lies, at least, above that of a model which gives its answers the probability that
+        they are right, and all others the same.
         """
-        right = self.right.value
-        others = (1.0 - right) * log((1.0 - right) / (chance.answers - 1.0)) if right < 1.0 else 0.0
+        right, wrong = self.right, self.wrong.value
+        others = wrong * log(wrong / (chance.answers - 1.0)) if wrong > 0.0 else 0.0
         least = -(right * log(right) if right > 0.0 else 0.0) - others
-        return Estimate(self.loss.value - least, hypot(self.loss.error, self.right.error))
+        return self.loss.value - least - LIKELY * hypot(self.loss.error, self.wrong.error)
 
 
 def _two_softmaxes(chance: Chance) -> float:
@@ -157,7 +139,7 @@ def _two_softmaxes(chance: Chance) -> float:
 
 
 def _without_pairs() -> Finding:
-    return Finding(verdict=Verdict.SKIP, message="no accuracy was logged of the samples that a loss is of")
+    return Finding.skipped("no accuracy was logged of the samples that a loss is of")
 
 
 def _finding(said: str, curve: Curve, measured: dict[str, float | int]) -> Finding:

@@ -82,8 +82,7 @@ class UnstableLoss(CurveRule):
         )
         lasting = any(one.levels >= self.lasting_share * len(curve.levels) for one in found)
         if tallest is None or not (len(found) >= self.repeated or high or lasting):
-            message = f"{count(len(found), 'excursion')} of the {name}'s level"
-            return Finding(verdict=Verdict.PASS, message=message, measured=measured)
+            return Finding.passed(f"{count(len(found), 'excursion')} of the {name}'s level", measured)
         return Finding(
             verdict=Verdict.WARN,
             message=f"the {name} left its best level {count(len(found), 'time')}, by up to {number(tallest.height)}, "

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracker_health.evidence import Evidence, FloatArray, Series
+from tracker_health.evidence import Evidence, Series
+from tracker_health.evidence.curve import resolution
 from tracker_health.roles import LOSS_PART, words_of
 
 _REGULARISERS = {
@@ -24,7 +25,6 @@ _OF_OTHERS = frozenset({"none", "weight_decay"})
 _REG = ("reg", "regulariser", "regularizer", "regularisation", "regularization")
 _LAM = ("lam", "lambda", "reg_lam", "reg_lambda", "kl_lam", "kl_lambda")
 _TAU = ("tau", "reg_tau", "kl_tau")
-_MOST_DIGITS = 6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,20 +79,12 @@ def losses_of(evidence: Evidence) -> tuple[Series | None, Series | None]:
     return nll, next((one for one in losses if "nll" not in words_of(one.name)), None)
 
 
-def resolution(*series: Series | None) -> float:
-    """Half of the last digit that values of one source were written with; 0 where they are not rounded.
+def rounding(*series: Series | None) -> float:
+    """Half of the last digit that values of one source were written with.
 
     Zeros alone say nothing of their digits, so what stands beside them in the log has to be among the series.
     """
-    parts = [one.finite().values for one in series if one is not None]
-    values: FloatArray = np.concatenate(parts) if parts else np.empty(0)
-    if not np.any(values):
-        return 0.0
-    with np.errstate(all="ignore"):  # of numbers near the largest
-        for digits in range(_MOST_DIGITS + 1):
-            if np.allclose(np.round(values, digits), values, rtol=0.0, atol=1e-9):
-                return float(0.5 * 10.0**-digits)
-    return 0.0
+    return 0.5 * resolution(np.concatenate([np.empty(0), *(one.finite().values for one in series if one is not None)]))
 
 
 def usual_divergence(before: float, after: float) -> float:
@@ -101,5 +93,4 @@ def usual_divergence(before: float, after: float) -> float:
     Near the original the divergence grows with the square of what the nll gains: on the way to a distribution at the
     distance D a share ``a`` of the way gains ``(2a - a^2) D`` and diverges by ``a^2 D``. D is at most the first nll.
     """
-    gain = max(0.0, before - after)
-    return gain * gain / (4.0 * before) if before > 0 else 0.0
+    return (0.5 * max(0.0, before - after)) ** 2 / before if before > 0 else 0.0

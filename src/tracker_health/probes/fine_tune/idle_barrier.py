@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isclose
 from typing import Annotated
 
 import numpy as np
 
-from tracker_health.evidence import Evidence, Need, Part, Series
-from tracker_health.evidence.numerics import local_noise, median, median_error
+from tracker_health.evidence import Curve, Evidence, Need, Part, Series
+from tracker_health.evidence.numerics import median
 from tracker_health.probe import Probe, Symptom, Threshold
-from tracker_health.probes.fine_tune._barrier import (
-    Barrier,
-    barrier_of,
-    losses_of,
-    number_of,
-    resolution,
-    usual_divergence,
-)
+from tracker_health.probes.fine_tune import _barrier
+from tracker_health.probes.fine_tune._barrier import Barrier, losses_of, number_of, rounding
 from tracker_health.result import Confidence, Finding
 from tracker_health.text import count, number
 from tracker_health.verdict import Verdict
 
-_WIRING = (
-    "take the reference's logits with every adapter switched off, and look for kl > 0 after the first optimizer step"
-)
+_WIRING = "take the reference's logits with every adapter switched off; kl > 0 has to follow the first optimizer step"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,18 +32,21 @@ class IdleBarrier(Probe):
         Such a run is a plain fine-tune under another name, and what it is compared to is the same run once more.
 
     How it decides:
-        By the params: `reg` (nll, wd, kl_fwd, kl_rev), `lam`, `tau`, and `round`. Fail when reg is a KL and the KL is 0
-        at every point: the reference is the model itself. Fail when a later round (`round` above 1) begins at a KL of
-        0: the reference is the model of the round before. Fail when there is a KL above 0 although reg is nll or wd.
-        Warn when the KL never exceeded tau although lam is not 0: the run equals reg = nll. Warn when reg is wd and the
-        checkpoint's weight decay is not lam. Zero means `zero` at most; of a log that rounds, half of its last digit,
-        and then the nll must have come down, beyond two standard errors, by so much that the divergence would show: at
-        least the gain squared over four times the first nll. A rounded KL as high as tau counts as
-        one that reached it.
+        By the params `reg` (nll, wd, kl_fwd, kl_rev), `lam`, `tau` and `round`. Fail where a KL was asked for and is 0
+        at every point, or as a later round begins. Fail where it is above 0, though reg is nll or wd. Warn when it
+        never exceeded tau, or the checkpoint's weight decay is not the lam of wd. Zero is `zero` at most, or half a
+        digit of a rounded log, if the nll surely gained what makes more: its gain squared, over four times its start.
 
     Known limits:
         A barrier that never had to act can be good news. Console logs print some of the steps only: the KL may have
-        exceeded tau between them. That a rounded KL is 0 is judged as if it were measured on the training data.
+        exceeded tau between them. A rounded KL is compared with what the training data gained.
+
+    Worked example:
+        kl: 0 0.1 0.2 0.3 0.3 0.3 0.3 0.3
+        param reg: kl_rev
+        param lam: 2
+        param tau: 0.5
+        warn: the KL never exceeded 0.5, so that the barrier was 0 at every step.
 
     What to do:
         Where the KL is 0, switch the adapters off for the reference. Where it stays below tau, take a lower tau, or
@@ -67,125 +63,96 @@ class IdleBarrier(Probe):
     headline = ("max_kl", "fired")
 
     zero: Annotated[
-        float, Threshold("largest KL that counts as 0, where it is not rounded", "nats", "design", ge=0)
-    ] = 1e-7
+        float, Threshold("largest KL that counts as 0: the rounding of single precision", "nats", "design", ge=0)
+    ] = 1e-6
     min_points: Annotated[int, Threshold("points of the KL needed", "points", "design", ge=2)] = 5
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        return (
-            Need(role="kl", any_of=(Part.OPTIMIZER_STATE,)),
-            Need(role="train_loss", optional=True),
-        )
+        return (Need(role="kl", any_of=(Part.OPTIMIZER_STATE,)), *Need.beside("train_loss"))
 
     def judge(self, evidence: Evidence) -> Finding:
-        barrier = barrier_of(evidence)
-        kl = evidence.find("kl")
+        barrier, kl = _barrier.barrier_of(evidence), evidence.find("kl")
         if barrier is None:
-            return Finding(
-                verdict=Verdict.SKIP, message="no param says what regularises it (reg: nll, wd, kl_fwd, kl_rev)"
-            )
+            return Finding.skipped("no param says what regularises it (reg: nll, wd, kl_fwd, kl_rev)")
         if not barrier.is_divergence:
             return self._without_barrier(evidence, barrier, kl)
-        if kl is None or len(kl.clean()) < self.min_points:
-            points = count(len(kl.clean()) if kl is not None else 0, "point")
-            return Finding(verdict=Verdict.SKIP, message=f"reg is {barrier.reg}, and there are {points} of its KL only")
+        points = len(kl.clean()) if kl is not None else 0
+        if kl is None or points < self.min_points:
+            return Finding.skipped(f"reg is {barrier.reg}, and there are {count(points, 'point')} of its KL only")
         if barrier.lam == 0.0:
-            return Finding(verdict=Verdict.SKIP, message="lam is 0: no barrier was asked for")
+            return Finding.skipped("lam is 0: no barrier was asked for")
         if not len(kl.finite()):
-            message = f"the KL is NaN or infinite at all {len(kl.clean())} points"
-            return Finding(
-                verdict=Verdict.FAIL, message=message, remedy="find the first step whose logits are not finite"
-            )
+            message, remedy = f"the KL is NaN or infinite at all {points} points", "find the first step of them"
+            return Finding(verdict=Verdict.FAIL, message=message, remedy=remedy)
         return self._barrier(evidence, barrier, kl)
 
     def _barrier(self, evidence: Evidence, barrier: Barrier, kl: Series) -> Finding:
         values = kl.finite().values
-        step = resolution(kl, *(one for one in losses_of(evidence) if one is not None and one.source == kl.source))
-        highest = float(values.max())
-        measured: dict[str, float] = {"max_kl": highest, "points": len(values), "nonfinite": kl.clean().nonfinite}
-        zero = max(self.zero, step)
-        if float(np.abs(values).max()) <= zero and (wrong := self._pinned(evidence, step)):
-            message = f"the KL is 0 at all {len(values)} points{wrong}: the reference is the model itself"
-            return _miswired(message, measured, "medium" if step else "high")
+        unit = rounding(kl, *(one for one in losses_of(evidence) if one is not None and one.source == kl.source))
+        highest, zero, exact = float(values.max()), max(self.zero, unit), unit <= self.zero
+        measured = {"max_kl": highest, "points": len(values), "nonfinite": kl.clean().nonfinite}
+        gained = " exactly" if exact else _gained(evidence, unit)
+        if float(np.abs(values).max()) <= zero and gained:
+            message = f"the KL is 0 at all {len(values)} points{gained}: the reference is the model itself"
+            return _miswired(message, measured, "high" if exact else "medium")
         turn = number_of(evidence, "round") or 1.0
         if turn > 1 and abs(float(values[0])) <= zero < highest:
             message = f"round {number(turn)} begins at a KL of 0: the reference is the model of the round before"
-            return _miswired(message, measured, "low" if step else "high")
+            return _miswired(message, measured, "high" if exact else "low")
         if barrier.tau is None:
-            return Finding(verdict=Verdict.SKIP, message=f"no param says tau; the KL reached {number(highest)}")
-        return self._against(barrier.tau, kl, measured, step)
-
-    def _pinned(self, evidence: Evidence, step: float) -> str:
-        """Words to go on with where a KL that shows as 0 must be 0; "" where its rounding may hide what it is."""
-        if not step:
-            return " exactly"
-        nll = losses_of(evidence)[0]
-        levels = nll.finite().values if nll is not None else np.empty(0)
-        if len(levels) < self.min_points:
-            return ""
-        size = max(1, len(levels) // 5)
-        before, after = median(levels[:size]), median(levels[-size:])
-        unsure = 2.0 * float(np.sqrt(2.0)) * median_error(local_noise(levels), size)
-        if before - after <= unsure or usual_divergence(before, after) <= step:
-            return ""
-        return f", although the nll came down from {number(before)} to {number(after)}"
-
-    def _against(self, tau: float, kl: Series, measured: dict[str, float], step: float) -> Finding:
-        values = kl.finite().values
-        highest, fired = float(values.max()), float(np.mean(values > tau))
-        measured |= {"tau": tau, "fired": fired} | ({"ratio": highest / tau} if tau > 0 else {})
-        bad = kl.clean().nonfinite
-        aside = f"; it is not finite at {bad} more" if bad else ""
-        if highest > tau:
-            message = f"the barrier acted at {fired:.0%} of {len(values)} points: the KL reached {number(highest)}, "
-            message += f"tau is {number(tau)}"
-            return Finding(verdict=Verdict.PASS, message=message + aside, measured=measured)
-        if step and tau - highest <= step:
-            message = f"the KL came up to tau, which is {number(tau)}, as far as a rounded log tells"
-            return Finding(verdict=Verdict.PASS, message=message + aside, measured=measured, confidence="low")
-        late = median(values[len(values) // 2 :])
-        share = f" ({highest / tau:.0%})" if tau > 0 else ""
-        return Finding(
-            verdict=Verdict.WARN,
-            message=f"the KL never exceeded tau: {number(highest)} of {number(tau)}{share} at most, at {len(values)} "
-            f"points{aside}; the run equals reg = nll",
-            remedy=f"take a tau below {number(late)} for a barrier that acts, or call the run one of reg = nll"
-            if late > 0
-            else "log the KL with more digits, and see whether the model moves at all",
-            measured=measured,
-        )
+            return Finding.skipped(f"no param says tau; the KL reached {number(highest)}")
+        return _against(barrier.tau, kl, measured, 0.0 if exact else unit)
 
     def _without_barrier(self, evidence: Evidence, barrier: Barrier, kl: Series | None) -> Finding:
         values = kl.finite().values if kl is not None else np.empty(0)
-        highest = float(values.max()) if len(values) else 0.0
+        highest = float(values.max(initial=0.0))
         measured: dict[str, float] = {"max_kl": highest, "points": len(values)}
         if highest > self.zero:
-            points = count(int(np.sum(values > self.zero)), "point")
-            message = f"reg is {barrier.reg}, but the KL is above 0 at {points}, {number(highest)} at most"
+            message = f"reg is {barrier.reg}, but the KL is above 0, {number(highest)} at most"
             remedy = "find out which objective was trained: the setting and the KL exclude each other"
             return Finding(verdict=Verdict.FAIL, message=message, remedy=remedy, measured=measured)
-        if barrier.reg == "wd":
-            return _weight_decay(evidence, barrier, measured)
-        return Finding(verdict=Verdict.PASS, message="reg is nll, and there is no KL", measured=measured)
+        groups = evidence.optimizer.groups if evidence.optimizer is not None else ()
+        decays = [float(one["weight_decay"]) for one in groups if isinstance(one.get("weight_decay"), (int, float))]
+        if barrier.reg != "wd" or barrier.lam is None or not decays:
+            return Finding.passed(f"reg is {barrier.reg}, and there is no KL", measured, sure=barrier.reg == "nll")
+        measured |= {"lam": barrier.lam, "weight_decay": max(decays)}
+        message = f"reg is wd with lam {number(barrier.lam)}, the optimizer's weight decay is {number(max(decays))}"
+        if any(isclose(one, barrier.lam) for one in decays):
+            return Finding.passed(message, measured)
+        remedy = "give lam to the optimizer as its weight decay"
+        return Finding(verdict=Verdict.WARN, message=message, remedy=remedy, measured=measured)
+
+
+def _gained(evidence: Evidence, unit: float) -> str:
+    """What the nll gained, in words, where that shows that a divergence of 0 is no rounded one; else empty."""
+    nll = losses_of(evidence)[0]
+    curve = Curve.of(nll) if nll is not None else None
+    if curve is None or not (curve.head - curve.end).surely_above(0.0):
+        return ""
+    before, after = curve.head.value, curve.end.value
+    said = f", although the nll came down from {number(before)} to {number(after)}"
+    return said if _barrier.usual_divergence(before, after) > unit else ""
+
+
+def _against(tau: float, kl: Series, measured: dict[str, float], unit: float) -> Finding:
+    """Whether the barrier acted; ``unit``: half of the last digit of a log that rounds."""
+    values, bad = kl.finite().values, kl.clean().nonfinite
+    highest, fired, late = float(values.max()), float(np.mean(values > tau)), median(values[len(values) // 2 :])
+    measured |= {"tau": tau, "fired": fired} | ({"ratio": highest / tau} if tau > 0 else {})
+    share = f", {highest / tau:.0%} of tau," if tau > 0 else ""
+    reached = f"the KL reached {number(highest)}{share} at {len(values)} points; tau is {number(tau)}"
+    reached += f"; it is not finite at {bad} more" if bad else ""
+    if highest > tau - unit:  # as far as a rounded log tells
+        return Finding.passed(f"{reached}; the barrier acted at {fired:.0%}", measured, sure=highest > tau)
+    remedy = f"take a tau below {number(late)} for a barrier that acts, or call the run one of reg = nll"
+    return Finding(
+        verdict=Verdict.WARN,
+        message=f"{reached}: it never acted, and the run equals reg = nll",
+        remedy=remedy if late > 0 else "log the KL with more digits, and see whether the model moves at all",
+        measured=measured,
+    )
 
 
 def _miswired(message: str, measured: dict[str, float], confidence: Confidence) -> Finding:
     return Finding(verdict=Verdict.FAIL, message=message, remedy=_WIRING, measured=measured, confidence=confidence)
-
-
-def _weight_decay(evidence: Evidence, barrier: Barrier, measured: dict[str, float]) -> Finding:
-    """Whether lam is the optimizer's weight decay, where there is a checkpoint to tell."""
-    groups = evidence.optimizer.groups if evidence.optimizer is not None else ()
-    decays = [float(one["weight_decay"]) for one in groups if isinstance(one.get("weight_decay"), (int, float))]
-    if not decays or barrier.lam is None:
-        return Finding(
-            verdict=Verdict.PASS, message="reg is wd, and there is no KL", measured=measured, confidence="low"
-        )
-    measured |= {"lam": barrier.lam, "weight_decay": max(decays)}
-    if any(abs(one - barrier.lam) <= 1e-6 + 1e-3 * abs(barrier.lam) for one in decays):
-        message = f"the optimizer's weight decay is lam, {number(barrier.lam)}"
-        return Finding(verdict=Verdict.PASS, message=message, measured=measured)
-    message = f"reg is wd with lam {number(barrier.lam)}, but the optimizer's weight decay is {number(max(decays))}"
-    remedy = "give lam to the optimizer as its weight decay"
-    return Finding(verdict=Verdict.WARN, message=message, remedy=remedy, measured=measured)

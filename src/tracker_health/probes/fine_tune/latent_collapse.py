@@ -24,7 +24,6 @@ _MODEL = re.compile(r"(^|[./_])(model|arch|architecture|network)([./_](name|type
 _OTHER_KL = frozenset(
     {"policy", "actor", "critic", "entropy", "reward", "rewards", "teacher", "student", "distill", "distillation"}
 )
-_MOST_OF_A_PARAM = 200
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +39,7 @@ class LatentCollapse(Probe):
 
     How it decides:
         Only where metric names or params speak of a reconstruction, an ELBO or a VAE. Warn when the median of the KL's
-        second half is `collapse` nats at most, and a `share` of the loss, where there is one, and the KL was at least
+        second half is `collapse` nats at most. It must also be at most `share` of a loss beside it, and the KL
         `least_fall` times as high before: of 89 sound ones none had come down to a quarter. Not in reinforcement
         learning, nor beside a teacher.
 
@@ -66,25 +65,21 @@ class LatentCollapse(Probe):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        return (
-            Need(role="kl", any_of=(LOSS_PART, OBJECTIVE_LOSS)),
-            *(Need(role=role, optional=True) for role in ("train_loss", *REWARDS)),
-        )
+        return (Need(role="kl", any_of=(LOSS_PART, OBJECTIVE_LOSS)), *Need.beside("train_loss", *REWARDS))
 
     def judge(self, evidence: Evidence) -> Finding:
         kl = next((one.finite() for one in evidence.series if _is_kl(one)), None)
         if kl is None or len(kl) < self.min_points:
-            return Finding(verdict=Verdict.SKIP, message="there are too few points of a KL divergence, or none")
+            return Finding.skipped("there are too few points of a KL divergence, or none")
         if _is_of_another_kind(evidence) or not _is_autoencoder(evidence):
-            return Finding(verdict=Verdict.SKIP, message="nothing says that the KL is one of a variational autoencoder")
+            return Finding.skipped("nothing says that the KL is one of a variational autoencoder")
         sizes = np.abs(kl.values)
         late, highest = median(sizes[len(sizes) // 2 :]), float(sizes.max())
         bound = min(self.collapse, highest / self.least_fall, self.share * _level(evidence.find("train_loss")))
         measured = {"kl": late, "highest_kl": highest}
         name = short_name(kl.name)
         if late > bound or highest == 0.0:
-            said = f"{name} has a median of {number(late)} in the second half of the run"
-            return Finding(verdict=Verdict.PASS, message=said, measured=measured)
+            return Finding.passed(f"{name} has a median of {number(late)} in the second half of the run", measured)
         return Finding(
             verdict=Verdict.WARN,
             message=f"{name} came down from {number(highest)} to {number(late)}: the latent variables say nothing of "
@@ -110,17 +105,12 @@ def _level(loss: Series | None) -> float:
 def _is_of_another_kind(evidence: Evidence) -> bool:
     """Whether the KL may well be one of a policy, or of a teacher's answers."""
     rewarded = any(one.role in REWARDS for one in evidence.series)
-    return (
-        rewarded or is_distillation(evidence) or any(_OTHER_KL & {*words_of(one)} for one in evidence.info.metric_names)
-    )
+    named = any(_OTHER_KL & {*words_of(one)} for one in evidence.info.metric_names)
+    return rewarded or named or is_distillation(evidence)
 
 
 def _is_autoencoder(evidence: Evidence) -> bool:
     """Whether a metric's name speaks of a reconstruction, or the model's of a variational autoencoder."""
-    if any(not _RECONSTRUCTION.isdisjoint(words_of(name)) for name in evidence.info.metric_names):
-        return True
-    params = evidence.info.params.items()
-    models = (
-        value[:_MOST_OF_A_PARAM].lower() for name, value in params if _MODEL.search(name[-_MOST_OF_A_PARAM:].lower())
-    )
-    return any(_AUTOENCODER.search(one) for one in models)
+    reconstructs = any(not _RECONSTRUCTION.isdisjoint(words_of(name)) for name in evidence.info.metric_names)
+    models = (value[:200].lower() for name, value in evidence.info.params.items() if _MODEL.search(name[-200:].lower()))
+    return reconstructs or any(_AUTOENCODER.search(one) for one in models)

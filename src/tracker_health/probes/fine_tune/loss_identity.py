@@ -9,7 +9,7 @@ import numpy as np
 
 from tracker_health.evidence import Evidence, FloatArray, IntArray, Need, Series
 from tracker_health.probe import Probe, Symptom, Threshold
-from tracker_health.probes.fine_tune._barrier import Barrier, barrier_of, losses_of, resolution
+from tracker_health.probes.fine_tune._barrier import Barrier, barrier_of, losses_of, rounding
 from tracker_health.result import Finding
 from tracker_health.text import number
 from tracker_health.verdict import Verdict
@@ -26,9 +26,9 @@ class LossIdentity(Probe):
         Either another objective was trained than the one reported, or the numbers are of different batches.
 
     How it decides:
-        At the steps that loss, nll and KL have in common. Warn when more than `share` of them are off by more than
-        `relative` of the loss (1 at least), with the rounding of all three added where the log rounds. Where one of
-        them is not finite at a step, the loss must not be finite either.
+        At the steps that loss, nll and KL have in common. One is off by more than `relative` of the loss (1 at least),
+        and half of the last digit of all three. Warn when more than `share` of them are. Where a term is not finite,
+        the loss must not be finite either.
 
     Known limits:
         Needs the values of single steps: the mean of a barrier over several samples lies above the barrier of their
@@ -54,47 +54,33 @@ class LossIdentity(Probe):
         return (Need(role="train_loss", min_points=self.min_points), Need(role="kl", optional=True))
 
     def judge(self, evidence: Evidence) -> Finding:
-        barrier = barrier_of(evidence)
-        nll, loss = losses_of(evidence)
-        kl = evidence.find("kl")
+        barrier, (nll, loss), kl = barrier_of(evidence), losses_of(evidence), evidence.find("kl")
         if barrier is None or nll is None or loss is None:
-            missing = (
-                "param that says what regularises it"
-                if barrier is None
-                else "nll"
-                if nll is None
-                else "loss beside the nll"
-            )
-            return Finding(verdict=Verdict.SKIP, message=f"there is no {missing}")
-        if barrier.is_divergence and (kl is None or barrier.lam is None or barrier.tau is None):
-            missing = "series of the KL" if kl is None else "param lam" if barrier.lam is None else "param tau"
-            return Finding(verdict=Verdict.SKIP, message=f"reg is {barrier.reg}, but there is no {missing}")
-        return self._compared(barrier, loss, nll, kl if barrier.is_divergence else None)
+            said = "param that says what regularises it" if barrier is None else "nll with a loss beside it"
+            return Finding.skipped(f"there is no {said}")
+        if not barrier.is_divergence:
+            return self._compared(barrier, loss, nll, None)
+        if kl is None or barrier.lam is None or barrier.tau is None:
+            return Finding.skipped(f"reg is {barrier.reg}, but the KL, lam or tau is not known")
+        return self._compared(barrier, loss, nll, kl)
 
     def _compared(self, barrier: Barrier, loss: Series, nll: Series, kl: Series | None) -> Finding:
         steps, total, plain, divergence = _at_common_steps(loss, nll, kl)
         if len(steps) < self.min_points:
-            return Finding(verdict=Verdict.SKIP, message=f"loss, nll and KL have only {len(steps)} steps in common")
-        lam, tau = barrier.lam or 0.0, barrier.tau or 0.0
-        rounding = resolution(loss) + resolution(nll) + (abs(lam) * resolution(kl, nll) if kl is not None else 0.0)
+            return Finding.skipped(f"loss, nll and KL have only {len(steps)} steps in common")
+        lam, tau = (barrier.lam or 0.0, barrier.tau or 0.0) if kl is not None else (0.0, 0.0)
+        half_digits = rounding(loss) + rounding(nll) + abs(lam) * rounding(kl, nll)
         with np.errstate(all="ignore"):
             expected = plain + (lam * np.maximum(divergence - tau, 0.0) if kl is not None else 0.0)
             off = np.abs(total - expected)
-            allowed = 1.01 * rounding + self.relative * np.maximum(1.0, np.abs(expected))
+            allowed = half_digits + self.relative * np.maximum(1.0, np.abs(expected))
             wrong = ~(off <= allowed) & (np.isfinite(total) | np.isfinite(expected))
-        share = float(np.mean(wrong))
-        finite = off[np.isfinite(off)]
-        measured = {
-            "steps": len(steps),
-            "off": int(wrong.sum()),
-            "largest": float(finite.max()) if len(finite) else 0.0,
-        }
+        largest = float(off[np.isfinite(off)].max(initial=0.0))
+        measured = {"steps": len(steps), "off": int(wrong.sum()), "largest": largest}
         formula = "nll + lam * relu(kl - tau)" if kl is not None else "nll"
-        if share <= self.share:
-            return Finding(
-                verdict=Verdict.PASS, message=f"the loss is {formula} at {len(steps)} steps", measured=measured
-            )
-        first = int(np.flatnonzero(wrong)[0])
+        if float(np.mean(wrong)) <= self.share:
+            return Finding.passed(f"the loss is {formula} at {len(steps)} steps", measured)
+        first = int(np.argmax(wrong))
         return Finding(
             verdict=Verdict.WARN,
             message=f"the loss is not {formula} at {measured['off']} of {len(steps)} steps, first at {steps[first]} "

@@ -50,11 +50,11 @@ class OffTarget(Probe):
     def judge(self, evidence: Evidence) -> Finding:
         on, off = (evidence.first(role).finite().values for role in ("on_target_shift", "off_target_shift"))
         if not len(on) or not len(off):
-            return Finding(verdict=Verdict.SKIP, message="no finite value of both shifts")
+            return Finding.skipped("no finite value of both shifts")
         mine, other = abs(float(on[-1])), abs(float(off[-1]))
         measured = {"on_target": mine, "off_target": other} | ({"ratio": mine / other} if other > 0 else {})
         said = f"the on-target shift is {number(mine)}, the off-target one {number(other)}"
         if mine < self.ratio * other:
             remedy = "regularise more, train less, or take data closer to the target"
             return Finding(verdict=Verdict.WARN, message=f"{said}: not surgical", remedy=remedy, measured=measured)
-        return Finding(verdict=Verdict.PASS, message=said, measured=measured)
+        return Finding.passed(said, measured)

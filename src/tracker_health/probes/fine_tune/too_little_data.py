@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from math import isfinite, isnan, nan, sqrt
 from typing import Annotated
 
 import numpy as np
@@ -24,7 +24,6 @@ _EPOCHS = ("epochs", "num_epochs", "n_epochs", "num_train_epochs", "max_epochs")
 _SKIPPED = ("skipped", "n_skipped", "num_skipped", "skipped_samples", "truncated_samples")
 _BATCH = ("batch_size", "train_batch_size", "per_device_train_batch_size", "bs")
 _ACCUMULATED = ("gradient_accumulation_steps", "grad_accum", "accumulate_grad_batches", "accumulation_steps")
-_LAST = 5
 _OF_STEPS = frozenset({StepUnit.OPTIMIZER_STEP, StepUnit.UNKNOWN})  # rows that were counted, and epochs, are none
 
 
@@ -40,12 +39,11 @@ class TooLittleData(Probe):
         A fine-tune of a handful of samples measures those samples, and not the method.
 
     How it decides:
-        By the params of the run: `min_train`; the kept samples (`kept`, `completions`, `n_train`, ...); epochs; batch
-        size and accumulation where there are any. Skipped samples advance the step without an optimizer step, and are
-        subtracted from the steps that were logged; a checkpoint's own count is taken as it is. Warn when there are
-        fewer samples than `min_train`, and when less than `min_fraction` of the steps was done. Fail when the nll has
-        no finite value, or one of its last five is not finite: then the converged nll is NaN. That is the mean of the
-        last five steps, with its standard error, and not of rows that were printed.
+        By the params: `min_train`, the kept samples (`kept`, `completions`, `n_train`, ...), epochs, batch size and
+        accumulation. Warn when there are fewer samples than `min_train`. Warn when less than `min_fraction` of the
+        steps was done that samples times epochs make. Steps are the checkpoint's count, or those logged less the
+        skipped samples. Fail when the nll has no finite value, or one of its last `last` is not finite. Their mean is
+        the converged nll.
 
     Known limits:
         Speaks only of runs that give `min_train` or name a regulariser. Processes that share a batch are not known.
@@ -64,42 +62,36 @@ class TooLittleData(Probe):
     min_fraction: Annotated[
         float, Threshold("share of the optimizer steps that counts as all", "fraction", "design", gt=0, le=1)
     ] = 0.9
+    last: Annotated[int, Threshold("last steps of which the nll has converged", "steps", "design", ge=2)] = 5
 
     @property
     def needs(self) -> tuple[Need, ...]:
         return (Need(role="train_loss"), Need(role="skipped_samples", optional=True))
 
     def judge(self, evidence: Evidence) -> Finding:
-        least = number_of(evidence, "min_train")
+        least, kept, planned = number_of(evidence, "min_train"), number_of(evidence, *_KEPT), _planned(evidence)
         if least is None and barrier_of(evidence) is None:
-            return Finding(verdict=Verdict.SKIP, message="no param says min_train, or what regularises it")
-        kept, planned = number_of(evidence, *_KEPT), _planned(evidence)
-        done = _done(evidence, planned or 0.0)
-        nll = losses_of(evidence)[0]
-        measured = _measured(kept=kept, min_train=least, planned=planned, done=done) | _converged(nll)
-        if nll is not None and math.isnan(measured.get("converged_nll", 0.0)):
+            return Finding.skipped("no param says min_train, or what regularises it")
+        done, nll = _done(evidence, planned or 0.0), losses_of(evidence)[0]
+        counts = {"kept": kept, "min_train": least, "planned": planned, "done": done}
+        converged = _converged(nll, self.last) if nll is not None else {}
+        measured = {name: value for name, value in counts.items() if value is not None} | converged
+        if nll is not None and isnan(converged.get("converged_nll", 0.0)):
             message = f"the converged nll is NaN: {nll.clean().nonfinite} of {len(nll.clean())} values are not finite"
-            return Finding(
-                verdict=Verdict.FAIL,
-                message=message,
-                remedy="find the first sample without a trained token",
-                measured=measured,
-            )
+            remedy = "find the first sample without a trained token"
+            return Finding(verdict=Verdict.FAIL, message=message, remedy=remedy, measured=measured)
         found = []
         if kept is not None and least is not None and kept < least:
             found.append(f"{number(kept)} samples were kept, and min_train is {number(least)}")
         if planned is not None and done is not None and done < self.min_fraction * planned:
-            found.append(
-                f"{number(done)} optimizer steps were done of the {number(planned)} that samples and epochs make"
-            )
+            of = f"of the {number(planned)} that samples and epochs make"
+            found.append(f"{number(done)} optimizer steps were done {of}")
         if found:
             remedy = "keep more samples: a larger limit of tokens, a milder filter, more prompts"
             return Finding(verdict=Verdict.WARN, message="; ".join(found), remedy=remedy, measured=measured)
-        if (kept is None or least is None) and (planned is None or done is None):
-            return Finding(verdict=Verdict.SKIP, message="no param says how many samples were kept")
-        return Finding(
-            verdict=Verdict.PASS, message="there were as many samples and steps as asked for", measured=measured
-        )
+        if None in (kept, least) and None in (planned, done):
+            return Finding.skipped("no param says how many samples were kept")
+        return Finding.passed("there were as many samples and steps as asked for", measured)
 
 
 def _planned(evidence: Evidence) -> float | None:
@@ -132,31 +124,25 @@ def _done(evidence: Evidence, planned: float) -> float | None:
 
 def _skipped(evidence: Evidence) -> float:
     """How many samples were skipped: a count that only grows, or one for each step."""
-    said = number_of(evidence, *_SKIPPED)
     series = evidence.find("skipped_samples")
     values = series.finite().values if series is not None else np.empty(0)
     if not len(values):
-        return max(0.0, said or 0.0)
+        return max(0.0, number_of(evidence, *_SKIPPED) or 0.0)
     with np.errstate(all="ignore"):
         only_grows = bool((values[1:] >= values[:-1]).all())
         return max(0.0, float(values[-1] if only_grows else values.sum()))
 
 
-def _converged(nll: Series | None) -> dict[str, float]:
-    """The mean of the nll's last five steps and its standard error; nothing where not every step was logged."""
-    if nll is None:
-        return {}
+def _converged(nll: Series, last: int) -> dict[str, float]:
+    """The mean of the last steps and its standard error: NaN where one is not finite, nothing where not every step was
+    logged.
+    """
     clean = nll.clean()
+    values = clean.values[-last:]
     if not len(nll.finite()):
-        return {"converged_nll": math.nan}
-    last = clean.values[-_LAST:]
-    if len(last) < _LAST or bool((np.diff(clean.steps[-_LAST:]) != 1).any()):
+        return {"converged_nll": nan}
+    if len(values) < last or bool((np.diff(clean.steps[-last:]) != 1).any()):
         return {}
     with np.errstate(all="ignore"):
-        if not np.isfinite(last).all():
-            return {"converged_nll": math.nan}
-        return {"converged_nll": float(last.mean()), "converged_nll_error": float(last.std(ddof=1) / math.sqrt(_LAST))}
-
-
-def _measured(**values: float | None) -> dict[str, float]:
-    return {name: value for name, value in values.items() if value is not None}
+        mean, error = float(values.mean()), float(values.std(ddof=1) / sqrt(last))
+    return {"converged_nll": mean, "converged_nll_error": error} if isfinite(mean) else {"converged_nll": nan}

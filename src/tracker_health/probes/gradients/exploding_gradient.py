@@ -57,19 +57,15 @@ class ExplodingGradient(Probe):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        return (
-            Need(role="grad_norm", min_points=self.min_points),
-            Need(role="train_loss", optional=True),
-            Need(role="objective_weight", optional=True),
-            *(Need(role=role, optional=True) for role in REWARDS),
-        )
+        beside = Need.beside("train_loss", "objective_weight", *REWARDS)
+        return (Need(role="grad_norm", min_points=self.min_points), *beside)
 
     def judge(self, evidence: Evidence) -> Finding:
         norm = evidence.first("grad_norm").finite()
         norm = norm.at(np.flatnonzero(norm.values > 0.0))
         curve = Curve.of(replace(norm, values=np.log(norm.values)))
         if curve is None or len(norm) < self.min_points:
-            return Finding(verdict=Verdict.SKIP, message=f"only {len(norm)} finite gradient norms above 0")
+            return Finding.skipped(f"only {len(norm)} finite gradient norms above 0")
         last = min(curve.end, curve.level(-2), key=lambda level: level.value)
         rise, aim = last - curve.best, _aim(evidence)
         low, end, growth = exp(curve.best.value), exp(last.value), exp(min(rise.value, _LARGEST))
@@ -77,7 +73,7 @@ class ExplodingGradient(Probe):
         worse = aim is None or (aim.end - aim.best).surely_above(0.0)
         if not (worse and rise.surely_above(log(self.factor))):
             said = f"the gradient norm ends at {number(end)}, its lowest level is {number(low)}"
-            return Finding(verdict=Verdict.PASS, message=said, measured=measured)
+            return Finding.passed(said, measured)
         return Finding(
             verdict=Verdict.FAIL,
             message=f"the gradient norm grew {growth:.0f}-fold, from {number(low)} to {number(end)}, and stayed there",

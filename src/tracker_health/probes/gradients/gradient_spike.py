@@ -37,6 +37,11 @@ class GradientSpike(Probe):
     Known limits:
         Averaged logs hide spikes. Harm that is over within a fortieth of the run is not seen.
 
+    Worked example:
+        grad_norm: 1.1 0.9 1 1.1 0.9 1 1.1 0.9 1 1.1 0.9 1 50 1.1 0.9 1 1.1 0.9 1 1.1 0.9 1 1.1 0.9
+        train_loss: 4 3.6 3.3 3 2.8 2.6 2.4 2.3 2.2 2.1 2 1.9 1.9 3.4 3.3 3.2 3.1 3 2.9 2.8 2.7 2.6 2.5 2.4
+        warn: after a norm of 50, where 1 is usual, the loss lies 1.3 higher, surely more than 0.3 of its descent of 2.
+
     What to do:
         Clip gradients at the norm given; look at the batch of the step.
 
@@ -64,17 +69,13 @@ class GradientSpike(Probe):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        return (
-            Need(role="grad_norm", min_points=self.min_points),
-            Need(role="train_loss", optional=True),
-            Need(role="objective_weight", optional=True),
-        )
+        return (Need(role="grad_norm", min_points=self.min_points), *Need.beside("train_loss", "objective_weight"))
 
     def judge(self, evidence: Evidence) -> Finding:
         norm = evidence.first("grad_norm").finite()
         norm = norm.at(np.flatnonzero(norm.values > 0.0))
         if len(norm) < self.min_points:
-            return Finding(verdict=Verdict.SKIP, message=f"only {len(norm)} finite gradient norms above 0")
+            return Finding.skipped(f"only {len(norm)} finite gradient norms above 0")
         above, scores = jumps(np.log(norm.values))
         spikes = peaks_of((scores >= self.sigmas) & (above >= np.log(self.leap)), above)
         wild = np.flatnonzero((above >= np.log(self.wild)) & (norm.values / self.wild >= median(norm.values)))
@@ -84,8 +85,7 @@ class GradientSpike(Probe):
         usual = float(np.quantile(norm.values, self.usual))
         measured = {"spikes": len(spikes), "harmful": len(harmful), "wild": len(wild), "usual": usual}
         if not harmful and len(wild) < self.repeated:
-            said = f"{count(len(spikes), 'gradient spike')}, none with an effect on the loss"
-            return Finding(verdict=Verdict.PASS, message=said, measured=measured)
+            return Finding.passed(f"{count(len(spikes), 'gradient spike')}, none with an effect on the loss", measured)
         found = np.array(harmful) if harmful else wild
         worst = found[np.argmax(above[found])]
         step, highest = int(norm.steps[worst]), number(float(norm.values[worst]))

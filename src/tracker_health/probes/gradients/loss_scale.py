@@ -64,10 +64,7 @@ class LossScale(Probe):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        return (
-            Need(role="loss_scale", any_of=(Part.SAVED_LOSS_SCALE,)),
-            Need(role="train_loss", optional=True),
-        )
+        return (Need(role="loss_scale", any_of=(Part.SAVED_LOSS_SCALE,)), *Need.beside("train_loss"))
 
     def judge(self, evidence: Evidence) -> Finding:
         logged, state = self._logged(evidence), evidence.optimizer
@@ -79,7 +76,7 @@ class LossScale(Probe):
             fell = f"{kept}, below {number(self.min_scale)}: one overflow after another, and each skips a step"
             return Finding(verdict=Verdict.FAIL, message=fell, remedy=_REMEDY, measured={"end": saved})
         if logged.verdict is Verdict.SKIP:
-            return Finding(verdict=Verdict.PASS, message=kept, measured={"end": saved})
+            return Finding.passed(kept, {"end": saved})
         return logged
 
     def _logged(self, evidence: Evidence) -> Finding:
@@ -88,12 +85,12 @@ class LossScale(Probe):
         scale = series.finite() if series is not None else None
         scale = scale.at(np.flatnonzero(scale.values >= 0)) if scale is not None else None
         if scale is None or len(scale) < self.min_points or not scale.values.any():
-            return Finding(verdict=Verdict.SKIP, message=f"fewer than {self.min_points} loss scales above 0 in the log")
+            return Finding.skipped(f"fewer than {self.min_points} loss scales above 0 in the log")
         first, end, highest = (float(one) for one in (scale.values[0], scale.values[-1], scale.values.max()))
         most, step = self._most_halvings(scale, evidence.find("train_loss"))
         measured = {"first": first, "end": end, "most_halvings": most}
         if end >= self.min_scale and most < self.halvings:
-            return Finding(verdict=Verdict.PASS, message=f"the loss scale ends at {number(end)}", measured=measured)
+            return Finding.passed(f"the loss scale ends at {number(end)}", measured)
         fell = f"the loss scale fell from {number(highest)} to {number(end)}"
         if highest <= end:
             fell = f"the loss scale is {number(end)}, below {number(self.min_scale)}, and never was higher"

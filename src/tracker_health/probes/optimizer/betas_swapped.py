@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from math import isclose
 from typing import Annotated
 
 from tracker_health.evidence import Evidence, Need, Part
@@ -12,9 +13,6 @@ from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.result import Finding
 from tracker_health.text import number
 from tracker_health.verdict import Verdict
-
-_VERY_LONG, _TWICE = 0.999, 2.0
-_ROUNDED = 1e-9  # 1 - 0.98 is not quite 0.02
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,10 +29,9 @@ class BetasSwapped(Probe):
         goes. Its direction is that of gradients from up to a thousand steps before.
 
     How it decides:
-        A moment remembers 1 / (1 - beta) gradients. Warn when the first one's beta is at least `least_first` and it
-        remembers `least_ratio` times as many as the second one, or, from 1000 gradients on, twice as many; in any
-        parameter group of an Adam: of Adam, AdamW, AMSGrad and what keeps the same two moments, value by value, and
-        has two betas.
+        A moment remembers 1 / (1 - beta) gradients. Warn when the first one's beta is at least `least_first`, and it
+        remembers `least_ratio` times as many as the second one, in any parameter group. The groups are those of Adam
+        and what keeps the same two moments, value by value, and has two betas.
 
     Known limits:
         Needs the optimizer's groups beside its second moments. (0.95, 0.9) may be a slip as well, and does little harm.
@@ -88,10 +85,9 @@ class BetasSwapped(Probe):
         )
 
     def _swapped(self, betas: tuple[float, float]) -> bool:
-        least, first = self.least_ratio, self.least_first
-        if betas[0] >= max(first, _VERY_LONG):
-            least = min(least, _TWICE)
-        return betas[0] >= first and _ratio(betas) >= least * (1.0 - _ROUNDED)
+        ratio = _ratio(betas)
+        # 1 - 0.98 is not quite 0.02.
+        return betas[0] >= self.least_first and (ratio >= self.least_ratio or isclose(ratio, self.least_ratio))
 
 
 def _ratio(betas: tuple[float, float]) -> float:

@@ -30,10 +30,10 @@ class EpsilonDominates(Probe):
         dividing by zero.
 
     How it decides:
-        Per parameter eps of its group over the root of the mean second moment, bias-corrected; of that the median over
-        the parameters by their number of values, without those that never got a gradient. At `least_ratio` or more,
-        fail when the training loss did not come down by `least_descent` of its start, pass when it came down by
-        `healthy_descent`, and warn otherwise.
+        Per parameter eps of its group is divided by the root of the mean second moment, bias-corrected. The median is
+        taken over the parameters by their number of values, without those that never got a gradient. At `least_ratio`
+        or more, fail when the training loss did not come down by `least_descent` of its start. Pass when it came down
+        by `healthy_descent`, and warn otherwise.
 
     Known limits:
         Needs the optimizer's groups beside its second moments. A model that has learnt its samples by heart to the last

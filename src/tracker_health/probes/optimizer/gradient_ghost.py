@@ -31,9 +31,9 @@ class GradientGhost(Probe):
 
     How it decides:
         In this order, on `training_state.pt` and `adapter_model.safetensors`: fewer than `min_steps_threshold` global
-        steps fail; second moments that are all non-finite, or all exactly 0, fail. Then parameter ids are dealt out
-        to the numbered layers in equal shares, and a layer is high if its mean second moment exceeds
-        `undertrained_layer_ratio` times that of the lowest layer: more than `layer_failure_frac` of the layers fails,
+        steps fail; second moments that are all non-finite, or all exactly 0, fail. Then parameter ids are dealt out to
+        the numbered layers in equal shares. A layer is high if its mean second moment exceeds
+        `undertrained_layer_ratio` times that of the lowest layer. More than `layer_failure_frac` of the layers fails,
         any warns.
 
     Known limits:
@@ -84,50 +84,35 @@ class GradientGhost(Probe):
         if not means:
             return Finding(verdict=Verdict.SKIP, message="the optimizer state holds no second moments (exp_avg_sq)")
         if not finite:
-            return _failed(
-                f"the second moments of all {len(means)} parameters are non-finite", "all_optimizer_state_nan", 0, facts
-            )
-        if all(mean == 0.0 for mean in finite):
-            return _failed(
-                f"the second moments of all {len(finite)} parameters are exactly 0",
-                "all_optimizer_state_zero",
-                0,
-                facts,
-            )
+            message = f"the second moments of all {len(means)} parameters are non-finite"
+            return _failed(message, "all_optimizer_state_nan", 0, facts)
+        if not any(finite):
+            message = f"the second moments of all {len(finite)} parameters are exactly 0"
+            return _failed(message, "all_optimizer_state_zero", 0, facts)
         return self._judge_layers(layers, facts, unmapped)
 
     def _judge_layers(self, layers: Mapping[int, float], facts: dict[str, Any], unmapped: str) -> Finding:
         finite = {layer: mean for layer, mean in layers.items() if math.isfinite(mean)}
-        baseline = min(finite.values(), default=0.0)
-        if baseline <= 0.0:
-            why = unmapped or ("the lowest layer mean is 0" if finite else "no layer has a finite mean")
-            highest = sorted(finite.items(), key=lambda item: -item[1])[:3]
-            facts |= {
-                "frac_layers_undertrained": 0.0,
-                "num_layers_undertrained": 0,
-                "undertrained_layers": [],
-                "worst_layers": [{"layer": layer, "ratio": None} for layer, _ in highest],
-            }
-            return _finding(
-                Verdict.PASS, 0.9, 0.0, f"steps and second moments are fine; layers were not judged: {why}", facts
-            )
-        ratios = {layer: mean / baseline for layer, mean in finite.items()}
-        high = sorted(layer for layer, ratio in ratios.items() if ratio > self.undertrained_layer_ratio)
-        fraction = len(high) / len(layers)
-        worst = sorted(ratios.items(), key=lambda item: -item[1])[:3]
+        lowest = min(finite.values(), default=0.0)
+        ratios = {layer: mean / lowest if lowest > 0.0 else None for layer, mean in finite.items()}
+        limit = self.undertrained_layer_ratio
+        high = sorted(layer for layer, ratio in ratios.items() if ratio is not None and ratio > limit)
+        fraction = len(high) / len(layers) if high else 0.0
+        worst = sorted(finite, key=lambda layer: -(ratios[layer] or finite[layer]))[:3]
         facts |= {
             "frac_layers_undertrained": fraction,
             "num_layers_undertrained": len(high),
             "undertrained_layers": high,
-            "worst_layers": [{"layer": layer, "ratio": ratio} for layer, ratio in worst],
+            "worst_layers": [{"layer": layer, "ratio": ratios[layer]} for layer in worst],
         }
-        limit = f"{number(self.undertrained_layer_ratio)} times the lowest mean second moment"
-        shown = f"{len(high)} of {len(layers)} layers above {limit}"
-        if fraction > self.layer_failure_frac:
-            return _finding(Verdict.FAIL, 0.3, fraction, shown, facts)
-        if high:
-            return _finding(Verdict.WARN, 0.7, fraction, shown, facts)
-        return _finding(Verdict.PASS, 0.9, fraction, shown, facts)
+        if lowest <= 0.0:
+            why = unmapped or ("the lowest layer mean is 0" if finite else "no layer has a finite mean")
+            return _finding(
+                Verdict.PASS, 0.0, f"steps and second moments are fine; layers were not judged: {why}", facts
+            )
+        shown = f"{len(high)} of {len(layers)} layers above {number(limit)} times the lowest mean second moment"
+        verdict = Verdict.FAIL if fraction > self.layer_failure_frac else Verdict.WARN if high else Verdict.PASS
+        return _finding(verdict, fraction, shown, facts)
 
 
 def _layers(checkpoint: DlmCheckpoint, means: Mapping[int | str, float]) -> tuple[dict[int, float], int, str]:
@@ -191,13 +176,19 @@ _MEASURES = (
 )
 
 
-def _finding(verdict: Verdict, score: float, raw: float, message: str, facts: Mapping[str, Any]) -> Finding:
-    measured = {name: facts[name] for name in _MEASURES if name in facts}
-    remedy = "train longer, and look at the per-tensor statistics" if verdict is not Verdict.PASS else ""
+_SCORES = {Verdict.PASS: 0.9, Verdict.WARN: 0.7, Verdict.FAIL: 0.3}
+
+
+def _finding(verdict: Verdict, raw: float, message: str, facts: Mapping[str, Any]) -> Finding:
     return Finding(
-        verdict=verdict, score=score, message=message, remedy=remedy, measured=measured | {"raw": raw}, details=facts
+        verdict=verdict,
+        score=0.0 if "primary_signal" in facts else _SCORES[verdict],
+        message=message,
+        remedy="train longer, and look at the per-tensor statistics" if verdict is not Verdict.PASS else "",
+        measured={name: facts[name] for name in _MEASURES if name in facts} | {"raw": raw},
+        details=facts,
     )
 
 
 def _failed(message: str, signal: str, raw: float, facts: Mapping[str, Any]) -> Finding:
-    return _finding(Verdict.FAIL, 0.0, float(raw), message, {**facts, "primary_signal": signal})
+    return _finding(Verdict.FAIL, float(raw), message, {**facts, "primary_signal": signal})

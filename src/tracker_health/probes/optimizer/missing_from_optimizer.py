@@ -46,10 +46,10 @@ class MissingFromOptimizer(Probe):
 
     How it decides:
         The table of parameters answers for each part that was left out whether that was meant, by the first of a list
-        of questions. Is it a copy, an adapter's base, another task's head? Is the rest of its module trained? Are its
-        weights still what an initialiser draws? Does it lie in front, or is it a whole branch? Fail for one that is
-        surely not meant; else warn. Fail, too, without any state after `min_steps` steps. Warn below `few_updates`
-        updates, of more than `most_accumulated` steps each.
+        of questions. They ask for copies, bases of adapters and heads of other tasks. They ask whether the rest of the
+        module is trained, and whether weights are what an initialiser draws. They ask for whole fronts and
+        branches. Fail for a part that is surely not meant; else warn. Fail, too, without any state after `min_steps`
+        steps. Warn below `few_updates` updates, of more than `most_accumulated` steps each.
 
     Known limits:
         A single first layer that was never given to the optimizer may be frozen or forgotten: it passes. So does a

@@ -14,9 +14,6 @@ from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.result import Finding
 from tracker_health.verdict import Verdict
 
-_TENTH = 0.1
-_SAME, _OFTEN = 1e-5, 0.1
-
 
 @dataclass(frozen=True, kw_only=True)
 class StaleGradient(Probe):
@@ -31,19 +28,16 @@ class StaleGradient(Probe):
         down for a while, and nothing fails.
 
     How it decides:
-        By the optimizer's state: the signal-to-noise ratio of a parameter is the mean of the squared first moment over
-        the second, both with bias correction. Under gradients of pure noise it is (1 - b1) / (1 + b1), 0.053 for b1 =
-        0.9; under constant ones it is 1, under growing ones more. Fail when the median over the parameters, by their
-        size, is above `max_ratio`, or above `sure_ratio` where the gradient norm is logged and rougher than
-        `max_roughness`: the median absolute second difference of its logarithm; and nine in ten parameters are above
-        `least_ratio`: what piles up does so in each, while a training that has only begun to move goes one way in its
-        large matrices alone. Where more than a tenth of the neighbours are the same to five digits, the norm counts as
-        smooth or rough no longer: it was logged after clipping, or rounded.
+        The signal-to-noise ratio of a parameter is the mean of the squared first moment over the second, both with bias
+        correction. Under gradients of pure noise it is 0.053 (b1 = 0.9), under constant ones 1, under growing ones
+        more. Fail when the median over the parameters, by their size, is above `max_ratio`, and all but `least_share`
+        of them are above `least_ratio`. Where the logged gradient norm is rough, the median has to be above
+        `sure_ratio`. Rough is a median second difference of its logarithm of `max_roughness` or more.
 
     Known limits:
         Full-batch training and training on one batch have the same ratio, and so have gradients that all point one way
         because nothing moves. Gradients that are clipped before each step forget what piled up. Needs Adam's two
-        moments (b1 of 0.7 or more) and 50 steps: a smooth gradient norm alone may be a running average.
+        moments (b1 of 0.7 or more). A smooth gradient norm alone may be a running average, or clipped.
 
     What to do:
         Call `optimizer.zero_grad()` before each backward pass; with accumulation, after each optimizer step.
@@ -60,8 +54,11 @@ class StaleGradient(Probe):
     max_ratio: Annotated[float, Threshold("signal-to-noise ratio", "ratio", "design", gt=0)] = 0.8
     sure_ratio: Annotated[float, Threshold("the same where the gradient norm is rough", "ratio", "design", gt=0)] = 1.0
     least_ratio: Annotated[
-        float, Threshold("signal-to-noise ratio of nine in ten parameters", "ratio", "calibration", gt=0)
+        float, Threshold("signal-to-noise ratio of nearly all parameters", "ratio", "calibration", gt=0)
     ] = 0.7
+    least_share: Annotated[
+        float, Threshold("share of the parameters that may lie below it", "fraction", "design", ge=0, le=1)
+    ] = 0.1
     max_roughness: Annotated[
         float, Threshold("median second difference of the log gradient norm", "nats", "calibration", gt=0)
     ] = 0.03
@@ -78,8 +75,8 @@ class StaleGradient(Probe):
         if ratio is None:
             why = f"no parameter has Adam's moments after {self.min_steps} steps"
             return Finding(verdict=Verdict.SKIP, message=why)
-        least = float(np.quantile([one for one, _ in ratios], _TENTH))
-        norm = self._roughness(_unaltered(evidence.find("grad_norm")))
+        least = float(np.quantile([one for one, _ in ratios], self.least_share))
+        norm = self._roughness(evidence.find("grad_norm"))
         measured = {"signal_to_noise": ratio, "least": least} | ({} if norm is None else {"norm_roughness": norm})
         known = f"Adam's signal-to-noise ratio is {ratio:.3f}"
         rough = norm is not None and norm >= self.max_roughness
@@ -106,14 +103,3 @@ class StaleGradient(Probe):
         if len(values) < self.min_points:
             return None
         return median(np.abs(np.diff(np.log(values), 2)))
-
-
-def _unaltered(norm: Series | None) -> Series | None:
-    """The gradient norms, if they are those of the gradients: of clipped or rounded ones many neighbours are equal, and
-    their smoothness is the logger's.
-    """
-    if norm is None:
-        return None
-    values = norm.finite().values
-    same = np.abs(np.diff(values)) <= _SAME * np.abs(values[1:])
-    return None if len(same) and np.mean(same) > _OFTEN else norm

@@ -37,7 +37,7 @@ class UpdateTooLarge(Probe):
         begun make the ratio large; its second factor is left out.
 
     What to do:
-        Lower the learning rate, lengthen the warm-up. Sound trainings from scratch have a ratio of 0.0002 to 0.02 at
+        Lower the learning rate, lengthen the warm-up. Healthy trainings from scratch have a ratio of 0.0002 to 0.02 at
         their highest rate, fine-tunes often less.
 
     References:
@@ -85,7 +85,7 @@ class UpdateTooLarge(Probe):
             return Finding(verdict=Verdict.PASS, message=message, measured=measured | {"descent": loss.share})
         return Finding(
             verdict=Verdict.WARN,
-            message=f"{size.step}, where sound trainings from scratch have 0.0002 to 0.02",
+            message=f"{size.step}, where healthy trainings from scratch have 0.0002 to 0.02",
             remedy=f"lower the learning rate below {number(size.rate * limit / size.ratio)}",
             measured=measured,
         )

@@ -27,11 +27,11 @@ class UpdateTooSmall(Probe):
         The model stays what it was, however long it trains.
 
     How it decides:
-        Adam's step is lr * sqrt((1 - b1) / (1 + b1)) for each value. It is too small below `min_ratio` of the root mean
-        square of the weights, in the median matrix, at the highest learning rate that is known. SGD's steps are too
+        Adam's step is lr * sqrt((1 - b1) / (1 + b1)) for each value, at the highest learning rate that is known. It is
+        too small below `min_ratio` of the root mean square of the weights, in the median matrix. SGD's steps are too
         small when all of them in one direction would reach less than `min_reach`. Fail when the loss came down by less
         than `least_descent` (a fine-tune: `fine_tuned`); warn without a loss and for fine-tunes. Weights that
-        `exploded` hide every step: WGT004 tells that.
+        `exploded` hide every step: WGT004 says that.
 
     Known limits:
         Needs the state of Adam, or of SGD with a momentum, and the weights beside it; of SGD a loss as well. A rate
@@ -39,7 +39,7 @@ class UpdateTooSmall(Probe):
         model, that looks the same.
 
     What to do:
-        Raise the learning rate tenfold. Sound trainings from scratch have a ratio of 0.0002 to 0.02 at their highest
+        Raise the learning rate tenfold. Healthy trainings from scratch have a ratio of 0.0002 to 0.02 at their highest
         rate; fine-tuning a language model at 2e-5 has 0.0002, preference tuning at 5e-7 has 0.000005.
 
     References:
@@ -78,7 +78,7 @@ class UpdateTooSmall(Probe):
             return Finding(verdict=Verdict.SKIP, message=f"{why} (see WGT004)")
         if size is not None and size.scheduled:
             measured = {"update_ratio": size.ratio, "peak_rate": size.rate}
-            usual = ", where sound trainings from scratch have 0.0002 to 0.02"
+            usual = ", where healthy trainings from scratch have 0.0002 to 0.02"
             return self._judged(evidence, size.step, usual, measured, enough=size.ratio / self.min_ratio)
         if size is None and reach is not None and descent(evidence) is not None:
             way = f"all steps in one direction, as large as the last, would have moved the weights by {number(reach)}"

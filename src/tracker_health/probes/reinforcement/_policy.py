@@ -70,7 +70,7 @@ class PolicyRule(Probe):
     def judge(self, evidence: Evidence) -> Finding:
         curve, reward = evidence.curve(self.role), reward_of(evidence)
         if curve is None or curve.points < FEWEST_LEVELS or reward is None:
-            return Finding(verdict=Verdict.SKIP, message="too few points can be compared")
+            return Finding.skipped("too few points can be compared")
         return self.judge_policy(curve, reward)
 
     @abstractmethod
@@ -90,10 +90,17 @@ def course(curve: Curve) -> str:
 
 def wrong(curve: Curve, reward: Reward, said: str, remedy: str, since: int | None = None) -> Finding:
     """What harmed a policy: a failure where its reward surely fell, otherwise a warning."""
-    sure = curve.sure and reward.curve.sure
+    return found(curve, f"{said}, while {reward.said}", remedy, since, fails=reward.fell, sure=reward.curve.sure)
+
+
+def found(
+    curve: Curve, said: str, remedy: str, since: int | None = None, *, fails: bool = False, sure: bool = True
+) -> Finding:
+    """What is wrong with a curve; of few points, or where another curve beside it is not ``sure``, a warning."""
+    sure = sure and curve.sure
     return Finding(
-        verdict=Verdict.FAIL if reward.fell and sure else Verdict.WARN,
-        message=f"{said}, while {reward.said}",
+        verdict=Verdict.FAIL if fails and sure else Verdict.WARN,
+        message=said,
         remedy=remedy,
         measured=levels(curve),
         steps=(int(curve.steps[0]) if since is None else since, curve.last_step),
@@ -103,4 +110,4 @@ def wrong(curve: Curve, reward: Reward, said: str, remedy: str, since: int | Non
 
 def harmless(curve: Curve, reward: Reward) -> Finding:
     """Nothing to object to."""
-    return Finding(verdict=Verdict.PASS, message=f"{course(curve)}; {reward.said}", measured=levels(curve))
+    return Finding.passed(f"{course(curve)}; {reward.said}", levels(curve))

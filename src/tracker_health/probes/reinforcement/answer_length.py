@@ -11,7 +11,6 @@ from tracker_health.probes.reinforcement._policy import Reward, course, harmless
 from tracker_health.result import Finding
 from tracker_health.roles import REWARDS
 from tracker_health.text import number, printable
-from tracker_health.verdict import Verdict
 
 _CUT = "raise the limit of the length, or lower the length that answers begin with"
 _GROWN = "look whether length alone earns reward; penalise it, or leave answers that were cut off out of the loss"
@@ -38,13 +37,13 @@ class AnswerLength(Probe):
         warn in three more cases, or fail if it surely fell. The share that is cut lies surely above `most_cut` in the
         second half. Or lengths end surely below `collapse` of their start, or surely above `explosion` times it.
 
+    Known limits:
+        A task whose answers all have the limit's length is cut always; its reward rises.
+
     Worked example:
         cut_share: 0.9 1 1 0.9 1 1 1 0.9 1 1 1 1
         train_reward: 0.1 0.1 0 0.1 0.1 0.1 0 0.1 0.1 0 0.1 0.1
         warn: all answers are cut off, surely more than 0.6, and the reward did not rise.
-
-    Known limits:
-        A task whose answers all have the limit's length is cut always; its reward rises.
 
     What to do:
         Read some answers. Raise the limit (max_completion_length), penalise length, or mask what was cut off.
@@ -76,7 +75,7 @@ class AnswerLength(Probe):
         reward, cut, length = reward_of(evidence), evidence.curve("cut_share"), evidence.curve("response_length")
         seen = cut if cut is not None else length
         if reward is None or seen is None:
-            return Finding(verdict=Verdict.SKIP, message="too few points can be compared")
+            return Finding.skipped("too few points can be compared")
         found = self._of_cuts(cut, reward) if cut is not None else None
         if found is None and length is not None:
             found = self._of_lengths(length, reward)

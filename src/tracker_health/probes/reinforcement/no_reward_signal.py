@@ -43,14 +43,14 @@ class NoRewardSignal(Probe):
         half the share of groups without spread lies surely above `most_flat`. It passes when the reward surely rose.
         Then groups agree because the task is solved.
 
+    Known limits:
+        Some trainers log the spread over all prompts, which hides groups without any. Rewards of one level, solved from
+        the start, look the same; they teach nothing either.
+
     Worked example:
         train_reward: 0.2 0.4 0.3 0.2 0.3 0.4 0.2 0.3 0.2 0.3 0.4 0.3
         reward_spread: 0 0 0 0 0 0 0 0 0 0 0 0
         fail: 12 of 12 points are silent, and 12 of 12 is more than `most_silent`; the reward did not rise.
-
-    Known limits:
-        Some trainers log the spread over all prompts, which hides groups without any. Rewards of one level, solved from
-        the start, look the same; they teach nothing either.
 
     What to do:
         Grade answers more finely than right or wrong, choose prompts that the model solves sometimes, raise the
@@ -77,7 +77,7 @@ class NoRewardSignal(Probe):
         return (
             Need(role=REWARDS[0], any_of=REWARDS[1:], min_points=FEWEST_LEVELS),
             Need(role=_SIGNALS[0], any_of=_SIGNALS[1:], min_points=FEWEST_LEVELS),
-            *(Need(role=one, optional=True) for one in _SIGNALS[1:]),
+            *Need.beside(*_SIGNALS[1:]),
         )
 
     def judge(self, evidence: Evidence) -> Finding:
@@ -85,7 +85,7 @@ class NoRewardSignal(Probe):
         signals = [one for one in logged if len(one) >= FEWEST_LEVELS]
         flat, reward = evidence.curve("flat_share"), reward_of(evidence)
         if reward is None or not signals:
-            return Finding(verdict=Verdict.SKIP, message="too few points can be compared")
+            return Finding.skipped("too few points can be compared")
         silences = [float(np.mean(_silent(one, reward))) for one in signals]
         silent = max(silences)
         signal = signals[silences.index(silent)]
@@ -93,7 +93,7 @@ class NoRewardSignal(Probe):
         measured = {"silent": silent}
         if reward.rose or not (silent >= self.most_silent or late):
             said = f"{printable(signal.name)} is silent at {silent:.0%} of the points; {reward.said}"
-            return Finding(verdict=Verdict.PASS, message=said, measured=measured)
+            return Finding.passed(said, measured)
         if silent >= self.most_silent or flat is None:
             said = f"{printable(signal.name)}: {_SAID[str(signal.role)]} at {silent:.0%} of {len(signal)} points"
         else:

@@ -29,13 +29,13 @@ class PolicyClipping(PolicyRule):
         Warn when the clip fraction of the second half lies surely above `most_clipped`, and the reward did not likely
         rise. Fail when the reward surely fell.
 
+    Known limits:
+        With one update per batch nothing is ever clipped, whatever the rate.
+
     Worked example:
         clip_fraction: 0.1 0.2 0.4 0.5 0.6 0.6 0.7 0.7 0.7 0.7 0.7 0.7 0.7 0.7 0.7 0.7
         train_reward: 20 22 19 21 20 19 21 20 22 20 19 21 20 21 20 20
         warn: 0.7 is surely above 0.4, and the reward stayed at 20.
-
-    Known limits:
-        With one update per batch nothing is ever clipped, whatever the rate.
 
     What to do:
         Lower the learning rate, the epochs or iterations over each batch, or stop a batch at a target KL.

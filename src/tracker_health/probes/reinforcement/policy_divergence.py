@@ -30,14 +30,14 @@ class PolicyDivergence(PolicyRule):
         surely above `growth` times its first half, or its end surely above `most`. Warn when the reward did not likely
         rise meanwhile, and fail when it surely fell.
 
+    Known limits:
+        `most` is meant for a mean over tokens; trainers that add KL up over an answer log more, and are saved by their
+        reward.
+
     Worked example:
         kl: 0.01 0.02 0.02 0.03 0.03 0.04 0.05 0.06 0.5 5 20 30 30 30 31 30
         train_reward: 0.5 0.5 0.6 0.5 0.6 0.5 0.6 0.5 0.4 0.2 0.1 0 0 0 0 0
         fail: the KL ends at 30, surely above 10, and the reward fell from 0.5 to 0.
-
-    Known limits:
-        `most` is meant for a mean over tokens; trainers that add KL up over an answer log more, and are saved by their
-        reward.
 
     What to do:
         Lower the learning rate, raise the KL coefficient (beta), clip gradients, and go on from a checkpoint before the

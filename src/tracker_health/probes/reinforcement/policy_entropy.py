@@ -9,7 +9,6 @@ from tracker_health.evidence import Curve
 from tracker_health.probe import Symptom, Threshold
 from tracker_health.probes.reinforcement._policy import PolicyRule, Reward, course, harmless, wrong
 from tracker_health.result import Finding
-from tracker_health.verdict import Verdict
 
 _COLLAPSED = "lower the learning rate, raise the temperature, keep the entropy up by a bonus or by clipping higher"
 _EXPLODED = "lower the learning rate and an entropy bonus; raise the KL coefficient; take an earlier checkpoint"
@@ -32,14 +31,14 @@ class PolicyEntropy(PolicyRule):
         ends surely above `explosion` times its start. Warn when the reward did not likely rise meanwhile, and fail when
         it surely fell. An entropy that falls to a level while the reward rises passes.
 
+    Known limits:
+        Entropy of continuous actions may be below 0, and is not judged. A solved task collapses, too, which the reward
+        shows.
+
     Worked example:
         entropy: 2 1.8 1.5 1.2 0.8 0.4 0.2 0.1 0.05 0.04 0.03 0.03 0.02 0.02 0.02 0.02
         train_reward: 0.5 0.5 0.4 0.5 0.4 0.3 0.3 0.2 0.2 0.1 0.1 0.1 0.1 0.1 0.1 0.1
         fail: the entropy ends at 0.02, surely below 0.2 of 2, and the reward fell from 0.5 to 0.1.
-
-    Known limits:
-        Entropy of continuous actions may be below 0, and is not judged. A solved task collapses, too, which the reward
-        shows.
 
     What to do:
         Lower the learning rate; of a collapse raise the temperature, the entropy bonus or the upper clipping bound; of
@@ -62,7 +61,7 @@ class PolicyEntropy(PolicyRule):
     def judge_policy(self, curve: Curve, reward: Reward) -> Finding:
         start = curve.start
         if not start.surely_above(0.0):
-            return Finding(verdict=Verdict.SKIP, message="the entropy does not begin above 0")
+            return Finding.skipped("the entropy does not begin above 0")
         if not reward.may_have_risen and curve.end.surely_below(self.collapse * start.value):
             return wrong(curve, reward, f"the policy collapsed: {course(curve)}", _COLLAPSED)
         if not reward.may_have_risen and curve.end.surely_above(self.explosion * start.value):

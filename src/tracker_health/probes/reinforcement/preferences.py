@@ -7,7 +7,7 @@ from typing import Annotated
 
 from tracker_health.evidence import FEWEST_LEVELS, LIKELY, Curve, Evidence, Need
 from tracker_health.probe import Probe, Symptom, Threshold
-from tracker_health.probes.reinforcement._policy import course, levels
+from tracker_health.probes.reinforcement._policy import course, found, levels
 from tracker_health.result import Finding
 from tracker_health.text import number, printable
 from tracker_health.verdict import Verdict
@@ -37,14 +37,14 @@ class Preferences(Probe):
         of training are surely preferred rightly by more than half, and held-out pairs not likely. It passes when the
         margin surely rose.
 
+    Known limits:
+        Labels that are swapped in the data look like sound training. Log-probabilities are sums over tokens, and wander
+        with the lengths of the answers.
+
     Worked example:
         margin: 0 0 0 0 0 0 0 0 0 0 0 0
         chosen_logp: -20 -21 -20 -19 -20 -21 -20 -19 -20 -21 -20 -20
         fail: the margin is 0 at all 12 points.
-
-    Known limits:
-        Labels that are swapped in the data look like sound training. Log-probabilities are sums over tokens, and wander
-        with the lengths of the answers.
 
     What to do:
         Look at beta, at the reference model and at a few pairs. Where both fall, lower the learning rate, raise beta,
@@ -63,24 +63,24 @@ class Preferences(Probe):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        return (Need(role="margin", min_points=FEWEST_LEVELS), *(Need(role=one, optional=True) for one in _BESIDE))
+        return (Need(role="margin", min_points=FEWEST_LEVELS), *Need.beside(*_BESIDE))
 
     def judge(self, evidence: Evidence) -> Finding:
         margin = evidence.curve("margin")
         if margin is None:
-            return Finding(verdict=Verdict.SKIP, message="too few points can be compared")
+            return Finding.skipped("too few points can be compared")
         if margin.levels.min() == margin.levels.max():
             said = f"{printable(margin.series.name)} is {number(margin.end.value)} at all {margin.points} points"
-            return _wrong(margin, f"{said}: training has no effect on what is preferred", _BETA, Verdict.FAIL)
+            return found(margin, f"{said}: training has no effect on what is preferred", _BETA, fails=True)
         if (margin.end - margin.start).surely_below(0.0):
-            return _wrong(margin, f"{course(margin)}: rejected answers are preferred", _SIGN, Verdict.FAIL)
+            return found(margin, f"{course(margin)}: rejected answers are preferred", _SIGN, fails=True)
         chosen, training, held_out = (evidence.curve(role) for role in _BESIDE)
         if chosen is not None and self._fell(chosen):
             said = f"chosen answers became unlikely: {course(chosen)}, while {course(margin)}"
-            return _wrong(chosen, said, _BOTH, Verdict.WARN)
+            return found(chosen, said, _BOTH)
         if training is not None and held_out is not None and _only_in_training(training, held_out):
             said = f"held-out pairs are preferred as by chance: {course(held_out)}, while {course(training)}"
-            return _wrong(held_out, said, _PAIRS, Verdict.WARN)
+            return found(held_out, said, _PAIRS)
         rose = (margin.end - margin.start).surely_above(0.0)
         return Finding(verdict=Verdict.PASS if rose else Verdict.SKIP, message=course(margin), measured=levels(margin))
 
@@ -93,14 +93,3 @@ def _only_in_training(training: Curve, held_out: Curve) -> bool:
     here, there = training.between(0.5, 1.0), held_out.between(0.5, 1.0)
     enough = held_out.points >= FEWEST_LEVELS
     return enough and here.surely_above(0.5) and not there.surely_above(0.5, LIKELY)
-
-
-def _wrong(curve: Curve, said: str, remedy: str, verdict: Verdict) -> Finding:
-    return Finding(
-        verdict=verdict if curve.sure else Verdict.WARN,
-        message=said,
-        remedy=remedy,
-        measured=levels(curve),
-        steps=(int(curve.steps[0]), curve.last_step),
-        confidence="high" if curve.sure else "low",
-    )

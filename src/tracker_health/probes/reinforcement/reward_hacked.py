@@ -7,10 +7,11 @@ from typing import Annotated
 
 from tracker_health.evidence import FEWEST_LEVELS, Curve, Evidence, Need
 from tracker_health.probe import Probe, Symptom, Threshold
-from tracker_health.probes.reinforcement._policy import Reward, course, levels, reward_of
+from tracker_health.probes.reinforcement._policy import course, found, levels, reward_of
 from tracker_health.result import Finding
 from tracker_health.roles import REWARDS
-from tracker_health.verdict import Verdict
+
+_REMEDY = "read answers of high reward; give what fell more weight, and stop at the best evaluation"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,13 +30,13 @@ class RewardHacked(Probe):
         up, surely fell from its start to its end. The fall must be more than `least_fall` of its start's size, and more
         than `least_fall` of what its levels span.
 
+    Known limits:
+        A penalty may have to rise for a task to be done: of rewards that pull against each other one falls by design.
+
     Worked example:
         train_reward: 1 1.2 1.4 1.6 1.8 1.9 2 2.1 2.1 2.2 2.2 2.2
         reward_part: 0.5 0.48 0.45 0.4 0.36 0.3 0.27 0.24 0.22 0.2 0.2 0.2
         warn: the total rose from 1 to 2.2, and the part fell from 0.5 to 0.2, by more than 0.25 of 0.5.
-
-    Known limits:
-        A penalty may have to rise for a task to be done: of rewards that pull against each other one falls by design.
 
     What to do:
         Read answers of high reward. Give the reward that fell more weight, or make the other one depend on it; stop at
@@ -67,25 +68,14 @@ class RewardHacked(Probe):
         parts = [Curve.of(part) for part in evidence.all_of("reward_part")]
         others = [one for one in (held_out, *parts) if one is not None]
         if reward is None or not others:
-            return Finding(verdict=Verdict.SKIP, message="too few points can be compared")
+            return Finding.skipped("too few points can be compared")
         lost = [one for one in others if reward.rose and self._fell(one)]
         if not lost:
-            return Finding(verdict=Verdict.PASS, message=reward.said, measured=levels(reward.curve))
-        return _hacked(reward, lost[0])
+            return Finding.passed(reward.said, levels(reward.curve))
+        said = f"{reward.said}, while {course(lost[0])}"
+        return found(lost[0], said, _REMEDY, sure=reward.curve.sure)
 
     def _fell(self, other: Curve) -> bool:
         wide = other.with_waves
         span = float(other.levels.max() - other.levels.min())
         return (wide.start - wide.end).surely_above(self.least_fall * max(abs(wide.start.value), span))
-
-
-def _hacked(reward: Reward, other: Curve) -> Finding:
-    sure = reward.curve.sure and other.sure
-    return Finding(
-        verdict=Verdict.WARN,
-        message=f"{reward.said}, while {course(other)}",
-        remedy="read answers of high reward; give what fell more weight, and stop at the best evaluation",
-        measured=levels(other),
-        steps=(int(other.steps[0]), other.last_step),
-        confidence="high" if sure else "low",
-    )

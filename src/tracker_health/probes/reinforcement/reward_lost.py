@@ -78,16 +78,12 @@ class RewardLost(Probe):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        return (
-            Need(role="val_reward", any_of=("train_reward",)),
-            Need(role="train_reward", optional=True),
-            Need(role="objective_weight", optional=True),
-        )
+        return (Need(role="val_reward", any_of=("train_reward",)), *Need.beside("train_reward", "objective_weight"))
 
     def judge(self, evidence: Evidence) -> Finding:
         harder = settled(evidence.all_of("objective_weight"))
         if harder is not None:
-            return Finding(verdict=Verdict.SKIP, message=f"the task changes: {printable(harder[0])} rises")
+            return Finding.skipped(f"the task changes: {printable(harder[0])} rises")
         enough = (("val_reward", self.min_evaluations), ("train_reward", self.min_points))
         # Upside down, as a reward goes up where a loss goes down.
         known = [
@@ -97,40 +93,32 @@ class RewardLost(Probe):
         ]
         rewards = [curve for curve, fewest in known if curve.points >= fewest]
         if not rewards:
-            return Finding(verdict=Verdict.SKIP, message="too few rewards")
+            return Finding.skipped("too few rewards")
         for reward in rewards:
             wrong = self._lost(reward) or self._stands(reward, [other for other, _ in known if other is not reward])
             if wrong is not None:
                 return wrong
             if _rise(reward).surely_above(0.0):
                 break  # a policy that explores may be worse in training
-        risen = [one for one in rewards if _rise(one).surely_above(0.0)]
-        rose = [one for one in risen if _rise(one).value >= self.rise_share * _span(one)]
+        rose = [one for one in rewards if _rise(one).surely_above(0.0)]
+        rose = [one for one in rose if _rise(one).value >= self.rise_share * _span(one)]
         if not rose:
             said = "no reward rose far; it may be that of a policy that explores, or of a task that was solved before"
-            return Finding(verdict=Verdict.SKIP, message=said, measured=_levels(rewards[0]))
+            return Finding.skipped(said, _levels(rewards[0]))
         start, _, end = map(number, _levels(rose[0]).values())
-        said = f"{printable(rose[0].series.name)} rose from {start} to {end}"
-        return Finding(verdict=Verdict.PASS, message=said, measured=_levels(rose[0]))
+        return Finding.passed(f"{printable(rose[0].series.name)} rose from {start} to {end}", _levels(rose[0]))
 
     def _lost(self, reward: Curve) -> Finding | None:
         least = max(self.least_fall * _span(reward), resolution(reward.levels))
         began = max(reward.start, reward.head, key=lambda one: one.value)  # one high reward at first is luck
-        below = (reward.end - began).surely_above(least)
-        fall = reward.end - reward.best
+        below, fall = (reward.end - began).surely_above(least), reward.end - reward.best
         most = fall.surely_above(least) and fall.value >= self.lost_share * reward.descent.value
         if not (below or (most and reward.descent.surely_above(0.0))):
             return None
         start, peak, end = map(number, _levels(reward).values())
         came = f"began at {start}" if below else f"rose from {start} to {peak} at step {reward.best_step}"
-        return Finding(
-            verdict=Verdict.FAIL if below and reward.sure else Verdict.WARN,
-            message=f"{printable(reward.series.name)} {came} and ended at {end}",
-            remedy=_BELOW if below else _LOST,
-            measured=_levels(reward),
-            steps=(reward.best_step, reward.last_step),
-            confidence="high" if reward.sure else "low",
-        )
+        verdict = Verdict.FAIL if below and reward.sure else Verdict.WARN
+        return _finding(verdict, reward, f"{came} and ended at {end}", _BELOW if below else _LOST, reward.best_step)
 
     def _stands(self, reward: Curve, others: list[Curve]) -> Finding | None:
         alone = reward.points >= self.constant_points and reward.end.value >= 0.0 and all(map(_is_constant, others))
@@ -139,15 +127,20 @@ class RewardLost(Probe):
         rose = any(_rise(other).surely_above(0.0) for other in others)
         if not _is_constant(reward) or not (alone or (worse and not rose)):
             return None
-        level = number(_levels(reward)["end"])
-        return Finding(
-            verdict=Verdict.WARN,
-            message=f"{printable(reward.series.name)} stood at {level} throughout, for {reward.points} points: nothing "
-            "that the agent did changed it",
-            remedy=_NEVER,
-            measured=_levels(reward),
-            steps=(int(reward.steps[0]), reward.last_step),
-        )
+        stood = f"stood at {number(_levels(reward)['end'])} throughout, for {reward.points} points"
+        said = f"{stood}: nothing that the agent did changed it"
+        return _finding(Verdict.WARN, reward, said, _NEVER, int(reward.steps[0]))
+
+
+def _finding(verdict: Verdict, reward: Curve, said: str, remedy: str, since: int) -> Finding:
+    return Finding(
+        verdict=verdict,
+        message=f"{printable(reward.series.name)} {said}",
+        remedy=remedy,
+        measured=_levels(reward),
+        steps=(since, reward.last_step),
+        confidence="high" if reward.sure else "low",
+    )
 
 
 def _is_constant(reward: Curve) -> bool:

@@ -7,12 +7,13 @@ from typing import Annotated
 
 from tracker_health.evidence import FEWEST_LEVELS, Curve, Estimate, Evidence, Need
 from tracker_health.probe import Probe, Symptom, Threshold
-from tracker_health.probes.reinforcement._policy import Reward, levels, reward_of
+from tracker_health.probes.reinforcement._policy import found, levels, reward_of
 from tracker_health.result import Finding
 from tracker_health.roles import REWARDS, word_set, words_of
 from tracker_health.text import number, printable
 from tracker_health.verdict import Verdict
 
+_REMEDY = "look whether updates reach the model and rewards their answers; then raise the learning rate"
 _OF_ONE_UPDATE = word_set("approx approxkl ppo")
 """In a name of these the divergence is that from the last policy, which one update per batch leaves at 0."""
 
@@ -34,14 +35,14 @@ class RewardStands(Probe):
         when the divergence from a reference is 0 at all points: the policy never moved. It passes when the reward
         surely rose.
 
+    Known limits:
+        A run may be too short to show anything, with large models at small rates. Noise of few prompts a step hides
+        both a rise and its lack.
+
     Worked example:
         train_reward: 0.4 0.41 0.39 0.4 0.4 0.41 0.4 0.39 0.4 0.41 0.4 0.4 0.39 0.4 0.41 0.4 0.4 0.39 0.4 0.41 0.4 0.4
         reward_spread: 0.3 0.31 0.3 0.29 0.3 0.31 0.3 0.3 0.29 0.3 0.3 0.31 0.3 0.3 0.3 0.29 0.3 0.3 0.3 0.31 0.3 0.3
         warn: from half to half it rose by about 0, surely less than 0.2 of the spread of 0.3.
-
-    Known limits:
-        A run may be too short to show anything, with large models at small rates. Noise of few prompts a step hides
-        both a rise and its lack.
 
     What to do:
         Look whether the optimizer holds the model's weights, and whether rewards go to the answers that earned them;
@@ -71,31 +72,21 @@ class RewardStands(Probe):
     def judge(self, evidence: Evidence) -> Finding:
         kl, spread, reward = evidence.curve("kl"), evidence.curve("reward_spread"), reward_of(evidence)
         if reward is None or (kl is None and spread is None):
-            return Finding(verdict=Verdict.SKIP, message="too few points can be compared")
+            return Finding.skipped("too few points can be compared")
         if reward.may_have_risen:
             verdict = Verdict.PASS if reward.rose else Verdict.SKIP
             return Finding(verdict=verdict, message=reward.said, measured=levels(reward.curve))
+        why = ""
         if kl is not None and not kl.series.values.any() and _OF_ONE_UPDATE.isdisjoint(words_of(kl.series.name)):
-            return _stands(
-                reward, f"{printable(kl.series.name)} is 0 throughout, so the policy never left its reference"
-            )
-        if spread is not None and self._rises_less(reward.curve, spread.start):
+            why = f"{printable(kl.series.name)} is 0 throughout, so the policy never left its reference"
+        elif spread is not None and self._rises_less(reward.curve, spread.start):
             name, start = printable(spread.series.name), number(spread.start.value)
-            return _stands(reward, f"answers differ, {name} began at {start}, and it had no effect")
-        return Finding(verdict=Verdict.SKIP, message=reward.said, measured=levels(reward.curve))
+            why = f"answers differ, {name} began at {start}, and it had no effect"
+        if not why:
+            return Finding.skipped(reward.said, levels(reward.curve))
+        return found(reward.curve, f"{reward.said}: {why}", _REMEDY)
 
     def _rises_less(self, reward: Curve, spread: Estimate) -> bool:
         """Whether the reward rose by less than could be expected where answers differ so far."""
         halves = reward.between(0.5, 1.0) - reward.between(0.0, 0.5)
         return spread.surely_above(0.0) and halves.surely_below(self.least_rise * spread.value)
-
-
-def _stands(reward: Reward, why: str) -> Finding:
-    return Finding(
-        verdict=Verdict.WARN,
-        message=f"{reward.said}: {why}",
-        remedy="look whether updates reach the model and rewards their answers; then raise the learning rate",
-        measured=levels(reward.curve),
-        steps=(int(reward.curve.steps[0]), reward.curve.last_step),
-        confidence="high" if reward.curve.sure else "low",
-    )

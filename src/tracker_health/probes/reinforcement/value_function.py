@@ -29,13 +29,13 @@ class ValueFunction(PolicyRule):
         Warn when the explained variance of the second half lies surely below `least`, and the reward did not likely
         rise. Fail when the reward surely fell.
 
+    Known limits:
+        Returns that hardly vary have no variance to explain.
+
     Worked example:
         explained_variance: 0.1 0 -0.2 -0.5 -0.6 -0.5 -0.7 -0.6 -0.5 -0.6 -0.5 -0.6
         train_reward: 20 21 20 19 20 21 20 19 20 21 20 20
         warn: -0.6 is surely below -0.1, and the reward stayed at 20.
-
-    Known limits:
-        Returns that hardly vary have no variance to explain.
 
     What to do:
         Look at the value function's inputs, targets and learning rate; normalise rewards; share fewer layers with it.

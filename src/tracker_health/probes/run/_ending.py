@@ -1,20 +1,16 @@
-"""What a run's end is worth: one table for RUN003 and RUN004, by how the run ended and whether its plan was reached."""
+"""The finding on how a run ended, for RUN003 and RUN004: by the end, and by whether its plan was reached."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
-
-import numpy as np
 
 from tracker_health.ending import Ended, Ending
 from tracker_health.evidence import Evidence, Need, Part
 from tracker_health.evidence.ending import ANY_EXCEPTION, ending_outside_the_log, fatal_trouble
+from tracker_health.facts.descent import descent_of
+from tracker_health.facts.steps import WHOLE_PLAN
+from tracker_health.probes.run._worth import REMEDIES, TABLE
 from tracker_health.result import Finding
 from tracker_health.text import count, number, printable
 from tracker_health.verdict import Verdict
-
-WHOLE_PLAN = 0.99
-"""Share of the plan from which on it counts as reached: the last step may not be logged."""
 
 NEEDS = (
     Need(role=Part.ENDING),
@@ -23,51 +19,6 @@ NEEDS = (
     Need(role="train_loss", optional=True),
     Need(role="val_loss", optional=True),
 )
-
-_BAD, _INTERRUPTED = (
-    {True: Verdict.WARN, False: Verdict.FAIL, None: Verdict.FAIL},
-    {True: Verdict.PASS, False: Verdict.WARN, None: Verdict.WARN},
-)
-TABLE: Mapping[Ended, Mapping[bool | None, Verdict]] = {
-    Ended.FAILED: _BAD,
-    Ended.OUT_OF_MEMORY: _BAD,
-    Ended.KILLED: _BAD,
-    Ended.INTERRUPTED: _INTERRUPTED,
-    Ended.PREEMPTED: _INTERRUPTED,
-    Ended.SILENT: dict.fromkeys((True, False, None), Verdict.FAIL),
-    Ended.FINISHED: dict.fromkeys((True, False, None), Verdict.PASS),
-    Ended.PRUNED: dict.fromkeys((True, False, None), Verdict.PASS),
-}
-"""By how the run ended, then by whether its plan was reached; None where that is not known."""
-
-_SAID = {
-    Ended.FAILED: "the run failed",
-    Ended.OUT_OF_MEMORY: "the run ran out of memory",
-    Ended.KILLED: "the run was killed",
-    Ended.INTERRUPTED: "the run was interrupted",
-    Ended.PREEMPTED: "the run was preempted",
-    Ended.SILENT: "the run went silent",
-    Ended.FINISHED: "the run finished",
-    Ended.PRUNED: "the search stopped this trial",
-}
-_RESUME = "resume from the last checkpoint"
-_REMEDIES = {
-    Ended.FAILED: f"fix the error that ended it, and {_RESUME}",
-    Ended.OUT_OF_MEMORY: f"use a smaller batch, shorter sequences or gradient checkpointing, and {_RESUME}",
-    Ended.KILLED: f"look in the log of the scheduler or the kernel (dmesg) for the reason, and {_RESUME}",
-    Ended.INTERRUPTED: f"{_RESUME} if it was meant to go on",
-    Ended.PREEMPTED: f"{_RESUME}; save a checkpoint more often where jobs are preempted",
-    Ended.SILENT: f"check whether its process is still there; if not, {_RESUME}",
-}
-_BY_CAUSE = {
-    "no space left on the disk": "free the disk or keep fewer checkpoints; the last one may be cut short",
-    "a data loader worker died": "give the workers more shared memory, or use fewer of them",
-    "a collective operation timed out": "look in the logs of the other ranks for the one that stopped first",
-    "too few samples kept": "keep more samples: a larger limit of tokens, a milder filter, more prompts",
-    "a prompt that is no prefix of its completion": "tokenize prompt and completion as one text, and cut at "
-    "the offsets of characters: else the mask of the loss is off by a token",
-    "its time was up": f"ask for more time, or {_RESUME}",
-}
 
 
 def plan_reached(evidence: Evidence) -> bool | None:
@@ -84,7 +35,7 @@ def ending_finding(evidence: Evidence, ending: Ending, min_points: int) -> Findi
     if evidence.info.children is not None:
         return Finding(verdict=Verdict.SKIP, message="it trained nothing itself: the runs below it did")
     reached = plan_reached(evidence)
-    verdict = TABLE[ending.how][reached]
+    verdict = TABLE[ending.how].verdicts[reached]
     excused = ending.how is Ended.FAILED and reached is None and _trained(evidence, min_points)
     if verdict is Verdict.FAIL and (excused or _may_go_on_elsewhere(evidence)):
         verdict = Verdict.WARN
@@ -94,7 +45,7 @@ def ending_finding(evidence: Evidence, ending: Ending, min_points: int) -> Findi
     return Finding(
         verdict=verdict,
         message=_message(evidence, ending, reached, step),
-        remedy=_BY_CAUSE.get(cause, _REMEDIES.get(ending.how, "")),
+        remedy=REMEDIES.get(cause, TABLE[ending.how].remedy),
         measured={"ended": str(ending.how), "ended_by": printable(ending.by)},
         details=_details(evidence),
         steps=() if step is None else (step,),
@@ -102,14 +53,10 @@ def ending_finding(evidence: Evidence, ending: Ending, min_points: int) -> Findi
 
 
 def _trained(evidence: Evidence, min_points: int) -> bool:
-    """Whether a loss has so many points, and its last tenth lies below its first."""
-    for role in ("train_loss", "val_loss"):
-        loss = evidence.find(role)
-        values = loss.finite().values if loss is not None else np.empty(0)
-        if len(values) >= min_points:
-            tenth = max(1, len(values) // 10)
-            return bool(np.median(values[-tenth:]) < np.median(values[:tenth]))
-    return False
+    """Whether a loss has so many points, and came down."""
+    losses = [one.finite().values for role in ("train_loss", "val_loss") if (one := evidence.find(role)) is not None]
+    judged = next((descent_of(values) for values in losses if len(values) >= min_points), None)
+    return judged is not None and judged.share > 0.0
 
 
 def _may_go_on_elsewhere(evidence: Evidence) -> bool:
@@ -137,21 +84,13 @@ def _message(evidence: Evidence, ending: Ending, reached: bool | None, step: int
     progress, by = evidence.progress, printable(ending.by)
     trouble = fatal_trouble(evidence.text_log)
     if trouble is not None:
-        by += f": {printable(trouble.text, 160)}"
+        by += f": {printable(trouble.text)}"
     where = "; 0 points of a loss were logged" if step is None else f" after step {step}"
     if progress is not None:
         where = f" after {number(progress.done)} of {number(progress.planned)} planned {progress.unit}"
     if reached and ending.how is not Ended.SILENT:
-        return f"training finished{where}; what came after it {_AFTERWARDS.get(ending.how, 'failed')} ({by})"
-    return f"{_SAID[ending.how]}{where} ({by})"
-
-
-_AFTERWARDS = {
-    Ended.KILLED: "was killed",
-    Ended.OUT_OF_MEMORY: "ran out of memory",
-    Ended.INTERRUPTED: "was interrupted",
-    Ended.PREEMPTED: "was preempted",
-}
+        return f"training finished{where}; what came after it {TABLE[ending.how].afterwards} ({by})"
+    return f"{TABLE[ending.how].said}{where} ({by})"
 
 
 def _details(evidence: Evidence) -> dict[str, str | int]:
@@ -164,7 +103,7 @@ def _details(evidence: Evidence) -> dict[str, str | int]:
 
 def ended_well(evidence: Evidence, ending: Ending) -> Finding:
     """The finding on a run whose end another rule judges, or nobody has to."""
-    message = f"{_SAID[ending.how]} ({printable(ending.by)})"
+    message = f"{TABLE[ending.how].said} ({printable(ending.by)})"
     log = evidence.text_log
     caught = len(log.troubles) if log is not None and ending.how is Ended.FINISHED else 0
     if caught:

@@ -28,19 +28,14 @@ class Crashed(Probe):
         finished.
 
     How it decides:
-        How the run ended is known from the process, the tracker and the console, as for `killed`.
-
-        | how it ended | plan not reached | plan reached | plan unknown |
-        |---|---|---|---|
-        | an error of its own, FAILED | fail | warn | warn with `min_points` of a loss that came down, else fail |
-        | out of memory | fail | warn | fail |
-        | exit code 0, a trial that a search stopped | pass | pass | pass |
-
-        An exception in the console counts at the end of a traceback, if the history does not go on after it and at most
-        200 lines follow; at most 5 where the tracker calls the run finished. It was caught where the process is still
-        at work, or left with exit code 0. In a console without history, beside one elsewhere, it is a warning.
+        How it ended is known as for `killed`. Fail for an error of its own and for a lack of memory; warn where the
+        plan was reached. Without a plan an error warns where a loss of `min_points` came down. Exit code 0 passes, and
+        so does a trial that a search stopped. An exception in the console counts at the end of a traceback, if the
+        history does not go on after it. It was caught where the process is still at work, or left with exit code 0.
 
     Known limits:
+        After an exception in the console at most 200 lines may follow, and 5 where the tracker calls the run finished.
+        In a console without history, beside one elsewhere, it is a warning.
         `raise SystemExit(3)`, and `sys.exit` within `asyncio.run`, are seen by `exec` alone; behind a shell, by
         nobody. A machine that lost its power prints nothing.
 

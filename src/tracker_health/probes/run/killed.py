@@ -26,16 +26,11 @@ class Killed(Probe):
         wherever they happened to be.
 
     How it decides:
-        How the run ended is known, in this order, from what `tracker-health exec` or the hook saw of the process, from
-        the exit code that W&B recorded, and from the tracker's status. What the console ends with can be the cause.
-
-        | how it ended | plan not reached | plan reached | plan unknown |
-        |---|---|---|---|
-        | SIGKILL, exit code 137, gone without a word | fail | warn | fail |
-        | Ctrl-C, SIGTERM, MLflow's KILLED, a time limit, a preemption | warn | pass | warn |
-        | RUNNING, and silent for longer than `stale_after` (6 hours) | fail | fail | fail |
-
-        A plan is reached from 99 % on, or where the console says that training was done.
+        How it ended is known from what `tracker-health exec` or the hook saw of the process. Else W&B's exit code says
+        it, or the tracker's status. Fail for a kill: SIGKILL, exit code 137, gone without a word; warn where the plan
+        was reached. Warn for Ctrl-C, SIGTERM, a time limit or a preemption; pass where the plan was reached. Fail for a
+        run that claims to go on and was silent for `stale_after`, 6 hours. A plan is reached from 99 % on, or where the
+        console says so.
 
     Known limits:
         A run that logs less often than every `stale_after` fails until it logs again. Without `exec` nothing sees a

@@ -14,8 +14,6 @@ from tracker_health.result import Finding
 from tracker_health.text import count, number
 from tracker_health.verdict import Verdict
 
-_MANY_EPOCHS = 8
-
 
 @dataclass(frozen=True, kw_only=True)
 class Truncated(Probe):
@@ -30,39 +28,19 @@ class Truncated(Probe):
         A killed or crashed run leaves a model whose learning-rate schedule never came down, and often nobody notices.
 
     How it decides:
-        Warn when less than `min_fraction` of the plan was done, and more than the last of eight epochs or more is
-        missing, by the farthest of the counts: the checkpoint's, the trainer state's, the log's, the optimizer's own.
-        Where only a log tells that, and it has every k-th epoch or step (`if epoch % 50 == 0`), the run may have gone
-        on up to the point that would have come next: that counts as done, up to the plan's end. A checkpoint written in
-        mid-training says nothing about where the run ended and passes, unless it lies in a folder of several
-        (`checkpoint-200`, `checkpoint-400`) of which the next is missing for more than three times as long as they took
-        to come, and for five minutes, by when their files were written (all at one time, as of a copy, they tell
-        nothing); so does a run that the tracker says is still running, or that was set up to stop early: by its params,
-        or by what its checkpoint holds (Lightning's callback, a `patience_counter`). In a console log `Epoch 12/50` is
-        a plan, and a word about early stopping such a setting.
-
-        A run that failed, was killed, interrupted or pruned passes: `killed` and `crashed` judge how it ended.
-
-        Epochs are those of a metric, of the trainer state, or of a checkpoint with which the log ends. Where steps and
-        epochs are planned, what is come to first ends the run.
-
-        Steps of which a log does not say what they are (`step`) may be rows, epochs or samples. They count beside a
-        checkpoint's own, as long as they do not lead beyond the plan; and where a metric has a point for each epoch of
-        the plan (63 steps apart, of `max_steps: 882` and `epochs: 14`, or of `steps_per_epoch: 63`).
-
-        An optimizer that lost its state at a resume counts anew, and none counts the updates that a loss scaler skips.
-        Warn where a whole run's optimizer counts less than half of the steps, and these are surely no batches: they are
-        no whole multiple of its count, and a trainer that counts updates wrote them, or the log has them one by one.
+        The farthest count is taken: the checkpoint's, the trainer state's, the log's, the optimizer's own. Warn when it
+        is below `min_fraction` of the plan, and more than the last of `many_epochs` or more is missing. A run that goes
+        on, was set up to stop early, or ended in an error passes, and so does a checkpoint of mid-training. Warn, too,
+        where a whole run's optimizer counts less than half of the steps, and these are surely no batches.
 
     Known limits:
-        A run without a recorded plan is skipped, and so is one whose log alone has steps of an unknown kind. One
-        that stopped early and says so nowhere, neither in its params nor in its checkpoint or console log, is not told
-        from one that was cut off.
-        `step 230/744` is a plan only where the log breaks off amid the only such count: it may count batches. In a log
-        of every k-th epoch a run that died less than k epochs before its end is not told from a whole one. An optimizer
-        that was made anew on purpose, for a second stage of the training, looks like one that lost its state. A copy of
-        a folder of checkpoints in which the training still goes on, and one whose job waits to go on, look like a run
-        that ended.
+        A run without a recorded plan is skipped, and so is one whose log alone has steps of an unknown kind. One that
+        stopped early and says so nowhere looks like one that was cut off; a `patience` in the params, the checkpoint or
+        the console says so. In a log of every k-th epoch a run counts as done up to the point that would come next. A
+        checkpoint of mid-training speaks where the next one of its folder is overdue by three times, and by five
+        minutes. Steps that may be rows or samples count beside a checkpoint's own, or where a metric has a point for
+        each epoch. Where steps and epochs are planned, whichever comes first ends the run. An optimizer that was made
+        again for a second stage looks like one that lost its state. So does a copied folder in which training goes on.
 
     What to do:
         Resume from the last checkpoint, or find out in the console log what stopped it. When resuming, load the
@@ -81,6 +59,11 @@ class Truncated(Probe):
         float, Threshold("share of the plan that counts as done", "fraction", "design", gt=0, le=1)
     ] = 0.9
 
+    many_epochs: Annotated[
+        int, Threshold("planned epochs of which the last may be missing by how they are counted", "epochs", "design",
+                       ge=1)
+    ] = 8  # fmt: skip
+
     @property
     def needs(self) -> tuple[Need, ...]:
         return (
@@ -94,7 +77,8 @@ class Truncated(Probe):
         if progress is None:
             return Finding(verdict=Verdict.SKIP, message="the plan is not known")
         share, measured = _told(progress)
-        if progress.fraction >= self.min_fraction or _lacks_one_epoch(progress):
+        one_left = progress.unit == "epochs" and progress.done >= progress.planned - 1.0
+        if progress.fraction >= self.min_fraction or (one_left and progress.planned >= self.many_epochs):
             return _whole(evidence, progress, share, measured)
         ending = evidence.ending
         if ending is not None and ending.how not in (Ended.FINISHED, Ended.RUNNING):
@@ -116,11 +100,6 @@ class Truncated(Probe):
             remedy="resume from the last checkpoint, or look in the console log for what stopped it",
             measured=measured,
         )
-
-
-def _lacks_one_epoch(progress: Progress) -> bool:
-    """Whether the last of many epochs is missing, which may be in how they are counted, or have been a part of one."""
-    return progress.unit == "epochs" and progress.planned >= _MANY_EPOCHS and progress.done >= progress.planned - 1.0
 
 
 def _told(progress: Progress) -> tuple[str, dict[str, float]]:

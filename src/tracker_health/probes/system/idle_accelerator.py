@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated
 
-from tracker_health.evidence import Evidence, Need, Series
+from tracker_health.evidence import Evidence, Need
 from tracker_health.evidence.numerics import median
 from tracker_health.probe import Probe, Symptom, Threshold
-from tracker_health.probes.system._system import all_of
 from tracker_health.result import Finding
 from tracker_health.text import number
 from tracker_health.verdict import Verdict
@@ -25,12 +25,13 @@ class IdleAccelerator(Probe):
         The run takes several times as long and costs as much more; the input pipeline is the usual reason.
 
     How it decides:
-        Over the second half of the run, so that a slow first epoch, which fills caches, does not count: warn when the
-        median utilisation of the busiest device is below `utilisation`, or the median time for data is above
-        `data_share` of the median time of a step.
+        Over the second half of the run, as a slow first epoch fills caches. Warn when the median utilisation of the
+        busiest device is below `utilisation`. Warn, too, when the median time for data is above `data_share` of the
+        median time of a step.
 
     Known limits:
-        Utilisation tells that a kernel ran, not how well. Small models are idle by nature.
+        Utilisation tells that a kernel ran, not how well. Small models are idle by nature, and nothing is wrong with
+        them. That is why the rule has no vote, and among the runs whose truth is known none records an accelerator.
 
     What to do:
         More loader workers, larger batches, data on a faster disk or in memory.
@@ -56,9 +57,7 @@ class IdleAccelerator(Probe):
         )
 
     def judge(self, evidence: Evidence) -> Finding:
-        busy = [_late(one) for one in all_of(evidence, "accelerator_utilisation") if len(one) >= self.min_points]
-        data = [_late(one) for one in all_of(evidence, "data_time") if len(one) >= self.min_points]
-        step = [_late(one) for one in all_of(evidence, "step_time") if len(one) >= self.min_points]
+        busy, data, step = map(partial(self._late, evidence), ("accelerator_utilisation", "data_time", "step_time"))
         measured: dict[str, float] = {}
         found = []
         if busy:
@@ -82,6 +81,7 @@ class IdleAccelerator(Probe):
             measured=measured,
         )
 
-
-def _late(series: Series) -> float:
-    return median(series.values[len(series) // 2 :])
+    def _late(self, evidence: Evidence, role: str) -> list[float]:
+        """The median of the second half of each series of a role."""
+        every = [one.finite().values for one in evidence.all_of(role)]
+        return [median(values[len(values) // 2 :]) for values in every if len(values) >= self.min_points]

@@ -9,10 +9,9 @@ import numpy as np
 
 from tracker_health.evidence import Curve, Evidence, Need, Series
 from tracker_health.facts.accuracy import NEEDS, Shares, measures, percent, wrong
-from tracker_health.facts.chance import MOST_SEEN, Chance, chance_of_classes
+from tracker_health.facts.chance import MOST_SEEN, Chance, chance_of_classes, chance_of_level
 from tracker_health.facts.classes import vocabulary
 from tracker_health.probe import Probe, Symptom, Threshold
-from tracker_health.probes.curves.chance_level import ChanceLevel
 from tracker_health.probes.validation._standing import OF_ANOTHER_MODEL, is_of_another_model
 from tracker_health.result import Finding
 from tracker_health.verdict import Verdict
@@ -85,9 +84,9 @@ class AccuracyAtChance(Probe):
 
     def judge(self, evidence: Evidence) -> Finding:
         if is_of_another_model(evidence):
-            return Finding(verdict=Verdict.SKIP, message=OF_ANOTHER_MODEL)
+            return Finding.skipped(OF_ANOTHER_MODEL)
         said = "no level of guessing is known, or too few values"
-        passed = Finding(verdict=Verdict.SKIP, message=said)
+        passed = Finding.skipped(said)
         for shares in measures(evidence, self.min_points):
             chance = _chance(shares, evidence)
             if chance is not None and self._guesses(shares.judged, chance):
@@ -97,7 +96,7 @@ class AccuracyAtChance(Probe):
             if chance is not None and passed.verdict is Verdict.SKIP:
                 measured = {"end": shares.end, "chance": chance.share}
                 said = f"the {shares.name} ends at {percent(shares.end)}, guessing has {percent(chance.share)}"
-                passed = Finding(verdict=Verdict.PASS, message=said, measured=measured)
+                passed = Finding.passed(said, measured)
         return passed
 
     def _guesses(self, shares: Series, chance: Chance) -> bool:
@@ -132,7 +131,7 @@ class AccuracyAtChance(Probe):
 
 def _chance(shares: Shares, evidence: Evidence) -> Chance | None:
     """What guessing has of a measure; None where nothing tells."""
-    told = Chance(2) if shares.name == "AUC" else chance_of_classes(evidence) or ChanceLevel().guessed(evidence)
+    told = Chance(2) if shares.name == "AUC" else chance_of_classes(evidence) or chance_of_level(evidence)
     if told is not None or vocabulary(evidence) is not None:
         return told
     curve, loss = Curve.of(shares.judged), evidence.curve("train_loss")

@@ -88,11 +88,11 @@ class AccuracyGap(Probe):
 
     def judge(self, evidence: Evidence) -> Finding:
         if is_of_another_model(evidence):
-            return Finding(verdict=Verdict.SKIP, message=OF_ANOTHER_MODEL)
+            return Finding.skipped(OF_ANOTHER_MODEL)
         every = [(shares, wrong(shares.held_out)) for shares in measures(evidence, self.min_points)]
         known = [(shares, curve) for shares, curve in every if curve is not None]
         if not known:
-            return Finding(verdict=Verdict.SKIP, message="too few values of a validation accuracy")
+            return Finding.skipped("too few values of a validation accuracy")
         for shares, curve in known:
             chance = Chance(2) if shares.name == "AUC" else chance_of_start(evidence)
             train = wrong(shares.train) or (_room(evidence, chance) if shares.name != "AUC" else None)
@@ -100,8 +100,7 @@ class AccuracyGap(Probe):
             if finding is not None:
                 return finding
         shares = known[0][0]
-        message = f"the validation {shares.name} ends at {percent(shares.end)}"
-        return Finding(verdict=Verdict.PASS, message=message, measured={"end": shares.end})
+        return Finding.passed(f"the validation {shares.name} ends at {percent(shares.end)}", {"end": shares.end})
 
     def _apart(self, shares: Shares, curve: Curve, train: Curve | None, chance: Chance | None) -> Finding | None:
         """The finding that the two lie too far apart."""

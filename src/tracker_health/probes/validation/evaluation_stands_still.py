@@ -24,10 +24,9 @@ class EvaluationStandsStill(CurveRule):
         A validation loss that repeats a number exactly in at least half of its evaluations, up to the last one.
 
     Why it matters:
-        Weights that move never give the same loss twice. What is evaluated is another model than the one that is
-        trained: a moving average that is not updated, the copy that the training began with, an optimizer made for
-        other parameters. Or the weights do not move: every step is skipped, or the learning rate is 0. Early stopping
-        and the choice of a checkpoint then go by a number that means nothing.
+        Weights that move never give the same loss twice. Either another model is evaluated than the one that is
+        trained (a moving average that is not updated, a copy), or the weights do not move. Early stopping and the
+        choice of a checkpoint then go by a number that means nothing.
 
     How it decides:
         Warn when the last `min_repeats` evaluations, half of all, and `longer` times as many as ever before, are one
@@ -45,9 +44,8 @@ class EvaluationStandsStill(CurveRule):
         warn: the last seven evaluations are one number, while the training loss fell to a fifth.
 
     What to do:
-        Compare the weights that are evaluated with those that the optimizer has. Look whether the moving average is
-        updated, whether the model was copied (compiled, wrapped, moved to a device) after the optimizer was made, and
-        whether a cached result is logged.
+        Compare the weights that are evaluated with those that the optimizer has: look for an average that is not
+        updated, a model that was copied (compiled, wrapped, moved) after the optimizer was made, a cached result.
 
     References:
         Measured: benchmarks/faults, public training curves.
@@ -86,8 +84,7 @@ class EvaluationStandsStill(CurveRule):
         measured: dict[str, float | int] = {"repeats": equal, "evaluations": curve.points}
         if loss is None or not self._stands(curve.series.values, equal):
             repeats = "is a new number" if equal == 1 else f"repeats {equal - 1} others"
-            said = f"the last of {curve.points} evaluations {repeats}"
-            return Finding(verdict=Verdict.PASS, message=said, measured=measured)
+            return Finding.passed(f"the last of {curve.points} evaluations {repeats}", measured)
         since = 1.0 - equal / curve.points
         before, after = loss.between(since, since), loss.end
         digit = coarseness(value) / abs(value)
@@ -102,7 +99,7 @@ class EvaluationStandsStill(CurveRule):
         )
         measured |= {"stands_at": value, "train_before": before.value, "train_after": after.value}
         if not (fell or stopped):
-            return Finding(verdict=Verdict.PASS, message=said, measured=measured, confidence="low")
+            return Finding.passed(said, measured, sure=False)
         return Finding(
             verdict=Verdict.WARN,
             message=said,

@@ -81,7 +81,7 @@ class Overfit(CurveRule):
 
     def judge_curve(self, curve: Curve, evidence: Evidence) -> Finding:
         if is_of_another_model(evidence):
-            return Finding(verdict=Verdict.SKIP, message=OF_ANOTHER_MODEL)
+            return Finding.skipped(OF_ANOTHER_MODEL)
         train = evidence.curve("train_loss")
         best, rise, late = curve.best.value, curve.end - curve.best, curve.since(curve.best_step)
         steady = rise.surely_above(0.0, LIKELY) and curve.trend_since(curve.best_step) > LIKELY
@@ -93,7 +93,24 @@ class Overfit(CurveRule):
             "rise_share": rise.value / abs(best) if best else 0.0, "evaluations": curve.points,
         }  # fmt: skip
         message = f"the validation loss ends at {number(curve.end.value)}, its minimum is {number(best)}"
-        found = Finding(
+        rose = rise.value > needed and (steady or rise.surely_above(0.0)) and late >= self.min_after
+        kept = best_kept(evidence, curve.best_step)
+        if rose and kept:
+            message = f"{message}; the model was kept as it was best, at step {curve.best_step} ({kept})"
+            return Finding.passed(message, measured | {"kept": kept})
+        if rose and self._went_on(train, curve.best_step):
+            over = f"from {number(best)} at step {curve.best_step} to {number(curve.end.value)}"
+            meanwhile = ", while the training loss did not rise" if train is not None else ""
+            message = f"the validation loss rose {over}, over {count(late, 'evaluation')}{meanwhile}"
+        elif train is not None and self._apart(curve, train):
+            share = (curve.end - train.end).value / train.descent.value
+            ends = f"the validation loss ends at {number(curve.end.value)}, the training loss at"
+            message = f"{ends} {number(train.end.value)}: {share:.0%} of its descent holds for its own samples only"
+            del measured["rise_share"]  # what it was judged by is the gap
+            measured |= {"gap_share": share, "train_end": train.end.value}
+        else:
+            return Finding.passed(message, measured)
+        return Finding(
             verdict=Verdict.WARN,
             message=message,
             remedy=f"take the checkpoint at step {curve.best_step}; stop there, add data or regularise",
@@ -101,28 +118,6 @@ class Overfit(CurveRule):
             steps=(curve.best_step,),
             confidence="high" if curve.sure else "low",
         )
-        rose = rise.value > needed and (steady or rise.surely_above(0.0)) and late >= self.min_after
-        kept = best_kept(evidence, curve.best_step)
-        if rose and kept:
-            message = f"{message}; the model was kept as it was best, at step {curve.best_step} ({kept})"
-            return Finding(verdict=Verdict.PASS, message=message, measured=measured | {"kept": kept})
-        if rose and self._went_on(train, curve.best_step):
-            meanwhile = ", while the training loss did not rise" if train is not None else ""
-            message = (
-                f"the validation loss rose from {number(best)} at step {curve.best_step} to {number(curve.end.value)}, "
-                f"over {count(late, 'evaluation')}{meanwhile}"
-            )
-            return Finding(**(vars(found) | {"message": message}))
-        if train is not None and self._apart(curve, train):
-            share = (curve.end - train.end).value / train.descent.value
-            message = (
-                f"the validation loss ends at {number(curve.end.value)}, the training loss at "
-                f"{number(train.end.value)}: {share:.0%} of the training's descent holds for its own samples only"
-            )
-            del measured["rise_share"]  # what it was judged by is the gap
-            measured |= {"gap_share": share, "train_end": train.end.value}
-            return Finding(**(vars(found) | {"message": message, "measured": measured}))
-        return Finding(verdict=Verdict.PASS, message=message, measured=measured)
 
     def _went_on(self, train: Curve | None, step: int) -> bool:
         """Whether the training loss did not rise since a step. Unknown counts as so."""

@@ -64,9 +64,9 @@ class ValidationFlat(CurveRule):
     def judge_curve(self, curve: Curve, evidence: Evidence) -> Finding:
         train = evidence.curve("train_loss")
         if train is None:
-            return Finding(verdict=Verdict.SKIP, message="no training loss to compare the validation loss with")
+            return Finding.skipped("no training loss to compare the validation loss with")
         if is_of_another_model(evidence):
-            return Finding(verdict=Verdict.SKIP, message=OF_ANOTHER_MODEL)
+            return Finding.skipped(OF_ANOTHER_MODEL)
         start, began = abs(curve.start.value), abs(train.start.value)
         gained = curve.descent.surely_above(0.0) or not curve.kept.surely_below(self.min_gain * start, LIKELY)
         learnt = train.start.value - curve.best.value > self.train_descent * began
@@ -77,11 +77,9 @@ class ValidationFlat(CurveRule):
             "train_share": train.kept.value / began if began else 0.0,
         }  # fmt: skip
         if gained or learnt or not fell:
-            return Finding(
-                verdict=Verdict.PASS,
-                message=f"the best validation loss is {number(curve.best.value)}, it began at "
-                f"{number(curve.start.value)}",
-                measured=measured,
+            return Finding.passed(
+                f"the best validation loss is {number(curve.best.value)}, it began at {number(curve.start.value)}",
+                measured,
             )
         return Finding(
             verdict=Verdict.WARN,

@@ -24,11 +24,11 @@ class DeadUnits(Probe):
         of a step that was too large, or were born dead, and do not come back.
 
     How it decides:
-        Per matrix with `min_units` rows or more and at least `min_steps` steps: warn when a share of `dead_share` of
-        the rows holds nothing but zeros. A row is a unit where another matrix takes so many inputs, or a name tells of
-        joined gates. Exempt are embeddings, output layers, experts and, as OPT003 finds it, what is silent as a whole:
-        `silent`. Without names, matrices of the shape of an embedding or an output layer in the weights are left out,
-        or those with more rows than columns.
+        Per matrix with `min_units` rows or more and at least `min_steps` steps. Warn when a share of `dead_share` of
+        the rows holds nothing but zeros. A row is a unit where another matrix takes so many inputs, or a name says that
+        gates are joined. Exempt are embeddings, output layers, experts and, as OPT003 finds it, what is silent as a
+        whole: `silent`. Without names, matrices of the shape of an embedding or an output layer are left out, or those
+        with more rows than columns.
 
     Known limits:
         Needs second moments by rows. A layer of which half was pruned on purpose looks the same, and so does a table

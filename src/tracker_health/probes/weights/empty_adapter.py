@@ -30,9 +30,9 @@ class EmptyAdapter(Probe):
         The training ran to its end and nothing of it was kept: loaded, such an adapter leaves the base model as it was.
 
     How it decides:
-        Fail for an adapter's file that holds no value at all; warn where some of its tensors are of size 0. After
-        `min_steps` optimizer steps, fail where the second matrix of every adapter in the file is exactly 0, and warn
-        where that is so of some.
+        Fail for an adapter's file that holds no value at all; warn where some of its tensors are of size 0. The second
+        matrix of an adapter begins at 0. After `min_steps` optimizer steps, fail where that of every adapter in the
+        file still is exactly 0. Warn where that of some is.
 
     Known limits:
         Second matrices are known by the names that PEFT gives them (`lora_B`, `lora_embedding_B`). Initialisations that

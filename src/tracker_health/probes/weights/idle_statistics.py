@@ -25,10 +25,10 @@ class IdleStatistics(Probe):
         and dropout was off. Or the layer's momentum is 0, and in evaluation it does something else than in training.
 
     How it decides:
-        Of saved weights beside an optimizer of at least `min_steps` steps. Warn where a layer has both a mean of
-        nothing but zeros and a variance of nothing but ones, while the values of its bias have come to differ (of its
-        weight, where it has no bias): it was in use. Warn as well where all the layers of a model, two or more, hold
-        what they begin with, weights and biases too. One layer may be unused, but hardly all of them.
+        Of saved weights beside an optimizer of at least `min_steps` steps. Warn where a layer has a mean of nothing but
+        zeros and a variance of nothing but ones, while it was in use. That shows in the values of its bias, which have
+        come to differ (of its weight, where it has no bias). Warn as well where all the layers of a model, two or more,
+        hold what they begin with, weights and biases too. One layer may be unused, but hardly all of them.
 
     Known limits:
         Layers without weights of their own (`affine=False`), of a single channel, and normalisation without running

@@ -30,8 +30,8 @@ class InitialWeights(Probe):
     How it decides:
         A vector begins as nothing but ones or zeros, a matrix uniform within a known bound; training moves values
         across it. Fail where such tensors had `min_steps` steps with gradients that would show: two tensors, or a
-        matrix with a wide margin. Fail, too, where it is not known whether steps would show, if half of the matrices,
-        two at least, are such ones while the loss surely fell by `learnt`, in `long_run` steps and most of the log.
+        matrix with a wide margin. Where steps might not show, fail if half of the matrices, two at least, are such
+        ones. The loss has to have fallen by `learnt` meanwhile, in `long_run` steps and most of the log.
 
     Known limits:
         Normal initialisation leaves no trace in matrices; then normalisations and biases have to tell. Only for weights

@@ -27,10 +27,10 @@ class WeightScale(Probe):
         a model that answers the same to everything.
 
     How it decides:
-        A layer keeps the size of its inputs when its values have a root mean square of about 1 / sqrt(fan-in), so the
+        A layer keeps the size of its inputs when its values have a root mean square of about 1 / sqrt(fan-in). So the
         product is near 1 in trained models; PyTorch begins at 0.58. Of the matrices that are no embeddings the median
-        product is taken (of `min_matrices` or more). Warn above `max_scale`, with the smaller of fan-in and fan-out,
-        and below `min_scale`, unless the loss came down by `healthy_descent` and lost no more than `lost_again`. Fail
+        product is taken (of `min_matrices` or more). Warn above `max_scale`, with the smaller of fan-in and fan-out.
+        Warn below `min_scale`, unless the loss came down by `healthy_descent` and lost no more than `lost_again`. Fail
         above `exploded` where it did not come down.
 
     Known limits:

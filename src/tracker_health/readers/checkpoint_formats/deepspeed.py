@@ -6,7 +6,8 @@ import re
 from collections.abc import Sequence
 
 from tracker_health.evidence import OptimizerState, Weights
-from tracker_health.readers.checkpoint_formats.base import Folder, Sign
+from tracker_health.readers.checkpoint_formats.base import Sign
+from tracker_health.readers.folder import Folder
 
 _STATES = re.compile(r"(?:bf16_|fp16_)?zero_pp_rank_(\d{1,6})_mp_rank_(\d{1,6})_optim_states\.pt")
 _MODEL = re.compile(r"(?:(?:bf16_|fp16_)?zero_pp_rank_\d{1,6}_)?mp_rank_(\d{1,6})_model_states\.pt")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tracker_health.evidence import OptimizerState, Weights
-from tracker_health.readers.checkpoint_formats.base import Folder, Sign
+from tracker_health.readers.checkpoint_formats.base import Sign
+from tracker_health.readers.folder import Folder
 
 LEAD = ".metadata"
 _PART = ".distcp"

@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 
 from tracker_health.evidence import OptimizerState, Weights
 from tracker_health.readers.aside import aside
-from tracker_health.readers.checkpoint_formats.base import Folder, Sign
+from tracker_health.readers.checkpoint_formats.base import Sign
+from tracker_health.readers.folder import Folder
 from tracker_health.readers.optimizer_state import has_optimizer_state, joined, read_optimizer_state
 from tracker_health.readers.saved_scaler import saved_loss_scale
 from tracker_health.readers.saved_schedule import saved_schedules

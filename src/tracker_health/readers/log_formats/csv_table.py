@@ -10,8 +10,8 @@ from pathlib import Path
 from tracker_health.errors import ReadError
 from tracker_health.readers.json_lines import MAX_FIELDS, MAX_LINE_BYTES, as_number
 from tracker_health.readers.log_formats.base import Log, SelectNames
-from tracker_health.readers.log_formats.history import NULL
 from tracker_health.readers.log_formats.names import axis_of
+from tracker_health.readers.log_formats.row_kinds import NULL
 from tracker_health.readers.log_formats.step_log import bad_lines
 from tracker_health.readers.log_formats.table import LogTable
 from tracker_health.readers.log_formats.text_blocks import blocks, text_of

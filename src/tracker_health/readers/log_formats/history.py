@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,26 +12,14 @@ from tracker_health.evidence import FloatArray, IntArray, Series, StepUnit
 from tracker_health.readers.json_lines import as_number
 from tracker_health.readers.log_formats.axis import UNITS, BoolArray, Places, Rows, counts_up, place
 from tracker_health.readers.log_formats.names import AMOUNT, BAR, BATCH, END, EPOCH, OF, STEP, axis_of, is_held_out
+from tracker_health.readers.log_formats.row_kinds import RowKind, is_null
 from tracker_health.roles import ANY_LOSS, LOSSES, VAL_LOSS
-
-if TYPE_CHECKING:
-    from tracker_health.readers.log_formats.table import RowKind
-
-NULL: float = struct.unpack("<d", struct.pack("<Q", 0x7FF8_6E75_6C6C_0000))[0]
-"""A cell with nothing in it: not a number, and none that a training ever logs."""
-_NULL_BITS = struct.unpack("<Q", struct.pack("<d", NULL))[0]
 
 _HABIT, _FEWEST_OF_A_HABIT, _MOST_BESIDE = 0.9, 3, 64
 _OF_AN_EPOCH = 3  # rows
 _FEWEST_COUNTED = 2  # rows of a log without an axis
 _NO_STEP = np.iinfo(np.int64).min
 _PLANS = ("max_steps", "total_steps"), ("num_train_epochs", "max_epochs")
-
-
-def is_null(values: FloatArray) -> BoolArray:
-    """Which cells have nothing in them."""
-    bits: BoolArray = np.ascontiguousarray(values).view(np.uint64) == np.uint64(_NULL_BITS)
-    return bits
 
 
 class History:

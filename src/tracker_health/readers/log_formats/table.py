@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any
 
-import numpy as np
-
 from tracker_health.errors import ReadError
-from tracker_health.evidence import FloatArray, IntArray
+from tracker_health.evidence import FloatArray
 from tracker_health.readers.json_lines import MAX_FIELDS, MAX_NAME_CHARACTERS, as_number, param_text
 from tracker_health.readers.log_formats.base import Log, SelectNames
-from tracker_health.readers.log_formats.history import NULL, History, is_null
+from tracker_health.readers.log_formats.history import History
 from tracker_health.readers.log_formats.names import EPOCH, HELD_OUT, PLAN_FIELDS, axis_of, name_on
+from tracker_health.readers.log_formats.row_kinds import NULL, RowKind
 
 MAX_POINTS = 3_000_000
 """Of longer histories every second, fourth, ... row is kept."""
 
 _MAX_KINDS = 10_000
 _MAX_SHAPES = 500
-_NONFINITE_KEPT = 10_000
 _MAX_PARAMS = 1000
 _MAX_DEPTH = 4
 _NAME_FIELDS = ("name", "metric", "key", "tag")
@@ -33,83 +30,6 @@ _POINT_TYPES = frozenset(
      "log")
 )  # fmt: skip
 """Of objects with another type only those of held-out data are points: a banner may well have a step."""
-
-
-@dataclass(slots=True)
-class RowKind:
-    """The rows that have the same names: their numbers in arrays, row by row.
-
-    ``rows``: their places in the log; ``keep``: which of the ``names`` are still kept, None for all; ``seen``: how many
-    rows there were; ``ordinals``: which ones of the first ``counted`` are still kept, all that came later are;
-    ``points``: how many numbers of metrics a kept row has, those of axes do not count.
-    """
-
-    names: tuple[str, ...]
-    rows: array[int] = field(default_factory=lambda: array("q"))
-    data: array[float] = field(default_factory=lambda: array("d"))
-    keep: tuple[int, ...] | None = None
-    seen: int = 0
-    counted: int = 0
-    ordinals: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    points: int = 0
-
-    @property
-    def kept_names(self) -> tuple[str, ...]:
-        return self.names if self.keep is None else tuple(self.names[index] for index in self.keep)
-
-    def __post_init__(self) -> None:
-        self.points = self._points()
-
-    def _points(self) -> int:
-        return sum(axis_of(name) is None and "\0" not in name for name in self.kept_names)
-
-    def add(self, row: int, values: Iterable[float]) -> None:
-        """Add a row; ``values`` are as many as ``names``.
-
-        Raises:
-            TypeError, OverflowError: a value is no number; nothing was added.
-        """
-        before = len(self.data)
-        try:
-            self.data.extend(values if self.keep is None else map(tuple(values).__getitem__, self.keep))
-        except BaseException:
-            del self.data[before:]
-            raise
-        self.seen += 1
-        if self.keep != ():
-            self.rows.append(row)
-
-    def add_all(self, row: int, values: FloatArray) -> None:
-        """Add rows at once, of which the first is the log's row ``row``; ``values``: float64[rows, names]."""
-        self.seen += len(values)
-        if self.keep != ():
-            self.rows.extend(range(row, row + len(values)))
-            self.data.frombytes((values if self.keep is None else values[:, self.keep]).tobytes())
-
-    @property
-    def positions(self) -> IntArray:
-        """The places of the kept rows in the log: int64[rows]."""
-        return np.frombuffer(self.rows, dtype=np.int64)
-
-    def matrix(self) -> FloatArray:
-        """Their numbers: float64[rows, kept names]."""
-        return np.frombuffer(self.data, dtype=np.float64).reshape(len(self.rows), -1)
-
-    def thin(self, stride: int, wanted: Callable[[str], bool]) -> None:
-        """Keep only these names from now on; so far every ``stride``-th row, the last, and what is not finite."""
-        keep = tuple(at for at, name in enumerate(self.names) if wanted(name))
-        column = {name: at for at, name in enumerate(self.kept_names)}
-        values = (
-            self.matrix()[:, [column[self.names[at]] for at in keep]] if len(self.rows) else np.empty((0, len(keep)))
-        )
-        ordinals = np.concatenate([self.ordinals, np.arange(self.counted, self.seen, dtype=np.int64)])[: len(values)]
-        chosen = (ordinals % stride == 0) | (ordinals == self.seen - 1)
-        odd = ~chosen & (~np.isfinite(values) & ~is_null(values)).any(axis=1)
-        chosen |= odd & (np.cumsum(odd) <= _NONFINITE_KEPT)
-        self.keep, self.counted, self.ordinals = keep, self.seen, ordinals[chosen]
-        self.points = self._points()
-        self.rows = array("q", self.positions[chosen].tobytes() if keep else b"")
-        self.data = array("d", values[chosen].tobytes())
 
 
 @dataclass(slots=True)

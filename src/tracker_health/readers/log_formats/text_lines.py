@@ -14,11 +14,13 @@ from tracker_health.readers.log_formats.base import Log, SelectNames
 from tracker_health.readers.log_formats.history import History
 from tracker_health.readers.log_formats.names import EPOCH, HELD_OUT, OF, STEP, name_on
 from tracker_health.readers.log_formats.numbers import as_written
+from tracker_health.readers.log_formats.printed import Printed
 from tracker_health.readers.log_formats.table import LogTable
 from tracker_health.readers.log_formats.text_blocks import MAX_LINE_CHARACTERS, blocks, text_of
-from tracker_health.readers.log_formats.text_pairs import Pairs, Printed, settings_in
+from tracker_health.readers.log_formats.text_pairs import Pairs
 from tracker_health.readers.log_formats.text_patterns import Pattern
 from tracker_health.readers.log_formats.text_ranks import Ranks, without_labels
+from tracker_health.readers.log_formats.text_settings import settings_in
 from tracker_health.readers.log_formats.text_tables import Tables
 from tracker_health.readers.log_formats.text_troubles import Troubles
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from tracker_health.readers.json_lines import MAX_NAME_CHARACTERS, as_number
 from tracker_health.readers.log_formats.base import SelectNames
@@ -20,10 +18,11 @@ from tracker_health.readers.log_formats.names import (
     OF,
     STEP,
     axis_of,
-    name_on,
 )
 from tracker_health.readers.log_formats.numbers import NUMBER, as_written
+from tracker_health.readers.log_formats.printed import GLOBAL_STEP, Number, Printed
 from tracker_health.readers.log_formats.text_forms import FORMS, NOTHING, ROW, Form
+from tracker_health.readers.log_formats.text_settings import PLANS, SETTINGS
 from tracker_health.roles import LOSSES, normal_form, word_set, words_of
 
 _WORD = r"[A-Za-z_][\w./@-]*+(?:'s(?=[ ]))?"
@@ -42,19 +41,15 @@ _BEHIND = re.compile(
 # The Trainer prints its dictionary into the line of a bar, which it draws again behind it.
 _DICTIONARY = re.compile(r"(?P<bar>\d{1,15})/(?P<bar_of>\d{1,15}) \[[^\]\n]{0,300}\][ ]*+(?=\{['\"])")
 _BAR_BEFORE = re.compile(r"[^\n|]{0,60}\|[^|\n]{0,200}\|[ ]*(?P<bar>\d{1,15})/(?P<bar_of>\d{1,15}) \[")
-_GLOBAL_STEP = "global_step"
+
 _AXES = {
     **dict.fromkeys(
         ("step", "steps", "iter", "iters", "iteration", "iterations", "it", "update", "updates", "num/updates",
          "train/step", "training/step"), STEP
     ),
-    **dict.fromkeys(("global/step", "global/steps", "train/global/step", "trainer/global/step"), _GLOBAL_STEP),
+    **dict.fromkeys(("global/step", "global/steps", "train/global/step", "trainer/global/step"), GLOBAL_STEP),
     **dict.fromkeys(("batch", "minibatch"), BATCH),
     **dict.fromkeys(("epoch", "epochs", "ep", "train/epoch"), EPOCH),
-}  # fmt: skip
-_PLANS = {
-    "total/optimization/steps": "max_steps", "max/steps": "max_steps", "total/steps": "max_steps",
-    "num/train/epochs": "num_train_epochs", "num/epochs": "num_train_epochs", "max/epochs": "num_train_epochs",
 }  # fmt: skip
 _IS_HELD_OUT = re.compile(rf"(?<![\w/])({'|'.join(HELD_OUT)}|saving\s+dict)(?![\w/])", re.IGNORECASE)
 _FUNCTION = re.compile(r"\w:(\w{1,60}):\d+ - ")  # loguru's place in the code
@@ -77,7 +72,7 @@ _LIST = "_list"
 _IN_A_LIST = re.compile(r"(?<![\w.])-?\d++(?:\.\d*+)?(?:e[-+]?\d++)?")
 _GROUPS = re.compile(r"0,0")  # may be thousands, or not
 _A_NUMBER = re.compile(r"[0-9]|nan|inf", re.IGNORECASE)
-_SETTINGS = ("Namespace(", "Config(", "Arguments(", "Args(")
+
 # A time, a share or a size is no loss. Julia writes 0.5 in single precision as 0.5f0.
 _UNIT = re.compile(r"(?!f0\b)[A-Za-z]|[ ]?%")
 _WITHOUT_UNIT = {*LOSSES, "grad_norm", "learning_rate"}
@@ -92,60 +87,6 @@ _DEVICES = frozenset({"cuda", "gpu", "rank", "mps"})
 _OF_A_FILE = re.compile(r".*\.(py|cc|cpp|c|h|cu|rs|go|js|ts)", re.IGNORECASE)
 _MAX_NAME, _MAX_DIGITS = 100, 15
 _MAX_PHRASES = 4096
-
-
-class Number(NamedTuple):
-    """A number of a line: its name, its text, and where it stands; ``phrase``: all of the words before it."""
-
-    name: str
-    text: str
-    start: int
-    end: int
-    phrase: str = ""
-
-    def on(self, data: str) -> Number:
-        """The number as one that was measured on held-out data."""
-        return self._replace(name=name_on(data, self.name), phrase=name_on(data, self.phrase)) if data else self
-
-
-@dataclass(slots=True)
-class Printed:
-    """The numbers of a line; ``losses``: those among the ``metrics`` that are one, with a ``=`` or ``:`` to say so.
-
-    ``axes``: by their names (``step``, ``epoch``, what they count up to) those that say where the others belong.
-    ``data``: the word for held-out data that they were measured on. ``of_a_plan``: an axis is called as a setting
-    would be.
-    """
-
-    metrics: list[Number] = field(default_factory=list)
-    losses: list[Number] = field(default_factory=list)
-    axes: dict[str, Number] = field(default_factory=dict)
-    data: str = ""
-    of_a_plan: bool = False
-    has_amount: bool = False
-    has_list: bool = False
-
-    @property
-    def is_placed(self) -> bool:
-        """Whether the line says where its numbers belong."""
-        return self.has_amount or not self.axes.keys().isdisjoint((STEP, _GLOBAL_STEP, BATCH, EPOCH))
-
-    @property
-    def is_bar(self) -> bool:
-        """Whether it says the place of a bar, for the lines around it."""
-        return BAR in self.axes or END in self.axes
-
-    @property
-    def is_regular(self) -> bool:
-        """Whether lines that differ in their numbers only say the same."""
-        return END not in self.axes and not self.has_list
-
-    @property
-    def numbers(self) -> list[Number]:
-        """All of them, from left to right, called as they are in the table of the log."""
-        metrics = [one.on(self.data) for one in self.metrics]
-        axes = [one._replace(name=name) for name, one in self.axes.items()]
-        return sorted([*metrics, *axes], key=lambda one: one.start)
 
 
 @dataclass(slots=True)
@@ -215,7 +156,7 @@ class Pairs:
         if form is not None and form.prefix:
             printed.metrics[:] = [one._replace(name=form.prefix + one.name) for one in printed.metrics]
         without_loss = not any(self.role(one.name) in LOSSES for one in printed.metrics)
-        if (printed.of_a_plan and without_loss) or ("(" in line and any(word in line for word in _SETTINGS)):
+        if (printed.of_a_plan and without_loss) or ("(" in line and any(word in line for word in SETTINGS)):
             _take_for_settings(printed)
         _look_at_bar(printed, line)
         return (printed if printed.metrics or printed.axes else None), form
@@ -332,7 +273,7 @@ class Pairs:
                 setting = form in _PLURALS or not _OF_A_PLAN.isdisjoint(left)
                 if not (left and setting):
                     return name[:_MAX_NAME], " ".join(words[:first])
-            elif form in _PLANS or (
+            elif form in PLANS or (
                 # "validation loss at iteration 100" says where, and not how much.
                 _WHERE.isdisjoint(words[first:]) and self.role(name) is not None and all(map(_may_stand_before, left))
             ):
@@ -354,7 +295,7 @@ def _is_axis(printed: Printed, number: Number, match: re.Match[str]) -> bool:
     if axis != EPOCH and (not text.isdecimal() or len(text) > _MAX_DIGITS):
         return number.name != "it"
     taken = axis in printed.axes or (
-        axis in (STEP, BATCH) and not printed.axes.keys().isdisjoint((STEP, _GLOBAL_STEP, BATCH))
+        axis in (STEP, BATCH) and not printed.axes.keys().isdisjoint((STEP, GLOBAL_STEP, BATCH))
     )
     if not taken:
         printed.axes[axis] = number._replace(text=text)
@@ -368,7 +309,7 @@ def _is_axis(printed: Printed, number: Number, match: re.Match[str]) -> bool:
 def _axis_of_group(group: str) -> str | None:
     """The axis that a group of a form's pattern is."""
     name, _, of = group.partition("_of")
-    axis = {"bar": BAR, "end": END, _GLOBAL_STEP: _GLOBAL_STEP, STEP: STEP, BATCH: BATCH, EPOCH: EPOCH}.get(name)
+    axis = {"bar": BAR, "end": END, GLOBAL_STEP: GLOBAL_STEP, STEP: STEP, BATCH: BATCH, EPOCH: EPOCH}.get(name)
     return None if axis is None or of else axis + OF * group.endswith("_of")
 
 
@@ -430,34 +371,3 @@ def _held_out_function(line: str) -> str:
 def _held_out_in(text: str) -> str:
     match = _IS_HELD_OUT.search(text)
     return HELD_OUT.get(match.group(1).lower(), "eval") if match is not None else ""
-
-
-_REGULARISER = re.compile(
-    r"(?:\breg(?:ulari[sz]er)? ?[=:] ?['\"]?|\w\[(?=\w+\]))(nll|wd|kl_fwd|kl_rev)\b", re.IGNORECASE
-)
-_SAMPLES_AND_EPOCHS = re.compile(r"\b(\d{1,12}) (?:completions|samples|examples) [x*] (\d{1,6}) ep(?:ochs?)?\b")
-# What argparse prints of a setting that is no number.
-_WORDS = re.compile(r"(?<=[( ])([A-Za-z_]\w{0,60})=(?:'([^'\\]{0,100})'|(True|False))(?=[,)])")
-_GLUED = re.compile(r"\S=")
-_MAX_SETTINGS = 20_000
-_STEPS_IN_ALL = re.compile(r"= ?(\d{1,15}) (?:optimizer |training |total )?steps\b")
-
-
-def settings_in(line: str, printed: Printed | None) -> Mapping[str, str]:
-    """The settings that a line of a banner states, with the plan under the names that it has elsewhere."""
-    found = {}
-    for one in printed.metrics if printed is not None else ():
-        if as_written(one.text) is not None:
-            name = _PLANS.get(normal_form(one.name), one.name)
-            # In "keep kl near tau. lam=2" the sign stands at one word, in "Num examples = 100" behind them all.
-            glued = _GLUED.match(line, max(one.start - 2, 0), one.start) is not None
-            found[name.split()[-1] if glued else name] = one.text.replace(",", "")
-    if any(word in line for word in _SETTINGS):
-        found |= {match[1]: match[3] or match[2] for match in _WORDS.finditer(line[:_MAX_SETTINGS])}
-    if (in_all := _STEPS_IN_ALL.search(line)) is not None:
-        found["max_steps"] = in_all.group(1)
-    if (amount := _SAMPLES_AND_EPOCHS.search(line)) is not None:
-        found |= {"samples": amount.group(1), "num_train_epochs": amount.group(2)}
-    if (regulariser := _REGULARISER.search(line)) is not None:
-        found["reg"] = regulariser.group(1).lower()
-    return found

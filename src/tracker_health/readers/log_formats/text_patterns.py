@@ -10,8 +10,9 @@ from itertools import chain
 import numpy as np
 
 from tracker_health.readers.json_lines import as_number
-from tracker_health.readers.log_formats.table import LogTable, RowKind
-from tracker_health.readers.log_formats.text_pairs import Printed
+from tracker_health.readers.log_formats.printed import Printed
+from tracker_health.readers.log_formats.row_kinds import RowKind
+from tracker_health.readers.log_formats.table import LogTable
 
 _NUMBER = r"([-+0-9.eE]++|[-+]?(?i:nan|inf))"  # or what looks like one: all that are none are left out
 # What `rank0` and `rank1` print are the lines of two processes.

@@ -61,6 +61,19 @@ _PREFIX = re.compile(
     r"(?:(?:\[[^\]\n]{1,60}\]|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?|"
     r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL|FATAL|stdout|stderr)(?: F(?= ))?)(?:[ ]?[-:|](?=[ ]))?[ ]?){1,8}"
 )
+# What torchrun says at its end of the rank that failed first; each rank's own lines begin with [rankN].
+_ROOT_CAUSE = "Root Cause (first observed failure)"
+_ROOT_LINES = 8
+_OF_RANK = re.compile(r"\[rank(\d{1,6})\]")
+_ROOT_RANK = re.compile(r"\s*rank\s*: (\d{1,6})\b")
+_ROOT_EXIT = re.compile(r"\s*exitcode\s*: (-?\d{1,6})\b")
+_BY_EXIT_CODE = {
+    -9: "SIGKILL",
+    -15: "SIGTERM",
+    -11: "a crash below Python",
+    -7: "a crash below Python",
+    -6: "a crash below Python",
+}
 _IGNORED = "Exception ignored"  # while Python ends, or in a destructor: it is printed, and nothing comes of it
 # A batch that was under way when its worker died: the queue's connection breaks before the loader looks at its workers.
 _LOADER_QUEUE = "_try_get_data"
@@ -72,7 +85,7 @@ _CAUSE = {cause: re.compile(pattern) for cause, pattern in _CAUSES.items()}
 _SYSTEM = {cause: re.compile(pattern) for cause, pattern in _OF_THE_SYSTEM.items()}
 # One of these is in every line that says something of the kind: plain words are found ten times as fast as a pattern.
 _SUSPICIOUS = (
-    _BEGINNING, _IGNORED, "Watchdog", "terminate called", "zsh: ", "Abort trap", "PREEMPTION", "Killed",
+    _BEGINNING, _IGNORED, _ROOT_CAUSE, "Watchdog", "terminate called", "zsh: ", "Abort trap", "PREEMPTION", "Killed",
     "oom", "OOM", "Terminated", "Segmentation fault", "Bus error", "Aborted", "core dumped",
     "SIGKILL", "exitcode: -", "Fatal Python error", "TIME LIMIT", "CANCELLED AT", "train_runtime",
     "omplete", "inished", "done",
@@ -90,6 +103,7 @@ class _Seen:
     line: int
     rows: int
     place: int
+    rank: int | None = None
 
 
 class Troubles:
@@ -103,10 +117,13 @@ class Troubles:
         self._done: int | None = None
         self._traceback = 0
         self._of_loader = self._ignored = False
+        self._rank: int | None = None
+        self._root: int | None = None
+        self._root_lines = 0
 
     def suspects(self, line: str) -> bool:
         """Whether a line must be looked at."""
-        return bool(self._traceback) or any(map(line.__contains__, _SUSPICIOUS))
+        return bool(self._traceback or self._root_lines) or any(map(line.__contains__, _SUSPICIOUS))
 
     def look(self, line: str) -> None:
         """Note what a line says; it has been counted."""
@@ -115,7 +132,11 @@ class Troubles:
             self._done = self.lines
         prefix = _PREFIX.match(line)
         bare = line[prefix.end() :] if prefix is not None else line
-        if _BEGINNING in line:
+        of_rank = _OF_RANK.search(line[: prefix.end()]) if prefix is not None else None
+        self._rank = int(of_rank[1]) if of_rank is not None else None
+        if self._root_lines or _ROOT_CAUSE in line:
+            self._look_for_the_root(line)
+        elif _BEGINNING in line:
             self._traceback, self._of_loader = 1, False
         elif _IGNORED in line:
             self._ignored = True
@@ -124,6 +145,22 @@ class Troubles:
             self._go_on()
         elif not self._is_of_the_system(bare) and self._traceback:
             self._look_for_the_end(bare)
+
+    def _look_for_the_root(self, line: str) -> None:
+        """Which rank failed first, and how: what the others say of it is that their connection to it broke."""
+        self._root_lines = _ROOT_LINES if _ROOT_CAUSE in line else self._root_lines - 1
+        rank, code = _ROOT_RANK.match(line), _ROOT_EXIT.match(line)
+        self._root = int(rank[1]) if rank is not None else self._root
+        if code is None or self._root is None:
+            return
+        said = next((one for one in self._seen if one.rank == self._root and one.rows == self.rows), None)
+        while self._seen and self._seen[-1].rows == self.rows:
+            self._seen.pop()
+        number = int(code[1])
+        cause = said.cause if said is not None else _BY_EXIT_CODE.get(number, "an exception")
+        self._rank = self._root
+        self._note(cause, f"rank {self._root}: {said.text if said is not None else f'exit code {number}'}")
+        self._root, self._root_lines, self._traceback = None, 0, 0
 
     def _is_of_the_system(self, line: str) -> bool:
         for cause, pattern in _SYSTEM.items():
@@ -152,7 +189,9 @@ class Troubles:
         return next((cause for cause, pattern in _CAUSE.items() if pattern.search(said)), "an exception")
 
     def _note(self, cause: str, text: str) -> None:
-        self._seen.append(_Seen(cause, text.lstrip(":| ").rstrip(), self.lines, self.rows, self._table.rows))
+        self._seen.append(
+            _Seen(cause, text.lstrip(":| ").rstrip(), self.lines, self.rows, self._table.rows, self._rank)
+        )
 
     def _rows_after(self, seen: _Seen, history: History) -> int:
         """A bar drawn once more, a state that is saved, a last line of another process: training does not go on."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from tracker_health.stores import hosts
 from tracker_health.stores.in_place import is_leftover, link_among, refuse_links, remove_leftovers, replace_file
-from tracker_health.stores.mlflow.artifacts import is_local, repository_of
+from tracker_health.stores.mlflow.repositories import is_local, repository_of
 from tracker_health.stores.own import HEALTH_FOLDER
 from tracker_health.stores.temporary import TemporaryFolder
 from tracker_health.text import printable

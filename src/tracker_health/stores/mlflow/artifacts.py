@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracker_health.errors import ReadError, RunError, RunNotFound
 from tracker_health.evidence import Part, Request
+from tracker_health.readers.random_access import LocalFile, RandomAccess
 from tracker_health.readers.regular_file import require_regular
 from tracker_health.stores.checkpoints import CHECKPOINT_PARTS
 from tracker_health.stores.deadline import BYTES_A_SECOND, REQUEST_SECONDS, Bounded, within
@@ -20,9 +21,10 @@ from tracker_health.stores.fetched_files import MAX_FILES, MAX_SEEN, FetchedFile
 from tracker_health.stores.files import is_relevant
 from tracker_health.stores.http_parts import HttpParts
 from tracker_health.stores.mlflow.connection import answer_of
-from tracker_health.stores.mlflow.credentials import guard_repository
+from tracker_health.stores.mlflow.empty_runs import EmptyRuns
 from tracker_health.stores.mlflow.failures import translated
 from tracker_health.stores.mlflow.parts import parts_of
+from tracker_health.stores.mlflow.repositories import is_local, repository_of
 from tracker_health.stores.naming import is_plain
 from tracker_health.stores.own import HEALTH_FOLDER
 from tracker_health.stores.tree import FileEvidence, RunFile
@@ -31,8 +33,6 @@ from tracker_health.text import printable
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-
-    from tracker_health.stores.mlflow.empty_runs import EmptyRuns
 
 MAX_FOLDERS = 5_000
 """Folders listed, over all places together. Each is a request."""
@@ -151,15 +151,20 @@ class ArtifactTree(FetchedFiles):
                     empty = False
                     path = str(PurePosixPath(root.prefix, entry.path))
                     yield RunFile(path=path, size=entry.file_size or 0), root, entry.path
-            if self._empty_runs and root.location == self._run.info.artifact_uri:
+            if self._empty_runs and root.location == self._location:
                 self._empty_runs.note(self._run, empty=empty)
 
     def _listing_of(self, location: str) -> AbstractContextManager[None]:
         return translated("the artifacts could not be listed", self._uri, at=location)
 
+    @property
+    def _location(self) -> str:
+        """Where the artifacts of the run itself lie."""
+        return str(self._run.info.artifact_uri)
+
     def _serves_none(self) -> bool:
         """Whether the run's server says that it has no artifacts to give."""
-        if not (self._run.info.artifact_uri.startswith(f"{_OF_SERVER}/") and self._uri.startswith("http")):
+        if not (self._location.startswith(f"{_OF_SERVER}/") and self._uri.startswith("http")):
             return False
         with suppress(Exception):
             answer: str = within(REQUEST_SECONDS, answer_of, self._uri, "/api/2.0/mlflow-artifacts/artifacts")
@@ -175,7 +180,7 @@ class ArtifactTree(FetchedFiles):
 
     def _places(self) -> Iterator[tuple[str, str]]:
         if not (self._empty_runs and self._empty_runs.has_none(self._run)):
-            yield "", self._run.info.artifact_uri
+            yield "", self._location
         models = list(self._models())
         names = Counter(model.name for model, _ in models)
         for model, step in models:
@@ -207,22 +212,25 @@ class ArtifactTree(FetchedFiles):
         return part
 
 
-def repository_of(artifact_uri: str, tracking_uri: str) -> Any:
-    """MLflow's object for an artifact location; if that is elsewhere, its calls are given up after a time."""
-    # Not the client's: it keeps one per run id in the process, whatever the tracking URI.
-    from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
-    from mlflow.utils.uri import add_databricks_profile_info_to_artifact_uri
+class ModelFiles(ArtifactTree):
+    """The files of one model, which lie at one place, whatever else its run has logged."""
 
-    location = add_databricks_profile_info_to_artifact_uri(artifact_uri, tracking_uri)  # type: ignore[no-untyped-call]
-    repository = guard_repository(get_artifact_repository(location, tracking_uri=tracking_uri))
-    return repository if is_local(repository) else Bounded(repository)
+    what = "the model's files"
 
+    def __init__(self, client: MlflowClient, location: str, uri: str) -> None:
+        super().__init__(client, None, uri)
+        self._at = location
 
-def is_local(repository: Any) -> bool:
-    """Whether the artifacts lie on this machine, to be read in place."""
-    from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository
+    @property
+    def _location(self) -> str:
+        return self._at
 
-    return isinstance(repository, LocalArtifactRepository)
+    def _places(self) -> Iterator[tuple[str, str]]:
+        yield "", self._at
+
+    def open(self, file: RunFile) -> RandomAccess:
+        """The file, fetched whole: weights that lie alone are read where all of them are here."""
+        return LocalFile(self.local(file))
 
 
 def _download(repository: Bounded, path: str, size: int, target: Path) -> None:

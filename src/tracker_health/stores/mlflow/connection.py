@@ -70,7 +70,9 @@ def connect(tracking_uri: str | None, *, pasted: bool = False) -> tuple[MlflowCl
         _require_folder(folder, uri)
     allowed = _folders_allowed() if folder_of(uri) else nullcontext()
     with translated("the MLflow store cannot be opened", uri), allowed:
-        client = mlflow.MlflowClient(tracking_uri=copy_of(uri) or uri)
+        # Whoever pasted the address of a page means the registry of that server.
+        registry = {"registry_uri": uri} if pasted else {}
+        client = mlflow.MlflowClient(tracking_uri=copy_of(uri) or uri, **registry)
         if scheme in ("http", "https") and not hosts.is_trusted(uri):
             client = with_own_credentials(client, uri)
     # The calls to a database stay in this thread: its driver may want that, and has timeouts of its own.

@@ -36,11 +36,16 @@ def with_own_credentials(client: Any, uri: str) -> Any:
     """A client whose requests carry ``credentials_for`` its server: its store is not the one that MLflow keeps for the
     whole process.
     """
+    from mlflow.store.model_registry.rest_store import RestStore as Registry
     from mlflow.store.tracking.rest_store import RestStore
+    from mlflow.tracking._model_registry.client import ModelRegistryClient
     from mlflow.tracking._tracking_service.client import TrackingServiceClient
 
     store = RestStore(partial(credentials_for, uri))  # type: ignore[no-untyped-call]
+    registry = Registry(partial(credentials_for, uri))  # type: ignore[no-untyped-call]
     client._tracking_client = type("_Tracking", (TrackingServiceClient,), {"store": store})(uri)  # noqa: SLF001
+    # Where the client keeps it once it was asked for.
+    client._registry_client_lazy = type("_Registry", (ModelRegistryClient,), {"store": registry})(uri, uri)  # noqa: SLF001
     return client
 
 

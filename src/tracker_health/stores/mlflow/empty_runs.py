@@ -8,8 +8,8 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from tracker_health.errors import RunError
-from tracker_health.stores.mlflow.artifacts import repository_of
 from tracker_health.stores.mlflow.failures import translated
+from tracker_health.stores.mlflow.repositories import repository_of
 
 EMPTY_BEFORE = 20
 """Runs that were listed and had nothing: only then is the list of all asked for, which may be long."""

@@ -30,7 +30,7 @@ from tracker_health.roles import ANY_LOSS, OWN_PREFIXES
 from tracker_health.stores.base import TrackedRun
 from tracker_health.stores.directory import DirectoryRun
 from tracker_health.stores.files import read_files, relevant_files
-from tracker_health.stores.mlflow.heard import last_heard_of
+from tracker_health.stores.mlflow.heard import in_seconds, last_heard_of
 from tracker_health.stores.tree import FileEvidence, RunFile, Tracked
 from tracker_health.text import count, printable
 
@@ -161,11 +161,16 @@ class LoneMlflowRun(DirectoryRun):
         """The artifacts: what else lies in the folder is the store's."""
         return tuple(file for file in super().files if file.path.startswith(_ARTIFACTS))
 
-    def traits(self) -> Mapping[str, str]:
-        """The run's tags, without ours, and the experiment's name where its folder is around the run's."""
+    @cached_property
+    def _experiment(self) -> str:
+        """The experiment's name where its folder is around the run's, else ""."""
         experiment = read_meta(self._folder.resolve().parent) or {}
         known = experiment.get("experiment_id") == self._meta.get("experiment_id", "") and not run_id_of(experiment)
-        name = {"experiment": experiment["name"]} if known and experiment.get("name") else {}
+        return str(experiment.get("name") or "") if known else ""
+
+    def traits(self) -> Mapping[str, str]:
+        """The run's tags, without ours, and the experiment's name where its folder is around the run's."""
+        name = {"experiment": self._experiment} if self._experiment else {}
         theirs = {key: value for key, value in self._tags.items() if not key.startswith(OWN_PREFIXES)}
         return {**name, **{f"tag:{key}": value for key, value in theirs.items()}}
 
@@ -191,7 +196,14 @@ class LoneMlflowRun(DirectoryRun):
         logs = ANY_LOSS.isdisjoint(roles.values())
         found = read_files(self, request, logs=logs) if request.parts or logs else FileEvidence()
         tracked = Tracked(
-            status=status_of(self._meta), tracker="MLflow", params=self._params, names=self._theirs, series=series
+            status=status_of(self._meta),
+            tracker="MLflow",
+            params=self._params,
+            names=self._theirs,
+            series=series,
+            experiment=self._experiment,
+            started=in_seconds(as_number(self._meta.get("start_time"))),
+            ended=in_seconds(as_number(self._meta.get("end_time"))),
         )
         return found.evidence(
             self.ref, request, tracked, problems=(*self._listing_problems, *problems, *self._unseen())

@@ -15,11 +15,14 @@ def last_heard_of(started: float | None, logged: Iterable[float]) -> float | Non
 
     ``started`` and ``logged``: as MLflow has them, in ms, or in what somebody took for that.
     """
-    known = [seconds for one in logged if (seconds := _in_seconds(one)) is not None]
-    return max(known, default=None if started is None else _in_seconds(started))
+    known = [seconds for one in logged if (seconds := in_seconds(one)) is not None]
+    return max(known, default=in_seconds(started))
 
 
-def _in_seconds(stamp: float) -> float | None:
+def in_seconds(stamp: float | None) -> float | None:
+    """A time as MLflow has it in seconds since 1970; None where it is none, or none that can be."""
+    if stamp is None:
+        return None
     now = time.time()
     plausible = (stamp / unit for unit in _UNITS if _BEGIN <= stamp / unit <= now + _DAY)
     return next(plausible, None)

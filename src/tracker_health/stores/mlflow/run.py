@@ -10,7 +10,7 @@ import time
 from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,7 +30,7 @@ from tracker_health.stores.mlflow.batch import Batch
 from tracker_health.stores.mlflow.children import children_of
 from tracker_health.stores.mlflow.connection import command_on, connect, folder_of, moved, refuse_copy
 from tracker_health.stores.mlflow.failures import shown, translated
-from tracker_health.stores.mlflow.heard import last_heard_of
+from tracker_health.stores.mlflow.heard import in_seconds, last_heard_of
 from tracker_health.stores.mlflow.histories import read_history
 from tracker_health.stores.mlflow.marks import MlflowMarks, remove_tag
 from tracker_health.stores.mlflow.old_database import copy_of
@@ -95,6 +95,15 @@ def _fetched(client: MlflowClient, uri: str, run_id: str) -> Any:
         if hint := hint_on_id(run_id):
             raise RunNotFound(error.message, hint) from None
         raise
+
+
+@lru_cache(maxsize=256)
+def _experiment_name(client: MlflowClient, experiment_id: str) -> str:
+    """The name of an experiment, asked for once; "" where that cannot be read, since no verdict depends on it."""
+    try:
+        return str(client.get_experiment(experiment_id).name)
+    except Exception:  # noqa: BLE001  whatever a store's own library raises
+        return ""
 
 
 def hint_on_id(text: str) -> str:
@@ -240,6 +249,9 @@ class MlflowRun:
                 names=self._names,
                 series=series,
                 children=children,
+                experiment=_experiment_name(self._client, str(self._run.info.experiment_id)),
+                started=in_seconds(self._run.info.start_time),
+                ended=in_seconds(self._run.info.end_time),
             ),
         )
 

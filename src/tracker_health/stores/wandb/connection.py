@@ -72,6 +72,14 @@ class Connection:
         """
         return self._bounded(doing, StoreUnavailable, size, call, *arguments, **options)
 
+    def changed(self, doing: str, call: Callable[..., Any], *arguments: Any) -> Any:
+        """The same for a call that changes something.
+
+        Raises:
+            RunError: it fails, or takes too long: a ``WriteError`` for all that is no refusal.
+        """
+        return self._bounded(doing, WriteError, 0, call, *arguments)
+
     def run(self, address: Address, files: tuple[str, ...] = ()) -> Any:
         """The run of the SDK's, as it is now, with its files, for ``files_of``: those with these names, or the first of
         all.

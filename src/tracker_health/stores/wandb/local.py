@@ -209,6 +209,7 @@ class LocalRun(DirectoryRun):
             params=log.params,
             names=names,
             series=series,
+            experiment=log.project,
         )
         return found.evidence(self.ref, request, tracked, problems=(*problems, *self._unseen()))
 

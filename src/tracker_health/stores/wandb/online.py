@@ -226,6 +226,7 @@ class OnlineRun:
                 params=params_of(self._run.config),
                 names=self._counts,
                 series=series,
+                experiment=self._address.project,
             ),
         )
 

@@ -93,13 +93,16 @@ class OnlineFiles(FetchedFiles):
             if not file.name.startswith((*_OURS, *_OF_WANDB)):
                 yield file.name, file
         for artifact in self._artifacts():
-            doing = f"the files of the artifact {printable(artifact.name)} could not be listed"
-            listed = self._connection.asked(doing, artifact.files, per_page=_PAGE)
-            folder = "/".join(artifact.source_name.rsplit(":", 1))
-            for file in pages(self._connection, doing, listed, _PAGE):
-                # A reference has nothing but the address of what it stands for, which anybody may have written.
-                if file.url and file.url != file.direct_url:
-                    yield f"{folder}/{file.name}", file
+            yield from self._of(artifact, "/".join(artifact.source_name.rsplit(":", 1)) + "/")
+
+    def _of(self, artifact: Any, folder: str) -> Iterator[tuple[str, Any]]:
+        """The files of an artifact, with their paths below a folder."""
+        doing = f"the files of the artifact {printable(artifact.name)} could not be listed"
+        listed = self._connection.asked(doing, artifact.files, per_page=_PAGE)
+        for file in pages(self._connection, doing, listed, _PAGE):
+            # A reference has nothing but the address of what it stands for, which anybody may have written.
+            if file.url and file.url != file.direct_url:
+                yield f"{folder}{file.name}", file
 
     def _files(self) -> Iterable[Any]:
         found = files_of(self._run)

@@ -1,0 +1,163 @@
+"""The command that says whether a registered model may go on."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tracker_health.cli.choices import settings_of
+from tracker_health.cli.group import cli
+from tracker_health.cli.options import FORMAT, all_of, choice_options, note_verbose
+from tracker_health.errors import ConfigError, RunError
+from tracker_health.gate import Answer, Gated, Rule
+from tracker_health.terminal import (
+    EXIT_DONE,
+    EXIT_RUN,
+    EXIT_UNFINISHED,
+    EXIT_VERDICT,
+    Output,
+    add_to_job_summary,
+    say_failure,
+    stopping,
+    told,
+)
+from tracker_health.text import printable
+
+if TYPE_CHECKING:
+    from tracker_health.gating import Question
+
+_CODES = {
+    Answer.GO_ON: EXIT_DONE,
+    Answer.BAD: EXIT_VERDICT,
+    Answer.NOT_JUDGED: EXIT_RUN,
+    Answer.UNFINISHED: EXIT_UNFINISHED,
+}
+_WORST_FIRST = (EXIT_VERDICT, EXIT_RUN, EXIT_UNFINISHED, EXIT_DONE)
+
+
+@cli.command()
+@click.argument("models", metavar="MODEL...", nargs=-1)
+@all_of(*choice_options(fail_on="fail"))
+@click.option(
+    "--on-error",
+    type=click.Choice(("block", "pass")),
+    default="block",
+    show_default=True,
+    help="What becomes of a model that could not be judged: exit code 3, or 0.",
+)
+@click.option("--allow-unfinished", is_flag=True, help="A model may go on while its run does.")
+@click.option(
+    "--accept-ack",
+    is_flag=True,
+    help="What somebody has acknowledged on the run (ack) may pass; the tag health.accepted records it.",
+)
+@click.option("--timeout", default="10m", show_default=True, metavar="TIME", help="For each model.")
+@click.option("--no-tags", is_flag=True, help="Write nothing onto the model's version.")
+@click.option(
+    "--watch",
+    type=click.IntRange(1, 86_400),
+    metavar="SECONDS",
+    help="Look for new versions in MLflow's registry so often, and answer for each, until stopped.",
+)
+@click.option("--model", "names", multiple=True, metavar="NAME", help="With --watch: only this model; repeatable.")
+@click.option(
+    "--since", default="7d", show_default=True, metavar="TIME", help="With --watch: versions no older than this."
+)
+@FORMAT
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+@click.option("-v", "--verbose", is_flag=True, callback=note_verbose, help="Tracebacks.")
+def gate(models: tuple[str, ...], watch: int | None, names: tuple[str, ...], since: str, **choices: Any) -> None:
+    """Say whether registered models may go on: judge the run that made each, and the registered files.
+
+    MODEL is models:/NAME/VERSION, models:/NAME@ALIAS, the address of a model version's page in MLflow, models:/m-...
+    (a model that a run logged), or wandb:ENTITY/PROJECT/ARTIFACT:v3. The files are judged where they can be read; a
+    pickle never is. The verdict and its cause become tags of the version (health.verdict, health.cause); without the
+    permission for that it says so, and answers all the same. No alias is moved.
+
+    Exit codes: 0 it may go on; 1 a bad model; 2 wrong usage or configuration; 3 it could not be judged; 4 its run still
+    goes on. Of several models the worst, in the order 1, 3, 4, 0.
+    """
+    question = _question(choices)
+    if watch:
+        if models:
+            raise ConfigError("--watch finds the models itself", "name them with --model NAME, or leave out --watch")
+        _watched(question, watch, names, since, choices)
+    if not models:
+        raise ConfigError("no model was given", "name one: models:/NAME/VERSION")
+    sys.exit(_answered(models, question, choices))
+
+
+def _question(choices: dict[str, Any]) -> Question:
+    from tracker_health.gating import Question
+    from tracker_health.settings_values import parse_duration
+
+    timeout = parse_duration(choices["timeout"])
+    settings = settings_of(choices, fail_on="fail", writes=not choices["no_tags"])
+    rule = Rule(fail_on=choices["fail_on"], allow_unfinished=choices["allow_unfinished"])
+    return Question(
+        config=settings.config,
+        tracking_uri=settings.tracking_uri,
+        rule=rule,
+        timeout=timeout,
+        tags=not choices["no_tags"],
+        accept_ack=choices["accept_ack"],
+    )
+
+
+def _answered(models: tuple[str, ...], question: Question, choices: dict[str, Any]) -> int:
+    from tracker_health.gating import gate_one
+    from tracker_health.render.ci import JUnit
+
+    output, report = Output(), JUnit()
+    codes = {_shown(gate_one(model, question), choices, output, report) for model in models}
+    if choices["form"] == "junit":
+        output.print(report.document())
+    return next(code for code in _WORST_FIRST if code in codes) or output.exit_code
+
+
+def _watched(question: Question, seconds: int, names: tuple[str, ...], since: str, choices: dict[str, Any]) -> None:
+    """Answer for new versions until stopped; a service goes on when the registry is back."""
+    from tracker_health.gating import Watch
+    from tracker_health.render.ci import JUnit
+    from tracker_health.settings_values import parse_duration
+
+    if choices["form"] == "junit":
+        raise ConfigError("a watch has no end, and a test report needs one", "give another --format")
+    output, watch = Output(), Watch(question=question, names=names, since=parse_duration(since))
+    with stopping(also=[signal.SIGTERM]) as stop:
+        while True:
+            try:
+                for gated in stop.until(watch.once()):
+                    _shown(gated, choices, output, JUnit())
+            except RunError as error:
+                told(error, verbose=choices["verbose"])
+            if stop.wait(seconds):
+                sys.exit(EXIT_DONE)
+
+
+def _shown(gated: Gated, choices: dict[str, Any], output: Output, report: Any) -> int:
+    """Print one answer; the exit code that it deserves."""
+    from tracker_health.render.ci import check_of_model, github_line
+    from tracker_health.render.model_card import model_card, model_lines
+
+    code = _CODES[gated.gate.answer]
+    if code == EXIT_RUN and choices["on_error"] == "pass":
+        code = EXIT_DONE
+    check = check_of_model(gated, blocks=bool(code))
+    report.add(check)
+    if choices["form"] == "json":
+        output.print(json.dumps(gated.to_json(), allow_nan=False))
+    elif choices["form"] == "github":
+        add_to_job_summary([*model_card(gated), ""])
+        output.print(github_line(check))
+    elif choices["form"] == "markdown":
+        output.print("\n".join(model_card(gated)))
+    elif choices["form"] == "text" and not choices["quiet"]:
+        output.print("\n".join(model_lines(gated)))
+    if gated.error is not None:
+        say_failure(gated.error, about=f"{printable(gated.model)}: ", verbose=choices["verbose"])
+    return code

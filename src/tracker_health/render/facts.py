@@ -1,0 +1,140 @@
+"""The strip of facts of a run's page: its losses, how far it came, what was read, when, how long, how it ended."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from tracker_health.ending import Ended
+from tracker_health.evidence import Evidence
+from tracker_health.render.curves import clean
+from tracker_health.result import Report
+from tracker_health.text import count, number, printable
+from tracker_health.verdict import Verdict
+
+_NAMES = {"train_loss": "train loss", "val_loss": "validation loss"}
+_LONG_VALUE, _LONG_MORE = 24, 60  # characters
+_BAD_ENDS = frozenset((Ended.FAILED, Ended.OUT_OF_MEMORY, Ended.KILLED, Ended.SILENT))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fact:
+    """A label, what is so, and a word on it. ``bad``: it is a part of what is wrong."""
+
+    label: str
+    value: str
+    more: str = ""
+    bad: bool = False
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it takes the room of two."""
+        return len(self.value) > _LONG_VALUE or len(self.more) > _LONG_MORE
+
+
+def facts_of(evidence: Evidence, report: Report) -> tuple[Fact, ...]:
+    """The facts that are known; of what is not known there is none."""
+    found = [*_losses(evidence, report), *_steps(evidence), *_read(report), *_rules(report)]
+    return (*found, *_times(evidence), *_ending(report))
+
+
+def _losses(evidence: Evidence, report: Report) -> Iterator[Fact]:
+    bad = report.verdict is Verdict.FAIL
+    for role, name in _NAMES.items():
+        series, curve = clean(evidence, role), evidence.curve(role)
+        if series is None:
+            continue
+        last, finite = float(series.values[-1]), series.finite()
+        where = f"started at {number(float(finite.values[0]))}" if len(finite) else "never finite"
+        if not math.isfinite(last):
+            seen = (
+                f"last finite {number(float(finite.values[-1]))} at step {finite.steps[-1]}" if len(finite) else where
+            )
+            yield Fact(label=f"final {name}", value=number(last), more=seen, bad=True)
+        else:
+            level = last if curve is None else curve.end.value
+            shown = where if curve is None else f"{where}; last value {number(last)}"
+            yield Fact(label=f"final {name}", value=number(level), more=shown, bad=bad and role == "train_loss")
+        if curve is not None and len(finite):
+            yield Fact(label=f"best {name}", value=number(curve.best.value), more=f"lowest near step {curve.best_step}")
+        if role == "train_loss":
+            bad = False
+
+
+def _steps(evidence: Evidence) -> Iterator[Fact]:
+    progress = evidence.progress
+    if progress is not None:
+        unit = "epochs" if progress.unit.startswith("epoch") else "steps"
+        done = "plan completed" if progress.fraction >= 1 else f"{progress.fraction:.0%} of the plan"
+        value = f"{_whole(progress.done)} of {_whole(progress.planned)}"
+        yield Fact(label=unit, value=value, more=done, bad=progress.fraction < 0.9 and not progress.snapshot)
+    elif evidence.optimizer_steps is not None:
+        yield Fact(label="optimizer steps", value=f"{evidence.optimizer_steps:,}", more="the plan is not known")
+    elif (series := clean(evidence, "train_loss") or clean(evidence, "val_loss")) is not None:
+        yield Fact(label="last step logged", value=f"{int(series.steps[-1]):,}", more="the plan is not known")
+
+
+def _whole(value: float) -> str:
+    return f"{int(value):,}" if value == int(value) else number(value)
+
+
+def _read(report: Report) -> Iterator[Fact]:
+    judged, absent = report.judged_parts("judged"), report.judged_parts("not there")
+    unusable = report.judged_parts("not usable")
+    if report.judged:
+        missing = [f"not usable: {', '.join(unusable)}"] if unusable else []
+        missing += [f"not there: {', '.join(absent)}"] if absent else []
+        yield Fact(label="read and judged", value=", ".join(judged) or "nothing", more="; ".join(missing))
+
+
+def _rules(report: Report) -> Iterator[Fact]:
+    passed = sum(one.votes and one.verdict is Verdict.PASS for one in report.results)
+    more = f"{passed} passed, {len(report.skipped)} had no data"
+    yield Fact(label="rules", value=count(len(report.findings), "finding"), more=more, bad=bool(report.findings))
+
+
+def _times(evidence: Evidence) -> Iterator[Fact]:
+    times = [
+        float(t)
+        for one in evidence.series
+        if one.times is not None and len(one)
+        for t in (one.times.min(), one.times.max())
+    ]
+    known = [one for one in times if math.isfinite(one) and one > 0]
+    began = evidence.info.started or min(known, default=None)
+    ended = evidence.info.ended or max(known, default=None)
+    if began is not None and (shown := moment(began)):
+        yield Fact(label="started", value=shown[0], more=shown[1])
+    if began is not None and ended is not None and ended > began:
+        yield Fact(label="duration", value=duration(ended - began))
+
+
+def _ending(report: Report) -> Iterator[Fact]:
+    if report.ended:
+        bad = report.ended in _BAD_ENDS
+        yield Fact(
+            label="how it ended", value=report.ended.replace("-", " "), more=printable(report.ended_by, 120), bad=bad
+        )
+
+
+def moment(seconds: float) -> tuple[str, str] | None:
+    """Day and time of day (UTC) of seconds since 1970; None beyond what a calendar has."""
+    try:
+        when = datetime.fromtimestamp(seconds, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
+    return f"{when.day} {when:%b} {when.year}", f"{when:%H:%M} UTC"
+
+
+def duration(seconds: float) -> str:
+    """``0.1 s``, ``42 s``, ``3 min 20 s``, ``5 h 12 min``, ``3 d 4 h``."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    for size, name, smaller, less in ((86_400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if whole >= size:
+            rest = whole % size // smaller
+            return f"{whole // size} {name}" + (f" {rest} {less}" if rest else "")
+    return f"{whole} s"

@@ -1,0 +1,307 @@
+"""Models in MLflow: versions in the registry, and models that a run logged; their run, their files, their tags."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote, unquote
+
+from tracker_health.errors import RunNotFound, StoreRefused, StoreUnavailable, WriteError
+from tracker_health.evidence import Request
+from tracker_health.roles import OWN_PREFIXES
+from tracker_health.stores import hosts
+from tracker_health.stores.mlflow.artifacts import ModelFiles
+from tracker_health.stores.mlflow.connection import connect
+from tracker_health.stores.mlflow.failures import shown, translated
+from tracker_health.stores.mlflow.run import MlflowRun, open_mlflow_run
+from tracker_health.stores.tree import FileEvidence
+from tracker_health.text import printable, without_userinfo
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+_NAME = r"[^/@:\s#?][^/@:\x00-\x1f]{0,255}"
+_VERSION = re.compile(rf"models:/{{1,3}}({_NAME})/(\d{{1,12}})/?")
+_ALIAS = re.compile(rf"models:/{{1,3}}({_NAME})@([^/@:\s]{{1,255}})/?")
+_LOGGED = re.compile(r"models:/{1,3}(m-[A-Za-z0-9]{1,64})/?")
+_PAGE = re.compile(r"((?i:https?)://[^#?\s]+?)/(?:\?[^#\s]*)?#/models/([^/?#\s]+)/versions/(\d{1,12})(?:[/?].*)?")
+_LOGGED_PAGE = re.compile(
+    r"((?i:https?)://[^#?\s]+?)/(?:\?[^#\s]*)?#/experiments/[^/?#\s]+/models/(m-[A-Za-z0-9]{1,64})(?:[/?].*)?"
+)
+_OF_A_RUN = re.compile(r"runs:/([A-Za-z0-9_-]{1,250})/?(.*)", re.DOTALL)
+_ABSENT = frozenset({"RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"})
+_READY = "READY"
+_PAGE_SIZE = 200
+_PROMPT_TAG = "mlflow.prompt.is_prompt"
+_HINT = "give models:/NAME/VERSION, models:/NAME@ALIAS, models:/m-..., or the address of the version's page"
+_EDIT_HINT = "you may read this model and not change it: ask for EDIT permission on it, or give --no-tags"
+
+
+class ModelName(NamedTuple):
+    """What names a model. Either ``logged`` is the id of a logged model, or ``name`` is that of a registered one, with
+    its version or an alias. ``server``: what its page's address begins with, or empty.
+    """
+
+    name: str = ""
+    version: str = ""
+    alias: str = ""
+    logged: str = ""
+    server: str = ""
+
+
+def model_name_of(text: str) -> ModelName | None:
+    """The model that a text names; None where it is not meant for one.
+
+    Raises:
+        RunNotFound: it is, and names none.
+    """
+    if found := _VERSION.fullmatch(text):
+        return ModelName(name=unquote(found.group(1)), version=str(int(found.group(2))))
+    if found := _ALIAS.fullmatch(text):
+        return ModelName(name=unquote(found.group(1)), alias=found.group(2))
+    if found := _LOGGED.fullmatch(text):
+        return ModelName(logged=found.group(1))
+    if found := _PAGE.fullmatch(text):
+        return ModelName(name=unquote(found.group(2)), version=str(int(found.group(3))), server=found.group(1))
+    if found := _LOGGED_PAGE.fullmatch(text):
+        return ModelName(logged=found.group(2), server=found.group(1))
+    if text.startswith("models:"):
+        raise RunNotFound(f"{printable(without_userinfo(text))} names no version of a model", _HINT)
+    return None
+
+
+def open_mlflow_model(model: ModelName, tracking_uri: str | None = None) -> MlflowModel:
+    """The version of a model, or the logged model, found.
+
+    Raises:
+        RunNotFound: there is none.
+        RunError: the registry cannot be reached or refuses.
+        MissingExtra: mlflow is not installed.
+    """
+    if model.server:
+        hosts.trust(tracking_uri or "")
+    client, uri = connect(model.server or tracking_uri, pasted=bool(model.server))
+    if model.logged:
+        with _of_a_model(f"logged model {model.logged}", uri):
+            return LoggedModel(client, uri, client.get_logged_model(model.logged), server=model.server)
+    shown_name = printable(model.name, 80)
+    if model.alias:
+        with _of_a_model(f"model {shown_name}@{printable(model.alias, 80)}", uri):
+            record = client.get_model_version_by_alias(model.name, model.alias)
+    else:
+        with _of_a_model(f"version {model.version} of model {shown_name}", uri):
+            record = client.get_model_version(model.name, model.version)
+    return ModelVersion(client, uri, record, server=model.server)
+
+
+def newest_versions(
+    names: tuple[str, ...] = (), tracking_uri: str | None = None, since: float = 0.0
+) -> Iterator[ModelVersion]:
+    """The versions of these models (without names: of all), the newest first, that were registered at ``since`` (in
+    seconds since 1970) or later.
+
+    Raises:
+        RunError: the registry cannot be reached.
+    """
+    client, uri = connect(tracking_uri)
+    for name in names or ("",):
+        # MLflow's language has no way to write a quotation mark within a name.
+        if "'" in name:
+            raise RunNotFound(f"{printable(name)} is no name of a model that can be searched for", "leave out --model")
+        token = None
+        while True:
+            with _of_a_model("the versions of models", uri):
+                found = client.search_model_versions(
+                    f"name = '{name}'" if name else None,
+                    max_results=_PAGE_SIZE,
+                    order_by=["creation_timestamp DESC"],
+                    page_token=token,
+                )
+            for record in found:
+                if (record.creation_timestamp or 0) < since * 1000:
+                    break
+                if record.tags.get(_PROMPT_TAG) != "true":
+                    yield ModelVersion(client, uri, record)
+            else:
+                if token := found.token:
+                    continue
+            break
+
+
+@contextmanager
+def _of_a_model(what: str, uri: str) -> Iterator[None]:
+    """The errors of MLflow, about a model."""
+    try:
+        with translated(what, uri, absent=_ABSENT):
+            yield
+    except RunNotFound:
+        raise RunNotFound(f"{what} ({shown(uri)}): there is no such model", _HINT) from None
+
+
+class MlflowModel:
+    """What versions in the registry and logged models have in common."""
+
+    def __init__(self, client: MlflowClient, uri: str, record: Any, *, server: str = "") -> None:
+        self._client = client
+        self._uri = uri
+        self._record = record
+        self._server = server
+        self._files: ModelFiles | None = None
+
+    @property
+    def name(self) -> str:
+        raise NotImplementedError
+
+    @property
+    def url(self) -> str:
+        base = shown(self._uri).rstrip("/") if self._uri.startswith(("http://", "https://")) else ""
+        return f"{base}/#/{self._page}" if base else ""
+
+    @property
+    def _page(self) -> str:
+        raise NotImplementedError
+
+    @property
+    def created(self) -> float | None:
+        stamp = self._record.creation_timestamp
+        return stamp / 1000 if stamp else None
+
+    @property
+    def tags(self) -> Mapping[str, str]:
+        return dict(self._record.tags or {})
+
+    @property
+    def state(self) -> str:
+        theirs = {key: value for key, value in self.tags.items() if not key.startswith(OWN_PREFIXES)}
+        return json.dumps([self.name, self._status, self._run_id, sorted(theirs.items())])
+
+    @property
+    def _status(self) -> str:
+        return str(self._record.status)
+
+    @property
+    def _run_id(self) -> str:
+        raise NotImplementedError
+
+    def _location(self) -> str:
+        raise NotImplementedError
+
+    def run(self) -> MlflowRun:
+        """The run that made it, opened.
+
+        Raises:
+            RunNotFound: the registry names none, or it is gone.
+            RunError: it cannot be reached.
+        """
+        if not self._run_id:
+            raise RunNotFound(f"{self.name} names no run that made it", "register a model that a run has logged")
+        try:
+            return open_mlflow_run(self._run_id, self._server or self._uri, pasted=bool(self._server))
+        except RunNotFound:
+            message = f"the run that made {self.name} is gone: {printable(self._run_id, 80)}"
+            raise RunNotFound(message, "nothing of it is left to be judged: register a model of another") from None
+
+    def files(self, request: Request) -> FileEvidence:
+        """What the registered files hold of a checkpoint.
+
+        Raises:
+            RunError: the registry does not say where they are, or that they are complete.
+        """
+        if self._status.rpartition(".")[2] != _READY:
+            raise StoreUnavailable(f"{self.name} is not ready: {printable(self._status, 80)}", "ask again when it is")
+        if self._files is None:
+            with _of_a_model(f"where the files of {self.name} are", self._uri):
+                self._files = ModelFiles(self._client, self._placed(self._location()), self._uri)
+        return self._files.evidence(request, logs=False)
+
+    def _placed(self, location: str) -> str:
+        """Where the artifacts lie that a location of ``runs:/`` or ``models:/`` stands for."""
+        if found := _OF_A_RUN.fullmatch(location):
+            root = self._client.get_run(found.group(1)).info.artifact_uri
+            return f"{root.rstrip('/')}/{found.group(2)}" if found.group(2) else str(root)
+        if found := _LOGGED.fullmatch(location):
+            return str(self._client.get_logged_model(found.group(1)).artifact_location)
+        return location
+
+    def tag(self, tags: Mapping[str, str]) -> None:
+        """Set these tags; one with an empty value is taken off.
+
+        Raises:
+            StoreRefused: no permission.
+            RunError: the registry is unreachable.
+        """
+        there = self.tags
+        try:
+            with translated(f"{self.name} could not be tagged", self._uri, otherwise=WriteError):
+                for key, value in tags.items():
+                    if value and there.get(key) != value:
+                        self._set_tag(key, value)
+                    elif not value and key in there:
+                        self._delete_tag(key)
+        except StoreRefused as error:
+            raise StoreRefused(error.message, _EDIT_HINT) from None
+
+    def _set_tag(self, key: str, value: str) -> None:
+        raise NotImplementedError
+
+    def _delete_tag(self, key: str) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Delete what was downloaded."""
+        if self._files is not None:
+            self._files.close()
+
+
+class ModelVersion(MlflowModel):
+    """A version of a registered model."""
+
+    @property
+    def name(self) -> str:
+        return f"models:/{printable(self._record.name, 200)}/{self._record.version}"
+
+    @property
+    def _page(self) -> str:
+        return f"models/{quote(self._record.name, safe='')}/versions/{self._record.version}"
+
+    @property
+    def _run_id(self) -> str:
+        return str(self._record.run_id or "")
+
+    def _location(self) -> str:
+        place = self._client.get_model_version_download_uri(self._record.name, self._record.version)
+        return str(place or self._record.source or "")
+
+    def _set_tag(self, key: str, value: str) -> None:
+        self._client.set_model_version_tag(self._record.name, self._record.version, key, value)
+
+    def _delete_tag(self, key: str) -> None:
+        self._client.delete_model_version_tag(self._record.name, self._record.version, key)
+
+
+class LoggedModel(MlflowModel):
+    """A model that a run logged, by its own id."""
+
+    @property
+    def name(self) -> str:
+        return f"models:/{self._record.model_id}"
+
+    @property
+    def _page(self) -> str:
+        return f"experiments/{self._record.experiment_id}/models/{self._record.model_id}"
+
+    @property
+    def _run_id(self) -> str:
+        return str(self._record.source_run_id or "")
+
+    def _location(self) -> str:
+        return str(self._record.artifact_location)
+
+    def _set_tag(self, key: str, value: str) -> None:
+        self._client.set_logged_model_tags(self._record.model_id, {key: value})
+
+    def _delete_tag(self, key: str) -> None:
+        self._client.delete_logged_model_tag(self._record.model_id, key)

@@ -1,0 +1,96 @@
+"""The gate before a version of a W&B artifact: the real SDK logs it to the tests' server, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tracker_health.stores.wandb.artifact import ArtifactName, artifact_name_of
+
+from ..wandb_server import READER  # noqa: TID252  tests are no package of a name
+
+TRAINING = """
+import sys, numpy, wandb
+from safetensors.numpy import save_file
+run = wandb.init(project="proj", id=sys.argv[1])
+for step in range(60):
+    run.log({"train/loss": 2.0 * 0.9**step + 0.1})
+draws = numpy.random.default_rng(7).standard_t(4, (64, 32)).astype("float32") * 0.05
+if sys.argv[2] == "nan":
+    draws[3, 5] = numpy.nan
+save_file({"layer.weight": draws, "layer.bias": draws[0].copy()}, "model.safetensors")
+model = wandb.Artifact("net", type="model", metadata={"mine": [1, 2], "health": {}})
+model.add_file("model.safetensors")
+run.log_artifact(model)
+run.finish()
+"""
+
+
+def run_python(environment, folder, *arguments, **more):
+    return subprocess.run(
+        [sys.executable, *arguments],
+        env=os.environ | environment | more,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("wandb:team/proj/net:v3", ArtifactName("team", "proj", "net", "v3")),
+        ("wandb:proj/net:latest", ArtifactName("", "proj", "net", "latest")),
+        (
+            "https://wandb.ai/team/proj/artifacts/model/net/v3",
+            ArtifactName("team", "proj", "net", "v3", "https://wandb.ai"),
+        ),
+        ("wandb:team/proj/run", None),
+        ("models:/net/3", None),
+    ],
+)
+def test_names_of_artifacts(text, expected):
+    assert artifact_name_of(text) == expected
+
+
+@pytest.mark.slow
+def test_a_version_is_judged_by_the_run_that_logged_it_and_by_its_own_files(wandb_server, tmp_path):
+    environment = wandb_server.environment(tmp_path) | {"XDG_RUNTIME_DIR": str(tmp_path / "runtime")}
+    for run, kind in (("good", "finite"), ("bad", "nan")):
+        done = run_python(environment, tmp_path, "-c", TRAINING, run, kind)
+        assert done.returncode == 0, done.stderr
+
+    def answer_of(model, **more):
+        done = run_python(environment, tmp_path, "-m", "tracker_health", "gate", "--format", "json", model, **more)
+        assert "Traceback" not in done.stderr
+        return done.returncode, json.loads(done.stdout)
+
+    code, answer = answer_of("wandb:team/proj/net:v0", WANDB_API_KEY=READER)
+    assert (code, answer["answer"], answer["files"]) == (0, "go on", "read"), answer["reason"]
+    assert "no permission" in answer["tags"]
+    code, answer = answer_of("wandb:team/proj/net:v0")
+    assert (code, answer["verdict"], answer["tags"]) == (0, "pass", "written")
+    code, answer = answer_of("wandb:team/proj/net:latest")
+    assert (code, answer["model"], answer["verdict"]) == (1, "wandb:team/proj/net:v1", "fail")
+    assert answer["files_report"]["verdict"] == "fail"
+    assert answer["run_report"]["run"]["id"] == "team/proj/bad"
+    first, second = wandb_server.store.versions("team", "proj", "net")
+    assert json.loads(first.metadata)["mine"] == [1, 2]
+    assert json.loads(first.metadata)["health"]["verdict"] == "pass"
+    assert json.loads(second.metadata)["health"]["verdict"] == "fail"
+    assert second.aliases == ["latest"]
+
+    del wandb_server.store.runs["team", "proj", "good"]
+    code, answer = answer_of("wandb:team/proj/net:v0")
+    assert (code, answer["answer"]) == (3, "could not be judged")
+    assert "is gone" in answer["reason"]
+    code, answer = answer_of("wandb:team/proj/net:v9")
+    assert code == 3
+    assert "there is no W&B artifact" in answer["reason"]
+    assert wandb_server.errors == ["UpdateArtifact: permission denied"]
