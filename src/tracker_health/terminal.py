@@ -82,7 +82,7 @@ def write_page(path: str, content: bytes) -> None:
         partial.replace(target)
     except OSError as error:
         partial.unlink(missing_ok=True)
-        raise ConfigError(f"{printable(path)} cannot be written: {error.strerror}", "give another -o FILE") from error
+        raise ConfigError(f"{printable(path)} cannot be written: {error.strerror}", "give another file") from error
 
 
 def add_to_job_summary(lines: Iterable[str]) -> None:

@@ -49,6 +49,15 @@ SCHEMA = click.option(
 )
 
 
+SHADOW = click.option(
+    "--shadow",
+    "mode",
+    flag_value="shadow",
+    default=None,
+    help="Only try it out: judge, write the one tag health.shadow, and exit with 0 whatever is found.",
+)
+
+
 FORMAT = click.option("--format", "form", type=click.Choice(_FORMATS), default="text", help=_FORMATS_HELP)
 REJUDGE = click.option(
     "--rejudge", is_flag=True, help="Also judge ended runs again whose verdict is of another version of the rules."

@@ -226,7 +226,9 @@ class _Waiting:
 def _said(run: RunToJudge, lines: list[Told]) -> str:
     if not lines:
         return judge.being_judged(run)
-    return lines[-1].line if lines[-1].final else f"provisional: {lines[-1].line}; the final verdict will be there"
+    if lines[-1].final or not lines[-1].line:  # nothing is said of what is only tried out
+        return lines[-1].line
+    return f"provisional: {lines[-1].line}; the final verdict will be there"
 
 
 def _is_alive(pid: int) -> bool:

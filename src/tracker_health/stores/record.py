@@ -153,18 +153,21 @@ def ours_on(tags: Mapping[str, str]) -> Ours:
 def changed_marks(
     tags: Mapping[str, str], own: frozenset[str], entries: Iterable[Acknowledgement], evidence: str, now: float
 ) -> Marks | None:
-    """The marks that belong beside the verdict on a run, None where they are there, and where it has no whole verdict.
+    """The marks that belong beside the verdict on a run, None where they are there, and while somebody annotates.
 
-    ``own``: the names of tags that are ours. A mark is left as it is where its owner has something under its name.
+    ``own``: the names of tags that are ours by the run's record. Somebody may have annotated the run since, so a mark
+    of our form on a run with ``entries`` is ours as well; any other is its owner's, and left as it is.
     """
     recorded = recorded_on(tags)
-    if recorded is None or not recorded.is_whole:
+    if recorded is not None and not recorded.is_whole:
         return None
-    wanted = marks(recorded.codes, recorded.cause, on_evidence(entries, evidence), now)
+    people = tuple(entries)
+    found = (recorded.codes, recorded.cause) if recorded is not None else ((), "")
+    wanted = marks(*found, on_evidence(people, evidence), now)
     there = Marks(ack=tags.get(ACK_TAG, ""), open=tags.get(OPEN_TAG, ""))
-    if there.ack and not (ACK in own and is_ack_mark(there.ack)):
+    if there.ack and not (is_ack_mark(there.ack) and (ACK in own or people)):
         wanted = replace(wanted, ack=there.ack)
-    if there.open and not (OPEN in own and is_open_mark(there.open)):
+    if there.open and not (is_open_mark(there.open) and (OPEN in own or people)):
         wanted = replace(wanted, open=there.open)
     return None if wanted == there else wanted
 

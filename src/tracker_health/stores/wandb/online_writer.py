@@ -27,6 +27,7 @@ from typing import Any
 from tracker_health.acknowledged import (
     MOST_ENTRIES,
     Acknowledgement,
+    Marks,
     from_json,
     in_order,
     is_ack_mark,
@@ -264,15 +265,22 @@ class OnlineWriter:
             changes: dict[str, Any] = {_ENTRIES_KEY: [one.to_json() for one in self._entries]}
             tags = None
             if wanted is not None:
-                changes |= {_ACK_KEY: wanted.ack, f"{OWN_KEY}{OPEN}": wanted.open}
+                changes |= self._mark_changes(wanted)
                 tags = without_ack(self.run.tags, self._summary) + [ACK_WANDB_TAG] * is_ack_mark(wanted.ack)
-                if not self._own >= {ACK, OPEN}:  # of an annotation from before there were marks
-                    own = Written.of(self._tags)
-                    changes |= _keys({WRITTEN_TAG: replace(own, tags=own.tags | {ACK, OPEN}).value})
             summary = {key: value for key, value in {**self._summary, **changes}.items() if value != ""}
             self._connection.change(self.run, summary=summary, tags=tags)
             self.look()
         raise overtaken(f"W&B run {self._id}")
+
+    def _mark_changes(self, wanted: Marks) -> dict[str, Any]:
+        """The keys of the summary for these marks, and for the record where it does not know them yet."""
+        marks = {ACK: wanted.ack, OPEN: wanted.open}
+        changed = {name for name, value in marks.items() if self._summary.get(f"{OWN_KEY}{name}", "") != value}
+        changes = {f"{OWN_KEY}{name}": marks[name] for name in changed}
+        if new := frozenset(name for name in changed if marks[name]) - self._own:
+            own = _written(self._tags, self._summary)  # of an annotation from before there were marks
+            changes |= _keys({WRITTEN_TAG: replace(own, tags=own.tags | new).value})
+        return changes
 
     @property
     def _own(self) -> frozenset[str]:
@@ -305,6 +313,7 @@ class OnlineWriter:
             self.look()
             summary = {key: value for key, value in self._summary.items() if key != _ENTRIES_KEY}
             self._connection.change(self.run, summary=summary)
+            self.look()
         return len(known)
 
     def write_shadow(self, shadow: Shadow) -> None:
