@@ -158,7 +158,7 @@ def _status(outcome: Outcome, choices: dict[str, Any]) -> str:
 
 
 def _judgement(outcome: Outcome) -> Report:
-    """The report without what is told after it: what was left out, and why it could not be written."""
+    """The report without what is printed after it: what was left out, and why it could not be written."""
     report = outcome.report
     if outcome.omitted:
         report = replace(report, notes=report.notes[:-1])
