@@ -10,13 +10,43 @@ ATTEMPTS ?= 20000
 FRAMEWORK_TESTS := tests/hooks/test_frameworks.py tests/monitor/test_lightning.py tests/monitor/test_transformers.py \
     tests/stores/test_checkpoint_formats.py tests/test_examples.py tests/test_posttraining.py
 
-.PHONY: demo test fuzz frameworks oldest-wandb old-wandb slow bench faults docs site screenshots clean
+# The quick tests: those of rules and of what rules stand on, without those that draw their input (which `make test` runs).
+QUICK_TESTS := tests/probes tests/test_engine.py tests/test_evidence.py tests/test_curve_parts.py tests/test_parameters.py \
+    tests/test_package.py tests/test_retired.py
+
+TARGETS := lint check new-rule demo test fuzz frameworks oldest-wandb old-wandb slow bench faults docs site screenshots clean
+.PHONY: $(TARGETS)
 
 demo: $(VENV)/.demo-installed
 	$(BIN)/tracker-health demo
 
 test: $(VENV)/.dev-installed
 	$(BIN)/python -m pytest -n auto -q $(ARGS)
+
+lint: $(VENV)/.dev-installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python scripts/generate_docs.py --check
+
+# Before each commit: two minutes on two cores.
+check: lint
+	$(BIN)/python -m pytest -n 2 -q -m "not slow and not hypothesis" $(QUICK_TESTS) $(ARGS)
+
+# `make new-rule NAME=late-loss-jump PACKAGE=curves`, or the name alone as the second word. LETTERS=GRD for a code that
+# does not begin as most of the package's do.
+ifeq (new-rule,$(firstword $(MAKECMDGOALS)))
+NAME ?= $(word 2,$(MAKECMDGOALS))
+ifneq (,$(word 2,$(MAKECMDGOALS)))
+# A word that make would take for a target of its own; a rule's name has a hyphen and is none of ours.
+.PHONY: $(word 2,$(MAKECMDGOALS))
+$(filter-out $(TARGETS),$(word 2,$(MAKECMDGOALS))): ;@:
+endif
+endif
+
+new-rule: $(VENV)/.dev-installed
+	@$(BIN)/python scripts/new_rule.py '$(NAME)' --package '$(PACKAGE)' --letters '$(LETTERS)'
 
 # The tests that draw their input, with input not drawn before, ROUNDS times over; then every reader on ATTEMPTS spoilt
 # files, of which it prints the numbers.

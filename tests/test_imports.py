@@ -44,7 +44,8 @@ def test_nothing_outside_a_package_imports_its_private_modules():
 def test_every_kind_of_import_is_seen():
     # For types alone, within a function, and of a package's own.
     assert "tracker_health.annotating" in GRAPH["tracker_health.terminal"]
-    assert "tracker_health.monitor.gap_monitor" in GRAPH["tracker_health.monitor.callbacks"]
+    assert "tracker_health.sweep" in GRAPH["tracker_health.cli.sweeping"]
+    assert "tracker_health.stores.deadline" in GRAPH["tracker_health.cli.sweeping"]
     assert "tracker_health.diagnosis._facts" in GRAPH["tracker_health.diagnosis.overfitting"]
 
 

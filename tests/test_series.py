@@ -131,8 +131,8 @@ def test_hostile_names_cannot_reach_the_terminal(tmp_path):
 def test_the_suggested_line_is_toml_and_works(name, tmp_path):
     rows = [{"step": step, name: 1 / (step + 1)} for step in range(20)]
     (tmp_path / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    table = tracker_health.series(tmp_path)
+    table = tracker_health.read_series(tmp_path)
     line = next(one for one in series_lines(table) if "roles.train_loss" in one).rpartition(": ")[2]
     setting = tomllib.loads(line)["roles"]["train_loss"]
-    found = tracker_health.series(tmp_path, config=changed(Config(), {"roles.train_loss": tuple(setting)}))
+    found = tracker_health.read_series(tmp_path, config=changed(Config(), {"roles.train_loss": tuple(setting)}))
     assert [one.role for one in found.series] == ["train_loss"]

@@ -186,7 +186,7 @@ def test_a_checkpoint_as_json(run):
 
 
 def test_the_library_gives_the_same_table():
-    table = tracker_health.tensors(ADAPTER)
+    table = tracker_health.read_tensors(ADAPTER)
     assert table.attribution is Attribution.CONTENT_CHECKED
     assert len(table.rows) == 12
 

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracker_health.verdict import Verdict, worst
+from tracker_health.verdict import Verdict, worst_verdict
 
 verdicts = st.sampled_from(Verdict)
 
@@ -13,19 +13,23 @@ def test_the_one_order():
 
 
 def test_the_worst_of_nothing_is_skip():
-    assert worst([]) is Verdict.SKIP
+    assert worst_verdict([]) is Verdict.SKIP
 
 
 @given(verdicts)
 def test_skip_changes_nothing_and_fail_hides_everything(verdict):
-    assert worst([verdict, Verdict.SKIP]) is verdict
-    assert worst([verdict, Verdict.FAIL]) is Verdict.FAIL
+    assert worst_verdict([verdict, Verdict.SKIP]) is verdict
+    assert worst_verdict([verdict, Verdict.FAIL]) is Verdict.FAIL
 
 
 @given(st.lists(verdicts), st.lists(verdicts))
 def test_worst_is_a_lattice_join(left, right):
-    assert worst(left + right) is worst([worst(left), worst(right)]) is worst(right + left)
-    assert worst(left + left) is worst(left)
+    assert (
+        worst_verdict(left + right)
+        is worst_verdict([worst_verdict(left), worst_verdict(right)])
+        is worst_verdict(right + left)
+    )
+    assert worst_verdict(left + left) is worst_verdict(left)
 
 
 def test_values_are_lower_case():

@@ -13,70 +13,115 @@ from tracker_health._version import __version__
 
 if TYPE_CHECKING:
     from tracker_health.annotating import Outcome
-    from tracker_health.api import annotate, annotate_many, check, check_many, clear, series, tensors
+    from tracker_health.api import (
+        annotate,
+        annotate_many,
+        check,
+        check_many,
+        clear_annotations,
+        read_series,
+        read_tensors,
+    )
     from tracker_health.config import Config, preset
     from tracker_health.diagnosed import Diagnosis
     from tracker_health.errors import ConfigError, RunError, TrackerHealthError
-    from tracker_health.evidence import Evidence, Need, Part, Series
+    from tracker_health.evidence import (
+        Curve,
+        Evidence,
+        Need,
+        OptimizerState,
+        ParameterTable,
+        Part,
+        RunInfo,
+        Series,
+        StepUnit,
+        Weights,
+    )
     from tracker_health.hooks import autolog
     from tracker_health.monitor import GradientDumps, watch
     from tracker_health.opening import open_run
     from tracker_health.probe import Probe, Symptom, Threshold
+    from tracker_health.probes.curves.curve_rule import CurveRule
     from tracker_health.result import Finding, ProbeResult, Report
-    from tracker_health.verdict import Verdict, worst
+    from tracker_health.verdict import Verdict, worst_verdict
 
 _HOMES = {
     "Outcome": "annotating",
-    "annotate": "api", "annotate_many": "api", "check": "api", "check_many": "api", "clear": "api",
-    "series": "api", "tensors": "api",
+    "annotate": "api", "annotate_many": "api", "check": "api", "check_many": "api",
+    "clear_annotations": "api", "read_series": "api", "read_tensors": "api",
     "autolog": "hooks",
     "Config": "config", "preset": "config",
     "Diagnosis": "diagnosed",
     "ConfigError": "errors", "RunError": "errors", "TrackerHealthError": "errors",
-    "Evidence": "evidence", "Need": "evidence", "Part": "evidence", "Series": "evidence",
+    "Curve": "evidence", "Evidence": "evidence", "Need": "evidence", "OptimizerState": "evidence",
+    "ParameterTable": "evidence", "Part": "evidence", "RunInfo": "evidence", "Series": "evidence",
+    "StepUnit": "evidence", "Weights": "evidence",
     "GradientDumps": "monitor", "watch": "monitor",
     "open_run": "opening",
     "Probe": "probe", "Symptom": "probe", "Threshold": "probe",
+    "CurveRule": "probes.curves.curve_rule",
     "Finding": "result", "ProbeResult": "result", "Report": "result",
-    "Verdict": "verdict", "worst": "verdict",
+    "Verdict": "verdict", "worst_verdict": "verdict",
 }  # fmt: skip
+
+_RENAMED = {
+    "clear": "clear_annotations",
+    "series": "read_series",
+    "tensors": "read_tensors",
+    "worst": "worst_verdict",
+}
+"""Names up to 0.1, too general for a package's front: they go on, with a warning, until 0.3."""
 
 __all__ = [
     "Config",
     "ConfigError",
+    "Curve",
+    "CurveRule",
     "Diagnosis",
     "Evidence",
     "Finding",
     "GradientDumps",
     "Need",
+    "OptimizerState",
     "Outcome",
+    "ParameterTable",
     "Part",
     "Probe",
     "ProbeResult",
     "Report",
     "RunError",
+    "RunInfo",
     "Series",
+    "StepUnit",
     "Symptom",
     "Threshold",
     "TrackerHealthError",
     "Verdict",
+    "Weights",
     "__version__",
     "annotate",
     "annotate_many",
     "autolog",
     "check",
     "check_many",
-    "clear",
+    "clear_annotations",
     "open_run",
     "preset",
-    "series",
-    "tensors",
+    "read_series",
+    "read_tensors",
     "watch",
-    "worst",
+    "worst_verdict",
 ]
 
 
 def __getattr__(name: str) -> Any:
+    if name in _RENAMED:
+        import warnings
+
+        new = _RENAMED[name]
+        message = f"tracker_health.{name} is now called tracker_health.{new}; the old name goes in 0.3"
+        warnings.warn(message, DeprecationWarning, stacklevel=2)
+        name = new
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -46,6 +46,9 @@ class Override:
         return f"tag:{name}", pattern
 
 
+MODES = ("annotate", "shadow")
+"""What is done with a verdict: written onto the run, or only tried out: one tag, and nobody is notified."""
+
 WHEN = ("findings", "always", "never")
 """When something beside the verdict is written: from warn on, with every verdict, or never."""
 
@@ -65,7 +68,7 @@ class Config:
     folders of this machine, as the configured ones do. ``metrics``: whether measures become metrics of the run;
     ``pages`` and ``description``: when the page with its picture, and the block in the description, are written: a word
     of ``WHEN``, ``findings`` for from warn on. ``docs_url``: where this documentation is served, the base of all links
-    to pages of rules and causes; empty for no links.
+    to pages of rules and causes; empty for no links. ``mode``: of ``MODES``; in ``shadow`` verdicts are only tried out.
     ``overrides``: what differs for some runs; they do nothing until ``for_run``, and the last that applies wins.
     ``notes``: what of the configuration does nothing, or means something else today; every report repeats it.
 
@@ -93,6 +96,7 @@ class Config:
     metrics: bool = False
     pages: str = "findings"
     description: str = "findings"
+    mode: str = "annotate"
     overrides: tuple[Override, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -113,9 +117,13 @@ class Config:
                 refuse_own_names(role, patterns)
 
     def for_run(self, traits: Mapping[str, str]) -> Config:
-        """The configuration by which one run is judged, without overrides: that one's ``digest`` counts.
+        """The configuration by which one run is judged; its ``digest`` is the one that counts.
 
-        ``traits``: what is known of the run: ``experiment`` and ``project`` are names, ``tag:NAME`` is a tag's value.
+        Args:
+            traits: What is known of the run: ``experiment`` and ``project`` are names, ``tag:NAME`` is a tag's value.
+
+        Returns:
+            The configuration for this run alone, without overrides.
         """
         config = replace(self, overrides=())
         for override in self.overrides:
@@ -124,13 +132,29 @@ class Config:
         return config
 
     def runs(self, code: str, name: str) -> bool:
-        """Whether a rule runs at all."""
+        """Whether a rule runs at all.
+
+        Args:
+            code: The rule's code (``LOS001``).
+            name: The rule's name.
+
+        Returns:
+            True where it does.
+        """
         if self.ignore & {code, name}:
             return False
         return not self.select or bool(self.select & {code, name})
 
     def counts(self, code: str, status: str) -> bool:
-        """Whether a rule's verdict counts towards the run's."""
+        """Whether a rule's verdict counts towards the run's.
+
+        Args:
+            code: The rule's code (``LOS001``).
+            status: The rule's status: ``stable``, ``preview`` or ``retired``.
+
+        Returns:
+            True where it does.
+        """
         if code in self.measure_only:
             return False
         if self.votes is not None:
@@ -138,11 +162,25 @@ class Config:
         return status == "stable" or (self.preview_votes and status == "preview")
 
     def role_names(self, names: Iterable[str]) -> dict[str, str]:
-        """The role of every metric name that has one under this configuration."""
+        """The role of every metric name that has one under this configuration.
+
+        Args:
+            names: Every metric name of the run.
+
+        Returns:
+            The role (``train_loss``) by metric name; names without a role are left out.
+        """
         return {name: one.role for name, one in self.understand(names).items() if one.role is not None}
 
     def understand(self, names: Iterable[str]) -> dict[str, Meaning]:
-        """What every metric name of a run means under this configuration."""
+        """What every metric name of a run means under this configuration.
+
+        Args:
+            names: Every metric name of the run.
+
+        Returns:
+            The meaning by metric name: its quantity, its role, and why.
+        """
         return understand(names, self._normal_forms)
 
     @cached_property
@@ -150,7 +188,14 @@ class Config:
         return {role: tuple(normal_form(one) for one in forms) for role, forms in self.roles.items()}
 
     def unmatched_roles(self, names: Iterable[str]) -> tuple[str, ...]:
-        """The roles that were given patterns of their own which match none of these metric names."""
+        """The roles that were given patterns of their own which match none of these metric names.
+
+        Args:
+            names: Every metric name of the run.
+
+        Returns:
+            The roles, empty where all patterns match.
+        """
         known = list(names)
         return tuple(
             role
@@ -237,13 +282,19 @@ PRESET_FIELDS = ("preset", "votes", "preview_votes", "measure_only", "demote_low
 _PLAIN_KEYS = frozenset(
     {
         "select", "ignore", "checkpoint", "max_download", "stale_after", "trusted_hosts", "docs_url", "metrics",
-        "pages", "description",
+        "pages", "description", "mode",
     }
 )  # fmt: skip
 
 
 def preset(name: str) -> Config:
     """The configuration of that name.
+
+    Args:
+        name: ``default``, ``strict`` or ``dlm``.
+
+    Returns:
+        The configuration of that name.
 
     Raises:
         ConfigError: there is no such preset.
@@ -257,9 +308,9 @@ def preset(name: str) -> Config:
 def changed(config: Config, changes: Mapping[str, Any]) -> Config:
     """A configuration with other values, by the keys of a configuration file: ``preset`` (a name), ``select`` and
     ``ignore`` (frozensets), ``checkpoint``, ``max_download`` (bytes), ``stale_after`` (seconds), ``metrics`` (whether),
-    ``pages`` and ``description`` (of ``WHEN``), ``trusted_hosts`` (a tuple of texts), ``docs_url`` (an address),
-    ``probes.NAME.THRESHOLD`` (a number) and ``roles.ROLE`` (a tuple of patterns). A preset takes the place of the one
-    before and leaves all other values alone.
+    ``pages`` and ``description`` (of ``WHEN``), ``mode`` (of ``MODES``), ``trusted_hosts`` (a tuple of texts),
+    ``docs_url`` (an address), ``probes.NAME.THRESHOLD`` (a number) and ``roles.ROLE`` (a tuple of patterns). A preset
+    takes the place of the one before and leaves all other values alone.
 
     Raises:
         ConfigError: there is no such preset or role.

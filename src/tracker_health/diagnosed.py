@@ -99,6 +99,11 @@ class Diagnosis:
         return f"{self.cause} ({self.certainty}): {self.sentence}"
 
     def to_json(self) -> dict[str, Any]:
+        """The diagnosis as strict JSON values.
+
+        Returns:
+            Plain values, as the report has them under ``diagnosis``.
+        """
         return {
             "cause": self.cause,
             "certainty": self.certainty,
@@ -112,6 +117,17 @@ class Diagnosis:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Diagnosis:
+        """The diagnosis that ``to_json`` gave.
+
+        Args:
+            document: What ``to_json`` gave.
+
+        Returns:
+            The diagnosis.
+
+        Raises:
+            KeyError: a key is missing.
+        """
         return cls(
             cause=document["cause"],
             certainty=cast("Certainty", document["certainty"]),

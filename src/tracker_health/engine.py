@@ -30,7 +30,7 @@ from tracker_health.result import (
 from tracker_health.retired import retired_rule
 from tracker_health.roles import DEFAULT_PATTERNS, LOSS_PART, SHOW_TRAINING, VAL_LOSS_TERM
 from tracker_health.text import count, listing, printable
-from tracker_health.verdict import Verdict, worst
+from tracker_health.verdict import Verdict, worst_verdict
 
 NOTHING_VOUCHES = "nothing here shows whether training worked"
 _REASON_CHARACTERS = 400
@@ -166,7 +166,7 @@ def diagnose(evidence: Evidence, config: Config, *, probes: Sequence[Probe] | No
     if probes is None:
         errors += plugins().errors
     voting = [result for result in results if result.votes]
-    verdict = worst([result.verdict for result in voting] + broken)
+    verdict = worst_verdict([result.verdict for result in voting] + broken)
     unknown = _not_understood(evidence, config)
     unread = evidence.unread and not _shows_training(evidence, config)
     unjudged = why_unjudged(evidence, outcomes)
@@ -231,7 +231,7 @@ def compared(report: Report, siblings: Siblings, config: Config) -> Report:
     codes = {probe.code for probe in wanted}
     verdict = report.verdict
     if verdict not in (Verdict.SKIP, Verdict.ERROR):  # one that says nothing of a run alone says no more beside others
-        verdict = worst([verdict, *(result.verdict for result in found.results if result.votes)])
+        verdict = worst_verdict([verdict, *(result.verdict for result in found.results if result.votes)])
     joined = replace(
         report,
         verdict=verdict,
@@ -251,7 +251,7 @@ def _notes(evidence: Evidence, config: Config) -> Iterable[str]:
     for series in evidence.series:
         if series.superseded:
             passed = count(series.superseded, "point")
-            yield printable(f"the steps of {series.name} began anew after {passed}: only what came then is judged")
+            yield printable(f"the steps of {series.name} began again after {passed}: only what came then is judged")
     if unknown := _not_understood(evidence, config):
         seen = listing(unknown)
         note = f"no metric is understood as a loss, an accuracy or a reward: {seen}; set roles.train_loss to name one"

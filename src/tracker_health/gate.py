@@ -10,7 +10,7 @@ from typing import Any
 from tracker_health.ending import Ended
 from tracker_health.result import ProbeResult, Report
 from tracker_health.text import printable
-from tracker_health.verdict import Verdict, worst
+from tracker_health.verdict import Verdict, worst_verdict
 
 SCHEMA = "tracker-health/gate/1"
 """Of the JSON document."""
@@ -102,7 +102,9 @@ def _verdict(run: Report | None, files: Report | None) -> Verdict | None:
     """The worse of the two. That files alone do not show whether training worked takes nothing from the run's."""
     if run is None:
         return files.verdict if files is not None and files.findings else None
-    return worst([run.verdict, *([files.verdict] if files is not None and files.verdict is not Verdict.SKIP else [])])
+    return worst_verdict(
+        [run.verdict, *([files.verdict] if files is not None and files.verdict is not Verdict.SKIP else [])]
+    )
 
 
 def _cause(run: Report | None, files: Report | None) -> str:

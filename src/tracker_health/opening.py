@@ -37,15 +37,24 @@ def open_run(
     over: bool = False,
     last_step: int | None = None,
 ) -> TrackedRun:
-    """The run of a path that exists, of an MLflow run id (``ID``, ``mlflow:ID``, ``runs:/ID``, of which a path of
-    artifacts behind it is ignored), of the address of a run's page in MLflow, which names the server as well, or of
-    Weights & Biases (``wandb:ENTITY/PROJECT/RUN``, ``wandb:PROJECT/RUN`` of one's own, or the address of the run's
-    page). Spaces around it do not count. The address of one checkpoint (``https://host/last.ckpt``,
-    ``s3://bucket/last.ckpt``) is a run that can be judged, and not be written onto. A path may be that of a W&B run on
-    this machine: its folder, its ``.wandb`` file, or a folder with nothing else in it than one run below ``wandb/``. A
-    log or a checkpoint by itself is a run that can be judged, and not be written onto.
-    ``sidecar``: see ``annotate``. ``over``: the run has ended, whatever its server says. ``last_step``:
-    of its history on W&B's server, which may not have it yet.
+    """The run of a path, an id or an address.
+
+    A path is a folder with checkpoints and logs, a W&B run on this machine (its folder, its ``.wandb`` file, or a
+    folder with nothing else in it than one run below ``wandb/``), or a log or a checkpoint by itself. MLflow's runs
+    have an id (``ID``, ``mlflow:ID``, ``runs:/ID``, of which a path of artifacts behind it is ignored) or the address
+    of the run's page, which names the server as well. So have those of Weights & Biases (``wandb:ENTITY/PROJECT/RUN``,
+    ``wandb:PROJECT/RUN`` of one's own). The address of one checkpoint (``https://host/last.ckpt``,
+    ``s3://bucket/last.ckpt``) is a run as well. What is a single file can be judged, and not be written onto.
+
+    Args:
+        run: What names it, without regard to spaces around it.
+        tracking_uri: The MLflow store; by default the one that MLflow itself would use.
+        sidecar: Of a W&B run on this machine write only the files, and leave its log alone.
+        over: The run has ended, whatever its server says.
+        last_step: The last step of its history on W&B's server, which may not have it yet.
+
+    Returns:
+        The run, open: to be closed again.
 
     Raises:
         RunNotFound: there is no such folder, run or file, or there are several.

@@ -81,7 +81,14 @@ class Threshold:
     le: float | None = None
 
     def problem_with(self, value: float) -> str | None:
-        """Why a value makes no sense, or None."""
+        """Why a value makes no sense.
+
+        Args:
+            value: A value that somebody set.
+
+        Returns:
+            What is wrong with it in a few words, or None.
+        """
         if self.ge is not None and not value >= self.ge:
             return f"must be at least {self.ge:g}"
         if self.gt is not None and not value > self.gt:
@@ -130,10 +137,24 @@ class Probe(ABC):
 
     @abstractmethod
     def judge(self, evidence: Evidence) -> Finding:
-        """The finding; called only when the needs are met. Pure: no I/O, no clock."""
+        """The finding; called only when the needs are met. Pure: no I/O, no clock.
+
+        Args:
+            evidence: What was read of the run. Arrays in it are not to be changed.
+
+        Returns:
+            The verdict, a sentence with the numbers, what to do, and the measures.
+        """
 
     def case(self, name: str, applies: bool) -> bool:
-        """Whether a special case of this rule applies: ``applies``, unless the case is switched off.
+        """Whether a special case of this rule applies.
+
+        Args:
+            name: Of the special case, as in the docstring.
+            applies: Whether this run is one.
+
+        Returns:
+            ``applies``, and False where a benchmark has switched the case off.
 
         Raises:
             ValueError: the docstring names no such case.
@@ -153,7 +174,14 @@ _KINDS: Mapping[type, str] = {float: "a number", int: "a whole number"}
 
 @cache
 def thresholds_of(probe: type[Probe]) -> Mapping[str, tuple[type, Threshold]]:
-    """The thresholds of a rule: name to (int or float, description), in the order of their declaration."""
+    """The thresholds of a rule.
+
+    Args:
+        probe: The rule's class.
+
+    Returns:
+        By name the type (int or float) and the description, in the order of their declaration.
+    """
     found = {}
     for name, hint in get_type_hints(probe, include_extras=True).items():
         if get_origin(hint) is Annotated:
@@ -187,6 +215,12 @@ class Explanation:
 @cache
 def explanation_of(probe: type[Probe]) -> Explanation:
     """The one source of ``explain`` and of the generated pages.
+
+    Args:
+        probe: The rule's class.
+
+    Returns:
+        The docstring, taken apart.
 
     Raises:
         ValueError: the docstring lacks a section, or its special cases are not written as such.
@@ -232,7 +266,14 @@ def _example_in(text: str, where: str) -> WorkedExample:
 
 
 def special_cases_of(probe: type[Probe]) -> Mapping[str, str]:
-    """The special cases of a rule: name to sentence, in the order of its docstring."""
+    """The special cases of a rule.
+
+    Args:
+        probe: The rule's class.
+
+    Returns:
+        By name the sentence on it, in the order of the docstring.
+    """
     return explanation_of(probe).cases
 
 
@@ -257,7 +298,14 @@ def _cases_in(text: str, where: str) -> dict[str, str]:
 
 
 def flaw_in(candidate: object) -> str | None:
-    """What keeps a thing from being a rule that can be listed, explained, configured and run; None for a sound rule."""
+    """What keeps a thing from being a rule that can be listed, explained, configured and run.
+
+    Args:
+        candidate: Anything, mostly a class.
+
+    Returns:
+        What is wrong in a few words, or None for a sound rule.
+    """
     if not (isinstance(candidate, type) and issubclass(candidate, Probe)):
         return f"{getattr(candidate, '__qualname__', repr(candidate))} is no subclass of tracker_health.Probe"
     try:

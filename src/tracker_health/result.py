@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from tracker_health.acknowledged import Acknowledgement, from_json, open_codes, said_by, standing, worst_of
 from tracker_health.diagnosed import Diagnosis
 from tracker_health.evidence import Children, RunRef
 from tracker_health.verdict import Verdict
@@ -33,7 +34,7 @@ class Finding:
     """What a rule concludes from the evidence; the engine adds which rule it was and whether it votes.
 
     ``message`` is one sentence with the numbers; ``measured`` is flat; ``details`` is any JSON; ``steps`` says where
-    it happened, on the step axis of the series judged. ``score`` is 0 (sick) to 1 (healthy); by default it follows
+    it happened, on the step axis of the series judged. ``score`` is 0 (faulty) to 1 (healthy); by default it follows
     from the verdict. A finding of ``skip`` means that the rule saw, after all, that there was nothing to judge: its
     message is the reason. ``case``: which of the rule's special cases decided, empty for none.
     """
@@ -50,16 +51,37 @@ class Finding:
 
     @classmethod
     def skipped(cls, message: str, measured: Mapping[str, Measure] | None = None) -> Finding:
-        """Nothing to judge; ``message`` is the reason."""
+        """Nothing to judge.
+
+        Args:
+            message: Why, in one line.
+            measured: What was measured all the same, by name.
+
+        Returns:
+            A finding without a verdict.
+        """
         return cls(verdict=Verdict.SKIP, message=message, measured=measured or {})
 
     @classmethod
     def passed(cls, message: str, measured: Mapping[str, Measure] | None = None, *, sure: bool = True) -> Finding:
-        """Nothing to object to. ``sure`` false: something may hide it."""
+        """Nothing to object to.
+
+        Args:
+            message: What was looked at and found in order, in one line, with numbers.
+            measured: Measures by name.
+            sure: False where something, as noise, may hide what the rule looks for.
+
+        Returns:
+            A finding that passes.
+        """
         return cls(verdict=Verdict.PASS, message=message, measured=measured or {}, confidence="high" if sure else "low")
 
     def scored(self) -> float | None:
-        """The score within 0..1; None for skip."""
+        """The score within 0..1, that of the verdict where the rule gave none.
+
+        Returns:
+            1 is healthy, 0 the worst; None for skip.
+        """
         score = _DEFAULT_SCORES.get(self.verdict) if self.score is None else self.score
         return None if score is None else float(min(1.0, max(0.0, score)))
 
@@ -91,6 +113,11 @@ class ProbeResult:
         object.__setattr__(self, "measured", {key: _bounded(value) for key, value in self.measured.items()})
 
     def to_json(self) -> dict[str, Any]:
+        """The result as strict JSON values; measures that are not finite stand beside the others.
+
+        Returns:
+            Plain values, as the report has them under ``results``.
+        """
         measured, nonfinite = _split_nonfinite(self.measured)
         document: dict[str, Any] = {
             "code": self.code,
@@ -116,6 +143,17 @@ class ProbeResult:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> ProbeResult:
+        """The result that ``to_json`` gave.
+
+        Args:
+            document: What ``to_json`` gave.
+
+        Returns:
+            The result.
+
+        Raises:
+            KeyError: a key is missing.
+        """
         measured = dict(document.get("measured", {}))
         measured.update({key: float(text) for key, text in document.get("nonfinite", {}).items()})
         return cls(
@@ -158,8 +196,13 @@ class ErrorEntry:
 
 
 def once_a_source(errors: Iterable[ErrorEntry]) -> tuple[list[ErrorEntry], dict[str, list[str]]]:
-    """For people: the entries, no two with the same words; and by source the codes of the rules that could not be
-    judged for it, whose entries only say so again.
+    """Errors for people: entries of rules that only repeat what their source says are left out.
+
+    Args:
+        errors: Entries of a report.
+
+    Returns:
+        The entries, no two with the same words; and by source the codes of the rules that could not be judged for it.
     """
     told: dict[tuple[str, str], ErrorEntry] = {}
     unjudged: dict[str, list[str]] = {}
@@ -213,6 +256,8 @@ class Report:
     metric. ``ended``: how the run ended, a word of ``Ended``, empty where that is not known; ``ended_by``: what says
     so. It is no verdict. ``children``: how the runs below a parent run fared. ``diagnosis``: the one cause of what was
     found, None where nothing was, or no cause explains it. ``judged``: which parts of the run were.
+    ``acknowledged``: what people answered that still counts; ``open``: the codes of the findings that nobody has
+    answered, None where nobody has answered any.
     """
 
     run: RunRef
@@ -231,6 +276,37 @@ class Report:
     children: Children | None = None
     diagnosis: Diagnosis | None = None
     judged: tuple[Judged, ...] = ()
+    acknowledged: tuple[Acknowledgement, ...] = ()
+    open: tuple[str, ...] | None = None
+
+    def answered(
+        self, entries: Iterable[Acknowledgement], now: float, codes: Sequence[str] | None = None, cause: str = ""
+    ) -> Report:
+        """The report with what people answered to it; the verdict stays. ``codes`` and ``cause``: of what was found,
+        where the report is on an older verdict and has no results.
+        """
+        found = tuple(result.code for result in self.findings) if codes is None else tuple(codes)
+        of = self.diagnosis.cause if self.diagnosis is not None else cause
+        counting = standing(entries, cause=of, now=now)
+        about = tuple(one for one in counting if len(open_codes(found, [one])) < len(found))
+        return replace(self, acknowledged=about, open=open_codes(found, about)) if about else self
+
+    @property
+    def said(self) -> str:
+        """``fail``, or ``fail, acknowledged by ana``: for people; filters go by the verdict alone."""
+        if not self.acknowledged:
+            return str(self.verdict)
+        return f"{self.verdict}, {said_by(self.acknowledged)}{' in part' if self.open else ''}"
+
+    @property
+    def open_verdict(self) -> Verdict:
+        """The worst verdict that somebody still has to look at: what an exit code goes by."""
+        if self.open is None or self.verdict not in (Verdict.WARN, Verdict.FAIL):
+            return self.verdict
+        if not self.open:
+            return Verdict.PASS
+        left = [result for result in self.findings if result.code in self.open]
+        return worst_of(left) if left else self.verdict
 
     @property
     def is_parent(self) -> bool:
@@ -259,7 +335,14 @@ class Report:
         return self.diagnosis.headline if self.diagnosis is not None else self.summary
 
     def judged_parts(self, state: str) -> list[str]:
-        """The parts of the run that are in a state: judged, not there, not usable."""
+        """The parts of the run that are in a state.
+
+        Args:
+            state: ``judged``, ``not there`` or ``not usable``.
+
+        Returns:
+            The names of the parts.
+        """
         return [one.part for one in self.judged if one.state == state]
 
     @property
@@ -270,11 +353,21 @@ class Report:
         return tuple(by_code[code] for code in order if code in by_code)
 
     def to_json(self, schema: int = 2) -> dict[str, Any]:
-        """The report as a document of strict JSON values; ``schema``: of ``SCHEMAS``."""
+        """The report as a document of strict JSON values.
+
+        Args:
+            schema: Of ``SCHEMAS``; 1 is the form of version 0.1.
+
+        Returns:
+            Plain values that fit ``docs/report.schema.json``.
+        """
         document = self._to_json(SCHEMAS[schema])
         if schema > 1:
             document["diagnosis"] = self.diagnosis.to_json() if self.diagnosis is not None else None
             document["judged"] = [{"part": one.part, "state": one.state, "why": one.why} for one in self.judged]
+        if schema > 1 and self.acknowledged:
+            document["acknowledged"] = [one.to_json() for one in self.acknowledged]
+            document["open"] = list(self.open or ())
         return document
 
     def _to_json(self, schema: str) -> dict[str, Any]:
@@ -322,6 +415,12 @@ class Report:
     def from_json(cls, document: Mapping[str, Any]) -> Report:
         """The report that ``to_json`` wrote.
 
+        Args:
+            document: What ``to_json`` wrote.
+
+        Returns:
+            The report.
+
         Raises:
             ValueError: the document has another schema.
             KeyError: a key of the schema is missing.
@@ -349,6 +448,10 @@ class Report:
             children=Children.from_json(document["children"]) if document.get("children") else None,
             diagnosis=Diagnosis.from_json(document["diagnosis"]) if document.get("diagnosis") else None,
             judged=tuple(Judged(**_known(one, "part", "state", "why")) for one in document.get("judged", ())),
+            acknowledged=tuple(
+                one for entry in document.get("acknowledged", ()) if (one := from_json(entry)) is not None
+            ),
+            open=tuple(document["open"]) if "open" in document else None,
         )
 
 
@@ -365,6 +468,15 @@ def strict(value: Any) -> Any:
     """The same value in strict JSON: non-finite floats become null, tuples lists, numpy scalars plain numbers.
 
     So do integers beyond 64 bits: other languages have no such numbers, and Python prints none that are very long.
+
+    Args:
+        value: Any value: of a measure, or of details.
+
+    Returns:
+        The same in None, booleans, numbers, text, lists and mappings.
+
+    Raises:
+        TypeError: a value has no JSON form.
     """
     if isinstance(value, Mapping):
         return {_key(key): strict(one) for key, one in value.items()}

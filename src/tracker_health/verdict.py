@@ -40,6 +40,13 @@ _SEVERITY: dict[Verdict, int | None] = {
 }
 
 
-def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """The worst of several verdicts; skip when there is none."""
+def worst_verdict(verdicts: Iterable[Verdict]) -> Verdict:
+    """The worst of several verdicts.
+
+    Args:
+        verdicts: Any number of verdicts.
+
+    Returns:
+        The worst in the order skip, pass, warn, error, fail; skip when there is none.
+    """
     return max(verdicts, key=lambda verdict: verdict.rank, default=Verdict.SKIP)

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from tracker_health import annotate, check, clear
+from tracker_health import annotate, check, clear_annotations
 
 from .conftest import MortalServer
 
@@ -226,7 +226,7 @@ def test_clearing_does_not_turn_a_killed_run_into_a_pass(workplace):
     uri = workplace.environment["MLFLOW_TRACKING_URI"]
     client = mlflow.MlflowClient(tracking_uri=uri)
     run_id = client.search_runs(["0"])[0].info.run_id
-    assert clear(run_id, tracking_uri=uri).exit
+    assert clear_annotations(run_id, tracking_uri=uri).exit
     tags = client.get_run(run_id).data.tags
     assert [tag for tag in tags if tag.startswith("health.")] == ["health.exit"]
     assert check(run_id, tracking_uri=uri).verdict == "fail"

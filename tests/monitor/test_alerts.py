@@ -166,10 +166,10 @@ def test_clear_takes_the_mark_off_a_run_without_a_verdict(store):
     client, uri, experiment = store
     with mlflow.start_run(experiment_id=experiment) as run:
         client.set_tag(run.info.run_id, "health.live", "warn")
-    assert tracker_health.clear(f"mlflow:{run.info.run_id}", tracking_uri=uri).found
+    assert tracker_health.clear_annotations(f"mlflow:{run.info.run_id}", tracking_uri=uri).found
     assert tag_of(client, run) is None
     client.set_tag(run.info.run_id, "health.live", "births")
-    assert not tracker_health.clear(f"mlflow:{run.info.run_id}", tracking_uri=uri).found
+    assert not tracker_health.clear_annotations(f"mlflow:{run.info.run_id}", tracking_uri=uri).found
     assert tag_of(client, run) == "births"
 
 

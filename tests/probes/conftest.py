@@ -1,4 +1,4 @@
-"""Histories made by seeded numpy, and the one way in which these tests ask a rule for its verdict."""
+"""Histories made by seeded numpy, and ``check_probe`` for evidence that is ready: the one way to ask a rule."""
 
 import itertools
 import json
@@ -25,6 +25,7 @@ from tracker_health.evidence import (
 )
 from tracker_health.registry import probe_classes
 from tracker_health.result import ProbeResult, Report
+from tracker_health.testing import check_probe
 
 RUN = RunRef(store="directory", id="runs/a", name="a")
 
@@ -114,21 +115,16 @@ def report():
 
 @pytest.fixture(scope="session")
 def judge():
-    """``judge(code, evidence, **thresholds)``: what one rule says, through the engine, as the default preset would."""
+    """``judge(code, evidence, **thresholds)``: ``check_probe`` on ready evidence; what is skipped has the verdict
+    ``SkippedProbe``.
+    """
 
     def one(code, evidence, **thresholds):
-        name = next(probe.name for probe in probe_classes() if probe.code == code)
-        config = Config(select=frozenset({code}), thresholds={name: thresholds}, measure_only=frozenset())
-        found = diagnosed(evidence, config)
-        outcomes = [*found.results, *found.skipped, *(error for error in found.errors if error.code)]
-        assert len(outcomes) == 1
-        outcome = outcomes[0]
-        assert outcome.code == code
-        return (
-            outcome
-            if isinstance(outcome, ProbeResult)
-            else SimpleNamespace(verdict=type(outcome).__name__, reason=vars(outcome))
-        )
+        rule = next(probe for probe in probe_classes() if probe.code == code)(**thresholds)
+        outcome = check_probe(rule, evidence=evidence, config=Config(measure_only=frozenset()))
+        if isinstance(outcome, ProbeResult):
+            return outcome
+        return SimpleNamespace(verdict=type(outcome).__name__, reason=vars(outcome))
 
     return one
 

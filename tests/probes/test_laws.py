@@ -24,7 +24,7 @@ from tracker_health.evidence import (
 )
 from tracker_health.probe import thresholds_of
 from tracker_health.registry import probe_classes
-from tracker_health.verdict import Verdict, worst
+from tracker_health.verdict import Verdict, worst_verdict
 
 EVERYTHING = Config(preset="everything", preview_votes=True, measure_only=frozenset())
 ROLES = (
@@ -286,7 +286,7 @@ def test_the_verdict_is_the_worst_of_the_voters(data, make):
     found = diagnose(data.draw(evidences(make)), config)
     voters = [one for one in found.results if one.votes]
     vouched = any(probe.vouches for probe in configured_probes(config) for one in voters if one.code == probe.code)
-    expected = worst(one.verdict for one in voters)
+    expected = worst_verdict(one.verdict for one in voters)
     assert found.verdict == (Verdict.SKIP if expected in (Verdict.PASS, Verdict.SKIP) and not vouched else expected)
     if found.verdict in (Verdict.PASS, Verdict.WARN, Verdict.FAIL):
         assert found.score == min(one.score for one in voters)
@@ -299,19 +299,19 @@ VERDICTS = st.sampled_from(list(Verdict))
 
 @given(one=VERDICTS, two=VERDICTS, three=VERDICTS)
 def test_worst_is_a_lattice(one, two, three):
-    assert worst([one, one]) == one
-    assert worst([one, two]) == worst([two, one])
-    assert worst([worst([one, two]), three]) == worst([one, worst([two, three])])
-    assert worst([one, Verdict.SKIP]) == one
-    assert worst([one, Verdict.FAIL]) == Verdict.FAIL
-    assert worst([one, two]).rank == max(one.rank, two.rank)
+    assert worst_verdict([one, one]) == one
+    assert worst_verdict([one, two]) == worst_verdict([two, one])
+    assert worst_verdict([worst_verdict([one, two]), three]) == worst_verdict([one, worst_verdict([two, three])])
+    assert worst_verdict([one, Verdict.SKIP]) == one
+    assert worst_verdict([one, Verdict.FAIL]) == Verdict.FAIL
+    assert worst_verdict([one, two]).rank == max(one.rank, two.rank)
 
 
 def test_the_one_order():
     order = sorted(Verdict, key=lambda verdict: verdict.rank)
     assert order == [Verdict.SKIP, Verdict.PASS, Verdict.WARN, Verdict.ERROR, Verdict.FAIL]
     assert [verdict.severity for verdict in order] == [None, 0, 1, 2, 3]
-    assert worst([]) is Verdict.SKIP
+    assert worst_verdict([]) is Verdict.SKIP
 
 
 @pytest.mark.parametrize("probe", probe_classes(), ids=lambda probe: probe.name)

@@ -1,13 +1,24 @@
-"""LOS004, LOS005, LOS007, LOS008, GEN001 and GEN002: of each healthy, faulty and near-miss histories, and laws."""
+"""Rules on the curve of a loss: of each healthy, faulty and near-miss histories, and laws."""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tracker_health.probes.curves.curve_rule import CurveRule
+from tracker_health.registry import BUILT_IN
+
 FEW = settings(max_examples=40, deadline=None)
-LOSS_RULES = ("LOS004", "LOS005", "LOS007", "LOS008")
-VALIDATION_RULES = ("GEN001", "GEN002")
+IN_NATS = {"LOS006", "LOS009", "LOS012"}
+"""They compare the loss with what guessing has."""
+
+
+def on(role):
+    """The rules on the curve of a role, whatever the unit of the loss."""
+    return [one.code for one in BUILT_IN if issubclass(one, CurveRule) and one.role == role and one.code not in IN_NATS]
+
+
+LOSS_RULES, VALIDATION_RULES = on("train_loss"), on("val_loss")
 
 
 def noise(n, size=0.02, seed=0):

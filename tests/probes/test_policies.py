@@ -143,7 +143,7 @@ def test_chosen_answers_became_unlikely(make, judge):
 
 
 @pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
-@pytest.mark.parametrize("code", ["RWD003", "RWD004", "RWD005", "RWD006"])
+@pytest.mark.parametrize("code", sorted(HEALTHY))
 def test_the_unit_of_the_reward_does_not_matter(code, unit, make, judge):
     for cases in (HEALTHY, FAULTY):
         roles = {role: unit * values if "reward" in role else values for role, values in cases[code].items()}

@@ -46,7 +46,7 @@ def annotated(sqlite_uri):
 def test_every_row_of_the_owners_is_as_it_was(annotated, sqlite_uri):
     run, before, between = annotated
     assert between != before
-    cleared = tracker_health.clear(f"mlflow:{run}", tracking_uri=sqlite_uri)
+    cleared = tracker_health.clear_annotations(f"mlflow:{run}", tracking_uri=sqlite_uri)
     after = rows(sqlite_uri, run)
     assert cleared.found
     assert cleared.kept == ()
@@ -65,7 +65,7 @@ def test_our_metrics_are_gone_from_filters(annotated, sqlite_uri):
         return run in [one.info.run_id for one in client.search_runs([experiment], query)]
 
     assert found('metrics."health/severity" = 0')
-    tracker_health.clear(f"mlflow:{run}", tracking_uri=sqlite_uri)
+    tracker_health.clear_annotations(f"mlflow:{run}", tracking_uri=sqlite_uri)
     assert not found('metrics."health/severity" >= 0')
     assert not found("tags.`health.verdict` = 'pass'")
     assert found('metrics."health/heart_rate" = 60')
@@ -75,7 +75,7 @@ def test_our_metrics_are_gone_from_filters(annotated, sqlite_uri):
 def test_the_help_says_which_filters_still_find_what_is_hidden(annotated, sqlite_uri):
     run, _, _ = annotated
     client = MlflowClient(tracking_uri=sqlite_uri)
-    tracker_health.clear(f"mlflow:{run}", tracking_uri=sqlite_uri)
+    tracker_health.clear_annotations(f"mlflow:{run}", tracking_uri=sqlite_uri)
     query = 'metrics."health/severity" != 5'
     assert run in [one.info.run_id for one in client.search_runs([client.get_run(run).info.experiment_id], query)]
     shown = " ".join(CliRunner().invoke(cli, ["clear", "--help"]).output.split())

@@ -113,7 +113,7 @@ def test_the_plan_in_a_banner_counts_first(tmp_path):
 def test_the_accuracy_behind_a_validation_loss_is_of_the_validation(tmp_path):
     rows = [f"{data} Loss: {loss(epoch):.4f} Acc: 0.{90 + epoch}" for epoch in range(5) for data in ("train", "val")]
     (tmp_path / "train.log").write_text("\n".join(rows) + "\n")
-    found = {(one.role, len(one), len(set(one.steps))) for one in tracker_health.series(tmp_path).series}
+    found = {(one.role, len(one), len(set(one.steps))) for one in tracker_health.read_series(tmp_path).series}
     assert found == {(role, 5, 5) for role in ("train_loss", "val_loss", "train_accuracy", "val_accuracy")}
 
 
@@ -214,7 +214,7 @@ def test_a_restart_that_writes_a_log_of_its_own(tmp_path, name, first, verdict):
     (tmp_path / name).write_text("".join(f"epoch {at} | loss {loss(at):.4f}\n" for at in range(first, first + 3)))
     (tmp_path / "config.json").write_text('{"epochs": 6}')
     said, message = outcome(tmp_path)
-    points = {one.name: len(one) for one in tracker_health.series(tmp_path).series}
+    points = {one.name: len(one) for one in tracker_health.read_series(tmp_path).series}
     assert points["loss"] == (6 if verdict == Verdict.PASS else 3)
     assert said == verdict or first == 20, message
 

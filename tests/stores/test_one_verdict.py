@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from tracker_health import annotate, check, clear, preset
+from tracker_health import annotate, check, clear_annotations, preset
 from tracker_health.cli import cli
 from tracker_health.ending import Ended, Ending
 from tracker_health.policy import VARIABLE
@@ -54,7 +54,7 @@ def runs(server_uri):
                 else Ending(how=Ended.FINISHED, by="exit code 0")
             )
             annotate(run, tracking_uri=server_uri, ending=how)
-            clear(run, tracking_uri=server_uri)
+            clear_annotations(run, tracking_uri=server_uri)
     return name, made
 
 

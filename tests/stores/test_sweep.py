@@ -359,3 +359,26 @@ def test_without_names_all_experiments_are_swept(tmp_path):
     assert result.exit_code == 0, result.stderr
     found = {json.loads(line)["run"]["id"] for line in result.stdout.splitlines()}
     assert found == {run for _, ids in places for run in ids}
+
+
+def test_statistics_of_a_sweep_count_and_name_what_waits(sqlite_uri, tmp_path, monkeypatch):
+    name, ids = make_runs(sqlite_uri, 3)
+    broken = ids[1]
+    judged = MlflowWriter.write
+
+    def failing(self, annotations):
+        if self._id == broken:
+            raise OSError(28, "No space left on device")
+        return judged(self, annotations)
+
+    monkeypatch.setattr(MlflowWriter, "write", failing)
+    lines, metrics = tmp_path / "passes.jsonl", tmp_path / "sweep.prom"
+    first = sweeping(sqlite_uri, name, "--stats", str(lines), "--stats", str(metrics))
+    assert first.exit_code == 3
+    monkeypatch.setattr(MlflowWriter, "write", judged)
+    sweeping(sqlite_uri, name, "--stats", str(lines))
+    failed, done = (json.loads(line) for line in lines.read_text().splitlines())
+    assert [failed[key] for key in ("judged", "skipped", "errors", "complete")] == [2, 0, 1, True]
+    assert failed["oldest_unjudged"]["run"] == broken
+    assert [done[key] for key in ("judged", "skipped", "errors", "oldest_unjudged")] == [1, 2, 0, None]
+    assert 'tracker_health_sweep_runs{result="judged"} 2' in metrics.read_text()

@@ -20,7 +20,7 @@ def test_a_logged_checkpoint_is_fetched_and_named(sqlite_uri):
     run = client.create_run(experiment).info.run_id
     client.log_artifacts(run, str(ADAPTER), "checkpoint-4")
     client.set_terminated(run)
-    table = tracker_health.tensors(run, tracking_uri=sqlite_uri)
+    table = tracker_health.read_tensors(run, tracking_uri=sqlite_uri)
     assert table.run.store == "mlflow"
     assert table.attribution is Attribution.CONTENT_CHECKED
     assert len(table.rows) == 12

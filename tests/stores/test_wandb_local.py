@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tracker_health.annotations import PENDING
-from tracker_health.api import annotate, annotate_many, check, clear
+from tracker_health.api import annotate, annotate_many, check, clear_annotations
 from tracker_health.config import Config
 from tracker_health.errors import RunNotFound, StoreRefused, WriteError
 from tracker_health.evidence import Part, Request, StepUnit
@@ -97,9 +97,9 @@ def test_the_verdict_is_seen_by_wandbs_own_reader(runs, name, verdict):
     assert {key: summary.get(key) for key in unchanged} == {key: summary_before.get(key) for key in unchanged}
     assert theirs_of(run) == records
     assert annotate(run).status == "unchanged"
-    assert clear(run).found
+    assert clear_annotations(run).found
     assert state_of(run) == before
-    assert not clear(run).found
+    assert not clear_annotations(run).found
 
 
 def test_what_is_judged_of_a_run(runs):
@@ -328,7 +328,7 @@ def test_a_log_cut_off_in_a_record_is_annotated_and_given_back(runs, cut):
     assert read_log(log).rows == rows
     assert wandb_runs.inspected(log, "--summary")["summary"]["health/verdict"] == "fail"
     assert annotate(runs["killed"]).status == "unchanged"
-    clear(runs["killed"])
+    clear_annotations(runs["killed"])
     assert state_of(runs["killed"]) == before
 
 
@@ -347,7 +347,7 @@ def test_a_damaged_block_is_told_and_stays_as_it_is(runs, place):
     assert cut > place
     assert log.read_bytes()[:cut] == content[:cut]
     assert wandb_runs.inspected(log, "--summary")["summary"]["health/verdict"] == str(outcome.report.verdict)
-    clear(runs["killed"])
+    clear_annotations(runs["killed"])
     assert log.read_bytes() == content
 
 
@@ -471,7 +471,7 @@ def test_a_log_that_must_not_be_replaced_is_left_alone_and_the_files_are_written
     assert log.read_bytes() == before
     assert (run / "files" / "health" / "annotation.json").exists()
     assert annotate(run).status == "unchanged"
-    assert clear(run).found
+    assert clear_annotations(run).found
     assert not (run / "files" / "health").exists()
 
 
@@ -549,7 +549,7 @@ def test_where_there_is_no_room_for_the_new_log_the_old_one_stays(small):
     assert log.read_bytes() == before
     assert sorted(path.name for path in run.iterdir()) == ["files", "run-abc123.wandb"]
     assert annotate(run).status == "written"
-    clear(run)
+    clear_annotations(run)
     assert log.read_bytes() == before
     assert not list((run / "files").iterdir())
 
@@ -639,7 +639,7 @@ def test_the_backup_is_the_log_as_it_was(small):
     assert not list((run / "run-abc123.wandb.before-tracker-health").parent.glob("*.tmp"))
     assert (log.stat().st_mtime_ns, log.stat().st_mode) == (status.st_mtime_ns, status.st_mode)
     assert read_log(log).own_tags == ("mine", "health:good", "health:fail")
-    clear(run)
+    clear_annotations(run)
     assert log.read_bytes() == before
     assert sorted(path.name for path in run.iterdir()) == ["files", "run-abc123.wandb"]
 
@@ -657,7 +657,7 @@ def test_without_its_backup_a_log_is_cleared_as_well(small):
     before = (run / "run-abc123.wandb").read_bytes()
     write_on(run, FAIL)
     (run / "run-abc123.wandb.before-tracker-health").unlink()
-    clear(run)
+    clear_annotations(run)
     assert (run / "run-abc123.wandb").read_bytes() == before
 
 
@@ -667,7 +667,7 @@ def test_a_backup_of_something_else_is_not_put_back(small, content):
     before = (run / "run-abc123.wandb").read_bytes()
     write_on(run, FAIL)
     (run / "run-abc123.wandb.before-tracker-health").write_bytes(content)
-    clear(run)
+    clear_annotations(run)
     assert (run / "run-abc123.wandb").read_bytes() == before
 
 
@@ -687,7 +687,7 @@ def test_a_log_that_is_damaged_later_does_not_cost_its_backup(small, ours):
     assert "damaged since: clear puts back run-abc123.wandb.before-tracker-health" in said
     assert (run / "run-abc123.wandb.before-tracker-health").read_bytes() == before
     assert log.read_bytes() == content
-    clear(run)
+    clear_annotations(run)
     assert log.read_bytes() == before
     assert sorted(path.name for path in run.iterdir()) == ["files", "run-abc123.wandb"]
 
@@ -706,7 +706,7 @@ def test_a_file_system_without_hard_links_gets_a_copy(small, monkeypatch):
 def test_ours_in_the_log_alone_is_unfinished_and_can_be_cleared(small):
     run = small()
     before = state_of(run)
-    for repair in (clear, lambda run: (write_on(run, PASS), clear(run))):
+    for repair in (clear_annotations, lambda run: (write_on(run, PASS), clear_annotations(run))):
         write_on(run, FAIL)
         shutil.rmtree(run / "files" / "health")
         with closing(open_run(run)) as opened:
@@ -744,7 +744,7 @@ def test_media_that_no_longer_hold_go_and_those_of_their_owner_stay(small):
     write_on(run, PASS)
     assert not (media / "health").exists()
     write_on(run, FAIL)
-    clear(run)
+    clear_annotations(run)
     assert state_of(run) == before
     assert not (media / "health").exists()
 
@@ -767,7 +767,7 @@ def test_something_in_the_place_of_the_media_is_in_the_way(small, tmp_path, take
     assert state_of(run) == before
     write_on(run, PASS)  # without a picture
     write_on(run, SKIP)
-    clear(run)
+    clear_annotations(run)
     assert state_of(run) == before
     assert list((tmp_path / "elsewhere").iterdir()) == []
     with closing(open_run(run, sidecar=True)) as opened:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tracker_health.api import annotate, clear
+from tracker_health.api import annotate, clear_annotations
 from tracker_health.config import Config
 from tracker_health.opening import open_run
 from tracker_health.stores.wandb import alive
@@ -84,4 +84,4 @@ def test_a_synced_run_is_left_as_it_is(offline_runs, tmp_path):
     synced(run, tmp_path)
     outcome = annotate(run)
     assert "synced already" in outcome.omitted[0]
-    clear(run)
+    clear_annotations(run)

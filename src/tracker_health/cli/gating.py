@@ -20,6 +20,7 @@ from tracker_health.terminal import (
     EXIT_UNFINISHED,
     EXIT_VERDICT,
     Output,
+    add_to_job_summary,
     say_failure,
     stopping,
     told,
@@ -151,6 +152,7 @@ def _shown(gated: Gated, choices: dict[str, Any], output: Output, report: Any) -
     if choices["form"] == "json":
         output.print(json.dumps(gated.to_json(), allow_nan=False))
     elif choices["form"] == "github":
+        add_to_job_summary([*model_card(gated), ""])
         output.print(github_line(check))
     elif choices["form"] == "markdown":
         output.print("\n".join(model_card(gated)))

@@ -48,11 +48,24 @@ class AsRead:
         return best
 
     def find(self, role: str) -> Series | None:
-        """The series of a role, or None."""
+        """The series of a role.
+
+        Args:
+            role: Of a series, as in a ``Need``: ``train_loss``, ``val_loss``, ``grad_norm``, ...
+
+        Returns:
+            The longest series of that role, or None.
+        """
         return self.by_role.get(role)
 
     def first(self, *roles: str) -> Series:
         """The series of the first of these roles that is there.
+
+        Args:
+            *roles: Roles of series, the preferred one first.
+
+        Returns:
+            The longest series of the first role that has one.
 
         Raises:
             LookupError: none is; a rule's ``needs`` should have said so.
@@ -63,7 +76,14 @@ class AsRead:
         raise LookupError(f"no series has one of the roles {roles}: the rule's needs must name them")
 
     def all_of(self, role: str) -> list[Series]:
-        """All series of a role, in the order in which they were read."""
+        """All series of a role, in the order in which they were read.
+
+        Args:
+            role: Of a series, as in a ``Need``: ``train_loss``, ``val_loss``, ``grad_norm``, ...
+
+        Returns:
+            The series, none where the run has none.
+        """
         return [one for one in self.series if one.role == role]
 
     @cached_property

@@ -42,7 +42,15 @@ class Children:
 
     @classmethod
     def of(cls, children: Iterable[Child], *, more: bool = False) -> Children:
-        """What is to be said of these."""
+        """What is to be said of the runs below a parent.
+
+        Args:
+            children: The runs below, in any order.
+            more: Whether there are others that were not read.
+
+        Returns:
+            Counts by verdict and by ending, and the worst of them.
+        """
         known = sorted(children, key=lambda one: (-_rank(one.verdict), one.name, one.id))
         words = Counter(str(one.verdict) if one.verdict is not None else _NONE for one in known)
         bad = [one for one in known if _rank(one.verdict) >= Verdict.WARN.rank]
@@ -62,7 +70,11 @@ class Children:
         return f"{runs}: {verdicts}" + (f" ({causes})" if causes else "")
 
     def to_json(self) -> dict[str, Any]:
-        """As strict JSON values."""
+        """As strict JSON values.
+
+        Returns:
+            Plain values, as the report has them under ``children``.
+        """
         worst = [
             {
                 "id": one.id,
@@ -83,7 +95,14 @@ class Children:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Children:
-        """What ``to_json`` wrote."""
+        """What ``to_json`` wrote.
+
+        Args:
+            document: What ``to_json`` gave.
+
+        Returns:
+            The same summary.
+        """
         worst = tuple(
             Child(
                 id=one["id"],

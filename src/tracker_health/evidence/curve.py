@@ -54,11 +54,27 @@ class Estimate:
         return Estimate(-self.value, self.error)
 
     def surely_above(self, limit: float, errors: float = SURELY) -> bool:
-        """Whether it lies above a limit by so many standard errors."""
+        """Whether it lies above a limit by a number of standard errors.
+
+        Args:
+            limit: A value, in the unit of the estimate.
+            errors: Standard errors that it must be away.
+
+        Returns:
+            True where it is; False where it is not, or where noise hides it.
+        """
         return self.value - errors * self.error > limit
 
     def surely_below(self, limit: float, errors: float = SURELY) -> bool:
-        """Whether it lies below a limit by so many standard errors."""
+        """Whether it lies below a limit by a number of standard errors.
+
+        Args:
+            limit: A value, in the unit of the estimate.
+            errors: Standard errors that it must be away.
+
+        Returns:
+            True where it is; False where it is not, or where noise hides it.
+        """
         return self.value + errors * self.error < limit
 
 
@@ -92,7 +108,15 @@ class Fall(NamedTuple):
 
     @classmethod
     def of(cls, curve: Curve, part: Callable[[float, float], Estimate]) -> Fall:
-        """``part``: the level between two shares of the run."""
+        """How a curve fell, by its points or by the way of the learning rates.
+
+        Args:
+            curve: The curve.
+            part: The level between two shares of the run, each from 0 to 1.
+
+        Returns:
+            The fall, in the unit of the series and in shares of its start.
+        """
         second, sixth, seventh, last = (part(at / _EIGHTHS, (at + 1) / _EIGHTHS) for at in (1, 5, 6, 7))
         late, middle = sixth - last, second - sixth
         start = max(curve.start.value, curve.head.value)  # the first eighth of a line lies a sixteenth below its start
@@ -137,7 +161,16 @@ class Curve:
 
     @classmethod
     def of(cls, series: Series, note: str = "", rates: Sequence[Series] = ()) -> Curve | None:
-        """The curve of a series' finite points; None of fewer than four. ``rates``: the learning rates."""
+        """The curve of a series' finite points.
+
+        Args:
+            series: A history of any length; what is not finite is left out.
+            note: What was left out of it before, in words.
+            rates: The logged learning rates, in any number of groups.
+
+        Returns:
+            The curve, or None of fewer than four finite points.
+        """
         series = series.finite()
         n = len(series)
         if n < FEWEST_POINTS:
@@ -176,23 +209,53 @@ class Curve:
         return self.points >= FEW_POINTS
 
     def level(self, at: int) -> Estimate:
-        """One level, by its index."""
+        """One level, by its index.
+
+        Args:
+            at: Its index: 0 is the first level, -1 the last.
+
+        Returns:
+            The level with its standard error, both in the unit of the series.
+        """
         return Estimate(float(self.levels[at]), float(self.errors[at]))
 
     def between(self, start: float, stop: float) -> Estimate:
-        """The level of a part of the curve, from one share of its points to another: the median of its levels."""
+        """The level of a part of the curve, from one share of its points to another: the median of its levels.
+
+        Args:
+            start: Share of the points, from 0 to 1.
+            stop: Another one, above ``start``.
+
+        Returns:
+            The level with its standard error, both in the unit of the series.
+        """
         a = min(int(start * len(self.levels)), len(self.levels) - 1)
         b = max(int(stop * len(self.levels)), a + 1)
         return Estimate(median(self.levels[a:b]), _of_median(b - a) * float(np.mean(self.errors[a:b])))
 
     def after(self, start: float, stop: float) -> Estimate:
-        """The same from one share of the way of the learning rates to another."""
+        """The level of a part of the curve, from one share of the way of the learning rates to another.
+
+        Args:
+            start: Share of the way that the learning rates have moved the weights, from 0 to 1.
+            stop: Another one, above ``start``.
+
+        Returns:
+            The level with its standard error, both in the unit of the series.
+        """
         inside = np.flatnonzero((self.way >= start) & (self.way <= stop))
         at = inside if len(inside) else np.array([int(np.argmin(np.abs(self.way - (start + stop) / 2.0)))])
         return Estimate(median(self.levels[at]), _of_median(len(at)) * float(np.mean(self.errors[at])))
 
     def at_step(self, step: float) -> Estimate:
-        """The level in which a step lies."""
+        """The level in which a step lies.
+
+        Args:
+            step: A step of the series' own axis.
+
+        Returns:
+            The level with its standard error, both in the unit of the series.
+        """
         return self.level(min(int(np.searchsorted(self.steps, step)), len(self.levels) - 1))
 
     @cached_property
@@ -276,21 +339,50 @@ class Curve:
         return mann_kendall(self.levels)
 
     def trend_since(self, step: float) -> float:
-        """The same of the points after a step, or of medians of them; 0 of fewer than three."""
+        """Mann and Kendall's score of the points after a step, or of medians of them.
+
+        Args:
+            step: A step of the series' own axis.
+
+        Returns:
+            Standard deviations: below -3 the points fall for sure. 0 of fewer than three points.
+        """
         values = self.series.values[self.series.steps > step]
         return mann_kendall(block_medians(values, max(1, len(values) // _LEVELS))) if len(values) else 0.0
 
     def since(self, step: float) -> int:
-        """How many points come after a step."""
+        """How many points come after a step.
+
+        Args:
+            step: A step of the series' own axis.
+
+        Returns:
+            The number of points.
+        """
         return int((self.series.steps > step).sum())
 
     def left(self, limit: float) -> int:
-        """The first step from which on all levels lie above a limit: where a rise that lasts began."""
+        """The first step from which all levels lie above a limit: where a rise that lasts began.
+
+        Args:
+            limit: A level, in the unit of the series.
+
+        Returns:
+            The step; of the first point, where all levels lie above the limit.
+        """
         below = np.flatnonzero(self.levels <= limit)
         return self.rose_at(int(below[-1]) + 1, limit) if len(below) else int(self.series.steps[0])
 
     def rose_at(self, level: int, limit: float) -> int:
-        """The step of the first point that lies above a limit for good, of those in a level and in the one before."""
+        """The step of the first point that lies above a limit for good, of those in a level and in the one before.
+
+        Args:
+            level: Index of a level that lies above the limit.
+            limit: A value, in the unit of the series.
+
+        Returns:
+            The step.
+        """
         level = min(level, len(self.levels) - 1)
         end = self.points - (len(self.levels) - 1 - level) * self.block
         start = max(0, end - 2 * self.block)
@@ -298,7 +390,14 @@ class Curve:
         return int(self.series.steps[min(start + int(below[-1]) + 1, end - 1) if len(below) else start])
 
     def excursions(self, least: float) -> list[Excursion]:
-        """Where the level surely rose above the best so far by ``least`` and came down again by half of that."""
+        """Where the level surely rose above the best so far by ``least`` and came down again by half of that.
+
+        Args:
+            least: The smallest rise that counts, in the unit of the series.
+
+        Returns:
+            The excursions, in the order of time.
+        """
         best = np.minimum.accumulate(self.levels)
         where = np.maximum.accumulate(np.where(self.levels <= best, np.arange(len(best)), 0))
         above, error = self.levels - best, np.hypot(self.errors, self.errors[where])
@@ -340,6 +439,12 @@ class Curve:
     def step_up(self, step: float) -> Estimate:
         """How far the points next after a step lie above those before it, as many as a level has; 0 where they are not
         that many.
+
+        Args:
+            step: A step of the series' own axis.
+
+        Returns:
+            The rise with its standard error, in the unit of the series.
         """
         values, at = self.series.values, int(np.searchsorted(self.series.steps, step))
         before, after = values[max(0, at - self.block) : at], values[at + 1 : at + 1 + self.block]
@@ -397,7 +502,7 @@ def _finest(windows: list[Estimate]) -> Estimate:
 
 def _around(values: FloatArray, count: int, reach: int) -> FloatArray:
     """The standard deviation of a value around each of ``count`` levels, an eighth of the curve at a time: by the
-    differences there, which one leap does not enlarge, or by the second differences, which no slope does; whichever
+    differences there, which one jump does not enlarge, or by the second differences, which no slope does; whichever
     is less.
     """
     places = (len(values) * (np.arange(_EIGHTHS) + 0.5) / _EIGHTHS).astype(int)

@@ -26,8 +26,15 @@ class Evidence(AsRead):
     """
 
     def curve(self, role: str) -> Curve | None:
-        """The curve of a role's longest series, made once; None where there are fewer than four points of it that can
-        be compared. Of losses those are compared that were measured alike: see ``comparable``.
+        """The curve of a role's longest series, made once.
+
+        Of losses those points are compared that were measured alike: see ``comparable``.
+
+        Args:
+            role: Of a series, as in a ``Need``: ``train_loss``, ``val_loss``, ``grad_norm``, ...
+
+        Returns:
+            The curve, or None where fewer than four points of the series can be compared.
         """
         if role not in self._curves:
             series = self.find(role)
@@ -51,7 +58,7 @@ class Evidence(AsRead):
 
     @cached_property
     def restarts(self) -> tuple[int, ...]:
-        """The steps at which the learning rate began anew, where it was logged."""
+        """The steps at which the learning rate began again, where it was logged."""
         return restarts_of(self.all_of("learning_rate"))
 
     @cached_property
@@ -67,7 +74,15 @@ class Evidence(AsRead):
         return progress_of(self)
 
     def amount(self, role: str) -> int:
-        """How much evidence there is for a role, in the unit a ``Need`` counts in; 0 when there is none."""
+        """How much evidence there is for a role, in the unit in which a ``Need`` counts.
+
+        Args:
+            role: Of a series, or a ``Part``.
+
+        Returns:
+            Points of a series, optimizer steps of a saved state, tensors, lines of a log, ...: see ``Need.unit``. 0
+            where there is nothing.
+        """
         measure = _AMOUNTS.get(role)
         if measure is not None:
             return measure(self)

@@ -44,7 +44,14 @@ class Need:
 
     @classmethod
     def beside(cls, *roles: str) -> tuple[Need, ...]:
-        """An optional one for each role."""
+        """An optional need for each role.
+
+        Args:
+            *roles: Roles of series, or parts.
+
+        Returns:
+            Needs that are read where they are there, and never skip the rule.
+        """
         return tuple(cls(role=role, optional=True) for role in roles)
 
     @property
@@ -57,7 +64,15 @@ Confirm = Callable[[Iterable[Series], Iterable[str]], tuple[tuple[Series, ...], 
 
 
 def as_read(series: Iterable[Series], _: Iterable[str]) -> tuple[tuple[Series, ...], tuple[str, ...]]:
-    """The series as they are."""
+    """The series as they are.
+
+    Args:
+        series: The series.
+        _: Every metric name of the run, which makes no difference here.
+
+    Returns:
+        The series, and no notes.
+    """
     return tuple(series), ()
 
 
@@ -78,5 +93,12 @@ class Request:
     max_download: int = 2 * 10**9
 
     def needs(self, *parts: Part) -> bool:
-        """Whether some rule needs one of these parts."""
+        """Whether some rule needs one of these parts.
+
+        Args:
+            *parts: Parts that a source could read.
+
+        Returns:
+            True where one of them is needed.
+        """
         return not self.parts.isdisjoint(parts)

@@ -26,7 +26,14 @@ PLAN_PARAMS = frozenset((*_PLANNED_STEPS, *_PLANNED_EPOCHS))
 
 
 def planned_steps(params: Mapping[str, str]) -> float | None:
-    """How many steps a run was meant to have, by its params."""
+    """How many steps a run was meant to have, according to its params.
+
+    Args:
+        params: The run's params, by name.
+
+    Returns:
+        Optimizer steps, or None where no param names them.
+    """
     return positive(params, _PLANNED_STEPS)
 
 
@@ -36,7 +43,14 @@ def planned_epochs(params: Mapping[str, str]) -> float | None:
 
 
 def plan_of(params: Mapping[str, str]) -> dict[str, str]:
-    """The params that say how far a run was meant to go, as they stand there: in steps, then in epochs."""
+    """The params that say how far a run was meant to go.
+
+    Args:
+        params: The run's params, by name.
+
+    Returns:
+        The params as they stand there, those in steps before those in epochs.
+    """
     names = (*_PLANNED_STEPS, *_PLANNED_EPOCHS)
     return {name: params[name] for name in names if positive(params, (name,)) is not None}
 
@@ -71,7 +85,7 @@ def steps_of_plan(params: Mapping[str, str], loss: Series | None) -> int | None:
 
 
 def spacing(values: npt.NDArray[Any]) -> float:
-    """How many whole numbers apart the logged ones are, as a rule; 1 where that cannot be told."""
+    """How many whole numbers apart the logged ones are, as a rule; 1 where that is not known."""
     distinct = np.unique(values)
     if len(distinct) < 3:
         return 1.0

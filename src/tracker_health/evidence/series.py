@@ -111,16 +111,30 @@ class Series:
 
         Non-finite values are kept: a rule that wants finite ones says so. Summaries are left out, and so is a run that
         another one came after: see ``summaries`` and ``superseded``.
+
+        Returns:
+            The same series with fewer points, in ascending order of their steps.
         """
         return self._cleaned
 
     def finite(self) -> Series:
-        """The cleaned series without its NaN and infinite values."""
+        """The cleaned series without its NaN and infinite values.
+
+        Returns:
+            The same series with fewer points, in ascending order of their steps.
+        """
         clean = self.clean()
         return clean.at(np.flatnonzero(np.isfinite(clean.values)))
 
     def at(self, indices: IntArray) -> Series:
-        """The points at these indices, in their order."""
+        """The points at these indices, in their order.
+
+        Args:
+            indices: int64[k], each from 0 to n - 1.
+
+        Returns:
+            A series of k points.
+        """
         return replace(
             self,
             steps=self.steps[indices],

@@ -37,7 +37,7 @@ class StepCount(NamedTuple):
 
 def steps_at_least(evidence: AsRead) -> StepCount:
     """A lower bound of the steps that the optimizer's state has seen: its own count, else the checkpoint's, else what
-    the run's record and its log bear out. 0 where nothing tells.
+    the run's record and its log confirm. 0 where nothing tells.
     """
     state = evidence.optimizer
     told = StepCount(0, "") if state is None else told_by_checkpoint(state)
@@ -49,7 +49,14 @@ def steps_at_least(evidence: AsRead) -> StepCount:
 
 
 def is_of_the_end(evidence: AsRead) -> bool:
-    """Whether the checkpoint was written about where the run ended, as far as its log tells; False where it goes on."""
+    """Whether the checkpoint was written about where the run ended, as far as its log tells; False where it goes on.
+
+    Args:
+        evidence: A run with a checkpoint.
+
+    Returns:
+        True where it was.
+    """
     state = evidence.optimizer
     if state is None or evidence.info.snapshot or evidence.goes_on:
         return False
@@ -61,7 +68,14 @@ def is_of_the_end(evidence: AsRead) -> bool:
 
 
 def told_by_checkpoint(state: OptimizerState) -> StepCount:
-    """What a checkpoint says of itself: its optimizer's own count, its step, or its other counters and its epoch."""
+    """What a checkpoint says of itself: its optimizer's own count, its step, or its other counters and its epoch.
+
+    Args:
+        state: A saved optimizer's state.
+
+    Returns:
+        Optimizer steps, and which of these counts says so.
+    """
     if state.counted is not None:
         return StepCount(state.counted, "the optimizer itself")
     if state.global_step is not None:
@@ -125,7 +139,14 @@ def _counts_samples(series: Series) -> bool:
 
 
 def accumulation(params: Mapping[str, str]) -> int:
-    """Over how many batches the run's params say that gradients accumulate."""
+    """Over how many batches gradients accumulate, according to the run's params.
+
+    Args:
+        params: The run's params, by name.
+
+    Returns:
+        Batches to an optimizer step, 1 where no param says anything.
+    """
     most = 1.0
     for name, value in params.items():
         if name.replace("/", ".").rpartition(".")[2].lower() in _ACCUMULATIONS:
@@ -137,7 +158,7 @@ def accumulation(params: Mapping[str, str]) -> int:
 
 
 def _share(evidence: AsRead, epoch: int) -> float:
-    """The part of the log that lies before the end of a checkpoint's epoch, about; all of it where that cannot be told.
+    """The part of the log that lies before the end of a checkpoint's epoch, about; all of it where that is not known.
 
     Epochs are counted from 0 or from 1: one that was saved as 0 may be the whole first epoch or a part of it.
     """

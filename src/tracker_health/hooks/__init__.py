@@ -8,8 +8,11 @@ from tracker_health.hooks.guard import is_disabled, is_on, safely
 def autolog(*, disable: bool = False) -> None:
     """Judge every run of MLflow and W&B when this process ends it, and write the verdict onto it.
 
-    May be called before or after a tracker is imported, and any number of times. ``disable``: take the hooks off again.
-    With TRACKER_HEALTH_DISABLED=1 in the environment it does nothing.
+    May be called before or after a tracker is imported, and any number of times. With TRACKER_HEALTH_DISABLED=1 in the
+    environment it does nothing.
+
+    Args:
+        disable: Take the hooks off again.
     """
     if disable:
         safely(_uninstall)

@@ -42,18 +42,29 @@ def watch(
 ) -> GapMonitor:
     """Measure gradients, activations and parameters in the first and in every ``interval``-th optimizer step.
 
-    A context manager; ``close()`` ends it as well. Metrics are called ``gap/KIND/NAME/max``, ``mean`` and ``var``.
+    Metrics are called ``gap/KIND/NAME/max``, ``mean`` and ``var``.
 
-    ``kinds``: some of ``grads``, ``activations``, ``activation_grads``, ``params``. ``include``, ``exclude``: patterns
-    (``*``, ``?``, ``[...]``) of the names of modules and parameters. ``detail``: ``"file"`` writes all statistics into
-    ``gap.jsonl`` and a summary of each layer to the active W&B or MLflow run; ``"metrics"`` sends all to the run; a
-    function is called with the step and all metrics. ``folder``: where the file goes instead of among the run's own.
-    ``log``: takes step and metrics in place of the active run.
-    ``scaler``: the ``torch.amp.GradScaler``, whose scale is then taken out of the gradients. ``steps_done``: optimizer
-    steps before this start, where training goes on from a checkpoint.
-    ``alert``: while the run goes on, rules that can already tell mark it: the tag ``health.live`` of an MLflow run is
-    then ``warn`` or ``fail``, and a W&B run has the tag ``health:live-warn`` or ``health:live-fail``. ``stop_on``
-    (``"warn"`` or ``"fail"``) does that too, and sets ``should_stop``, which the training loop may ask for.
+    Args:
+        model: The model; its modules and parameters are measured where they lie.
+        optimizer: The optimizer, whose steps are counted.
+        interval: Optimizer steps from one measurement to the next.
+        kinds: Some of ``grads``, ``activations``, ``activation_grads``, ``params``.
+        include: Patterns (``*``, ``?``, ``[...]``) of the names of modules and parameters that are measured.
+        exclude: Patterns of those that are not.
+        detail: ``"file"`` writes all statistics into ``gap.jsonl`` and a summary of each layer to the active W&B or
+            MLflow run; ``"metrics"`` sends all to the run; a function is called with the step and all metrics.
+        folder: Where the file goes instead of among the run's own.
+        log: Takes step and metrics in place of the active run.
+        scaler: The ``torch.amp.GradScaler``, whose scale is then taken out of the gradients.
+        steps_done: Optimizer steps before this start, where training goes on from a checkpoint.
+        dumps: Which gradients are written to files as well.
+        alert: While the run goes on, rules that can already tell mark it: the tag ``health.live`` of an MLflow run is
+            then ``warn`` or ``fail``, and a W&B run has the tag ``health:live-warn`` or ``health:live-fail``.
+        stop_on: ``"warn"`` or ``"fail"`` does that too, and sets ``should_stop`` at this verdict or worse, which the
+            training loop may ask for.
+
+    Returns:
+        A context manager, which measures until it is left; ``close()`` ends it as well.
 
     Raises:
         ConfigError: an argument makes no sense, the file is there already, or there is no run for ``"metrics"``.

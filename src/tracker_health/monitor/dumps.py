@@ -54,7 +54,14 @@ class GradientDumps:
             import safetensors.torch  # noqa: F401  asked for now, not after hours of training
 
     def due(self, step: int) -> bool:
-        """Whether the gradients of this optimizer step, from 1, are written."""
+        """Whether the gradients of an optimizer step are written.
+
+        Args:
+            step: Of the optimizer, from 1.
+
+        Returns:
+            True where they are.
+        """
         inside = step >= self.start and (self.end is None or step <= self.end)
         return inside and (step - self.start) % self.step_interval == 0
 
@@ -74,6 +81,12 @@ class GradientDumps:
     def kept(self, gradients: Sequence[tuple[str, Tensor]]) -> dict[str, Tensor]:
         """What will be written, copied: clipping changes gradients in place. Of those that are sharded, this process's
         part: nothing here waits for other processes.
+
+        Args:
+            gradients: Names and gradients, each of its parameter's shape.
+
+        Returns:
+            Copies by name, each of the gradient's shape, or of a corner of it: see ``save_first_n``.
         """
         return {name: self._part(gradient.detach()).clone() for name, gradient in gradients}
 
@@ -86,7 +99,13 @@ class GradientDumps:
         return gradient[tuple(slice(self.save_first_n) for _ in gradient.shape)] if gradient.dim() else gradient
 
     def write(self, step: int, kept: dict[str, Tensor], *, first_process: bool) -> None:
-        """Write what was kept of a step, in the same order in all processes: all of them have to call it."""
+        """Write what was kept of a step, in the same order in all processes: all of them have to call it.
+
+        Args:
+            step: Of the optimizer, from 1.
+            kept: What ``kept`` gave.
+            first_process: Whether this process writes what only one of them writes.
+        """
         folder = self.root / f"step{step}"
         if self.save_first_n is None:
             from torch.distributed.checkpoint.state_dict_saver import save

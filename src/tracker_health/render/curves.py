@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from tracker_health.diagnosis._facts import Facts
+from tracker_health.diagnosis import Facts
 from tracker_health.evidence import Evidence, Series
 from tracker_health.render.plot import Band, Line, Mark, Plot, Reference
 from tracker_health.render.thinning import level, stretches

@@ -1,5 +1,6 @@
 """For authors of rules and stores: helpers and suites for their tests."""
 
+from tracker_health.testing.parts import make_optimizer_state, make_text_log, make_weights
 from tracker_health.testing.probes import check_probe
 
-__all__ = ["check_probe"]
+__all__ = ["check_probe", "make_optimizer_state", "make_text_log", "make_weights"]

@@ -5,15 +5,28 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from tracker_health.config import Config
 from tracker_health.engine import diagnose, request_for
-from tracker_health.evidence import Evidence, OptimizerState, Part, Request, RunInfo, RunRef, Series, StepUnit, Weights
+from tracker_health.evidence import (
+    Evidence,
+    OptimizerState,
+    Part,
+    Request,
+    RunInfo,
+    RunRef,
+    Series,
+    StepUnit,
+    TextLog,
+    Weights,
+)
 from tracker_health.probe import Probe, flaw_in
 from tracker_health.result import ProbeResult, Report, SkippedProbe
+from tracker_health.testing.parts import Arrays, StateDict, make_optimizer_state, make_text_log, make_weights
 from tracker_health.text import listing
 from tracker_health.verdict import Verdict
 
@@ -35,54 +48,100 @@ _OPTIMIZER_PARTS = (
 def check_probe(
     probe: Probe | type[Probe],
     *,
-    series: Mapping[str, Points] | None = None,
+    series: Mapping[str, Points | Series] | None = None,
     params: Mapping[str, object] | None = None,
     status: str = "FINISHED",
     global_step: int | None = None,
-    optimizer: OptimizerState | None = None,
-    weights: Weights | None = None,
+    optimizer: OptimizerState | StateDict | None = None,
+    weights: Weights | Arrays | None = None,
+    previous_weights: Arrays | None = None,
+    text_log: TextLog | str | None = None,
     step_unit: StepUnit = StepUnit.UNKNOWN,
+    evidence: Evidence | None = None,
     config: Config | None = None,
     expect: Verdict | str | None = None,
 ) -> ProbeResult | SkippedProbe:
     """What the engine makes of one rule on this evidence, after checking all that a sound rule keeps to.
 
-    ``probe``: the rule, or its class for the default thresholds. ``series``: histories by metric name; names become
-    roles through the configuration, as they do for a real run, and a metric or part that the rule does not need is
-    not there for it. ``params``, ``status``, ``global_step``: the run's own record. ``step_unit``: what the steps of
-    the series count. ``config``: role patterns and votes, by default those of the preset ``default``. ``expect``:
-    the verdict that must come out, ``skip`` for a rule that the engine has to skip.
+    A metric or part that the rule does not need is not there for it, as in a real run.
+
+    Args:
+        probe: The rule, built-in or of a plugin; or its class, for the default thresholds.
+        series: Histories by metric name: values logged at the steps 0, 1, 2, ..., or pairs of step and value, or a
+            ``Series``. Names become roles through the configuration, as they do for a real run (``loss`` is the
+            training loss); a ``Series`` that has a role keeps it.
+        params: The run's own record of its settings: ``{"learning_rate": 0.1, "max_steps": 1000}``.
+        status: How its tracker says that it stands, in MLflow's words.
+        global_step: Optimizer steps done, by its trainer's record.
+        optimizer: A saved optimizer: ``optimizer.state_dict()`` with arrays in place of tensors, or what is
+            kept of each parameter by its name: ``{"fc.weight": {"step": 100, "exp_avg_sq": array}}``. See
+            ``make_optimizer_state``.
+        weights: The saved weights, arrays by name. See ``make_weights``.
+        previous_weights: Those of the checkpoint before, where ``weights`` are arrays.
+        text_log: What the training printed. See ``make_text_log``.
+        step_unit: What the steps of the series count.
+        evidence: A run with parts that none of these give, in place of all of them; it is judged as it is.
+        config: Role patterns and votes, by default those of the preset ``default``.
+        expect: The verdict that must come out, ``skip`` for a rule that the engine has to skip or that skips itself.
+
+    Returns:
+        What a report would list of the rule: its result, or why it was skipped.
 
     Raises:
         AssertionError: the rule does not declare or explain itself, breaks, is not pure, says something that no report
             can show, or comes to another verdict than expected.
+        ValueError: ``evidence`` stands beside parts of its own, or ``previous_weights`` beside no arrays.
     """
     _assert(flaw_in(probe if isinstance(probe, type) else type(probe)))
     rule = probe() if isinstance(probe, type) else probe
     settings = config or Config()
-    info = RunInfo(
-        status=status,
-        params={key: str(value) for key, value in (params or {}).items()},
-        metric_names=tuple(series or ()),
-        global_step=global_step,
-    )
-    request = request_for([rule], settings)
-    evidence = Evidence(
-        run=_RUN,
-        info=info,
-        series=request.confirm(_needed_series(request, series or {}, step_unit), tuple(series or ()))[0],
-        optimizer=optimizer if request.needs(*_OPTIMIZER_PARTS) else None,
-        weights=weights if request.needs(Part.WEIGHTS, Part.WEIGHT_CHANGES) else None,
-    )
+    if evidence is None:
+        request = request_for([rule], settings)
+        info = RunInfo(
+            status=status,
+            params={key: str(value) for key, value in (params or {}).items()},
+            metric_names=tuple(series or ()),
+            global_step=global_step,
+        )
+        evidence = Evidence(
+            run=_RUN,
+            info=info,
+            series=_confirmed(request, series or {}, step_unit),
+            optimizer=_optimizer(optimizer) if request.needs(*_OPTIMIZER_PARTS) else None,
+            weights=_weights(weights, previous_weights) if request.needs(Part.WEIGHTS, Part.WEIGHT_CHANGES) else None,
+            text_log=_text_log(text_log) if request.needs(Part.TEXT_LOG, Part.ENDING) else None,
+        )
+    elif any(one is not None for one in (series, params, global_step, optimizer, weights, previous_weights, text_log)):
+        raise ValueError("evidence stands in place of series, params and parts: give one or the other")
+    outcome = _judged(rule, evidence, settings)
+    _assert_expected(outcome, expect)
+    return outcome
+
+
+def _judged(rule: Probe, evidence: Evidence, settings: Config) -> ProbeResult | SkippedProbe:
     report = diagnose(evidence, settings, probes=(rule,))
     if report.errors:
         raise AssertionError(f"{rule.code} {rule.name}: {report.errors[0].message}") from _cause(rule, evidence)
     _assert_sound(report)
     if diagnose(evidence, settings, probes=(rule,)).to_json() != report.to_json():
         raise AssertionError(f"{rule.code} {rule.name} is not pure: judging twice gave different results")
-    outcome = report.results[0] if report.results else report.skipped[0]
-    _assert_expected(outcome, expect)
-    return outcome
+    return report.results[0] if report.results else report.skipped[0]
+
+
+def _optimizer(given: OptimizerState | StateDict | None) -> OptimizerState | None:
+    return given if given is None or isinstance(given, OptimizerState) else make_optimizer_state(given)
+
+
+def _weights(given: Weights | Arrays | None, previous: Arrays | None) -> Weights | None:
+    if given is not None and not isinstance(given, Weights):
+        return make_weights(given, previous=previous)
+    if previous is not None:
+        raise ValueError("previous_weights stands beside weights that are arrays by name")
+    return given
+
+
+def _text_log(given: TextLog | str | None) -> TextLog | None:
+    return make_text_log(given) if isinstance(given, str) else given
 
 
 def _assert(problem: str | None) -> None:
@@ -90,13 +149,17 @@ def _assert(problem: str | None) -> None:
         raise AssertionError(problem)
 
 
-def _needed_series(request: Request, series: Mapping[str, Points], step_unit: StepUnit) -> tuple[Series, ...]:
+def _confirmed(request: Request, series: Mapping[str, Points | Series], step_unit: StepUnit) -> tuple[Series, ...]:
     """Only those that the rule needs, with their roles: what a store would have read."""
-    roles = request.select_names(list(series))
-    return tuple(_series(name, series[name], role, step_unit) for name, role in roles.items())
+    ready = {name: one for name, one in series.items() if isinstance(one, Series) and one.role is not None}
+    roles = request.select_names([name for name in series if name not in ready])
+    read = tuple(_series(name, series[name], role, step_unit) for name, role in roles.items())
+    return (*request.confirm(read, tuple(series))[0], *ready.values())
 
 
-def _series(name: str, points: Points, role: str, step_unit: StepUnit) -> Series:
+def _series(name: str, points: Points | Series, role: str, step_unit: StepUnit) -> Series:
+    if isinstance(points, Series):
+        return replace(points, name=name, role=role)
     table = np.asarray(points, dtype=np.float64)
     if not table.size:
         table = np.empty((0, 2))

@@ -72,7 +72,15 @@ class ParameterTable:
 
     @classmethod
     def of(cls, evidence: AsRead, steps: int) -> ParameterTable:
-        """The table of what was read of a run. ``steps``: those that its optimizer has done, at least."""
+        """The table of what was read of a run.
+
+        Args:
+            evidence: A run, with the parts of its checkpoint.
+            steps: Optimizer steps that it has done, at least.
+
+        Returns:
+            The table, without rows where there is no checkpoint.
+        """
         state, weights = evidence.optimizer, evidence.weights
         names = (one.name for one in (weights.tensors if weights is not None else ()))
         labels = (*(one.label for one in state.tensors), *state.stateless) if state is not None else ()
@@ -104,7 +112,14 @@ class ParameterTable:
         return tuple(one for one in self.rows if one.weight is not None)
 
     def weights_of(self, row: Parameter) -> Sequence[Parameter]:
-        """The rows whose weights a parameter is: its own, or without a name from the file all of its shape."""
+        """The rows whose weights a parameter is: its own, or without a name from the file all of its shape.
+
+        Args:
+            row: A row of the table that has optimizer state.
+
+        Returns:
+            Rows that have weights, none where none fits.
+        """
         if row.weight is not None and row.naming is Naming.FILE:
             return (row,)
         return self._by_shape.get(row.shape, ())
@@ -151,8 +166,14 @@ class ParameterTable:
         return median([one.cautious_scale for one in self.scaled]) if self.scaled else 0.0
 
     def along_the_depth(self, min_layers: int, *, known: bool) -> Mapping[str, float]:
-        """Per kind of matrix, in enough layers: how many times larger gradients are in its last layer than its first.
-        Without names from the file that is told only where a loss is ``known`` that says what they were enough for.
+        """How many times larger gradients are in the last layer than in the first, by kind of matrix.
+
+        Args:
+            min_layers: Layers that must have the matrix.
+            known: Whether a loss is known that says what the gradients were enough for.
+
+        Returns:
+            The factor by kind of matrix; none without names from the file, unless ``known``.
         """
         if not self.is_named and not known:
             return {}
@@ -230,12 +251,27 @@ class ParameterTable:
         return Left.WITHOUT_STATE if row.listed else Left.NOT_GIVEN
 
     def experts_among(self, rows: Iterable[Parameter]) -> list[Parameter]:
-        """Those that are an expert's, by their name or else by a shape that an expert's weight has."""
+        """Those that are an expert's, by their name or else by a shape that an expert's weight has.
+
+        Args:
+            rows: Rows of the table.
+
+        Returns:
+            Those of experts, in their order.
+        """
         shapes = {one.shape for one in self.with_weight if one.expert is not None}
         return [one for one in rows if (one.shape in shapes if one.certain_name is None else one.expert is not None)]
 
     def left(self, how: Left, *, meant: bool) -> list[LeftOut]:
-        """Those that were left out in one way, on purpose or not; the surest first."""
+        """The parameters that were left out of training in one way.
+
+        Args:
+            how: The way: never listed, listed and never stepped, ...
+            meant: Whether those are wanted that were left out on purpose, or the others.
+
+        Returns:
+            What was left out, with the reason, the surest first.
+        """
         some = (one for one in self.left_out if one.how is how and one.purpose.meant is meant)
         return sorted(some, key=lambda one: -one.purpose.confidence)
 

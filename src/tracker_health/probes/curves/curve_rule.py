@@ -31,6 +31,14 @@ class CurveRule(Probe):
         )
 
     def judge(self, evidence: Evidence) -> Finding:
+        """The finding on the curve of ``role``.
+
+        Args:
+            evidence: What was read of the run.
+
+        Returns:
+            What ``judge_curve`` finds, or a skip where too few points can be compared.
+        """
         curve = evidence.curve(self.role)
         if curve is None or curve.points < self.fewest:
             only = count(curve.points if curve is not None else 0, "point")
@@ -39,4 +47,12 @@ class CurveRule(Probe):
 
     @abstractmethod
     def judge_curve(self, curve: Curve, evidence: Evidence) -> Finding:
-        """The finding on a curve that is long enough."""
+        """The finding on a curve that is long enough.
+
+        Args:
+            curve: Of the rule's ``role``.
+            evidence: What else was read of the run.
+
+        Returns:
+            As for ``Probe.judge``.
+        """

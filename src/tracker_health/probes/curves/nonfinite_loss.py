@@ -15,7 +15,7 @@ from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.result import Finding
 from tracker_health.roles import LOSS_PART, OBJECTIVE_LOSS, is_perplexity
 from tracker_health.text import count, number, short_name
-from tracker_health.verdict import Verdict, worst
+from tracker_health.verdict import Verdict, worst_verdict
 
 _HUGE = "restart with a lower learning rate or gradient clipping; look at the scale of inputs and targets"
 _LOSSES = ("train_loss", "val_loss", OBJECTIVE_LOSS)
@@ -82,7 +82,7 @@ class NonfiniteLoss(Probe):
         judged = [self._judge_one(taken(series, evidence)) for series in losses]
         parts = (series.clean() for series in evidence.series if series.role == LOSS_PART)
         judged += [_of_part(series) for series in parts if self._was_lost(series)]
-        verdict = worst(finding.verdict for finding in judged)
+        verdict = worst_verdict(finding.verdict for finding in judged)
         return next(finding for finding in judged if finding.verdict is verdict)
 
     def _judge_one(self, series: Series) -> Finding:

@@ -32,7 +32,7 @@ class UpdateTooLarge(Probe):
         `lost_again` of that.
 
     Known limits:
-        Needs Adam's state and the weights beside it. Matrices in front of a normalisation bear large steps, as their
+        Needs Adam's state and the weights beside it. Matrices in front of a normalisation take large steps, as their
         scale does not matter: without a loss such a model may be warned of. Small weights of an adapter that has just
         begun make the ratio large; its second factor is left out.
 

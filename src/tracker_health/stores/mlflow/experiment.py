@@ -64,6 +64,7 @@ class SweptMlflowRun:
     state: str
     annotated: bool
     silent: bool
+    since: float | None
     _listed: ListedMlflowRun = field(repr=False)
 
     def __str__(self) -> str:
@@ -116,7 +117,9 @@ def swept_runs(names: Sequence[str], tracking_uri: str | None, period: Period) -
                 silent = info.status == "RUNNING"
                 state = json.dumps([info.status, info.end_time, last_heard(listed.record), tags.get(DIGEST_TAG)])
                 annotated = is_finished(tags) or SHADOW_TAG in tags
-                yield SweptMlflowRun(info.run_id, state, annotated, silent, listed)
+                at = None if silent else info.end_time
+                since = (last_heard(listed.record) if at is None else at) / 1000
+                yield SweptMlflowRun(info.run_id, state, annotated, silent, since, listed)
 
 
 def tagged_runs(
@@ -147,7 +150,7 @@ def _expected(page: Sequence[Any], client: MlflowClient, uri: str, batch: Batch)
 
 
 def _may_be_silent(record: Any, period: Period) -> bool:
-    """Whether a run is silent, but for the runs below it, or bears a verdict that says so."""
+    """Whether a run is silent, but for the runs below it, or has a verdict that says so."""
     heard = last_heard(record) / 1000
     recorded = recorded_on(record.data.tags)
     is_called_so = recorded is not None and recorded.ended == Ended.SILENT

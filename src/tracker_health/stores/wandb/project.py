@@ -52,6 +52,7 @@ class SweptOnlineRun:
     state: str
     annotated: bool
     silent: bool
+    since: float | None
 
     def __str__(self) -> str:
         return self.name
@@ -74,7 +75,7 @@ def swept_runs(name: str, period: Period) -> Iterator[SweptOnlineRun]:
         heard, live = heard_of(run), is_live(run)
         if period.since <= heard and not (live and heard > period.silent_since):
             annotated = bool(OWN_TAGS.intersection(run.tags))
-            yield SweptOnlineRun(address, json.dumps([run.state, heard, sorted(run.tags)]), annotated, live)
+            yield SweptOnlineRun(address, json.dumps([run.state, heard, sorted(run.tags)]), annotated, live, heard)
 
 
 def tagged_runs(name: str, where: str = "", since: float | None = None) -> Iterator[TaggedRun]:

@@ -1,0 +1,49 @@
+"""The command that tries out a server."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from tracker_health.cli.choices import settings_of
+from tracker_health.cli.group import cli
+from tracker_health.cli.options import CONFIG_FILE, TRACKING_URI, all_of, note_verbose
+from tracker_health.errors import ConfigError
+from tracker_health.terminal import EXIT_DONE, EXIT_RUN, Output
+from tracker_health.text import printable
+
+
+@cli.command()
+@click.option("--experiment", metavar="NAME", help="Of MLflow: where the run is made.  [default: Default]")
+@click.option("--project", metavar="[ENTITY/]PROJECT", help="Of W&B: where the run is made, instead of MLflow.")
+@all_of(TRACKING_URI, CONFIG_FILE)
+@click.option("-v", "--verbose", is_flag=True, callback=note_verbose, help="Tracebacks.")
+def doctor(experiment: str | None, project: str | None, verbose: bool, **choices: Any) -> None:  # noqa: ARG001
+    """Try out a server with this account: one run that is made, judged, and deleted again, and a registered model.
+
+    Each line says what works, or why it does not; the last ones, which commands that is enough for. The exit code is 3
+    if something does not work. In MLflow a deleted run stays in the trash until mlflow gc.
+    """
+    from tracker_health.doctor import State, commands_that_work, examine_mlflow, examine_wandb
+
+    if experiment and project:
+        raise ConfigError("an experiment is of MLflow and a project of W&B", "name one of the two")
+    settings = settings_of(choices, writes=True)
+    output, steps = Output(), []
+    examined = (
+        examine_wandb(project)
+        if project
+        else examine_mlflow(experiment or "Default", settings.tracking_uri, settings.config)
+    )
+    for step in examined:
+        steps.append(step)
+        detail = f": {printable(step.detail, 600)}" if step.detail else ""
+        output.print(f"{step.state:<9}  {step.what}{detail}")
+    good, bad = commands_that_work(steps)
+    output.print(f"enough for: {'; '.join(good) or 'nothing'}")
+    if bad:
+        output.print(f"not enough for: {'; '.join(bad)}")
+    failed = any(step.state is State.FAILS for step in steps)
+    sys.exit(EXIT_RUN if failed else output.exit_code or EXIT_DONE)

@@ -1,0 +1,84 @@
+"""Doctor: what works on a real MLflow server, for whom, and that nothing of the try is left."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+from tracker_health.cli import cli
+
+from ..wandb_server import READER  # noqa: TID252  tests are no package of a name
+from .conftest import ADMIN_PASSWORD, READER_PASSWORD
+from .many_runs import make_runs
+
+pytestmark = pytest.mark.usefixtures("no_pictures")
+
+
+def examined(*options):
+    done = CliRunner().invoke(cli, ["doctor", *options])
+    rows = [line.partition("  ") for line in done.stdout.splitlines() if "enough for" not in line]
+    return done, {rest.strip().partition(":")[0]: state.strip() for state, _, rest in rows}
+
+
+def left_on(uri, name):
+    import mlflow
+
+    client = mlflow.MlflowClient(tracking_uri=uri)
+    models = [one.name for one in client.search_registered_models() if one.name.startswith("tracker-health-doctor")]
+    place = client.get_experiment_by_name(name).experiment_id
+    return [run.info.run_name for run in client.search_runs([place])], models
+
+
+def test_a_server_that_takes_everything(server_uri):
+    name, _ = make_runs(server_uri, 1)
+    done, states = examined("--tracking-uri", server_uri, "--experiment", name)
+    assert done.exit_code == 0, done.output
+    assert list(states.values())[:9] == ["works"] * 9
+    assert "enough for: check, report; annotate, sweep, exec; gate; gate with tags" in done.stdout
+    assert "not enough" not in done.stdout
+    assert left_on(server_uri, name) == (["run 0"], [])
+
+
+def test_an_account_that_may_only_read(auth_server_uri, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "admin")
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", ADMIN_PASSWORD)
+    name, _ = make_runs(auth_server_uri, 1)
+    monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "reader")
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", READER_PASSWORD)
+    done, states = examined("--tracking-uri", auth_server_uri, "--experiment", name)
+    assert done.exit_code == 3
+    assert (states["read runs"], states["make a run"]) == ("works", "fails")
+    assert "no permission" in done.stdout
+    assert "not enough for: annotate, sweep, exec; gate with tags" in done.stdout
+    assert left_on(auth_server_uri, name) == (["run 0"], [])
+
+
+def test_a_server_whose_tags_do_not_stay_is_found_out_and_left_clean(sqlite_uri, tmp_path, monkeypatch):
+    from tracker_health.stores.mlflow.run import MlflowRun
+
+    monkeypatch.setattr(MlflowRun, "write", lambda *_: ())
+    name, _ = make_runs(sqlite_uri, 1, artifacts=str(tmp_path))
+    done, states = examined("--tracking-uri", sqlite_uri, "--experiment", name)
+    assert done.exit_code == 3
+    assert (states["write a verdict"], states["read it back"], states["write files"]) == ("works", "fails", "fails")
+    assert left_on(sqlite_uri, name) == (["run 0"], [])
+
+
+def test_an_experiment_that_is_not_there(sqlite_uri):
+    done, states = examined("--tracking-uri", sqlite_uri, "--experiment", "no such thing")
+    assert done.exit_code == 3
+    assert states["read runs"] == "fails"
+    assert "--experiment" in done.stdout
+
+
+@pytest.mark.slow
+def test_a_wandb_server(wandb_server, monkeypatch):
+    wandb_server.store.new_run("team", "proj", "theirs").state = "finished"
+    done, states = examined("--project", "team/proj")
+    assert done.exit_code == 0, done.output
+    assert [states[one] for one in ("make a run", "write tags and summary", "write files")] == ["works"] * 3
+    assert [name for _, _, name in wandb_server.store.runs] == ["theirs"]
+    monkeypatch.setenv("WANDB_API_KEY", READER)
+    done, states = examined("--project", "team/proj")
+    assert done.exit_code == 3
+    assert (states["read runs"], states["make a run"]) == ("works", "fails")

@@ -1,0 +1,121 @@
+"""MLflow's webhooks, sent by a real server to the receiver of the examples, which checks the signature."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import importlib.util
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from .conftest import _server
+from .test_gate import NAN, client_of, registered, tags_of
+
+EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "gate_webhook.py"
+SECRET = "of the tests"
+# Switches of the test server alone: by default MLflow sends over https and to public addresses only.
+SWITCHES = {
+    "MLFLOW_WEBHOOK_ALLOWED_SCHEMES": "http,https",
+    "MLFLOW_WEBHOOK_ALLOW_PRIVATE_IPS": "true",
+    "MLFLOW_WEBHOOK_SECRET_ENCRYPTION_KEY": base64.urlsafe_b64encode(b"k" * 32).decode(),
+}
+BODY = json.dumps({"entity": "model_version", "action": "created", "data": {"name": "net", "version": "3"}}).encode()
+
+
+@pytest.fixture(scope="module")
+def example():
+    spec = importlib.util.spec_from_file_location("gate_webhook", EXAMPLE)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def signed(body=BODY, secret=SECRET, delivery="one", at=None):
+    stamp = str(int(time.time() if at is None else at))
+    digest = hmac.new(secret.encode(), f"{delivery}.{stamp}.".encode() + body, hashlib.sha256).digest()
+    signature = f"v1,{base64.b64encode(digest).decode()}"
+    return {"X-MLflow-Delivery-Id": delivery, "X-MLflow-Timestamp": stamp, "X-MLflow-Signature": signature}
+
+
+def test_only_what_is_signed_young_and_new_counts(example):
+    receiver, now = example.Signed(SECRET), time.time()
+    assert receiver.accepts(signed(), BODY, now)
+    assert not receiver.accepts(signed(), BODY, now)  # again
+    assert receiver.accepts(signed(delivery="two"), BODY, now)
+    assert not receiver.accepts(signed(delivery="three"), BODY + b" ", now)
+    assert not receiver.accepts(signed(delivery="three", secret="another"), BODY, now)
+    assert not receiver.accepts(signed(delivery="three", at=now - 400), BODY, now)
+    assert not receiver.accepts({**signed(delivery="three"), "X-MLflow-Timestamp": "²"}, BODY, now)
+    assert not receiver.accepts({}, BODY, now)
+    assert receiver.accepts(signed(delivery="three"), BODY, now)
+
+
+@pytest.mark.parametrize(
+    ("body", "model"),
+    [
+        (BODY, "models:/net/3"),
+        (BODY.replace(b"created", b"deleted"), ""),
+        (BODY.replace(b'"3"', b'"3/../../4"'), ""),
+        (BODY.replace(b'"3"', b"3"), ""),
+        (b"[" * 100_000, ""),
+        (b"\xff", ""),
+        (b"[]", ""),
+    ],
+)
+def test_a_message_names_a_version_or_nothing(example, body, model):
+    assert example.model_of(body) == model
+
+
+def test_a_stranger_is_turned_away(example, monkeypatch):
+    asked = queue.Queue()
+    monkeypatch.setattr(example, "gate", asked.put)
+    monkeypatch.setattr(example, "model_lines", lambda _: [])
+    with example.Receiver(("127.0.0.1", 0), SECRET) as receiver:
+        threading.Thread(target=receiver.serve_forever, daemon=True).start()
+
+        def status_of(headers, body=BODY):
+            request = urllib.request.Request(f"http://127.0.0.1:{receiver.server_port}/", body, headers)
+            try:
+                with urllib.request.urlopen(request, timeout=10) as response:
+                    return response.status
+            except urllib.error.HTTPError as error:
+                error.close()
+                return error.code
+
+        assert status_of({}) == 401
+        assert status_of(signed(secret="another")) == 401
+        assert status_of(signed(b" " * 70_000), b" " * 70_000) == 413
+        assert asked.empty()
+        assert status_of(signed()) == 202
+        assert asked.get(timeout=10) == "models:/net/3"
+        receiver.shutdown()
+
+
+@pytest.mark.slow
+def test_a_new_version_is_judged_when_the_webhook_says_so(tmp_path):
+    folder = tmp_path / "server"
+    folder.mkdir()
+    for uri in _server(folder, environment=SWITCHES):
+        environment = os.environ | {"MLFLOW_TRACKING_URI": uri, "GATE_WEBHOOK_SECRET": SECRET}
+        command = [sys.executable, str(EXAMPLE), "--port", "0"]
+        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as receiver:
+            try:
+                address = receiver.stdout.readline().split()[-1]
+                client_of(uri).create_webhook("gate", address, ["model_version.created"], secret=SECRET)
+                _, name, _ = registered(uri, tmp_path, weights=NAN)
+                line = receiver.stdout.readline()
+                assert line.startswith(f"models:/{name}/1: bad model (FAIL)")
+                assert tags_of(uri, name)["health.verdict"] == "fail"
+            finally:
+                receiver.terminate()
