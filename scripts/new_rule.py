@@ -145,7 +145,7 @@ def main(name: str, package: str, letters: str) -> None:
     _run("-m", "ruff", "format", "--quiet", *map(str, files))
     # A process of its own: the registry of this one was made without the rule.
     _run("scripts/generate_docs.py")
-    click.echo(Path("docs", "probes", f"{name}.md"))
+    click.echo(Path("docs", "rules", f"{code}.md"))
     click.echo(f"{code} {name} is a preview: it is measured and shown, without a vote. Next: its criterion, make check")
 
 

@@ -11,7 +11,7 @@ import click
 
 from tracker_health.cli.choices import settings_of
 from tracker_health.cli.group import cli
-from tracker_health.cli.options import FORMAT, all_of, choice_options, note_verbose
+from tracker_health.cli.options import FORMAT, SHADOW, all_of, choice_options, note_verbose
 from tracker_health.errors import ConfigError, RunError
 from tracker_health.terminal import (
     EXIT_DONE,
@@ -42,7 +42,7 @@ _WORST_FIRST = (EXIT_VERDICT, EXIT_RUN, EXIT_UNFINISHED, EXIT_DONE)
 
 @cli.command()
 @click.argument("models", metavar="MODEL...", nargs=-1)
-@all_of(*choice_options(fail_on="fail"))
+@all_of(SHADOW, *choice_options(fail_on="fail"))
 @click.option(
     "--on-error",
     type=click.Choice(("block", "pass")),
@@ -149,6 +149,7 @@ def _shown(gated: Gated, choices: dict[str, Any], output: Output, report: Any) -
     code = _CODES[str(gated.gate.answer)]
     if code == EXIT_RUN and choices["on_error"] == "pass":
         code = EXIT_DONE
+    code = EXIT_DONE if gated.shadow else code
     check = check_of_model(gated, blocks=bool(code))
     report.add(check)
     if choices["form"] == "json":
