@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from tracker_health.acknowledged import acknowledgement
+from tracker_health.annotations import Shadow
 from tracker_health.evidence import RunRef
 from tracker_health.overview import overview, overview_lines
 from tracker_health.stores.base import TaggedRun
 from tracker_health.stores.record import tagged
 from tracker_health.verdict import Verdict
+
+NOW = 1_800_000_000.0
 
 
 def run(number, verdict, cause="", codes=("LOS004",)):
@@ -23,7 +29,7 @@ RUNS = [
 
 
 def test_causes_are_counted_and_grouped():
-    found = overview(RUNS, by=["cause"])
+    found = overview(RUNS, by=["cause"], now=NOW)
     assert found.causes == {"learning-rate-too-high": 2, "overfitting": 1}
     assert found.groups["cause"]["learning-rate-too-high"]["fail"] == 2
     document = found.to_json()
@@ -35,7 +41,7 @@ def test_causes_are_counted_and_grouped():
 
 
 def test_without_a_cause_nothing_is_said_of_it():
-    found = overview([run(1, Verdict.FAIL)])
+    found = overview([run(1, Verdict.FAIL)], now=NOW)
     assert found.to_json()["causes"] == []
     assert found.to_json()["worst"][0]["cause"] is None
     assert "most frequent causes" not in list(overview_lines(found))
@@ -48,3 +54,46 @@ def test_a_run_has_the_cause_of_its_tag():
     }  # fmt: skip
     found = tagged(ref, tags, user="", started=None, last_step=None)
     assert found.cause == ("overfitting" if found.verdict is not None else "")
+
+
+def said(number, **given):
+    entry = {"who": "ana", "when": NOW, "because": "looked", "codes": ["LOS004"], "cause": "overfitting", **given}
+    return acknowledgement(id=f"{number:016x}", **entry)
+
+
+def test_precision_is_the_share_of_what_people_answered_that_was_right():
+    flagged = [run(number, Verdict.FAIL, "overfitting") for number in range(6)]
+    flagged[0] = replace(flagged[0], acks=(said(1, about_cause=True),))
+    flagged[1] = replace(flagged[1], acks=(said(2, wrong=True, about_cause=True),))
+    flagged[2] = replace(flagged[2], acks=(said(3), said(4, wrong=True)))
+    flagged[3] = replace(flagged[3], acks=(said(5, until=NOW - 1),))
+    flagged[4] = replace(flagged[4], acks=(said(6, wrong=True), said(7, codes=[], undoes=[said(6).id])))
+    labels = []
+    found = overview(flagged, now=NOW, labelled=labels.append)
+    document = found.to_json()
+    (rule,), (cause,) = document["precision"]["rules"], document["precision"]["causes"]
+    assert rule == {
+        "code": "LOS004", "name": "diverged", "flagged": 6, "acknowledged": 2, "wrong": 2, "precision": 0.5,
+    }  # fmt: skip
+    assert (cause["flagged"], cause["acknowledged"], cause["wrong"]) == (6, 1, 1), "codes alone say nothing of it"
+    assert document["open"] == 3, "what is over, taken back, or was never answered"
+    assert [one["run"]["id"] for one in labels] == ["0", "1", "2", "3"]
+    assert labels[1]["acknowledged"][0]["wrong"] is True
+    assert "evidence" not in labels[1]["acknowledged"][0]
+    lines = list(overview_lines(found))
+    assert "3 runs open: somebody still has to look" in lines
+    (line,) = [one for one in lines if one.startswith("LOS004 diverged")]
+    assert line.split() == ["LOS004", "diverged", "6", "2", "2", "50%"]
+
+
+def test_where_nobody_has_answered_there_is_no_precision():
+    found = overview(RUNS, now=NOW)
+    assert found.to_json()["precision"]["rules"][0]["precision"] is None
+    assert not any("precision" in line for line in overview_lines(found))
+
+
+def test_what_is_tried_out_is_counted_apart():
+    tried = Shadow(verdict=Verdict.FAIL, digest="0" * 16)
+    found = overview([replace(run(1, None, codes=()), shadow=tried)], now=NOW)
+    assert (found.verdicts["none"], found.to_json()["shadow"]) == (1, {"fail": 1})
+    assert "in shadow only: 1 fail" in list(overview_lines(found))

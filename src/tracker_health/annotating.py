@@ -13,7 +13,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from tracker_health.acknowledged import Acknowledgement, marks
 from tracker_health.annotations import (
+    ACK,
+    OPEN,
     REPORT_FILE,
     RULES,
     SETTINGS,
@@ -23,11 +26,12 @@ from tracker_health.annotations import (
     digest_of,
     is_wanted,
     plan,
+    shadow_of,
 )
 from tracker_health.config import Config, preset
 from tracker_health.ending import Ended, Ending
 from tracker_health.engine import configured_probes, diagnose, needs_of, tool_of
-from tracker_health.errors import described
+from tracker_health.errors import RunError, described
 from tracker_health.evidence import Evidence, Part, RunRef
 from tracker_health.opening import open_run, shown_name, store_of
 from tracker_health.policy import VARIABLE as POLICY
@@ -36,15 +40,16 @@ from tracker_health.result import ErrorEntry, Report, ToolInfo
 from tracker_health.stores import hosts
 from tracker_health.stores.base import Listed, OnServer, Overtaken, Recorded, TrackedRun, WrittenInPart
 from tracker_health.stores.exits import ending_seen, exit_value
+from tracker_health.stores.reports import reporting_to
 from tracker_health.text import printable
 from tracker_health.verdict import Verdict
 
 _NOT_YET = "it was not looked at yet: the rest of the judgement follows"
 # matplotlib keeps its settings, which a drawing sets for a while, for all threads together.
 _drawing = threading.Lock()
-# Seconds at most, by chance, before an annotator that another has stopped begins anew: both would meet again at once.
+# Seconds at most, by chance, before an annotator that another has stopped begins again: both would meet again at once.
 _PAUSES = (1.0, 2.0, 4.0)
-Status = Literal["checked", "written", "unchanged", "dry-run", "failed"]
+Status = Literal["checked", "written", "unchanged", "dry-run", "failed", "shadow"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +61,8 @@ class Outcome:
     why; ``annotations`` are there if it was judged). ``annotations``: what was, or would be, written; ``omitted``: what
     of it was left out for something of the owner's, with the reason. ``run``: as given, a URL without its secrets.
     ``sketch``: the loss curve in one line of text, "" where there is none. ``replaces_older``: the verdict that the run
-    bore before was on a part of its data.
+    had before was on a part of its data. ``shadow``: verdicts are only tried out: nobody is notified, and no exit code
+    says so. With the status ``shadow`` the one tag for that was written.
     """
 
     run: str
@@ -67,6 +73,7 @@ class Outcome:
     error: Exception | None = None
     sketch: str = ""
     replaces_older: bool = False
+    shadow: bool = False
 
     @property
     def complete(self) -> bool:
@@ -110,11 +117,16 @@ def annotated(
     quick: bool = False,
     ending: Ending | None = None,
     last_step: int | None = None,
+    report_to: Path | None = None,
 ) -> Outcome:
-    """As ``annotate``, but a verdict that could not be written is an outcome with the error."""
+    """As ``annotate``, but a verdict that could not be written is an outcome with the error. ``report_to``: the folder
+    below which everything is written, and nothing onto the run.
+    """
     over = ending is not None and ending.how.is_over
-    with closing(open_run(run, tracking_uri=tracking_uri, sidecar=sidecar, over=over, last_step=last_step)) as opened:
+    found = open_run(run, tracking_uri=tracking_uri, sidecar=sidecar, over=over, last_step=last_step)
+    with closing(found if report_to is None else reporting_to(found, report_to)) as opened:
         settings = for_run(base, opened)
+        shadow = settings.mode == "shadow"
         end = _end_of(opened, settings.stale_after, ending)
         fingerprint = opened.fingerprint(needs_of(settings))
         recorded = opened.recorded()
@@ -123,44 +135,95 @@ def annotated(
             note = _why_it_stays(opened, recorded, settings, end, fingerprint, rejudge=rejudge)
             if note is not None:
                 report = _unchanged(opened.ref, recorded.verdict, fingerprint, settings, note)
-                return Outcome(run=shown_name(run), status="unchanged", report=report)
+                report = report.answered(opened.acknowledgements(), time.time(), recorded.codes, recorded.cause)
+                report = report if dry_run or shadow else _settled(opened, report)
+                return Outcome(run=shown_name(run), status="unchanged", report=report, shadow=shadow)
+        if shadow and not force and (known := _tried_out(opened, settings, end, fingerprint)) is not None:
+            return Outcome(run=shown_name(run), status="unchanged", report=known, shadow=True)
         report, evidence = judged(opened, settings, fingerprint, end=end, quick=quick)
         if quick and report.verdict is Verdict.SKIP:
             return Outcome(run=shown_name(run), status="checked", report=report)
         # A plugin that does not load is in the digest already, and judging again would not help.
         complete = not quick and not set(report.errors) - set(plugins().errors)
-        files, unmade = ({}, "") if quick else _attached(evidence, report, settings)
+        files, unmade = ({}, "") if quick or shadow else _attached(evidence, report, settings)
         digest = digest_of(end.state(fingerprint), settings.digest, complete=complete, verdict=report.verdict)
         annotations = plan(report, digest, files, settings)
         by = _judged_by(opened, settings, end, annotations, complete=complete)
+        entries, now = opened.acknowledgements(), time.time()
         tags = {**annotations.tags, SETTINGS: by.value, RULES: str(RULES_VERSION), **_step_tag(opened)}
+        tags |= _marks_of(report, entries, now)
         annotations = replace(annotations, tags=tags, exit=_exit_to_keep(opened, ending, end, evidence))
         if quick:
             annotations = replace(annotations, files={})
         outcome = Outcome(
             run=shown_name(run),
             status="dry-run",
-            report=with_note(report, unmade),
+            report=with_note(report.answered(entries, now), unmade),
             annotations=annotations,
             sketch=sketch_of(evidence),
             replaces_older=recorded is not None and recorded.is_older_than(opened.last_step()),
+            shadow=shadow,
         )
-        return outcome if dry_run else _written(opened, annotations, outcome)
+        if dry_run:
+            return outcome
+        return _shadowed(opened, outcome) if shadow else _written(opened, annotations, outcome)
 
 
-def checked(run: str | Path | Listed, config: Config, tracking_uri: str | None) -> tuple[Report, Evidence]:
-    """The report on a run, and what it was judged by; nothing is written. It tells of an older verdict on the run.
+def _marks_of(report: Report, entries: tuple[Acknowledgement, ...], now: float) -> dict[str, str]:
+    """The tags beside the verdict that say who answered it, and whether somebody still has to look."""
+    cause = report.diagnosis.cause if report.diagnosis is not None else ""
+    found = marks(tuple(result.code for result in report.findings), cause, entries, now)
+    return {ACK: found.ack, OPEN: found.open} if found.open else {}
+
+
+def _settled(run: TrackedRun, report: Report) -> Report:
+    """The report, with the marks on its run brought up to date: an acknowledgement may have ended since."""
+    try:
+        run.settle(time.time())
+    except RunError as error:
+        return with_note(report, f"who acknowledged it could not be brought up to date: {described(error)}")
+    return report
+
+
+def _tried_out(run: TrackedRun, config: Config, end: _End, fingerprint: str) -> Report | None:
+    """The report on a run that was judged in shadow, and of which judging it again could say nothing new."""
+    found = run.shadow()
+    if found is None or found.digest != digest_of(end.state(fingerprint), config.digest, verdict=found.verdict):
+        return None
+    return _without_results(run.ref, found.verdict, fingerprint, config, "unchanged since it was judged in shadow")
+
+
+def _shadowed(run: TrackedRun, outcome: Outcome) -> Outcome:
+    """The outcome of writing the one tag of a verdict that is only tried out."""
+    annotations = outcome.annotations
+    try:
+        run.write_shadow(shadow_of(outcome.report, annotations.digest if annotations is not None else ""))
+    except Exception as error:  # noqa: BLE001  the verdict is reported all the same
+        return replace(_with_error(outcome, error), status="failed", error=error)
+    return replace(outcome, status="shadow")
+
+
+def checked(run: str | Path | Listed, config: Config, tracking_uri: str | None) -> Outcome:
+    """A run as it is judged; nothing is written. The report shows an older verdict on the run.
 
     Raises:
         RunError: the run cannot be found or read at all.
     """
     with closing(open_run(run, tracking_uri=tracking_uri)) as opened:
-        report, evidence = judged(opened, for_run(config, opened))
+        settings = for_run(config, opened)
+        report, evidence = judged(opened, settings)
+        report = report.answered(opened.acknowledgements(), time.time())
         recorded, last = opened.recorded(), opened.last_step()
-    if recorded is None or not recorded.is_older_than(last):
-        return report, evidence
-    older = f"the verdict on the run ({recorded.verdict}) is older than its data: it was given at step {recorded.step}"
-    return with_note(report, f"{older}, and the run is at {last}; annotate judges it again"), evidence
+    if recorded is not None and recorded.is_older_than(last):
+        older = f"the verdict on the run ({recorded.verdict}) is older than its data: it was given at step"
+        report = with_note(report, f"{older} {recorded.step}, and the run is at {last}; annotate judges it again")
+    return Outcome(
+        run=shown_name(run),
+        status="checked",
+        report=report,
+        sketch=sketch_of(evidence),
+        shadow=settings.mode == "shadow",
+    )
 
 
 def _step_tag(run: TrackedRun) -> dict[str, str]:
@@ -181,7 +244,7 @@ def would_annotate(run: OnServer, config: Config, *, rejudge: bool = False) -> i
 
 
 def goes_on(run: OnServer, config: Config) -> bool:
-    """Whether a run that claims to go on seems to do so, and bears no verdict by which it does not."""
+    """Whether a run that claims to go on seems to do so, and has no verdict by which it does not."""
     end, recorded = _end_of(run, for_run(config, run).stale_after), run.recorded()
     is_called_silent = recorded is not None and recorded.ended == Ended.SILENT
     return end.seen is None and end.silent_for is None and not is_called_silent
@@ -297,7 +360,7 @@ def resolved(config: Config | str, *, writes: bool = False) -> Config:
 
         settings = under_policy(settings, writes=writes)
     hosts.allow(*settings.trusted_hosts)
-    configured_probes(settings)  # a configuration that makes no sense is told once, and not for every run
+    configured_probes(settings)  # a configuration that makes no sense is reported once, and not for every run
     return settings
 
 
@@ -335,7 +398,7 @@ def _written(run: TrackedRun, annotations: Annotations, outcome: Outcome) -> Out
         omitted = run.write(annotations)
     except WrittenInPart as error:
         outcome, omitted = _with_error(outcome, error), error.omitted
-    except Exception as error:  # noqa: BLE001  the verdict is told all the same
+    except Exception as error:  # noqa: BLE001  the verdict is reported all the same
         return replace(_with_error(outcome, error), status="failed", error=error)
     report = outcome.report
     if omitted:
@@ -353,7 +416,7 @@ def failed(run: str | Path | Listed, error: Exception, config: Config) -> Outcom
     shown = shown_name(run)
     store = store_of(str(run).strip())
     report = _failure(RunRef(store=store, id=shown, name=shown), error, tool_of(config))
-    return Outcome(run=shown, status="failed", report=report, error=error)
+    return Outcome(run=shown, status="failed", report=report, error=error, shadow=config.mode == "shadow")
 
 
 def _failure(ref: RunRef, error: Exception, tool: ToolInfo) -> Report:
@@ -367,4 +430,8 @@ def _unchanged(ref: RunRef, verdict: Verdict, fingerprint: str, config: Config, 
     summary = note or "unchanged since the last annotation: not judged again"
     if verdict is not Verdict.SKIP:  # a run with nothing to judge gets no report
         summary += f"; its report is in health/{REPORT_FILE}"
+    return _without_results(ref, verdict, fingerprint, config, summary)
+
+
+def _without_results(ref: RunRef, verdict: Verdict, fingerprint: str, config: Config, summary: str) -> Report:
     return Report(run=ref, verdict=verdict, score=None, summary=summary, tool=tool_of(config), fingerprint=fingerprint)

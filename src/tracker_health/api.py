@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tracker_health.annotating import (
     Outcome,
@@ -17,7 +18,6 @@ from tracker_health.annotating import (
     for_run,
     judged,
     resolved,
-    sketch_of,
     until_not_overtaken,
     with_note,
 )
@@ -32,11 +32,12 @@ from tracker_health.pipeline import in_executor, in_threads
 from tracker_health.result import Report
 from tracker_health.roles import OWN_PREFIXES
 from tracker_health.siblings import end_of, siblings_among
-from tracker_health.stores.base import Cleared, Listed
+from tracker_health.stores.base import Cleared, Listed, Ours
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
+    from tracker_health.acknowledging import Answered
     from tracker_health.overview import Overview
     from tracker_health.render.series import SeriesTable
     from tracker_health.render.tensors import TensorTable
@@ -58,6 +59,17 @@ def runs_of_experiment(name: str, *, tracking_uri: str | None = None, where: str
     from tracker_health.stores.mlflow.experiment import listed_runs
 
     return listed_runs([name], tracking_uri, where)
+
+
+def runs_of_server(*, tracking_uri: str | None = None) -> Iterator[Listed]:
+    """The runs of all experiments of an MLflow server, as ``runs_of_experiment`` gives them.
+
+    Raises:
+        RunError: the store cannot be reached.
+    """
+    from tracker_health.stores.mlflow.experiment import listed_runs
+
+    return listed_runs([], tracking_uri)
 
 
 def runs_of_project(name: str, *, where: str = "") -> Iterator[str]:
@@ -91,7 +103,7 @@ def check(run: str | Path, *, config: Config | str = "default", tracking_uri: st
         RunError: the run cannot be found or read at all. What cannot be read of a run that is there is listed in the
             report's ``errors``.
     """
-    return checked(run, resolved(config), tracking_uri)[0]
+    return checked(run, resolved(config), tracking_uri).report
 
 
 def check_many(
@@ -184,6 +196,7 @@ def annotate_many(
     rejudge: bool = False,
     workers: int = 1,
     executor: Executor | None = None,
+    report_to: str | Path | None = None,
 ) -> Iterator[Outcome]:
     """``annotate`` for each run. A run that fails gives an outcome with its ``error``; the others are still done.
 
@@ -200,6 +213,8 @@ def annotate_many(
             by name in the store of ``tracking_uri``, with the credentials of their own environment. What a worker that
             died had in hand is given to another, where the executor goes on without it (Dask's does; of the standard
             library's pool of processes all runs that are left fail).
+        report_to: Write nothing onto the runs. The reports go into folders of their own below this one, and count as
+            what was written before.
 
     Returns:
         An outcome for each run; those of parent runs without metrics come last. From an ``executor`` they hold no
@@ -209,7 +224,10 @@ def annotate_many(
         ConfigError: the configuration names something that does not exist.
     """
     settings = resolved(config, writes=True)
-    task = _Task(settings, tracking_uri, dry_run=dry_run, force=force, sidecar=sidecar, rejudge=rejudge)
+    place = None if report_to is None else Path(report_to)
+    task = _Task(
+        settings, tracking_uri, dry_run=dry_run, force=force, sidecar=sidecar, rejudge=rejudge, report_to=place
+    )
     if executor is None:
         yield from _parents_last(task, runs, workers)
         return
@@ -230,7 +248,7 @@ def _parents_last(task: _Task, runs: Iterable[str | Path | Listed], workers: int
 
     for outcome in in_threads(task, noted(), workers):
         run = in_hand.pop(outcome.run, outcome.run)
-        if outcome.report.is_parent and outcome.status == "written":
+        if outcome.report.is_parent and outcome.status in ("written", "shadow"):
             parents.append((run, outcome))
         else:
             yield outcome
@@ -249,15 +267,16 @@ class _Task:
     force: bool = False
     sidecar: bool = False
     rejudge: bool = False
+    report_to: Path | None = None
     writes: bool = True
 
     def __call__(self, run: str | Path | Listed) -> Outcome:
         try:
             if not self.writes:
-                report, evidence = checked(run, self.config, self.tracking_uri)
-                return Outcome(run=shown_name(run), status="checked", report=report, sketch=sketch_of(evidence))
+                return checked(run, self.config, self.tracking_uri)
             work = partial(annotated, run, self.config, self.tracking_uri, dry_run=self.dry_run, force=self.force)
-            return until_not_overtaken(partial(work, sidecar=self.sidecar, rejudge=self.rejudge))
+            work = partial(work, sidecar=self.sidecar, rejudge=self.rejudge, report_to=self.report_to)
+            return until_not_overtaken(work)
         except Exception as error:  # noqa: BLE001  one bad run never stops the others
             return failed(run, error, self.config)
 
@@ -272,8 +291,74 @@ class _Task:
         return replace(outcome, annotations=annotations, error=error)
 
 
+def acknowledge(
+    run: str | Path | Listed,
+    names: Iterable[str] = (),
+    *,
+    because: str,
+    who: str,
+    wrong: bool = False,
+    until: float | None = None,
+    undo: bool = False,
+    config: Config | str = "default",
+    tracking_uri: str | None = None,
+) -> Answered:
+    """Answer the verdict on a run; the verdict stays.
+
+    Args:
+        run: A folder with checkpoints and logs, an MLflow run id, or the address of a run in MLflow or W&B: see
+            ``open_run``.
+        names: Codes or names of rules, or the cause, that are meant; without any all that was found.
+        because: Why, as stated, bounded; may be empty with ``undo``.
+        who: Who says so, as stated, bounded.
+        wrong: It is a false alarm.
+        until: When it no longer counts, in seconds since 1970.
+        undo: Take back what was answered before.
+        config: A ``Config``, or the name of a preset; only its trusted hosts count.
+        tracking_uri: The MLflow store; by default the one that MLflow itself would use.
+
+    Returns:
+        The entry that was added, and which findings are still open.
+
+    Raises:
+        ConfigError: nobody is named or no reason given, or the run has no such finding or cause.
+        RunError: the run cannot be found or written to, or has no whole verdict of its present data.
+    """
+    from tracker_health.acknowledging import acknowledged
+
+    resolved(config)
+    return acknowledged(
+        run, tuple(names), because=because, who=who, wrong=wrong, until=until, undo=undo, tracking_uri=tracking_uri
+    )
+
+
+def ours_on(run: str | Path | Listed, *, config: Config | str = "default", tracking_uri: str | None = None) -> Ours:
+    """What of ours is on a run, as its record says: what ``clear_annotations`` would take off it. Nothing is written.
+
+    Args:
+        run: A folder with checkpoints and logs, an MLflow run id, or the address of a run in MLflow or W&B: see
+            ``open_run``.
+        config: A ``Config``, or the name of a preset; only its trusted hosts count.
+        tracking_uri: The MLflow store; by default the one that MLflow itself would use.
+
+    Returns:
+        How many tags, files and metrics, and what ``clear_annotations`` leaves.
+
+    Raises:
+        ConfigError: the configuration names something that does not exist.
+        RunError: the run cannot be found.
+    """
+    resolved(config)
+    with closing(open_run(run, tracking_uri=tracking_uri)) as opened:
+        return opened.ours()
+
+
 def clear_annotations(
-    run: str | Path | Listed, *, config: Config | str = "default", tracking_uri: str | None = None
+    run: str | Path | Listed,
+    *,
+    config: Config | str = "default",
+    tracking_uri: str | None = None,
+    acks: bool = False,
 ) -> Cleared:
     """Take everything that ``annotate`` wrote off a run again, and nothing else.
 
@@ -282,6 +367,7 @@ def clear_annotations(
             ``open_run``.
         config: A ``Config``, or the name of a preset; only its trusted hosts count.
         tracking_uri: The MLflow store; by default the one that MLflow itself would use.
+        acks: Also what people answered to its verdicts.
 
     Returns:
         What was taken off, and whether there was anything.
@@ -292,7 +378,7 @@ def clear_annotations(
     """
     resolved(config)
     with closing(open_run(run, tracking_uri=tracking_uri)) as opened:
-        return opened.clear()
+        return opened.clear(acks=acks)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -366,11 +452,13 @@ def overview_of(
     where: str = "",
     since: float | None = None,
     by: Sequence[str] = (),
+    labelled: Callable[[dict[str, Any]], None] | None = None,
 ) -> Overview:
     """The health of the runs of an MLflow experiment (without a name: of all) or of a W&B project, from their tags.
 
     ``where``: as for ``runs_of_experiment`` and ``runs_of_project``; ``since``: only runs that began at that time
-    (seconds since 1970) or later; ``by``: of ``overview.GROUPS``.
+    (seconds since 1970) or later; ``by``: of ``overview.GROUPS``. ``labelled``: is given each run that somebody has
+    answered, with what was said, as a JSON document.
 
     Raises:
         RunError: the store cannot be reached, or there is no such experiment or project.
@@ -380,10 +468,11 @@ def overview_of(
     if project:
         from tracker_health.stores.wandb.project import tagged_runs as of_project
 
-        return overview(of_project(project, where, since), by)
+        return overview(of_project(project, where, since), by, now=time.time(), labelled=labelled)
     from tracker_health.stores.mlflow.experiment import tagged_runs
 
-    return overview(tagged_runs([experiment] if experiment else [], tracking_uri, where, since), by)
+    runs = tagged_runs([experiment] if experiment else [], tracking_uri, where, since)
+    return overview(runs, by, now=time.time(), labelled=labelled)
 
 
 def read_series(run: str | Path, *, config: Config | str = "default", tracking_uri: str | None = None) -> SeriesTable:

@@ -46,6 +46,9 @@ class Override:
         return f"tag:{name}", pattern
 
 
+MODES = ("annotate", "shadow")
+"""What is done with a verdict: written onto the run, or only tried out: one tag, and nobody is notified."""
+
 WHEN = ("findings", "always", "never")
 """When something beside the verdict is written: from warn on, with every verdict, or never."""
 
@@ -65,7 +68,7 @@ class Config:
     folders of this machine, as the configured ones do. ``metrics``: whether measures become metrics of the run;
     ``pages`` and ``description``: when the page with its picture, and the block in the description, are written: a word
     of ``WHEN``, ``findings`` for from warn on. ``docs_url``: where this documentation is served, the base of all links
-    to pages of rules and causes; empty for no links.
+    to pages of rules and causes; empty for no links. ``mode``: of ``MODES``; in ``shadow`` verdicts are only tried out.
     ``overrides``: what differs for some runs; they do nothing until ``for_run``, and the last that applies wins.
     ``notes``: what of the configuration does nothing, or means something else today; every report repeats it.
 
@@ -93,6 +96,7 @@ class Config:
     metrics: bool = False
     pages: str = "findings"
     description: str = "findings"
+    mode: str = "annotate"
     overrides: tuple[Override, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -278,7 +282,7 @@ PRESET_FIELDS = ("preset", "votes", "preview_votes", "measure_only", "demote_low
 _PLAIN_KEYS = frozenset(
     {
         "select", "ignore", "checkpoint", "max_download", "stale_after", "trusted_hosts", "docs_url", "metrics",
-        "pages", "description",
+        "pages", "description", "mode",
     }
 )  # fmt: skip
 
@@ -304,9 +308,9 @@ def preset(name: str) -> Config:
 def changed(config: Config, changes: Mapping[str, Any]) -> Config:
     """A configuration with other values, by the keys of a configuration file: ``preset`` (a name), ``select`` and
     ``ignore`` (frozensets), ``checkpoint``, ``max_download`` (bytes), ``stale_after`` (seconds), ``metrics`` (whether),
-    ``pages`` and ``description`` (of ``WHEN``), ``trusted_hosts`` (a tuple of texts), ``docs_url`` (an address),
-    ``probes.NAME.THRESHOLD`` (a number) and ``roles.ROLE`` (a tuple of patterns). A preset takes the place of the one
-    before and leaves all other values alone.
+    ``pages`` and ``description`` (of ``WHEN``), ``mode`` (of ``MODES``), ``trusted_hosts`` (a tuple of texts),
+    ``docs_url`` (an address), ``probes.NAME.THRESHOLD`` (a number) and ``roles.ROLE`` (a tuple of patterns). A preset
+    takes the place of the one before and leaves all other values alone.
 
     Raises:
         ConfigError: there is no such preset or role.

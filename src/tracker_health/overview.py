@@ -5,11 +5,12 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from tracker_health import retired
+from tracker_health.acknowledged import Acknowledgement, answers, marks
 from tracker_health.registry import probe_classes
 from tracker_health.stores.base import TaggedRun
 from tracker_health.text import count, printable
@@ -41,12 +42,46 @@ GROUPS: dict[str, Callable[[TaggedRun], Sequence[str]]] = {
 """What runs can be grouped by; a run is in as many groups as it has codes."""
 
 
+@dataclass(kw_only=True)
+class Answers:
+    """How people answered what a rule, or a cause, said of runs: in how many it was ``flagged``; of these
+    ``acknowledged`` as right, and called ``wrong``. Who calls it wrong, and who does not, both count as wrong.
+    """
+
+    flagged: int = 0
+    acknowledged: int = 0
+    wrong: int = 0
+
+    @property
+    def precision(self) -> float | None:
+        """The share of those answered that was right; None where nobody has answered."""
+        answered = self.acknowledged + self.wrong
+        return self.acknowledged / answered if answered else None
+
+    def add(self, about: Sequence[Acknowledgement]) -> None:
+        """Count a run, of which this was said."""
+        self.flagged += 1
+        wrong = any(one.wrong for one in about)
+        self.wrong += wrong
+        self.acknowledged += bool(about) and not wrong
+
+    def to_json(self) -> dict[str, Any]:
+        """As strict JSON."""
+        return {
+            "flagged": self.flagged,
+            "acknowledged": self.acknowledged,
+            "wrong": self.wrong,
+            "precision": self.precision,
+        }
+
+
 @dataclass(frozen=True, kw_only=True)
 class Overview:
     """``verdicts``: how many runs have each, ``none`` for no verdict of ours. ``reasons``: in how many runs each rule's
     code stands. ``causes``: how many have each cause. ``worst``: the runs with the most severe verdicts, of equal ones
     the newest. ``groups``: the verdicts of each group, by what runs are grouped by. ``older``: how many verdicts are
-    older than the data of their runs.
+    older than the data of their runs. ``open``: at how many runs somebody still has to look. ``rules`` and
+    ``by_cause``: how people answered each. ``tried``: how many runs have which verdict in shadow alone.
     """
 
     verdicts: Counter[str]
@@ -55,6 +90,10 @@ class Overview:
     worst: tuple[TaggedRun, ...]
     groups: dict[str, dict[str, Counter[str]]]
     older: int = 0
+    open: int = 0
+    rules: dict[str, Answers] = field(default_factory=dict)
+    by_cause: dict[str, Answers] = field(default_factory=dict)
+    tried: Counter[str] = field(default_factory=Counter)
 
     @property
     def runs(self) -> int:
@@ -73,6 +112,15 @@ class Overview:
                 {"code": code, "name": names.get(code), "runs": runs} for code, runs in _by_number(self.reasons)
             ],
             "causes": [{"cause": cause, "runs": runs} for cause, runs in _by_number(self.causes)],
+            "open": self.open,
+            "shadow": {str(word): self.tried[word] for word in Verdict if self.tried[word]},
+            "precision": {
+                "rules": [
+                    {"code": code, "name": names.get(code), **found.to_json()}
+                    for code, found in sorted(self.rules.items())
+                ],
+                "causes": [{"cause": cause, **found.to_json()} for cause, found in sorted(self.by_cause.items())],
+            },
             "worst": [_as_json(run) for run in self.worst],
             "by": {
                 what: {name: {word: counted[word] for word in _WORDS} for name, counted in sorted(groups.items())}
@@ -81,8 +129,20 @@ class Overview:
         }
 
 
-def overview(runs: Iterable[TaggedRun], by: Sequence[str] = ()) -> Overview:
-    """Counts of the runs, which are not kept. ``by``: of ``GROUPS``."""
+def overview(
+    runs: Iterable[TaggedRun],
+    by: Sequence[str] = (),
+    *,
+    now: float,
+    labelled: Callable[[dict[str, Any]], None] | None = None,
+) -> Overview:
+    """Counts of the runs, which are not kept. ``by``: of ``GROUPS``. ``now``: in seconds since 1970. ``labelled``: is
+    given each run that somebody has answered, with what was said, as a JSON document.
+    """
+    rules: dict[str, Answers] = {}
+    by_cause: dict[str, Answers] = {}
+    tried: Counter[str] = Counter()
+    is_open = 0
     verdicts: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
     causes: Counter[str] = Counter()
@@ -93,6 +153,11 @@ def overview(runs: Iterable[TaggedRun], by: Sequence[str] = ()) -> Overview:
         word = str(run.verdict or _NONE)
         verdicts[word] += 1
         older += run.older
+        tried.update([str(run.shadow.verdict)] if run.shadow is not None else [])
+        is_open += marks(run.codes, run.cause, run.acks, now).open == "true"
+        said = _count_answers(run, rules, by_cause)
+        if labelled is not None and said:
+            labelled(_labels(run, said))
         reasons.update(set(run.codes))
         causes.update([run.cause] if run.cause else [])
         for what, counted in groups.items():
@@ -102,16 +167,46 @@ def overview(runs: Iterable[TaggedRun], by: Sequence[str] = ()) -> Overview:
             entry = (run.verdict.rank, run.started or 0.0, -number, run)
             (heapq.heappush if len(worst) < MOST_WORST else heapq.heappushpop)(worst, entry)
     ordered = tuple(run for *_, run in sorted(worst, key=lambda one: one[:3], reverse=True))
-    return Overview(verdicts=verdicts, reasons=reasons, causes=causes, worst=ordered, groups=groups, older=older)
+    return Overview(
+        verdicts=verdicts,
+        reasons=reasons,
+        causes=causes,
+        worst=ordered,
+        groups=groups,
+        older=older,
+        open=is_open,
+        rules=rules,
+        by_cause=by_cause,
+        tried=tried,
+    )
+
+
+def _count_answers(
+    run: TaggedRun, rules: dict[str, Answers], causes: dict[str, Answers]
+) -> tuple[Acknowledgement, ...]:
+    """Count what was said of a run's findings and cause, also where it no longer silences them: gives all of it."""
+    said = answers(run.acks)
+    for code in set(run.codes):
+        rules.setdefault(code, Answers()).add([one for one in said if code in one.codes])
+    if run.cause:
+        about = [one for one in said if one.about_cause and one.cause == run.cause]
+        causes.setdefault(run.cause, Answers()).add(about)
+    return said
+
+
+def _labels(run: TaggedRun, said: Iterable[Acknowledgement]) -> dict[str, Any]:
+    return {
+        "schema": "tracker-health/labels/1",
+        **_as_json(run),
+        "acknowledged": [{key: value for key, value in one.to_json().items() if key != "evidence"} for one in said],
+    }
 
 
 def overview_lines(found: Overview) -> Iterator[str]:
     """The same as a table for the terminal."""
     names = _names()
-    yield f"{count(found.runs, 'run')}: " + ", ".join(f"{found.verdicts[word]} {word}" for word in _WORDS)
-    if found.older:
-        are = "verdict is" if found.older == 1 else "verdicts are"
-        yield f"{found.older} {are} older than the data of the run: sweep or annotate judges again"
+    yield from _counted_lines(found)
+    yield from _precision_lines(found, names)
     if found.causes:
         yield ""
         yield "most frequent causes"
@@ -133,6 +228,31 @@ def overview_lines(found: Overview) -> Iterator[str]:
     for what, groups in found.groups.items():
         yield ""
         yield from _group_lines(what, groups)
+
+
+def _counted_lines(found: Overview) -> Iterator[str]:
+    yield f"{count(found.runs, 'run')}: " + ", ".join(f"{found.verdicts[word]} {word}" for word in _WORDS)
+    if found.tried:
+        counts = ", ".join(f"{found.tried[word]} {word}" for word in _WORDS if found.tried[word])
+        yield f"in shadow only: {counts}"
+    if found.older:
+        are = "verdict is" if found.older == 1 else "verdicts are"
+        yield f"{found.older} {are} older than the data of the run: sweep or annotate judges again"
+    if any(one.precision is not None for one in found.rules.values()):
+        yield f"{count(found.open, 'run')} open: somebody still has to look"
+
+
+def _precision_lines(found: Overview, names: dict[str, str]) -> Iterator[str]:
+    """How people answered: nothing where nobody has."""
+    rows = [(f"{printable(code, 20)} {names.get(code, '')}".rstrip(), one) for code, one in found.rules.items()]
+    rows += [(printable(cause, 40), one) for cause, one in found.by_cause.items()]
+    answered = [(name, one) for name, one in rows if one.precision is not None]
+    if not answered:
+        return
+    yield ""
+    yield f"{'answered by people':<40} {'flagged':>8} {'right':>6} {'wrong':>6} {'precision':>10}"
+    for name, one in sorted(answered, key=lambda row: (-row[1].acknowledged - row[1].wrong, row[0]))[:_MOST_GROUPS]:
+        yield f"{name:<40} {one.flagged:>8} {one.acknowledged:>6} {one.wrong:>6} {one.precision:>10.0%}"
 
 
 def _group_lines(what: str, groups: dict[str, Counter[str]]) -> Iterator[str]:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from tracker_health.acknowledged import Acknowledgement, from_json, open_codes, said_by, standing, worst_of
 from tracker_health.diagnosed import Diagnosis
 from tracker_health.evidence import Children, RunRef
 from tracker_health.verdict import Verdict
@@ -33,7 +34,7 @@ class Finding:
     """What a rule concludes from the evidence; the engine adds which rule it was and whether it votes.
 
     ``message`` is one sentence with the numbers; ``measured`` is flat; ``details`` is any JSON; ``steps`` says where
-    it happened, on the step axis of the series judged. ``score`` is 0 (sick) to 1 (healthy); by default it follows
+    it happened, on the step axis of the series judged. ``score`` is 0 (faulty) to 1 (healthy); by default it follows
     from the verdict. A finding of ``skip`` means that the rule saw, after all, that there was nothing to judge: its
     message is the reason. ``case``: which of the rule's special cases decided, empty for none.
     """
@@ -255,6 +256,8 @@ class Report:
     metric. ``ended``: how the run ended, a word of ``Ended``, empty where that is not known; ``ended_by``: what says
     so. It is no verdict. ``children``: how the runs below a parent run fared. ``diagnosis``: the one cause of what was
     found, None where nothing was, or no cause explains it. ``judged``: which parts of the run were.
+    ``acknowledged``: what people answered that still counts; ``open``: the codes of the findings that nobody has
+    answered, None where nobody has answered any.
     """
 
     run: RunRef
@@ -273,6 +276,37 @@ class Report:
     children: Children | None = None
     diagnosis: Diagnosis | None = None
     judged: tuple[Judged, ...] = ()
+    acknowledged: tuple[Acknowledgement, ...] = ()
+    open: tuple[str, ...] | None = None
+
+    def answered(
+        self, entries: Iterable[Acknowledgement], now: float, codes: Sequence[str] | None = None, cause: str = ""
+    ) -> Report:
+        """The report with what people answered to it; the verdict stays. ``codes`` and ``cause``: of what was found,
+        where the report is on an older verdict and has no results.
+        """
+        found = tuple(result.code for result in self.findings) if codes is None else tuple(codes)
+        of = self.diagnosis.cause if self.diagnosis is not None else cause
+        counting = standing(entries, cause=of, now=now)
+        about = tuple(one for one in counting if len(open_codes(found, [one])) < len(found))
+        return replace(self, acknowledged=about, open=open_codes(found, about)) if about else self
+
+    @property
+    def said(self) -> str:
+        """``fail``, or ``fail, acknowledged by ana``: for people; filters go by the verdict alone."""
+        if not self.acknowledged:
+            return str(self.verdict)
+        return f"{self.verdict}, {said_by(self.acknowledged)}{' in part' if self.open else ''}"
+
+    @property
+    def open_verdict(self) -> Verdict:
+        """The worst verdict that somebody still has to look at: what an exit code goes by."""
+        if self.open is None or self.verdict not in (Verdict.WARN, Verdict.FAIL):
+            return self.verdict
+        if not self.open:
+            return Verdict.PASS
+        left = [result for result in self.findings if result.code in self.open]
+        return worst_of(left) if left else self.verdict
 
     @property
     def is_parent(self) -> bool:
@@ -331,6 +365,9 @@ class Report:
         if schema > 1:
             document["diagnosis"] = self.diagnosis.to_json() if self.diagnosis is not None else None
             document["judged"] = [{"part": one.part, "state": one.state, "why": one.why} for one in self.judged]
+        if schema > 1 and self.acknowledged:
+            document["acknowledged"] = [one.to_json() for one in self.acknowledged]
+            document["open"] = list(self.open or ())
         return document
 
     def _to_json(self, schema: str) -> dict[str, Any]:
@@ -411,6 +448,10 @@ class Report:
             children=Children.from_json(document["children"]) if document.get("children") else None,
             diagnosis=Diagnosis.from_json(document["diagnosis"]) if document.get("diagnosis") else None,
             judged=tuple(Judged(**_known(one, "part", "state", "why")) for one in document.get("judged", ())),
+            acknowledged=tuple(
+                one for entry in document.get("acknowledged", ()) if (one := from_json(entry)) is not None
+            ),
+            open=tuple(document["open"]) if "open" in document else None,
         )
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from tracker_health.config import WHEN, did_you_mean, preset, refuse_own_names
+from tracker_health.config import MODES, WHEN, did_you_mean, preset, refuse_own_names
 from tracker_health.errors import ConfigError
 from tracker_health.retired import retired_rule, retired_threshold, retired_words
 from tracker_health.roles import DEFAULT_PATTERNS, OWN_PREFIXES, normal_form
@@ -109,6 +109,12 @@ def _fail_on(key: str, raw: Any) -> str:
 def _when(key: str, raw: Any) -> str:
     if _text(key, raw) not in WHEN:
         raise ConfigError(f"{key} cannot be {quoted(raw)}", did_you_mean(raw, WHEN))
+    return str(raw)
+
+
+def _mode(key: str, raw: Any) -> str:
+    if _text(key, raw) not in MODES:
+        raise ConfigError(f"{key} cannot be {quoted(raw)}", did_you_mean(raw, MODES))
     return str(raw)
 
 
@@ -286,6 +292,7 @@ _CONVERTERS: Mapping[str, Callable[[str, Any], Any]] = {
     "metrics": _switch,
     "pages": _when,
     "description": _when,
+    "mode": _mode,
     "fail_on": _fail_on,
     "tracking_uri": _text,
     "trusted_hosts": _hosts,
@@ -296,7 +303,7 @@ _CONVERTERS: Mapping[str, Callable[[str, Any], Any]] = {
 KEYS = tuple(_CONVERTERS)[:-1]
 """The keys of a configuration file that are in no table; in capitals, after ``TRACKER_HEALTH_``, the environment's."""
 
-JUDGING = KEYS[:9]
+JUDGING = KEYS[:10]
 """Those of them that decide how a run is judged, and what is written: an override may have them."""
 
 

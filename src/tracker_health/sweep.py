@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from math import inf
+from pathlib import Path
 from typing import Any, Literal
 
 from tracker_health.annotating import Outcome, for_run, goes_on, judged, would_annotate
@@ -22,6 +23,7 @@ from tracker_health.pipeline import in_threads
 from tracker_health.registry import RULES_VERSION
 from tracker_health.result import Report
 from tracker_health.stores.base import Period, SweptRun
+from tracker_health.stores.reports import reporting_to
 from tracker_health.verdict import Verdict
 
 AGAIN_SECONDS = 3600
@@ -102,8 +104,9 @@ class Compared:
 class Sweep:
     """Sweeps of the same runs, one after the other. Times are in seconds; without ``experiments`` all are swept.
 
-    ``since``: how long ago a run may have ended. ``rejudge``: as for ``annotate``. A run that claims to go on must have
-    been silent for the ``stale_after`` of the configuration that is in force for it, or bear a verdict by which it is.
+    ``since``: how long ago a run may have ended. ``rejudge``: as for ``annotate``. ``report_to``: a folder for the
+    reports, where nothing is to be written onto the runs. A run that claims to go on must have
+    been silent for the ``stale_after`` of the configuration that is in force for it, or have a verdict by which it is.
     """
 
     config: Config
@@ -113,6 +116,7 @@ class Sweep:
     since: float = 7 * 86_400.0
     rejudge: bool = False
     workers: int = 1
+    report_to: Path | None = None
     _settled: dict[str, tuple[str, float]] = field(default_factory=dict, repr=False)
     _unjudged: dict[str, float | None] = field(default_factory=dict, repr=False)
 
@@ -162,9 +166,11 @@ class Sweep:
                     in_hand[run.name] = run
                     yield run
 
-        for outcome in annotate_many(noted(), config=self.config, rejudge=self.rejudge, workers=self.workers):
+        for outcome in annotate_many(
+            noted(), config=self.config, rejudge=self.rejudge, workers=self.workers, report_to=self.report_to
+        ):
             run = in_hand.pop(outcome.run)
-            kind = _kind(run, outcome)
+            kind = _kind(outcome, annotated=run.annotated or self.report_to is not None)
             self._settle(run, kind, complete=outcome.complete)
             yield Swept(run=run, kind=kind, outcome=outcome)
 
@@ -212,13 +218,14 @@ class Sweep:
         try:
             with closing(run.open()) as opened:
                 alive = run.silent and goes_on(opened, self.config)
-                return run, None if alive else would_annotate(opened, self.config, rejudge=self.rejudge)
+                target = opened if self.report_to is None else reporting_to(opened, self.report_to)
+                return run, None if alive else would_annotate(target, self.config, rejudge=self.rejudge)
         except Exception as error:  # noqa: BLE001  one bad run never stops the others
             return run, error
 
     def _goes_on(self, run: SweptRun) -> bool:
         """Whether a run is alive after all, by its own settings or by the runs below it."""
-        with suppress(Exception), closing(run.open()) as opened:  # what is wrong is told where it is judged
+        with suppress(Exception), closing(run.open()) as opened:  # what is wrong is reported where it is judged
             return goes_on(opened, self.config)
         return False
 
@@ -237,9 +244,9 @@ class Sweep:
             self._settled[run.name] = (run.state, time.time() + AGAIN_SECONDS)
 
 
-def _kind(run: SweptRun, outcome: Outcome) -> Kind:
+def _kind(outcome: Outcome, *, annotated: bool) -> Kind:
     if outcome.error is not None:
         return "failed"
     if outcome.status == "unchanged":
-        return "unchanged" if run.annotated else "taken"
+        return "unchanged" if annotated else "taken"
     return "annotated"

@@ -76,8 +76,9 @@ class DirectoryHarness:
         own = {path.removeprefix("health/"): content for path, content in files.items() if path.startswith("health/")}
         if not own:
             return View()
-        document = json.loads(own.pop("annotation.json"))
-        tags = {**document.get("tags", {}), "digest": document["digest"], "verdict": document.get("verdict", "")}
+        document = json.loads(own.pop("annotation.json", b"{}"))
+        tags = {**document.get("tags", {})}
+        tags |= {name: document[name] for name in ("digest", "verdict", "shadow") if name in document}
         return View(tags=tags, metrics=document.get("metrics", {}), note=document.get("note", ""), files=own)
 
     def unknown_run(self):
@@ -121,6 +122,7 @@ class DirectoryHarness:
             "delete": "a deleted folder is gone",
             "values": "a folder has no values of its owner's",
             "state": "no process of a folder is seen to end",
+            "marks": "nothing filters folders: marks follow from the entries",
         }
         return reasons.get(ability, "")
 

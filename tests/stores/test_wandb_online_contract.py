@@ -127,7 +127,14 @@ def counted(function, called):
 
 # One annotator in the midst of another: on one machine the lock keeps them apart.
 MIDST = "test_one_annotator_in_the_midst_of_another_leaves_no_mixture"
-AT_ONCE = (MIDST, "test_two_writers_at_once_leave_one_whole_annotation_or_say_that_none_is")
+AT_ONCE = (
+    MIDST,
+    "test_two_writers_at_once_leave_one_whole_annotation_or_say_that_none_is",
+    "test_two_people_at_once_lose_nothing",
+    "test_a_second_person_in_the_midst_of_the_first_loses_nothing",
+    "test_an_annotator_in_the_midst_of_an_acknowledgement_loses_nothing",
+    "test_an_acknowledgement_in_the_midst_of_an_annotator_loses_nothing",
+)
 
 
 @pytest.fixture(autouse=True)

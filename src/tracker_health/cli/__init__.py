@@ -5,7 +5,17 @@ from __future__ import annotations
 import os
 import sys
 
-from tracker_health.cli import doctoring, explaining, gating, judging, looking, sweeping, training  # noqa: F401
+from tracker_health.cli import (  # noqa: F401  each adds its commands
+    answering,
+    clearing,
+    doctoring,
+    explaining,
+    gating,
+    judging,
+    looking,
+    sweeping,
+    training,
+)
 from tracker_health.cli.group import cli
 from tracker_health.terminal import ready_streams, settle, told
 

@@ -41,6 +41,7 @@ PANELS: Mapping[str, tuple[str, ...]] = {
 """The headings below which a command's help lists its options, by parameter; any other option comes first."""
 
 EXAMPLES: Mapping[str, str] = {
+    "ack": "tracker-health ack 3f2a9c0e7b1d4e5f8a6b7c8d9e0f1a2b LOS004 --because known --for 14d",
     "annotate": "tracker-health annotate --experiment my-experiment --workers 4",
     "check": "tracker-health check outputs/checkpoint-500 --fail-on warn",
     "clear": "tracker-health clear 3f2a9c0e7b1d4e5f8a6b7c8d9e0f1a2b",

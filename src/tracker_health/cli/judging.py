@@ -1,4 +1,4 @@
-"""The commands that judge the runs they are given: check, annotate, report; and clear."""
+"""The commands that judge the runs they are given: check, annotate, report."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ import click
 from tracker_health.cli.choices import batch_of, chosen_runs, settings_of, workers_of
 from tracker_health.cli.group import cli
 from tracker_health.cli.options import (
-    CONFIG_FILE,
     METRICS,
     REJUDGE,
     SCHEMA,
-    TRACKING_URI,
+    SHADOW,
     all_of,
     batch_options,
     choice_options,
@@ -27,14 +26,12 @@ from tracker_health.cli.options import (
 )
 from tracker_health.cli.outcomes import finish, say_errors, say_unread, verdict_code
 from tracker_health.errors import ConfigError
-from tracker_health.terminal import EXIT_DONE, EXIT_RUN, say_error, say_failure, write_page
-from tracker_health.text import count, listing, printable, without_userinfo
+from tracker_health.terminal import EXIT_DONE, EXIT_RUN, say_error, write_page
+from tracker_health.text import count, printable
 from tracker_health.verdict import Verdict
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
-
-    from tracker_health.stores.base import Cleared
 
 PAGE = "health-report.html"
 """The page that ``report`` writes where it is given no name."""
@@ -42,6 +39,7 @@ PAGE = "health-report.html"
 
 @cli.command()
 @run_options(fail_on="fail", batch=True)
+@SHADOW
 def check(runs: tuple[str, ...], **choices: Any) -> None:
     """Judge runs and print the verdicts. Writes nothing."""
     from tracker_health.api import check_many
@@ -59,6 +57,7 @@ def check(runs: tuple[str, ...], **choices: Any) -> None:
 @click.option("--force", is_flag=True, help="Judge and write even if nothing has changed since the last annotation.")
 @REJUDGE
 @METRICS
+@SHADOW
 @click.option("--sidecar", is_flag=True, help="Of W&B runs on this machine write only files, and leave the log alone.")
 @click.option("--dask", metavar="ADDRESS", help="Do the runs on the Dask cluster of this scheduler (tcp://host:8786).")
 def annotate(
@@ -152,44 +151,3 @@ def _open(path: str) -> None:
     address = Path(path).resolve().as_uri()
     if not webbrowser.open(address):
         say_error("no browser could be started", f"open {address}")
-
-
-@cli.command()
-@click.argument("runs", metavar="RUN...", nargs=-1)
-@all_of(*batch_options())
-@TRACKING_URI
-@CONFIG_FILE
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
-@click.option("-v", "--verbose", is_flag=True, callback=note_verbose, help="Tracebacks.")
-def clear(runs: tuple[str, ...], quiet: bool, verbose: bool, **choices: Any) -> None:
-    """Take everything of ours off runs again, and nothing else.
-
-    What a tracker cannot delete is hidden: an MLflow metric gets a last value of NaN, which takes it off the run's page
-    and out of all filters but those with != in them. What exec or a hook saw of a run's end (health.exit) stays:
-    without it a killed run would look like one that goes on.
-    """
-    from tracker_health.api import clear_annotations
-
-    batch = batch_of(choices)
-    settings = settings_of(choices)
-    code = EXIT_DONE
-    for run in chosen_runs(runs, batch, settings).runs:
-        shown = without_userinfo(str(run))
-        try:
-            cleared = clear_annotations(run, config=settings.config, tracking_uri=settings.tracking_uri)
-        except Exception as error:  # noqa: BLE001  one bad run never stops the others
-            say_failure(error, about=f"{shown}: ", verbose=verbose)
-            code = EXIT_RUN
-            continue
-        if not quiet:
-            click.echo(f"{printable(shown)}: {_came_to(cleared)}")
-    sys.exit(code)
-
-
-def _came_to(cleared: Cleared) -> str:
-    if not cleared.found:
-        return "nothing of ours on it"
-    hidden = f"; hidden, as they cannot be deleted: {listing(list(cleared.hidden), 20)}" if cleared.hidden else ""
-    kept = f"; could not be deleted: {listing(list(cleared.kept), 20)}" if cleared.kept else ""
-    seen = "; what was seen of its end stays, as nothing else records it" if cleared.exit else ""
-    return f"cleared{hidden}{kept}{seen}"

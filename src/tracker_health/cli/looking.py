@@ -14,7 +14,7 @@ from tracker_health.cli.group import cli
 from tracker_health.cli.options import CONFIG_FILE, TRACKING_URI, all_of, batch_options, note_verbose
 from tracker_health.cli.outcomes import say_problems
 from tracker_health.errors import ConfigError
-from tracker_health.terminal import EXIT_RUN, Output, say_error
+from tracker_health.terminal import EXIT_RUN, Output, say_error, write_page
 from tracker_health.text import printable
 
 
@@ -24,15 +24,18 @@ from tracker_health.text import printable
 @click.option(
     "--by", metavar="WHAT", default="", help="Also in groups: user, week, code, cause, or several with commas."
 )
+@click.option("--export", metavar="FILE", help="Write the runs that people have answered (ack), one JSON a line.")
 @TRACKING_URI
 @CONFIG_FILE
 @click.option("--json", "as_json", is_flag=True, help="As one JSON document.")
 @click.option("-v", "--verbose", is_flag=True, expose_value=False, callback=note_verbose, help="Tracebacks.")
-def summary(since: str | None, by: str, as_json: bool, **choices: Any) -> None:
+def summary(since: str | None, by: str, as_json: bool, export: str | None, **choices: Any) -> None:
     """Show the verdicts over many runs, the most frequent reasons, and the worst runs.
 
     From the runs' tags alone: nothing is judged, and no history is read. Without --experiment and --project it is about
-    all runs of the tracking server.
+    all runs of the tracking server. Where people have answered verdicts (ack) it also shows, for each rule and cause,
+    in how many runs it was flagged, how often people agreed or called it wrong, and the share of those answered that
+    was right.
     """
     from tracker_health.api import overview_of
     from tracker_health.config import did_you_mean
@@ -45,7 +48,11 @@ def summary(since: str | None, by: str, as_json: bool, **choices: Any) -> None:
         raise ConfigError(f"runs cannot be grouped by {printable(unknown, 40)!r}", did_you_mean(unknown, GROUPS))
     began = time.time() - parse_duration(since) if since else None
     uri = settings_of(choices).tracking_uri
-    found = overview_of(**batch._asdict(), tracking_uri=uri, since=began, by=groups)
+    labels: list[str] = []
+    keep = None if export is None else lambda document: labels.append(json.dumps(document, allow_nan=False))
+    found = overview_of(**batch._asdict(), tracking_uri=uri, since=began, by=groups, labelled=keep)
+    if export is not None:
+        write_page(export, "".join(f"{line}\n" for line in labels).encode())
     output = Output()
     for line in [json.dumps(found.to_json(), allow_nan=False)] if as_json else overview_lines(found):
         output.print(line)

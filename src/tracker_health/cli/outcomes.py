@@ -138,7 +138,7 @@ def _text(outcome: Outcome, choices: dict[str, Any], *, brief: bool) -> str:
         return "\n".join(report_markdown(outcome.report, docs_url))
     if outcome.error is not None and outcome.annotations is None:
         return ""
-    verbose, status, report = choices["verbose"], _status(outcome), _judgement(outcome)
+    verbose, status, report = choices["verbose"], _status(outcome, choices), _judgement(outcome)
     if brief and not verbose:
         return f"{one_line(report)}{status and f'  {status}'}"
     drawn = outcome.sketch if draws_blocks() else ""
@@ -146,17 +146,19 @@ def _text(outcome: Outcome, choices: dict[str, Any], *, brief: bool) -> str:
     return "\n".join([*lines, *([f"  {status}"] if status else [])])
 
 
-def _status(outcome: Outcome) -> str:
+def _status(outcome: Outcome, choices: dict[str, Any]) -> str:
     exceptions = f", except {printable('; '.join(outcome.omitted), 1000)}" if outcome.omitted else ""
+    where = f"below {printable(choices['report_to'], 200)}" if choices.get("report_to") else "onto the run"
     return {
-        "written": f"written onto the run{exceptions}",
+        "written": f"written {where}{exceptions}",
         "dry-run": "dry run: nothing was written",
         "failed": "not written onto the run",
+        "shadow": "in shadow: only health.shadow was written onto the run",
     }.get(outcome.status, "")
 
 
 def _judgement(outcome: Outcome) -> Report:
-    """The report without what is told after it: what was left out, and why it could not be written."""
+    """The report without what is printed after it: what was left out, and why it could not be written."""
     report = outcome.report
     if outcome.omitted:
         report = replace(report, notes=report.notes[:-1])
@@ -190,14 +192,18 @@ def say_problems(run: str, problems: Iterable[tuple[str, str]]) -> None:
 
 
 def _exit_code(outcome: Outcome, fail_on: str) -> int:
+    if outcome.shadow:
+        return EXIT_DONE
     if not outcome.complete:
         return EXIT_RUN
     return verdict_code(outcome.report, fail_on)
 
 
 def verdict_code(report: Report, fail_on: str) -> int:
-    """The exit code of a verdict; ``fail_on``: from which one on it is not 0. A parent run is none to wait for."""
+    """The exit code of a verdict; ``fail_on``: from which one on it is not 0. A parent run is none to wait for, and of
+    findings those that somebody has acknowledged do not count.
+    """
     if report.is_parent:
         return EXIT_DONE
     counted = {"fail": {"fail"}, "warn": {"fail", "warn"}, "skip": {"fail", "warn", "skip"}, "never": set()}[fail_on]
-    return EXIT_VERDICT if str(report.verdict) in counted else EXIT_DONE
+    return EXIT_VERDICT if str(report.open_verdict) in counted else EXIT_DONE

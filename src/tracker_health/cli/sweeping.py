@@ -7,13 +7,14 @@ import signal
 import sys
 import time
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tracker_health.cli.choices import WORKERS_OF_BATCH, settings_of
 from tracker_health.cli.group import cli
-from tracker_health.cli.options import METRICS, REJUDGE, WORKERS, all_of, choice_options, note_verbose
+from tracker_health.cli.options import METRICS, REJUDGE, SHADOW, WORKERS, all_of, choice_options, note_verbose
 from tracker_health.cli.outcomes import show
 from tracker_health.cli.stats import PassStats, write_stats
 from tracker_health.errors import ConfigError, RunError
@@ -54,7 +55,10 @@ _RATE = click.option("--rate", type=click.FloatRange(0.01, 10_000), metavar="N",
 @click.option("--since", default="7d", show_default=True, metavar="TIME", help="Runs that ended no longer ago.")
 @_RATE
 @click.option("--dry-run", is_flag=True, help="Only say how much would be read and written.")
-@click.option("--watch", type=click.IntRange(1, 86_400), metavar="SECONDS", help="Do it again after so long, for ever.")
+@click.option("--report-to", metavar="DIR", help="Write nothing onto the runs, and the reports below this folder.")
+@click.option(
+    "--watch", type=click.IntRange(1, 86_400), metavar="SECONDS", help="Repeat after this time until stopped."
+)
 @click.option(
     "--stats",
     multiple=True,
@@ -62,7 +66,7 @@ _RATE = click.option("--rate", type=click.FloatRange(0.01, 10_000), metavar="N",
     help="What each pass did: a line of JSON, added to the file; a FILE.prom is replaced, in Prometheus's text form. "
     "Repeatable.",
 )
-@all_of(REJUDGE, METRICS, WORKERS, *choice_options(fail_on="never"))
+@all_of(REJUDGE, METRICS, SHADOW, WORKERS, *choice_options(fail_on="never"))
 @click.option("--json", "as_json", is_flag=True, help="One JSON report a line, on standard output.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 @click.option("-v", "--verbose", is_flag=True, callback=note_verbose, help="Tracebacks.")
@@ -70,7 +74,8 @@ def sweep(rate: float | None, dry_run: bool, watch: int | None, **choices: Any) 
     """Judge runs that ended without a verdict, or died without a word, and write the verdicts onto them.
 
     Meant for a service account, from cron or as a service. Without --experiment and --project all experiments of the
-    tracking server are swept. Several sweeps at once leave each other's runs alone.
+    tracking server are swept. Several sweeps at once leave each other's runs alone. With --report-to the account needs
+    no more than to read: each run's report is in a folder of its own there, and is renewed when the run has changed.
     """
     swept = _sweep_over(choices, rate)
     if dry_run:
@@ -125,6 +130,7 @@ def _sweep_over(choices: dict[str, Any], rate: float | None) -> Sweep:
         since=parse_duration(since) if since else time.time(),
         rejudge=rejudge,
         workers=choices["workers"] or WORKERS_OF_BATCH,
+        report_to=Path(choices["report_to"]) if choices.get("report_to") else None,
     )
 
 

@@ -58,9 +58,11 @@ def safely(call: Callable[Arguments, Result], *arguments: Arguments.args, **opti
 
 
 def say(message: str) -> None:
-    """One line on standard error, if there is one."""
+    """One line on standard error, if there is one of each."""
     from tracker_health.text import printable
 
+    if not message:  # of a verdict that is only tried out
+        return
     stream: Any = sys.stderr
     with suppress(Exception):  # closed, full, or somebody's own object
         stream.write(f"tracker-health: {printable(message, 1000)}\n")

@@ -112,7 +112,7 @@ def _supervised(command: Sequence[str], environment: Mapping[str, str]) -> tuple
 
 
 def _has_reached(process: subprocess.Popen[bytes], number: int, witness: Witness) -> bool:
-    """Whether a signal that has come to us has come to the command as well; where that cannot be told it has not."""
+    """Whether a signal that has come to us has come to the command as well; where that is not known it has not."""
     with suppress(OSError):
         return os.getpgid(process.pid) == os.getpgrp() and witness.saw(number)
     return False
@@ -226,7 +226,9 @@ class _Waiting:
 def _said(run: RunToJudge, lines: list[Told]) -> str:
     if not lines:
         return judge.being_judged(run)
-    return lines[-1].line if lines[-1].final else f"provisional: {lines[-1].line}; the final verdict will be there"
+    if lines[-1].final or not lines[-1].line:  # nothing is said of what is only tried out
+        return lines[-1].line
+    return f"provisional: {lines[-1].line}; the final verdict will be there"
 
 
 def _is_alive(pid: int) -> bool:

@@ -140,12 +140,13 @@ def _received(connection: socket.socket) -> bytes:
 def _first(connection: socket.socket, run: RunToJudge) -> list[RunToJudge]:
     """Judge a run by its metrics and answer; the run again where more is to be done."""
     found = _judged(run, quick=True)
-    if not found.text:
+    if not (found.text or found.silent):
         found = _judged(run, quick=False)
     if run.ledger:
         _tell_launcher(run, found)
     else:
-        said = found.text if found.complete else f"provisional: {found.text}; the final verdict will be there"
+        said = f"provisional: {found.text}; the final verdict will be there"
+        said = found.text if found.complete or found.silent else said
         with suppress(OSError):
             connection.sendall(json.dumps(said).encode() + b"\n")
     return [] if found.complete else [run]
@@ -163,13 +164,14 @@ def _tell_launcher(run: RunToJudge, found: _Judgement) -> None:
 
 
 class _Judgement(NamedTuple):
-    """What to say of a run, nothing where a quick look tells nothing; whether nothing more is to be done; and how the
-    run was found to have ended.
+    """What to say of a run, nothing where a quick look tells nothing; whether nothing more is to be done; how the run
+    was found to have ended; and whether nothing is to be said, since verdicts are only tried out.
     """
 
     text: str
     complete: bool
     ended: str = ""
+    silent: bool = False
 
 
 def _judged(run: RunToJudge, *, quick: bool) -> _Judgement:
@@ -213,7 +215,8 @@ def _told(run: RunToJudge, *, quick: bool, last_step: int | None) -> _Judgement:
     if quick and outcome.status == "checked":
         return _Judgement("", complete=False)
     complete = not quick or outcome.status == "unchanged"
-    return _Judgement(_line(outcome, settings.warnings), complete, outcome.report.ended)
+    said = "" if outcome.shadow else _line(outcome, settings.warnings)
+    return _Judgement(said, complete, outcome.report.ended, silent=outcome.shadow)
 
 
 def _line(outcome: Outcome, warnings: Sequence[str] = ()) -> str:

@@ -36,7 +36,8 @@ def badge(verdict: Verdict) -> str:
 def one_line(report: Report) -> str:
     """Verdict, name and reason on one line, for many runs."""
     notes = f" ({printable('; '.join(report.notes), 300)})" if report.notes else ""
-    return f"{badge(report.verdict)}  {short_name(report.run.name)}  {printable(report.headline, 300)}{notes}"
+    said = f" [{printable(report.said.partition(', ')[2], 300)}]" if report.acknowledged else ""
+    return f"{badge(report.verdict)}  {short_name(report.run.name)}  {printable(report.headline, 300)}{said}{notes}"
 
 
 def report_lines(
@@ -46,6 +47,7 @@ def report_lines(
     and measures. ``sketch``: its loss in one line. ``docs_url``: the base of the address to read on at, empty for none.
     """
     yield f"{badge(report.verdict)}  {click.style(printable(report.run.name, 80), bold=True)}{_where(report)}"
+    yield from _answers(report, width)
     if sketch:
         yield f"       loss {click.style(sketch, fg='blue')}"
     if report.diagnosis is not None:
@@ -65,6 +67,19 @@ def report_lines(
         yield from _wrapped(f"note: {note}", width, "  ", hanging="  ")
     yield from _judged_lines(report, width, verbose=verbose)
     yield from _rest_lines(report, width, verbose=verbose)
+
+
+def _answers(report: Report, width: int) -> Iterator[str]:
+    """What people said of it, the newest last."""
+    if not report.acknowledged:
+        return
+    yield from _wrapped(report.said, width, "  ", hanging="  ")
+    for one in report.acknowledged:
+        day = one.to_json()["when"][:10]
+        until = f", until {one.to_json()['until'][:10]}" if one.until is not None else ""
+        yield from _wrapped(f"{one.said} on {day}{until} ({', '.join(one.codes)}): {one.because}", width, _INDENT)
+    if report.open:
+        yield from _wrapped(f"still open: {', '.join(report.open)}", width, _INDENT)
 
 
 def _diagnosis_lines(

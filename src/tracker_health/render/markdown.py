@@ -14,6 +14,10 @@ def report_markdown(report: Report, docs_url: str = "") -> Iterator[str]:
     """The lines of one run's section. ``docs_url``: the base of links to rules and causes, empty for none."""
     yield f"### {report.verdict.upper()} {in_markdown(report.run.name)}"
     yield ""
+    if report.acknowledged:
+        left = f"; still open: {', '.join(report.open)}" if report.open else ""
+        yield f"*{in_markdown(report.said)}{in_markdown(left)}*"
+        yield ""
     if report.diagnosis is not None:
         yield f"**{headline_in_markdown(report.diagnosis)}**"
         yield ""

@@ -208,10 +208,9 @@ class DirectoryRun(Untracked):
 
     def ours(self) -> Ours:
         document = self._annotation() or {}
-        tags, metrics = document.get("tags"), document.get("metrics")
+        tags = document.get("tags")
         return Ours(
             tags=(len(tags) if isinstance(tags, dict) else 0) + ("verdict" in document) + (SHADOW in document),
-            metrics=len(metrics) if isinstance(metrics, dict) else 0,
             files=len(_file_names(document)) + bool(document.keys() - {"schema", EXIT}),
             acks=len(self._entries()),
             exit=EXIT in document,

@@ -1,4 +1,4 @@
-"""What the tags of an MLflow run say that it bears of ours: digest, verdict, and the names of all we wrote."""
+"""What the tags of an MLflow run say that it has of ours: digest, verdict, and the names of all we wrote."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _DIGEST_ROOM = 50
 
 
 def is_annotated(tags: Mapping[str, str]) -> bool:
-    """Whether a run bears a digest of ours, also one that says that it was never finished."""
+    """Whether a run has a digest of ours, also one that says that it was never finished."""
     return _is_digest(tags.get(DIGEST_TAG, ""))
 
 
@@ -95,7 +95,7 @@ def owns_note(tags: Mapping[str, str]) -> bool:
 
 
 def recorded_on(tags: Mapping[str, str]) -> Recorded | None:
-    """The annotation that a run's tags say it bears; ``pending`` also where two annotators got in each other's way."""
+    """The annotation that a run's tags say it has; ``pending`` also where two annotators got in each other's way."""
     if not is_annotated(tags):
         return None
     digest, verdict = tags[DIGEST_TAG], tags.get(VERDICT_TAG)
@@ -153,24 +153,27 @@ def ours_on(tags: Mapping[str, str]) -> Ours:
 def changed_marks(
     tags: Mapping[str, str], own: frozenset[str], entries: Iterable[Acknowledgement], evidence: str, now: float
 ) -> Marks | None:
-    """The marks that belong beside the verdict on a run, None where they are there, and where it has no whole verdict.
+    """The marks that belong beside the verdict on a run, None where they are there, and while somebody annotates.
 
-    ``own``: the names of tags that are ours. A mark is left as it is where its owner has something under its name.
+    ``own``: the names of tags that are ours by the run's record. Somebody may have annotated the run since, so a mark
+    of our form on a run with ``entries`` is ours as well; any other is its owner's, and left as it is.
     """
     recorded = recorded_on(tags)
-    if recorded is None or not recorded.is_whole:
+    if recorded is not None and not recorded.is_whole:
         return None
-    wanted = marks(recorded.codes, recorded.cause, on_evidence(entries, evidence), now)
+    people = tuple(entries)
+    found = (recorded.codes, recorded.cause) if recorded is not None else ((), "")
+    wanted = marks(*found, on_evidence(people, evidence), now)
     there = Marks(ack=tags.get(ACK_TAG, ""), open=tags.get(OPEN_TAG, ""))
-    if there.ack and not (ACK in own and is_ack_mark(there.ack)):
+    if there.ack and not (is_ack_mark(there.ack) and (ACK in own or people)):
         wanted = replace(wanted, ack=there.ack)
-    if there.open and not (OPEN in own and is_open_mark(there.open)):
+    if there.open and not (is_open_mark(there.open) and (OPEN in own or people)):
         wanted = replace(wanted, open=there.open)
     return None if wanted == there else wanted
 
 
 def is_finished(tags: Mapping[str, str]) -> bool:
-    """Whether a run bears a whole annotation, be it outdated."""
+    """Whether a run has a whole annotation, be it outdated."""
     recorded = recorded_on(tags)
     return recorded is not None and recorded.is_whole
 
@@ -205,7 +208,7 @@ def tagged(
 
 @dataclass(frozen=True, kw_only=True)
 class Written:
-    """The names of our files, metrics and tags (without prefix) that a run bears.
+    """The names of our files, metrics and tags (without prefix) that a run has.
 
     ``missing``: files that could not be uploaded, as far as anybody can tell. ``note``: the description has a block of
     ours. ``digest``: of the annotation that they are, or the mark of the one under way.

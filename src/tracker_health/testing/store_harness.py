@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import pytest
 
-from tracker_health.annotations import Annotations
+from tracker_health.acknowledged import Acknowledgement, acknowledgement
+from tracker_health.annotations import Annotations, Shadow
 from tracker_health.ending import Ending
 from tracker_health.errors import RunError
 from tracker_health.evidence import Evidence, Request
@@ -19,6 +20,8 @@ from tracker_health.stores.base import TrackedRun
 from tracker_health.stores.exits import ending_seen
 
 Points = Sequence[tuple[int, float]]
+LOSS: Points = [(step, 2.0 - 0.01 * step) for step in range(50)]
+NOON = 1_900_000_000.0
 
 
 class Killed(BaseException):
@@ -27,7 +30,7 @@ class Killed(BaseException):
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """What a run bears, timestamps aside: tags, latest metric values, description, and files with their bytes."""
+    """What a run has, timestamps aside: tags, latest metric values, description, and files with their bytes."""
 
     tags: Mapping[str, str] = field(default_factory=dict)
     metrics: Mapping[str, float] = field(default_factory=dict)
@@ -47,7 +50,7 @@ class StoreHarness(Protocol):
         """The run, as the store gives it."""
 
     def view(self, run: str, *, ours: bool) -> View:
-        """What the run bears that is ours, or all the rest."""
+        """What the run has that is ours, or all the rest."""
 
     def unknown_run(self) -> str:
         """The name of a run that is not there."""
@@ -82,8 +85,8 @@ class StoreHarness(Protocol):
         """Call ``action(name)`` before each reading of a metric history or a file."""
 
     def supports(self, ability: str) -> str:
-        """Empty where the store has the ability (``delete``, ``permissions``, ``note``, ``values``, ``state``), else
-        why it has not.
+        """Empty where the store has the ability (``delete``, ``permissions``, ``note``, ``values``, ``state``,
+        ``marks``), else why it has not.
         """
 
 
@@ -118,10 +121,79 @@ def write(harness: StoreHarness, run: str, annotations: Annotations) -> None:
         opened.write(annotations)
 
 
-def clear(harness: StoreHarness, run: str) -> bool:
+def clear(harness: StoreHarness, run: str, *, acks: bool = False) -> bool:
     """Clear a run; whether there was anything of ours."""
     with closing(harness.open(run)) as opened:
-        return opened.clear().found
+        return opened.clear(acks=acks).found
+
+
+def entry_on(
+    harness: StoreHarness, run: str, number: int = 1, who: str = "ana", codes: Sequence[str] = ("LOS004",), **more: Any
+) -> Acknowledgement:
+    """An entry about a run as it is now; of several the order is that of their numbers."""
+    with closing(harness.open(run)) as opened:
+        evidence = opened.evidence()
+    given = {"because": "a known spike", "cause": "bad-data", "evidence": evidence, **more}
+    return acknowledgement(id=f"{number:016x}", who=who, when=NOON + number, codes=codes, **given)
+
+
+def acknowledge(harness: StoreHarness, run: str, entry: Acknowledgement) -> None:
+    """Add an entry to a run."""
+    with closing(harness.open(run)) as opened:
+        opened.acknowledge(entry)
+
+
+def entries(harness: StoreHarness, run: str) -> tuple[Acknowledgement, ...]:
+    """The entries on a run that are about what it is now."""
+    with closing(harness.open(run)) as opened:
+        return opened.acknowledgements()
+
+
+def try_out(harness: StoreHarness, run: str, shadow: Shadow) -> None:
+    """Put what is only tried out onto a run."""
+    with closing(harness.open(run)) as opened:
+        opened.write_shadow(shadow)
+
+
+def killed_before(harness: StoreHarness, number: int, work: Callable[[], None]) -> bool:
+    """Do the work and die before write ``number``; whether it came that far."""
+
+    def die(count: int) -> None:
+        if count == number:
+            raise Killed
+
+    with harness.before_write(die):
+        try:
+            work()
+        except Killed:
+            return True
+    return False
+
+
+def interrupted_at(harness: StoreHarness, number: int, slow: Callable[[], None], quick: Callable[[], None]) -> bool:
+    """Do ``slow``, and all of ``quick`` before its write ``number``; whether it came that far. Either may be notified
+    that the other is at work.
+    """
+    came = False
+
+    def act(count: int) -> None:
+        nonlocal came
+        if count == number:
+            came = True
+            with suppress(RunError):
+                quick()
+
+    with harness.before_write(act), suppress(RunError):
+        slow()
+    return came
+
+
+def bearing(harness: StoreHarness, annotations: Annotations | None) -> str:
+    """A new run with these annotations, None for none."""
+    run = harness.new_run(metrics={"loss": LOSS}, files={}, note="My own words.")
+    if annotations is not None:
+        write(harness, run, annotations)
+    return run
 
 
 def write_or_clear(harness: StoreHarness, run: str, annotations: Annotations | None) -> None:
@@ -134,17 +206,7 @@ def write_or_clear(harness: StoreHarness, run: str, annotations: Annotations | N
 
 def kill_at(harness: StoreHarness, run: str, number: int, annotations: Annotations | None) -> bool:
     """Write (or clear, for None) and die before write ``number``; whether it came that far."""
-
-    def die(count: int) -> None:
-        if count == number:
-            raise Killed
-
-    with harness.before_write(die):
-        try:
-            write_or_clear(harness, run, annotations)
-        except Killed:
-            return True
-    return False
+    return killed_before(harness, number, lambda: write_or_clear(harness, run, annotations))
 
 
 def interleaved_at(
@@ -152,20 +214,11 @@ def interleaved_at(
 ) -> bool:
     """Write ``slow``, and all of ``quick`` before its write ``number`` (None clears); whether it came that far.
 
-    Either may be told that the other is at work.
+    Either may be notified that the other is at work.
     """
-    came = False
-
-    def act(count: int) -> None:
-        nonlocal came
-        if count == number:
-            came = True
-            with suppress(RunError):
-                write_or_clear(harness, run, quick)
-
-    with harness.before_write(act), suppress(RunError):
-        write_or_clear(harness, run, slow)
-    return came
+    return interrupted_at(
+        harness, number, lambda: write_or_clear(harness, run, slow), lambda: write_or_clear(harness, run, quick)
+    )
 
 
 def seen_of(harness: StoreHarness, run: str) -> Ending | None:
@@ -182,22 +235,31 @@ def recorded_digest(harness: StoreHarness, run: str) -> str | None:
 
 
 def assert_pending_or_whole(harness: StoreHarness, run: str, wholes: Mapping[str, View]) -> None:
-    """Check that a run which records the digest of one of ``wholes`` bears that one and nothing else of ours."""
+    """Check that a run which records the digest of one of ``wholes`` has that one and nothing else of ours."""
     digest = recorded_digest(harness, run)
     if digest is not None and digest in wholes:
         assert harness.view(run, ours=True) == wholes[digest]
 
 
-def assert_bears(harness: StoreHarness, run: str, annotations: Annotations) -> None:
-    """Check that a run bears these annotations: its record, and what its owner sees."""
+def assert_bears(
+    harness: StoreHarness, run: str, annotations: Annotations, *, ack: str = "", is_open: bool | None = None
+) -> None:
+    """Check that a run has these annotations: its record, and what its owner sees. ``ack`` and ``is_open``: what the
+    marks beside the verdict say, in a store that has any; by default what nobody has answered.
+    """
     with closing(harness.open(run)) as opened:
         recorded = opened.recorded()
     assert recorded is not None
     assert (recorded.digest, recorded.verdict) == (annotations.digest, annotations.verdict)
     view = harness.view(run, ours=True)
-    assert view.files == annotations.files
+    kept = {name: content for name, content in view.files.items() if not name.startswith("acks/")}
+    assert kept == annotations.files
     assert view.metrics == annotations.metrics
-    assert set(annotations.tags.values()) <= set(view.tags.values())
+    tags = {name: value for name, value in annotations.tags.items() if name not in ("ack", "open")}
+    assert set(tags.values()) <= set(view.tags.values())
+    if not harness.supports("marks"):
+        marks = view.tags.get("ack", ""), view.tags.get("open")
+        assert marks == (ack, annotations.tags.get("open") if is_open is None else str(is_open).lower())
     assert harness.supports("note") or annotations.note in view.note
 
 

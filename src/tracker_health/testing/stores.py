@@ -27,15 +27,20 @@ from tracker_health.ending import Ended, Ending
 from tracker_health.errors import RunError, RunNotFound, StoreRefused, WriteError
 from tracker_health.evidence import Part
 from tracker_health.stores.exits import exit_value
+from tracker_health.testing.store_answers import FAIL, MARKED, PASS, SHADOW, SKIP, AnswersContract
 from tracker_health.testing.store_harness import (
+    LOSS,
     Killed,
     Points,
     StoreHarness,
     View,
+    acknowledge,
     assert_bears,
     assert_pending_or_whole,
+    bearing,
     calls_counted,
     clear,
+    entry_on,
     fingerprint,
     interleaved_at,
     kill_at,
@@ -45,14 +50,15 @@ from tracker_health.testing.store_harness import (
     seen_of,
     skip_unless,
     state,
+    try_out,
     write,
     write_or_clear,
 )
-from tracker_health.verdict import Verdict
 
 __all__ = [
     "FAIL",
     "LOSS",
+    "MARKED",
     "OTHER",
     "PASS",
     "SKIP",
@@ -78,29 +84,10 @@ __all__ = [
     "write_or_clear",
 ]
 
-LOSS: Points = [(step, 2.0 - 0.01 * step) for step in range(50)]
 OTHER: Points = [(step, float(step)) for step in range(50)]
 
-FAIL = Annotations(
-    verdict=Verdict.FAIL,
-    digest="0123456789abcdef",
-    tags={"codes": "LOS004", "symptoms": "diverged", "summary": "diverged: it rose", "version": "0.1.0"},
-    metrics={"severity": 3.0, "diverged/rise_share": 2.5},
-    files={"report.json": b'{"verdict": "fail"}', "loss.png": b"picture"},
-    note="**Training health: FAIL**",
-)
-PASS = Annotations(
-    verdict=Verdict.PASS,
-    digest="fedcba9876543210",
-    tags={"summary": "8 rules passed", "version": "0.1.0"},
-    metrics={"severity": 0.0},
-    files={"report.json": b'{"verdict": "pass"}'},
-    note="**Training health: PASS**",
-)
-SKIP = Annotations(verdict=Verdict.SKIP, digest="00000000ffffffff")
 
-
-class StoreContract:
+class StoreContract(AnswersContract):
     """The suite. Each test makes its own runs."""
 
     @pytest.fixture
@@ -205,7 +192,7 @@ class StoreContract:
         assert harness.owned(run, "health/loss.png") == b"my picture"
 
     @pytest.mark.parametrize("annotated", [False, True], ids=["fresh", "annotated"])
-    @pytest.mark.parametrize("name", ["verdict", "summary", "codes", "ended", "exit"])
+    @pytest.mark.parametrize("name", ["verdict", "summary", "codes", "ended", "exit", "ack", "open", "shadow"])
     def test_a_value_of_the_owners_under_one_of_our_names_stays(
         self, harness: StoreHarness, run: str, name: str, annotated: bool
     ) -> None:
@@ -213,10 +200,15 @@ class StoreContract:
         if annotated and name == "codes":
             write(harness, run, PASS)  # which has none
         harness.add_value(run, name, "my own")
-        for one in (FAIL, PASS, FAIL):
+        for one in (FAIL, PASS, MARKED):
             with suppress(WriteError):  # where the verdict itself would have to take its place
                 write(harness, run, one)
             assert harness.value(run, name) == "my own"
+        with suppress(RunError):
+            acknowledge(harness, run, entry_on(harness, run))
+        with suppress(WriteError):
+            try_out(harness, run, SHADOW)
+        assert harness.value(run, name) == "my own"
         clear(harness, run)
         assert harness.value(run, name) == "my own"
 
@@ -273,13 +265,13 @@ class StoreContract:
         repaired: Callable[[str, Mapping[str, View]], View],
     ) -> int:
         """Disturb the first write to a run, the second to another, and so on, until one run is done before; how many
-        runs that were. ``repaired`` brings a run into order, and gives what it has to bear of ours then.
+        runs that were. ``repaired`` brings a run into order, and gives what it has to have of ours then.
         """
         wholes = self._wholes(harness)
         number, came = 0, True
         while came:
             number += 1
-            run = self._bearing(harness, earlier)
+            run = bearing(harness, earlier)
             came = disturbed(harness, run, number)
             assert_pending_or_whole(harness, run, wholes)
             whole = repaired(run, wholes)
@@ -287,16 +279,9 @@ class StoreContract:
             assert harness.view(run, ours=False).note == "My own words."
         return number
 
-    def _bearing(self, harness: StoreHarness, annotations: Annotations | None) -> str:
-        """A new run with these annotations, None for none."""
-        run = harness.new_run(metrics={"loss": LOSS}, files={}, note="My own words.")
-        if annotations is not None:
-            write(harness, run, annotations)
-        return run
-
     def _wholes(self, harness: StoreHarness) -> dict[str, View]:
-        """By digest, what a run bears that was annotated once and undisturbed."""
-        return {one.digest: harness.view(self._bearing(harness, one), ours=True) for one in (FAIL, PASS, SKIP)}
+        """By digest, what a run has that was annotated once and undisturbed."""
+        return {one.digest: harness.view(bearing(harness, one), ours=True) for one in (FAIL, PASS, SKIP)}
 
     def test_two_writers_at_once_leave_one_whole_annotation_or_say_that_none_is(
         self, harness: StoreHarness, run: str

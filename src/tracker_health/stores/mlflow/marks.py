@@ -76,7 +76,8 @@ class MlflowMarks:
         found = {ACK: (ACK_TAG, wanted.ack), OPEN: (OPEN_TAG, wanted.open)}
         changed = {name: pair for name, pair in found.items() if tags.get(pair[0], "") != pair[1]}
         own = Written.of(tags)
-        if new := frozenset(changed) - own.tags:  # of an annotation from before there were marks
+        new = frozenset(name for name, (_, value) in changed.items() if value) - own.tags
+        if new:  # of an annotation from before there were marks
             record = replace(own, tags=own.tags | new).value
             self._client.set_tag(self._id, WRITTEN_TAG, record)
         written = [RunTag(tag, value) for tag, value in changed.values() if value]
