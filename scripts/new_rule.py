@@ -76,7 +76,8 @@ def files_of(name: str, package: str, code: str) -> dict[Path, str]:
         "metric": metric,
         "way": way,
         "moved": {"rise": "rose", "fall": "fell"}.get(way, ""),
-        "difference": {"rise": "curve.end - curve.start", "fall": "curve.start - curve.end"}.get(way, ""),
+        "difference": {"rise": "curve.end - best", "fall": "best - curve.end"}.get(way, ""),
+        "best": {"rise": "best", "fall": "peak"}.get(way, ""),
         "bad": {"rise": "0.5", "fall": "-0.5"}.get(way, ""),
         "good": {"rise": "-0.5", "fall": "0.5"}.get(way, ""),
         "slight": {"rise": "0.05", "fall": "-0.05"}.get(way, ""),
@@ -145,7 +146,7 @@ def main(name: str, package: str, letters: str) -> None:
     _run("-m", "ruff", "format", "--quiet", *map(str, files))
     # A process of its own: the registry of this one was made without the rule.
     _run("scripts/generate_docs.py")
-    click.echo(Path("docs", "probes", f"{name}.md"))
+    click.echo(Path("docs", "rules", f"{code}.md"))
     click.echo(f"{code} {name} is a preview: it is measured and shown, without a vote. Next: its criterion, make check")
 
 

@@ -6,9 +6,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 import yaml
+from click.testing import CliRunner
+
+from tracker_health.cli import cli
 
 ACTION = yaml.safe_load((Path(__file__).parent.parent / "action.yml").read_text())
 STEPS = {step["id"]: step for step in ACTION["runs"]["steps"]}
@@ -54,7 +58,7 @@ def job(tmp_path):
 def test_runs_become_annotations_and_a_summary(job, write_log, healthy_losses):
     write_log(healthy_losses, folder="a run; touch pwned")
     write_log([*healthy_losses[:100], *[float("nan")] * 100], folder="sick")
-    done, summary, output = job("check", "\n a run; touch pwned\nsick\n\n".replace("\n ", "\n"), "--fail-on fail")
+    done, summary, output = job("check", "\na run; touch pwned\nsick\n\n", "--fail-on fail")
     assert done.returncode == 1, done.stderr
     assert [line.partition(" title=")[0] for line in done.stdout.splitlines()] == ["::notice", "::error"]
     assert summary.count("### ") == 2
@@ -65,3 +69,12 @@ def test_a_command_of_somebody_elses_is_refused(job):
     done, _, output = job("clear", "run")
     assert done.returncode == 2
     assert output == ""
+
+
+def test_check_prints_a_test_report(write_log, healthy_losses):
+    good = write_log(healthy_losses, folder="good")
+    sick = write_log([*healthy_losses[:100], *[float("nan")] * 100], folder="sick")
+    done = CliRunner().invoke(cli, ["check", "--format", "junit", str(good), str(sick), str(good.parent / "no such")])
+    assert done.exit_code == 3
+    suite = ET.fromstring(done.stdout.encode()).find("testsuite")
+    assert [suite.get(key) for key in ("tests", "failures", "errors")] == ["3", "1", "1"]

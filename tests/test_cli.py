@@ -742,7 +742,7 @@ def test_clear_takes_the_annotation_off_again(run, healthy, tmp_path):
     result = run("clear", healthy, tmp_path / "missing", healthy)
     assert result.exit_code == 3
     assert "cleared" in result.stdout.splitlines()[0]
-    assert "nothing of ours on it" in result.stdout.splitlines()[1]
+    assert "nothing from tracker-health on it" in result.stdout.splitlines()[1]
     assert "missing" in result.stderr
     assert not (healthy / "health").exists()
     assert run("clear", "-q", healthy).output == ""

@@ -222,10 +222,6 @@ def entries() -> Iterator[Entry]:
         evidence(fading, loss=flat),
     )  # fmt: skip
     yield _of(
-        "layer-outlier", "One layer unlike the others", "Its gradients are ten thousand times as large.",
-        evidence(_changed(_scaled(1e4), "layers.2.")),
-    )  # fmt: skip
-    yield _of(
         "stale",
         "Gradients pile up",
         "They were never cleared: every step repeats the last.",

@@ -184,14 +184,6 @@ def odd_losses() -> Iterator[Entry]:
         "underconfident", "Right, but never sure", "98 % are right at a loss of 1.47: a softmax was taken twice.",
         _loss(twice, series("train_accuracy", right), params={"num_classes": 10}),
     )  # fmt: skip
-    parts = descent(28, end=0.2, start=1.3), _level(np.full(N, 0.9), 29, 0.02)
-    yield of(
-        "idle-term", "A term that does not fall", "One of two terms of the loss stays where it began.",
-        _loss(
-            parts[0] + parts[1], series("loss_part", parts[0], name="box_loss"),
-            series("loss_part", parts[1], name="cls_loss"),
-        ),
-    )  # fmt: skip
     critic, generator = _level(0.7 * np.exp(-STEPS / 18) + 1e-4, 30, 0.1), _level(0.8 + 6 * STEPS / N, 31, 0.05)
     adversarial = (
         series("objective_loss", critic, name="d_loss"),
@@ -498,12 +490,6 @@ def endings() -> Iterator[Entry]:
         "Memory grows",
         "It rises steadily by more than half.",
         measured(("memory", np.linspace(1000, 1650, N) + noise(138, N, 8))),
-    )
-    yield of(
-        "slows-down",
-        "Slower and slower",
-        "A step takes three times as long at the end.",
-        measured(("step_time", np.linspace(1, 3, N) * (1 + noise(139, N, 0.02)))),
     )
 
 

@@ -127,7 +127,8 @@ def _title(lines: Sequence[Series]) -> str:
     if len(lines) > 2:
         kind, _, statistic = lines[0].name.rpartition("/")
         return f"{kind.split('/')[1] if '/' in kind else lines[0].name}, {statistic} of each layer"
-    return " and ".join(dict.fromkeys(one.name.replace("_", " ") for one in lines))
+    names = [one.name.replace("_", " ") for one in lines]
+    return names[0] if len(names) == 1 else f"{names[0]} (blue), {names[1]} (green)"
 
 
 def _lines(evidence: Evidence, role: str) -> tuple[Series, ...]:
@@ -241,8 +242,8 @@ class _Scale:
 def _axes(panel: Panel, height: int) -> str:
     every = np.concatenate([one.values for one in panel.lines] + [np.asarray(panel.limits)])
     scale = _Scale.of(every, height)
-    first = min(int(one.steps[0]) for one in panel.lines)
-    last = max(int(one.steps[-1]) for one in panel.lines)
+    first = min(int(one.steps.min()) for one in panel.lines)
+    last = max(int(one.steps.max()) for one in panel.lines)
 
     def across(step: float) -> float:
         return _LEFT + (step - first) / max(last - first, 1) * (WIDTH - _LEFT - _RIGHT)

@@ -47,7 +47,7 @@ from tracker_health.verdict import Verdict
 _NOT_YET = "it was not looked at yet: the rest of the judgement follows"
 # matplotlib keeps its settings, which a drawing sets for a while, for all threads together.
 _drawing = threading.Lock()
-# Seconds at most, by chance, before an annotator that another has stopped begins anew: both would meet again at once.
+# Seconds at most, by chance, before an annotator that another has stopped begins again: both would meet again at once.
 _PAUSES = (1.0, 2.0, 4.0)
 Status = Literal["checked", "written", "unchanged", "dry-run", "failed", "shadow"]
 
@@ -61,7 +61,7 @@ class Outcome:
     why; ``annotations`` are there if it was judged). ``annotations``: what was, or would be, written; ``omitted``: what
     of it was left out for something of the owner's, with the reason. ``run``: as given, a URL without its secrets.
     ``sketch``: the loss curve in one line of text, "" where there is none. ``replaces_older``: the verdict that the run
-    bore before was on a part of its data. ``shadow``: verdicts are only tried out: nobody is told, and no exit code
+    had before was on a part of its data. ``shadow``: verdicts are only tried out: nobody is notified, and no exit code
     says so. With the status ``shadow`` the one tag for that was written.
     """
 
@@ -198,13 +198,13 @@ def _shadowed(run: TrackedRun, outcome: Outcome) -> Outcome:
     annotations = outcome.annotations
     try:
         run.write_shadow(shadow_of(outcome.report, annotations.digest if annotations is not None else ""))
-    except Exception as error:  # noqa: BLE001  the verdict is told all the same
+    except Exception as error:  # noqa: BLE001  the verdict is reported all the same
         return replace(_with_error(outcome, error), status="failed", error=error)
     return replace(outcome, status="shadow")
 
 
 def checked(run: str | Path | Listed, config: Config, tracking_uri: str | None) -> Outcome:
-    """A run as it is judged; nothing is written. The report tells of an older verdict on the run.
+    """A run as it is judged; nothing is written. The report shows an older verdict on the run.
 
     Raises:
         RunError: the run cannot be found or read at all.
@@ -244,7 +244,7 @@ def would_annotate(run: OnServer, config: Config, *, rejudge: bool = False) -> i
 
 
 def goes_on(run: OnServer, config: Config) -> bool:
-    """Whether a run that claims to go on seems to do so, and bears no verdict by which it does not."""
+    """Whether a run that claims to go on seems to do so, and has no verdict by which it does not."""
     end, recorded = _end_of(run, for_run(config, run).stale_after), run.recorded()
     is_called_silent = recorded is not None and recorded.ended == Ended.SILENT
     return end.seen is None and end.silent_for is None and not is_called_silent
@@ -360,7 +360,7 @@ def resolved(config: Config | str, *, writes: bool = False) -> Config:
 
         settings = under_policy(settings, writes=writes)
     hosts.allow(*settings.trusted_hosts)
-    configured_probes(settings)  # a configuration that makes no sense is told once, and not for every run
+    configured_probes(settings)  # a configuration that makes no sense is reported once, and not for every run
     return settings
 
 
@@ -376,7 +376,7 @@ def _attached(evidence: Evidence, report: Report, config: Config) -> tuple[Mappi
     from tracker_health.render.attachments import attachments
 
     with _drawing:
-        made = attachments(evidence, report)
+        made = attachments(evidence, report, config.docs_url)
     return made.files, made.missing
 
 
@@ -398,7 +398,7 @@ def _written(run: TrackedRun, annotations: Annotations, outcome: Outcome) -> Out
         omitted = run.write(annotations)
     except WrittenInPart as error:
         outcome, omitted = _with_error(outcome, error), error.omitted
-    except Exception as error:  # noqa: BLE001  the verdict is told all the same
+    except Exception as error:  # noqa: BLE001  the verdict is reported all the same
         return replace(_with_error(outcome, error), status="failed", error=error)
     report = outcome.report
     if omitted:

@@ -133,7 +133,7 @@ class JudgedBy:
 
 
 def incomplete(digest: str) -> str:
-    """The digest of an annotation that was to bear ``digest`` and of which something could not be written: sixteen
+    """The digest of an annotation that was to have ``digest`` and of which something could not be written: sixteen
     hexadecimal digits that no complete one has, so that the next annotation tries again.
     """
     return hashlib.sha256(f"{digest} in part".encode()).hexdigest()[:16]

@@ -47,7 +47,7 @@ class Override:
 
 
 MODES = ("annotate", "shadow")
-"""What is done with a verdict: written onto the run, or only tried out: one tag, and nobody is told."""
+"""What is done with a verdict: written onto the run, or only tried out: one tag, and nobody is notified."""
 
 WHEN = ("findings", "always", "never")
 """When something beside the verdict is written: from warn on, with every verdict, or never."""

@@ -117,7 +117,7 @@ def _hides_a_large_descent(curve: Curve) -> bool:
 
 def _is_drawn(curve: Curve) -> bool:
     """Whether single points scatter by as much as the whole loss: how hard each step is was drawn, as a diffusion
-    model's timesteps are, and such a loss shows no trend in sound trainings either.
+    model's timesteps are, and such a loss shows no trend in healthy runs either.
     """
     return curve.noise >= max(abs(curve.start.value), abs(curve.best.value))
 

@@ -163,7 +163,7 @@ def _batches(count: int) -> Iterator[torch.Tensor]:
 
 
 def _quietly_opened(client_class: type[MlflowClient], uri: str) -> MlflowClient:
-    """The client, without the dozens of lines in which a new database tells of its migrations."""
+    """The client, without the dozens of lines in which a new database reports its migrations."""
     loggers = [logging.getLogger(name) for name in ("alembic", "mlflow.store.db.utils")]
     levels = [logger.level for logger in loggers]
     try:

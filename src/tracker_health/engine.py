@@ -251,7 +251,7 @@ def _notes(evidence: Evidence, config: Config) -> Iterable[str]:
     for series in evidence.series:
         if series.superseded:
             passed = count(series.superseded, "point")
-            yield printable(f"the steps of {series.name} began anew after {passed}: only what came then is judged")
+            yield printable(f"the steps of {series.name} began again after {passed}: only what came then is judged")
     if unknown := _not_understood(evidence, config):
         seen = listing(unknown)
         note = f"no metric is understood as a loss, an accuracy or a reward: {seen}; set roles.train_loss to name one"

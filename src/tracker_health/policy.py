@@ -130,7 +130,7 @@ def policy_of(environ: Mapping[str, str]) -> Policy | None:
     try:
         policy = _parsed(content, shown)
     except ConfigError as error:
-        # Whoever writes a file here is to see what is wrong with it; who is at an address may be nobody's to mend.
+        # Whoever writes a file here is to see what is wrong with it; who is at an address may be nobody's to fix.
         return _from_copy(copy if _is_address(place) else None, shown, error)
     if number_left_out() == flaws:
         _keep(copy, content)

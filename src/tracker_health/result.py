@@ -34,7 +34,7 @@ class Finding:
     """What a rule concludes from the evidence; the engine adds which rule it was and whether it votes.
 
     ``message`` is one sentence with the numbers; ``measured`` is flat; ``details`` is any JSON; ``steps`` says where
-    it happened, on the step axis of the series judged. ``score`` is 0 (sick) to 1 (healthy); by default it follows
+    it happened, on the step axis of the series judged. ``score`` is 0 (faulty) to 1 (healthy); by default it follows
     from the verdict. A finding of ``skip`` means that the rule saw, after all, that there was nothing to judge: its
     message is the reason. ``case``: which of the rule's special cases decided, empty for none.
     """
@@ -51,7 +51,7 @@ class Finding:
 
     @classmethod
     def skipped(cls, message: str, measured: Mapping[str, Measure] | None = None) -> Finding:
-        """The rule cannot judge this run.
+        """Nothing to judge.
 
         Args:
             message: Why, in one line.

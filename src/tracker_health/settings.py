@@ -55,7 +55,7 @@ class Effective:
 
     @property
     def fail_on(self) -> str | None:
-        """The verdict from which on the exit code is 1; None leaves it to the command."""
+        """The exit code is 1 at this verdict or worse; None leaves it to the command."""
         return self.chosen["fail_on"].value if "fail_on" in self.chosen else None
 
     @property

@@ -106,7 +106,7 @@ class Sweep:
 
     ``since``: how long ago a run may have ended. ``rejudge``: as for ``annotate``. ``report_to``: a folder for the
     reports, where nothing is to be written onto the runs. A run that claims to go on must have
-    been silent for the ``stale_after`` of the configuration that is in force for it, or bear a verdict by which it is.
+    been silent for the ``stale_after`` of the configuration that is in force for it, or have a verdict by which it is.
     """
 
     config: Config
@@ -225,7 +225,7 @@ class Sweep:
 
     def _goes_on(self, run: SweptRun) -> bool:
         """Whether a run is alive after all, by its own settings or by the runs below it."""
-        with suppress(Exception), closing(run.open()) as opened:  # what is wrong is told where it is judged
+        with suppress(Exception), closing(run.open()) as opened:  # what is wrong is reported where it is judged
             return goes_on(opened, self.config)
         return False
 

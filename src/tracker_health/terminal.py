@@ -127,7 +127,7 @@ class Output:
 
 
 def show_downloads() -> None:
-    """Tell of downloads that take longer than a moment, on standard error if that is a terminal."""
+    """Report downloads that take longer than a moment, on standard error if that is a terminal."""
     stream: TextIO | None = sys.stderr
     if stream is not None and stream.isatty():
         display.set(_download_shown)
@@ -135,7 +135,7 @@ def show_downloads() -> None:
 
 @contextmanager
 def _download_shown(name: str, size: int, done: Callable[[], int]) -> Iterator[None]:
-    """One line that is written anew, and gone in the end."""
+    """One line that is written again, and gone in the end."""
     finished = threading.Event()
     thread = threading.Thread(target=_show_until, args=(finished, printable(name, 40), size, done), daemon=True)
     thread.start()
@@ -173,7 +173,7 @@ class Tally:
         self._shown = stream is not None and stream.isatty()
 
     def add(self, outcome: Outcome, *, draw: bool) -> None:
-        """Count a run, and draw the line anew if that was a moment ago."""
+        """Count a run, and draw the line again if that was a moment ago."""
         report = outcome.report
         self.done += 1
         self._verdicts[report.verdict] += 1
@@ -222,7 +222,7 @@ class Tally:
 class Stop:
     """Whether the work is to end after what is in hand.
 
-    A plain flag: whoever sets a ``threading.Event`` in a signal handler may wait for ever for the lock that the
+    A plain flag: whoever sets a ``threading.Event`` in a signal handler may wait without end for the lock that the
     interrupted ``wait`` holds.
     """
 

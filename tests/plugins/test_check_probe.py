@@ -4,16 +4,31 @@ import importlib.util
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from tracker_health import Config, Finding, Need, Part, Symptom, Verdict
-from tracker_health.evidence import OptimizerState, TensorHeader, Weights
+from tracker_health import (
+    Config,
+    Evidence,
+    Finding,
+    Need,
+    OptimizerState,
+    Part,
+    RunInfo,
+    Series,
+    Symptom,
+    Verdict,
+    Weights,
+)
+from tracker_health.evidence import RunRef, TensorHeader
 from tracker_health.probe import flaw_in
 from tracker_health.probes.curves.diverged import Diverged
 from tracker_health.probes.curves.no_progress import NoProgress
 from tracker_health.probes.optimizer.too_few_steps import TooFewSteps
+from tracker_health.readers.optimizer_state import read_optimizer_state
 from tracker_health.registry import BUILT_IN
 from tracker_health.result import ProbeResult, SkippedProbe
 from tracker_health.testing import check_probe
@@ -78,6 +93,75 @@ def test_parts_reach_only_a_rule_that_needs_them(rule):
     needs = (Need(role=Part.OPTIMIZER_STATE), Need(role=Part.WEIGHTS), Need(role="learning_rate", optional=True))
     check_probe(altered(rule, judge=judge, needs=needs), series=series, optimizer=state, weights=weights)
     assert seen == {"optimizer": state, "weights": weights, "names": ["lr"]}
+
+
+def looking(rule, look, *roles):
+    """A rule that needs these parts, and what it saw of them."""
+    seen = []
+
+    def judge(self, evidence):
+        seen[:] = [look(evidence)]
+        return Finding.passed("fine")
+
+    return altered(rule, judge=judge, needs=tuple(Need(role=role) for role in roles)), seen
+
+
+def test_an_optimizer_as_plain_arrays_is_what_its_checkpoint_gives(rule, tmp_path):
+    torch = pytest.importorskip("torch")
+    model = torch.nn.Linear(3, 2)
+    adam = torch.optim.Adam([{"params": list(model.named_parameters()), "lr": 0.01}])
+    model(torch.ones(4, 3)).sum().backward()
+    adam.step()
+    torch.save(adam.state_dict(), tmp_path / "optimizer.pt")
+    saved = read_optimizer_state(tmp_path / "optimizer.pt", "check_probe")
+    arrays = {
+        key: {name: one.numpy() for name, one in entry.items()} for key, entry in adam.state_dict()["state"].items()
+    }
+    asking, seen = looking(rule, lambda evidence: evidence.optimizer, Part.OPTIMIZER_STATE)
+    check_probe(asking, optimizer={**adam.state_dict(), "state": arrays}, expect="pass")
+    assert seen[0] == replace(saved, beside_weights=None)
+    check_probe(asking, optimizer=dict(zip(("weight", "bias"), arrays.values(), strict=True)), expect="pass")
+    assert [replace(one, group=0) for one in seen[0].tensors] == list(saved.tensors)
+    check_probe(asking, optimizer={"weight": arrays[0], "idle": {}}, expect="pass")
+    assert seen[0].stateless == ("idle",)
+
+
+def test_weights_as_plain_arrays_have_statistics_and_changes(rule):
+    asking, seen = looking(rule, lambda evidence: evidence.weights, Part.WEIGHTS)
+    now = {"a.weight": np.array([[3.0, 4.0], [0.0, 0.0]]), "ids": np.arange(3), "half": np.ones(2, np.float32)}
+    check_probe(asking, weights=now, previous_weights={**now, "a.weight": np.zeros((2, 2))}, expect="pass")
+    weight, ids, half = seen[0].tensors
+    assert (weight.shape, weight.rms, weight.stats.zeros, weight.stats.zero_rows) == ((2, 2), 2.5, 2, 1)
+    assert (ids.dtype, ids.rms, half.rms) == ("I64", None, 1.0)
+    assert {one.name: (one.rms, one.unchanged) for one in seen[0].changes} == {
+        "a.weight": (2.5, False), "half": (0.0, True),
+    }  # fmt: skip
+    check_probe(altered(rule, needs=(Need(role=Part.WEIGHT_CHANGES),)), weights=now, expect="skip")
+
+
+def test_a_console_log_as_text(rule):
+    asking, seen = looking(rule, lambda evidence: evidence.text_log, Part.TEXT_LOG)
+    text = "step 1 loss 2.0\nTraceback (most recent call last):\n  File x\nRuntimeError: CUDA out of memory\n"
+    check_probe(asking, text_log=text, expect="pass")
+    assert (seen[0].lines, [one.cause for one in seen[0].troubles]) == (4, ["out of memory"])
+    with pytest.raises(ValueError, match="no line"):
+        check_probe(asking, text_log="\n")
+
+
+def test_ready_evidence_stands_alone(rule):
+    ready = Evidence(run=RunRef(store="directory", id="a", name="a"), info=RunInfo(metric_names=("loss",)))
+    assert check_probe(rule, evidence=ready, expect="skip").code == "TEA001"
+    with pytest.raises(ValueError, match="give one or the other"):
+        check_probe(rule, evidence=ready, series={"loss": [3, 2, 1]})
+    with pytest.raises(ValueError, match="previous_weights"):
+        check_probe(looking(rule, id, Part.WEIGHTS)[0], previous_weights={})
+
+
+def test_a_series_that_has_a_role_keeps_it(rule):
+    series = Series(name="x", role="train_loss", steps=np.arange(3), values=np.array([3.0, 2.0, 0.5]))
+    check_probe(rule, series={"x": series}, expect="pass")
+    check_probe(rule, series={"train/loss": replace(series, role=None)}, expect="pass")
+    check_probe(rule, series={"y": replace(series, role=None)}, expect="skip")
 
 
 def test_built_in_rules_pass_it():

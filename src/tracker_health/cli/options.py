@@ -35,7 +35,7 @@ WORKERS = click.option(
     "--workers",
     metavar="N",
     type=click.IntRange(1, 64),
-    help="Do so many runs at once (default 4 with --experiment or --project, else 1).",
+    help="Judge N runs in parallel (default 4 with --experiment or --project, else 1).",
 )
 
 
@@ -72,7 +72,7 @@ def choice_options(fail_on: str | None) -> tuple[Callable[[Command], Command], .
     single = "One setting, as in probes.diverged.sigmas=6 or roles.train_loss=my/loss (instead of its usual names)."
     download = "Fetch no more than this of a run's artifacts (default 2GB); beyond it a rule is skipped."
     silent = "A run that claims to go on and is silent for longer counts as dead (default 6h)."
-    gate = "The verdict from which on the exit code is 1 (skip: anything but pass)."
+    gate = "The exit code is 1 at this verdict or worse (skip: anything but pass)."
     return (
         TRACKING_URI,
         CONFIG_FILE,

@@ -77,7 +77,7 @@ class PassStats:
         }
 
     def prometheus(self) -> str:
-        """As metrics. No name of a run is in them: each would be a series of its own, for ever."""
+        """As metrics. No name of a run is in them: each would be a series of its own, without end."""
         results = {"judged": self.judged, "skipped": self.skipped, "error": self.errors}
         values: dict[str, list[tuple[str, float]]] = {
             "runs": [(f'{{result="{key}"}}', number) for key, number in results.items()],

@@ -56,7 +56,9 @@ _RATE = click.option("--rate", type=click.FloatRange(0.01, 10_000), metavar="N",
 @_RATE
 @click.option("--dry-run", is_flag=True, help="Only say how much would be read and written.")
 @click.option("--report-to", metavar="DIR", help="Write nothing onto the runs, and the reports below this folder.")
-@click.option("--watch", type=click.IntRange(1, 86_400), metavar="SECONDS", help="Do it again after so long, for ever.")
+@click.option(
+    "--watch", type=click.IntRange(1, 86_400), metavar="SECONDS", help="Repeat after this time until stopped."
+)
 @click.option(
     "--stats",
     multiple=True,

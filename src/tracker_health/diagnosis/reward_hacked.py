@@ -11,13 +11,13 @@ def _grew(facts: Facts) -> bool:
 
 
 class RewardHacked(Cause):
-    """The reward is had without doing the task.
+    """The reward is earned without doing the task.
 
     The policy found what is paid best: length, a phrase, a form. The total rises, and what was meant falls.
     """
 
     name = "reward-hacked"
-    title = "The reward is had without doing the task"
+    title = "The reward is earned without doing the task"
     explains = codes("RWD007 RWD008")
     signs = (
         finding("RWD008", 6, "the reward rose while another one fell"),

@@ -1,5 +1,5 @@
 """Which values of a loss can be compared: not those from before its objective was made harder, nor those of a running
-mean that has not come to what it is the mean of; and where the learning rate began anew.
+mean that has not come to what it is the mean of; and where the learning rate began again.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def comparable(loss: Series, weights: Iterable[Series]) -> tuple[Series, str]:
 
 
 def settled(weights: Iterable[Series]) -> tuple[str, int] | None:
-    """The weight of a part of the loss that rose last, and the step from which on it did not; None if none rose."""
+    """The weight of a part of the loss that rose last, and the step from which it did not; None if none rose."""
     rises = [
         (int(weight.steps[rising[-1] + 1]), weight.name)
         for series in weights

@@ -362,7 +362,7 @@ class Curve:
         return int((self.series.steps > step).sum())
 
     def left(self, limit: float) -> int:
-        """The first step from which on all levels lie above a limit: where a rise that lasts began.
+        """The first step from which all levels lie above a limit: where a rise that lasts began.
 
         Args:
             limit: A level, in the unit of the series.
@@ -502,7 +502,7 @@ def _finest(windows: list[Estimate]) -> Estimate:
 
 def _around(values: FloatArray, count: int, reach: int) -> FloatArray:
     """The standard deviation of a value around each of ``count`` levels, an eighth of the curve at a time: by the
-    differences there, which one leap does not enlarge, or by the second differences, which no slope does; whichever
+    differences there, which one jump does not enlarge, or by the second differences, which no slope does; whichever
     is less.
     """
     places = (len(values) * (np.arange(_EIGHTHS) + 0.5) / _EIGHTHS).astype(int)

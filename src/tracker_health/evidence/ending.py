@@ -87,7 +87,7 @@ def ending_outside_the_log(info: RunInfo) -> Ending | None:
 
 
 def fatal_trouble(log: TextLog | None) -> Trouble | None:
-    """The trouble after which nothing came; of a chain of exceptions the one that names a cause."""
+    """The error after which nothing came; of a chain of exceptions the one that names a cause."""
     if log is None:
         return None
     fatal = [one for one in log.troubles if not one.rows_after and log.lines - one.line <= LINES_AFTER]

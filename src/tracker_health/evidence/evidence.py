@@ -58,7 +58,7 @@ class Evidence(AsRead):
 
     @cached_property
     def restarts(self) -> tuple[int, ...]:
-        """The steps at which the learning rate began anew, where it was logged."""
+        """The steps at which the learning rate began again, where it was logged."""
         return restarts_of(self.all_of("learning_rate"))
 
     @cached_property

@@ -85,7 +85,7 @@ def steps_of_plan(params: Mapping[str, str], loss: Series | None) -> int | None:
 
 
 def spacing(values: npt.NDArray[Any]) -> float:
-    """How many whole numbers apart the logged ones are, as a rule; 1 where that cannot be told."""
+    """How many whole numbers apart the logged ones are, as a rule; 1 where that is not known."""
     distinct = np.unique(values)
     if len(distinct) < 3:
         return 1.0

@@ -56,7 +56,7 @@ def progress_of(evidence: AsRead) -> Progress | None:
     planned, epochs = planned_steps(params), planned_epochs(params)
     found = [_in_steps(evidence, planned) if planned is not None else None, _in_epochs(evidence)]
     known = [one for one in found if one is not None]
-    # Of two plans the one that is come to first ends a training; what goes beyond its plan counts something else.
+    # Of two plans the one that is reached first ends a training; what goes beyond its plan counts something else.
     within = [one for one in known if one.done <= _BEYOND * one.planned] or known
     if within:
         return max(within, key=lambda one: one.fraction)
@@ -75,7 +75,7 @@ def _begins_later(params: Mapping[str, str]) -> bool:
 
 
 def _in_steps(evidence: AsRead, planned: float) -> Progress | None:
-    """By the farthest of the counts: an optimizer counts anew after a resume without its state, and not what a loss
+    """By the farthest of the counts: an optimizer counts again after a resume without its state, and not what a loss
     scaler skips; a checkpoint may be older than the log's end.
     """
     state = evidence.optimizer

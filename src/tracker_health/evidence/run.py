@@ -97,7 +97,7 @@ class Trouble:
 @dataclass(frozen=True, kw_only=True)
 class TextLog:
     """A run's console log: how many lines that are not blank it has, how many of them are rows of the history, what
-    troubles it tells of, and after which line it said that training was done. ``span``: the first step of the history
+    errors it shows, and after which line it said that training was done. ``span``: the first step of the history
     and the furthest one.
     """
 

@@ -37,7 +37,7 @@ class StepCount(NamedTuple):
 
 def steps_at_least(evidence: AsRead) -> StepCount:
     """A lower bound of the steps that the optimizer's state has seen: its own count, else the checkpoint's, else what
-    the run's record and its log bear out. 0 where nothing tells.
+    the run's record and its log confirm. 0 where nothing tells.
     """
     state = evidence.optimizer
     told = StepCount(0, "") if state is None else told_by_checkpoint(state)
@@ -158,7 +158,7 @@ def accumulation(params: Mapping[str, str]) -> int:
 
 
 def _share(evidence: AsRead, epoch: int) -> float:
-    """The part of the log that lies before the end of a checkpoint's epoch, about; all of it where that cannot be told.
+    """The part of the log that lies before the end of a checkpoint's epoch, about; all of it where that is not known.
 
     Epochs are counted from 0 or from 1: one that was saved as 0 may be the whole first epoch or a part of it.
     """

@@ -53,9 +53,9 @@ class TensorState:
     """What an optimizer keeps for one parameter. ``step`` is None where it keeps none; likewise the moments.
 
     ``moment_ratio``: the mean of the squared first moment over the second, over the values whose second moment is above
-    0; None where there are none, and for other optimizers than Adam and its like. ``group``: the index of the parameter
-    group that lists it. ``kind``: the optimizer's, told by what it keeps ("adam", "adafactor", "momentum", ...; ""
-    where nothing of it is known). ``optimizer``: which one it is, in a file with several (a generator's, a
+    0; None where there are none, and for other optimizers than Adam and comparable ones. ``group``: the index of the
+    parameter group that lists it. ``kind``: the optimizer's, told by what it keeps ("adam", "adafactor", "momentum",
+    ...; "" where nothing of it is known). ``optimizer``: which one it is, in a file with several (a generator's, a
     discriminator's). ``assumed``: the name was not in the file, but is what an assumed order of parameters gives it.
     """
 
@@ -77,7 +77,7 @@ class TensorState:
 
     @property
     def certain_name(self) -> str | None:
-        """The name where the file has it: what a verdict may hang on. An assumed one is for people to read."""
+        """The name where the file has it: what a verdict may depend on. An assumed one is for people to read."""
         return None if self.assumed else self.name
 
     @property

@@ -101,7 +101,7 @@ def chance_of_start(evidence: Evidence) -> Chance | None:
 
 def chance_of_level(evidence: Evidence) -> Chance | None:
     """The chance at whose level the training loss begins and stays, and the validation loss ends no lower, though
-    nothing tells of it; None where they do not.
+    nothing shows it; None where they do not.
     """
     curve, held_out = evidence.curve("train_loss"), evidence.curve("val_loss")
     level = curve.between(0.5, 1.0).value if curve is not None else LARGEST

@@ -11,7 +11,7 @@ from tracker_health.evidence import Evidence, TensorHeader
 _CLASSES = ("num_classes", "n_classes", "num_labels", "classes")
 _VOCABULARY = "vocab_size"
 _MOST = 10**8  # answers
-_MOST_TENSORS = 20_000  # of a larger model nothing is told: the time that it takes is bounded
+_MOST_TENSORS = 20_000  # of a larger model nothing is said: the time that it takes is bounded
 _LAST_LAYER = re.compile(r"(\w+_)?(heads?|classifier|fc\d*|out|output|logits?|cls|linear\d*|lin\d*|dense\d*|\d+)")
 _NO_HEAD = re.compile(
     r"proj|emb|^enc(oder)?$|backbone|trunk|decod|recon|regress|box|critic|value|policy|gate|router|attn|attention|query"

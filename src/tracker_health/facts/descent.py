@@ -68,7 +68,7 @@ def _at_once(values: FloatArray, end: float) -> bool:
 
 def share_before(first: str, last: str) -> float | None:
     """The share of the steps to the later of two checkpoints that the earlier one had done, or more, by their names;
-    None where these are not told apart by a count, as copies are.
+    None where these are not distinguished by a count, as copies are.
     """
     if without_numbers(first) != without_numbers(last):
         return None

@@ -10,8 +10,8 @@ from tracker_health.result import Finding
 from tracker_health.text import count, listing, printable
 from tracker_health.verdict import Verdict
 
-# What the groups of optimizers have that keep state whatever their settings: Adam and its like, RMSprop, Adadelta,
-# Adafactor.
+# What the groups of optimizers have that keep state whatever their settings: Adam and comparable ones, RMSprop,
+# Adadelta, Adafactor.
 _ALWAYS = ("betas", "alpha", "rho", "scale_parameter")
 _OF_LIGHTNING = "pytorch-lightning_version"
 _CALL_STEP = "call optimizer.step() after backward(), on the optimizer that is saved, whose parameters are the model's"

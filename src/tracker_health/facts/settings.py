@@ -173,7 +173,7 @@ class Settings:
 
     @cached_property
     def learns_prompts(self) -> bool:
-        """Whether the params speak of learnt prompts, which are inputs and bear large steps."""
+        """Whether the params speak of learnt prompts, which are inputs and take large steps."""
         return any(_PROMPTS.search(text) for param in _params(self.evidence) for text in param)
 
     @cached_property

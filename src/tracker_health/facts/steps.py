@@ -9,7 +9,7 @@ SMOKE_STEPS = 10
 """Of fewer optimizer steps nothing can be said."""
 
 WHOLE_PLAN = 0.99
-"""Share of the plan from which on it counts as reached: the last step may not be logged."""
+"""Share of the plan from which it counts as reached: the last step may not be logged."""
 
 
 def why_too_few_steps(evidence: Evidence, fewest: int) -> str:

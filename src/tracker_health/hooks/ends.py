@@ -4,7 +4,7 @@ Seen without a hook on exceptions: Python keeps the last one that it prints, and
 its way. Only ``sys.exit`` and ``exit`` are wrapped, as nothing else keeps their code until Python's end.
 
 A run that its program ends while an exception is on its way (``finally: mlflow.end_run()``) is in doubt: that may be
-handled, and all is well, or end Python. The exception bears a mark, so that its run is known when it does.
+handled, and all is well, or end Python. The exception has a mark, so that its run is known when it does.
 
 All that is needed is imported beforehand: a module that compiles text (``dataclasses`` does) while Python ends makes it
 forget that it was Ctrl-C that ended it, and leave with another exit code.
@@ -37,7 +37,7 @@ class End(NamedTuple):
 
     def ended(self, run: str) -> bool:
         """Whether a run that is in doubt ended by it. An exit code without a reason (``sys.exit(main())``) is that of
-        any run which ended amid an exception.
+        any run which ended during an exception.
         """
         return self.ending is not None and (self.unexplained or any(one.get(run) for one in self.marks))
 
@@ -99,7 +99,7 @@ def _watching(call: Any) -> Any:
 
 def _watch(error: SystemExit) -> None:
     seen = _Exit(error)
-    # No exception can be referred to weakly, but what hangs on it can.
+    # No exception can be referred to weakly, but what depends on it can.
     error.__dict__[f"{_MARK}_exit"] = seen
     _exits[id(seen)] = weakref.ref(seen, _lost(id(seen), seen.end))
 
@@ -138,7 +138,7 @@ def _marks_of(error: BaseException) -> dict[str, bool]:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """An exception, what it was raised for or amid, and what it is a group of."""
+    """An exception, what it was raised for or during, and what it is a group of."""
     seen: set[int] = set()
     left: list[BaseException | None] = [error]
     while left and len(seen) < _MOST_IN_A_CHAIN:

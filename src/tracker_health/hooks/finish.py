@@ -18,7 +18,7 @@ _RANKS = ("RANK", "LOCAL_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RAN
 _owners: dict[str, int] = {}
 _going_on: set[str] = set()
 _in_doubt: dict[str, tuple[RunToJudge, Ending]] = {}
-"""By key, the runs that were ended amid an exception, with what that says: how they ended if it ends this process."""
+"""By key, the runs that were ended during an exception, with what that says: how they ended if it ends this process."""
 _home = 0
 _child = 0
 
@@ -67,7 +67,7 @@ def ended(run: RunToJudge, *, wait: bool = True, failed: bool = False) -> None:
     """Have a run judged that this process has ended, if that is this process's business, and tell the verdict.
 
     ``wait``: for the verdict, for a moment. Under a launcher nobody waits here: it does, when the process is gone.
-    ``failed``: the tracker was told that the run failed, or was killed.
+    ``failed``: the tracker was notified that the run failed, or was killed.
     """
     if is_disabled() or not _is_ours(run):
         return

@@ -75,7 +75,7 @@ class Judge:
         self._waited_in_vain = 0.0
 
     def prepare(self, run: RunToJudge) -> None:
-        """Tell of a run that has begun: the judge then imports and connects to what it needs while the training runs.
+        """Report a run that has begun: the judge then imports and connects to what it needs while the training runs.
 
         Does nothing where nobody would wait for the verdict, where the judge's memory could be the training's last, or
         where another call is on its way.

@@ -112,7 +112,7 @@ def _supervised(command: Sequence[str], environment: Mapping[str, str]) -> tuple
 
 
 def _has_reached(process: subprocess.Popen[bytes], number: int, witness: Witness) -> bool:
-    """Whether a signal that has come to us has come to the command as well; where that cannot be told it has not."""
+    """Whether a signal that has come to us has come to the command as well; where that is not known it has not."""
     with suppress(OSError):
         return os.getpgid(process.pid) == os.getpgrp() and witness.saw(number)
     return False

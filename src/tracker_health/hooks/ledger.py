@@ -88,7 +88,7 @@ class LeftRun:
 @dataclass(frozen=True, kw_only=True)
 class EndedRun:
     """A run that was ended, and is being judged. ``pid``: of the process that did it; ``leaving``: at its own end;
-    ``doubt``: amid an exception, which says so, and which may have been handled. ``after``: the rank that had failed
+    ``doubt``: during an exception, which says so, and which may have been handled. ``after``: the rank that had failed
     first by then, if another had.
     """
 
@@ -216,7 +216,7 @@ def _run_of(document: dict[str, Any]) -> RunToJudge | None:
 
 
 def event_of(line: bytes) -> tuple[str, int, RunToJudge | None]:
-    """The event that a line tells of, the process that it happened in, and the run.
+    """The event that a line shows, the process that it happened in, and the run.
 
     Raises:
         ValueError, TypeError, KeyError: it is no line of ours.

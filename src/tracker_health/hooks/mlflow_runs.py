@@ -52,7 +52,7 @@ def _patch_fluent(module: ModuleType) -> None:
         # For a run that is resumed ``start_run`` writes past the client.
         _undo.append(wrap(module.ActiveRun, "__init__", _active))
     except (AttributeError, TypeError) as error:
-        say(f"of resumed runs nobody is told when they begin, this MLflow cannot be hooked onto ({error})")
+        say(f"of resumed runs nobody is notified when they begin, this MLflow cannot be hooked onto ({error})")
 
 
 def _created(result: Any, arguments: tuple[Any, ...], _options: dict[str, Any]) -> None:

@@ -21,7 +21,7 @@ _WAIT_SECONDS = 0.25
 _ONE_EVENT_SECONDS = 1.0
 """``timeout`` sends a signal first to its child and then to the group: within this time it is the same one."""
 
-# It tells of each signal, and when it came. It ends when we do, as then its input ends. Nothing in its command line is
+# It shows each signal, and when it came. It ends when we do, as then its input ends. Nothing in its command line is
 # the command's or ours: `pkill -f` would find it with one of us.
 _PROGRAM = """
 import os, signal, sys, time

@@ -18,8 +18,8 @@ _SECONDS = 10.0
 class Background:
     """Calls in the order in which they were given, one after the other, in a daemon thread.
 
-    ``what``: what they do, for the one line that tells of trouble. A call that raises is told once; when too many wait,
-    the newest is left out. In a fork nothing is called: the thread is the parent's.
+    ``what``: what they do, for the one line that reports an error. A call that raises is reported once; when too many
+    wait, the newest is left out. In a fork nothing is called: the thread is the parent's.
     """
 
     def __init__(self, what: str, *, seconds: float = _SECONDS) -> None:

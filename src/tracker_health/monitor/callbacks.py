@@ -1,7 +1,8 @@
 """``watch`` as a callback of trainers: one line to add. Each trainer is imported when its callback is made.
 
 At the end of a training a callback also leaves ``health_summary.json``: the plan, and optimizer and weights as
-statistics, so that the rules need no checkpoint. Whatever goes wrong in here is told in one line; the training goes on.
+statistics, so that the rules need no checkpoint. Whatever goes wrong in here is reported in one line; the training goes
+on.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ def transformers_callback(**options: Any) -> Any:
 
     ``options``: those of ``watch``. Unless they say otherwise, summaries go to the active run, and the file of all
     statistics to the trainer's output folder and the run; steps, optimizer and gradient scaler are the trainer's. With
-    ``stop_on`` the trainer stops after the step. The trainer does not tell of an exception: ``callback.close()`` takes
+    ``stop_on`` the trainer stops after the step. The trainer does not report an exception: ``callback.close()`` takes
     the hooks off then.
 
     Raises:
@@ -197,7 +198,7 @@ class _Watched:
 
 
 def _safely(call: Callable[..., None]) -> Callable[..., None]:
-    """Tell of an exception instead of raising it into the training."""
+    """Report an exception instead of raising it into the training."""
 
     @wraps(call)
     def safe(*arguments: Any, **options: Any) -> None:

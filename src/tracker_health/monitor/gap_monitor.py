@@ -30,7 +30,7 @@ class GapMonitor:
     """Measures a training run from outside. Made by ``watch``; a context manager, or ended by ``close``.
 
     Between the measured steps no hook is on the model: only the optimizer's own, which count its steps. Nothing that
-    goes wrong in here stops the training: it is told once as a warning, and the measuring ends.
+    goes wrong in here stops the training: it is reported once as a warning, and the measuring ends.
 
     ``steps``: optimizer steps done so far. ``should_stop``: a rule says that the training is better ended now, with
     ``stop_on``; in several processes all of them learn it at the same step. ``stop_reason``: which rule, and why.
@@ -211,7 +211,7 @@ class GapMonitor:
     def _dump(self) -> None:
         if self._dumps is None or not self._dumped(self.steps) or self._stopped_dumping:
             return
-        # Putting shards together takes all processes: one that has failed would keep the others waiting for ever.
+        # Putting shards together takes all processes: one that has failed would keep the others waiting without end.
         if not all_have(sorted(self._seen.kept) if self._seen.kept and not self._failed else None):
             self._stopped_dumping = True
             self._warn_once(f"no gradients are written from step {self.steps} on: not all processes have them")

@@ -103,7 +103,7 @@ class LiveJudge:
             return
         self._marked = self._worst
         self._next_mark = (now or 0.0) + _SECONDS_BETWEEN_MARKS
-        with suppress(Exception):  # a tracker out of reach tells of itself
+        with suppress(Exception):  # a tracker out of reach shows itself
             self._mark(str(self._worst))
 
 

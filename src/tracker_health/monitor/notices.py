@@ -1,4 +1,4 @@
-"""What is told of troubles in the measuring: a warning, which never becomes an exception in somebody's training."""
+"""How errors in the measuring are reported: a warning, which never becomes an exception in somebody's training."""
 
 from __future__ import annotations
 

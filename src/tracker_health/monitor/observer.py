@@ -142,8 +142,8 @@ class Observer:
         return [*activations, *(self._gradients or ()), *self._parameter_rows]
 
     def silent(self) -> dict[tuple[str, str], Sums]:
-        """A parameter that the optimizer holds and that got no gradient has one of 0: only so it can be told from a
-        frozen one.
+        """A parameter that the optimizer holds and that got no gradient has a gradient of 0. That distinguishes it from
+        a frozen one.
         """
         if self._gradients is None:
             return {}
@@ -174,7 +174,7 @@ class Observer:
             self._leave_out("activations", names[0] or "the model", "torch.jit takes no hooks")
 
     def _leave_out(self, kind: str, name: str, reason: str) -> None:
-        """Tell of the first tensor that cannot be measured for a reason. It is tried again at each measured step: in
+        """Report the first tensor that cannot be measured for a reason. It is tried again at each measured step: in
         several processes all of them have to do the same.
         """
         message = f"{kind} of {name} (and maybe of others) cannot be measured: {reason}"

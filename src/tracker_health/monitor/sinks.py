@@ -111,7 +111,7 @@ class Metrics:
         self._log, self._layers, self._warned = log, layers, False
 
     def write(self, step: int, found: Found, counts: Mapping[Key, float]) -> None:
-        """Log them; that a tracker is out of reach is told once, and tried again at the next measured step."""
+        """Log them; that a tracker is out of reach is reported once, and tried again at the next measured step."""
         chosen = layer_summaries(found, counts) if self._layers else found
         metrics = {
             metric(kind, name, statistic): value

@@ -45,7 +45,7 @@ class FilePool(Closing):
         return self._open[name]
 
     def expect(self, items: Iterable[tuple[str, int, int]]) -> None:
-        """Tell of which files which stretches (name, start, length) will be read."""
+        """Report which files which stretches (name, start, length) will be read."""
         by_file: dict[str, list[tuple[int, int]]] = defaultdict(list)
         for name, start, length in items:
             by_file[name].append((start, length))

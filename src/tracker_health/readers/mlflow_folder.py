@@ -62,7 +62,7 @@ def run_id_of(meta: Mapping[str, str] | None) -> str:
 
 
 def status_of(meta: Mapping[str, str]) -> str:
-    """``FINISHED`` and its like; as it is written where that is no number that MLflow uses."""
+    """``FINISHED`` and comparable ones; as it is written where that is no number that MLflow uses."""
     status = meta.get("status", "")
     return _STATUSES.get(status, status)
 

@@ -69,7 +69,7 @@ def read_optimizer_state(path: Path | RandomAccess, source: str) -> OptimizerSta
     """The optimizer state of a file, every moment reduced to its statistics.
 
     ``source`` is the name under which the state is reported. Several optimizers (a generator's, a discriminator's) are
-    kept apart by the name that each tensor bears.
+    kept apart by the name that each tensor has.
 
     Raises:
         ReadError: the file is not what it should be, or holds no optimizer state.

@@ -26,7 +26,7 @@ _AHEAD = 3
 _HELD = 6 * PIECE  # bytes of pieces at a time
 _UNREAD = 256  # bytes of an extent that need not be read: a zip entry's end, up to the next one's header
 _KEPT_BLOCKS = 16
-_KEPT_BYTES = 4 * 2**20  # of all blocks: what tells of a file's tensors is read again by each who opens it
+_KEPT_BYTES = 4 * 2**20  # of all blocks: what shows a file's tensors is read again by each who opens it
 
 
 class PartsRefused(TrackerHealthError):
@@ -110,7 +110,7 @@ class RangedFile:
         self._pieces, self._starts = pieces, [piece.start for piece in pieces]
 
     def close(self) -> None:
-        """Let go of all but the blocks: of a file that was looked into, what tells of its tensors is read again."""
+        """Let go of all but the blocks: of a file that was looked into, what shows its tensors is read again."""
         self._forget_pieces()
         if self._local is not None:
             self._local.close()

@@ -61,7 +61,7 @@ def require_regular(path: Path) -> None:
 def open_regular(path: Path) -> RegularFile:
     """A regular file, open for reading.
 
-    Its size may still be a lie (a file that grows): readers bound what they read, not what they were told.
+    Its size may still be a lie (a file that grows): readers bound what they read, not what they were given.
 
     Raises:
         ReadError: it is a folder, pipe, socket, device, or a file of the kernel's.

@@ -30,7 +30,7 @@ State = Mapping[Any, Any]
 
 
 class _Optimizer(NamedTuple):
-    """What a schedule's rates hang on beside its own settings: the optimizer's groups, and the rate it began with."""
+    """What a schedule's rates depend on beside its own settings: the optimizer's groups, and the rate it began with."""
 
     groups: Sequence[Mapping[str, Any]]
     base: float

@@ -44,7 +44,7 @@ class TorchZip(TorchArchive):
 
     def expect(self, tensors: Iterable[TensorRef]) -> None:
         # Up to the next header, not up to where the bytes are: that says only the header before them, which would have
-        # to be read first. An entry that is not there is told when its tensor is read.
+        # to be read first. An entry that is not there is reported when its tensor is read.
         headers = sorted(entry.header for entry in self._entries.values())
         extents = []
         for key in {one.storage.key for one in tensors}:

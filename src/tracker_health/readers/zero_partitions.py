@@ -49,7 +49,7 @@ class _Slice(NamedTuple):
 
 
 class _Partition(NamedTuple):
-    """What a rank saved: per parameter group the flat tensors by key; the groups' settings; the slices it tells of."""
+    """What a rank saved: per parameter group the flat tensors by key; the groups' settings; the slices it shows."""
 
     state: Mapping[Any, Any]
     groups: list[Any]
@@ -285,7 +285,7 @@ def _list(value: Any) -> list[Any]:
 
 
 def _whole_partition(partition: _Partition, rank: int, label: str) -> OptimizerState:
-    """A rank's state as it lies: what its parts are cannot be told."""
+    """A rank's state as it lies: what its parts are cannot be determined."""
     name = f"{label}.rank_{rank}" if label else f"rank_{rank}"
     return optimizer_state({"state": partition.state, "param_groups": partition.groups}, name, TensorStatistics())
 

@@ -47,7 +47,7 @@ class Row:
     span: tuple[int, int] = (0, 0)
 
     def with_report(self, report: Report) -> Row:
-        """The same run, judged anew."""
+        """The same run, judged again."""
         curve = self.curve and replace(self.curve, verdict=report.verdict)
         return replace(self, report=report, curve=curve)
 

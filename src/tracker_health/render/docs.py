@@ -82,7 +82,7 @@ def _cut(lines: list[str], room: int) -> list[str]:
 
 
 def _reflowed(text: str) -> list[str]:
-    """Paragraphs and items of lists, each wrapped anew, without blank lines."""
+    """Paragraphs and items of lists, each wrapped again, without blank lines."""
     parts: list[str] = []
     for line in text.splitlines():
         begins = not line.strip() or _ITEM.match(line) or " -> " in line

@@ -26,7 +26,7 @@ from tracker_health.verdict import Verdict
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Okabe and Ito (2008): told apart by people with any kind of colour vision.
+# Okabe and Ito (2008): distinguished by people with any kind of colour vision.
 _BLUE, _PURPLE, _VERMILION, _BROWN, _GREEN, _GREY = "#0072b2", "#8a3ffc", "#b42318", "#7d5200", "#116b3f", "#57606a"
 _BY_LOOK = {"main": _BLUE, "val": _PURPLE, "fail": _VERMILION, "warn": _BROWN, "chance": _VERMILION, "usual": _GREEN}
 _BY_VERDICT = {Verdict.FAIL: _VERMILION, Verdict.WARN: _BROWN, Verdict.PASS: _GREEN}

@@ -11,7 +11,7 @@ from tracker_health.evidence import Evidence
 _HEIGHTS = "▁▂▃▄▅▆▇█"
 _NOT_FINITE = "x"
 _NOTHING = " "
-_ORDERS = 100.0  # highest over lowest, from which on the heights are logarithmic
+_ORDERS = 100.0  # highest over lowest, from which the heights are logarithmic
 
 
 def sketch(evidence: Evidence, columns: int = 40) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 TRAIN_LOSS, VAL_LOSS = "train_loss", "val_loss"
 
 OBJECTIVE_LOSS = "objective_loss"
-"""Role of a loss that need not descend: only what is always sick (NaN, explosion) is judged on it."""
+"""Role of a loss that need not descend: only what is always faulty (NaN, explosion) is judged on it."""
 
 LOSS_PART = "loss_part"
 """Role of a loss beside the training loss: one of its terms, or of another model."""

@@ -142,7 +142,7 @@ class Source(Protocol):
         """Whether the store is one that several people write to: a server's."""
 
     def fingerprint(self, request: Request) -> str:
-        """What the evidence hangs on, without reading the evidence: status, end, last metric points, paths and sizes
+        """What the evidence depends on, without reading the evidence: status, end, last metric points, paths and sizes
         of files.
         """
 
@@ -197,7 +197,7 @@ class Sink(Protocol):
         """The annotation that is there, or None."""
 
     def write(self, annotations: Annotations) -> tuple[str, ...]:
-        """Make the run bear these annotations and no older ones: digest ``pending`` first, the digest itself last.
+        """Make the run have these annotations and no older ones: digest ``pending`` first, the digest itself last.
 
         Gives what was left out because the owner's own has its name or needs its room, each with the reason.
 
@@ -208,8 +208,9 @@ class Sink(Protocol):
         """
 
     def clear(self, *, acks: bool = False) -> Cleared:
-        """Take everything of ours off the run again, and nothing else. Interrupted, it can be done again. ``acks``:
-        also what people answered to its verdicts.
+        """Remove everything tracker-health wrote from the run, and nothing else. An interrupted call can be repeated.
+
+        ``acks``: also what people answered to its verdicts.
 
         Raises:
             RunError: the store is unreachable or refuses.
@@ -341,7 +342,7 @@ class SweptRun(Protocol):
 
     @property
     def annotated(self) -> bool:
-        """Whether it seemed to bear a whole annotation when it was found."""
+        """Whether it seemed to have a whole annotation when it was found."""
 
     @property
     def silent(self) -> bool:
@@ -358,7 +359,7 @@ class SweptRun(Protocol):
 @dataclass(frozen=True, kw_only=True)
 class Period:
     """Which runs a sweep is about, in seconds since 1970: those that ended at ``since`` or later, and those that claim
-    to go on and were last heard of between ``since`` and ``silent_since``, or later and bear a verdict by which they
+    to go on and were last heard of between ``since`` and ``silent_since``, or later and have a verdict by which they
     are silent.
     """
 

@@ -40,7 +40,7 @@ _NEWEST_TRIED = 3
 
 
 def is_checkpoint_file(name: str) -> bool:
-    """Whether a file of this name may be part of a checkpoint that is read, or told of."""
+    """Whether a file of this name may be part of a checkpoint that is read, or reported."""
     return is_weights_file(name) or any(one.belongs(name) for one in FORMATS)
 
 
@@ -58,7 +58,7 @@ class FolderOfRun:
 
 @dataclass(frozen=True, eq=False)
 class _Candidate:
-    """What may be a checkpoint: its format, the file that tells of it, and what lies beside that."""
+    """What may be a checkpoint: its format, the file that shows it, and what lies beside that."""
 
     format: CheckpointFormat
     lead: RunFile
@@ -151,7 +151,7 @@ def _by_folder(tree: FileTree) -> dict[str, list[RunFile]]:
 
 
 def _all_candidates(tree: FileTree) -> list[_Candidate]:
-    """Every file that may tell of a checkpoint, by the first format that knows it."""
+    """Every file that may report a checkpoint, by the first format that knows it."""
     found = []
     for files in _by_folder(tree).values():
         beside, left = FolderOfRun(tree, files), {file.name: file for file in files}

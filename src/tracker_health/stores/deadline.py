@@ -1,7 +1,7 @@
 """How long a server may take over one request, and which servers have just taken too long.
 
-The timeouts of HTTP libraries begin anew with every byte that arrives: a server that drips would hold a command for
-ever.
+The timeouts of HTTP libraries begin again with every byte that arrives: a server that drips would hold a
+command without end.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from tracker_health.stores.tree import FileEvidence, FileTree, RunFile
 
 
 def is_relevant(name: str) -> bool:
-    """Whether reading may open a file of this name, so that a fingerprint hangs on its path and size."""
+    """Whether reading may open a file of this name, so that a fingerprint depends on its path and size."""
     return bool(is_log(name) or TRAINER_STATE.fullmatch(name) or is_checkpoint_file(name)) or name == SUMMARY_FILE
 
 
@@ -38,7 +38,7 @@ def relevant_files(tree: FileTree) -> tuple[RunFile, ...]:
 
 
 def opened_files(tree: FileTree, *, logs: bool = True) -> tuple[RunFile, ...]:
-    """Those, and the texts that reading looks into where ``logs`` are read: a fingerprint hangs on all of them."""
+    """Those, and the texts that reading looks into where ``logs`` are read: a fingerprint depends on all of them."""
     texts = [file for file in (texts_among(tree.files) if logs else ()) if not is_relevant(file.name)]
     return tuple(sorted([*relevant_files(tree), *texts], key=lambda file: file.path))
 

@@ -39,7 +39,7 @@ LOG = re.compile(
     r"screenlog(?:\.\d+)?)(?:\.gz)?",
     re.IGNORECASE | re.DOTALL,
 )
-"""The names of files that may be logs; what they are is told by their content."""
+"""The names of files that may be logs; what they are is recognised by their content."""
 _EVENTS = re.compile(r"(?:.*\.)?events\.out\.tfevents(?:\..*)?", re.IGNORECASE | re.DOTALL)
 _CONSOLE = re.compile(
     rf"(?:.*\.(?:(?:log|out|err|stdout|stderr)(?:\.\d+)?|[oe]\d+)|{_SAYS_CONSOLE}.*\.txt|stdout|stderr|log|"
@@ -213,7 +213,7 @@ def _key_of(file: RunFile) -> str:
 
 
 def _take_text(found: FileEvidence, log: Log) -> None:
-    """Of several console logs the one counts that goes on where the others end; else the one that tells of a trouble,
+    """Of several console logs the one counts that goes on where the others end; else the one that reports an error,
     and of those the one with the history.
     """
     if log.text is not None and (found.text_log is None or _tells_more(log.text, found.text_log)):

@@ -1,4 +1,4 @@
-"""What the tags of an MLflow run say that it bears of ours: digest, verdict, and the names of all we wrote."""
+"""What the tags of an MLflow run say that it has of ours: digest, verdict, and the names of all we wrote."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _DIGEST_ROOM = 50
 
 
 def is_annotated(tags: Mapping[str, str]) -> bool:
-    """Whether a run bears a digest of ours, also one that says that it was never finished."""
+    """Whether a run has a digest of ours, also one that says that it was never finished."""
     return _is_digest(tags.get(DIGEST_TAG, ""))
 
 
@@ -95,7 +95,7 @@ def owns_note(tags: Mapping[str, str]) -> bool:
 
 
 def recorded_on(tags: Mapping[str, str]) -> Recorded | None:
-    """The annotation that a run's tags say it bears; ``pending`` also where two annotators got in each other's way."""
+    """The annotation that a run's tags say it has; ``pending`` also where two annotators got in each other's way."""
     if not is_annotated(tags):
         return None
     digest, verdict = tags[DIGEST_TAG], tags.get(VERDICT_TAG)
@@ -173,7 +173,7 @@ def changed_marks(
 
 
 def is_finished(tags: Mapping[str, str]) -> bool:
-    """Whether a run bears a whole annotation, be it outdated."""
+    """Whether a run has a whole annotation, be it outdated."""
     recorded = recorded_on(tags)
     return recorded is not None and recorded.is_whole
 
@@ -208,7 +208,7 @@ def tagged(
 
 @dataclass(frozen=True, kw_only=True)
 class Written:
-    """The names of our files, metrics and tags (without prefix) that a run bears.
+    """The names of our files, metrics and tags (without prefix) that a run has.
 
     ``missing``: files that could not be uploaded, as far as anybody can tell. ``note``: the description has a block of
     ours. ``digest``: of the annotation that they are, or the mark of the one under way.

@@ -129,7 +129,7 @@ class FileEvidence:
         known, trainer = tracked or Tracked(), self.trainer
         params = {**self.params, **known.params}
         counted = None
-        # What counts steps may do so beside a plan in epochs: amid them, or amid the first, it broke off.
+        # What counts steps may do so beside a plan in epochs: during them, or during the first, it broke off.
         said = plan_of(params).keys() & (PLANNED_STEPS if self.printed_step is not None else PLAN_PARAMS)
         if not said and (self.printed_step is None or not known.series):
             params |= self.printed_plan

@@ -273,7 +273,7 @@ def _listed_shards(tree: FileTree, beside: Mapping[str, RunFile]) -> tuple[str, 
 
 
 def _json(tree: FileTree, file: RunFile) -> Any:
-    """What a small JSON file holds, None where it cannot be read: nothing hangs on it alone."""
+    """What a small JSON file holds, None where it cannot be read: nothing depends on it alone."""
     if file.size > _MOST_INDEX_BYTES:
         return None
     try:
@@ -392,7 +392,7 @@ def _same_average(archives: _Archives, now: RunFile, before: RunFile, changed: A
         matrices = [one for one in average if len(one.shape) > 1 and one.name in changed][:_MOST_OF_AN_AVERAGE]
         moved = list(changes(matrices, {one.name: one for one in earlier}, Budget()))
     except (RunError, OSError):
-        return ""  # nothing hangs on it
+        return ""  # nothing depends on it
     return key if key == other and moved and all(one.unchanged for one in moved) else ""
 
 
@@ -432,4 +432,4 @@ def _hold_the_same(archives: _Archives, files: _Files, opened: _Opened, amount: 
             same = takewhile(lambda one: one.unchanged, changes(opened.tensors, by_name, Budget()))
             return sum(1 for _ in same) == amount
     except (RunError, OSError):
-        return False  # nothing hangs on it
+        return False  # nothing depends on it

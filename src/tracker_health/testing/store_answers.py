@@ -166,7 +166,7 @@ class AnswersContract:
                 lambda: acknowledge(harness, run, first),  # noqa: B023
                 lambda: acknowledge(harness, run, second),  # noqa: B023
             )
-            for one in (first, second):  # where one was told that the other is at work
+            for one in (first, second):  # where one was notified that the other is at work
                 if one not in entries(harness, run):
                     acknowledge(harness, run, one)
             assert entries(harness, run) == (first, second), f"with the other at write {number}"

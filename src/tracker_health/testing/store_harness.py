@@ -30,7 +30,7 @@ class Killed(BaseException):
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """What a run bears, timestamps aside: tags, latest metric values, description, and files with their bytes."""
+    """What a run has, timestamps aside: tags, latest metric values, description, and files with their bytes."""
 
     tags: Mapping[str, str] = field(default_factory=dict)
     metrics: Mapping[str, float] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class StoreHarness(Protocol):
         """The run, as the store gives it."""
 
     def view(self, run: str, *, ours: bool) -> View:
-        """What the run bears that is ours, or all the rest."""
+        """What the run has that is ours, or all the rest."""
 
     def unknown_run(self) -> str:
         """The name of a run that is not there."""
@@ -171,8 +171,8 @@ def killed_before(harness: StoreHarness, number: int, work: Callable[[], None]) 
 
 
 def interrupted_at(harness: StoreHarness, number: int, slow: Callable[[], None], quick: Callable[[], None]) -> bool:
-    """Do ``slow``, and all of ``quick`` before its write ``number``; whether it came that far. Either may be told that
-    the other is at work.
+    """Do ``slow``, and all of ``quick`` before its write ``number``; whether it came that far. Either may be notified
+    that the other is at work.
     """
     came = False
 
@@ -214,7 +214,7 @@ def interleaved_at(
 ) -> bool:
     """Write ``slow``, and all of ``quick`` before its write ``number`` (None clears); whether it came that far.
 
-    Either may be told that the other is at work.
+    Either may be notified that the other is at work.
     """
     return interrupted_at(
         harness, number, lambda: write_or_clear(harness, run, slow), lambda: write_or_clear(harness, run, quick)
@@ -235,7 +235,7 @@ def recorded_digest(harness: StoreHarness, run: str) -> str | None:
 
 
 def assert_pending_or_whole(harness: StoreHarness, run: str, wholes: Mapping[str, View]) -> None:
-    """Check that a run which records the digest of one of ``wholes`` bears that one and nothing else of ours."""
+    """Check that a run which records the digest of one of ``wholes`` has that one and nothing else of ours."""
     digest = recorded_digest(harness, run)
     if digest is not None and digest in wholes:
         assert harness.view(run, ours=True) == wholes[digest]
@@ -244,7 +244,7 @@ def assert_pending_or_whole(harness: StoreHarness, run: str, wholes: Mapping[str
 def assert_bears(
     harness: StoreHarness, run: str, annotations: Annotations, *, ack: str = "", is_open: bool | None = None
 ) -> None:
-    """Check that a run bears these annotations: its record, and what its owner sees. ``ack`` and ``is_open``: what the
+    """Check that a run has these annotations: its record, and what its owner sees. ``ack`` and ``is_open``: what the
     marks beside the verdict say, in a store that has any; by default what nobody has answered.
     """
     with closing(harness.open(run)) as opened:

@@ -265,7 +265,7 @@ class StoreContract(AnswersContract):
         repaired: Callable[[str, Mapping[str, View]], View],
     ) -> int:
         """Disturb the first write to a run, the second to another, and so on, until one run is done before; how many
-        runs that were. ``repaired`` brings a run into order, and gives what it has to bear of ours then.
+        runs that were. ``repaired`` brings a run into order, and gives what it has to have of ours then.
         """
         wholes = self._wholes(harness)
         number, came = 0, True
@@ -280,7 +280,7 @@ class StoreContract(AnswersContract):
         return number
 
     def _wholes(self, harness: StoreHarness) -> dict[str, View]:
-        """By digest, what a run bears that was annotated once and undisturbed."""
+        """By digest, what a run has that was annotated once and undisturbed."""
         return {one.digest: harness.view(bearing(harness, one), ours=True) for one in (FAIL, PASS, SKIP)}
 
     def test_two_writers_at_once_leave_one_whole_annotation_or_say_that_none_is(

@@ -41,7 +41,7 @@ def may_be_named(state: OptimizerState) -> bool:
 
 
 def untaken(state: OptimizerState, weights: Weights | None) -> list[Untaken]:
-    """The trainable weights that the optimizer keeps nothing for, in order; nothing where it cannot be told."""
+    """The trainable weights that the optimizer keeps nothing for, in order; nothing where it is not known."""
     if weights is None:
         return []
     sure, doubtful = parameters_of(weights.tensors)

@@ -32,7 +32,7 @@ _FEWEST_STEPS = 10
 _LEAST_BETA = 0.7
 _ZERO_INITIALISED = re.compile(r"lora_(embedding_)?B(\.|$)")
 _MOST_STEPS = 1e15
-# Where schedules remember their peak: LambdaLR and its like, OneCycleLR (whose initial rate is a 25th of it).
+# Where schedules remember their peak: LambdaLR and comparable ones, OneCycleLR (whose initial rate is a 25th of it).
 _REMEMBERED = ("initial_lr", "max_lr")
 _FEWEST_RATES = 8
 _NEARLY = 0.9
@@ -194,7 +194,7 @@ class UpdateSize:
             at = f"the schedule's learning rate, {number(self.rate)} (how high it came is not logged)"
         else:
             at = f"the {'highest' if self.scheduled else 'last'} learning rate, {number(self.rate)}"
-        return f"a step at {at}, is {number(self.ratio)} of the weights"
+        return f"one step at {at}, changes the weights by {number(100.0 * self.ratio)} %"
 
 
 def update_size(evidence: AsRead) -> UpdateSize | None:
@@ -325,7 +325,7 @@ def _step_size(state: OptimizerState, tensor: TensorState, rate: float) -> float
 
 
 def needs_of_update_size(min_steps: int) -> tuple[Need, ...]:
-    """What the sizes of steps are read from, after so many of them, and the loss that bears them out."""
+    """What the sizes of steps are read from, after so many of them, and the loss that confirms them."""
     return (
         Need(role=Part.WEIGHTS),
         Need(role=Part.OPTIMIZER_STATE, min_points=min_steps, unit="optimizer_steps"),

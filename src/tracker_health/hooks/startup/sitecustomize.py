@@ -16,7 +16,7 @@ def _switch_on() -> None:
 
 
 def _chain() -> None:
-    """Import the sitecustomize that this one hides, as Python would have done; so it tells of errors as well."""
+    """Import the sitecustomize that this one hides, as Python would have done; so it shows errors as well."""
     import os
 
     here = os.path.dirname(os.path.abspath(__file__))

@@ -61,7 +61,7 @@ class Rates:
 
     @property
     def where(self) -> tuple[int, ...]:
-        """The step from which on the rate lay at its floor, or all steps of a rate that never came down."""
+        """The step from which the rate lay at its floor, or all steps of a rate that never came down."""
         steps = self.series.steps
         return (self.floor_step,) if self.floor < self.peak else (int(steps[0]), int(steps[-1]))
 

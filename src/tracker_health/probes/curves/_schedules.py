@@ -83,8 +83,8 @@ def share_done(evidence: Evidence) -> float:
 
 
 def endless_warm_up(evidence: Evidence) -> str:
-    """That by the params a warm-up would not have been half over at the plan's end, by the farthest of all counts of
-    steps; empty where it is not so, or what a log counts may be epochs.
+    """Says that a warm-up of the params would not have been half over at the plan's end, by the farthest of all counts
+    of steps. Empty where it is not so, or where a log may count epochs.
     """
     params = [(name.lower(), printable(value).strip().lower()) for name, value in evidence.info.params.items()]
     known = [float(value) for name, value in params if _WARM_UP.fullmatch(name) and _NUMBER.fullmatch(value)]

@@ -21,8 +21,8 @@ class DiscriminatorWon(Probe):
         A discriminator's loss that was next to nothing in the second half of the run.
 
     Why it matters:
-        Where every sample is told from the real ones for sure, the generator gets hardly a gradient, or one that leads
-        nowhere: it learns nothing any more, while both losses look calm.
+        Where every sample is distinguished from the real ones for sure, the generator gets hardly a gradient, or one
+        that leads nowhere: it learns nothing any more, while both losses look calm.
 
     How it decides:
         Of a run that logs losses of the generator and of the discriminator, by their names (`loss_D`, `errD`,

@@ -28,7 +28,7 @@ class Diverged(CurveRule):
         Fail when the end lies surely (by `sigmas` standard errors) above the best level by `rise_share` of the descent;
         of a flat curve a fifth of the best level counts as descent. Fail when a level lies surely above the start by
         `climb_share` of it. Fail when a loss ends below 0, `runaway` times as large as it began. Levels are medians of
-        up to 40 blocks. Unsure of few points, and where the learning rate began anew after the best level.
+        up to 40 blocks. Unsure of few points, and where the learning rate began again after the best level.
 
     Known limits:
         An objective that is made harder without a logged weight that says so looks like a divergence: pruning or

@@ -36,9 +36,9 @@ class EpochSawtooth(Probe):
 
     Known limits:
         Needs the epoch of each point. Data that were shuffled once come back as well, but without likeness of
-        neighbours, and train as well as those shuffled anew: of 23 such trainings none is found, of 23 sorted ones the
+        neighbours, and train as well as those shuffled again: of 23 such trainings none is found, of 23 sorted ones the
         19 that ended worse. Batches sorted on purpose (by length, or as one long text) look the same. Where the
-        learning rate begins anew in the epochs, nothing is said.
+        learning rate begins again in the epochs, nothing is said.
 
     Worked example:
         train_loss: 3 9 8 7 6 5 4 3 2 9 8 7 6 5 4 3 2 9 8 7 6 5 4 3 2 9 8 7 6 5 4 3 2 9
@@ -46,7 +46,7 @@ class EpochSawtooth(Probe):
         warn: about its mean of 5.5 each epoch is the next: 3.5, 2.5 ... -3.5; moved by one it correlates by 0.88.
 
     What to do:
-        Shuffle the training data anew in each epoch.
+        Shuffle the training data again in each epoch.
 
     References:
         Autocorrelation at a seasonal lag.
@@ -83,7 +83,7 @@ class EpochSawtooth(Probe):
             few = f"fewer than {self.min_epochs} whole epochs with {self.min_per_epoch} points of the loss each"
             return Finding.skipped(few)
         if curve is not None and len(curve.restarts) >= self.min_epochs:
-            return Finding.skipped("the learning rate begins anew as often as there are epochs")
+            return Finding.skipped("the learning rate begins again as often as there are epochs")
         length, found = epochs.shape[1], _repetition(epochs)
         if _jitter_left(epochs) < self.dies_away:
             # The first point of an epoch is the last of the one before where trainers count its end to the next.
@@ -95,7 +95,7 @@ class EpochSawtooth(Probe):
         return Finding(
             verdict=Verdict.WARN,
             message=f"the loss goes through one pattern in every epoch, {said}",
-            remedy="shuffle the training data anew in each epoch",
+            remedy="shuffle the training data again in each epoch",
             measured=measured,
             steps=(int(evidence.first("train_loss").finite().steps[0]),),
         )

@@ -24,7 +24,7 @@ class OddOneOut(Probe):
         somewhat too high or too low, data that was mixed up, an augmentation that was left on.
 
     Why it matters:
-        Such a fault cannot be told from one run. Beside the others it is plain.
+        Such a fault cannot be seen from one run. Beside the others it is plain.
 
     How it decides:
         Runs are compared that log the same loss and are about as long (a quarter more steps at most). The end is the

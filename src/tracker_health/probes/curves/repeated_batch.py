@@ -25,7 +25,7 @@ class RepeatedBatch(Probe):
 
     Why it matters:
         Batches differ, and so do their losses. Where they do not, the loader yields one batch again and again: the
-        model learns that by heart, its loss comes down beautifully, and nothing else is learnt.
+        model memorises that, its loss comes down beautifully, and nothing else is learnt.
 
     How it decides:
         The roughness of a stretch is its noise, by third differences, over the usual difference between neighbours. Of

@@ -34,7 +34,7 @@ class StillDescending(CurveRule):
         counts as well.
 
     Known limits:
-        A loss that learns late, after a long plateau, looks the same. So does a fine-tune that no param tells of.
+        A loss that learns late, after a long plateau, looks the same. So does a fine-tune that no param mentions.
 
     Worked example:
         train_loss: 2.30 2.28 2.26 2.24 2.22 2.20 2.18 2.16 2.14 2.12 2.10 2.08

@@ -41,8 +41,8 @@ class TooGood(Probe):
 
     Known limits:
         Needs a cross-entropy in nats, and a validation loss. It has no vote: sequences made by a rule (copies, recall,
-        sums) can be told for sure, and have the same curves. Of small transformers it found those whose targets were
-        not shifted, and one that rightly learnt to copy; a missing mask is learnt more slowly, and passed.
+        sums) can be recognised for sure, and have the same curves. Of small transformers it found those whose targets
+        were not shifted, and one that rightly learnt to copy; a missing mask is learnt more slowly, and passed.
 
     Worked example:
         train_loss: 4.2 0.9 0.1 0.02 0.02 0.02 0.02 0.02 0.02 0.02 0.02 0.02

@@ -32,7 +32,7 @@ class UnstableLoss(CurveRule):
         Below 16 points each is a level.
 
     Known limits:
-        Needs 8 points. From 16 points on a leap of a single level is a spike, not an excursion.
+        Needs 8 points. From 16 points on a jump of a single level is a spike, not an excursion.
 
     Worked example:
         train_loss: 4 2.5 1.8 1.4 1.2 1.1 3.5 1.05 1.0 1.0 0.98 0.97
@@ -95,7 +95,7 @@ class UnstableLoss(CurveRule):
 
 
 def _after_restart(step: int, curve: Curve) -> bool:
-    """Whether the learning rate had begun anew since the lowest level before a step: that is no leap of its own."""
+    """Whether the learning rate had begun again since the lowest level before a step: that is no jump of its own."""
     before = curve.levels[curve.steps < step]
     lowest = int(curve.steps[before.argmin()]) if len(before) else step
     return any(lowest <= restart <= step for restart in curve.restarts)

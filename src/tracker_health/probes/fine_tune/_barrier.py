@@ -1,4 +1,4 @@
-"""What the rules on a regularised fine-tune share: what its settings ask for, and what its log can tell apart.
+"""What the rules on a regularised fine-tune share: what its settings ask for, and what its log can distinguish.
 
 The objective is ``nll + lam * relu(kl - tau)``: a barrier that acts once the fine-tuned model has diverged from the
 original by more than ``tau``. Without one it is ``nll`` alone, with or without weight decay in the optimizer.

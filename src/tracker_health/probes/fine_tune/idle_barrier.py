@@ -32,8 +32,8 @@ class IdleBarrier(Probe):
         Such a run is a plain fine-tune under another name, and what it is compared to is the same run once more.
 
     How it decides:
-        By the params `reg` (nll, wd, kl_fwd, kl_rev), `lam`, `tau` and `round`. Fail where a KL was asked for and is 0
-        at every point, or as a later round begins. Fail where it is above 0, though reg is nll or wd. Warn when it
+        From the params `reg` (nll, wd, kl_fwd, kl_rev), `lam`, `tau` and `round`. Fail where a KL was asked for and is
+        0 at every point, or as a later round begins. Fail where it is above 0, though reg is nll or wd. Warn when it
         never exceeded tau, or the checkpoint's weight decay is not the lam of wd. Zero is `zero` at most, or half a
         digit of a rounded log, if the nll surely gained what makes more: its gain squared, over four times its start.
 

@@ -40,7 +40,7 @@ class LatentCollapse(Probe):
     How it decides:
         Only where metric names or params speak of a reconstruction, an ELBO or a VAE. Warn when the median of the KL's
         second half is `collapse` nats at most. It must also be at most `share` of a loss beside it, and the KL
-        `least_fall` times as high before: of 89 sound ones none had come down to a quarter. Not in reinforcement
+        `least_fall` times as high before: of 89 healthy ones none had come down to a quarter. Not in reinforcement
         learning, nor beside a teacher.
 
     Known limits:

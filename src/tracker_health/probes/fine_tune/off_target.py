@@ -20,7 +20,7 @@ class OffTarget(Probe):
         An on-target shift that is smaller than the off-target one, in runs that log both.
 
     Why it matters:
-        The model changed as a whole: the trait that was trained cannot be told from the damage beside it.
+        The model changed as a whole: the trait that was trained cannot be distinguished from the damage beside it.
 
     How it decides:
         By the last finite value of both, without their signs. Warn when the on-target shift is less than `ratio` times

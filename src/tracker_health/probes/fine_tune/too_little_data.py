@@ -39,7 +39,7 @@ class TooLittleData(Probe):
         A fine-tune of a handful of samples measures those samples, and not the method.
 
     How it decides:
-        By the params: `min_train`, the kept samples (`kept`, `completions`, `n_train`, ...), epochs, batch size and
+        From the params: `min_train`, the kept samples (`kept`, `completions`, `n_train`, ...), epochs, batch size and
         accumulation. Warn when there are fewer samples than `min_train`. Warn when less than `min_fraction` of the
         steps was done that samples times epochs make. Steps are the checkpoint's count, or those logged less the
         skipped samples. Fail when the nll has no finite value, or one of its last `last` is not finite. Their mean is

@@ -14,7 +14,7 @@ from tracker_health.result import Finding
 from tracker_health.text import count, listing
 from tracker_health.verdict import Verdict
 
-_IN_ORDER = ("params", "activations", "activation_grads", "grads")  # as one makes the next sick
+_IN_ORDER = ("params", "activations", "activation_grads", "grads")  # as one makes the next faulty
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,10 +24,10 @@ class EpsilonDominates(Probe):
         An adaptive optimizer whose eps is far larger than the root of its second moments.
 
     Why it matters:
-        The step of Adam and its like is lr * m / (sqrt(v) + eps), that of RMSprop lr * g / (sqrt(v) + eps). Where eps
-        is the larger part it shrinks with the gradient, to a fraction of the learning rate, and the model hardly
-        learns: eps was set too high, or the loss was scaled down until its gradients are as small as the guard against
-        dividing by zero.
+        The step of Adam and comparable ones is lr * m / (sqrt(v) + eps), that of RMSprop lr * g / (sqrt(v) + eps).
+        Where eps is the larger part it shrinks with the gradient, to a fraction of the learning rate, and the model
+        hardly learns: eps was set too high, or the loss was scaled down until its gradients are as small as the guard
+        against dividing by zero.
 
     How it decides:
         Per parameter eps of its group is divided by the root of the mean second moment, bias-corrected. The median is
@@ -36,10 +36,10 @@ class EpsilonDominates(Probe):
         by `healthy_descent`, and warn otherwise.
 
     Known limits:
-        Needs the optimizer's groups beside its second moments. A model that has learnt its samples by heart to the last
-        digit has gradients as small as that: its loss has come down. An eps of a few times the gradients passes: it
-        slows a training as a smaller rate would. Of 31 small ones that ended with three to ten times 17 had learnt what
-        others do, and those that had not learnt at all are told by their loss.
+        Needs the optimizer's groups beside its second moments. A model that has learnt its samples from memory to the
+        last digit has gradients as small as that: its loss has come down. An eps of a few times the gradients passes:
+        it slows a training as a smaller rate would. Of 31 small ones that ended with three to ten times 17 had learnt
+        what others do, and those that had not learnt at all are recognised by their loss.
 
     What to do:
         Set eps to 1e-8, or look for what scales the loss down; a mean over many values may be a sum.

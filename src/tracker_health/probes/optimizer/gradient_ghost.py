@@ -17,6 +17,12 @@ from tracker_health.verdict import Verdict
 
 _LAYER = re.compile(r"\.layers\.(\d+)\.")
 
+_FEW = "global_step_below_threshold"
+_MEASURES = (
+    "global_step", "num_params", "num_layers", "params_per_layer", "global_mean_exp_avg_sq", "num_nonfinite_exp_avg_sq",
+    "frac_layers_undertrained", "num_layers_undertrained",
+)  # fmt: skip
+
 
 @dataclass(frozen=True, kw_only=True)
 class GradientGhost(Probe):
@@ -61,6 +67,9 @@ class GradientGhost(Probe):
     layer_failure_frac: Annotated[
         float, Threshold("share of high layers that fails", "fraction", "original rule", ge=0, le=1)
     ] = 0.3
+    pass_score: Annotated[float, Threshold("score of a pass", "fraction", "original rule", ge=0, le=1)] = 0.9
+    warn_score: Annotated[float, Threshold("score of a warning", "fraction", "original rule", ge=0, le=1)] = 0.7
+    fail_score: Annotated[float, Threshold("score of high layers", "fraction", "original rule", ge=0, le=1)] = 0.3
 
     @property
     def needs(self) -> tuple[Need, ...]:
@@ -69,69 +78,64 @@ class GradientGhost(Probe):
     def judge(self, evidence: Evidence) -> Finding:
         checkpoint = evidence.dlm_checkpoint
         if checkpoint is None:
-            return Finding(verdict=Verdict.SKIP, message="there is no checkpoint")
-        means = {
-            tensor.id: tensor.second_moment.mean
-            for tensor in checkpoint.state.with_second_moment
-            if tensor.second_moment is not None
-        }
+            return Finding.skipped("there is no checkpoint")
+        states = checkpoint.state.with_second_moment
+        means = {one.id: one.second_moment.mean for one in states if one.second_moment is not None}
         layers, per_layer, unmapped = _layers(checkpoint, means)
-        facts = _facts(checkpoint, means, layers, per_layer, unmapped)
-        finite = [mean for mean in means.values() if math.isfinite(mean)]
-        if checkpoint.global_step < self.min_steps_threshold:
-            message = f"only {count(checkpoint.global_step, 'global step')}, {self.min_steps_threshold} are needed"
-            return _failed(message, "global_step_below_threshold", checkpoint.global_step, facts)
+        mapped = {"num_layers": len(layers), "params_per_layer": per_layer, "layers_reason": unmapped}
+        facts = _facts(checkpoint, means) | mapped
+        steps, finite = checkpoint.global_step, [mean for mean in means.values() if math.isfinite(mean)]
+        if steps < self.min_steps_threshold:
+            said = f"only {count(steps, 'global step')}, {self.min_steps_threshold} are needed"
+            return self._finding(Verdict.FAIL, float(steps), said, facts | {"primary_signal": _FEW})
         if not means:
-            return Finding(verdict=Verdict.SKIP, message="the optimizer state holds no second moments (exp_avg_sq)")
-        if not finite:
-            message = f"the second moments of all {len(means)} parameters are non-finite"
-            return _failed(message, "all_optimizer_state_nan", 0, facts)
+            return Finding.skipped("the optimizer state holds no second moments (exp_avg_sq)")
         if not any(finite):
-            message = f"the second moments of all {len(finite)} parameters are exactly 0"
-            return _failed(message, "all_optimizer_state_zero", 0, facts)
-        return self._judge_layers(layers, facts, unmapped)
-
-    def _judge_layers(self, layers: Mapping[int, float], facts: dict[str, Any], unmapped: str) -> Finding:
-        finite = {layer: mean for layer, mean in layers.items() if math.isfinite(mean)}
-        lowest = min(finite.values(), default=0.0)
-        ratios = {layer: mean / lowest if lowest > 0.0 else None for layer, mean in finite.items()}
-        limit = self.undertrained_layer_ratio
+            kind, what = ("zero", "exactly 0") if finite else ("nan", "non-finite")
+            said = f"the second moments of all {len(finite or means)} parameters are {what}"
+            return self._finding(Verdict.FAIL, 0.0, said, facts | {"primary_signal": f"all_optimizer_state_{kind}"})
+        known, limit = {one: at for one, at in layers.items() if math.isfinite(at)}, self.undertrained_layer_ratio
+        lowest = min(known.values(), default=0.0)
+        ratios = {layer: mean / lowest if lowest > 0.0 else None for layer, mean in known.items()}
         high = sorted(layer for layer, ratio in ratios.items() if ratio is not None and ratio > limit)
         fraction = len(high) / len(layers) if high else 0.0
-        worst = sorted(finite, key=lambda layer: -(ratios[layer] or finite[layer]))[:3]
+        worst = sorted(known, key=lambda layer: -(ratios[layer] or known[layer]))[:3]
         facts |= {
-            "frac_layers_undertrained": fraction,
-            "num_layers_undertrained": len(high),
-            "undertrained_layers": high,
+            "frac_layers_undertrained": fraction, "num_layers_undertrained": len(high), "undertrained_layers": high,
             "worst_layers": [{"layer": layer, "ratio": ratios[layer]} for layer in worst],
-        }
-        if lowest <= 0.0:
-            why = unmapped or ("the lowest layer mean is 0" if finite else "no layer has a finite mean")
-            return _finding(
-                Verdict.PASS, 0.0, f"steps and second moments are fine; layers were not judged: {why}", facts
-            )
+        }  # fmt: skip
         shown = f"{len(high)} of {len(layers)} layers above {number(limit)} times the lowest mean second moment"
+        if lowest <= 0.0:
+            why = unmapped or ("the lowest layer mean is 0" if known else "no layer has a finite mean")
+            shown = f"steps and second moments are fine; layers were not judged: {why}"
         verdict = Verdict.FAIL if fraction > self.layer_failure_frac else Verdict.WARN if high else Verdict.PASS
-        return _finding(verdict, fraction, shown, facts)
+        return self._finding(verdict, fraction, shown, facts)
+
+    def _finding(self, verdict: Verdict, raw: float, message: str, facts: Mapping[str, Any]) -> Finding:
+        scores = {Verdict.PASS: self.pass_score, Verdict.WARN: self.warn_score, Verdict.FAIL: self.fail_score}
+        score = 0.0 if "primary_signal" in facts else scores[verdict]
+        remedy = "train longer, and look at the per-tensor statistics" if verdict is not Verdict.PASS else ""
+        measured = {name: facts[name] for name in _MEASURES if name in facts} | {"raw": raw}
+        return Finding(verdict=verdict, score=score, message=message, remedy=remedy, measured=measured, details=facts)
 
 
 def _layers(checkpoint: DlmCheckpoint, means: Mapping[int | str, float]) -> tuple[dict[int, float], int, str]:
     """Mean of each layer's finite tensor means (NaN if it has none), parameters per layer, and why there are no
     layers.
     """
-    if checkpoint.weight_names is None:
-        return {}, 0, checkpoint.weights_reason
-    if not checkpoint.weight_names:
-        return {}, 0, "no tensor names in the weights file"
-    counts = Counter(int(found.group(1)) for name in checkpoint.weight_names if (found := _LAYER.search(name)))
-    if not counts:
-        return {}, 0, "no layer numbers in the tensor names"
-    if len(set(counts.values())) > 1:
-        return {}, 0, "the layers have unequal numbers of tensors"
-    per_layer = next(iter(counts.values()))
-    numbers = sorted(counts)
-    if len(checkpoint.state.tensors) < per_layer * len(numbers):
-        return {}, per_layer, "fewer optimizer states than tensor names"
+    names = checkpoint.weight_names
+    counts = Counter(int(found.group(1)) for name in names or () if (found := _LAYER.search(name)))
+    per_layer, numbers = max(counts.values(), default=0), sorted(counts)
+    unmapped = (
+        (names is None, checkpoint.weights_reason),
+        (not names, "no tensor names in the weights file"),
+        (not counts, "no layer numbers in the tensor names"),
+        (len(set(counts.values())) > 1, "the layers have unequal numbers of tensors"),
+        (len(checkpoint.state.tensors) < per_layer * len(numbers), "fewer optimizer states than tensor names"),
+    )
+    for holds, why in unmapped:
+        if holds:
+            return {}, 0, why
     members: dict[int, list[float]] = {layer: [] for layer in numbers}
     for key, mean in means.items():
         position = key // per_layer if isinstance(key, int) and key >= 0 else len(numbers)
@@ -140,55 +144,13 @@ def _layers(checkpoint: DlmCheckpoint, means: Mapping[int | str, float]) -> tupl
     return {layer: sum(own) / len(own) if own else math.nan for layer, own in members.items()}, per_layer, ""
 
 
-def _facts(
-    checkpoint: DlmCheckpoint,
-    means: Mapping[int | str, float],
-    layers: Mapping[int, float],
-    per_layer: int,
-    unmapped: str,
-) -> dict[str, Any]:
-    finite = [mean for mean in means.values() if math.isfinite(mean)]
-    extras = checkpoint.state.extras
+def _facts(checkpoint: DlmCheckpoint, means: Mapping[int | str, float]) -> dict[str, Any]:
+    finite, extras = [mean for mean in means.values() if math.isfinite(mean)], checkpoint.state.extras
     best = extras.get("best_val_loss")
     return {
-        "global_step": checkpoint.global_step,
-        "epoch": extras.get("epoch"),
-        "num_params": len(checkpoint.state.tensors),
-        "num_layers": len(layers),
-        "params_per_layer": per_layer if layers else 0,
+        "global_step": checkpoint.global_step, "epoch": extras.get("epoch"),
+        "num_params": len(checkpoint.state.tensors), "num_nonfinite_exp_avg_sq": len(means) - len(finite),
         "global_mean_exp_avg_sq": sum(finite) / len(finite) if finite else math.nan,
-        "num_nonfinite_exp_avg_sq": len(means) - len(finite),
         "best_val_loss": float(best) if isinstance(best, (int, float)) and math.isfinite(best) else None,
         "use_qlora": extras.get("use_qlora"),
-        "layers_reason": unmapped,
-    }
-
-
-_MEASURES = (
-    "global_step",
-    "num_params",
-    "num_layers",
-    "params_per_layer",
-    "global_mean_exp_avg_sq",
-    "num_nonfinite_exp_avg_sq",
-    "frac_layers_undertrained",
-    "num_layers_undertrained",
-)
-
-
-_SCORES = {Verdict.PASS: 0.9, Verdict.WARN: 0.7, Verdict.FAIL: 0.3}
-
-
-def _finding(verdict: Verdict, raw: float, message: str, facts: Mapping[str, Any]) -> Finding:
-    return Finding(
-        verdict=verdict,
-        score=0.0 if "primary_signal" in facts else _SCORES[verdict],
-        message=message,
-        remedy="train longer, and look at the per-tensor statistics" if verdict is not Verdict.PASS else "",
-        measured={name: facts[name] for name in _MEASURES if name in facts} | {"raw": raw},
-        details=facts,
-    )
-
-
-def _failed(message: str, signal: str, raw: float, facts: Mapping[str, Any]) -> Finding:
-    return _finding(Verdict.FAIL, float(raw), message, {**facts, "primary_signal": signal})
+    }  # fmt: skip

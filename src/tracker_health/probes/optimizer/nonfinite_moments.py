@@ -27,7 +27,7 @@ class NonfiniteMoments(Probe):
 
     Known limits:
         A half-precision moment that overflowed to infinity after a single huge gradient counts too: its updates are 0
-        for ever.
+        without end.
 
     What to do:
         Go back to a checkpoint from before the first NaN; training cannot recover from this one.
@@ -48,23 +48,23 @@ class NonfiniteMoments(Probe):
     def judge(self, evidence: Evidence) -> Finding:
         state = evidence.optimizer
         tensors = state.with_second_moment if state is not None else ()
-        sick = [tensor for tensor in tensors if _nonfinite(tensor)]
+        faulty = [tensor for tensor in tensors if _nonfinite(tensor)]
         measured = {
             "tensors": len(tensors),
-            "nonfinite_tensors": len(sick),
-            "nonfinite_values": sum(_nonfinite(one) for one in sick),
+            "nonfinite_tensors": len(faulty),
+            "nonfinite_values": sum(_nonfinite(one) for one in faulty),
         }
         details = {
-            "tensors": [tensor.label for tensor in sick[:100]],
+            "tensors": [tensor.label for tensor in faulty[:100]],
             "not_rebuilt": list(state.stubs) if state is not None else [],
         }
-        if not sick:
+        if not faulty:
             message = f"the moments of all {len(tensors)} parameters are finite"
             return Finding(verdict=Verdict.PASS, message=message, measured=measured, details=details)
-        which = f"all {len(sick)}" if len(sick) == len(tensors) else f"{len(sick)} of {len(tensors)}"
+        which = f"all {len(faulty)}" if len(faulty) == len(tensors) else f"{len(faulty)} of {len(tensors)}"
         return Finding(
             verdict=Verdict.FAIL,
-            message=f"NaN or infinity in the moments of {which} parameters: {listing([one.label for one in sick])}",
+            message=f"NaN or infinity in the moments of {which} parameters: {listing([one.label for one in faulty])}",
             remedy="go back to a checkpoint from before the first NaN: these moments cannot recover",
             measured=measured,
             details=details,

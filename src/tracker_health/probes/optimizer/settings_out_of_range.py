@@ -43,7 +43,7 @@ class SettingsOutOfRange(Probe):
         Reads no code: what log, checkpoint and params do not tell is not seen. Nor is how far Adam came, or an SGD
         whose steps nothing counts. A limit for single values of the gradient is judged as one for its norm. Where the
         params speak of privacy, gradients are clipped for each sample and scaled up again: that passes. Learnt prompts
-        bear a high rate.
+        have a high rate.
 
     What to do:
         Clip at about the norm of most steps, often 1; take a weight decay of 0.1 or less, rates of 1e-4 to 1e-2 for
@@ -92,7 +92,7 @@ class SettingsOutOfRange(Probe):
         adams = settings.optimizer == ADAM and not settings.learns_prompts
         rate, decay = settings.slowest_rate if adams else None, settings.decay_per_step
         if all(one is None for one in (settings.clip, settings.dropout, way, rate, decay)):
-            return Finding(verdict=Verdict.SKIP, message="no param tells of clipping, weight decay, rate or dropout")
+            return Finding(verdict=Verdict.SKIP, message="no param shows clipping, weight decay, rate or dropout")
         found = None
         if settings.clip_said is not None and not settings.is_private:
             found = self._clipped(settings.clip_said, sizes)

@@ -36,7 +36,8 @@ class UnscaledInputs(Probe):
     Known limits:
         Needs 50 steps, and Adam's state of layers with a bias, or running statistics. Convolutions add up over
         positions, and inputs that go together add up as well, by up to the root of how many there are. Which layer is
-        before a normalisation is told by the order of the weights; a file that lists them by their names may hide it.
+        before a normalisation is recognised by the order of the weights; a file that lists them by their names may hide
+        it.
 
     What to do:
         Scale inputs to mean 0 and deviation 1; inside a model, put a normalisation before the layer.

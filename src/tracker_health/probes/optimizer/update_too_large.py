@@ -32,7 +32,7 @@ class UpdateTooLarge(Probe):
         `lost_again` of that.
 
     Known limits:
-        Needs Adam's state and the weights beside it. Matrices in front of a normalisation bear large steps, as their
+        Needs Adam's state and the weights beside it. Matrices in front of a normalisation take large steps, as their
         scale does not matter: without a loss such a model may be warned of. Small weights of an adapter that has just
         begun make the ratio large; its second factor is left out.
 
@@ -85,7 +85,7 @@ class UpdateTooLarge(Probe):
             return Finding(verdict=Verdict.PASS, message=message, measured=measured | {"descent": loss.share})
         return Finding(
             verdict=Verdict.WARN,
-            message=f"{size.step}, where healthy trainings from scratch have 0.0002 to 0.02",
+            message=f"{size.step} (usual 0.02 to 2 %)",
             remedy=f"lower the learning rate below {number(size.rate * limit / size.ratio)}",
             measured=measured,
         )

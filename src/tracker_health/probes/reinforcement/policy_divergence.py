@@ -22,8 +22,8 @@ class PolicyDivergence(PolicyRule):
         that help have.
 
     Why it matters:
-        KL measures how far training has taken a policy from what it could do. It grows slowly in sound runs; where it
-        leaps, the policy has usually lost its language, and estimates of its gradient are worth nothing.
+        KL measures how far training has taken a policy from what it could do. It grows slowly in healthy runs; where it
+        jumps, the policy has usually lost its language, and estimates of its gradient are worth nothing.
 
     How it decides:
         A straight line's second half lies three times as high as its first. The KL blew up when its second half lies

@@ -25,7 +25,7 @@ class Preferences(Probe):
 
     What it finds:
         DPO and its kin whose margin between chosen and rejected answers stayed at one number or fell, which made chosen
-        answers unlikely, or which learnt its pairs by heart.
+        answers unlikely, or which learnt its pairs from memory.
 
     Why it matters:
         The loss only asks for a difference. It falls as well where both likelihoods fall, and what becomes likely then
@@ -38,7 +38,7 @@ class Preferences(Probe):
         margin surely rose.
 
     Known limits:
-        Labels that are swapped in the data look like sound training. Log-probabilities are sums over tokens, and wander
+        Labels that are swapped in the data look like healthy run. Log-probabilities are sums over tokens, and wander
         with the lengths of the answers.
 
     Worked example:

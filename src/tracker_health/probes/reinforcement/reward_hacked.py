@@ -23,7 +23,7 @@ class RewardHacked(Probe):
 
     Why it matters:
         A policy finds what is paid best. Where a reward can be had without doing the task, the total rises as in a
-        sound run, and only another measure of the task shows what was lost.
+        healthy run, and only another measure of the task shows what was lost.
 
     How it decides:
         The reward of training must have surely risen. Warn when that of evaluations, or one of the rewards that make it

@@ -87,14 +87,14 @@ class StepOrder(Probe):
         bounds = [0, *back.tolist(), len(steps)]
         lengths = np.diff(bounds)
         rhythm = median(np.abs(np.diff(steps))) if len(steps) > 1 else 1.0
-        anew = [
+        again = [
             place
             for place in range(1, len(lengths))
             if steps[bounds[place]] <= steps[0] + rhythm and 2 * lengths[place] >= lengths[:place].max()
         ]
-        if not anew:
+        if not again:
             return None
-        return f"the steps begin anew {count(len(anew), 'time')}: {len(anew) + 1} runs or folds stand under one name"
+        return f"the steps begin again {count(len(again), 'time')}: {len(again) + 1} runs or folds stand under one name"
 
 
 def as_they_came(series: Series) -> tuple[IntArray, FloatArray]:

@@ -6,7 +6,7 @@ from tracker_health.evidence import Evidence
 from tracker_health.probes.validation.evaluation_stands_still import EvaluationStandsStill
 from tracker_health.verdict import Verdict
 
-OF_ANOTHER_MODEL = "the validation loss stands still, and says nothing of the training (GEN005 tells of that)"
+OF_ANOTHER_MODEL = "the validation loss stands still, and says nothing of the training (GEN005 shows that)"
 
 
 def is_of_another_model(evidence: Evidence) -> bool:

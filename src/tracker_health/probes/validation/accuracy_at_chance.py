@@ -27,7 +27,7 @@ class AccuracyAtChance(Probe):
 
     Why it matters:
         A loss may fall all the same: because the model learns how frequent each answer is, forgets a bad beginning, or
-        learns its training samples by heart. It says nothing about new samples.
+        learns its training samples from memory. It says nothing about new samples.
 
     How it decides:
         Guessing is one in the number of classes, of the area one half. An unknown number is LOS006's, or fits the

@@ -26,8 +26,8 @@ class AccuracyGap(Probe):
         validation value was lost again while training went on.
 
     Why it matters:
-        The model learns its training samples by heart, the labels of one set do not belong to its inputs, or the sets
-        are prepared differently. After a fall, the last checkpoint is not the best one.
+        The model learns its training samples from memory, the labels of one set do not belong to its inputs, or the
+        sets are prepared differently. After a fall, the last checkpoint is not the best one.
 
     How it decides:
         From the share `late` of the run on, the gap has to be surely more than `gap_share` of what the training
@@ -69,7 +69,7 @@ class AccuracyGap(Probe):
                          gt=0)
     ] = 0.2  # fmt: skip
     late: Annotated[
-        float, Threshold("share of the run from which on the two are compared", "fraction", "design", ge=0, le=1)
+        float, Threshold("share of the run from which the two are compared", "fraction", "design", ge=0, le=1)
     ] = 0.66
     least_gain: Annotated[
         float, Threshold("gain of the training accuracy that is one", "share of answers", "design", gt=0)

@@ -24,7 +24,8 @@ class Overfit(CurveRule):
         whose own loss went on falling.
 
     Why it matters:
-        From the best level on the model learns its training samples by heart. The last checkpoint is not the best one.
+        From the best level on the model learns its training samples from memory. The last checkpoint is not the best
+        one.
 
     How it decides:
         Warn when the validation loss ends surely above its best level, by `rise_share` of that and `descent_share` of

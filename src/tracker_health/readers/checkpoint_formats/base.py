@@ -19,7 +19,7 @@ class Sign(IntEnum):
 
 
 class CheckpointFormat(Protocol):
-    """One format of checkpoints. A checkpoint is told by one of its files, the lead, whatever others belong to it."""
+    """One format of checkpoints. One of its files, the lead, shows that there is a checkpoint."""
 
     @property
     def name(self) -> str:

@@ -52,7 +52,7 @@ def formats_of(path: Path) -> list[LogFormat]:
 
 
 def is_table(head: bytes) -> bool:
-    """Whether a file that begins like this has lines of a format that is told by its beginning."""
+    """Whether a file that begins like this has lines of a format that is recognised by its beginning."""
     return any(FORMATS[one].recognises(head) for one in (1, 2, 4))
 
 

@@ -128,7 +128,7 @@ def _by_step(rows: Rows, at: FloatArray, epoch: FloatArray, named: BoolArray) ->
     before = np.array([done.get(number, 0.0) for number in epoch.tolist()] if any(done.values()) else 0.0)
     steps = at + before
     units = rows.unit[np.maximum(_before(own), 0)]
-    # Without any number a row may still be told by its neighbours; one whose number is none says something else.
+    # Without any number a row may still be reported by its neighbours; one whose number is none says something else.
     filled = np.where(named, steps, _filled(np.where(leads, steps, np.nan), first=True))
     if total:
         filled = np.where(named | rows.training | ~rows.metric, filled, _at_ends(filled, at, epoch, leads, total))

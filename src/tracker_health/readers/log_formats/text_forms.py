@@ -1,21 +1,21 @@
-"""# Add a form of console logs.
+"""# Add a form of console logs
 
-Most lines of logs need no form: names beside numbers (``step 100 loss=0.52``), dictionaries, progress bars, and tables
-are understood by themselves, and names get their roles by their words. A form is for what a single trainer prints that
-no such reading can know: numbers without names, a place in brackets, lines that repeat what is known.
+Most log lines need no form. Names beside numbers (``step 100 loss=0.52``), dictionaries, progress bars and tables are
+understood without one, and the words in a name decide its role. A form is for lines of one trainer that cannot be read
+that way. Examples are numbers without names, a position in brackets, and lines that repeat earlier values.
 
-To add one, put a ``Form`` into ``FORMS`` in ``readers/log_formats/text_forms.py``: who prints it, lines of a log, the
-points that come of them, and a pattern. The example is its test (``tests/readers/test_text_forms.py``), and its entry
-on this page (``python scripts/generate_docs.py``). Nothing else has to be changed.
+To add one, put a ``Form`` into ``FORMS`` in ``readers/log_formats/text_forms.py``. It says who prints the lines, and has
+an example, the points that must be read from it, and a pattern. Nothing else has to be changed. The example is also the
+form's test (``tests/readers/test_text_forms.py``) and its entry on this page (``python scripts/generate_docs.py``).
 
-- In a pattern ``<name>`` is a number with that name, ``__`` in it a slash; ``#`` is a number that says nothing.
-- ``<epoch>``, ``<batch>``, ``<step>`` and ``<global_step>`` are axes: they say where the line belongs. ``<batch_of>`` is
-  what the batch counts up to. To which step of the run a line belongs is decided later, when all lines are there.
-- ``<file>`` is called as the file is, where that is the name of a metric: ``train_loss.txt``.
-- A group whose name ends with ``_list`` has several numbers, of which the mean counts.
-- ``takes``: ``PLACE``, the line's other numbers are read as in any line; ``ROW``, the form has all of them; ``NOTHING``,
-  the line says nothing of the history.
-- The first form that fits a line says what it is.
+- In a pattern, ``<name>`` is a number with that name. ``__`` in a name becomes a slash. ``#`` is a number to ignore.
+- ``<epoch>``, ``<batch>``, ``<step>`` and ``<global_step>`` are axes: they give the position of the line.
+  ``<batch_of>`` is the number that the batch counts up to. The step of a line is decided later, when all lines are read.
+- ``<file>`` takes its name from the file, if that is the name of a metric: ``train_loss.txt``.
+- A group with a name ending in ``_list`` contains several numbers. Their mean counts.
+- ``takes`` says what the form reads. ``PLACE``: only the position; the line's other numbers are read as in any line.
+  ``ROW``: the whole line. ``NOTHING``: the line has no values of the history.
+- The first form that matches a line is used.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ PLACE, ROW, NOTHING = "place", "row", "nothing"
 
 @dataclass(frozen=True)
 class Form:
-    """How some trainers write a line. ``takes``: its place alone, and its other numbers are read as in any line; the
-    whole of it; or nothing, as it has no numbers of the history. ``prefix`` is put before the names of its metrics.
+    """How some trainers write a line.
+
+    ``takes``: ``PLACE``, ``ROW`` or ``NOTHING``, see above. ``prefix`` is put before the names of its metrics.
     """
 
     says: str
@@ -41,17 +42,17 @@ class Form:
 
     @property
     def title(self) -> str:
-        """Whose lines they are, and what they say."""
+        """Who prints the lines, and what they contain."""
         return self.says.partition("\n")[0].removesuffix(".")
 
     @property
     def lines(self) -> list[str]:
-        """Those of the example."""
+        """The lines of the example."""
         return [line[4:] for line in self._example if line.startswith(">>> ")]
 
     @property
     def points(self) -> list[str]:
-        """What comes of them: ``loss: (0, 2.5), (10, 2.25)``."""
+        """What is read from them: ``loss: (0, 2.5), (10, 2.25)``."""
         return [line for line in self._example if not line.startswith(">>> ")]
 
     @property
@@ -66,13 +67,13 @@ class Form:
 
 
 FORMS = (
-    Form("""Keras: a bar that is drawn again and again, with means of the epoch so far; the last one counts.
+    Form("""Keras: a progress bar that is redrawn, with means of the epoch so far; only the last one counts.
         >>> Epoch 1/2
         >>> 10/469 [>.............................] - ETA: 5s - loss: 0.9
         >>> 469/469 [==============================] - 5s 10ms/step - loss: 0.5
         loss: (1, 0.5)""",
         r"^[ \t]*(\d+)/(?!\1[ ])\d+[ ]+(?:\[(?!\d+:\d\d)|[━╸])", NOTHING),
-    Form("""Keras: the end of an epoch, with a bar or without.
+    Form("""Keras: the end of an epoch, with or without a bar.
         >>> Epoch 1/2
         >>> 100/100 ━━━━━━━━━━━━━━━━━━━━ 5s 10ms/step - loss: 0.5 - val_loss: 0.6
         >>> Epoch 2/2
@@ -80,31 +81,31 @@ FORMS = (
         loss: (1, 0.5), (2, 0.4)
         val_loss: (1, 0.6), (2, 0.5)""",
         r"^[ \t]*<end>/<end_of>[ ]+(?:\[(?!\d+:\d\d)|[━╸]|- \d+m?s\b)"),
-    Form("""torchvision, DETR: means behind the steps of an epoch, and the batches of an evaluation; neither counts.
+    Form("""torchvision, DETR: means after the steps of an epoch, and the batches of an evaluation; neither counts.
         >>> Epoch: [0]  [ 20/100]  loss: 6.81 (6.85)
         >>> Averaged stats: loss: 6.7 (6.7)
         >>> Test:  [ 0/196]  eta: 0:05:00  loss: 6.1 (6.1)
         loss: (20, 6.81)""",
         r"^[ \t]*Averaged stats\b|\bTest:[ ]{0,3}\[[ ]*\d+/", NOTHING),
-    Form("""CatBoost: its rounds; what else is on a line is the best round so far, and times.
+    Form("""CatBoost: rounds; the rest of a line is the best round so far, and times.
         >>> 0:\tlearn: 0.65\ttest: 0.64\tbest: 0.64 (0)\ttotal: 47.8ms\tremaining: 2.82s
         >>> 10:\tlearn: 0.55\ttest: 0.56\tbest: 0.56 (10)\ttotal: 50ms\tremaining: 2s
         learn: (0, 0.65), (10, 0.55)
         test: (0, 0.64), (10, 0.56)""",
         r"^<step>:\t(?:learn: <learn>(?:\t|$))?(?:test: <test>(?:\t|$))?(?:test1: <test1>)?", ROW),
-    Form("""fairseq: means of an epoch, other losses than those along the way.
+    Form("""fairseq: means of an epoch, kept apart from the losses logged during it.
         >>> INFO | train_inner | epoch 001:    100 / 500 loss=9.5, num_updates=100
         >>> INFO | train | epoch 001 | loss 8.9 | num_updates 500
         loss: (100, 9.5)
         train_loss: (500, 8.9)""",
         r"\| train \| epoch <epoch> \|", prefix="train_"),
-    Form("""llm.c: main.log, where trl is the training loss and tel that of the test data.
+    Form("""llm.c: main.log, where trl is the training loss and tel the test loss.
         >>> s:0 tel:11.19
         >>> s:0 trl:10.66 lr:0.0006 norm:1.46
         train_loss: (0, 10.66)
         test_loss: (0, 11.19)""",
         r"^s:<step> (?:tel:<test_loss>|trl:<train_loss> lr:<lr> norm:<grad_norm>|eval:<eval_accuracy>)$", ROW),
-    Form("""llama2.c: a step without its name.
+    Form("""llama2.c: a step without a name.
         >>> 0 | loss 10.3702 | lr 0.000000e+00 | 5000.12ms | mfu -100.00%
         >>> 10 | loss 9.4012 | lr 5.000000e-06 | 500.12ms | mfu 12.31%
         loss: (0, 10.3702), (10, 9.4012)""",
@@ -114,17 +115,17 @@ FORMS = (
         >>> DEBUG TRAIN Batch 0/200 loss 90.25 loss_att 70.5 lr 0.0001 rank 0
         loss: (100, 100.25), (200, 90.25)""",
         r"\b(?:TRAIN|CV) Batch <epoch>/<batch> "),
-    Form("""An epoch and a number that the file's name says what it is, as in train_loss.txt.
+    Form("""An epoch and a number whose name is the file's, as in train_loss.txt.
         >>> epoch 0:1683.6
         >>> epoch 1:1517.9
         train_loss: (0, 1683.6), (1, 1517.9)""",
         r"^[Ee]poch[ ]?<epoch>[ ]?[:,=\t][ ]?<file>$", ROW),
-    Form("""A step and a number that the file's name says what it is.
+    Form("""A step and a number whose name is the file's.
         >>> step 100: 2.5
         >>> step 200: 2.25
         train_loss: (100, 2.5), (200, 2.25)""",
         r"^(?:(?:[Ss]tep|[Ii]ter(?:ation)?)[ ]?)?<step>[ ]?[:,=\t ][ ]?<file>$", ROW),
-    Form("""build-nanogpt: a step, of which data, the loss.
+    Form("""build-nanogpt: the step, the data set, the loss.
         >>> 0 val 11.3
         >>> 0 train 11.16
         train_loss: (0, 11.16)
@@ -137,11 +138,11 @@ FORMS = (
         r"^[ ]*<epoch>/<epoch_of>[ ]+[\d.]+G[ ]+<train__box_loss>[ ]+<train__obj_loss>[ ]+<train__cls_loss>[ ]+<train__total_loss>[ ]+#[ ]+#"
         r"[ ]+<metrics__precision>[ ]+<metrics__recall>[ ]+<metrics__mAP_50>[ ]+<metrics__mAP>"
         r"[ ]+<val__box_loss>[ ]+<val__obj_loss>[ ]+<val__cls_loss>[ ]*$", ROW),
-    Form("""Darknet: names stand behind their numbers.
+    Form("""Darknet: names after their numbers.
         >>>  1: 1000.5, 1000.5 avg loss, 0.000100 rate, 3.5 seconds, 64 images
         avg_loss: (1, 1000.5)""",
         r"^[ ]*<step>: <loss>, <avg_loss> avg(?: loss)?, <learning_rate> rate", ROW),
-    Form("""The step amid the name of the loss, as in courses and tutorials.
+    Form("""The step after the name of the loss, as in courses and tutorials.
         >>> Cost after iteration 0: 0.693
         >>> Cost after iteration 100: 0.584
         loss: (0, 0.693), (100, 0.584)""",
@@ -150,11 +151,11 @@ FORMS = (
         >>> Train loss 10 2.5 Grad Norm 10.5 1.25s/it
         train_loss: (10, 2.5)""",
         r"^Train loss <step> <train_loss> Grad Norm <grad_norm>", ROW),
-    Form("""Tacotron 2: its evaluations.
+    Form("""Tacotron 2: evaluations.
         >>> Validation loss 10:  0.9
         val_loss: (10, 0.9)""",
         r"^Validation loss <step>:[ ]+<val_loss>", ROW),
-    Form("""nnU-Net: the score of each class, of which the mean counts.
+    Form("""nnU-Net: the score of each class; the mean counts.
         >>> 2026-03-04 10:00:01.1: Epoch 0
         >>> 2026-03-04 10:02:05.4: train_loss 0.157
         >>> 2026-03-04 10:02:07.1: Pseudo dice [0.5, 0.25]
@@ -163,17 +164,17 @@ FORMS = (
         >>> 2026-03-04 10:04:07.1: Pseudo dice [np.float32(0.75), np.float32(0.25), nan]
         val_dice: (0, 0.375), (1, 0.5)""",
         r": Pseudo dice \[(?P<val_dice_list>[^\[\]\n]{1,2000})\]", ROW),
-    Form("""DeepSpeed: a step that overflowed and was skipped; what it names is a loss scale.
+    Form("""DeepSpeed: a step that overflowed and was skipped; the number is a loss scale.
         >>> step 2 loss=0.5
         >>> [deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 65536, reducing to 32768
         loss: (2, 0.5)
         loss_scale: (2, 32768)""",
         r"OVERFLOW!.{1,80}?loss scale: #,(?: reducing to <loss_scale>)?", ROW),
-    Form("""Marian: epochs, and updates.
+    Form("""Marian: epochs and updates.
         >>> [2024-03-01 10:00:01] Ep. 1 : Up. 500 : Sen. 10,000 : Cost 8.53 * 1,000 @ 1,000 after 10,000 : Time 90.11s
         Cost: (500, 8.53)""",
         r"\bEp\. <epoch>(?:\.\d+)? : Up\. <step> :"),
-    Form("""ESPnet: batches, and means of an epoch.
+    Form("""ESPnet: batches, and the means of an epoch.
         >>> 1epoch:train:1-100batch: iter_time=1.0e-04, loss_ctc=100.0, loss=85.0
         >>> 1epoch:train:101-200batch: iter_time=1.0e-04, loss_ctc=90.0, loss=75.0
         >>> 1epoch results: [train] iter_time=1.0e-04, loss=85.0, [valid] loss_ctc=90.0, loss=70.0
@@ -185,7 +186,7 @@ FORMS = (
         >>> [1,  4000] loss: 1.865
         loss: (2000, 2.217), (4000, 1.865)""",
         r"^\[<epoch>,[ ]{0,8}<batch>\] "),
-    Form("""OpenMMLab: an evaluation's epoch, and how many batches it had.
+    Form("""OpenMMLab: the epoch of an evaluation, and its number of batches.
         >>> Epoch(train) [1][50/100]  loss: 2.3
         >>> Epoch(val) [1][20/20]  loss: 2.2
         loss: (50, 2.3)
@@ -202,10 +203,10 @@ FORMS = (
         train-rmse: (0, 0.6), (10, 0.5)
         valid-rmse: (0, 0.65), (10, 0.6)""",
         r"(?:\bIter\(train\)[ ]*\[[ ]*|^\[(?=\d+\]\t|\d+ \| \d)|\.py:\d{1,6}\] \[(?=\d+\] \w+=))<step>(?:/<step_of>)?(?:\]| \|)"),
-    Form("""tqdm: a progress bar, of an epoch or of all steps.
+    Form("""tqdm: a progress bar for an epoch or for all steps.
         >>> 50%|█████     | 50/100 [00:01<00:01, 45.1it/s, loss=0.5]
         >>> 100%|█████████| 100/100 [00:02<00:00, 45.1it/s, loss=0.4]
         loss: (50, 0.5), (100, 0.4)""",
         r"(?:\|[ ]*|^[ \t]*(?=\d+/\d+ \[\d+:\d\d))<batch>/(?:<batch_of>|\?)[ ]*\["),
 )  # fmt: skip
-"""The first one that fits a line says what it is."""
+"""The first one that matches a line is used."""

@@ -38,7 +38,7 @@ _PATTERNS_KEPT = 12
 _PATTERNS_TRIED = 100
 _FEWEST_STEPS = 3
 _MOST_ACCUMULATED = 16  # batches to an update
-_MOST_ROWS = 1.5  # for each step: more begin anew
+_MOST_ROWS = 1.5  # for each step: more begin again
 _OF_ANOTHER_UNIT = re.compile(
     r"token|sample|image|frame|\benv|episode|round|client|stage|outer|fold|phase|finish|done|stop", re.IGNORECASE
 )
@@ -101,8 +101,8 @@ class _Reading:
         )
 
     def _total_not_reached(self, series: Collection[Series], history: History) -> int | None:
-        """What the steps count up to (``step 18/450``), where the log breaks off amid them: of the whole training, or
-        else of its first epoch. Not where they began anew, nor where anything is said behind the last of them, which
+        """What the steps count up to (``step 18/450``), where the log breaks off during them: of the whole training, or
+        else of its first epoch. Not where they began again, nor where anything is said behind the last of them, which
         may say why it was enough.
         """
         counted = [one for one in series if len(one) >= _FEWEST_STEPS]
@@ -159,7 +159,7 @@ class _Reading:
 
     def _take_known(self, block: str, position: int) -> tuple[int, int, int, bool]:
         """Read lines like earlier ones; where they end, how many there were, how many of them have metrics, and whether
-        they may tell of a trouble: their words are always the same.
+        they may report an error: their words are always the same.
         """
         for place, pattern in enumerate(self._patterns):
             end, lines = pattern.run(block, position, self.table)

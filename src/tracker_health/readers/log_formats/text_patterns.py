@@ -28,7 +28,7 @@ class Pattern:
     """How lines of one kind are read: their numbers from left to right are those of a kind of rows.
 
     ``counts``: they have metrics. ``runs``: the last block was full of them. ``kind``: None for lines that say, each of
-    its rank, what another rank says: they are passed over. ``suspicious``: they have words that may tell of a trouble.
+    its rank, what another rank says: they are passed over. ``suspicious``: they have words that may report an error.
     """
 
     expression: re.Pattern[str]

@@ -54,7 +54,7 @@ class BulkHistories:
         self._lock = threading.Lock()
         self._waiting: dict[str, Mapping[str, int]] = {}
         self._metrics: dict[str, _Metric] = {}
-        # Of runs that bear an annotation most have not changed, and are never asked for, or else nearly all are.
+        # Of runs that have an annotation most have not changed, and are never asked for, or else nearly all are.
         self._annotated: dict[str, Mapping[str, int]] = {}
         self._asked = self._passed_over = 0
 
@@ -107,7 +107,7 @@ class BulkHistories:
 
     def _bring(self, metric: _Metric, name: str) -> None:
         try:
-            with suppress(Exception):  # who needs them asks again, and is told
+            with suppress(Exception):  # who needs them asks again, and is reported
                 self._fetch(metric, name)
         finally:
             metric.coming = None

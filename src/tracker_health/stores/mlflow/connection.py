@@ -100,7 +100,7 @@ def _reach(uri: str) -> None:
         raise StoreUnavailable(message, "try the run again in a minute, when the server answers")
     with translated("the MLflow server does not answer", uri):
         try:
-            # MLflow's patience is counted anew with each byte that comes.
+            # MLflow's patience is counted again with each byte that comes.
             within(ANSWER_SECONDS + 1, answer_of, uri, _QUESTION)
         except Exception as error:
             if is_timeout(error):

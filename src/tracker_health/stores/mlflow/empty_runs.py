@@ -16,7 +16,7 @@ EMPTY_BEFORE = 20
 _MOST_FOLDERS = 200_000
 _SKEW_SECONDS = 60
 """How far behind the clock may be that says when a run ended."""
-# Stores that are asked directly may tell of folders in their own ways: of those each run is listed.
+# Stores that are asked directly may report folders in their own ways: of those each run is listed.
 _OF_SERVERS = "mlflow-artifacts:"
 
 
@@ -48,7 +48,7 @@ class EmptyRuns:
                 self._places.setdefault(location, _Place()).empty += 1
 
     def _folders(self, location: str) -> frozenset[str] | None:
-        """The names of the folders at a place; None where they cannot be told, or are too many."""
+        """The names of the folders at a place; None where they are not known, or are too many."""
         try:
             with translated("the folders of the runs could not be listed", self._uri, at=location):
                 entries = repository_of(location, self._uri).list_artifacts(None)

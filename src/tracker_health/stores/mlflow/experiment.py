@@ -150,7 +150,7 @@ def _expected(page: Sequence[Any], client: MlflowClient, uri: str, batch: Batch)
 
 
 def _may_be_silent(record: Any, period: Period) -> bool:
-    """Whether a run is silent, but for the runs below it, or bears a verdict that says so."""
+    """Whether a run is silent, but for the runs below it, or has a verdict that says so."""
     heard = last_heard(record) / 1000
     recorded = recorded_on(record.data.tags)
     is_called_so = recorded is not None and recorded.ended == Ended.SILENT

@@ -36,7 +36,7 @@ class Panel:
         return self._folder().places((_FULL, _SMALL))
 
     def remove(self) -> bool:
-        """Take the picture out; whether no image of anybody's is left. False where that cannot be told."""
+        """Take the picture out; whether no image of anybody's is left. False where that is not known."""
         with suppress(Exception):  # whatever a store's own library raises; not every store can delete
             folder = self._folder()
             there = folder.listed()

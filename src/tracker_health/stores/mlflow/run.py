@@ -273,7 +273,7 @@ class MlflowRun:
         return recorded_on(self._run.data.tags)
 
     def write(self, annotations: Annotations) -> tuple[str, ...]:
-        """Make the run bear these annotations and no older ones. Nothing changes that is not ours.
+        """Make the run have these annotations and no older ones. Nothing changes that is not ours.
 
         Gives what was left out because something of the user's has its name or its room.
 
@@ -350,7 +350,7 @@ class MlflowRun:
         self.refresh()
 
     def clear(self, *, acks: bool = False) -> Cleared:
-        """Take everything of ours off the run again. Metrics cannot be deleted: they are hidden behind a NaN.
+        """Remove everything tracker-health wrote. Metrics cannot be deleted: they are hidden behind a NaN.
 
         Raises:
             StoreRefused: no permission, or the run is deleted.

@@ -1,6 +1,6 @@
 """Annotations onto an MLflow run: what is ours is replaced or taken away, and what is the user's stays as it is.
 
-Ours is what the tag ``health.written`` lists, and the verdict of a run that bears a digest of ours. All else below
+Ours is what the tag ``health.written`` lists, and the verdict of a run that has a digest of ours. All else below
 ``health`` was there before us: a study of patients has such names too.
 
 MLflow has no lock and no compare-and-set. The mark of a writing under way is its own; after each part of the work it
@@ -126,7 +126,7 @@ class MlflowWriter:
         omitted = (*self._left_out(annotations, new), *self._omitted)
         if self._problems:
             message = f"the verdict is on MLflow run {self._id}, but {'; '.join(self._problems)}"
-            raise WrittenInPart(message, "annotate it again when that is mended", omitted)
+            raise WrittenInPart(message, "annotate it again when that is fixed", omitted)
         return omitted
 
     def _look_where_files_go(self) -> None:
@@ -137,8 +137,9 @@ class MlflowWriter:
             self._omitted.append(f"the files ({self._why_no_files})")
 
     def clear(self, *, exit_stays: bool) -> Cleared:
-        """Take everything of ours off the run; the tag that names it goes last but the digest. ``exit_stays``: what was
-        seen of the run's end still holds, and is left there.
+        """Remove everything tracker-health wrote; the tag that names it goes last but the digest.
+
+        ``exit_stays``: what was seen of the run's end still holds, and is left there.
 
         Raises:
             WriteError: another annotator is at work.
@@ -157,7 +158,7 @@ class MlflowWriter:
         if self._owns_note:
             self._write_note(note, "")
         self._delete_tags(verdict)
-        # What could not be deleted stays ours: without its name it would be taken for the user's for ever.
+        # What could not be deleted stays ours: without its name it would be taken for the user's without end.
         self._write_tags({}, undeleted)
         if not exit_stays:
             self._keep_exit("")
@@ -257,7 +258,7 @@ class MlflowWriter:
 
     def _settled(self, run: Any) -> Any:
         """The run once its record can be read: in a store of files a tag is empty while somebody writes it, and a
-        record taken for empty would leave all that it names to the user for ever.
+        record taken for empty would leave all that it names to the user without end.
         """
         for pause in _RECORD_PAUSES:
             if is_legible(run.data.tags):
@@ -403,7 +404,7 @@ class MlflowWriter:
                 self._omitted.append("the description (it has markers of tracker-health in it that are not its own)")
             return False
         if has_broken_markers(text):
-            self._omitted.append("the description (where our block begins and ends in it cannot be told any more)")
+            self._omitted.append("the description (where our block begins and ends in it can no longer be determined)")
             return True
         described = self._write_note(run, note)
         if described and not self._is_kept(described):

@@ -28,7 +28,7 @@ def writer_of(log: Path, host: str) -> Writer:
 
     Gone is only what cannot be elsewhere: the run was on this machine, and all processes that may have the file open
     can be looked at (those of its owner; the superuser's too where we are it). From another machine, or in a container,
-    which sees its own processes alone and may bear the machine's name, a log has to have been silent for a week: W&B
+    which sees its own processes alone and may have the machine's name, a log has to have been silent for a week: W&B
     notes down the machine's load four times a minute, and writes whenever 32 KiB have come together.
     """
     status = log.stat()

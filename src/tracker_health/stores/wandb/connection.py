@@ -348,7 +348,7 @@ def pages(connection: Connection, doing: str, found: Iterable[Any], size: int) -
 
 
 def _taken(iterator: Iterator[Any], size: int) -> list[Any]:
-    # Its lists begin anew when they are asked for an iterator, as any loop does.
+    # Its lists begin again when they are asked for an iterator, as any loop does.
     taken: list[Any] = []
     with suppress(StopIteration):
         while len(taken) < size:

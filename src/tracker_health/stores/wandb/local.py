@@ -200,7 +200,7 @@ class LocalRun(DirectoryRun):
         found.missing = {**self._why_no_history(), **self._why_no_checkpoint(), **found.missing}
         if found.text_log is None and log.printed and request.needs(Part.TEXT_LOG):
             self._take_console(request, found)
-        code = None if log.preempting else log.exit_code  # it left early since it was told to
+        code = None if log.preempting else log.exit_code  # it left early since it was reported to
         tracked = Tracked(
             status=self._status,
             tracker="W&B",
@@ -317,11 +317,11 @@ class LocalRun(DirectoryRun):
     def _refuse_to_mix(self) -> None:
         """Raise where a verdict could only be written beside an earlier one, or beside that of another run."""
         if self._log.bears_ours and (why_not := self._why_not()):
-            message = f"the log of {printable(self._given)} bears an earlier verdict, and is left as it is: {why_not}"
+            message = f"the log of {printable(self._given)} has an earlier verdict, and is left as it is: {why_not}"
             raise WriteError(message, "clear it first, or annotate the run on its server")
         others = sorted(path.name for path in self._path.parent.glob("*.wandb") if path.name != self._path.name)
         if others:
-            message = f"{listing(others)} beside {printable(self._path)}: whose the verdict is could not be told"
+            message = f"{listing(others)} beside {printable(self._path)}: whose verdict it is could not be determined"
             raise WriteError(message, "put the log into a folder of its own")
 
     def _claimed(self, earlier: dict[str, Any] | None, annotations: Annotations | None) -> dict[str, Any]:
@@ -372,7 +372,7 @@ class LocalRun(DirectoryRun):
         self._forget()
 
     def _forget(self) -> None:
-        """Look anew whether the run goes on, and into the log if that has changed, when they are next asked for."""
+        """Look again whether the run goes on, and into the log if that has changed, when they are next asked for."""
         for name in ("_status", "_writer"):
             self.__dict__.pop(name, None)
         if self._version != _version_of(self._path):

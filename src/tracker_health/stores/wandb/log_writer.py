@@ -1,6 +1,6 @@
 """Our records in a run's transaction log: before its exit, since ``wandb sync`` reads no further.
 
-All bytes before them stay as they are; what stands behind is framed anew. The new log is read back and compared before
+All bytes before them stay as they are; what stands behind is framed again. The new log is read back and compared before
 it takes the old one's place. The log as it was before we first wrote lies beside it.
 """
 
@@ -80,7 +80,7 @@ def _item(key: str, value: Any) -> bytes:
 
 
 def replace_ours(path: Path, log: TransactionLog, records: list[bytes]) -> None:
-    """Make a log bear these records of ours, and no others.
+    """Make a log have these records of ours, and no others.
 
     Raises:
         WriteError: it changed meanwhile, or the new log did not read back as what it should be.

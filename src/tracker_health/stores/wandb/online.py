@@ -252,7 +252,7 @@ class OnlineRun:
         return recorded if whole else replace(recorded, digest=PENDING)
 
     def write(self, annotations: Annotations) -> tuple[str, ...]:
-        """Make the run bear these annotations and no older ones. Nothing changes that is not ours.
+        """Make the run have these annotations and no older ones. Nothing changes that is not ours.
 
         Gives what was left out because something of the user's has its name.
 
@@ -266,7 +266,7 @@ class OnlineRun:
             return writer.write(annotations, evidence_of(self._run))
 
     def clear(self, *, acks: bool = False) -> Cleared:
-        """Take everything of ours off the run again.
+        """Take everything tracker-health wrote off the run again.
 
         Raises:
             StoreRefused: no permission.
@@ -285,7 +285,7 @@ class OnlineRun:
             try:
                 yield writer
             except BaseException:
-                with suppress(RunError):  # what it was about is told already
+                with suppress(RunError):  # what it was about is reported already
                     writer.look()
                 raise
             finally:
@@ -345,7 +345,7 @@ def _has_heartbeat(run: Any) -> bool:
 
 
 def heard_of(run: Any) -> float:
-    """When a run of the SDK's was last heard of, in seconds since 1970; now where that cannot be told."""
+    """When a run of the SDK's was last heard of, in seconds since 1970; now where that is not known."""
     heard = seconds_of(run.heartbeat_at)
     return time.time() if heard is None else heard
 

@@ -12,7 +12,7 @@ from tracker_health.stores.wandb.values import STEP, TIME, Histories, flattened,
 _ROWS = 1000
 """Rows of a page, which is a range of steps."""
 _MANY_VALUES = 5_000_000
-"""Values of all metrics together from which on those of the needed ones are asked for by name."""
+"""Values of all metrics together from which those of the needed ones are asked for by name."""
 _MOST_STEPS = 100_000
 _MAX_DEPTH = 10
 _DOING = "its history could not be read"

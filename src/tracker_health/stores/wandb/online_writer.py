@@ -1,6 +1,6 @@
 """Annotations onto a run of a W&B server: what is ours is replaced or taken away, what is the user's stays as it is.
 
-Ours is what ``health/written`` in the summary lists, and the verdict's tag of a run that bears a digest of ours.
+Ours is what ``health/written`` in the summary lists, and the verdict's tag of a run that has a digest of ours.
 
 W&B has no lock and no compare-and-set, and a summary can only be sent whole. So it is read right before it is sent,
 twice a writing: first with a mark of this writing alone, which must still be there when the files have been written,
@@ -225,7 +225,7 @@ class OnlineWriter:
         self._settle(evidence, time.time())
         if self._problems:
             message = f"the verdict is on W&B run {self._id}, but {'; '.join(self._problems)}"
-            raise WrittenInPart(message, "annotate it again when that is mended", tuple(omitted))
+            raise WrittenInPart(message, "annotate it again when that is fixed", tuple(omitted))
         return tuple(omitted)
 
     def acknowledge(self, entry: Acknowledgement, evidence: str) -> None:
@@ -333,8 +333,9 @@ class OnlineWriter:
         raise overtaken(f"W&B run {self._id}")
 
     def clear(self, *, exit_stays: bool, acks: bool = False) -> Cleared:
-        """Take everything of ours off the run; the keys of the summary that name it go last. ``exit_stays``: what was
-        seen of the run's end still holds, and is left there.
+        """Remove everything tracker-health wrote; the keys of the summary that name it go last.
+
+        ``exit_stays``: what was seen of the run's end still holds, and is left there.
 
         Raises:
             WriteError: another annotator is at work.
@@ -352,13 +353,13 @@ class OnlineWriter:
         self._require_mark()
         self._exit = self._tags.get(EXIT_TAG, "") if exit_stays else ""
         undeleted = self._delete_files_but(frozenset())
-        # What could not be deleted stays ours: without its name it would be taken for the user's for ever.
+        # What could not be deleted stays ours: without its name it would be taken for the user's without end.
         self._finish(_keys({WRITTEN_TAG: undeleted.value}), None)
         self._require_ours(None, "", undeleted.files)
         return Cleared(found=True, kept=tuple(place_of(name) for name in sorted(undeleted.files)), exit=exit_stays)
 
     def _take_mark_off(self) -> bool:
-        """Take off the mark of a run that went wrong while it went on, and that bears nothing else of ours."""
+        """Take off the mark of a run that went wrong while it went on, and that has nothing else of ours."""
         theirs = [tag for tag in self.run.tags if tag not in LIVE_WANDB_TAGS]
         summary = {key: value for key, value in self._summary.items() if key != _SHADOW_KEY or not _is_shadow(value)}
         if len(theirs) == len(self.run.tags) and len(summary) == len(self._summary):
@@ -475,7 +476,7 @@ class OnlineWriter:
 
     def _overtaken(self) -> WriteError:
         """Own up to all that may be on the run by now, and leave it marked as unfinished."""
-        with suppress(RunError):  # it is told that another one is at work: the next annotation looks again
+        with suppress(RunError):  # it is reported that another one is at work: the next annotation looks again
             there = frozenset(self._there) & OUR_FILES
             self._send_marked(self._earlier | self._touched | Written(files=there - self._theirs))
         return overtaken(f"W&B run {self._id}")

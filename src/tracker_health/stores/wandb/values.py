@@ -32,7 +32,7 @@ SDK_FILES = ("wandb-", "config.yaml", "requirements.txt", "diff.patch")
 """How the names of files begin that the SDK itself writes beside those of a run."""
 
 OWN_TAGS = frozenset(f"health:{verdict}" for verdict in Verdict)
-"""The tags that say a verdict: a run bears one of them at most, and it is ours."""
+"""The tags that say a verdict: a run has one of them at most, and it is ours."""
 
 ACK_WANDB_TAG = "health:ack"
 """The tag of a run whose verdict somebody has answered."""

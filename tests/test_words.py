@@ -1,0 +1,111 @@
+"""What people read is plain English: none of the words that a plainer one says better, and no sentence that runs on.
+
+Read are the pages, every docstring, and every text in the code that has a space in it, as messages, remedies and help.
+"""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+MODULES = sorted((ROOT / "src").rglob("*.py"))
+LONGEST = 25
+"""Words of a sentence."""
+
+PLAINER = {
+    r"\b(?:is|are|was|were|be) told\b": "is reported",
+    r"\btells? of\b|\btold of\b": "shows, reports",
+    r"\btells? apart\b|\btold apart\b": "distinguishes",
+    r"\bbears?\b|\bbore\b|\bborne\b": "has",
+    r"\b(?:its|their) like\b": "comparable ones",
+    r"\banew\b": "again",
+    r"\bamid\b": "between, among, during",
+    r"\bmend(?:s|ed|ing)?\b|\bamiss\b": "fix, wrong",
+    r"\bleapt\b|\bleaps?\b": "jumped, jumps",
+    r"\bby heart\b": "memorises",
+    r"\bhangs? on\b": "depends on",
+    r"\bby the params\b": "according to the params",
+    r"\bsound (?:trainings?|runs?|models?|ones?)\b|\bsick\b": "healthy, faulty",
+    r"\bcome to first\b": "whichever comes first",
+    r"\bleft word\b": "recorded",
+    r"\bas large as layers begin\b": "still the size of a fresh initialisation",
+    r"\b(?:everything|all|nothing) of ours\b": "everything tracker-health wrote",
+    r"\bfrom (?:which|this verdict) on\b": "at this verdict or worse",
+    r"\bso many runs at once\b": "N runs in parallel",
+    r"\bfor ever\b": "until stopped",
+    r"\btroubles?\b": "error",
+    r"\blies upon\b|\bis had\b|\bis come\b": "overlaps, is available, has arrived",
+}
+
+
+def paragraphs(text):
+    """What is prose in it, without code, tables, headings and pictures."""
+    text = re.sub(r"```.*?```|<[^>]+>", " ", text, flags=re.DOTALL)
+    text = re.sub(r"``[^`]*``|`[^`]*`", "_", text)
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
+    kept = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith(("|", "#", "!")))
+    for part in re.split(r"\n\s*\n|\n\s*(?:[-*]|\d+\.) ", kept):
+        yield " ".join(part.split())
+
+
+def sentences(text):
+    for part in paragraphs(text):
+        if " · " not in part:
+            yield from re.split(r"(?<=[.!?:;])\s+", part)
+
+
+def texts_in(path):
+    """The docstrings and the other texts of a module, each with its line."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
+            yield node.lineno, node.value
+
+
+def read(path):
+    if path.suffix == ".md":  # lines that are indented are code
+        return [(1, re.sub(r"^    .*$", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE))]
+    return list(texts_in(path))
+
+
+def listed_words(text):
+    text = re.sub(r"``[^`]*``|`[^`]*`|```.*?```", "_", text, flags=re.DOTALL)
+    return [f"{found.group()!r}: say {better}" for word, better in PLAINER.items() for found in re.finditer(word, text)]
+
+
+def too_long(text):
+    return [one for one in sentences(text) if len(re.findall(r"[A-Za-z][\w'-]*", one)) > LONGEST]
+
+
+def name(path):
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("path", [*PAGES, *MODULES], ids=name)
+def test_plainer_words_are_used(path):
+    found = [f"{name(path)}:{line}: {word}" for line, text in read(path) for word in listed_words(text)]
+    assert not found
+
+
+@pytest.mark.parametrize("path", [*PAGES, *MODULES], ids=name)
+def test_sentences_end(path):
+    found = [f"{name(path)}:{line}: {one}" for line, text in read(path) for one in too_long(text)]
+    assert not found
+
+
+def test_a_listed_word_is_found():
+    assert listed_words("a run that bears a verdict, as is told anew") == [
+        "'is told': say is reported",
+        "'bears': say has",
+        "'anew': say again",
+    ]
+    assert listed_words("the key `bears` stays") == []
+
+
+def test_a_sentence_that_runs_on_is_found():
+    assert too_long("word " * 26)
+    assert not too_long("word " * 25)
+    assert not too_long("one two. " * 30)
