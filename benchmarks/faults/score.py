@@ -184,7 +184,7 @@ class Scores:
         """Of how many runs the figures are."""
         faultless, faults = len(self.healthy) + len(self.unsure), len({run.fault for run in self.sick})
         return (
-            f"{len(self.healthy)} certified healthy runs (of {faultless} without a fault), {len(self.sick)} sick ones "
+            f"{len(self.healthy)} certified healthy runs (of {faultless} without a fault), {len(self.sick)} faulty ones "
             f"of {faults} faults"
         )
 

@@ -21,8 +21,8 @@ class TrainingDrift(Probe):
     """Smoothness, convergence and instability of a step log, by the original arithmetic.
 
     What it finds:
-        A loss curve that is rough, jumps, or ends too close to where it began, by the thresholds of the pre-run check
-        that this rule comes from.
+        A loss curve that is rough, jumps, or ends too close to where it began. The thresholds are those of the pre-run
+        check that this rule comes from.
 
     Why it matters:
         Old reports and gates use these numbers; they are kept to the bit so that people can compare.

@@ -94,8 +94,9 @@ class TooFewSteps(Probe):
 
 
 def _last_step_of_the_log(evidence: Evidence) -> int:
-    """How far the log goes, where the steps are recognised by a number that is no optimizer's own count (``step`` in a
-    checkpoint may be the epoch's) and nothing confirms it; else 0.
+    """How far the log goes, where the number of steps is not an optimizer's own count and nothing confirms it; else 0.
+
+    ``step`` in a checkpoint may be the epoch's.
     """
     state, loss = evidence.optimizer, evidence.find("train_loss")
     if state is None or evidence.info.global_step is not None or evidence.find("global_step") is not None:

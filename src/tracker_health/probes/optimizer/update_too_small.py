@@ -20,7 +20,7 @@ class UpdateTooSmall(Probe):
     """Steps are far too small for the weights to move.
 
     What it finds:
-        An Adam training whose highest learning rate makes hardly any change to the weights in a step, or one by SGD
+        An Adam training in which a step at the highest learning rate hardly changes the weights. Or an SGD training
         whose steps together could not have changed them.
 
     Why it matters:

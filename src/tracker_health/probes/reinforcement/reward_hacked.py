@@ -22,8 +22,8 @@ class RewardHacked(Probe):
         Training that gains what is counted and loses what was meant.
 
     Why it matters:
-        A policy finds what is paid best. Where a reward can be had without doing the task, the total rises as in a
-        healthy run, and only another measure of the task shows what was lost.
+        A policy finds what is rewarded most. If a reward can be earned without doing the task, the total rises as in a
+        healthy run. Only another measure of the task shows what was lost.
 
     How it decides:
         The reward of training must have surely risen. Warn when that of evaluations, or one of the rewards that make it
