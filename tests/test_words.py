@@ -66,9 +66,9 @@ def texts_in(path):
     tree = ast.parse(path.read_text(encoding="utf-8"))
     no_prose = {id(text) for node in ast.walk(tree) if called(node) in NO_PROSE for text in node.args}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
-            if id(node) not in no_prose:
-                yield node.lineno, node.value
+        is_text = isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value
+        if is_text and id(node) not in no_prose:
+            yield node.lineno, node.value
 
 
 def called(node):
