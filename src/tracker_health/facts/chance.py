@@ -12,7 +12,7 @@ UNTRAINED = 0.3
 """How far the loss of an untrained model may lie from that of guessing, as a share of it."""
 
 FEWEST_SEEN, MOST_SEEN = 3, 20
-"""The numbers of answers that a first loss tells: of many the neighbours are too near."""
+"""How many answers a first loss can show. Larger numbers are too close to their neighbours."""
 
 LARGEST = 100.0
 """A loss beyond which nothing is a cross-entropy of single answers."""

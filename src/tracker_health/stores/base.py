@@ -158,7 +158,7 @@ class Source(Protocol):
 
 
 class Untracked:
-    """What runs have in common of which no tracker knows how they ended."""
+    """What runs have in common for which no tracker knows how they ended."""
 
     shared = False
 

@@ -25,9 +25,9 @@ class EpsilonDominates(Probe):
 
     Why it matters:
         The step of Adam and comparable ones is lr * m / (sqrt(v) + eps), that of RMSprop lr * g / (sqrt(v) + eps).
-        Where eps is the larger part it shrinks with the gradient, to a fraction of the learning rate, and the model
-        hardly learns: eps was set too high, or the loss was scaled down until its gradients are as small as the guard
-        against dividing by zero.
+        Where eps is the larger part, the step shrinks with the gradient to a fraction of the learning rate, and the
+        model hardly learns. Either eps was set too high, or the loss was scaled down until its gradients are as small
+        as eps.
 
     How it decides:
         Per parameter eps of its group is divided by the root of the mean second moment, bias-corrected. The median is
@@ -55,10 +55,10 @@ class EpsilonDominates(Probe):
 
     least_ratio: Annotated[float, Threshold("eps over the root of the second moment", "ratio", "design", gt=1)] = 10.0
     least_descent: Annotated[
-        float, Threshold("share of its start by which a loss falls that learns", "fraction", "calibration", gt=0)
+        float, Threshold("fall of a loss that learns, as a share of its start", "fraction", "calibration", gt=0)
     ] = 0.05
     healthy_descent: Annotated[
-        float, Threshold("share of its start by which a loss falls that has learnt", "fraction", "calibration", gt=0)
+        float, Threshold("fall of a loss that has learnt, as a share of its start", "fraction", "calibration", gt=0)
     ] = 0.5
     min_steps: Annotated[int, Threshold("optimizer steps needed", "steps", "design", ge=1)] = 10
 

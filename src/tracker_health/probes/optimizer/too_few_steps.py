@@ -32,8 +32,9 @@ class TooFewSteps(Probe):
         never count as steps.
 
     Known limits:
-        Where neither checkpoint nor trainer state tells the steps, the rule is skipped. So it is where a checkpoint of
-        an optimizer that does not count has a `step` that the log exceeds `far` times: it may be the epoch's number.
+        The rule is skipped if neither the checkpoint nor the trainer state has the number of steps. It is also skipped
+        if the optimizer does not count and the log exceeds the checkpoint's `step` `far` times. That `step` may be the
+        epoch's number.
 
     What to do:
         Train longer: more epochs, a smaller batch, or fewer gradient accumulation steps.

@@ -28,8 +28,8 @@ class AnswerLength(Probe):
         exploded while the reward did not rise.
 
     Why it matters:
-        An answer that is cut off is graded on what it had no room for. Answers that grow into the limit are what a
-        reward for length looks like.
+        An answer that is cut off is graded without its end. Answers that grow up to the limit suggest a reward for
+        length.
 
     How it decides:
         Warn when the share of answers that are cut surely begins below `seldom_cut` and surely ends above `most_cut`.

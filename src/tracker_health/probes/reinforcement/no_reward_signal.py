@@ -44,8 +44,8 @@ class NoRewardSignal(Probe):
         Then groups agree because the task is solved.
 
     Known limits:
-        Some trainers log the spread over all prompts, which hides groups without any. Rewards of one level, solved from
-        the start, look the same; they teach nothing either.
+        Some trainers log the spread over all prompts, which hides groups without any. Tasks that are solved from the
+        start look the same. They teach nothing either.
 
     Worked example:
         train_reward: 0.2 0.4 0.3 0.2 0.3 0.4 0.2 0.3 0.2 0.3 0.4 0.3

@@ -28,8 +28,8 @@ class Preferences(Probe):
         number. Also those that made chosen answers unlikely, or that memorised their pairs.
 
     Why it matters:
-        The loss only asks for a difference. It falls as well where both likelihoods fall, and what becomes likely then
-        is something that nobody chose.
+        The loss only asks for a difference. It also falls where both likelihoods fall. Answers that nobody chose then
+        become likely.
 
     How it decides:
         Fail when the margin is one number at all points, or ends surely below its start. Warn when the log-probability

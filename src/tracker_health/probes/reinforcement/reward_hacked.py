@@ -19,7 +19,7 @@ class RewardHacked(Probe):
     """The training reward rose while an evaluation's, or one of several rewards, fell.
 
     What it finds:
-        Training that gains what is counted and loses what was meant.
+        Training that improves the measured reward and loses the intended behaviour.
 
     Why it matters:
         A policy finds what is rewarded most. If a reward can be earned without doing the task, the total rises as in a
@@ -31,7 +31,7 @@ class RewardHacked(Probe):
         than `least_fall` of what its levels span.
 
     Known limits:
-        A penalty may have to rise for a task to be done: of rewards that pull against each other one falls by design.
+        A penalty may have to rise for a task to be done. If rewards conflict, one of them falls by design.
 
     Worked example:
         train_reward: 1 1.2 1.4 1.6 1.8 1.9 2 2.1 2.1 2.2 2.2 2.2

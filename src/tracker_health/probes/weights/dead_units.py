@@ -20,8 +20,8 @@ class DeadUnits(Probe):
         Matrices in which at least half of the rows (one per output unit) have a second moment of exactly 0.
 
     Why it matters:
-        A unit whose gradient was 0 in every step is never on: the layer is smaller than it looks. Rectified units die
-        of a step that was too large, or were born dead, and do not come back.
+        A unit whose gradient was 0 in every step is never active: the layer is smaller than it looks. Rectified units
+        die after a step that was too large, or were dead from the start. They do not recover.
 
     How it decides:
         Per matrix with `min_units` rows or more and at least `min_steps` steps. Warn when a share of `dead_share` of

@@ -24,8 +24,8 @@ class InitialWeights(Probe):
         parameters of that name and shape.
 
     Why it matters:
-        What was trained is not what was saved, or the steps went to a copy: the checkpoint is worth nothing, whatever
-        the loss says.
+        Either other weights were saved than those that were trained, or the steps went to a copy. The checkpoint is
+        worthless, whatever the loss says.
 
     How it decides:
         A vector begins as nothing but ones or zeros, a matrix uniform within a known bound; training moves values

@@ -52,7 +52,7 @@ class WeightScale(Probe):
     max_scale: Annotated[float, Threshold("largest median scale", "ratio", "calibration", gt=1)] = 5.0
     min_scale: Annotated[float, Threshold("smallest median scale", "ratio", "calibration", gt=0, le=1)] = 0.15
     healthy_descent: Annotated[
-        float, Threshold("share of its start by which a loss falls where small weights are meant so", "fraction",
+        float, Threshold("fall of the loss where small weights are intended, as a share of its start", "fraction",
                          "calibration", gt=0)
     ] = 0.25  # fmt: skip
     min_matrices: Annotated[int, Threshold("matrices needed", "matrices", "design", ge=1)] = 2
