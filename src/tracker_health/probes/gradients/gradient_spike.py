@@ -29,7 +29,7 @@ class GradientSpike(Probe):
 
     How it decides:
         A causal Hampel filter on the logarithm of the norm. A spike lies `sigmas` robust deviations above the median
-        before it, and `jump` times as high. It does harm when the loss's level after it lies surely above the one
+        before it, and `leap` times as high. It does harm when the loss's level after it lies surely above the one
         before it, by `effect_share` of the descent. Warn at the first that does. Warn also at `repeated` norms or more
         that are `wild` times as high as the median before them, and as that of all. The norm to clip at lies above
         `usual` of all.

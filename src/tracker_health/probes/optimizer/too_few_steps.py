@@ -29,12 +29,12 @@ class TooFewSteps(Probe):
         Below `hopeless_steps`: fail, unless all of the plan was done. Such a run was meant to be that short, as a test
         of the code, and is not judged. Below `min_steps`: fail when less than `min_fraction` of the plan was done, else
         warn: a fine-tune of 1,000 samples in 3 epochs at batch 64 is 47 steps and may be fine. Epoch-numbered metrics
-        never count as steps.
+        never count as steps. Skip where the log exceeds the checkpoint's `step` `far` times.
 
     Known limits:
-        The rule is skipped if neither the checkpoint nor the trainer state has the number of steps. It is also skipped
-        if the optimizer does not count and the log exceeds the checkpoint's `step` `far` times. That `step` may be the
-        epoch's number.
+        The rule is skipped if neither the checkpoint nor the trainer state has the number of steps. A checkpoint's
+        `step` that the log far exceeds may be the epoch's number: if the optimizer does not count, the rule is then
+        skipped as well.
 
     What to do:
         Train longer: more epochs, a smaller batch, or fewer gradient accumulation steps.
