@@ -177,7 +177,7 @@ def test_a_rate_is_called_the_highest_where_it_was_reached(last, logged, peak, w
         evidence = make.evidence(None, rates, optimizer=evidence.optimizer, weights=evidence.weights)
     for code in (SMALL, LARGE):
         result = judge(code, evidence)
-        assert result.message.startswith(f"a step at {words}, is ")
+        assert result.message.startswith(f"one step at {words}, changes the weights by ")
         assert result.measured["peak_rate"] == peak
 
 
@@ -190,7 +190,7 @@ def test_a_log_that_begins_in_the_middle_does_not_tell_the_highest_rate(make, ju
 
 def test_the_last_rate_is_called_that(make, judge):
     message = judge(LARGE, evidence_of(make, [0.1], rate=1e-3, logged=False)).message
-    assert message.startswith("a step at the last learning rate, 0.001, is ")
+    assert message.startswith("one step at the last learning rate, 0.001, changes the weights by ")
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_a_real_warm_up_that_is_longer_than_the_training(log, words, tmp_path):
     (tmp_path / "metrics.csv").write_text("step,loss" + ",lr" * log + "\n" + "".join(lines))
     torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": 100}, tmp_path / "last.pt")
     results = {one.code: one for one in tracker_health.check(tmp_path).results}
-    assert all(results[code].message.startswith(f"a step at {words}") for code in (SMALL, LARGE))
+    assert all(results[code].message.startswith(f"one step at {words}") for code in (SMALL, LARGE))
 
 
 def test_the_second_factor_of_an_adapter_is_left_out(make, judge):

@@ -344,7 +344,7 @@ def test_clear_leaves_nothing_but_one_hidden_metric(store):
     before = store.tags(run_id)
     th.annotate(run_id, tracking_uri=store.uri)
     store.log(run_id, "health.txt", "mine")
-    cleared = th.clear(run_id, tracking_uri=store.uri)
+    cleared = th.clear_annotations(run_id, tracking_uri=store.uri)
     assert cleared.hidden == ("health/severity",)
     left = store.tags(run_id), store.artifacts(run_id), shown_metrics(store, run_id)
     assert left == (before, ["health.txt"], {"loss"})
@@ -354,7 +354,7 @@ def test_a_health_folder_with_something_of_the_owners_stays(store):
     run_id = store.run(metrics={"loss": descent(200)})
     th.annotate(run_id, tracking_uri=store.uri)
     store.log(run_id, "health/mine.txt", "mine")
-    th.clear(run_id, tracking_uri=store.uri)
+    th.clear_annotations(run_id, tracking_uri=store.uri)
     assert store.artifacts(run_id, "health") == ["health/mine.txt"]
 
 
@@ -513,7 +513,7 @@ def test_the_report_of_a_restored_database_is_ours(local, remote):
             if tag.startswith("health."):
                 store.client.delete_tag(run_id, tag)
         assert th.annotate(run_id, tracking_uri=store.uri).status == "written"
-        assert th.clear(run_id, tracking_uri=store.uri).kept == ()
+        assert th.clear_annotations(run_id, tracking_uri=store.uri).kept == ()
         assert store.artifacts(run_id, "health") == []
 
 

@@ -805,7 +805,7 @@ def test_artifacts_that_the_client_reaches_itself(direct_server, checkpoint):
             f"health/{name}" for name in ("loss.png", "report.html", "report.json")
         ]
         assert th.annotate(run_id, tracking_uri=uri).status == "unchanged"
-        assert th.clear(run_id, tracking_uri=uri).kept == ()
+        assert th.clear_annotations(run_id, tracking_uri=uri).kept == ()
         assert not (folder / "health" / "report.json").exists()
         assert (folder / "logs" / "train.jsonl").is_file()
 
@@ -833,7 +833,7 @@ def test_a_run_whose_artifacts_are_out_of_reach_is_still_judged_by_its_metrics(d
     assert done.exit_code == 3
     assert "its files could not be written" in " ".join(done.stdout.split())
     assert "PASS" in done.stdout
-    cleared = th.clear(run_id, tracking_uri=uri)
+    cleared = th.clear_annotations(run_id, tracking_uri=uri)
     assert cleared.kept == ()
     assert set(cleared.hidden) == set(data.metrics) - {"loss"}
     assert not any(name.startswith("health") for name in client.get_run(run_id).data.tags)

@@ -21,7 +21,7 @@ from .many_runs import make_runs
 from .test_gate import client_of
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
-PAGES = ("operation.md", "gate.md")
+PAGES = ("operation.md", "gate.md", "ci.md")
 BLOCKS = [
     (f"{page}-{number}", language, text)
     for page in PAGES
@@ -62,8 +62,8 @@ def test_what_is_written_can_be_parsed(language, text):
     elif language == "python":
         ast.parse(text)
     else:
-        assert language == "bash"
-        subprocess.run(["bash", "-n"], input=text, text=True, check=True, timeout=30)
+        assert language in ("bash", "sh")
+        subprocess.run([language, "-n"], input=text, text=True, check=True, timeout=30)
 
 
 @pytest.mark.parametrize("line", COMMANDS)
@@ -76,7 +76,7 @@ def test_the_options_of_what_is_written_exist(line):
 
 def test_there_are_commands_and_blocks_to_check():
     assert len(COMMANDS) >= 10
-    assert {language for _, language, _ in BLOCKS} == {"yaml", "python", "bash"}
+    assert {language for _, language, _ in BLOCKS} == {"yaml", "python", "bash", "sh"}
     assert isinstance(cli, click.Group)
 
 

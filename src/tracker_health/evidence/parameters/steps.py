@@ -195,7 +195,7 @@ class UpdateSize:
             at = f"the schedule's learning rate, {number(self.rate)} (how high it came is not logged)"
         else:
             at = f"the {'highest' if self.scheduled else 'last'} learning rate, {number(self.rate)}"
-        return f"a step at {at}, is {number(self.ratio)} of the weights"
+        return f"one step at {at}, changes the weights by {number(100.0 * self.ratio)} %"
 
 
 def update_size(evidence: AsRead) -> UpdateSize | None:

@@ -85,7 +85,7 @@ class UpdateTooLarge(Probe):
             return Finding(verdict=Verdict.PASS, message=message, measured=measured | {"descent": loss.share})
         return Finding(
             verdict=Verdict.WARN,
-            message=f"{size.step}, where healthy trainings from scratch have 0.0002 to 0.02",
+            message=f"{size.step} (usual 0.02 to 2 %)",
             remedy=f"lower the learning rate below {number(size.rate * limit / size.ratio)}",
             measured=measured,
         )

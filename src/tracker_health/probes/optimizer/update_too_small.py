@@ -78,7 +78,7 @@ class UpdateTooSmall(Probe):
             return Finding(verdict=Verdict.SKIP, message=f"{why} (see WGT004)")
         if size is not None and size.scheduled:
             measured = {"update_ratio": size.ratio, "peak_rate": size.rate}
-            usual = ", where healthy trainings from scratch have 0.0002 to 0.02"
+            usual = " (usual 0.02 to 2 %)"
             return self._judged(evidence, size.step, usual, measured, enough=size.ratio / self.min_ratio)
         if size is None and reach is not None and descent(evidence) is not None:
             way = f"all steps in one direction, as large as the last, would have moved the weights by {number(reach)}"

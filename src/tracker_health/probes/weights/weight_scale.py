@@ -74,7 +74,7 @@ class WeightScale(Probe):
         measured = {"scale": low, "scale_by_smaller_side": high, "matrices": len(known)}
         usual, loss = "(usual 0.4 to 4, {} {})", descent(evidence)
         if self.min_scale <= low and high <= self.max_scale:
-            message = f"the weights are {number(low)} times the size that keeps a layer's inputs as large as they are"
+            message = f"the weights are {number(low)} times the size of a fresh layer (usual 0.4 to 4)"
             return Finding(verdict=Verdict.PASS, message=message, measured=measured)
         learnt = loss is not None and loss.sure and loss.share >= self.healthy_descent
         if high > self.max_scale:
@@ -82,17 +82,20 @@ class WeightScale(Probe):
             lost = high > self.exploded and loss is not None and not learnt
             return Finding(
                 verdict=Verdict.FAIL if lost else Verdict.WARN,
-                message=f"the weights are {number(high)} times the size that keeps a layer's inputs as large as they "
-                f"are {limit}{', and the loss did not come down: they exploded' if lost else ''}",
+                message=f"the weights are {number(high)} times the size of a fresh layer {limit}"
+                f"{', and the loss did not come down: they exploded' if lost else ''}",
                 remedy="lower the learning rate, and initialise the weights as the framework does",
                 measured=measured,
             )
         if loss is not None and learnt and loss.lost <= self.lost_again:
-            message = f"the weights have a scale of only {number(low)}, yet the loss came down by {loss.share:.0%}"
+            message = (
+                f"the weights are only {number(low)} times the size of a fresh layer, yet the loss came down by "
+                f"{loss.share:.0%}"
+            )
             return Finding(verdict=Verdict.PASS, message=message, measured=measured | {"descent": loss.share})
         return Finding(
             verdict=Verdict.WARN,
-            message=f"the weights are {number(low)} times the size that keeps a layer's inputs as large as they are "
+            message=f"the weights are {number(low)} times the size of a fresh layer "
             f"{usual.format('at least', number(self.min_scale))}: almost nothing, by initialisation or decay",
             remedy="lower the weight decay times the learning rate; look at the initialisation",
             measured=measured,
