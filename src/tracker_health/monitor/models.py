@@ -43,10 +43,12 @@ def unwrapped_optimizer(optimizer: Any) -> Any:
 
 
 def is_compiled(module: nn.Module) -> bool:
+    """Whether torch.compile has wrapped the module, or compiles its calls."""
     dynamo = sys.modules.get("torch._dynamo.eval_frame")
     wrapped = dynamo is not None and isinstance(module, dynamo.OptimizedModule)
     return wrapped or getattr(module, "_compiled_call_impl", None) is not None
 
 
 def can_be_hooked(module: nn.Module) -> bool:
+    """Whether hooks on the module are called: not in what torch.jit has compiled."""
     return not isinstance(module, torch.jit.ScriptModule)
