@@ -282,8 +282,16 @@ class Report:
     def answered(
         self, entries: Iterable[Acknowledgement], now: float, codes: Sequence[str] | None = None, cause: str = ""
     ) -> Report:
-        """The report with what people answered to it; the verdict stays. ``codes`` and ``cause``: of what was found,
-        where the report is on an older verdict and has no results.
+        """The report with what people answered to it; the verdict stays.
+
+        Args:
+            entries: The acknowledgements on the run.
+            now: The time at which they have to hold, in seconds since 1970.
+            codes: The codes of the findings, where the report is on an older verdict and has no results.
+            cause: The cause, in the same case.
+
+        Returns:
+            The report with the entries that still count and the codes of the findings that are still open.
         """
         found = tuple(result.code for result in self.findings) if codes is None else tuple(codes)
         of = self.diagnosis.cause if self.diagnosis is not None else cause

@@ -106,6 +106,7 @@ def only_makes_state() -> bool:
 
 
 def in_backward() -> bool:
+    """Whether a backward pass is running in this thread."""
     # What torch's own checkpointing asks. Compiled code cannot ask, and is compiled in the forward pass.
     return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1  # noqa: SLF001
 
