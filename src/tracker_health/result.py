@@ -285,13 +285,13 @@ class Report:
         """The report with what people answered to it; the verdict stays.
 
         Args:
-            entries: The acknowledgements on the run.
-            now: The time at which they have to hold, in seconds since 1970.
-            codes: The codes of the findings, where the report is on an older verdict and has no results.
-            cause: The cause, in the same case.
+            entries: The answers that the run has.
+            now: The time, in seconds since 1970: answers may end.
+            codes: Of what was found, where the report is on an older verdict and has no results.
+            cause: Of the same, the cause that was named.
 
         Returns:
-            The report with the entries that still count and the codes of the findings that are still open.
+            The same report, with what is answered and what is still open.
         """
         found = tuple(result.code for result in self.findings) if codes is None else tuple(codes)
         of = self.diagnosis.cause if self.diagnosis is not None else cause

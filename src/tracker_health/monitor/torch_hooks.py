@@ -32,7 +32,7 @@ class Hook:
         raise AttributeError(name)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Takes anything and does nothing, and whoever loads the model needs nothing tracker-health wrote.
+        # Takes anything and does nothing, and whoever loads the model does not need tracker-health.
         return getattr, (nullcontext(), "__exit__")
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
