@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import TYPE_CHECKING
 
-from tracker_health.diagnosis import CAUSES
-from tracker_health.registry import BUILT_IN
-from tracker_health.result import Report
-from tracker_health.retired import RETIRED
+if TYPE_CHECKING:
+    from tracker_health.result import Report
 
 
 def docs_link(code: str, base: str) -> str | None:
@@ -16,8 +15,8 @@ def docs_link(code: str, base: str) -> str | None:
     None where no base is set, and for rules of plugins, which have no page there: then nothing is to be linked, and
     ``tracker-health explain CODE`` says what the page would.
     """
-    page = _pages().get(code)
-    return f"{base.rstrip('/')}/{page}" if base and page else None
+    page = _pages().get(code) if base else None
+    return f"{base.rstrip('/')}/{page}" if page else None
 
 
 def page_about(report: Report, base: str) -> str | None:
@@ -28,6 +27,11 @@ def page_about(report: Report, base: str) -> str | None:
 
 @cache
 def _pages() -> dict[str, str]:
+    # Here, since --help must load no rule, and with it numpy.
+    from tracker_health.diagnosis import CAUSES
+    from tracker_health.registry import BUILT_IN
+    from tracker_health.retired import RETIRED
+
     codes = [*(one.code for one in BUILT_IN), *(one.code for one in RETIRED)]
     return {code: f"rules/{code}.html" for code in codes} | {
         cause.name: f"causes/{cause.name}.html" for cause in CAUSES

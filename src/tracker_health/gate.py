@@ -142,7 +142,7 @@ class Gated:
     ``model``: as ``models:/net/3`` or ``wandb:team/proj/net:v3``; ``url``: of its page. ``run`` and ``files``: the
     reports; ``unread``: why the registered files were not read, empty where they were. ``notes``: what to know besides.
     ``written``: the tags that were written onto the model's version; ``unwritten``: why they were not. ``error``: what
-    kept the model from being judged.
+    kept the model from being judged. ``shadow``: answers are only tried out, and keep nothing back.
     """
 
     model: str
@@ -155,6 +155,7 @@ class Gated:
     written: bool = False
     unwritten: str = ""
     error: Exception | None = None
+    shadow: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """As a document of strict JSON values."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from tracker_health.acknowledged import open_findings, standing
 from tracker_health.annotating import for_run, judged, resolved
-from tracker_health.annotations import JudgedBy
+from tracker_health.annotations import SHADOW, JudgedBy
 from tracker_health.config import Config
 from tracker_health.engine import diagnose, needs_of
 from tracker_health.errors import ConfigError, RunError, described
@@ -136,15 +136,16 @@ def _in_time(name: str, question: Question, opening: Callable[[], RegisteredMode
         raise
     except TimeoutError:
         message = f"it could not be judged within {question.timeout:g} seconds"
-        return _failed(name, RunError(message, "give it more time: --timeout 30m"))
+        return _failed(name, RunError(message, "give it more time: --timeout 30m"), question)
     except Exception as error:  # noqa: BLE001  whatever it is, there is an answer
-        return _failed(name, error)
+        return _failed(name, error, question)
     return answer
 
 
-def _failed(name: str, error: Exception) -> Gated:
+def _failed(name: str, error: Exception, question: Question) -> Gated:
     reason = printable(described(error), 400)
-    return Gated(model=printable(name), gate=Gate(answer=Answer.NOT_JUDGED, reason=reason), error=error)
+    gate = Gate(answer=Answer.NOT_JUDGED, reason=reason)
+    return Gated(model=printable(name), gate=gate, error=error, shadow=question.config.mode == "shadow")
 
 
 def _answered(question: Question, opening: Callable[[], RegisteredModel]) -> Gated:
@@ -163,6 +164,7 @@ def _answered(question: Question, opening: Callable[[], RegisteredModel]) -> Gat
             files=files,
             unread=unread,
             notes=notes,
+            shadow=question.config.mode == "shadow",
         )
         return _tagged(model, answer, question) if question.tags else answer
 
@@ -235,9 +237,12 @@ def _tagged(model: RegisteredModel, answer: Gated, question: Question) -> Gated:
     config = question.config
     by = JudgedBy(config=config.digest, policy=config.policy, stale_after=config.stale_after)
     tags = tags_of(answer.gate, by.value, RULES_VERSION)
+    if answer.shadow and tags:
+        tags = {SHADOW: tags["verdict"]}
     if not tags or answer.gate.answer is Answer.UNFINISHED:
         return answer
-    if VERDICT_TAG in model.tags and not JudgedBy.of(model.tags.get(_SETTINGS_TAG, "")).config:
+    is_theirs = VERDICT_TAG in model.tags and not JudgedBy.of(model.tags.get(_SETTINGS_TAG, "")).config
+    if is_theirs and not answer.shadow:
         return replace(answer, unwritten=f"it has a {VERDICT_TAG} that is not ours")
     try:
         model.tag({f"health.{key}": value for key, value in tags.items()})

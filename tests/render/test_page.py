@@ -500,3 +500,13 @@ def test_a_source_that_no_rule_could_judge_is_told_once():
     text = page_of(given, report)[0].decode().partition('<script type="application/json"')[0]
     assert text.count("not JSON") == 1
     assert "Without a.jsonl not judged: LOS001, LOS002" in text
+
+
+def test_rules_and_causes_link_to_the_documentation_where_it_is_served():
+    given = evidence(series("train_loss", [2.0] * 10 + [float("nan")] * 10))
+    report = diagnose(given, preset("default"))
+    linked = page_of(given, report, "https://docs.example.com/th/")[0].decode()
+    assert 'href="https://docs.example.com/th/rules/LOS001.html"' in linked
+    unlinked = page_of(given, report)[0].decode()
+    assert "docs.example.com" not in unlinked
+    assert "tracker-health explain LOS001" in unlinked

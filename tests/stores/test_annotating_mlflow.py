@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -47,7 +48,9 @@ PASS = fail(verdict=Verdict.PASS, digest="1" * 16, metrics={"severity": 0.0}, fi
 @pytest.mark.parametrize("mark", ["pending", "pending:0123abcd"])
 def test_every_mark_of_an_unfinished_annotation_is_ours(local, mark):
     run_id = local.run(tags={"health.digest": mark, "health.verdict": "fail"})
-    assert local.open(run_id).recorded() == Recorded(digest=PENDING, verdict=Verdict.FAIL)
+    assert replace(local.open(run_id).recorded(), codes=(), explained=()) == Recorded(
+        digest=PENDING, verdict=Verdict.FAIL
+    )
     local.open(run_id).write(fail())
     assert local.open(run_id).recorded().digest == fail().digest
 
@@ -171,7 +174,9 @@ def test_a_server_that_cuts_descriptions_gets_the_owners_text_back(local, monkey
     with pytest.raises(WrittenInPart, match="its description is full: this server keeps 120 characters"):
         local.open(run_id).write(fail())
     assert local.tags(run_id)[NOTE_TAG] == "mine " * 20
-    assert local.open(run_id).recorded() == Recorded(digest=incomplete(fail().digest), verdict=Verdict.FAIL)
+    assert replace(local.open(run_id).recorded(), codes=(), explained=()) == Recorded(
+        digest=incomplete(fail().digest), verdict=Verdict.FAIL
+    )
 
 
 def test_a_description_with_broken_markers_is_told_on_clear(local):
@@ -344,7 +349,7 @@ def test_clear_leaves_nothing_but_one_hidden_metric(store):
     before = store.tags(run_id)
     th.annotate(run_id, tracking_uri=store.uri)
     store.log(run_id, "health.txt", "mine")
-    cleared = th.clear(run_id, tracking_uri=store.uri)
+    cleared = th.clear_annotations(run_id, tracking_uri=store.uri)
     assert cleared.hidden == ("health/severity",)
     left = store.tags(run_id), store.artifacts(run_id), shown_metrics(store, run_id)
     assert left == (before, ["health.txt"], {"loss"})
@@ -354,7 +359,7 @@ def test_a_health_folder_with_something_of_the_owners_stays(store):
     run_id = store.run(metrics={"loss": descent(200)})
     th.annotate(run_id, tracking_uri=store.uri)
     store.log(run_id, "health/mine.txt", "mine")
-    th.clear(run_id, tracking_uri=store.uri)
+    th.clear_annotations(run_id, tracking_uri=store.uri)
     assert store.artifacts(run_id, "health") == ["health/mine.txt"]
 
 
@@ -513,7 +518,7 @@ def test_the_report_of_a_restored_database_is_ours(local, remote):
             if tag.startswith("health."):
                 store.client.delete_tag(run_id, tag)
         assert th.annotate(run_id, tracking_uri=store.uri).status == "written"
-        assert th.clear(run_id, tracking_uri=store.uri).kept == ()
+        assert th.clear_annotations(run_id, tracking_uri=store.uri).kept == ()
         assert store.artifacts(run_id, "health") == []
 
 

@@ -87,7 +87,7 @@ def exported(request, monkeypatch):
 
 
 @pytest.mark.usefixtures("exported")
-@pytest.mark.parametrize("work", [th.check, th.annotate, th.clear], ids=lambda one: one.__name__)
+@pytest.mark.parametrize("work", [th.check, th.annotate, th.clear_annotations], ids=lambda one: one.__name__)
 def test_the_page_of_a_stranger_gets_none(work):
     with server() as (uri, asked):
         with pytest.raises(StoreRefused) as caught:

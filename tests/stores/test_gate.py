@@ -319,3 +319,10 @@ def test_what_was_acknowledged_may_pass_where_that_is_asked_for_and_is_recorded(
     assert (tags["health.verdict"], tags["health.accepted"]) == ("fail", ",".join(failed))
     assert answer_of(server_uri, model)[0] == 1
     assert "health.accepted" not in tags_of(server_uri, name)
+
+
+def test_in_shadow_nothing_is_kept_back_and_one_tag_says_what_would_have_been(server_uri, tmp_path):
+    _, name, _ = registered(server_uri, tmp_path, sick=True)
+    code, answer = answer_of(server_uri, "--shadow", f"models:/{name}/1")
+    assert (code, answer["answer"]) == (0, "bad model")
+    assert tags_of(server_uri, name) == {"health.shadow": "fail"}

@@ -76,7 +76,7 @@ def test_a_link_among_the_artifacts(store, target, claimed, place):
     assert link.is_symlink()
     if claimed or place != "health/other":
         assert "nothing was" in said
-    tried(lambda: th.clear(run_id, tracking_uri=store.uri))
+    tried(lambda: th.clear_annotations(run_id, tracking_uri=store.uri))
     assert link.is_symlink()
 
 
@@ -89,7 +89,7 @@ def test_a_linked_folder_of_ours_among_the_artifacts(store, tmp_path):
     (folder_of(store, run_id) / "health").symlink_to(outside)
     claiming(store, run_id, ["report.html"])
     assert "nothing was changed" in tried(lambda: annotate(run_id, tracking_uri=store.uri))
-    th.clear(run_id, tracking_uri=store.uri)
+    th.clear_annotations(run_id, tracking_uri=store.uri)
     assert {path.name: path.read_bytes() for path in outside.iterdir()} == {"report.html": MINE}
 
 
@@ -103,7 +103,7 @@ def test_where_the_artifacts_are_a_link_the_files_are_left_out(store, target):
     assert "the files (the folder of its artifacts is a link" in outcome.omitted[0]
     assert store.client.get_run(run_id).data.tags["health.verdict"] == "pass"
     assert annotate(run_id, tracking_uri=store.uri).status == "unchanged"
-    assert th.clear(run_id, tracking_uri=store.uri).found
+    assert th.clear_annotations(run_id, tracking_uri=store.uri).found
 
 
 # A server that names a folder of this machine
@@ -130,16 +130,16 @@ def test_a_folder_that_a_server_names_is_not_written_to(named):
     assert f"trusted_hosts = ['{host}']" in omitted
     assert sorted(folder_of(named, run_id).rglob("*")) == before
     assert named.client.get_run(run_id).data.tags["health.verdict"] == "pass"
-    assert th.clear(run_id, tracking_uri=named.uri).found
+    assert th.clear_annotations(run_id, tracking_uri=named.uri).found
     allowed = th.Config(trusted_hosts=(host,))
     assert annotate(run_id, tracking_uri=named.uri, config=allowed).omitted == ()
     assert (folder_of(named, run_id) / "health" / "report.json").is_file()
     monkeypatched = hosts._allowed.copy()
     hosts._allowed.clear()
-    kept = th.clear(run_id, tracking_uri=named.uri).kept  # as little is deleted there
+    kept = th.clear_annotations(run_id, tracking_uri=named.uri).kept  # as little is deleted there
     assert "health/report.json" in kept
     hosts._allowed |= monkeypatched
-    assert th.clear(run_id, tracking_uri=named.uri).kept == ()
+    assert th.clear_annotations(run_id, tracking_uri=named.uri).kept == ()
 
 
 def test_a_server_on_this_machine_names_folders_of_it(direct_server):
@@ -195,7 +195,7 @@ def test_a_link_in_the_folder_of_ours(make, name, tmp_path, target):
     else:
         place.unlink(missing_ok=True)
         place.symlink_to(target)
-    for work in (lambda: annotate(run, force=True), lambda: th.clear(run)):
+    for work in (lambda: annotate(run, force=True), lambda: th.clear_annotations(run)):
         assert f"{name} is a link, and not ours; nothing was changed" in tried(work)
     assert place.is_symlink()
     if name == "annotation.json":
@@ -208,7 +208,7 @@ def test_linked_files_of_a_run_of_wandb(tmp_path, target):
     (run / "files").rmdir()
     (run / "files").symlink_to(target.parent)
     assert "files is a link, and not ours; nothing was changed" in tried(lambda: annotate(run))
-    assert not th.clear(run).found
+    assert not th.clear_annotations(run).found
 
 
 def test_a_medium_of_wandbs_that_is_a_link(tmp_path, target):

@@ -183,7 +183,7 @@ def test_a_database_of_an_old_mlflow_is_read_and_never_upgraded(tmp_path, capfd)
     report = th.check(RUN_ID, tracking_uri=f"sqlite:///{path}")
     assert report.verdict is Verdict.PASS
     assert any("an older MLflow" in note for note in report.notes)
-    for change in (th.annotate, th.clear):
+    for change in (th.annotate, th.clear_annotations):
         with pytest.raises(StoreRefused, match="was read from a copy") as caught:
             change(RUN_ID, tracking_uri=f"sqlite:///{path}")
         assert "mlflow db upgrade" in caught.value.hint
@@ -237,7 +237,7 @@ def test_a_log_by_itself(tmp_path, write_log):
     assert (report.verdict, report.run.name) == (Verdict.PASS, "log.jsonl")
     with pytest.raises(StoreRefused, match="is a file, onto which no verdict can be written"):
         th.annotate(file)
-    assert th.clear(file).found is False
+    assert th.clear_annotations(file).found is False
     assert [one.name for one in (tmp_path / "run").iterdir()] == ["log.jsonl"]
 
 

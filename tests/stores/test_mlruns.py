@@ -92,7 +92,7 @@ def test_it_is_annotated_and_cleared_through_mlflow(folder):
     assert (folder.run / "artifacts" / "health" / "report.json").is_file()
     assert not (folder.run / "health").exists()
     assert th.annotate(folder.run_id, tracking_uri=str(folder.root)).status == "unchanged"
-    assert th.clear(folder.run).found
+    assert th.clear_annotations(folder.run).found
     after = contents(folder.root)
     assert {name: after[name] for name in before} == before
     assert {name for name in after.keys() - before.keys() if "metrics/health" not in name} == set()
@@ -117,7 +117,7 @@ def test_a_copied_store_is_annotated_and_cleared_without_touching_the_original(f
         assert run._artifacts.local(run._artifacts.files[0]).read_text() == "other words"
     assert th.annotate(copy, config="strict").status == "written"
     assert contents(folder.root) == original
-    assert th.clear(copy).found
+    assert th.clear_annotations(copy).found
     assert not (copy / "artifacts" / "health").exists()
     assert contents(folder.root) == original
     assert th.annotate(folder.run).status == "unchanged"
@@ -221,7 +221,7 @@ def test_a_run_out_of_its_store_is_read_and_annotated_as_a_folder(folder, lone):
     assert [result.measured for result in outcome.report.results] == [
         result.measured for result in th.check(folder.run).results
     ]
-    assert th.clear(lone).found
+    assert th.clear_annotations(lone).found
     assert contents(lone) == before
 
 
@@ -391,7 +391,7 @@ def test_names_with_control_characters_are_shown_safely(handmade):
 # Folders that are no run
 
 
-@pytest.mark.parametrize("command", [th.check, th.annotate, th.clear])
+@pytest.mark.parametrize("command", [th.check, th.annotate, th.clear_annotations])
 def test_a_store_and_its_experiments_are_no_runs(folder, monkeypatch, command):
     folder.client.delete_experiment(folder.client.create_experiment("gone"))
     before = contents(folder.root)

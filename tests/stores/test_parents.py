@@ -79,7 +79,7 @@ def test_a_parent_says_how_the_runs_below_it_fared(search, valid_report):
     search.annotate(later)
     assert search.annotate(search.parent)[0].status == "written"
     assert search.tags()["health.children"] == "4 runs: 1 fail, 3 pass (1 LOS001)"
-    th.clear(search.parent, tracking_uri=search.uri)
+    th.clear_annotations(search.parent, tracking_uri=search.uri)
     assert not any(name.startswith("health.") or name == NOTE_TAG for name in search.tags())
 
 

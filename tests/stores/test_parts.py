@@ -225,7 +225,7 @@ def test_it_is_judged_and_never_written_onto(mostly_weights):
         assert (report.run.store, report.run.name, report.errors) == ("url", "last.ckpt", ())
         with pytest.raises(StoreRefused, match="no verdict can be written"):
             th.annotate(f"{server.url}/a/last.ckpt")
-        assert not th.clear(f"{server.url}/a/last.ckpt").found
+        assert not th.clear_annotations(f"{server.url}/a/last.ckpt").found
 
 
 def test_a_file_without_optimizer_state_is_a_problem(tmp_path):

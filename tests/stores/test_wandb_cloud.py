@@ -66,7 +66,7 @@ def test_a_run_of_a_real_server_bears_the_verdict_and_is_otherwise_as_it_was(nam
     time.sleep(10)  # until the files are listed
     files = {file.name for file in run.files()}
     assert {"health/report.json", "media/html/health/report.html", "media/images/health/loss.png"} <= files
-    th.clear(f"wandb:{name}")
+    th.clear_annotations(f"wandb:{name}")
     after, run = looked_at(name)
     assert after == before
     assert run.tags == ["mine"]

@@ -40,7 +40,7 @@ def test_every_form_gives_the_same_histories(run, monkeypatch, by_name):
         monkeypatch.setattr(online_history, "_MANY_VALUES", 0)
     found = {}
     for run.nested in FORMS:
-        table = th.series("wandb:team/proj/nested")
+        table = th.read_series("wandb:team/proj/nested")
         assert table.problems == ()
         found[run.nested] = sorted((one.name, one.role, len(one), float(one.values[-1])) for one in table.series)
     assert len({json.dumps(one) for one in found.values()}) == 1, found

@@ -223,9 +223,9 @@ def test_the_mark_of_a_run_that_went_wrong_goes_with_the_verdict(wandb_server):
 
 def test_clear_takes_the_mark_off_a_run_without_a_verdict(wandb_server):
     run = logged(wandb_server, tags=["mine", "health:live-warn"])
-    assert th.clear("wandb:team/proj/abc").found
+    assert th.clear_annotations("wandb:team/proj/abc").found
     assert run.tags == ["mine"]
-    assert not th.clear("wandb:team/proj/abc").found
+    assert not th.clear_annotations("wandb:team/proj/abc").found
 
 
 def test_two_at_once_leave_one_verdict_and_lose_nothing(wandb_server, environment, tmp_path):
@@ -331,7 +331,7 @@ def test_a_key_of_its_owners_stays_and_is_told(wandb_server):
     outcome = th.annotate("wandb:team/proj/abc")
     assert outcome.omitted == ("health/severity of the summary (the run has one of its own)",)
     assert run.summary["health/severity"] == "of the patients"
-    th.clear("wandb:team/proj/abc")
+    th.clear_annotations("wandb:team/proj/abc")
     assert run.summary == {"loss": pytest.approx(1.0 + 0.98**299), "best": "mine", "health/severity": "of the patients"}
 
 
@@ -341,7 +341,7 @@ def test_a_resumed_run_that_lost_its_summary_is_annotated_again(wandb_server):
     run.summary = {"loss": 1.0}
     assert th.annotate("wandb:team/proj/abc").status == "written"
     assert len([tag for tag in run.tags if tag.startswith("health:")]) == 1
-    th.clear("wandb:team/proj/abc")
+    th.clear_annotations("wandb:team/proj/abc")
     assert (run.tags, run.summary, run.files) == (["mine"], {"loss": 1.0}, {})
 
 
@@ -607,7 +607,7 @@ def test_files_that_are_listed_late_are_written_all_the_same(wandb_server):
     wandb_server.store.lists_files = True
     assert run.files.keys() == OUR_FILES
     assert th.annotate("wandb:team/proj/abc", config=pages, force=True).status == "written"
-    th.clear("wandb:team/proj/abc")
+    th.clear_annotations("wandb:team/proj/abc")
     assert run.files == {}
 
 
@@ -718,7 +718,7 @@ run.finish()
     assert json.loads(run.files["health/report.json"].content)["verdict"] == "fail"
     assert {name for name in run.files if "health/" in name} == OUR_FILES
     assert {"health/verdict", "health/digest", "health/severity"} <= synced
-    th.clear("wandb:team/proj/abc")
+    th.clear_annotations("wandb:team/proj/abc")
     assert not [key for key in run.summary if key.startswith("health/")]
     assert not [name for name in run.files if "health/" in name]
     assert (run.tags, run.notes, run.state) == (["mine"], "My own words.", "finished")

@@ -27,7 +27,7 @@ _CHILD = """
 import json, sys
 import tracker_health as th
 said = []
-for work in (th.annotate, th.clear):
+for work in (th.annotate, th.clear_annotations):
     try:
         done = work(sys.argv[1])
         said.append(getattr(done, "status", "") or str(done.found))

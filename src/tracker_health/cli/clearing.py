@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 def clear(runs: tuple[str, ...], acks: bool, dry_run: bool, verbose: bool, **choices: Any) -> None:
     """Take everything tracker-health wrote off runs again, and nothing else.
 
-    What a tracker cannot delete is hidden: an MLflow metric gets a last value of NaN, which takes it off the run's page
-    and out of all filters but those with != in them. What exec or a hook saw of a run's end (health.exit) stays:
-    without it a killed run would look like one that goes on. What people answered to verdicts stays, unless --acks
+    What a tracker cannot delete is hidden. An MLflow metric gets a last value of NaN, which takes it off the run's
+    page. Only filters with != in them still match it. What exec or a hook saw of a run's end (health.exit) stays.
+    Without it a killed run would look like one that goes on. What people answered to verdicts stays, unless --acks
     takes it off.
     """
     from tracker_health.api import clear_annotations, ours_on

@@ -11,9 +11,8 @@ import click
 
 from tracker_health.cli.choices import settings_of
 from tracker_health.cli.group import cli
-from tracker_health.cli.options import FORMAT, all_of, choice_options, note_verbose
+from tracker_health.cli.options import FORMAT, SHADOW, all_of, choice_options, note_verbose
 from tracker_health.errors import ConfigError, RunError
-from tracker_health.gate import Answer, Gated, Rule
 from tracker_health.terminal import (
     EXIT_DONE,
     EXIT_RUN,
@@ -28,20 +27,22 @@ from tracker_health.terminal import (
 from tracker_health.text import printable
 
 if TYPE_CHECKING:
+    from tracker_health.gate import Gated
     from tracker_health.gating import Question
 
+# By the words of gate.Answer, which --help does without.
 _CODES = {
-    Answer.GO_ON: EXIT_DONE,
-    Answer.BAD: EXIT_VERDICT,
-    Answer.NOT_JUDGED: EXIT_RUN,
-    Answer.UNFINISHED: EXIT_UNFINISHED,
+    "go on": EXIT_DONE,
+    "bad model": EXIT_VERDICT,
+    "could not be judged": EXIT_RUN,
+    "unfinished run": EXIT_UNFINISHED,
 }
 _WORST_FIRST = (EXIT_VERDICT, EXIT_RUN, EXIT_UNFINISHED, EXIT_DONE)
 
 
 @cli.command()
 @click.argument("models", metavar="MODEL...", nargs=-1)
-@all_of(*choice_options(fail_on="fail"))
+@all_of(SHADOW, *choice_options(fail_on="fail"))
 @click.option(
     "--on-error",
     type=click.Choice(("block", "pass")),
@@ -92,6 +93,7 @@ def gate(models: tuple[str, ...], watch: int | None, names: tuple[str, ...], sin
 
 
 def _question(choices: dict[str, Any]) -> Question:
+    from tracker_health.gate import Rule
     from tracker_health.gating import Question
     from tracker_health.settings_values import parse_duration
 
@@ -144,9 +146,10 @@ def _shown(gated: Gated, choices: dict[str, Any], output: Output, report: Any) -
     from tracker_health.render.ci import check_of_model, github_line
     from tracker_health.render.model_card import model_card, model_lines
 
-    code = _CODES[gated.gate.answer]
+    code = _CODES[str(gated.gate.answer)]
     if code == EXIT_RUN and choices["on_error"] == "pass":
         code = EXIT_DONE
+    code = EXIT_DONE if gated.shadow else code
     check = check_of_model(gated, blocks=bool(code))
     report.add(check)
     if choices["form"] == "json":

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from tracker_health.cli.choices import Runs
-from tracker_health.render.ci import JUnit, check_of_run, github_line
 from tracker_health.terminal import (
     EXIT_DONE,
     EXIT_INTERRUPTED,
@@ -34,6 +33,7 @@ from tracker_health.verdict import Verdict
 
 if TYPE_CHECKING:
     from tracker_health.annotating import Outcome
+    from tracker_health.render.ci import JUnit
     from tracker_health.result import Report
     from tracker_health.stores.base import Listed
 
@@ -49,7 +49,7 @@ def finish(
     """
     choices["as_json"] = choices["as_json"] or choices["form"] == "json"
     output, code, links, tally = Output(), EXIT_DONE, {}, Tally(runs.total)
-    cases = JUnit() if choices["form"] == "junit" and not choices["as_json"] else None
+    cases = _test_report() if choices["form"] == "junit" and not choices["as_json"] else None
     try:
         with stopping() if runs.many else nullcontext(Stop()) as stop:
             for outcome in work(stop.until(runs.runs)):
@@ -73,6 +73,12 @@ def finish(
     if choices["form"] == "text" and not (choices["quiet"] or choices["as_json"]):
         _say_what_came(tally, links, many=runs.many)
     sys.exit(max(code, output.exit_code))
+
+
+def _test_report() -> JUnit:
+    from tracker_health.render.ci import JUnit
+
+    return JUnit()
 
 
 def _say_what_came(tally: Tally, links: dict[str, str], *, many: bool) -> None:
@@ -114,6 +120,8 @@ def show(outcome: Outcome, choices: dict[str, Any], output: Output, *, brief: bo
         outcome = outcome.failed_with(error)
         text = _text(outcome, choices, brief=brief)
     if cases is not None:
+        from tracker_health.render.ci import check_of_run
+
         cases.add(check_of_run(outcome.report, choices["fail_on"], choices.get("docs_url", "")))
     if text:
         output.print(text)
@@ -123,6 +131,7 @@ def show(outcome: Outcome, choices: dict[str, Any], output: Output, *, brief: bo
 
 def _text(outcome: Outcome, choices: dict[str, Any], *, brief: bool) -> str:
     """What belongs on standard output; nothing in plain text of a run that could not be judged."""
+    from tracker_health.render.ci import check_of_run, github_line
     from tracker_health.render.console import one_line, report_lines
     from tracker_health.render.markdown import report_markdown
 

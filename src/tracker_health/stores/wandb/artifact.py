@@ -22,7 +22,7 @@ from tracker_health.text import printable
 _NAME = r"[^/\\#?%:\x00-\x1f]{1,128}"
 _SHORT = re.compile(rf"wandb:(?:/{{0,2}}({_NAME})/)?({_NAME})/({_NAME}):({_NAME})", re.IGNORECASE)
 _PAGE = re.compile(
-    r"((?i:https?)://[^/?#\s@]+(?:/[^/?#\s]+)*?)/([^/?#\s]+)/([^/?#\s]+)/artifacts/[^/?#\s]+/([^/?#\s]+)/([^/?#\s]+)(?:[/?#].*)?"
+    r"((?i:https?)://[^/?#\s@]+)/([^/?#\s]+)/([^/?#\s]+)/artifacts/[^/?#\s]+/([^/?#\s]+)/([^/?#\s]+)(?:[/?#]\S*)?"
 )
 _NOT_THERE = ("not found", "artifact membership")
 _HINT = "check entity, project, name and version, as in wandb:ENTITY/PROJECT/ARTIFACT:v3"
