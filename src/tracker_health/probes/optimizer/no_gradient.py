@@ -65,8 +65,7 @@ class NoGradient(Probe):
         float, Threshold("share of exact zeros that makes a parameter dead", "fraction", "design", gt=0, le=1)
     ] = 0.999
     learnt: Annotated[
-        float,
-        Threshold("fall of a loss that leaves no gradient, as a share of its start", "fraction", "design", gt=0, le=1),
+        float, Threshold("relative fall of a loss that leaves no gradient", "fraction", "design", gt=0, le=1)
     ] = 0.99
     still_coming: Annotated[
         float, Threshold("signal to noise that shows that gradients still come", "ratio", "design", gt=0)
