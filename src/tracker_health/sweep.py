@@ -175,6 +175,7 @@ class Sweep:
         for outcome in annotate_many(
             noted(),
             config=self.config,
+            tracking_uri=self.tracking_uri,
             rejudge=self.rejudge,
             workers=self.workers,
             report_to=self.report_to,

@@ -208,6 +208,6 @@ def _say_told(swept: Sweep, *, whole: bool, quiet: bool) -> None:
     """Send the messages that are due, and say so. One that cannot be sent costs nobody a verdict, nor an exit code."""
     done = swept.tell(whole=whole)
     if done.problem:
-        say_error(f"messages could not be sent: {done.problem}; {count(done.waiting, 'run')} wait for the next sweep")
+        say_error(f"messages could not be sent: {done.problem}; still waiting: {done.waiting}")
     if done.messages and not quiet:
         click.echo(f"sent {count(done.messages, 'message')} about {count(done.runs, 'run')}", err=True)
