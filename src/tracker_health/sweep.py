@@ -109,8 +109,8 @@ class Sweep:
 
     ``since``: how long ago a run may have ended. ``rejudge``: as for ``annotate``. ``report_to``: a folder for the
     reports, where nothing is to be written onto the runs. ``outbox``: where messages wait for ``tell``. A run that
-    claims to go on must have been silent for the ``stale_after`` of the configuration that is in force for it, or have
-    a verdict by which it is.
+    claims to go on must have been silent for the ``stale_after`` of the configuration that is in force for it. Or its
+    verdict must already call it silent.
     """
 
     config: Config

@@ -114,8 +114,8 @@ def _section(formatter: click.HelpFormatter, title: str, records: Iterable[tuple
 def cli() -> None:
     """Did that training run work? tracker-health judges it and says why.
 
-    It reads what a run left (metrics, optimizer state, weights, logs), gives a verdict with one cause, and writes it
-    onto the run in MLflow or Weights & Biases.
+    It reads what a run left: metrics, optimizer state, weights and logs. It gives a verdict with one cause, and writes
+    it onto the run in MLflow or Weights & Biases.
 
     \b
     RUN is one of

@@ -20,11 +20,11 @@ class OddOneOut(Probe):
     """The loss ended clearly higher than in the other runs of the same experiment.
 
     What it finds:
-        A run whose curve looks ordinary by itself, and that ended worse than its siblings: a learning rate that is
-        somewhat too high or too low, data that was mixed up, an augmentation that was left on.
+        A run whose curve looks ordinary by itself, but that ended worse than its siblings. The learning rate may be
+        somewhat too high or too low, the data mixed up, or an augmentation left on.
 
     Why it matters:
-        Such a fault cannot be seen from one run. Beside the others it is plain.
+        One run alone does not show such a fault. A comparison with the others does.
 
     How it decides:
         Runs are compared that log the same loss and are about as long (a quarter more steps at most). The end is the
@@ -33,13 +33,13 @@ class OddOneOut(Probe):
         It must also lie above it by `worse` of what the others descended, as a rule.
 
     Known limits:
-        Only where runs are read together: `tracker-health report` of several runs or of an experiment. Where most runs
-        have the same fault, they are the rule. It has no vote: runs of an experiment that differ on purpose (in size,
-        data, regularisation) end differently, and nothing says which of them are meant to be alike. It is to vote
-        against a baseline that somebody chose and froze, not against whatever lies beside a run.
+        Only where runs are read together: `tracker-health report` of several runs or of an experiment. If most runs
+        have the same fault, it looks normal. The rule has no vote: runs that differ on purpose (in size, data,
+        regularisation) end differently, and nothing says which of them should be alike. It should vote against a
+        baseline that somebody chose and froze, not against whatever is in the same experiment.
 
     What to do:
-        Look at what this run has that the others have not: its parameters stand side by side in the tracker.
+        Compare this run's parameters with those of the others in the tracker.
 
     References:
         Hampel, The influence curve and its role in robust estimation, 1974.
