@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +84,11 @@ class Outbox:
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        self._folder = _default_folder() if folder is None else folder
+        self._given = folder
+
+    @cached_property
+    def _folder(self) -> Path:
+        return _default_folder() if self._given is None else self._given
 
     def knows(self, server: str) -> bool:
         """Whether a sweep of this server has come to its end before."""
@@ -267,7 +272,10 @@ class Outbox:
 
 
 def _default_folder() -> Path:
-    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    try:
+        base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    except RuntimeError:
+        raise FileNotFoundError("this user has no home folder; set XDG_STATE_HOME") from None
     return Path(base) / "tracker-health" / "notices"
 
 
@@ -358,8 +366,10 @@ def _seconds(text: str | None) -> float | None:
 
 def _run(command: tuple[str, ...], content: bytes) -> None:
     try:
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        done = subprocess.run(command, input=content, timeout=SEND_SECONDS, check=False, **quiet)  # noqa: S603
+        quiet = subprocess.DEVNULL
+        done = subprocess.run(  # noqa: S603  the owner's command, without a shell
+            command, input=content, stdout=quiet, stderr=quiet, timeout=SEND_SECONDS, check=False
+        )
     except subprocess.TimeoutExpired:
         raise _NotSent(f"the command did not end within {SEND_SECONDS:g} seconds") from None
     except OSError as error:

@@ -7,8 +7,9 @@ import subprocess
 import sys
 import time
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -303,6 +304,15 @@ def test_a_damaged_memory_costs_nothing_but_what_was_in_it(sick, receiving, tmp_
         assert box.deliver(config.notify, "s", open_run).messages == 0
 
 
+def test_a_user_without_a_home_is_said_so_and_judged_all_the_same(monkeypatch):
+    monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.setattr(Path, "home", classmethod(lambda _: (_ for _ in ()).throw(RuntimeError)))
+    box = Outbox()
+    assert not box.knows("x")
+    done = outbox.told_quietly(lambda: box.deliver(Notify(webhook="http://127.0.0.1/"), "s", open_run))
+    assert "set XDG_STATE_HOME" in done.problem
+
+
 # Sweeps of a database
 
 
@@ -482,3 +492,9 @@ def test_a_policy_may_have_a_receiver_but_no_command_from_an_address(tmp_path):
     assert _parsed(content, "/etc/policy.toml").layer["notify.command"].value == ("rm", "-r", "x")
     with pytest.raises(ConfigError, match="cannot come from an address"):
         _parsed(content, "https://example.com/policy.toml")
+
+
+def test_every_key_is_on_the_page_and_every_key_there_exists():
+    page = (Path(__file__).parent.parent.parent / "docs" / "notify.md").read_text()
+    keys = {row.split("|")[1].strip().strip("`") for row in page.splitlines() if row.startswith("| `")}
+    assert keys == {one.name for one in fields(Notify)}
