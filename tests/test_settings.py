@@ -381,7 +381,7 @@ def test_every_key_is_documented_and_every_documented_key_exists():
     text = (Path(__file__).parent.parent / "docs" / "configuration.md").read_text()
     rows = [row.split("|")[1:-1] for row in text.splitlines() if row.startswith("| `")]
     keys = {row[0].strip().strip("`"): row for row in rows}
-    assert set(keys) == {*KEYS, "roles.ROLE", "probes.NAME.THRESHOLD", "overrides"}
+    assert set(keys) == {*KEYS, "roles.ROLE", "probes.NAME.THRESHOLD", "notify.KEY", "overrides"}
     assert {key for key in KEYS if keys[key][2].strip() == "yes"} == set(JUDGING)
     assert all(keys[key][3].strip() == f"`{ENVIRONMENT}{key.upper()}`" for key in KEYS)
     documented = set(re.findall(rf"{ENVIRONMENT}([A-Z_]+)", text))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import random
+import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -16,6 +18,7 @@ from typing import Literal
 from tracker_health.acknowledged import Acknowledgement, marks
 from tracker_health.annotations import (
     ACK,
+    NOTIFIED,
     OPEN,
     REPORT_FILE,
     RULES,
@@ -33,6 +36,7 @@ from tracker_health.ending import Ended, Ending
 from tracker_health.engine import configured_probes, diagnose, needs_of, tool_of
 from tracker_health.errors import RunError, described
 from tracker_health.evidence import Evidence, Part, RunRef
+from tracker_health.notices import Before, Notice, Told, due_of, notice_of
 from tracker_health.opening import open_run, shown_name, store_of
 from tracker_health.policy import VARIABLE as POLICY
 from tracker_health.registry import RULES_VERSION, plugins
@@ -62,7 +66,8 @@ class Outcome:
     of it was left out for something of the owner's, with the reason. ``run``: as given, a URL without its secrets.
     ``sketch``: the loss curve in one line of text, "" where there is none. ``replaces_older``: the verdict that the run
     had before was on a part of its data. ``shadow``: verdicts are only tried out: nobody is notified, and no exit code
-    says so. With the status ``shadow`` the one tag for that was written.
+    says so. With the status ``shadow`` the one tag for that was written. ``notice``: a message that this call has to
+    send; ``owes``: another call has one to send, and may still do so.
     """
 
     run: str
@@ -74,6 +79,8 @@ class Outcome:
     sketch: str = ""
     replaces_older: bool = False
     shadow: bool = False
+    notice: Notice | None = None
+    owes: bool = False
 
     @property
     def complete(self) -> bool:
@@ -118,6 +125,7 @@ def annotated(
     ending: Ending | None = None,
     last_step: int | None = None,
     report_to: Path | None = None,
+    notify: bool = False,
 ) -> Outcome:
     """As ``annotate``, but a verdict that could not be written is an outcome with the error. ``report_to``: the folder
     below which everything is written, and nothing onto the run.
@@ -130,14 +138,17 @@ def annotated(
         end = _end_of(opened, settings.stale_after, ending)
         fingerprint = opened.fingerprint(needs_of(settings))
         recorded = opened.recorded()
+        asked = notify and not shadow and settings.notify.wanted
         is_news = ending is not None and ending != ending_seen(opened)
         if recorded is not None and recorded.verdict and not force and not is_news:
             note = _why_it_stays(opened, recorded, settings, end, fingerprint, rejudge=rejudge)
-            if note is not None:
+            told = Told.of(recorded.notified)
+            if note is not None and not (asked and told.is_overdue(time.time())):
                 report = _unchanged(opened.ref, recorded.verdict, fingerprint, settings, note)
                 report = report.answered(opened.acknowledgements(), time.time(), recorded.codes, recorded.cause)
                 report = report if dry_run or shadow else _settled(opened, report)
-                return Outcome(run=shown_name(run), status="unchanged", report=report, shadow=shadow)
+                owes = asked and bool(told.due)
+                return Outcome(run=shown_name(run), status="unchanged", report=report, shadow=shadow, owes=owes)
         if shadow and not force and (known := _tried_out(opened, settings, end, fingerprint)) is not None:
             return Outcome(run=shown_name(run), status="unchanged", report=known, shadow=True)
         report, evidence = judged(opened, settings, fingerprint, end=end, quick=quick)
@@ -152,13 +163,16 @@ def annotated(
         entries, now = opened.acknowledgements(), time.time()
         tags = {**annotations.tags, SETTINGS: by.value, RULES: str(RULES_VERSION), **_step_tag(opened)}
         tags |= _marks_of(report, entries, now)
+        answered = report.answered(entries, now)
+        told = _told_of(opened, answered, settings, recorded, now, notify=notify)
+        tags |= {NOTIFIED: told.value} if told.value else {}
         annotations = replace(annotations, tags=tags, exit=_exit_to_keep(opened, ending, end, evidence))
         if quick:
             annotations = replace(annotations, files={})
         outcome = Outcome(
             run=shown_name(run),
             status="dry-run",
-            report=with_note(report.answered(entries, now), unmade),
+            report=with_note(answered, unmade),
             annotations=annotations,
             sketch=sketch_of(evidence),
             replaces_older=recorded is not None and recorded.is_older_than(opened.last_step()),
@@ -166,7 +180,54 @@ def annotated(
         )
         if dry_run:
             return outcome
-        return _shadowed(opened, outcome) if shadow else _written(opened, annotations, outcome)
+        if shadow:
+            return _shadowed(opened, outcome)
+        outcome = _written(opened, annotations, outcome)
+        if quick or not notify or not told.due or outcome.error is not None or told.token == _token_of(recorded):
+            return outcome
+        notice = notice_of(
+            answered,
+            run=_name_for_others(outcome.run),
+            store=store_key(tracking_uri),
+            traits=opened.traits(),
+            notify=settings.notify,
+            docs_url=settings.docs_url,
+            due=told,
+        )
+        return replace(outcome, notice=notice)
+
+
+def _told_of(
+    run: TrackedRun, report: Report, config: Config, recorded: Recorded | None, now: float, *, notify: bool
+) -> Told:
+    """About what people were sent a message, and whether one is due now; a token that is new says that it is ours."""
+    told = Told.of(recorded.notified if recorded is not None else "")
+    if not (notify and config.notify.wanted) or config.mode == "shadow":
+        return told
+    before = None
+    if recorded is not None and recorded.verdict is not None and recorded.is_whole:
+        by = JudgedBy.of(recorded.settings)
+        alike = recorded.rules in (None, RULES_VERSION) and by.config == config.digest and by.policy == config.policy
+        before = Before(verdict=recorded.verdict, cause=recorded.cause or ",".join(recorded.codes[:1]), alike=alike)
+    due = due_of(report, config.notify, run.traits(), told, before)
+    return told.owing(due, now, secrets.token_hex(4))
+
+
+def _token_of(recorded: Recorded | None) -> str:
+    return Told.of(recorded.notified).token if recorded is not None else ""
+
+
+def _name_for_others(run: str) -> str:
+    """What ``open_run`` takes from another folder, too."""
+    with suppress(OSError):
+        return str(Path(run).absolute()) if Path(run).exists() else run
+    return run
+
+
+def store_key(tracking_uri: str | None) -> str:
+    """Of the store of run ids. Its address may have a password in it, and is kept nowhere."""
+    place = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI", "")
+    return hashlib.sha256(place.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def _marks_of(report: Report, entries: tuple[Acknowledgement, ...], now: float) -> dict[str, str]:

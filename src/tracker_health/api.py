@@ -142,6 +142,7 @@ def annotate(
     quick: bool = False,
     ending: Ending | None = None,
     last_step: int | None = None,
+    notify: bool = False,
 ) -> Outcome:
     """Judge a run and write the verdict onto it; while the annotation there still holds, neither is done again.
 
@@ -158,6 +159,7 @@ def annotate(
             rest; a run of which metrics show nothing is left to it.
         ending: How the run's process was seen to end; it is kept on the run.
         last_step: The last step of its history, which may still be on its way to W&B's server.
+        notify: The caller sends the message that the outcome may have as ``notice``; without it none is due.
 
     Returns:
         What was done: the report, what was written, and the status (``written``, ``unchanged``, ...).
@@ -178,6 +180,7 @@ def annotate(
         quick=quick,
         ending=ending,
         last_step=last_step,
+        notify=notify,
     )
     outcome = until_not_overtaken(work)
     if outcome.error is not None:
@@ -197,6 +200,7 @@ def annotate_many(
     workers: int = 1,
     executor: Executor | None = None,
     report_to: str | Path | None = None,
+    notify: bool = False,
 ) -> Iterator[Outcome]:
     """``annotate`` for each run. A run that fails gives an outcome with its ``error``; the others are still done.
 
@@ -215,6 +219,7 @@ def annotate_many(
             library's pool of processes all runs that are left fail).
         report_to: Write nothing onto the runs. The reports go into folders of their own below this one, and count as
             what was written before.
+        notify: As for ``annotate``.
 
     Returns:
         An outcome for each run; those of parent runs without metrics come last. From an ``executor`` they hold no
@@ -225,9 +230,8 @@ def annotate_many(
     """
     settings = resolved(config, writes=True)
     place = None if report_to is None else Path(report_to)
-    task = _Task(
-        settings, tracking_uri, dry_run=dry_run, force=force, sidecar=sidecar, rejudge=rejudge, report_to=place
-    )
+    task = _Task(settings, tracking_uri, dry_run=dry_run, force=force, sidecar=sidecar, rejudge=rejudge)
+    task = replace(task, report_to=place, notify=notify)
     if executor is None:
         yield from _parents_last(task, runs, workers)
         return
@@ -268,6 +272,7 @@ class _Task:
     sidecar: bool = False
     rejudge: bool = False
     report_to: Path | None = None
+    notify: bool = False
     writes: bool = True
 
     def __call__(self, run: str | Path | Listed) -> Outcome:
@@ -276,6 +281,7 @@ class _Task:
                 return checked(run, self.config, self.tracking_uri)
             work = partial(annotated, run, self.config, self.tracking_uri, dry_run=self.dry_run, force=self.force)
             work = partial(work, sidecar=self.sidecar, rejudge=self.rejudge, report_to=self.report_to)
+            work = partial(work, notify=self.notify)
             return until_not_overtaken(work)
         except Exception as error:  # noqa: BLE001  one bad run never stops the others
             return failed(run, error, self.config)

@@ -53,6 +53,42 @@ WHEN = ("findings", "always", "never")
 """When something beside the verdict is written: from warn on, with every verdict, or never."""
 
 
+INCLUDABLE = ("exception", "paths", "hosts", "params")
+"""What a message leaves out unless it is asked for."""
+CERTAINTIES = ("certain", "likely", "possible")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Notify:
+    """Who is sent a message about a verdict, and about which. Nobody is, by default.
+
+    ``webhook``: an address that takes JSON; ``webhook_env``: the environment variable that holds it instead.
+    ``token_env``: the variable with a token for that address. ``template``: the JSON to send, by default Slack's.
+    ``command``: a program and its arguments; it gets the message as JSON on standard input. ``on``: ``fail`` or
+    ``warn``. ``certainty``: how sure a cause must be at least, of ``CERTAINTIES``. ``mute``: matches as of an override,
+    for runs that nobody is sent a message about. ``include``: of ``INCLUDABLE``.
+    """
+
+    webhook: str = ""
+    webhook_env: str = ""
+    token_env: str = ""
+    template: str = ""
+    command: tuple[str, ...] = ()
+    on: str = "fail"
+    certainty: str = "likely"
+    mute: tuple[str, ...] = ()
+    include: tuple[str, ...] = ()
+
+    @property
+    def wanted(self) -> bool:
+        """Whether there is anybody to send a message to."""
+        return bool(self.webhook or self.webhook_env or self.command)
+
+    def is_muted(self, traits: Mapping[str, str]) -> bool:
+        """Whether a run with these traits is one that nobody is sent a message about."""
+        return any(Override(match=one, changes={}).applies(traits) for one in self.mute)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Config:
     """How to judge.
@@ -69,6 +105,7 @@ class Config:
     ``pages`` and ``description``: when the page with its picture, and the block in the description, are written: a word
     of ``WHEN``, ``findings`` for from warn on. ``docs_url``: where this documentation is served, the base of all links
     to pages of rules and causes; empty for no links. ``mode``: of ``MODES``; in ``shadow`` verdicts are only tried out.
+    ``notify``: who is sent a message; it decides no verdict, and is in no digest.
     ``overrides``: what differs for some runs; they do nothing until ``for_run``, and the last that applies wins.
     ``notes``: what of the configuration does nothing, or means something else today; every report repeats it.
 
@@ -97,6 +134,7 @@ class Config:
     pages: str = "findings"
     description: str = "findings"
     mode: str = "annotate"
+    notify: Notify = field(default_factory=Notify)
     overrides: tuple[Override, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -309,8 +347,8 @@ def changed(config: Config, changes: Mapping[str, Any]) -> Config:
     """A configuration with other values, by the keys of a configuration file: ``preset`` (a name), ``select`` and
     ``ignore`` (frozensets), ``checkpoint``, ``max_download`` (bytes), ``stale_after`` (seconds), ``metrics`` (whether),
     ``pages`` and ``description`` (of ``WHEN``), ``mode`` (of ``MODES``), ``trusted_hosts`` (a tuple of texts),
-    ``docs_url`` (an address), ``probes.NAME.THRESHOLD`` (a number) and ``roles.ROLE`` (a tuple of patterns). A preset
-    takes the place of the one before and leaves all other values alone.
+    ``docs_url`` (an address), ``notify.KEY`` (of ``Notify``), ``probes.NAME.THRESHOLD`` (a number) and ``roles.ROLE``
+    (a tuple of patterns). A preset takes the place of the one before and leaves all other values alone.
 
     Raises:
         ConfigError: there is no such preset or role.
@@ -321,6 +359,8 @@ def changed(config: Config, changes: Mapping[str, Any]) -> Config:
         plain |= {name: getattr(base, name) for name in PRESET_FIELDS}
     thresholds = {name: dict(values) for name, values in config.thresholds.items()}
     roles = dict(config.roles)
+    told = {key.removeprefix("notify."): value for key, value in changes.items() if key.startswith("notify.")}
+    plain |= {"notify": replace(config.notify, **told)} if told else {}
     for key, value in changes.items():
         section, _, name = key.partition(".")
         if section == "probes":

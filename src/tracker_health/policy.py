@@ -156,6 +156,9 @@ def _parsed(content: bytes, shown: str) -> Policy:
         key: replace(setting, origin=f"policy {setting.origin}")
         for key, setting in written_layer(document, but=(_LOCKED,)).items()
     }
+    if _is_address(shown) and (command := layer.pop("notify.command", None)) is not None:
+        where = command.origin.removeprefix("policy ")
+        refuse(ConfigError(f"{where}: notify.command cannot come from an address", "set it on this machine"))
     digest = hashlib.sha256(content).hexdigest()[:16]
     return Policy(
         layer=layer, locked=tuple(locked), origin=document.shown, digest=digest, remarks=tuple(dict.fromkeys(remarks))

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracker_health.config import PRESET_FIELDS, Config, Override, changed, did_you_mean, preset
+from tracker_health.config import PRESET_FIELDS, Config, Notify, Override, changed, did_you_mean, preset
 from tracker_health.errors import ConfigError
 from tracker_health.policy import is_override, policy_of
 from tracker_health.retired import living_changes, remarks, retired_threshold
@@ -24,6 +25,7 @@ from tracker_health.settings_values import (
     JUDGING,
     KEYS,
     LISTS,
+    NOTIFY_LISTS,
     SECTIONS,
     as_number,
     converted,
@@ -172,6 +174,11 @@ def _chosen_in(config: Config) -> dict[str, Setting]:
     }
     values |= {f"roles.{role}": one for role, one in config.roles.items() if one != DEFAULT_PATTERNS.get(role)}
     values |= {f"probes.{name}.{key}": one for name, found in config.thresholds.items() for key, one in found.items()}
+    values |= {
+        f"notify.{one.name}": value
+        for one in fields(Notify)
+        if (value := getattr(config.notify, one.name)) != getattr(base.notify, one.name)
+    }
     for index, override in enumerate(config.overrides):
         values |= {
             f"overrides.{index}.{key}": one for key, one in {"match": override.match, **override.changes}.items()
@@ -267,7 +274,7 @@ def _assignment(setting: str, where: str) -> tuple[str, Any]:
         known = "probes.NAME.THRESHOLD=NUMBER, roles.ROLE=NAME, or a key of a configuration file"
         raise ConfigError(f"{where}{quoted(setting)} does not parse", f"write {known}")
     raw: Any = text
-    if section in ("roles", *LISTS):
+    if section in ("roles", *LISTS) or key.strip() in NOTIFY_LISTS:
         raw = [part.strip() for part in text.split(",") if part.strip()]
     elif section == "probes" and (raw := as_number(text)) is None:
         raise ConfigError(f"{where}{quoted(setting)}: {quoted(text)} is no number")
@@ -355,6 +362,7 @@ def _defaults(base: Config) -> dict[str, Setting]:
     from tracker_health.registry import probe_classes
 
     values = {key: getattr(base, key, None) for key in (*KEYS, *PRESET_FIELDS)}
+    values |= {f"notify.{one.name}": getattr(base.notify, one.name) for one in fields(Notify)}
     values |= {f"roles.{role}": patterns for role, patterns in DEFAULT_PATTERNS.items()}
     for probe in probe_classes():
         values |= {f"probes.{probe.name}.{name}": getattr(probe, name) for name in thresholds_of(probe)}
@@ -369,4 +377,6 @@ def _plain(key: str, value: Any) -> Any:
         return list(value)
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
+    if key == "notify.webhook" and value:  # whoever knows the whole of it may write there
+        return re.sub(r"(?<=[^/:])/.*", "/…", without_userinfo(value))
     return without_userinfo(value) if key == "tracking_uri" and value else value

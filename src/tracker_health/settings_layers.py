@@ -14,7 +14,7 @@ from tracker_health.config import did_you_mean
 from tracker_health.errors import ConfigError
 from tracker_health.retired import RULE_LISTS
 from tracker_health.settings_file import Document, KeyPath
-from tracker_health.settings_values import JUDGING, KEYS, MATCHES, SECTIONS, converted, quoted
+from tracker_health.settings_values import JUDGING, JUDGING_SECTIONS, KEYS, MATCHES, SECTIONS, converted, quoted
 from tracker_health.text import printable
 
 Layer = dict[str, "Setting"]
@@ -85,7 +85,7 @@ def written_layer(document: Document, *, but: tuple[str, ...] = ()) -> dict[str,
         path = ("overrides", str(index))
         if "match" not in override:
             refuse(ConfigError(f"{document.where(path)}: this override does not say which runs it is for", MATCHES))
-        of_override = dict(_table(document, override, path, (*JUDGING, *SECTIONS, "match")))
+        of_override = dict(_table(document, override, path, (*JUDGING, *JUDGING_SECTIONS, "match")))
         if ".".join((*path, "match")) in of_override:
             layer |= of_override
     return layer
@@ -123,7 +123,7 @@ def _leaves(document: Document, path: KeyPath, key: str, value: Any) -> Iterator
         yield (key,), value
         return
     for name, inner in _items(document, path, (key,), value):
-        if key == "roles":
+        if key != "probes":
             yield (key, name), inner
             continue
         for threshold, number in _items(document, path, (key, name), inner):

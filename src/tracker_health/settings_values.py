@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from tracker_health.config import MODES, WHEN, did_you_mean, preset, refuse_own_names
+from tracker_health.config import CERTAINTIES, INCLUDABLE, MODES, WHEN, did_you_mean, preset, refuse_own_names
 from tracker_health.errors import ConfigError
 from tracker_health.retired import retired_rule, retired_threshold, retired_words
 from tracker_health.roles import DEFAULT_PATTERNS, OWN_PREFIXES, normal_form
@@ -17,13 +18,15 @@ if TYPE_CHECKING:
     from tracker_health.probe import Threshold
 
 FAIL_ON = ("fail", "warn", "skip", "never")
-SECTIONS = ("probes", "roles")
+JUDGING_SECTIONS = ("probes", "roles")
+SECTIONS = (*JUDGING_SECTIONS, "notify")
 
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _SIZES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _CODE = re.compile(r"[a-z]{3}\d+", re.IGNORECASE)
 _HOST = re.compile(r"(?:[a-z0-9_.-]{1,253}|\[[0-9a-f:.]{2,50}\])(?::\d{1,5})?", re.IGNORECASE)
 _ADDRESS = re.compile(r"https?://[a-z0-9.:\[\]-]{1,253}(?:/[a-z0-9._~%/+-]{0,500})?", re.IGNORECASE)
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 LISTS = ("select", "ignore", "trusted_hosts")
 """Keys that the environment gives with commas between."""
 
@@ -66,6 +69,9 @@ def converted(key: str, raw: Any) -> Any:
         return _threshold(name, raw)
     if section == "roles":
         return _patterns(name, raw)
+    if section == "notify":
+        _require_of_notify(name)
+        return _OF_NOTIFY[name](key, raw)
     return _CONVERTERS[key](key, raw)
 
 
@@ -80,6 +86,8 @@ def require_key(key: str) -> None:
         return
     if section == "roles":
         _require_role(name)
+    elif section == "notify":
+        _require_of_notify(name)
     elif section == "probes":
         rule, dot, threshold = name.partition(".")
         if dot:
@@ -166,6 +174,57 @@ def _docs_url(key: str, raw: Any) -> str:
             f"{key}: {quoted(without_userinfo(text))} is no address", 'write "https://docs.example.com/tracker-health"'
         )
     return text.rstrip("/")
+
+
+def _require_of_notify(name: str) -> None:
+    if name not in _OF_NOTIFY:
+        raise ConfigError(f"there is no key notify.{printable(name, 80)}", did_you_mean(name, _OF_NOTIFY))
+
+
+def _webhook(key: str, raw: Any) -> str:
+    """An address without a password or a query: a secret one stands in the environment."""
+    text = _text(key, raw).strip()
+    if not _ADDRESS.fullmatch(text):
+        hint = 'write "https://hooks.example.com/health", or name the variable with it: webhook_env = "NAME"'
+        raise ConfigError(f"{key} is no address without a password or a query", hint)
+    return text
+
+
+def _variable(key: str, raw: Any) -> str:
+    """The name of an environment variable. What else stands there may be the secret itself, and is not repeated."""
+    if not _VARIABLE.fullmatch(_text(key, raw)):
+        raise ConfigError(f"{key} must be the name of an environment variable", f'write {key} = "SLACK_WEBHOOK"')
+    return str(raw)
+
+
+def _template(key: str, raw: Any) -> str:
+    """A JSON document as text."""
+    try:
+        json.loads(_text(key, raw))
+    except (ValueError, RecursionError):
+        raise ConfigError(f"{key} is no JSON", """write template = '{"text": "{text}"}'""") from None
+    return str(raw)
+
+
+def _one_of(*words: str) -> Callable[[str, Any], str]:
+    def chosen(key: str, raw: Any) -> str:
+        if _text(key, raw) not in words:
+            raise ConfigError(f"{key} cannot be {quoted(raw)}", did_you_mean(raw, words))
+        return str(raw)
+
+    return chosen
+
+
+def _some_of(key: str, raw: Any) -> tuple[str, ...]:
+    return tuple(_one_of(*INCLUDABLE)(key, one) for one in _texts(key, raw))
+
+
+def _matches(key: str, raw: Any) -> tuple[str, ...]:
+    return tuple(_match(key, one) for one in _texts(key, raw))
+
+
+def _program(key: str, raw: Any) -> tuple[str, ...]:
+    return tuple(_text(key, one) for one in _texts(key, raw))
 
 
 def _require_role(role: str) -> None:
@@ -281,6 +340,19 @@ def as_number(text: str) -> float | int | None:
             continue
     return None
 
+
+_OF_NOTIFY: Mapping[str, Callable[[str, Any], Any]] = {
+    "webhook": _webhook,
+    "webhook_env": _variable,
+    "token_env": _variable,
+    "template": _template,
+    "command": _program,
+    "on": _one_of("fail", "warn"),
+    "certainty": _one_of(*CERTAINTIES),
+    "mute": _matches,
+    "include": _some_of,
+}
+NOTIFY_LISTS = ("notify.command", "notify.mute", "notify.include")
 
 _CONVERTERS: Mapping[str, Callable[[str, Any], Any]] = {
     "preset": _preset,

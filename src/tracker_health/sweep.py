@@ -14,15 +14,18 @@ from math import inf
 from pathlib import Path
 from typing import Any, Literal
 
-from tracker_health.annotating import Outcome, for_run, goes_on, judged, would_annotate
+from tracker_health.annotating import Outcome, for_run, goes_on, judged, store_key, would_annotate
 from tracker_health.annotations import PENDING, JudgedBy
 from tracker_health.api import annotate_many
 from tracker_health.config import Config
 from tracker_health.errors import ConfigError
+from tracker_health.notices import Notice
+from tracker_health.opening import open_run
+from tracker_health.outbox import Delivered, Outbox, told_quietly
 from tracker_health.pipeline import in_threads
 from tracker_health.registry import RULES_VERSION
 from tracker_health.result import Report
-from tracker_health.stores.base import Period, SweptRun
+from tracker_health.stores.base import Period, SweptRun, TrackedRun
 from tracker_health.stores.reports import reporting_to
 from tracker_health.verdict import Verdict
 
@@ -105,8 +108,9 @@ class Sweep:
     """Sweeps of the same runs, one after the other. Times are in seconds; without ``experiments`` all are swept.
 
     ``since``: how long ago a run may have ended. ``rejudge``: as for ``annotate``. ``report_to``: a folder for the
-    reports, where nothing is to be written onto the runs. A run that claims to go on must have been silent for the
-    ``stale_after`` of the configuration that is in force for it. Or its verdict must already call it silent.
+    reports, where nothing is to be written onto the runs. ``outbox``: where messages wait for ``tell``. A run that
+    claims to go on must have been silent for the ``stale_after`` of the configuration that is in force for it. Or its
+    verdict must already call it silent.
     """
 
     config: Config
@@ -117,6 +121,8 @@ class Sweep:
     rejudge: bool = False
     workers: int = 1
     report_to: Path | None = None
+    outbox: Outbox = field(default_factory=Outbox)
+    _notices: list[Notice] = field(default_factory=list, repr=False)
     _settled: dict[str, tuple[str, float]] = field(default_factory=dict, repr=False)
     _unjudged: dict[str, float | None] = field(default_factory=dict, repr=False)
 
@@ -167,12 +173,45 @@ class Sweep:
                     yield run
 
         for outcome in annotate_many(
-            noted(), config=self.config, rejudge=self.rejudge, workers=self.workers, report_to=self.report_to
+            noted(),
+            config=self.config,
+            tracking_uri=self.tracking_uri,
+            rejudge=self.rejudge,
+            workers=self.workers,
+            report_to=self.report_to,
+            notify=self._tells and self.outbox.knows(self._server),
         ):
             run = in_hand.pop(outcome.run)
             kind = _kind(outcome, annotated=run.annotated or self.report_to is not None)
-            self._settle(run, kind, complete=outcome.complete)
+            self._settle(run, kind, complete=outcome.complete and not outcome.owes)
+            self._notices += [outcome.notice] if outcome.notice is not None else []
             yield Swept(run=run, kind=kind, outcome=outcome)
+
+    def tell(self, *, whole: bool) -> Delivered:
+        """Send the messages that ``once`` found and those that wait; the first ``whole`` sweep of a server finds none:
+        what is wrong there is no news.
+        """
+        return told_quietly(lambda: self._tell(whole=whole)) if self._tells else Delivered()
+
+    def _tell(self, *, whole: bool) -> Delivered:
+        found, self._notices = self._notices, []
+        if found:
+            self.outbox.put(found)
+        if whole and not self.outbox.knows(self._server):
+            self.outbox.remember(self._server)
+        return self.outbox.deliver(self.config.notify, store_key(self.tracking_uri), self._opened)
+
+    def _opened(self, name: str) -> TrackedRun:
+        found = open_run(name, tracking_uri=self.tracking_uri)
+        return found if self.report_to is None else reporting_to(found, self.report_to)
+
+    @property
+    def _tells(self) -> bool:
+        return self.config.notify.wanted and self.config.mode != "shadow"
+
+    @property
+    def _server(self) -> str:
+        return f"{store_key(self.tracking_uri)} {self.project}".strip()
 
     def estimate(self, runs: Iterable[SweptRun]) -> Estimate:
         """What ``once`` would do; nothing of a run is read but its record and the list of its files."""
@@ -238,7 +277,7 @@ class Sweep:
             self._unjudged[run.name] = run.since
         else:
             self._unjudged.pop(run.name, None)
-        if kind == "unchanged":
+        if kind == "unchanged" and complete:
             self._settled[run.name] = (run.state, float("inf"))
         elif kind != "taken" and not complete:
             self._settled[run.name] = (run.state, time.time() + AGAIN_SECONDS)

@@ -192,6 +192,7 @@ def _swept(swept: Sweep, stop: Stop, choices: dict[str, Any]) -> int:
         if not isinstance(error, RunError):
             stop.wanted = True
     stats.complete &= not stop.wanted
+    _say_told(swept, whole=stats.complete, quiet=choices["quiet"])
     stats.end(swept.oldest_unjudged)
     for path in choices["stats"]:
         write_stats(path, stats)
@@ -201,3 +202,12 @@ def _swept(swept: Sweep, stop: Stop, choices: dict[str, Any]) -> int:
         behind = f"; {count(older, 'verdict')} had been older than the data" if older else ""
         click.echo(f"swept {count(kinds.total(), 'run')}: {parts}{behind}", err=True)
     return max(code, output.exit_code)
+
+
+def _say_told(swept: Sweep, *, whole: bool, quiet: bool) -> None:
+    """Send the messages that are due, and say so. One that cannot be sent costs nobody a verdict, nor an exit code."""
+    done = swept.tell(whole=whole)
+    if done.problem:
+        say_error(f"messages could not be sent: {done.problem}; still waiting: {done.waiting}")
+    if done.messages and not quiet:
+        click.echo(f"sent {count(done.messages, 'message')} about {count(done.runs, 'run')}", err=True)

@@ -15,9 +15,10 @@ import socket
 import sys
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -27,6 +28,11 @@ from tracker_health.text import printable
 
 if TYPE_CHECKING:
     from tracker_health.annotating import Outcome
+    from tracker_health.config import Notify
+    from tracker_health.notices import Notice
+
+GATHER_SECONDS = 20
+"""How long a message waits for others: of trials that fail together people get one."""
 
 IDLE_SECONDS = 60
 """How long it waits for another run where none goes on."""
@@ -68,6 +74,7 @@ class _Session:
         self._going_on: set[str] = set()
         self._prepared: set[tuple[str, str | None]] = set()
         self._rest: deque[RunToJudge] = deque()
+        self._owing: dict[str, _Receiver] = {}
 
     def serve(self) -> None:
         """Until the training process is gone, or has had nothing to do for a while."""
@@ -82,14 +89,20 @@ class _Session:
                 for line in lines:
                     self._take(line)
             elif self._rest:
-                _finish(self._rest.popleft())
+                _finish(self._rest.popleft(), self._owing)
+            elif self._owing:
+                _send(self._owing)
             elif not self._going_on or not _has_room():
                 break
         for run in self._rest:
-            _finish(run)
+            _finish(run, self._owing)
+        if self._owing:
+            time.sleep(GATHER_SECONDS)
+            _send(self._owing)
 
     def _is_readable(self) -> bool:
-        seconds = 0 if self._rest else LOOK_SECONDS if self._going_on else IDLE_SECONDS
+        seconds = LOOK_SECONDS if self._going_on else IDLE_SECONDS
+        seconds = 0 if self._rest else GATHER_SECONDS if self._owing else seconds
         return bool(select.select([self._connection], [], [], seconds)[0])
 
     def _take(self, line: bytes) -> None:
@@ -101,7 +114,7 @@ class _Session:
             return
         if event == "end":
             self._going_on.discard(run.key)
-            self._rest += _first(self._connection, run)
+            self._rest += _first(self._connection, run, self._owing)
             return
         self._going_on.add(run.key)
         tracker, colon, _ = run.run.partition(":")
@@ -137,11 +150,12 @@ def _received(connection: socket.socket) -> bytes:
         return b""
 
 
-def _first(connection: socket.socket, run: RunToJudge) -> list[RunToJudge]:
+def _first(connection: socket.socket, run: RunToJudge, owing: dict[str, _Receiver]) -> list[RunToJudge]:
     """Judge a run by its metrics and answer; the run again where more is to be done."""
     found = _judged(run, quick=True)
     if not (found.text or found.silent):
         found = _judged(run, quick=False)
+    owing |= found.owing
     if run.ledger:
         _tell_launcher(run, found)
     else:
@@ -152,9 +166,10 @@ def _first(connection: socket.socket, run: RunToJudge) -> list[RunToJudge]:
     return [] if found.complete else [run]
 
 
-def _finish(run: RunToJudge) -> None:
-    """Judge a run by all that it left, and say so to a launcher."""
+def _finish(run: RunToJudge, owing: dict[str, _Receiver]) -> None:
+    """Judge a run by all that it left, and say so to a launcher. ``owing``: where messages are to be sent."""
     found = _judged(run, quick=False)
+    owing |= found.owing
     if run.ledger:
         _tell_launcher(run, found)
 
@@ -163,15 +178,24 @@ def _tell_launcher(run: RunToJudge, found: _Judgement) -> None:
     note("verdict", run, path=run.ledger, line=found.text, final=found.complete, ended=found.ended)
 
 
+class _Receiver(NamedTuple):
+    """Who gets the messages about runs of a store, and where its runs are."""
+
+    notify: Notify
+    tracking_uri: str | None
+
+
 class _Judgement(NamedTuple):
     """What to say of a run, nothing where a quick look tells nothing; whether nothing more is to be done; how the run
-    was found to have ended; and whether nothing is to be said, since verdicts are only tried out.
+    was found to have ended; and whether nothing is to be said, since verdicts are only tried out. ``owing``: who is to
+    get a message, by the key of the store.
     """
 
     text: str
     complete: bool
     ended: str = ""
     silent: bool = False
+    owing: Mapping[str, _Receiver] = {}
 
 
 def _judged(run: RunToJudge, *, quick: bool) -> _Judgement:
@@ -211,12 +235,38 @@ def _told(run: RunToJudge, *, quick: bool, last_step: int | None) -> _Judgement:
         quick=quick,
         ending=run.ending,
         last_step=last_step,
+        notify=True,
     )
     if quick and outcome.status == "checked":
         return _Judgement("", complete=False)
     complete = not quick or outcome.status == "unchanged"
     said = "" if outcome.shadow else _line(outcome, settings.warnings)
-    return _Judgement(said, complete, outcome.report.ended, silent=outcome.shadow)
+    receiver = _Receiver(settings.config.notify, run.tracking_uri or settings.tracking_uri)
+    owing = _put(outcome.notice, receiver) if outcome.notice is not None else {}
+    return _Judgement(said, complete, outcome.report.ended, silent=outcome.shadow, owing=owing)
+
+
+def _put(notice: Notice, receiver: _Receiver) -> Mapping[str, _Receiver]:
+    """Let a message wait on this machine. Where it cannot, it stays due on the run, and a sweep sends it."""
+    from tracker_health.outbox import Outbox
+
+    with suppress(OSError):
+        Outbox().put([notice])
+        return {notice.store: receiver}
+    return {}
+
+
+def _send(owing: dict[str, _Receiver]) -> None:
+    """Send the messages that wait. What cannot be sent now is sent by whoever comes next."""
+    from tracker_health.opening import open_run
+    from tracker_health.outbox import Outbox, told_quietly
+
+    signal.alarm(HARD_LIMIT_SECONDS)
+    for store, receiver in owing.items():
+        opener = partial(open_run, tracking_uri=receiver.tracking_uri)
+        told_quietly(partial(Outbox().deliver, receiver.notify, store, opener))
+    owing.clear()
+    signal.alarm(0)
 
 
 def _line(outcome: Outcome, warnings: Sequence[str] = ()) -> str:

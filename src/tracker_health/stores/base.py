@@ -23,7 +23,8 @@ class Recorded:
     ``settings``: by which configuration and policy it was judged, as ``annotations.JudgedBy`` has it. ``step``: up to
     which step of its history; None where that was not known. ``ended``: how it says that the run ended. ``rules``:
     under which version of the rules; None where it does not say. ``codes``: of what was found; ``cause``: of that, ""
-    for none; ``explained``: the codes that the cause explains.
+    for none; ``explained``: the codes that the cause explains. ``notified``:
+    about what people were sent a message, as ``notices.Told`` has it.
     """
 
     digest: str
@@ -35,6 +36,7 @@ class Recorded:
     codes: tuple[str, ...] = ()
     cause: str = ""
     explained: tuple[str, ...] = ()
+    notified: str = ""
 
     @property
     def is_whole(self) -> bool:
@@ -231,6 +233,13 @@ class Sink(Protocol):
 
         Raises:
             RunError: as for ``acknowledge``.
+        """
+
+    def mark_notified(self, value: str) -> None:
+        """Say on an annotated run about what people were sent a message: a value of ``notices.Told``.
+
+        Raises:
+            RunError: the store is unreachable or refuses.
         """
 
     def write_shadow(self, shadow: Shadow) -> None:

@@ -20,6 +20,7 @@ from tracker_health.annotations import (
     ENDED,
     EXIT,
     EXPLAINED,
+    NOTIFIED,
     OPEN,
     PENDING,
     RULES,
@@ -152,6 +153,7 @@ class DirectoryRun(Untracked):
             codes=(codes := _codes(known, "codes")),
             cause=str(known.get(CAUSE, "")),
             explained=_codes(known, EXPLAINED) or codes,
+            notified=str(known.get(NOTIFIED, "")),
         )
 
     def evidence(self) -> str:
@@ -187,6 +189,16 @@ class DirectoryRun(Untracked):
         with self._told("write"):
             folder.mkdir(exist_ok=True)
             replace_file(path, f"{entry.value}\n".encode())
+
+    def mark_notified(self, value: str) -> None:
+        folder = self._folder / HEALTH_FOLDER
+        refuse_links(self._own_folders)
+        with self._told("write"), locked(folder, printable(self._given)):
+            document = self._annotation() or {}
+            tags = document.get("tags")
+            if isinstance(tags, dict):  # else it was cleared meanwhile
+                document["tags"] = {**tags, NOTIFIED: value}
+                replace_file(folder / ANNOTATION_FILE, _json(document))
 
     def shadow(self) -> Shadow | None:
         document = self._annotation()

@@ -44,6 +44,9 @@ class OneFileRun(DirectoryRun):
     def write_shadow(self, shadow: Shadow) -> None:  # noqa: ARG002 - the protocol's
         raise self._refused()
 
+    def mark_notified(self, value: str) -> None:  # noqa: ARG002
+        raise self._refused()
+
     def acknowledge(self, entry: Acknowledgement) -> None:  # noqa: ARG002
         raise self._refused()
 

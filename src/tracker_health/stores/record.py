@@ -25,6 +25,7 @@ from tracker_health.annotations import (
     ENDED,
     EXIT,
     EXPLAINED,
+    NOTIFIED,
     OPEN,
     PENDING,
     RULES,
@@ -42,6 +43,7 @@ from tracker_health.verdict import Verdict
 DIGEST_TAG, VERDICT_TAG, WRITTEN_TAG = "health.digest", "health.verdict", "health.written"
 EXIT_TAG = f"health.{EXIT}"
 ACK_TAG, OPEN_TAG, SHADOW_TAG = f"health.{ACK}", f"health.{OPEN}", f"health.{SHADOW}"
+NOTIFIED_TAG = f"health.{NOTIFIED}"
 ENTRY_PREFIX = f"{ACK_TAG}."
 """Before the id of an entry: each has a tag of its own, so that two people at once write two."""
 MAX_TAG_VALUE = 5_000
@@ -112,6 +114,7 @@ def recorded_on(tags: Mapping[str, str]) -> Recorded | None:
         codes=codes,
         cause=tags.get(f"health.{CAUSE}", ""),
         explained=_listed(tags, EXPLAINED) or codes,
+        notified=tags.get(NOTIFIED_TAG, ""),
     )
 
 

@@ -49,6 +49,9 @@ class _ReportedRun:
     def write_shadow(self, shadow: Shadow) -> None:
         self._sink().write_shadow(shadow)
 
+    def mark_notified(self, value: str) -> None:
+        self._sink().mark_notified(value)
+
     def settle(self, now: float) -> None:
         """The marks of a run that may not be written to stay as they are."""
 

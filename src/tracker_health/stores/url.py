@@ -162,6 +162,9 @@ class UrlRun(Untracked):
     def write_shadow(self, shadow: Shadow) -> None:  # noqa: ARG002
         raise self._refused()
 
+    def mark_notified(self, value: str) -> None:  # noqa: ARG002
+        raise self._refused()
+
     def acknowledge(self, entry: Acknowledgement) -> None:  # noqa: ARG002
         raise self._refused()
 

@@ -253,6 +253,28 @@ class AnswersContract:
             opened.write_shadow(SHADOW)
         assert (harness.view(run, ours=False), harness.view(run, ours=True)) == before
 
+    # Messages
+
+    def test_what_people_were_sent_is_renewed_on_an_annotated_run_alone(self, harness: StoreHarness, run: str) -> None:
+        before = harness.view(run, ours=False)
+        with closing(harness.open(run)) as opened:
+            assert opened.recorded() is None
+        write(harness, run, replace(MARKED, tags={**MARKED.tags, "notified": "due=bad-data@17#0123abcd"}))
+        with closing(harness.open(run)) as opened:
+            opened.mark_notified("told=bad-data")
+        with closing(harness.open(run)) as opened:
+            recorded = opened.recorded()
+        assert recorded is not None
+        assert recorded.is_whole
+        assert (recorded.notified, recorded.digest, recorded.codes) == (
+            "told=bad-data",
+            MARKED.digest,
+            ("LOS004", "GRD001"),
+        )
+        assert harness.view(run, ours=False) == before
+        assert clear(harness, run)
+        assert harness.view(run, ours=True) == View()
+
     # Tried out
 
     def test_what_is_tried_out_is_one_thing_and_goes_with_the_verdict(self, harness: StoreHarness, run: str) -> None:

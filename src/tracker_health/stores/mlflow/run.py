@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracker_health.acknowledged import Acknowledgement, on_evidence
-from tracker_health.annotations import Annotations, Shadow
+from tracker_health.annotations import NOTIFIED, Annotations, Shadow
 from tracker_health.errors import ReadError, RunError, RunNotFound, StoreRefused, WriteError
 from tracker_health.evidence import Children, Evidence, FloatArray, IntArray, Request, RunRef, Series, StepUnit
 from tracker_health.gap_names import LIVE_TAG, LIVE_WORDS
@@ -39,6 +39,7 @@ from tracker_health.stores.mlflow.writer import MlflowWriter, latest_points
 from tracker_health.stores.own import in_the_way
 from tracker_health.stores.record import (
     EXIT_TAG,
+    NOTIFIED_TAG,
     SHADOW_TAG,
     Written,
     changed_marks,
@@ -315,6 +316,21 @@ class MlflowRun:
         if changed_marks(tags, Written.of(tags).tags, entries_on(tags), self.evidence(), now) is not None:
             with self._marking():
                 self._marks.settle(now)
+
+    def mark_notified(self, value: str) -> None:
+        """Renew the tag ``health.notified`` of an annotated run.
+
+        Raises:
+            StoreRefused: no permission, or the run is deleted.
+        """
+        self.refresh()
+        self._require_active()
+        if NOTIFIED not in Written.of(self._run.data.tags).tags:  # the owner's, or cleared meanwhile
+            return
+        doing = f"the tag {NOTIFIED_TAG} could not be written onto MLflow run {self.ref.id}"
+        with translated(doing, self._uri, otherwise=WriteError):
+            self._client.set_tag(self._run.info.run_id, NOTIFIED_TAG, value)
+        self.refresh()
 
     def write_shadow(self, shadow: Shadow) -> None:
         """Put the tag ``health.shadow`` onto the run.

@@ -186,6 +186,16 @@ class OnlineRun:
             with self._writer() as writer:
                 writer.settle(evidence_of(writer.run), now)
 
+    def mark_notified(self, value: str) -> None:
+        """Renew the key ``health/notified`` of the summary of an annotated run.
+
+        Raises:
+            StoreRefused: no permission.
+            WriteError: the run is not over.
+        """
+        with self._writer() as writer:
+            writer.mark_notified(value)
+
     def write_shadow(self, shadow: Shadow) -> None:
         """Put the key ``health/shadow`` into the summary.
 

@@ -43,6 +43,7 @@ from tracker_health.annotations import (
     EXPLAINED,
     IGNORED,
     JUDGED,
+    NOTIFIED,
     OPEN,
     PENDING,
     REPORT_FILE,
@@ -90,12 +91,14 @@ _PLAIN_NAMES = _OF_ANY_VERDICT | {
     "summary",
     "version",
     EXPLAINED,
+    NOTIFIED,
     ACK,
     OPEN,
     CAUSE,
     ACTION,
     *MEDIA_KEYS.values(),
 }
+_NOTIFIED_KEY = f"{OWN_KEY}{NOTIFIED}"
 _EXIT_KEY, _SHADOW_KEY, _ACK_KEY = f"{OWN_KEY}{EXIT}", f"{OWN_KEY}{SHADOW}", f"{OWN_KEY}{ACK}"
 _ENTRIES_KEY = f"{OWN_KEY}acks"
 """In the summary: all entries as a list, for whoever reads many runs. What counts are the files that it is made of."""
@@ -315,6 +318,19 @@ class OnlineWriter:
             self._connection.change(self.run, summary=summary)
             self.look()
         return len(known)
+
+    def mark_notified(self, value: str) -> None:
+        """Say in the summary about what people were sent a message, where it says anything of that.
+
+        Raises:
+            WriteError: somebody else keeps writing the summary.
+        """
+        for _ in range(_MARKS_LOOKS):
+            if self._summary.get(_NOTIFIED_KEY) == value or NOTIFIED not in own_names(self._summary):
+                return
+            self._connection.change(self.run, summary={**self._summary, _NOTIFIED_KEY: value})
+            self.look()
+        raise overtaken(f"W&B run {self._id}")
 
     def write_shadow(self, shadow: Shadow) -> None:
         """Put what is only tried out into the summary.

@@ -1,0 +1,388 @@
+"""Messages that wait on this machine for their time and their receiver: sent outside the training, once each.
+
+What was found is on the run; what waits, and what was sent in the last hour, is in a file of this user's. Two processes
+never send at once, and a receiver that does not answer is tried again by whoever comes next.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from tracker_health.acknowledged import open_codes, standing
+from tracker_health.config import Notify
+from tracker_health.errors import ConfigError, ReadError, TrackerHealthError, described
+from tracker_health.notices import HOUR_SECONDS, Message, Notice, Sent, Told, fields_of, payload, planned
+from tracker_health.readers.regular_file import read_regular
+from tracker_health.stores.base import Overtaken, TrackedRun
+from tracker_health.stores.deadline import within
+from tracker_health.stores.in_place import remove_leftovers, replace_file
+from tracker_health.stores.locks import let_go, locked, try_lock
+from tracker_health.text import printable
+
+SEND_SECONDS = 10.0
+"""How long a receiver may take over one message."""
+KEEP_SECONDS = 86_400.0
+"""How long a message waits for its receiver at most."""
+MOST_WAITING = 5_000
+_FIRST_PAUSE, _LONGEST_PAUSE = 30.0, 3_600.0
+_LOCK_SECONDS = 5.0
+_MAX_BYTES = 2**24
+_MOST_SEEN = 1_000
+
+Opener = Callable[[str], TrackedRun]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Delivered:
+    """What sending came to: so many ``messages`` about ``runs``; ``waiting``: notices that have to wait; ``problem``:
+    why one could not be sent, "" otherwise.
+    """
+
+    messages: int = 0
+    runs: int = 0
+    waiting: int = 0
+    problem: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _State:
+    """``pause``: until when nothing is sent to a receiver, and after how many failures, by receiver. ``seen``: servers
+    of which a sweep has come to its end.
+    """
+
+    waiting: tuple[Notice, ...] = ()
+    sent: tuple[Sent, ...] = ()
+    pause: Mapping[str, tuple[float, int]] | None = None
+    seen: tuple[str, ...] = ()
+
+
+class _NotSent(Exception):
+    """A receiver did not take a message. ``after``: in how many seconds it asks to be tried again, None if it does
+    not say.
+    """
+
+    def __init__(self, why: str, after: float | None = None) -> None:
+        super().__init__(why)
+        self.after = after
+
+
+class Outbox:
+    """The messages of this user on this machine. ``folder``: where they wait, by default that for programs' state.
+
+    What cannot be kept there is not sent: nothing is ever said twice for want of a memory.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._given = folder
+
+    @cached_property
+    def _folder(self) -> Path:
+        return _default_folder() if self._given is None else self._given
+
+    def knows(self, server: str) -> bool:
+        """Whether a sweep of this server has come to its end before."""
+        return server in self._read().seen
+
+    def remember(self, server: str) -> None:
+        """A sweep of this server has come to its end.
+
+        Raises:
+            OSError: the folder cannot be written to.
+        """
+        with self._changing() as change:
+            state = self._read()
+            change(replace(state, seen=(*(one for one in state.seen if one != server), server)[-_MOST_SEEN:]))
+
+    def put(self, notices: Iterable[Notice]) -> None:
+        """Let messages wait, in the place of earlier ones on the same cause of the same run.
+
+        Raises:
+            OSError: the folder cannot be written to.
+        """
+        with self._changing() as change:
+            state = self._read()
+            waiting = {one.key: one for one in state.waiting}
+            for notice in notices:
+                known = waiting.get(notice.key)
+                waiting[notice.key] = replace(notice, sent=known is not None and known.sent)
+            change(replace(state, waiting=tuple(waiting.values())[-MOST_WAITING:]))
+
+    def deliver(self, notify: Notify, store: str, open_run: Opener, now: float | None = None) -> Delivered:
+        """Send what is due to be sent about runs of this store, and say so on the runs.
+
+        Args:
+            notify: The receivers.
+            store: The key of the store that ``open_run`` opens runs of.
+            open_run: The run of a name.
+            now: In seconds since 1970; by default the time.
+
+        Returns:
+            What was sent. What was not is tried again by the next call.
+
+        Raises:
+            OSError: the folder cannot be written to.
+        """
+        at = time.time() if now is None else now
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        place = self._folder / "sending"
+        place.mkdir(exist_ok=True)
+        lock = try_lock(place)
+        if lock is None and os.name == "posix":  # somebody else is sending
+            return Delivered(waiting=len(self._read().waiting))
+        try:
+            return self._deliver(notify, store, open_run, at)
+        finally:
+            if lock is not None:
+                let_go(lock)
+
+    def _deliver(self, notify: Notify, store: str, open_run: Opener, now: float) -> Delivered:
+        here = [one for one in self._read().waiting if one.store == store]
+        self._settle([one for one in here if one.sent], open_run)
+        old = [one for one in here if not 0 <= now - one.found < KEEP_SECONDS]
+        self._drop(old)
+        receiver = _receiver_key(notify)
+        until, failures = (self._read().pause or {}).get(receiver, (0.0, 0))
+        if now < until <= now + _LONGEST_PAUSE:
+            return Delivered(waiting=len(here) - len(old))
+        messages = runs = 0
+        for message in planned([one for one in here if one not in old], self._read().sent, now):
+            owed = tuple(one for one in message.notices if self._is_owed(one, open_run))
+            self._drop([one for one in message.notices if one not in owed])
+            if not owed:
+                continue
+            try:
+                _send(replace(message, notices=owed), notify)
+            except (_NotSent, ConfigError) as error:
+                self._pause(receiver, now, failures + 1, getattr(error, "after", None))
+                waiting = sum(one.store == store and not one.sent for one in self._read().waiting)
+                return Delivered(messages=messages, runs=runs, waiting=waiting, problem=str(error))
+            self._note_sent(replace(message, notices=owed), receiver, now)
+            self._settle(owed, open_run)
+            messages, runs = messages + 1, runs + len(owed)
+        waiting = sum(one.store == store and not one.sent for one in self._read().waiting)
+        return Delivered(messages=messages, runs=runs, waiting=waiting)
+
+    def _is_owed(self, notice: Notice, open_run: Opener) -> bool:
+        """Whether the run still says that this message is ours to send, and nobody has acknowledged its findings."""
+        try:
+            with closing(open_run(notice.run)) as opened:
+                recorded = opened.recorded()
+                if recorded is None or not recorded.is_whole:
+                    return False
+                told = Told.of(recorded.notified)
+                counting = standing(opened.acknowledgements(), cause=recorded.cause, now=time.time())
+                is_open = bool(open_codes(recorded.codes, counting))
+                return is_open and (told.due, told.token) == (notice.subject, notice.token)
+        except Exception:  # noqa: BLE001  the run is gone, or its server is away: another sweep will know
+            return False
+
+    def _settle(self, notices: Iterable[Notice], open_run: Opener) -> None:
+        """Say on the runs that their messages were sent; where that cannot be said yet, it is tried again."""
+        done = []
+        for notice in notices:
+            with suppress(Exception), closing(open_run(notice.run)) as opened:
+                recorded = opened.recorded()
+                told = Told.of(recorded.notified) if recorded is not None else Told()
+                if told.due == notice.subject:
+                    opened.mark_notified(told.paid().value)
+                done.append(notice)
+        self._drop(done)
+
+    def _drop(self, notices: Iterable[Notice]) -> None:
+        keys = {one.key for one in notices}
+        if not keys:
+            return
+        with self._changing() as change:
+            state = self._read()
+            change(replace(state, waiting=tuple(one for one in state.waiting if one.key not in keys)))
+
+    def _note_sent(self, message: Message, receiver: str, now: float) -> None:
+        keys = {one.key for one in message.notices}
+        with self._changing() as change:
+            state = self._read()
+            waiting = tuple(replace(one, sent=True) if one.key in keys else one for one in state.waiting)
+            recent = [one for one in state.sent if now - one.when < HOUR_SECONDS]
+            pause = {key: value for key, value in (state.pause or {}).items() if key != receiver}
+            change(replace(state, waiting=waiting, sent=(*recent, message.as_sent(now)), pause=pause))
+
+    def _pause(self, receiver: str, now: float, failures: int, after: float | None) -> None:
+        seconds = _FIRST_PAUSE * 2 ** min(failures - 1, 10) if after is None else after
+        until = now + min(max(seconds, 0.0), _LONGEST_PAUSE)
+        with self._changing() as change:
+            state = self._read()
+            pause = {key: value for key, value in (state.pause or {}).items() if value[0] > now}
+            change(replace(state, pause={**pause, receiver: (until, failures)}))
+
+    # The file
+
+    @property
+    def _file(self) -> Path:
+        return self._folder / "notices.json"
+
+    @contextmanager
+    def _changing(self) -> Iterator[Callable[[_State], None]]:
+        """Hold the lock on the state; gives what writes it."""
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        end = time.monotonic() + _LOCK_SECONDS
+        with ExitStack() as held:
+            while True:
+                try:
+                    held.enter_context(locked(self._folder, "the messages of this machine"))
+                    break
+                except Overtaken:
+                    if time.monotonic() > end:
+                        raise TimeoutError("another process keeps the messages of this machine locked") from None
+                    time.sleep(0.02)
+            remove_leftovers(self._folder)
+            yield self._write
+
+    def _write(self, state: _State) -> None:
+        document = {
+            "waiting": [one.to_json() for one in state.waiting],
+            "sent": [asdict(one) for one in state.sent],
+            "pause": {key: list(value) for key, value in (state.pause or {}).items()},
+            "seen": list(state.seen),
+        }
+        replace_file(self._file, json.dumps(document).encode())
+
+    def _read(self) -> _State:
+        """What is there; nothing of a file that is damaged."""
+        try:
+            document = json.loads(read_regular(self._file, _MAX_BYTES))
+            waiting = [Notice.from_json(one) for one in document["waiting"]]
+            return _State(
+                waiting=tuple(one for one in waiting if one is not None),
+                sent=tuple(Sent(**one) for one in document["sent"]),
+                pause={str(key): (float(until), int(failures)) for key, (until, failures) in document["pause"].items()},
+                seen=tuple(map(str, document["seen"])),
+            )
+        except (OSError, ReadError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            return _State()
+
+
+def _default_folder() -> Path:
+    try:
+        base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    except RuntimeError:
+        raise FileNotFoundError("this user has no home folder; set XDG_STATE_HOME") from None
+    return Path(base) / "tracker-health" / "notices"
+
+
+def _receiver_key(notify: Notify) -> str:
+    parts = [notify.webhook, notify.webhook_env, list(notify.command)]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
+
+# Receivers
+
+
+def _send(message: Message, notify: Notify) -> None:
+    """Hand a message to the receiver: the address where there is one, else the command.
+
+    Raises:
+        _NotSent: it did not take it. No text of a receiver and no address is in the reason.
+        ConfigError: a variable with an address or a token is not set.
+    """
+    fields = fields_of(message.notices)
+    if notify.webhook or notify.webhook_env:
+        content = json.dumps(payload(fields, notify.template)).encode()
+        _post(_address(notify), content, _secret(notify.token_env) if notify.token_env else "")
+    else:
+        _run(notify.command, json.dumps(fields).encode())
+
+
+def _address(notify: Notify) -> str:
+    address = _secret(notify.webhook_env) if notify.webhook_env else notify.webhook
+    if not address.startswith(("http://", "https://")):
+        raise ConfigError(f"the address in {notify.webhook_env} is not of http or https", "set it again")
+    return address
+
+
+def _secret(variable: str) -> str:
+    value = os.environ.get(variable, "").strip()
+    if not value:
+        raise ConfigError(f"the environment variable {variable} is not set", "export it where the sweep runs")
+    return value
+
+
+def _post(address: str, content: bytes, token: str) -> None:
+    try:
+        status, after = within(SEND_SECONDS, _posted, address, content, token)
+    except TimeoutError:
+        raise _NotSent(f"the receiver did not answer within {SEND_SECONDS:g} seconds") from None
+    except Exception as error:  # noqa: BLE001  whose text may have the address in it
+        reason = getattr(error, "reason", error)
+        words = reason.strerror if isinstance(reason, OSError) and reason.strerror else type(error).__name__
+        raise _NotSent(f"the receiver cannot be reached: {printable(words, 100)}") from None
+    if not 200 <= status < 300:
+        raise _NotSent(f"the receiver answered {status}", after)
+
+
+def _posted(address: str, content: bytes, token: str) -> tuple[int, float | None]:
+    """The status of the answer, and after how many seconds it wants to be asked again. Redirects are not followed: a
+    token is for one address.
+    """
+    from urllib.error import HTTPError
+    from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+    class NoRedirects(HTTPRedirectHandler):
+        def redirect_request(self, *_: Any, **__: Any) -> None:
+            return None
+
+    headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+    request = Request(address, data=content, headers=headers, method="POST")  # noqa: S310  checked by _address
+    try:
+        with build_opener(NoRedirects).open(request, timeout=SEND_SECONDS) as answer:
+            return answer.status, None
+    except HTTPError as error:
+        with error:
+            return error.code, _seconds(error.headers.get("Retry-After"))
+
+
+def _seconds(text: str | None) -> float | None:
+    """Of ``Retry-After``, in seconds or as a date."""
+    from email.utils import parsedate_to_datetime
+
+    try:
+        seconds = float(text or "")
+    except ValueError:
+        try:
+            seconds = parsedate_to_datetime(text or "").timestamp() - time.time()
+        except (ValueError, TypeError, OverflowError):
+            return None
+    return max(seconds, 0.0) if math.isfinite(seconds) else None
+
+
+def _run(command: tuple[str, ...], content: bytes) -> None:
+    try:
+        quiet = subprocess.DEVNULL
+        done = subprocess.run(  # noqa: S603  the owner's command, without a shell
+            command, input=content, stdout=quiet, stderr=quiet, timeout=SEND_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise _NotSent(f"the command did not end within {SEND_SECONDS:g} seconds") from None
+    except OSError as error:
+        raise _NotSent(f"the command cannot be started: {printable(error.strerror or type(error).__name__)}") from None
+    if done.returncode:
+        raise _NotSent(f"the command ended with exit code {done.returncode}")
+
+
+def told_quietly(work: Callable[[], Delivered]) -> Delivered:
+    """What sending came to, where an error of any kind is only its ``problem``: a message never costs a verdict."""
+    try:
+        return work()
+    except (OSError, TrackerHealthError) as error:
+        return Delivered(problem=described(error))
+    except Exception as error:  # noqa: BLE001
+        return Delivered(problem=f"unexpected {type(error).__name__}")

@@ -1,0 +1,293 @@
+"""Which verdicts are worth a message, what it says, and how many leave at a time: laws, without a receiver."""
+
+import itertools
+import json
+import random
+from dataclasses import replace
+
+import pytest
+
+from tracker_health.acknowledged import acknowledgement
+from tracker_health.config import Notify
+from tracker_health.diagnosed import Action, Diagnosis
+from tracker_health.ending import Ended
+from tracker_health.evidence import RunRef
+from tracker_health.notices import (
+    MOST_ALONE,
+    MOST_AN_HOUR,
+    Before,
+    Notice,
+    Told,
+    due_of,
+    fields_of,
+    notice_of,
+    payload,
+    planned,
+)
+from tracker_health.result import ProbeResult, Report, ToolInfo
+from tracker_health.verdict import Verdict
+
+NOTHING = Told()
+NOTIFY = Notify(webhook="http://127.0.0.1/x")
+HOSTILE = "<!channel> \x1b[31m*bold*"
+
+
+def finding(code="LOS004", message="the loss rose from 2.5 to 37", verdict=Verdict.FAIL):
+    named = {"code": code, "name": "diverged", "symptom": "diverged", "status": "stable", "votes": True}
+    return ProbeResult(**named, verdict=verdict, score=0.0, message=message, remedy="lower it")
+
+
+def report(cause="learning-rate-too-high", certainty="likely", verdict=Verdict.FAIL, *, found=None, ended="", **more):
+    results = (finding(verdict=verdict),) if found is None else found
+    action = Action(text="train with 0.01", setting="learning_rate", old=3.0, new=0.01)
+    diagnosis = Diagnosis(
+        cause=cause,
+        certainty=certainty,
+        sentence="a learning rate of 3 at /home/ana/secret.yaml",
+        action=more.pop("action", action),
+        explains=tuple(one.code for one in results),
+    )
+    return Report(
+        run=RunRef(store="mlflow", id="abc", name=more.pop("name", "calm-rat"), url="http://user:pw@host/#/runs/abc"),
+        verdict=verdict,
+        score=0.0,
+        summary="",
+        results=results,
+        diagnosis=diagnosis if cause else None,
+        ended=ended,
+        tool=ToolInfo(version="1", preset="default", config_digest="0"),
+    )
+
+
+def due(judged, notify=NOTIFY, *, told=NOTHING, before=None, traits=None):
+    return due_of(judged, notify, traits or {}, told, before)
+
+
+def notice(number=0, *, place="sweep", found=0.0, verdict="fail", subject="learning-rate-too-high"):
+    words = {"tracker": "mlflow", "certainty": "likely", "said": "it rose", "action": "lower it", "url": "", "docs": ""}
+    return Notice(
+        run=f"run{number}",
+        store="s",
+        place=place,
+        name=f"trial {number}",
+        subject=subject,
+        verdict=verdict,
+        found=found,
+        token="0123abcd",
+        **words,
+    )
+
+
+# Worth
+
+
+def test_only_a_fail_with_a_cause_that_is_sure_enough_is_worth_a_message():
+    said = {
+        (verdict, certainty): due(report(certainty=certainty, verdict=verdict))
+        for verdict in Verdict
+        for certainty in ("certain", "likely", "possible")
+    }
+    assert {key for key, value in said.items() if value} == {(Verdict.FAIL, "certain"), (Verdict.FAIL, "likely")}
+    assert due(report(cause="")) == ""
+
+
+def test_more_is_sent_where_it_is_asked_for():
+    assert due(report(verdict=Verdict.WARN), replace(NOTIFY, on="warn"))
+    assert due(report(certainty="possible"), replace(NOTIFY, certainty="possible"))
+    assert due(report(cause=""), replace(NOTIFY, certainty="possible")) == "LOS004"
+    assert not due(report(certainty="likely"), replace(NOTIFY, certainty="certain"))
+
+
+@pytest.mark.parametrize("ended", list(Ended))
+def test_of_preempted_and_pruned_runs_nothing_is_sent(ended):
+    assert bool(due(report(ended=ended))) is (ended not in (Ended.PREEMPTED, Ended.PRUNED))
+
+
+def test_a_cause_is_said_once_and_another_once_more():
+    told = Told(causes=("learning-rate-too-high",))
+    assert not due(report(), told=told)
+    assert due(report(cause="overfitting"), told=told) == "overfitting"
+
+
+def test_what_an_upgrade_or_a_setting_changed_is_no_news():
+    passed = Before(verdict=Verdict.PASS, cause="", alike=True)
+    assert due(report(), before=passed)
+    assert not due(report(), before=replace(passed, alike=False))
+    assert not due(report(), before=Before(verdict=Verdict.FAIL, cause="learning-rate-too-high", alike=True))
+    assert due(report(), before=Before(verdict=Verdict.WARN, cause="learning-rate-too-high", alike=True))
+
+
+def test_what_is_due_stays_due_whoever_judges_again():
+    told = Told(due="learning-rate-too-high", since=1, token="0123abcd")
+    assert due(report(), told=told, before=Before(verdict=Verdict.FAIL, cause="learning-rate-too-high", alike=False))
+
+
+def test_acknowledged_and_muted_runs_are_silent():
+    entry = acknowledgement(
+        id="0" * 16, who="ana", when=1, because="known", codes=["LOS004"], cause="learning-rate-too-high"
+    )
+    assert not due(report().answered([entry], 2))
+    muted = replace(NOTIFY, mute=("experiment:sweep/*",))
+    assert not due(report(), muted, traits={"experiment": "sweep/7"})
+    assert due(report(), muted, traits={"experiment": "my sweep"})
+
+
+# On the run
+
+
+@pytest.mark.parametrize("causes", [(), ("a",), ("a", "LOS004", "b-c")])
+@pytest.mark.parametrize("cause", ["", "overfitting"])
+def test_what_a_run_says_is_read_as_it_was_written(causes, cause):
+    told = Told(causes=causes).owing(cause, 1_764_000_000.7, "0123abcd")
+    assert Told.of(told.value) == told
+    assert told.paid().due == ""
+    assert set(told.paid().causes) == {*causes, *filter(None, [cause])}
+
+
+@pytest.mark.parametrize("text", ["", "hello", "due=a@b#c", "told=", "told=a due=b@1#zzzzzzzz", "x" * 10_000, "due=a"])
+def test_what_is_not_ours_says_nothing(text):
+    assert Told.of(text) == Told()
+
+
+def test_a_run_keeps_a_bounded_number_of_causes():
+    told = Told()
+    for number in range(1_000):
+        told = told.owing(f"cause-{number}", number, "0123abcd").paid()
+    assert Told.of(told.value).causes[-1] == "cause-999"
+    assert len(told.value) < 500
+
+
+def test_a_message_is_overdue_when_whoever_took_it_had_the_time():
+    told = Told(due="a", since=1_000, token="0123abcd")
+    assert not told.is_overdue(1_000)
+    assert told.is_overdue(1_000 + 1_800)
+    assert told.is_overdue(0)  # by a clock that is wrong
+    assert not Told(causes=("a",)).is_overdue(1e12)
+
+
+# Words
+
+
+def said_of(judged, include=(), **more):
+    made = notice_of(
+        judged,
+        run="abc",
+        store="s",
+        traits={"experiment": "lr search"},
+        notify=replace(NOTIFY, include=tuple(include)),
+        docs_url=more.get("docs_url", ""),
+        due=Told(due=judged.diagnosis.cause, since=5, token="0123abcd"),
+    )
+    return fields_of([made])
+
+
+def test_a_message_has_all_that_somebody_on_duty_needs():
+    text = said_of(report(), docs_url="https://docs.example.com")["text"]
+    for part in (
+        "FAIL calm-rat (lr search): learning-rate-too-high (likely)",
+        "the loss rose from 2.5 to 37.",
+        "Try next: check the setting learning_rate",
+        "https://docs.example.com/causes/learning-rate-too-high.html",
+        'tracker-health ack abc --because "..."',
+        "http://host/#/runs/abc",
+    ):
+        assert part in text
+    assert "pw" not in text
+
+
+def test_params_are_in_it_only_if_asked_for():
+    assert "0.01" not in said_of(report())["text"]
+    said = said_of(report(), ["params"])
+    assert said["action"] == "learning_rate: 3 -> 0.01"
+    assert "secret.yaml" not in said["text"]
+    assert "/home/ana/secret.yaml" in said_of(report(), ["params", "paths"])["text"]
+
+
+def test_what_a_process_said_at_its_end_is_in_it_only_if_asked_for():
+    crash = report(
+        "own-error",
+        found=(finding("RUN004", "it ended with KeyError: 'token-123' in /srv/x.py on 10.0.0.7:29500"),),
+        action=Action(text="fix KeyError: 'token-123'"),
+    )
+    text = said_of(crash)["text"]
+    assert "token-123" not in text
+    assert "The program ended with an error" in text
+    asked = said_of(crash, ["exception"])["text"]
+    assert "token-123" in asked
+    assert "/srv" not in asked
+    assert "10.0.0.7" not in asked
+    assert "10.0.0.7:29500" in said_of(crash, ["exception", "hosts"])["text"]
+
+
+def test_numbers_and_names_of_metrics_are_no_paths():
+    judged = report(found=(finding(message="train/loss rose 3/4 of the way, to 1/0.5"),))
+    assert "train/loss rose 3/4 of the way, to 1/0.5" in said_of(judged)["text"]
+
+
+def test_a_run_addresses_nobody_by_its_name():
+    sent = payload(said_of(report(name=HOSTILE)), "")
+    assert set(sent) == {"text"}
+    assert "<!channel>" not in sent["text"]
+    assert "\x1b" not in sent["text"]
+
+
+def test_a_template_is_filled_as_json_whatever_a_run_is_called():
+    fields = said_of(report(name='"}{cause}\\'))
+    sent = payload(fields, '{"card": [{"title": "{verdict}: {run}", "keep": "{nothing}"}], "n": 3}')
+    assert sent == {"card": [{"title": 'fail: "}{cause}\\', "keep": "{nothing}"}], "n": 3}
+
+
+def test_many_runs_are_one_message_with_counts_and_the_filter():
+    many = [notice(number, subject="overfitting" if number < 50 else "fp16-overflow") for number in range(200)]
+    fields = fields_of(many)
+    assert fields["text"].startswith("FAIL 200 runs of sweep: 150 fp16-overflow, 50 overfitting\n")
+    assert "tags.health.open = 'true' and tags.health.verdict = 'fail'" in fields["text"]
+    assert len(fields["text"]) < 1_000
+
+
+def test_a_notice_is_read_as_it_was_written_and_nothing_else_is_one():
+    assert Notice.from_json(json.loads(json.dumps(notice().to_json()))) == notice()
+    for wrong in (None, [], {}, {**notice().to_json(), "name": 3}, {**notice().to_json(), "more": 1}):
+        assert Notice.from_json(wrong) is None
+
+
+# How many
+
+
+def test_two_hundred_at_once_are_one_message():
+    (message,) = planned([notice(number) for number in range(200)], [], 0.0)
+    assert len(message.notices) == 200
+
+
+def test_up_to_three_have_a_message_each():
+    assert [len(one.notices) for one in planned([notice(number) for number in range(3)], [], 0.0)] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_laws_of_sending(seed):
+    """However runs fail: few messages, each run in exactly one, and none waits without end."""
+    rng = random.Random(seed)
+    waiting, sent, log, number = [], [], [], itertools.count()
+    for minute in range(300):
+        now = minute * 60.0
+        failed = rng.choice([0, 0, 0, 1, 1, 4, 60]) if minute < 150 else 0
+        waiting += [notice(next(number), place=f"experiment {rng.randrange(3)}", found=now) for _ in range(failed)]
+        for message in planned(waiting, sent, now):
+            log += [(now, message)]
+            sent.append(message.as_sent(now))
+            gone = {one.key for one in message.notices}
+            waiting = [one for one in waiting if one.key not in gone]
+    keys = [one.key for _, message in log for one in message.notices]
+    assert len(keys) == len(set(keys)) == next(number)
+    assert waiting == []
+    for now, _ in log:
+        assert sum(0 <= now - when < 3_600 for when, _ in log) <= MOST_AN_HOUR
+        for place in {message.notices[0].place for _, message in log}:
+            last = [m for when, m in log if 0 <= now - when < 600 and m.notices[0].place == place]
+            assert sum(not one.together for one in last) <= MOST_ALONE
+            assert sum(one.together for one in last) <= 1
+
+
+def test_a_clock_that_was_set_back_sends_no_more_and_not_less():
+    sent = [one.as_sent(1e6) for one in planned([notice(number) for number in range(3)], [], 1e6)]
+    assert len(planned([notice(9)], sent, 0.0)) <= 1
