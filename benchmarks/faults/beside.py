@@ -1,21 +1,25 @@
-"""How right CMP001 is: each run beside the certified healthy ones of its task that log the same loss."""
+"""How right CMP001 is: beside the certified healthy runs of a task, and against a baseline of eight of them."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from zlib import crc32
 
 from score import Run, counted
 
 from tracker_health import preset
-from tracker_health.engine import needs_of
-from tracker_health.evidence import Evidence, RunEnd, RunRef, Siblings
+from tracker_health.baseline import Candidate, baseline_of
+from tracker_health.engine import diagnose, needs_of
+from tracker_health.errors import ConfigError
+from tracker_health.evidence import Baseline, Evidence, RunEnd, RunRef, Siblings
 from tracker_health.opening import open_run
 from tracker_health.probes.curves.odd_one_out import OddOneOut
 from tracker_health.siblings import end_of, siblings_among
 from tracker_health.verdict import Verdict
 
+_RUNS = 8
 _REF = RunRef(store="directory", id="run", name="run")
 
 
@@ -55,3 +59,54 @@ def _count(into: Tally, siblings: Siblings | None) -> None:
     if siblings is not None and len(siblings.others) >= rule.min_runs:
         into.judged += 1
         into.odd += rule.judge(Evidence(run=_REF, siblings=siblings)).verdict is Verdict.WARN
+
+
+def against(size: str, out: Path, split: str) -> dict[str, dict[str, Tally]]:
+    """Per fault, ``healthy`` among them, how many runs the default rules flag alone, and how many with CMP001 against a
+    baseline of eight certified healthy runs of the task, the run itself not among them.
+
+    All runs count, also those that cannot be compared. Names of losses are drawn by the benchmark, where people would
+    keep one for a task: they are taken to be one.
+    """
+    judged = [(run, *_judged(out / "runs" / run.id)) for run in counted(size, out, split)]
+    pools: dict[str, list[Candidate]] = defaultdict(list)
+    for run, _, evidence in sorted(judged, key=lambda one: crc32(one[0].id.encode())):
+        if run.label.certified and evidence.course is not None:
+            course = replace(evidence.course, metric="loss")
+            pools[run.task].append(Candidate(id=run.id, course=course, params=evidence.info.params))
+    found: dict[str, dict[str, Tally]] = defaultdict(lambda: defaultdict(Tally))
+    for run, flagged, evidence in judged:
+        if run.label.certified or run.label.manifested:
+            odd = _odd_against(evidence, _eight([one for one in pools[run.task] if one.id != run.id]))
+            tallies = found["healthy" if run.label.certified else run.fault]
+            for name, says in (("alone", flagged), ("baseline", odd), ("both", flagged or odd)):
+                tallies[name].judged += 1
+                tallies[name].odd += bool(says)
+            tallies["compared"].judged += 1
+            tallies["compared"].odd += odd is not None
+    return found
+
+
+def _judged(folder: Path) -> tuple[bool, Evidence]:
+    config = preset("default")
+    evidence = open_run(folder).read(needs_of(config))
+    return diagnose(evidence, config).verdict in (Verdict.WARN, Verdict.FAIL, Verdict.ERROR), evidence
+
+
+def _eight(pool: list[Candidate]) -> Baseline | None:
+    """The baseline of the first eight runs that are comparable to most of the others."""
+    try:
+        comparable = set(baseline_of(pool, "the task").runs)
+        return baseline_of([one for one in pool if one.id in comparable][:_RUNS], "the task")
+    except ConfigError:
+        return None
+
+
+def _odd_against(evidence: Evidence, baseline: Baseline | None) -> bool | None:
+    """Whether CMP001 warns; None where the run cannot be compared."""
+    if baseline is None or evidence.course is None:
+        return None
+    own = replace(evidence.course, metric="loss")
+    if baseline.why_not(own, evidence.info.params):
+        return None
+    return OddOneOut().judged_against(baseline, own, evidence.info.params).verdict is Verdict.WARN
