@@ -68,29 +68,30 @@ def against(size: str, out: Path, split: str) -> dict[str, dict[str, Tally]]:
     All runs count, also those that cannot be compared. Names of losses are drawn by the benchmark, where people would
     keep one for a task: they are taken to be one.
     """
-    judged = [(run, *_judged(out / "runs" / run.id)) for run in counted(size, out, split)]
+    judged = [(run, *_judged(run.id, out / "runs" / run.id)) for run in counted(size, out, split)]
     pools: dict[str, list[Candidate]] = defaultdict(list)
-    for run, _, evidence in sorted(judged, key=lambda one: crc32(one[0].id.encode())):
-        if run.label.certified and evidence.course is not None:
-            course = replace(evidence.course, metric="loss")
-            pools[run.task].append(Candidate(id=run.id, course=course, params=evidence.info.params))
+    for run, _, candidate in sorted(judged, key=lambda one: crc32(one[0].id.encode())):
+        if run.label.certified and candidate.course is not None:
+            pools[run.task].append(candidate)
     found: dict[str, dict[str, Tally]] = defaultdict(lambda: defaultdict(Tally))
-    for run, flagged, evidence in judged:
+    for run, flagged, candidate in judged:
         if run.label.certified or run.label.manifested:
-            odd = _odd_against(evidence, _eight([one for one in pools[run.task] if one.id != run.id]))
+            odd = _odd_against(candidate, _eight([one for one in pools[run.task] if one.id != run.id]))
             tallies = found["healthy" if run.label.certified else run.fault]
-            for name, says in (("alone", flagged), ("baseline", odd), ("both", flagged or odd)):
+            says = {"alone": flagged, "baseline": odd, "both": flagged or odd, "compared": odd is not None}
+            for name, said in says.items():
                 tallies[name].judged += 1
-                tallies[name].odd += bool(says)
-            tallies["compared"].judged += 1
-            tallies["compared"].odd += odd is not None
+                tallies[name].odd += bool(said)
     return found
 
 
-def _judged(folder: Path) -> tuple[bool, Evidence]:
+def _judged(key: str, folder: Path) -> tuple[bool, Candidate]:
+    """Whether a run is flagged by itself, and what a comparison needs of it."""
     config = preset("default")
     evidence = open_run(folder).read(needs_of(config))
-    return diagnose(evidence, config).verdict in (Verdict.WARN, Verdict.FAIL, Verdict.ERROR), evidence
+    flagged = diagnose(evidence, config).verdict in (Verdict.WARN, Verdict.FAIL, Verdict.ERROR)
+    course = None if evidence.course is None else replace(evidence.course, metric="loss")
+    return flagged, Candidate(id=key, course=course, params=evidence.info.params)
 
 
 def _eight(pool: list[Candidate]) -> Baseline | None:
@@ -102,11 +103,8 @@ def _eight(pool: list[Candidate]) -> Baseline | None:
         return None
 
 
-def _odd_against(evidence: Evidence, baseline: Baseline | None) -> bool | None:
+def _odd_against(run: Candidate, baseline: Baseline | None) -> bool | None:
     """Whether CMP001 warns; None where the run cannot be compared."""
-    if baseline is None or evidence.course is None:
+    if baseline is None or run.course is None or baseline.why_not(run.course, run.params):
         return None
-    own = replace(evidence.course, metric="loss")
-    if baseline.why_not(own, evidence.info.params):
-        return None
-    return OddOneOut().judged_against(baseline, own, evidence.info.params).verdict is Verdict.WARN
+    return OddOneOut().judged_against(baseline, run.course, run.params).verdict is Verdict.WARN

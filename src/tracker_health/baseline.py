@@ -286,7 +286,7 @@ def from_json(document: Any) -> Baseline:
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise ValueError(f"it has not the schema {SCHEMA}")
     try:
-        shortest, longest = (_of(int, one) for one in document["steps"])
+        shortest, longest = _of(int, document["steps"][0]), _of(int, document["steps"][1])
         end = [_finite(one) for one in document["end"]]
         made = Baseline(
             of=_text(document["of"]),
@@ -318,10 +318,16 @@ def from_json(document: Any) -> Baseline:
 def _usual_from(document: Any) -> Usual:
     low, high = document["low"], document["high"]
     return Usual(
-        values=tuple((_of(str, text)[:CHARACTERS], _of(int, many)) for text, many in document["values"]),
+        values=tuple(
+            (_of(str, text)[:CHARACTERS], _of(int, many)) for text, many in map(_pair, _of(list, document["values"]))
+        ),
         low=None if low is None else _finite(low),
         high=None if high is None else _finite(high),
     )
+
+
+def _pair(value: Any) -> tuple[Any, Any]:
+    return value[0], value[1]
 
 
 def _levels(values: Any) -> tuple[float, ...]:
