@@ -10,7 +10,8 @@ ATTEMPTS ?= 20000
 FRAMEWORK_TESTS := tests/hooks/test_frameworks.py tests/monitor/test_lightning.py tests/monitor/test_transformers.py \
     tests/stores/test_checkpoint_formats.py tests/test_examples.py tests/test_posttraining.py
 
-# The quick tests: those of rules and of what rules stand on, without those that draw their input (which `make test` runs).
+# The quick tests: those of rules and of what rules stand on, without those that draw their input
+# or train a model, which `make test` runs.
 QUICK_TESTS := tests/probes tests/test_engine.py tests/test_evidence.py tests/test_curve_parts.py tests/test_parameters.py \
     tests/test_package.py tests/test_retired.py
 
@@ -32,7 +33,7 @@ lint: $(VENV)/.dev-installed
 
 # Before each commit: two minutes on two cores.
 check: lint
-	$(BIN)/python -m pytest -n 2 -q -m "not slow and not hypothesis" $(QUICK_TESTS) $(ARGS)
+	$(BIN)/python -m pytest -n 2 -q -m "not slow and not hypothesis and not trains" $(QUICK_TESTS) $(ARGS)
 
 # `make new-rule NAME=late-loss-jump PACKAGE=curves`, or the name alone as the second word. LETTERS=GRD for a code that
 # does not begin as most of the package's do.

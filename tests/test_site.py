@@ -31,7 +31,7 @@ sys.path.insert(0, str(ROOT / "scripts"))
 from build_site import staged  # noqa: E402
 from gallery import checkpoints, choosing, curves  # noqa: E402
 
-PAGES = [*sorted(DOCS.rglob("*.md")), ROOT / "CONTRIBUTING.md"]
+PAGES = [*sorted(DOCS.rglob("*.md")), ROOT / "CONTRIBUTING.md", ROOT / "README.md"]
 LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
 CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
 HEADINGS = ("Why it matters", "How it decides", "What to do", "When it is wrong", "How often it is right", "See also")

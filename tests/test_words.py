@@ -1,6 +1,7 @@
 """What people read is plain English: none of the words that a plainer one says better, and no sentence that runs on.
 
-Read are the pages, every docstring, and every text in the code that has a space in it, as messages, remedies and help.
+It reads the pages, every docstring, and every text in the code that has a space in it: messages, remedies and help.
+Lists of names (``word_set("a b")``, ``codes("A001 A002")``) and regular expressions are no prose.
 """
 
 import ast
@@ -14,6 +15,9 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *s
 MODULES = sorted((ROOT / "src").rglob("*.py"))
 LONGEST = 25
 """Words of a sentence."""
+
+NO_PROSE = {"word_set", "codes", "compile"}
+"""Functions whose text is a list of names or a regular expression."""
 
 PLAINER = {
     r"\b(?:is|are|was|were|be) told\b": "is reported",
@@ -42,11 +46,11 @@ PLAINER = {
 
 
 def paragraphs(text):
-    """What is prose in it, without code, tables, headings and pictures."""
-    text = re.sub(r"```.*?```|<[^>]+>", " ", text, flags=re.DOTALL)
+    """What is prose in it, without code, tables, headings, pictures, trees and emphasis."""
+    text = re.sub(r"```.*?```|<[^>]+>|\*\*", " ", text, flags=re.DOTALL)
     text = re.sub(r"``[^`]*``|`[^`]*`", "_", text)
     text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
-    kept = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith(("|", "#", "!")))
+    kept = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith(("|", "#", "!", "├", "└")))
     for part in re.split(r"\n\s*\n|\n\s*(?:[-*]|\d+\.) ", kept):
         yield " ".join(part.split())
 
@@ -54,15 +58,24 @@ def paragraphs(text):
 def sentences(text):
     for part in paragraphs(text):
         if " · " not in part:
-            yield from re.split(r"(?<=[.!?:;])\s+", part)
+            yield from re.split(r"(?<=[.!?:;])\s+|(?<=[.!?]\))\s+", part)
 
 
 def texts_in(path):
     """The docstrings and the other texts of a module, each with its line."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
+    no_prose = {id(text) for node in ast.walk(tree) if called(node) in NO_PROSE for text in node.args}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
+        is_text = isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value
+        if is_text and id(node) not in no_prose:
             yield node.lineno, node.value
+
+
+def called(node):
+    """The name of the function that a node calls, without what it is looked up in; None of other nodes."""
+    if not isinstance(node, ast.Call):
+        return None
+    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", None)
 
 
 def read(path):
@@ -105,7 +118,14 @@ def test_a_listed_word_is_found():
     assert listed_words("the key `bears` stays") == []
 
 
+def test_a_list_of_names_is_no_prose(tmp_path):
+    module = tmp_path / "module.py"
+    module.write_text('A = word_set("a b")\nB = re.compile(r"a b")\nC = note("a b")\n')
+    assert list(texts_in(module)) == [(3, "a b")]
+
+
 def test_a_sentence_that_runs_on_is_found():
     assert too_long("word " * 26)
     assert not too_long("word " * 25)
     assert not too_long("one two. " * 30)
+    assert not too_long("**One two.** (Three four.) " * 30)

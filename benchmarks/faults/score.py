@@ -184,8 +184,8 @@ class Scores:
         """Of how many runs the figures are."""
         faultless, faults = len(self.healthy) + len(self.unsure), len({run.fault for run in self.sick})
         return (
-            f"{len(self.healthy)} certified healthy runs (of {faultless} without a fault), {len(self.sick)} sick ones "
-            f"of {faults} faults"
+            f"{len(self.healthy)} certified healthy runs (of {faultless} without a fault), "
+            f"{len(self.sick)} faulty ones of {faults} faults"
         )
 
 

@@ -376,7 +376,7 @@ def _attached(evidence: Evidence, report: Report, config: Config) -> tuple[Mappi
     from tracker_health.render.attachments import attachments
 
     with _drawing:
-        made = attachments(evidence, report)
+        made = attachments(evidence, report, config.docs_url)
     return made.files, made.missing
 
 

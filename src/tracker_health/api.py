@@ -411,7 +411,7 @@ def page_of_run(
     settings = resolved(config)
     with closing(open_run(run, tracking_uri=tracking_uri)) as opened:
         report, evidence = judged(opened, for_run(settings, opened))
-    page, missing = page_of(evidence, report)
+    page, missing = page_of(evidence, report, settings.docs_url)
     return ReportPage(report=with_note(report, missing), html=page)
 
 

@@ -38,8 +38,10 @@ _OF_STEPS, _MOST_RANKS = 0.9, 64
 
 
 class Confirmed(NamedTuple):
-    """The series of a run with the roles that they have beside each other and by their numbers, what is judged first
-    before what is beside it; and what a reader of the verdict should know of that.
+    """The series of a run with the roles that their numbers and the other series confirm, and notes for readers of the
+    verdict.
+
+    Among series of one role, the one that is judged comes first.
     """
 
     series: tuple[Series, ...]

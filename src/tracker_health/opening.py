@@ -39,12 +39,13 @@ def open_run(
 ) -> TrackedRun:
     """The run of a path, an id or an address.
 
-    A path is a folder with checkpoints and logs, a W&B run on this machine (its folder, its ``.wandb`` file, or a
-    folder with nothing else in it than one run below ``wandb/``), or a log or a checkpoint by itself. MLflow's runs
-    have an id (``ID``, ``mlflow:ID``, ``runs:/ID``, of which a path of artifacts behind it is ignored) or the address
-    of the run's page, which names the server as well. So have those of Weights & Biases (``wandb:ENTITY/PROJECT/RUN``,
-    ``wandb:PROJECT/RUN`` of one's own). The address of one checkpoint (``https://host/last.ckpt``,
-    ``s3://bucket/last.ckpt``) is a run as well. What is a single file can be judged, and not be written onto.
+    A path is a folder with checkpoints and logs, a W&B run on this machine, or a single log or checkpoint. A W&B run is
+    given by its folder, its ``.wandb`` file, or a folder that has nothing but one run below ``wandb/``. MLflow's runs
+    have an id (``ID``, ``mlflow:ID``, ``runs:/ID``) or the address of the run's page, which names the server as well. A
+    path of artifacts behind ``runs:/ID`` is ignored. Runs of Weights & Biases have both, too
+    (``wandb:ENTITY/PROJECT/RUN``, or ``wandb:PROJECT/RUN`` for one's own). The address of one checkpoint
+    (``https://host/last.ckpt``, ``s3://bucket/last.ckpt``) is a run as well. A single file can be judged, but not
+    written onto.
 
     Args:
         run: What names it, without regard to spaces around it.
@@ -100,9 +101,10 @@ def open_run(
 
 
 def open_model(model: str, *, tracking_uri: str | None = None) -> RegisteredModel:
-    """The version of a registered model (``models:/NAME/VERSION``, ``models:/NAME@ALIAS``, or the address of its page
-    in MLflow), a model that a run logged (``models:/m-...``, or its page), or a version of an artifact of W&B
-    (``wandb:ENTITY/PROJECT/ARTIFACT:v3``, or its page).
+    """A version of a registered model, a model that a run logged, or a version of a W&B artifact.
+
+    They are named ``models:/NAME/VERSION`` or ``models:/NAME@ALIAS``, ``models:/m-...``, and
+    ``wandb:ENTITY/PROJECT/ARTIFACT:v3``. The address of its page names each of them, too.
 
     Raises:
         RunNotFound: there is none.

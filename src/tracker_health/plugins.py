@@ -33,8 +33,9 @@ _OFF = frozenset({"0", "false", "no", "off"})
 
 @dataclass(frozen=True, kw_only=True)
 class Plugins:
-    """What the installed plugins brought: their rules, what is wrong with the others, and an ``identity`` that changes
-    whenever a plugin comes, goes, changes its version, or starts or ceases to work.
+    """What the installed plugins brought: their rules, and what is wrong with the others.
+
+    ``identity`` changes whenever a plugin comes, goes, changes its version, or starts or stops working.
     """
 
     rules: tuple[type[Probe], ...] = ()

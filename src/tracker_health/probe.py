@@ -103,10 +103,12 @@ class Probe(ABC):
     """Base of all rules. A subclass is a frozen, keyword-only dataclass whose fields are its thresholds.
 
     Class variables: ``code`` (three letters and three digits, never reused), ``name`` (kebab case), ``symptom``,
-    ``status``, ``since`` (version), ``vouches`` (it looks at whether training worked, so that its pass means
-    something), ``headline`` (the measures worth a tracker metric), ``fails_on_guesses`` (what it finds is wrong of any
-    series: it may fail a run by one whose role is only guessed, where other rules warn). The class docstring is a
-    one-line summary followed by the sections of ``SECTIONS``, and may have ``CASES`` and ``EXAMPLE``.
+    ``status``, ``since`` (version). ``vouches``: it looks at whether training worked, so that its pass means something.
+    ``headline``: the measures worth a tracker metric. ``fails_on_guesses``: what it finds is wrong in any series. It
+    may fail a run by a series whose role is only guessed, where other rules warn.
+
+    The class docstring is a one-line summary followed by the sections of ``SECTIONS``, and may have ``CASES`` and
+    ``EXAMPLE``.
 
     Raises:
         ConfigError: a threshold's value makes no sense.

@@ -282,8 +282,16 @@ class Report:
     def answered(
         self, entries: Iterable[Acknowledgement], now: float, codes: Sequence[str] | None = None, cause: str = ""
     ) -> Report:
-        """The report with what people answered to it; the verdict stays. ``codes`` and ``cause``: of what was found,
-        where the report is on an older verdict and has no results.
+        """The report with what people answered to it; the verdict stays.
+
+        Args:
+            entries: The answers that the run has.
+            now: The time, in seconds since 1970: answers may end.
+            codes: Of what was found, where the report is on an older verdict and has no results.
+            cause: Of the same, the cause that was named.
+
+        Returns:
+            The same report, with what is answered and what is still open.
         """
         found = tuple(result.code for result in self.findings) if codes is None else tuple(codes)
         of = self.diagnosis.cause if self.diagnosis is not None else cause

@@ -84,11 +84,13 @@ def effective(
     writes: bool = True,
     lenient: bool = False,
 ) -> Effective:
-    """The configuration for these choices of the command line (the arguments of ``configured``, ``fail_on`` and
-    ``tracking_uri``), the environment, the configuration files seen from a folder (by default the current one), and the
-    policy that the environment names.
+    """The configuration that is in force.
 
-    ``config_file``: read this file, and look for no other. ``writes``: verdicts are written by it: what the policy
+    It is made from the choices of the command line (the arguments of ``configured``, ``fail_on`` and ``tracking_uri``),
+    the environment, and the policy that it names. It also has the configuration files seen from a folder, by default
+    the current one.
+
+    ``config_file``: read this file, and look for no other. ``writes``: verdicts are written with it, so what the policy
     locks holds against the command line, too. ``lenient``: a setting of the environment, a file or the policy that
     makes no sense is left out, with a warning.
 

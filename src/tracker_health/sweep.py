@@ -105,8 +105,8 @@ class Sweep:
     """Sweeps of the same runs, one after the other. Times are in seconds; without ``experiments`` all are swept.
 
     ``since``: how long ago a run may have ended. ``rejudge``: as for ``annotate``. ``report_to``: a folder for the
-    reports, where nothing is to be written onto the runs. A run that claims to go on must have
-    been silent for the ``stale_after`` of the configuration that is in force for it, or have a verdict by which it is.
+    reports, where nothing is to be written onto the runs. A run that claims to go on must have been silent for the
+    ``stale_after`` of the configuration that is in force for it. Or its verdict must already call it silent.
     """
 
     config: Config

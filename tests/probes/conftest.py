@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -436,6 +437,13 @@ def healthy():
 def sick():
     """Makers of losses with a fault, by name."""
     return SimpleNamespace(**SICK)
+
+
+def pytest_collection_modifyitems(items):
+    """Where a module imports torch, a checkpoint is one that was trained: most of what these tests take."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents and hasattr(item.module, "torch"):
+            item.add_marker(pytest.mark.trains)
 
 
 def pytest_generate_tests(metafunc):

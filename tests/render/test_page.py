@@ -14,6 +14,7 @@ from xml.etree import ElementTree as ET
 import numpy as np
 import pytest
 
+from tracker_health.acknowledged import Acknowledgement
 from tracker_health.config import preset
 from tracker_health.engine import diagnose
 from tracker_health.evidence import (
@@ -500,3 +501,24 @@ def test_a_source_that_no_rule_could_judge_is_told_once():
     text = page_of(given, report)[0].decode().partition('<script type="application/json"')[0]
     assert text.count("not JSON") == 1
     assert "Without a.jsonl not judged: LOS001, LOS002" in text
+
+
+def test_rules_and_causes_link_to_the_documentation_where_it_is_served():
+    given = evidence(series("train_loss", [2.0] * 10 + [float("nan")] * 10))
+    report = diagnose(given, preset("default"))
+    linked = page_of(given, report, "https://docs.example.com/th/")[0].decode()
+    assert 'href="https://docs.example.com/th/rules/LOS001.html"' in linked
+    unlinked = page_of(given, report)[0].decode()
+    assert "docs.example.com" not in unlinked
+    assert "tracker-health explain LOS001" in unlinked
+
+
+def test_what_somebody_answered_stands_below_the_verdict():
+    given = evidence(series("train_loss", [2.0] * 10 + [float("nan")] * 10))
+    report = diagnose(given, preset("default"))
+    answer = Acknowledgement(
+        id="1", who="ana <b>", because="a known gap in the data", when=1_700_000_000.0, codes=("LOS001",)
+    )
+    text = pages.report_page(replace(report, acknowledged=(answer,), open=("GRD001",)), given).decode()
+    assert "acknowledged by ana &lt;b&gt;" in text
+    assert "a known gap in the data. Still open: GRD001" in text

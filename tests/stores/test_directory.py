@@ -274,7 +274,7 @@ def test_a_run_without_an_annotation_bears_none(run):
 
 def test_an_annotation_is_written_and_recorded(run):
     run.write(ANNOTATIONS)
-    assert run.recorded() == Recorded(digest=ANNOTATIONS.digest, verdict=Verdict.WARN)
+    assert replace(run.recorded(), codes=(), explained=()) == Recorded(digest=ANNOTATIONS.digest, verdict=Verdict.WARN)
     assert health(run).keys() == {"annotation.json", "report.json", "page.html"}
     assert health(run)["page.html"] == b"<p>"
     assert annotation(run) == {
@@ -299,7 +299,7 @@ def test_a_second_annotation_leaves_nothing_of_the_first(run):
             files={"report.json": b"new", "other.png": b"png"},
         )
     )
-    assert run.recorded() == Recorded(digest="f" * 16, verdict=Verdict.PASS)
+    assert replace(run.recorded(), codes=(), explained=()) == Recorded(digest="f" * 16, verdict=Verdict.PASS)
     assert health(run).keys() == {"annotation.json", "report.json", "other.png"}
     assert health(run)["report.json"] == b"new"
     assert annotation(run)["tags"] == {}
@@ -401,7 +401,7 @@ def test_an_interrupted_write_is_pending_and_the_next_one_cleans_up(run, monkeyp
     monkeypatch.setattr(Path, "replace", full_disk)
     with pytest.raises(WriteError, match="No space left"):
         run.write(replace(ANNOTATIONS, files={"page.html": b"<p>", "report.json": b"{}"}))
-    assert run.recorded() == Recorded(digest="pending", verdict=None)
+    assert replace(run.recorded(), codes=(), explained=()) == Recorded(digest="pending", verdict=None)
     assert health(run).keys() == {"annotation.json", "old.txt", "page.html"}  # no half-written file
     monkeypatch.undo()
     run.write(replace(ANNOTATIONS, files={"other.txt": b"x"}))
@@ -414,7 +414,7 @@ def test_an_interrupted_clear_leaves_no_whole_annotation(run, monkeypatch):
         patch.setattr(Path, "unlink", lambda *_, **__: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             run.clear()
-    assert run.recorded() == Recorded(digest="pending", verdict=None)
+    assert replace(run.recorded(), codes=(), explained=()) == Recorded(digest="pending", verdict=None)
     assert annotation(run)["files"] == ["page.html", "report.json"]
     assert run.clear().found
     assert not (Path(run.ref.id) / "health").exists()

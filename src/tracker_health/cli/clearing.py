@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 def clear(runs: tuple[str, ...], acks: bool, dry_run: bool, verbose: bool, **choices: Any) -> None:
     """Take everything tracker-health wrote off runs again, and nothing else.
 
-    What a tracker cannot delete is hidden: an MLflow metric gets a last value of NaN, which takes it off the run's page
-    and out of all filters but those with != in them. What exec or a hook saw of a run's end (health.exit) stays:
-    without it a killed run would look like one that goes on. What people answered to verdicts stays, unless --acks
+    What a tracker cannot delete is hidden. An MLflow metric gets a last value of NaN, which takes it off the run's
+    page. Only filters with != in them still match it. What exec or a hook saw of a run's end (health.exit) stays.
+    Without it a killed run would look like one that goes on. What people answered to verdicts stays, unless --acks
     takes it off.
     """
     from tracker_health.api import clear_annotations, ours_on
@@ -76,7 +76,7 @@ def _runs_to_clear(
 
 def _came_to(cleared: Cleared) -> str:
     if not cleared.found:
-        return "nothing tracker-health wrote on it"
+        return "nothing from tracker-health on it"
     hidden = f"; hidden, as they cannot be deleted: {listing(list(cleared.hidden), 20)}" if cleared.hidden else ""
     kept = f"; could not be deleted: {listing(list(cleared.kept), 20)}" if cleared.kept else ""
     seen = "; what was seen of its end stays, as nothing else records it" if cleared.exit else ""
@@ -113,4 +113,4 @@ class WouldGo:
         yield f"would go from {self._found} of {count(self._runs, 'run')}: {', '.join(went)}{hidden}"
         stays = [] if self._acks or not self._entries else [f"{entries} (--acks takes them off)"]
         stays += [f"what was seen of the end of {count(self._exits, 'run')}"] if self._exits else []
-        yield f"would stay: {'; '.join(stays) or 'nothing tracker-health wrote'}; all that is not ours"
+        yield f"would stay: {'; '.join(stays) or 'nothing from tracker-health'}; all that is not ours"

@@ -49,8 +49,10 @@ EXAMPLES: Mapping[str, str] = {
     "config": "tracker-health config --all",
     "demo": "tracker-health demo",
     "diff": "tracker-health diff --experiment my-experiment",
+    "doctor": "tracker-health doctor --experiment my-experiment",
     "exec": "tracker-health exec -- python train.py",
     "explain": "tracker-health explain LOS004",
+    "gate": "tracker-health gate models:/net/3 --allow-unfinished",
     "probes": "tracker-health probes --json",
     "report": "tracker-health report outputs/checkpoint-500 --open",
     "series": "tracker-health series outputs --set roles.train_loss=my/loss",
@@ -115,8 +117,8 @@ def _section(formatter: click.HelpFormatter, title: str, records: Iterable[tuple
 def cli() -> None:
     """Did that training run work? tracker-health judges it and says why.
 
-    It reads what a run left (metrics, optimizer state, weights, logs), gives a verdict with one cause, and writes it
-    onto the run in MLflow or Weights & Biases.
+    It reads what a run left: metrics, optimizer state, weights and logs. It gives a verdict with one cause, and writes
+    it onto the run in MLflow or Weights & Biases.
 
     \b
     RUN is one of

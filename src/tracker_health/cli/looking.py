@@ -32,10 +32,10 @@ from tracker_health.text import printable
 def summary(since: str | None, by: str, as_json: bool, export: str | None, **choices: Any) -> None:
     """Show the verdicts over many runs, the most frequent reasons, and the worst runs.
 
-    From the runs' tags alone: nothing is judged, and no history is read. Without --experiment and --project it is about
-    all runs of the tracking server. Where people have answered verdicts (ack) it also shows, for each rule and cause,
-    in how many runs it was flagged, how often people agreed or called it wrong, and the share of those answered that
-    was right.
+    It reads the runs' tags alone: nothing is judged, and no history is read. Without --experiment and --project it
+    covers all runs of the tracking server. Where people have answered verdicts (ack), it also shows in how many runs
+    each rule and cause was flagged. It shows how often people agreed or called it wrong, and the share of the answered
+    ones that was right.
     """
     from tracker_health.api import overview_of
     from tracker_health.config import did_you_mean
@@ -71,8 +71,8 @@ def summary(since: str | None, by: str, as_json: bool, export: str | None, **cho
 def tensors(run: str, as_json: bool, everything: bool, **choices: Any) -> None:
     """Show the tensors of a run's checkpoint: what the optimizer keeps for each, and the weights, the worst first.
 
-    m and v are Adam's first and second moment, snr is m squared over v with bias correction, w the weight, and upd/w
-    the size of a step over that of the weight. Names that are not in the file are given where an order of the
+    m and v are Adam's first and second moment, and snr is m squared over v with bias correction. w is the weight, and
+    upd/w the size of a step over that of the weight. Names that are not in the file are given where an order of the
     parameters is the only one that fits; the head of the table says so. Nothing is judged.
     """
     from tracker_health.api import read_tensors as table_of

@@ -9,8 +9,8 @@ import click
 
 _FORMATS = ("text", "json", "markdown", "github", "junit")
 _FORMATS_HELP = (
-    "Of the report on standard output: markdown is for the summary of a CI job, github prints annotations of GitHub "
-    "Actions and adds to GITHUB_STEP_SUMMARY, junit is a test report, json as --json."
+    "The format of the report on standard output. markdown is for the summary of a CI job, and junit is a test report. "
+    "github prints annotations of GitHub Actions and adds to GITHUB_STEP_SUMMARY. json is the same as --json."
 )
 _SCHEMAS = ("1", "2")
 _FAIL_ON = ("fail", "warn", "skip", "never")

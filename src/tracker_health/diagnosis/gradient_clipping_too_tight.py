@@ -17,8 +17,9 @@ def _clips_to_nothing(facts: Facts) -> bool:
 
 
 def _uses_little_of_the_gradient(facts: Facts) -> bool:
-    """Whether the gradients that SGD took are next to nothing, though weights and rate are usual, and a hundredth of
-    what was logged or less, where that was.
+    """Whether the gradients that SGD took are next to nothing, though weights and learning rate are usual.
+
+    If gradient norms were logged, the gradients must also be a hundredth of those or less.
     """
     used, logged = facts.gradient_used, facts.gradient_logged
     if used is None or used > _TINY or facts.weights_are_tiny or facts.rate_is_tiny or facts.rate_is_beyond:

@@ -12,8 +12,8 @@ from tracker_health.text import number
 class LearningRateTooLow(Cause):
     """The learning rate is so low that training hardly moves.
 
-    The loss stays where it began, or still falls at the end by as much as at the beginning, and all steps together
-    would hardly have moved the weights.
+    The loss stays where it began, or still falls at the end by as much as at the beginning. All steps together would
+    hardly have moved the weights.
     """
 
     name = "learning-rate-too-low"

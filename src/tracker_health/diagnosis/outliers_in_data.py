@@ -11,8 +11,8 @@ from tracker_health.diagnosis.inputs_not_scaled import names_first_layer
 class OutliersInData(Cause):
     """A few batches hold values far out of proportion.
 
-    The loss jumps where they come and recovers, at a learning rate that is usual, and the first layer's second moments
-    show inputs many times larger than a scaled feature.
+    At a usual learning rate, the loss jumps at these batches and recovers. The first layer's second moments show inputs
+    many times larger than a scaled feature.
     """
 
     name = "outliers-in-data"

@@ -26,8 +26,8 @@ def several_initial(facts: Facts) -> bool:
 class ParametersNotTrained(Cause):
     """A part of the model is never trained.
 
-    It is not in the optimizer, sits in a group without a learning rate, is cut off by a detach, or belongs to a layer
-    that was replaced after the optimizer was made. Normalisations that never see a batch belong here as well.
+    It is not in the optimizer, is in a group without a learning rate, or is cut off by a detach. Or its layer was
+    replaced after the optimizer was made. Normalisations that never see a batch belong here as well.
     """
 
     name = "parameters-not-trained"

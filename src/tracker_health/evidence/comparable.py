@@ -1,5 +1,7 @@
-"""Which values of a loss can be compared: not those from before its objective was made harder, nor those of a running
-mean that has not come to what it is the mean of; and where the learning rate began again.
+"""Which values of a loss can be compared, and where the learning rate began again.
+
+Values from before the objective was made harder cannot be compared. The first values of a running mean cannot, either:
+it has not yet reached what it is the mean of.
 """
 
 from __future__ import annotations
@@ -85,8 +87,9 @@ def after_warming(values: FloatArray) -> int:
 
 
 def restarts_of(rates: Iterable[Series]) -> tuple[int, ...]:
-    """The steps at which a learning rate had risen again to nine tenths of its highest so far, after it had come down
-    to half of that or less.
+    """The steps at which a learning rate began again.
+
+    It has come down to half of its highest value so far or less, and has then risen to nine tenths of it.
     """
     found: set[int] = set()
     for rate in rates:

@@ -94,9 +94,12 @@ class Excursion:
 
 
 class Fall(NamedTuple):
-    """How a curve fell: its start and end (the last eighth), its descent as a ``share`` of the start, what the last
-    quarter brought of that, and the ``pace`` late in the run over that of a straight line, both less a standard error.
-    ``sure``: the late fall is beyond the noise, and so is that of its second half.
+    """How a curve fell.
+
+    ``start``, ``end``: its levels there (the end is the last eighth). ``share``: the descent over the start.
+    ``late_share``: the share of the descent that the last quarter brought. ``pace``: the speed late in the run over
+    that of a straight line. A standard error is taken off both. ``sure``: the late fall is beyond the noise, and so is
+    that of its second half.
     """
 
     start: float
@@ -136,9 +139,9 @@ class Fall(NamedTuple):
 class Curve:
     """A series as 8 to 40 levels (fewer of fewer points): medians of blocks of equal size, each with its error.
 
-    The error of a level is that of a median under the noise around it, and no less than the levels' own wander (a
-    smoothed loss wanders more from block to block than from point to point), nor than what rounding hides, times
-    Student's factor for few points.
+    The error of a level is that of a median under the noise around it. It is at least the levels' own wander: a
+    smoothed loss wanders more from block to block than from point to point. It is also at least what rounding hides.
+    The largest of the three is multiplied by Student's factor for few points.
 
     ``series``: the finite points that can be compared. ``steps``: int64[levels], of the last point of each level;
     ``levels`` and ``errors``: float64[levels]. ``block``: points in a level. ``noise``: standard deviation of one

@@ -188,8 +188,8 @@ def jumps(values: FloatArray, window: int = _WINDOW) -> tuple[FloatArray, FloatA
     be measured by, so a spike there is not seen.
 
     A causal Hampel filter: the median of up to ``window`` earlier values and their median absolute deviation, renewed
-    every eight values (every 64 in long histories). What lies more than eight deviations out is replaced by its level
-    in the windows of a second pass, so that one spike does not hide the next. Linear in the number of values.
+    every eight values (every 64 in long histories). In the windows of a second pass, a value more than eight deviations
+    out is replaced by its level. So one spike does not hide the next. Linear in the number of values.
     """
     above, scores = _hampel(values, values, window)
     tamed = np.where(scores > 8.0, values - above, values)

@@ -96,9 +96,11 @@ class Trouble:
 
 @dataclass(frozen=True, kw_only=True)
 class TextLog:
-    """A run's console log: how many lines that are not blank it has, how many of them are rows of the history, what
-    errors it shows, and after which line it said that training was done. ``span``: the first step of the history
-    and the furthest one.
+    """A run's console log.
+
+    It counts the lines that are not blank, and those of them that are rows of the history. It has the errors that the
+    log shows, and the line after which it said that training was done. ``span``: the first step of the history and the
+    furthest one.
     """
 
     source: str

@@ -12,14 +12,15 @@ UNTRAINED = 0.3
 """How far the loss of an untrained model may lie from that of guessing, as a share of it."""
 
 FEWEST_SEEN, MOST_SEEN = 3, 20
-"""The numbers of answers that a first loss tells: of many the neighbours are too near."""
+"""How many answers a first loss can show. Larger numbers are too close to their neighbours."""
 
 LARGEST = 100.0
 """A loss beyond which nothing is a cross-entropy of single answers."""
 
 _NEAR, _COINCIDENCE, _BEGAN = 0.01, 0.06, 0.1
-"""Of a number of answers that only the level of the loss tells: how far that may lie from their guessing, as a share of
-it and of the way to one answer more, and how far above it the loss may begin. Chosen on the benchmark's tuning tasks.
+"""For a number of answers that only the level of the loss shows. The first two limit its distance from the loss of
+guessing, as a share of that and of the way to one answer more. The third limits how far above it the loss may begin.
+Chosen on the benchmark's tuning tasks.
 """
 
 

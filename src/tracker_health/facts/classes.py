@@ -58,9 +58,9 @@ class _Layer(NamedTuple):
 def classes_of_head(evidence: Evidence) -> int | None:
     """Among how many a classifier's last layer chooses, by the shapes of the saved weights; None in any doubt.
 
-    It is the one layer with a bias whose outputs no other layer takes. Where there are two such layers, or it is named
-    as what is no classifier, or is no matrix, or does not stand last in a file that has the model's order, nothing is
-    told; nor where a table has as many rows: an embedding, so that the classes are a vocabulary.
+    It is the only layer with a bias whose outputs no other layer takes. None where there are two such layers, or where
+    it is no matrix. None where its name is not a classifier's, or where it is not last in a file that has the model's
+    order. None also where a table has as many rows: it is an embedding, and the classes are a vocabulary.
 
     That the layer is there does not make the loss a cross-entropy among its outputs: the rules ask for more.
     """

@@ -25,8 +25,9 @@ class Descent:
 
     ``share``: from its start to the median of the last quarter, over the size of the start. ``lost``: how much of the
     way down to its best level it has lost again, from 0 to 1 or more. ``sure``: the fall is beyond three standard
-    errors of those levels. ``at_once``: it was nearly whole with the third point, or within a hundredth of the run, and
-    of what was left then less than a tenth was learnt: what fell was a loss that the first steps had thrown up.
+    errors of those levels. ``at_once``: the descent was nearly complete at the third point, or within a hundredth of
+    the run. Of what was left then, less than a tenth was learnt. Such a loss only recovers from what the first steps
+    did to it.
     """
 
     share: float

@@ -106,8 +106,9 @@ def _went_on(evidence: Evidence, reached: int) -> bool:
 
 
 def behind(evidence: Evidence, own: int, reached: float) -> bool:
-    """Whether the optimizer's own count lies below half of the steps that the run came to, and these are surely no
-    batches, samples or steps of several optimizers in turn.
+    """Whether the optimizer's own count is below half of the steps that the run reached.
+
+    Those steps must surely be no batches, no samples, and no steps that several optimizers took in turn.
     """
     state = evidence.optimizer
     if state is None or 2 * own >= reached:

@@ -14,8 +14,9 @@ _waiting: dict[str, Callable[[ModuleType], None]] = {}
 class _Observer:
     """A finder that never finds anything. It is asked at each import, and then looks which modules are complete by now.
 
-    A loader that runs something after the module would miss a module that is just being imported, as MLflow's client is
-    when it loads its plugins; and it would have a part in imports that are none of ours.
+    A loader that runs something after the module would miss a module that is just being imported. MLflow's client is
+    such a module when it loads its plugins. A loader would also take part in imports that do not concern
+    tracker-health.
     """
 
     def find_spec(self, _name: str, _path: Any = None, _target: Any = None) -> None:

@@ -1,8 +1,8 @@
 """The other end of a training process's judge: a process of its own, which nothing here waits for without a limit.
 
-Judging in the training process would take its memory, threads that Python refuses when it exits, and every bug of ours
-and of a tracker's client with it. The judge is in another session, holds none of the process's files, and is no child
-of it: it can be left alone at any moment.
+Judging in the training process would take its memory. It would need threads, which Python refuses when it exits. Every
+bug of tracker-health and of a tracker's client would reach the training. The judge is in another session, holds none of
+the process's files, and is no child of it: it can be left alone at any moment.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ class Judge:
     def prepare(self, run: RunToJudge) -> None:
         """Report a run that has begun: the judge then imports and connects to what it needs while the training runs.
 
-        Does nothing where nobody would wait for the verdict, where the judge's memory could be the training's last, or
-        where another call is on its way.
+        Does nothing if nobody would wait for the verdict, or if another call is under way. It also does nothing if the
+        judge could take the training's last memory.
         """
         left = memory_left()
         if not budget() or (left is not None and left < ROOM_TO_PREPARE) or not self._lock.acquire(blocking=False):
@@ -92,9 +92,9 @@ class Judge:
     def verdict(self, run: RunToJudge, *, wait: bool = True) -> list[str]:
         """Hand a run over; the lines to show that came back, for earlier runs as well.
 
-        Waits for one as long as ``BUDGET_SECONDS``, unless the judge was too slow for the run before, or this is called
-        by a signal handler in the middle of another call. Without ``wait`` nothing comes back, then or later; nor of a
-        run with a ledger, in which its verdict is put down.
+        Waits up to ``BUDGET_SECONDS`` for one. It does not wait if the judge was too slow for the run before, or if a
+        signal handler calls this during another call. Without ``wait`` nothing comes back, then or later. The same
+        holds for a run with a ledger, in which its verdict is recorded.
         """
         begin = time.monotonic()
         end = begin + budget()

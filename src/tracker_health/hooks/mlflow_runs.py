@@ -1,4 +1,4 @@
-"""MLflow: a run has ended when its client has told the store so, which all ways of ending a run have in common."""
+"""MLflow: a run has ended when its client has reported that to the store. All ways of ending a run do so."""
 
 from __future__ import annotations
 

@@ -24,11 +24,11 @@ class GradientDumps:
     """Which gradients ``watch`` writes to ``folder``/gradients/step<N>.
 
     At ``start`` and every ``step_interval``-th step from there up to and including ``end`` (None: to the end).
-    ``save_first_n``: of each gradient only the first n entries of every dimension, a corner and no random sample, one
-    file of safetensors a parameter with the one key ``gradient``; None: all gradients whole, as a distributed
-    checkpoint. They are those before clipping, without the scale of a gradient scaler, and are kept a second time in
-    memory until the step is over; a parameter that the optimizer holds and that got none has zeros. ``log``: the W&B
-    or MLflow run that is active gets them as artifacts in the end.
+    ``save_first_n``: only the first n entries of every dimension of each gradient, a corner and no random sample. There
+    is one file of safetensors per parameter, with the one key ``gradient``. None: all gradients whole, as a distributed
+    checkpoint. Gradients are those before clipping, without the scale of a gradient scaler. They are kept a second time
+    in memory until the step is over. A parameter that the optimizer holds and that got no gradient has zeros. ``log``:
+    the active W&B or MLflow run gets them as artifacts at the end.
 
     Raises:
         ConfigError: a number makes no sense, or the folder has gradients already.

@@ -43,9 +43,9 @@ _MOST_ROWS = 256
 class LiveJudge:
     """Judges what was measured so far, in a thread of its own: a sink for statistics.
 
-    ``mark`` is called with ``warn`` or ``fail``, once a minute at most, when a rule says so at two judgements in a row
-    and nothing as bad was said before. ``stop_on``: from which verdict on ``should_stop`` becomes true. Nothing of it
-    waits for the training, nor the training for it.
+    ``mark`` is called with ``warn`` or ``fail``, once a minute at most. A rule must say so at two judgements in a row,
+    and nothing as bad may have been marked before. ``stop_on``: at this verdict or worse ``should_stop`` becomes true.
+    The judge and the training never wait for each other.
     """
 
     def __init__(self, mark: Callable[[str], object], stop_on: Verdict | None, *, rest: float = _REST) -> None:

@@ -43,10 +43,12 @@ def unwrapped_optimizer(optimizer: Any) -> Any:
 
 
 def is_compiled(module: nn.Module) -> bool:
+    """Whether ``torch.compile`` was applied to the module."""
     dynamo = sys.modules.get("torch._dynamo.eval_frame")
     wrapped = dynamo is not None and isinstance(module, dynamo.OptimizedModule)
     return wrapped or getattr(module, "_compiled_call_impl", None) is not None
 
 
 def can_be_hooked(module: nn.Module) -> bool:
+    """Whether the module takes hooks: one of TorchScript does not."""
     return not isinstance(module, torch.jit.ScriptModule)

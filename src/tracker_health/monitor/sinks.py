@@ -210,8 +210,11 @@ def log_to(runs: Sequence[TrackedRun]) -> Log | None:
 def detail_file(
     folder: str | Path | None, runs: Sequence[TrackedRun], *, continued: bool, keep: bool = False
 ) -> DetailFile:
-    """The file for all statistics: in ``folder`` (with ``keep``, the runs get it as well in the end), or among the
-    files of the W&B or MLflow run (there when the run ends, as an artifact), or in the current folder.
+    """The file for all statistics.
+
+    It is in ``folder``, if that is given; with ``keep``, the runs get it as well at the end. Otherwise it is among the
+    files of the W&B run, or becomes an artifact of the MLflow run at the end. Without a run it is in the current
+    folder.
 
     Raises:
         ConfigError: it is there already.

@@ -32,7 +32,7 @@ class Hook:
         raise AttributeError(name)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Takes anything and does nothing, and whoever loads the model needs nothing tracker-health wrote.
+        # Takes anything and does nothing, and whoever loads the model does not need tracker-health.
         return getattr, (nullcontext(), "__exit__")
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
@@ -106,6 +106,7 @@ def only_makes_state() -> bool:
 
 
 def in_backward() -> bool:
+    """Whether a backward pass is running in this thread."""
     # What torch's own checkpointing asks. Compiled code cannot ask, and is compiled in the forward pass.
     return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1  # noqa: SLF001
 

@@ -84,8 +84,9 @@ def _values(block: bytes, cut: bool) -> Iterable[Any]:
 def _objects(block: bytes) -> list[Any] | None:
     """The objects of lines that hold one each, parsed at once; None where each line must be looked at by itself.
 
-    Where nothing in a block opens a list, a brace at the beginning of a line can only open a value of its own (within
-    an object a name would have to come, and a text has no line's end in it): as many values as lines are one each.
+    Where nothing in a block opens a list, a brace at the beginning of a line can only open a value of its own. Within
+    an object a name would have to come, and a text has no line's end in it. So a block with as many values as lines has
+    one value on each line.
     """
     if len(block) > 2 * _BLOCK_BYTES or b"[" in block or not block.startswith(b"{"):
         return None

@@ -1,7 +1,8 @@
 """The format of ``torch.save`` before torch 1.6, and of ``_use_new_zipfile_serialization=False`` since.
 
-Five pickles in a row (a magic number, a version, facts about the machine, the saved structure, the storages' keys),
-then the storages in the order of their keys, each behind its number of values. No pickle says how long it is.
+Five pickles come first: a magic number, a version, facts about the machine, the saved structure, and the storages'
+keys. Then come the storages in the order of their keys, each behind its number of values. No pickle says how long it
+is.
 """
 
 from __future__ import annotations

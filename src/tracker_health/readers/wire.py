@@ -1,7 +1,7 @@
 """Protocol buffers' wire format: the fields of a message by their numbers, read and written without a schema.
 
-Field numbers and their types are a format's promise. To read a few of them takes neither the package that generated
-classes for them nor its import, and what is not known passes through unchanged.
+Field numbers and their types are a format's promise. Reading a few of them needs no generated classes, and not the
+import of the package that has these. Unknown fields pass through unchanged.
 """
 
 from __future__ import annotations

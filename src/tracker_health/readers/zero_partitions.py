@@ -1,9 +1,9 @@
 """The partitions that DeepSpeed's ZeRO saves, put together.
 
 Stages 1 and 2 say in each file which stretch of the partition belongs to which parameter (``param_slice_mappings``).
-Stage 3 does not: there each parameter is cut into as many equal parts as there are ranks, the last padded, and the
-parts follow each other in the order of ``param_shapes``, as DeepSpeed's own ``zero_to_fp32.py`` relies upon. Written
-after DeepSpeed 0.19.8.
+Stage 3 does not. There each parameter is cut into as many equal parts as there are ranks, and the last one is padded.
+The parts follow each other in the order of ``param_shapes``. DeepSpeed's own ``zero_to_fp32.py`` relies on that order,
+too. Written after DeepSpeed 0.19.8.
 """
 
 from __future__ import annotations

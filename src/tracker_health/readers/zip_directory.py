@@ -33,9 +33,9 @@ class ZipEntry(NamedTuple):
 def zip_directory(file: RandomAccess) -> dict[str, ZipEntry]:
     """The entries of a zip file by name.
 
-    Not by the module zipfile: it makes a large object of each entry before they can be counted, whatever number is
-    announced, and takes the 64-bit record before the locator for the one that the locator names, so that what a guard
-    has looked at need not be what it reads.
+    The module zipfile is not used, for two reasons. It makes a large object of each entry before they can be counted,
+    whatever number is announced. It also takes the 64-bit record before the locator for the one that the locator names.
+    So it may read something else than what a guard has checked.
 
     Raises:
         ReadError: it is no whole zip file, has too many entries, or two of one name.

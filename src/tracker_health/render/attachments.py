@@ -21,8 +21,11 @@ class Attachments:
     missing: str = ""
 
 
-def attachments(evidence: Evidence, report: Report) -> Attachments:
-    """The page and the picture of a run. What cannot be made is reported, not raised: no verdict waits for it."""
+def attachments(evidence: Evidence, report: Report, docs_url: str = "") -> Attachments:
+    """The page and the picture of a run. What cannot be made is reported, not raised: no verdict waits for it.
+
+    ``docs_url``: the base of the page's links to rules and causes, empty for none.
+    """
     files: dict[str, bytes] = {}
     missing = []
     try:
@@ -32,7 +35,7 @@ def attachments(evidence: Evidence, report: Report) -> Attachments:
     except Exception as error:  # noqa: BLE001  whatever a run's values do to a drawing library
         missing.append(f"no picture: {described(error)}")
     try:
-        page, without = page_of(evidence, report)
+        page, without = page_of(evidence, report, docs_url)
         files[PAGE_FILE] = page
         missing += [without] if without else []
     except MissingExtra as error:
@@ -40,16 +43,16 @@ def attachments(evidence: Evidence, report: Report) -> Attachments:
     return Attachments(files=files, missing=missing[0] if missing else "")
 
 
-def page_of(evidence: Evidence, report: Report) -> tuple[bytes, str]:
-    """The page of a run, and why there are no charts in it, or "".
+def page_of(evidence: Evidence, report: Report, docs_url: str = "") -> tuple[bytes, str]:
+    """The page of a run, and why there are no charts in it, or "". ``docs_url``: the base of its links, empty for none.
 
     Raises:
         MissingExtra: jinja2 is not installed.
     """
     try:
-        return report_page(report, evidence), ""
+        return report_page(report, evidence, docs_url=docs_url), ""
     except MissingExtra:
         raise
     except Exception as error:  # noqa: BLE001  whatever a run's values do to arithmetic
         missing = f"no charts: {described(error)}"
-        return report_page(report, without_pictures=missing), missing
+        return report_page(report, without_pictures=missing, docs_url=docs_url), missing

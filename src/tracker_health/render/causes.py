@@ -17,12 +17,13 @@ from tracker_health.text import printable
 _COLUMNS = 100
 _SIGNS_IN_SHORT = 6
 
-HOW = f"""A cause is known by signs. Each sign has a weight, and the weights of the signs that a run shows add up to the
-cause's score. The cause with the highest score comes first; one below {LEAST} is not named. A weight that was counted
-is a power of 2: a sign of weight 3 is seen 8 times as often with this cause as with others. A setting beyond what
-trains has more than any of its effects. Of signs that look at the same thing the strongest counts, and a sign that
-came after what it is said to cause does not. A cause is certain from a score of {CERTAIN} on if the next one has
-{LEAD} less, likely from {LIKELY} on if the next one has {SMALL_LEAD} less, else possible."""
+HOW = f"""A cause is recognised by signs. Each sign has a weight, and the weights of the signs that a run shows add up
+to the cause's score. The cause with the highest score comes first. A cause with a score below {LEAST} is not named.
+A weight that was counted is a power of 2: a sign of weight 3 is seen 8 times as often with this cause as with others.
+A setting beyond what trains has a larger weight than any of its effects. Of signs that look at the same thing only the
+strongest counts. A sign that came after what it is said to cause does not count. A cause is certain from a score of
+{CERTAIN} on, if the next cause has at least {LEAD} less. It is likely from a score of {LIKELY} on, if the next cause
+has at least {SMALL_LEAD} less. Otherwise it is possible."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracker_health.diagnosed import SignSeen
 from tracker_health.diagnosis import cause_named
+from tracker_health.doc_links import docs_link
 from tracker_health.errors import optional_packages
 from tracker_health.evidence import Evidence
 from tracker_health.probe import Symptom
@@ -79,9 +80,12 @@ class Step:
     heat: HeatMap | None = None
 
 
-def report_page(report: Report, evidence: Evidence | None = None, *, without_pictures: str = "") -> bytes:
+def report_page(
+    report: Report, evidence: Evidence | None = None, *, without_pictures: str = "", docs_url: str = ""
+) -> bytes:
     """The page of one run's report. ``evidence``: what was read of the run, for its curves and facts. A report that was
-    read from a file has none. ``without_pictures``: why there are none.
+    read from a file has none. ``without_pictures``: why there are none. ``docs_url``: the base of links to rules and
+    causes, empty for none.
 
     Raises:
         MissingExtra: jinja2 is not installed.
@@ -96,7 +100,7 @@ def report_page(report: Report, evidence: Evidence | None = None, *, without_pic
     return render(
         "report.html",
         scripts=("plot.js", "report.js"),
-        data={"plots": [plot.data for plot in plots], "issue": "\n".join(report_markdown(report))},
+        data={"plots": [plot.data for plot in plots], "issue": "\n".join(report_markdown(report, docs_url))},
         report=report,
         diagnosis=report.diagnosis,
         headline=headline,
@@ -110,6 +114,7 @@ def report_page(report: Report, evidence: Evidence | None = None, *, without_pic
         loss=charts.pop("loss", None),
         charts=list(charts.values()),
         steps=steps[:_MOST_STEPS],
+        pages={step.explain: page for step in steps if (page := docs_link(step.explain, docs_url))},
         steps_title=_steps_title(report),
         heat=heat if not any(step.heat for step in steps) else None,
         siblings=next((one for one in report.results if one.symptom == Symptom.ODD_ONE_OUT), None),

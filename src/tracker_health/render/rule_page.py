@@ -297,7 +297,7 @@ def _see_also(probe: type[Probe], references: str) -> str:
 def _linked(text: str, probe: type[Probe]) -> str:
     """The text with codes of other rules as links; code and links are left alone."""
     known = {one.code for one in BUILT_IN} - {probe.code}
-    parts = re.split(r"(```.*?```|`[^`]*`|\[[^\]]*\]\([^)]*\))", text, flags=re.DOTALL)
+    parts = re.split(r"(```.*?```|`[^`]*`|\[[^\[\]]{0,300}\]\([^()]{0,300}\))", text, flags=re.DOTALL)
     return "".join(
         part if place % 2 else _CODE.sub(lambda one: _link(one.group(1), known), part)
         for place, part in enumerate(parts)
@@ -310,9 +310,9 @@ def _link(code: str, known: Iterable[str]) -> str:
 
 def plain(markdown: str) -> str:
     """Markdown of these pages as text: no links, no marks, tables in columns."""
-    text = re.sub(r"<[^>]+>", "", markdown)
-    text = re.sub(r"!\[[^\]]*\]\([^)]*\)", "", text)
-    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
+    text = re.sub(r"<[^<>]{1,300}>", "", markdown)
+    text = re.sub(r"!\[[^\[\]]{0,300}\]\([^()]{0,300}\)", "", text)
+    text = re.sub(r"\[([^\[\]]{0,300})\]\([^()]{0,300}\)", r"\1", text)
     text = re.sub(r"^```\w*\n?", "", text, flags=re.MULTILINE).replace("**", "")
     blocks = re.split(r"((?:^\|.*\n?)+)", text, flags=re.MULTILINE)
     return "".join(_columns(block) if block.startswith("|") else block for block in blocks).rstrip()

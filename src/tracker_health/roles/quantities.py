@@ -38,14 +38,14 @@ _NEUTRAL = TRAINING | HELD_OUT | WHOLE | _RUNNING | word_set(
 _TIMES = "time times second timing timings"
 _LOADS = "data load loading loader dataload dataloading dataloader"
 _SIDES = "actor critic policy pi g d generator discriminator gen disc"
-_NO_LOSS = (
-    "scale scaler weight w best max min std threshold unscaled penalty delta variance scores signs nan count ntk lr rate ppl ratio "
-    "accuracy auc psnr offset"
-)
 _NO_RATE = "loss mul mult multiplier min max scheduler"
 # Where `loss` is only the shelf that these stand on.
 _ON_A_SHELF = "alpha explained q old logits reg"
 _EXTREMES = "min max std"
+_NO_LOSS = (
+    f"{_EXTREMES} scale scaler weight w best threshold unscaled penalty delta variance scores signs nan count ntk lr rate ppl ratio "
+    "accuracy auc psnr offset"
+)
 _ANSWERS = "completion response answer generation sample"
 
 

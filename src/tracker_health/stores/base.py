@@ -158,7 +158,7 @@ class Source(Protocol):
 
 
 class Untracked:
-    """What runs have in common of which no tracker knows how they ended."""
+    """What runs have in common for which no tracker knows how they ended."""
 
     shared = False
 
@@ -358,9 +358,10 @@ class SweptRun(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Period:
-    """Which runs a sweep is about, in seconds since 1970: those that ended at ``since`` or later, and those that claim
-    to go on and were last heard of between ``since`` and ``silent_since``, or later and have a verdict by which they
-    are silent.
+    """Which runs a sweep covers, in seconds since 1970.
+
+    Those that ended at ``since`` or later, and those that claim to go on and last sent something between ``since`` and
+    ``silent_since``. Runs that sent something later count if they have a verdict that calls them silent.
     """
 
     since: float

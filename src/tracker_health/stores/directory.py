@@ -455,7 +455,7 @@ def _is_cleared(document: dict[str, Any] | None) -> bool:
 
 def _has_no_verdict(document: dict[str, Any] | None) -> bool:
     """Whether there is no annotation, though perhaps what was seen of the run's end, or was only tried out."""
-    return document is None or document.keys() <= {"schema", EXIT, SHADOW}
+    return document is None or {"schema"} < document.keys() <= {"schema", EXIT, SHADOW}
 
 
 def _codes(tags: Mapping[str, Any], name: str) -> tuple[str, ...]:

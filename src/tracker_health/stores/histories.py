@@ -274,8 +274,10 @@ def _take_names(found: FileEvidence, log: Log) -> None:
 
 
 def _take_plan(found: FileEvidence, logs: Collection[Log]) -> None:
-    """The number of epochs that console logs count up to, where none says another one, or of steps, where one alone
-    did and they were not done; and that they stopped early.
+    """Take the plan that console logs show, and whether they stopped early.
+
+    The plan is the number of epochs that they count up to, if they agree. Without epochs it is the number of steps, if
+    there is only one log.
     """
     said = {log.epochs for log in logs if log.epochs is not None}
     if len(said) == 1:

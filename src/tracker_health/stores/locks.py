@@ -1,12 +1,15 @@
-"""Locks of the operating system's on files and folders: two annotators on one machine are kept apart, and what one that
-was killed left behind is known as nobody's.
+"""Locks of the operating system on files and folders.
 
-All are ``flock``. Such a lock ends with its process, however that ends, so none is ever left over; children that Python
-starts do not inherit it (a child that was forked and goes on without ``exec`` holds it too, until our own is done). On
-NFS a file that was opened for writing is locked for all machines, while a folder, as on every file system, is locked
-for this machine alone; where there are no locks at all (``ENOLCK``, Windows), the marks on a run are what annotators
-see of each other. Not by the library filelock: it locks only files that it makes itself, one more beside what is the
-user's, where there is no ``flock`` it leaves a mark that outlives its process, and it takes 23 ms to import.
+They keep two annotators on one machine apart, and show that what a killed annotator left behind is nobody's.
+
+All are ``flock``. Such a lock ends with its process, however that ends, so none is ever left over. Children that Python
+starts do not inherit it. (A child that was forked and goes on without ``exec`` holds it too, until our own is done.) On
+NFS a file that was opened for writing is locked for all machines. A folder is locked for this machine alone, as on
+every file system. Where there are no locks at all (``ENOLCK``, Windows), annotators see only each other's marks on a
+run.
+
+The library filelock is not used. It locks only files that it makes itself, and so adds a file beside the user's. Where
+there is no ``flock`` it leaves a mark that outlives its process. Its import takes 23 ms.
 """
 
 from __future__ import annotations

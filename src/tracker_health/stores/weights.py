@@ -371,8 +371,10 @@ def _compare(archives: _Archives, earlier: RunFile, opened: _Opened, found: File
 
 
 def _tell_idle_average(archives: _Archives, checkpoint: RunFile, earlier: Earlier, found: FileEvidence) -> None:
-    """A moving average of the model that is the same as in the first checkpoint of three or more, and in the one
-    before, by the first matrices that changed in the model itself.
+    """Find a moving average of the model that never moved.
+
+    It is the same as in the first checkpoint of three or more, and as in the one before. Only the first matrices that
+    changed in the model itself are compared.
     """
     weights = found.weights
     known = [one for one in (*earlier.newest, earlier.first) if one is not None]

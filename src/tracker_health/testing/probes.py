@@ -61,7 +61,7 @@ def check_probe(
     config: Config | None = None,
     expect: Verdict | str | None = None,
 ) -> ProbeResult | SkippedProbe:
-    """What the engine makes of one rule on this evidence, after checking all that a sound rule keeps to.
+    """What the engine makes of one rule on this evidence, after checking everything that a valid rule must do.
 
     A metric or part that the rule does not need is not there for it, as in a real run.
 
@@ -88,8 +88,8 @@ def check_probe(
         What a report would list of the rule: its result, or why it was skipped.
 
     Raises:
-        AssertionError: the rule does not declare or explain itself, breaks, is not pure, says something that no report
-            can show, or comes to another verdict than expected.
+        AssertionError: the rule does not declare or explain itself, breaks, or is not pure. Or its result cannot be
+            shown in a report, or is another verdict than expected.
         ValueError: ``evidence`` stands beside parts of its own, or ``previous_weights`` beside no arrays.
     """
     _assert(flaw_in(probe if isinstance(probe, type) else type(probe)))

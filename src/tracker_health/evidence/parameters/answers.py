@@ -47,14 +47,17 @@ Answer = Sequence[Parameter]
 
 
 def says_so(case: Case) -> Answer:
+    """All of them, where the run's params say that parts are frozen."""
     return case.missing if case.says_so else ()
 
 
 def asks_for_none(case: Case) -> Answer:
+    """Those that ask for no gradient."""
     return [one for one in case.missing if one.asks is False]
 
 
 def is_copy(case: Case) -> Answer:
+    """Copies of other parameters: a moving average, a teacher, or values tied to a trained parameter."""
     copies = copies_among([_Named(one.key, one.shape) for one in (*case.missing, *case.trained)])
     known = (one for one in case.trained if one.naming is Naming.FILE and one.weight is not None)
     tied = {values_of(one.weight) for one in known if one.weight is not None} - {None}
@@ -69,6 +72,7 @@ class _Named(NamedTuple):
 
 
 def is_often_unused(case: Case) -> Answer:
+    """Those with a name that is often not used in training."""
     return [one for one in case.missing if one.name is not None and often_unused(one.name)]
 
 
@@ -86,6 +90,7 @@ def may_be_buffer(case: Case) -> Answer:
 
 
 def is_base_of_adapters(case: Case) -> Answer:
+    """The base model below adapters."""
     if case.is_adapter_file:
         return ()
     if case.adapters:
@@ -113,6 +118,7 @@ def is_idle_expert(case: Case) -> Answer:
 
 
 def is_lost_expert(case: Case) -> Answer:
+    """Experts that the optimizer was given, but that got no updates."""
     return [one for one in case.missing if one.expert is not None and case.how is not Left.NOT_GIVEN]
 
 
@@ -138,6 +144,7 @@ def is_half_of_a_module(case: Case) -> Answer:
 
 
 def is_part_of_an_adapter_file(case: Case) -> Answer:
+    """Some, but not all, of the parameters of an adapter file."""
     return case.missing if case.is_adapter_file and len(case.missing) < case.all_amount else ()
 
 
@@ -217,6 +224,7 @@ def is_an_embedding_beside_others(case: Case) -> Answer:
 
 
 def asks_for_a_gradient(case: Case) -> Answer:
+    """All of them, where all ask for a gradient and they are neither most nor whole branches."""
     told = all(one.asks for one in case.missing)
     return case.missing if told and not case.are_most and not _are_branches(case) else ()
 
@@ -263,10 +271,12 @@ def is_random(case: Case) -> Answer:
 
 
 def are_most(case: Case) -> Answer:
+    """All of them, where they are most of the model."""
     return case.missing if case.are_most else ()
 
 
 def are_kinds_of_parameters(case: Case) -> Answer:
+    """All of them, where only some kinds of parameters are left out or trained."""
     return case.missing if _are_kinds(case) else ()
 
 
@@ -302,10 +312,12 @@ def _are_parts_of_every_layer(case: Case) -> bool:
 
 
 def are_first(case: Case) -> Answer:
+    """All of them, where they are the front of the model."""
     return case.missing if case.is_front else ()
 
 
 def are_a_branch(case: Case) -> Answer:
+    """All of them, where they are whole branches of the model."""
     return case.missing if _are_branches(case) else ()
 
 
@@ -366,14 +378,17 @@ def lacks_its_matrix(case: Case) -> Answer:
 
 
 def is_not_given(case: Case) -> Answer:
+    """All of them, where the optimizer was never given them."""
     return case.missing if case.how is Left.NOT_GIVEN else ()
 
 
 def is_more_than_a_layer(case: Case) -> Answer:
+    """All of them, where they are more than one layer."""
     return case.missing if len(case.missing) > ONE_LAYER else ()
 
 
 def is_one_layer(case: Case) -> Answer:
+    """All of them: what is left is one layer."""
     return case.missing
 
 

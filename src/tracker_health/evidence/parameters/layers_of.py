@@ -71,8 +71,10 @@ def normalisations(rows: Sequence[Parameter]) -> list[Normalisation]:
 
 
 def inputs_by_moments(rows: Sequence[Parameter]) -> list[tuple[float, str]]:
-    """The root mean square of what goes into each layer, and its name. The gradient of a weight is that of its bias
-    times the input, so the ratio of their second moments is its mean square, but for biases whose gradient is rounding.
+    """The root mean square of each layer's input, and the layer's name.
+
+    The gradient of a weight is that of its bias times the input. So the ratio of their second moments is the input's
+    mean square. Biases whose gradient is only rounding are left out.
     """
     squares = [
         (weight.state.second_moment.mean, bias.state.second_moment.mean, weight.label)
@@ -99,8 +101,10 @@ def _with_bias(rows: Sequence[Parameter]) -> Iterator[tuple[Parameter, Parameter
 
 
 def _bias_behind(rows: Sequence[Parameter], at: int) -> Parameter | None:
-    """The vector after a weight, where it is a bias: no name that it is thought to have says otherwise, and two vectors
-    of a shape are the scale and shift of a normalisation, as the last two of three are.
+    """The vector after a weight, where it is a bias.
+
+    It is none if its likely name says otherwise. Two vectors of one shape are the scale and shift of a normalisation,
+    and so are the last two of three.
     """
     first = (rows[at].shape or ())[:1]
     following = list(takewhile(lambda one: one.shape == first, rows[at + 1 : at + 1 + MOST_VECTORS]))

@@ -39,9 +39,10 @@ _NEARLY = 0.9
 
 
 def signal_to_noise(state: OptimizerState, tensor: TensorState, *, fewest_steps: int = _FEWEST_STEPS) -> float | None:
-    """Adam's mean of m_hat squared over v_hat, bias-corrected; None where it is not known or too few steps were done,
-    where the first moment remembers so little (b1 below 0.7) that it is little else than the last gradient, and of
-    SparseAdam.
+    """Adam's mean of m_hat squared over v_hat, bias-corrected.
+
+    None where it is not known, where too few steps were done, and for SparseAdam. None also where b1 is below 0.7: the
+    first moment is then little else than the last gradient.
 
     Its square root is the root mean square of a step at a learning rate of 1. Kingma and Ba (2015), section 2.1.
     """
@@ -237,11 +238,13 @@ def _sizes_by_shape(weights: Weights) -> dict[tuple[int, ...], float]:
 
 
 def reach_of_momentum(evidence: AsRead) -> float | None:
-    """How far SGD with a momentum can have moved the weights, over their size, had every step been as large as one at
-    the highest learning rate with the momentum that is left, and all in one direction.
+    """How far SGD with momentum can have moved the weights at most, over their size.
 
-    The median over the matrices by their number of values; None where momentum, weights or steps are not known, or the
-    rate is only the last one that was set.
+    That assumes steps in one direction, each as large as one at the highest learning rate with the momentum that is
+    left.
+
+    The median over the matrices, weighted by their number of values. None where momentum, weights or steps are not
+    known, or where the rate is only the last one that was set.
     """
     state, steps = evidence.optimizer, evidence.optimizer_steps
     if state is None or evidence.weights is None or steps is None:
@@ -282,8 +285,9 @@ class Walk(NamedTuple):
 
 
 def walks(evidence: AsRead, steps: int) -> dict[str, Walk]:
-    """Per parameter how far it went at the highest rate that its group is known to have come to, under gradients as
-    the moments have them now.
+    """How far each parameter went at the highest rate that its group is known to have reached.
+
+    The gradients are assumed to have been what the moments say now.
 
     ``steps``: those of an optimizer that does not count them. Parameters whose rate is not known, or 0, are left out.
     """

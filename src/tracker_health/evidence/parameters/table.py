@@ -52,11 +52,11 @@ _NO = re.compile(r"|none|null|false|no|off|\[\]|\{\}|\(\)|-\d{1,9}(\.\d{1,9})?|0
 class ParameterTable:
     """The parameters of a checkpoint, one row each, and the groups of its optimizer with their settings.
 
-    ``rows``: those with a state in the optimizer's order, then those that it lists without one, then weights that it
-    keeps nothing for, or for which it is not known what it keeps. ``readable``: whether their names can be some;
-    ``is_named``: they are the file's own, or contents confirm them. ``says_frozen``: the run's param that speaks of
-    freezing, empty for none. ``replaced``: weights of a layer in whose place the optimizer has another one.
-    ``is_adapter_file``: the file holds an adapter; ``lists_adapter_alone``: and the optimizer nothing else.
+    ``rows``: first the parameters with a state, in the optimizer's order, then those that it lists without one. Last
+    are weights for which it keeps nothing, or for which that is not known. ``readable``: whether some of their names
+    can be known. ``is_named``: the names are the file's own, or contents confirm them. ``says_frozen``: the run's param
+    that mentions freezing, empty for none. ``replaced``: weights of a layer in whose place the optimizer has another
+    one. ``is_adapter_file``: the file holds an adapter; ``lists_adapter_alone``: and the optimizer nothing else.
     ``idle_groups``: those whose learning rate always was 0, while another one has a rate.
     """
 

@@ -116,8 +116,8 @@ def tail_of(name: str) -> str:
 def parameters_of(tensors: Collection[TensorHeader]) -> tuple[list[TensorHeader], list[TensorHeader]]:
     """The tensors of a file that are parameters for sure, and those that may as well be buffers (``pe``, ``queue``).
 
-    Neither holds integers, known buffers, masks, or the copies that are made of a model and not trained (a teacher, a
-    moving average, a momentum encoder).
+    Both leave out integers, known buffers and masks. They also leave out copies of a model that are not trained: a
+    teacher, a moving average, a momentum encoder.
     """
     floating = [one for one in tensors if _FLOATING.match(one.dtype)]
     copies = copies_among(floating)
@@ -197,8 +197,9 @@ def is_of_another_objective(name: str) -> bool:
 
 
 def may_be_unseen(name: str) -> bool:
-    """Whether a name says that something is a table of which a row gets a gradient only when it is looked up, or an
-    output layer that is tied to one.
+    """Whether a name says that something is a lookup table, or an output layer that is tied to one.
+
+    A row of such a table gets a gradient only when it is looked up.
     """
     return bool(_UNSEEN.search(name.lower()))
 

@@ -1,7 +1,7 @@
 """Switches the hooks on in every Python that ``tracker-health exec`` starts: Python imports this by itself.
 
-It has no package, so that nothing but its name is added to the programs' path, and runs under Pythons of any version
-and without tracker-health.
+It has no package, so that nothing but its name is added to the programs' path. It runs under any version of Python, and
+without tracker-health.
 """
 
 import sys

@@ -71,8 +71,9 @@ class Rates:
         return bool(np.diff(self.values).min(initial=0.0) > -0.5 * self.peak)
 
     def rises_to_the_end(self, rises: int) -> bool:
-        """Whether it only rose, so many times or more and to over twice its first value, and stood last no longer than
-        between two rises before.
+        """Whether it only rose, at least ``rises`` times and to over twice its first value.
+
+        At the end it must have stood no longer than between two earlier rises.
         """
         lasting = stands(self.values)
         rose = bool((np.diff(self.values) >= 0).all()) and self.values[-1] > 2.0 * self.values[0]
@@ -87,8 +88,10 @@ class Rates:
         return (self.loss.at_step(half) - self.loss.at_step(self.floor_step)).surely_above(0.0)
 
     def is_rounded(self, share: float) -> bool:
-        """Whether the log has rates of 0 since it rounds them: its last digit is no less than this share of the peak,
-        and the loss surely falls behind the last rate that is not 0, or ends lower where all are 0.
+        """Whether the log shows rates of 0 because it rounds them.
+
+        Its last digit is at least this share of the peak. The loss surely falls behind the last rate that is not 0, or
+        ends lower where all are 0.
         """
         above = np.flatnonzero(self.values)
         if self.loss is None or resolution(self.values) < share * self.peak:

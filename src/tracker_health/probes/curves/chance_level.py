@@ -20,7 +20,7 @@ class ChanceLevel(CurveRule):
     """The loss ends at the level of guessing.
 
     What it finds:
-        A training loss that ends where a model is that gives every class or token the same probability.
+        A training loss that ends at the level of a model that gives every class or token the same probability.
 
     Why it matters:
         The model has learnt nothing about its inputs.
@@ -33,8 +33,8 @@ class ChanceLevel(CurveRule):
         ends surely below.
 
     Known limits:
-        Needs a cross-entropy in nats. Of unequal classes guessing has a lower loss, which is not known. Of an unknown
-        number of classes a loss may be near its logarithm by coincidence; fine-tunes are left alone there.
+        Needs a cross-entropy in nats. With unequal classes guessing has a lower loss, which is not known. If the number
+        of classes is unknown, a loss may be near its logarithm by coincidence. Fine-tunes are then left alone.
 
     Worked example:
         train_loss: 2.35 2.32 2.31 2.30 2.31 2.30 2.30 2.31 2.30 2.30 2.31 2.30
@@ -42,7 +42,7 @@ class ChanceLevel(CurveRule):
         fail: ln 10 is 2.303, and the loss ends at 2.305.
 
     What to do:
-        Look whether inputs and labels belong together, whether the gradient reaches the first layer, and whether the
+        Check that inputs and labels belong together, and that the gradient reaches the first layer. Check that the
         learning rate is not ten times too high or too low.
 
     References:

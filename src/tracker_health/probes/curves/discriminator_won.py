@@ -21,8 +21,8 @@ class DiscriminatorWon(Probe):
         A discriminator's loss that was next to nothing in the second half of the run.
 
     Why it matters:
-        Where every sample is distinguished from the real ones for sure, the generator gets hardly a gradient, or one
-        that leads nowhere: it learns nothing any more, while both losses look calm.
+        If the discriminator is sure about every sample, the generator gets hardly any gradient, or one that leads
+        nowhere. It stops learning, while both losses look calm.
 
     How it decides:
         Of a run that logs losses of the generator and of the discriminator, by their names (`loss_D`, `errD`,
@@ -30,8 +30,8 @@ class DiscriminatorWon(Probe):
         and `least`. Warn when all losses of the discriminator have, while no loss of the generator came down by half.
 
     Known limits:
-        Needs `min_points` points. A generator that repeats one sample is not seen: its losses are those of a pair in
-        balance. Critics are left alone: their losses have no bound, or are those of an agent's values.
+        Needs `min_points` points. A generator that repeats one sample is not detected: its losses are those of a pair
+        in balance. Critics are not judged: their losses have no bound, or are those of an agent's values.
 
     Worked example:
         objective_loss loss_D: 1.4 0.9 0.4 0.1 0.02 0.005 0.004 0.003 0.003 0.003 0.002 0.002 0.002 0.002 0.002 0.002

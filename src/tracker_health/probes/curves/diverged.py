@@ -18,8 +18,8 @@ class Diverged(CurveRule):
     """The loss went up and stayed there, or climbed past its start.
 
     What it finds:
-        A training loss that ends surely above its best level, that climbed far above its start (even if it was brought
-        down again), or that falls below 0 without a bound.
+        A training loss that surely ends above its best level, or that falls below 0 without a bound. Also one that
+        climbed far above its start, even if it came down again.
 
     Why it matters:
         The final weights are worse than earlier ones of the same run; often they are worthless.
@@ -31,9 +31,9 @@ class Diverged(CurveRule):
         up to 40 blocks. Unsure of few points, and where the learning rate began again after the best level.
 
     Known limits:
-        An objective that is made harder without a logged weight that says so looks like a divergence: pruning or
-        quantisation that sets in, a curriculum, a queue of negatives that fills, targets of a network that learns too.
-        Below 8 points only large rises show.
+        An objective that is made harder looks like a divergence, unless a logged weight says so. Examples are pruning
+        or quantisation that sets in, a curriculum, a queue of negatives that fills, and targets of a network that
+        learns too. Below 8 points only large rises show.
 
     Worked example:
         train_loss: 4 3 2 1.5 1.2 1 1 1.5 2 2.5 2.5 2.5

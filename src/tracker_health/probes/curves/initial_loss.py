@@ -25,7 +25,7 @@ class InitialLoss(CurveRule):
 
     Why it matters:
         An untrained model should be unsure. One that is sure and wrong was initialised with weights that are too large,
-        or gets inputs that were never scaled; its first steps go into undoing that, and some units never recover.
+        or gets inputs that were never scaled. Its first steps are spent on undoing that, and some units never recover.
 
     How it decides:
         The number of classes, or the size of the vocabulary, comes from the params or the last layer. Warn when the
@@ -34,8 +34,8 @@ class InitialLoss(CurveRule):
         `plain_factor` times on.
 
     Known limits:
-        Needs a cross-entropy in nats, averaged and not summed. A distillation is skipped, as the params say so; a log
-        that begins in mid-training is not known for one. A fine-tune that keeps a head made for other labels begins as
+        Needs a cross-entropy in nats, averaged and not summed. A distillation is skipped if the params say so. A log
+        that begins in mid-training is not recognised as one. A fine-tune that keeps a head for other labels begins as
         high.
 
     Worked example:
@@ -62,7 +62,7 @@ class InitialLoss(CurveRule):
     ] = 30.0
     soon: Annotated[
         float,
-        Threshold("share of the run by which an untrained certainty is unlearnt", "fraction", "design", gt=0, le=1),
+        Threshold("share of the run after which an untrained certainty is unlearnt", "fraction", "design", gt=0, le=1),
     ] = 0.125
 
     def judge_curve(self, curve: Curve, evidence: Evidence) -> Finding:

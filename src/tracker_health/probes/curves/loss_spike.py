@@ -23,8 +23,8 @@ class LossSpike(Probe):
         Single points or short stretches of the training loss that lie far above what came before.
 
     Why it matters:
-        A batch of garbage, or a step that threw the weights away from where they were. Each costs training time, and
-        the next may not come back.
+        The cause is a corrupt batch, or a step that moved the weights far away. Each spike costs training time, and the
+        loss may not recover from the next one.
 
     How it decides:
         A causal Hampel filter. A spike lies `sigmas` robust deviations above the median before it. The logarithm of a
@@ -34,8 +34,8 @@ class LossSpike(Probe):
         more are still up there. More points than a level has are LOS004's.
 
     Known limits:
-        Logs of averages hide spikes. The end of each epoch may look like a spike. A loss that goes up and stays there
-        is LOS004's.
+        Logs of averages hide spikes. The end of each epoch may look like a spike. LOS004 covers a loss that goes up and
+        stays there.
 
     What to do:
         Look at the batches of these steps; clip gradients; skip batches whose loss or gradient is out of all

@@ -38,8 +38,8 @@ class NoProgress(CurveRule):
         the answer it passes unsure.
 
     Known limits:
-        Where noise would hide such a descent, a run that learnt nothing passes. What was learnt before the log begins
-        is not seen.
+        Where noise could hide a descent, a run that learnt nothing passes. What was learnt before the log begins does
+        not show.
 
     Worked example:
         train_loss: 2.30 2.31 2.30 2.29 2.30 2.31 2.30 2.30 2.29 2.30 2.31 2.30

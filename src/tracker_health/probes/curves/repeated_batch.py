@@ -24,8 +24,8 @@ class RepeatedBatch(Probe):
         last point.
 
     Why it matters:
-        Batches differ, and so do their losses. Where they do not, the loader yields one batch again and again: the
-        model memorises that, its loss comes down beautifully, and nothing else is learnt.
+        Batches differ, and so do their losses. Where they do not, the loader yields one batch again and again. The
+        model memorises that batch: its loss comes down, and nothing else is learnt.
 
     How it decides:
         The roughness of a stretch is its noise, by third differences, over the usual difference between neighbours. Of
@@ -36,8 +36,8 @@ class RepeatedBatch(Probe):
 
     Known limits:
         Needs `min_points` points, and a number of epochs. Dropout, augmentation and a log of few decimals make noise of
-        their own: such runs pass. To fit one batch on purpose looks the same. Without a validation loss so do several
-        steps an epoch on all samples at once, and slow moving averages of batches that hardly differ.
+        their own: such runs pass. Fitting one batch on purpose looks the same. So do, without a validation loss,
+        several steps per epoch on all samples at once. So do slow moving averages of batches that hardly differ.
 
     Worked example:
         train_loss: 900 841 784 729 676 625 576 529 484 441 400 361 324 289 256 225 196 169 144 121 100 81 64 49 36 25

@@ -32,9 +32,9 @@ class Schedule(Probe):
     """The learning rate's schedule does not fit the run.
 
     What it finds:
-        A learning rate that is 0, or at its floor, for most of the run; one that was still rising when the run ended; a
-        saved scheduler that was stepped far too seldom or too often, or waits for a loss to rise; a group of parameters
-        at next to no rate.
+        A learning rate that is 0, or at its floor, for most of the run, or that was still rising when the run ended.
+        Also a saved scheduler that was stepped far too seldom or too often, or that waits for a loss to rise. Also a
+        group of parameters with almost no learning rate.
 
     Why it matters:
         The schedule was laid out for another number of steps: in epochs instead of steps, or before accumulation. Most
@@ -50,8 +50,8 @@ class Schedule(Probe):
 
     Known limits:
         A learning-rate range test rises on purpose. A floor that was reached in one step counts as intended. A resume
-        at the end of a schedule shows its last rates only. A run that stopped early and recorded that nowhere looks
-        like one whose schedule is too long. LambdaLR, which most trainers use, saves none of its settings.
+        at the end of a schedule shows only its last rates. A run that stopped early without recording it looks like one
+        whose schedule is too long. LambdaLR, which most trainers use, saves none of its settings.
 
     Worked example:
         learning_rate: 0.001 0.0005 0 0 0 0 0 0

@@ -20,8 +20,8 @@ class StillDescending(CurveRule):
     """The run ended while the loss was still falling.
 
     What it finds:
-        A training loss whose last quarter brought a large share of the whole descent; and one that came down by little,
-        as fast at the end as on the whole.
+        A training loss whose last quarter brought a large share of the whole descent. Also one that came down by
+        little, and was as fast at the end as on average.
 
     Why it matters:
         The run was too short, or its learning rate far too low: more of the same would have helped.

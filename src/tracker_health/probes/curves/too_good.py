@@ -30,8 +30,8 @@ class TooGood(Probe):
         A loss over a vocabulary that fell to almost nothing in the first quarter of the run, on validation, too.
 
     Why it matters:
-        Nobody can tell the next word of a text for sure. A model that does sees it: the targets were not shifted, the
-        causal mask is missing, or padding alone is predicted. It generates nonsense.
+        Nobody can predict the next word of a text for sure. A model that does must see it: the targets were not
+        shifted, the causal mask is missing, or only padding is predicted. It generates nonsense.
 
     How it decides:
         The vocabulary is the run's param `vocab_size`, or the rows of a table of tokens among the saved weights. It
@@ -41,8 +41,8 @@ class TooGood(Probe):
 
     Known limits:
         Needs a cross-entropy in nats, and a validation loss. It has no vote: sequences made by a rule (copies, recall,
-        sums) can be recognised for sure, and have the same curves. Of small transformers it found those whose targets
-        were not shifted, and one that rightly learnt to copy; a missing mask is learnt more slowly, and passed.
+        sums) can be predicted for sure, and have the same curves. Among small transformers it flagged those whose
+        targets were not shifted, and one that rightly learnt to copy. A missing mask is learnt more slowly, and passed.
 
     Worked example:
         train_loss: 4.2 0.9 0.1 0.02 0.02 0.02 0.02 0.02 0.02 0.02 0.02 0.02

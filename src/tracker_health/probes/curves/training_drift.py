@@ -21,18 +21,18 @@ class TrainingDrift(Probe):
     """Smoothness, convergence and instability of a step log, by the original arithmetic.
 
     What it finds:
-        A loss curve that is rough, jumps, or ends too close to where it began, by the thresholds of the pre-run check
-        that this rule comes from.
+        A loss curve that is rough, jumps, or ends too close to where it began. The thresholds are those of the pre-run
+        check that this rule comes from.
 
     Why it matters:
         Old reports and gates use these numbers; they are kept to the bit so that people can compare.
 
     How it decides:
-        On `logs/train-*.jsonl`, lines of type `step`; a later line wins for a repeated step; non-finite losses count
-        as instability events and are filled with the last finite one. Convergence ratio: last over first loss.
-        Smoothness: 1 - var(diff(loss)) / var(loss), at least 0. An instability event is a rise of more than
-        `spike_sigma` times the median absolute difference in a window of `rolling_window` around it. Pass when all
-        three asserted thresholds hold, with the smoothness as the score; else warn with half of it.
+        On lines of type `step` in `logs/train-*.jsonl`; the last line of a step wins. Non-finite losses are instability
+        events and become the last finite one. Convergence ratio: last over first loss. Smoothness: 1 - var(diff(loss))
+        / var(loss), at least 0. An instability event is a rise of more than `spike_sigma` times the median absolute
+        difference in a window of `rolling_window` around it. Pass when all three asserted thresholds hold, with the
+        smoothness as the score; else warn with half of it. The details have the curve at `curve_points` steps.
 
     Known limits:
         On 88 % of healthy small models these thresholds warn or fail: events grow with the length of a run, and a

@@ -124,8 +124,9 @@ class _End(NamedTuple):
         return 1.0 - self.wrong.value
 
     def surplus(self, chance: Chance) -> float:
-        """How far the loss likely lies, at least, above that of a model which gives its answers the probability that
-        they are right, and all others the same.
+        """How far, at least, the loss likely lies above that of a calibrated model.
+
+        That model gives its answers the probability that they are right, and all other answers the same one.
         """
         right, wrong = self.right, self.wrong.value
         others = wrong * log(wrong / (chance.answers - 1.0)) if wrong > 0.0 else 0.0

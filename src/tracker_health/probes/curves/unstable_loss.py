@@ -21,8 +21,8 @@ class UnstableLoss(CurveRule):
         A training loss, or a validation loss, whose level rises well above the best it had, and comes back.
 
     Why it matters:
-        The learning rate is near the edge: the weights are thrown about instead of settling, and where the run ends is
-        a matter of luck.
+        The learning rate is near the limit of stability. The weights do not settle, and where the run ends is a matter
+        of luck.
 
     How it decides:
         An excursion is a stretch of levels surely above the best before it by `rise_share` of the descent, from which

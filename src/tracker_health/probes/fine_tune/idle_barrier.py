@@ -25,11 +25,11 @@ class IdleBarrier(Probe):
     """The regulariser that was asked for never acted.
 
     What it finds:
-        A divergence barrier whose KL never exceeded tau; a KL that is 0 all along, or from the start of a later round;
-        a KL in a run that asks for none; weight decay that is not in the optimizer.
+        A divergence barrier whose KL never exceeded tau. A KL that is always 0, or 0 from the start of a later round. A
+        KL in a run that asks for none. Weight decay that is not in the optimizer.
 
     Why it matters:
-        Such a run is a plain fine-tune under another name, and what it is compared to is the same run once more.
+        Such a run is a plain fine-tune under another name. A comparison with a plain fine-tune compares two equal runs.
 
     How it decides:
         From the params `reg` (nll, wd, kl_fwd, kl_rev), `lam`, `tau` and `round`. Fail where a KL was asked for and is

@@ -34,18 +34,18 @@ class LatentCollapse(Probe):
         A KL divergence to the prior that came down to nothing, beside a reconstruction loss.
 
     Why it matters:
-        A divergence of 0 means that every input has the prior for its code: the decoder sees noise, and puts out one
-        mean of the data for all. The loss comes down all the same, and smoothly.
+        A divergence of 0 means that every input has the prior as its code. The decoder sees noise, and gives the mean
+        of the data for every input. The loss comes down smoothly nevertheless.
 
     How it decides:
-        Only where metric names or params speak of a reconstruction, an ELBO or a VAE. Warn when the median of the KL's
+        Only where metric names or params mention a reconstruction, an ELBO or a VAE. Warn when the median of the KL's
         second half is `collapse` nats at most. It must also be at most `share` of a loss beside it, and the KL
         `least_fall` times as high before: of 89 healthy ones none had come down to a quarter. Not in reinforcement
         learning, nor beside a teacher.
 
     Known limits:
-        Needs 8 points of a KL called so. It does not come down to nothing where each latent variable has free bits, or
-        where it is logged with a large weight. Nor is it seen that only some latent variables have collapsed.
+        Needs 8 points of a KL called so. The KL does not come down to nothing where each latent variable has free bits,
+        or where it is logged with a large weight. A collapse of only some latent variables is not detected.
 
     What to do:
         Raise the weight of the KL slowly from 0, leave each latent variable some free bits, or take a weaker decoder.

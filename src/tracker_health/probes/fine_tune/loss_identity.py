@@ -23,7 +23,7 @@ class LossIdentity(Probe):
         Steps at which the loss is not `nll + lam * relu(kl - tau)`; for reg = nll or wd, at which it is not the nll.
 
     Why it matters:
-        Either another objective was trained than the one reported, or the numbers are of different batches.
+        Either the trained objective is not the reported one, or the numbers are from different batches.
 
     How it decides:
         At the steps that loss, nll and KL have in common. One is off by more than `relative` of the loss (1 at least),

@@ -20,14 +20,14 @@ class OffTarget(Probe):
         An on-target shift that is smaller than the off-target one, in runs that log both.
 
     Why it matters:
-        The model changed as a whole: the trait that was trained cannot be distinguished from the damage beside it.
+        The model changed as a whole. The trained trait cannot be distinguished from side effects.
 
     How it decides:
         By the last finite value of both, without their signs. Warn when the on-target shift is less than `ratio` times
         the off-target one.
 
     Known limits:
-        Trusts the run's own measures; shifts on different scales cannot be compared.
+        It trusts the run's own measures. Shifts on different scales cannot be compared.
 
     What to do:
         A stronger regulariser, fewer steps or a lower learning rate, or training data closer to the target.

@@ -46,7 +46,8 @@ class TooLittleData(Probe):
         the converged nll.
 
     Known limits:
-        Speaks only of runs that give `min_train` or name a regulariser. Processes that share a batch are not known.
+        It judges only runs that give `min_train` or name a regulariser. Processes that share a batch are not
+        recognised.
 
     What to do:
         Keep more samples: a larger limit of tokens, a milder filter, more prompts.
@@ -62,7 +63,7 @@ class TooLittleData(Probe):
     min_fraction: Annotated[
         float, Threshold("share of the optimizer steps that counts as all", "fraction", "design", gt=0, le=1)
     ] = 0.9
-    last: Annotated[int, Threshold("last steps of which the nll has converged", "steps", "design", ge=2)] = 5
+    last: Annotated[int, Threshold("last steps in which the nll has converged", "steps", "design", ge=2)] = 5
 
     @property
     def needs(self) -> tuple[Need, ...]:

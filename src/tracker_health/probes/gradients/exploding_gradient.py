@@ -27,7 +27,7 @@ class ExplodingGradient(Probe):
         its best.
 
     Why it matters:
-        The weights have come to where the loss is steep and training cannot settle; a NaN is often next.
+        The weights are in a region where the loss is steep and training cannot settle. A NaN is often next.
 
     How it decides:
         On the curve of the norm's logarithm. Fail when its last two levels lie surely above its lowest, by `factor`.

@@ -20,16 +20,16 @@ class GradientSpike(Probe):
     """A gradient jumped up, and the loss was worse for it afterwards, or several jumped far.
 
     What it finds:
-        Steps whose gradient norm lies far above those before, and after which the loss stood higher than it had; and
-        several wild ones, whatever the loss did.
+        Steps whose gradient norm is far above those before, and after which the loss was higher. Also several extreme
+        steps, whatever the loss did.
 
     Why it matters:
-        One step along such a gradient throws the weights away from where they were. Most spikes do no harm at all (a
-        gradient 80 times the usual one went by without a trace); this finds those that did.
+        One step along such a gradient moves the weights far away. Most spikes do no harm: a gradient 80 times the usual
+        one had no effect. This rule finds those that did harm.
 
     How it decides:
         A causal Hampel filter on the logarithm of the norm. A spike lies `sigmas` robust deviations above the median
-        before it, and `jump` times as high. It does harm when the loss's level after it lies surely above the one
+        before it, and `leap` times as high. It does harm when the loss's level after it lies surely above the one
         before it, by `effect_share` of the descent. Warn at the first that does. Warn also at `repeated` norms or more
         that are `wild` times as high as the median before them, and as that of all. The norm to clip at lies above
         `usual` of all.

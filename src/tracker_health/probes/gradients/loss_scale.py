@@ -34,8 +34,8 @@ class LossScale(Probe):
         as a resume brings, does not move the lowest.
 
     Known limits:
-        Sparse logs show how far the scale fell, not how often. A logged scale that is 0 throughout is taken for none;
-        a saved one of 0 is not, since a scaler that is off saves nothing. Distributed checkpoints are not read.
+        Sparse logs show how far the scale fell, not how often. A logged scale that is 0 throughout counts as no scale.
+        A saved scale of 0 does count, since a scaler that is off saves nothing. Distributed checkpoints are not read.
 
     Worked example:
         loss_scale: 65536 65536 65536 65536 32768 16384 8192 4096 2048 2048

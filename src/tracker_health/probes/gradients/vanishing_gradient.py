@@ -21,7 +21,7 @@ class VanishingGradient(Probe):
     """Gradients fade to nothing while the loss is far from its floor.
 
     What it finds:
-        A gradient norm that is 0, or a millionth of what it was, while the loss has hardly come down; and gradients
+        A gradient norm that is 0, or a millionth of what it was, while the loss has hardly come down. Also gradients
         that shrink a thousandfold from the last layer to the first.
 
     Why it matters:
@@ -36,8 +36,8 @@ class VanishingGradient(Probe):
         most kinds of matrices of `min_layers` layers.
 
     Known limits:
-        Without names all matrices of one shape are one kind, those of two towers as well. A norm that is logged with
-        few decimals may read 0. Without a loss only the checkpoint is judged.
+        Without names, all matrices of one shape count as one kind, even if they belong to two towers. A norm that is
+        logged with few decimals may read 0. Without a loss only the checkpoint is judged.
 
     Worked example:
         grad_norm: 1.1 0.9 1.0 1.1 0.9 1.0 0 0 0 0 0 0 0 0 0 0 0 0 0 0

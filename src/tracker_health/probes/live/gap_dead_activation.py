@@ -28,8 +28,8 @@ class GapDeadActivation(Probe):
         run's second half.
 
     Known limits:
-        A module may rightly give a constant: a mask, a switched-off branch. Of summaries by layer only whole layers
-        are seen; single modules need the file of all statistics.
+        A module may rightly give a constant: a mask, a switched-off branch. Summaries by layer only show whole layers.
+        Single modules need the file of all statistics.
 
     What to do:
         Lower the learning rate, look at the bias and the scale of what enters the module, or use an activation that has

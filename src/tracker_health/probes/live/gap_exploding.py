@@ -33,8 +33,8 @@ class GapExploding(Probe):
         of the first and the last `min_points` measured steps are compared.
 
     Known limits:
-        Only growth within the run is seen, and none that is over before the next measured step. Parameters whose
-        gradient was 0 at first are left out.
+        It sees only growth within the run, and only if it lasts until the next measured step. Parameters whose gradient
+        was 0 at first are left out.
 
     What to do:
         Lower the learning rate, clip gradients, add normalisation or weight decay.

@@ -25,16 +25,16 @@ class GapNonfinite(Probe):
         The first measured step at which a statistic is not finite, and the tensors in which it was.
 
     Why it matters:
-        What is not finite spreads to all that is computed from it. The first tensor of the forward pass that has it
-        is where it began; the loss shows it later, or not at all.
+        A value that is not finite spreads to everything that is computed from it. It began in the first such tensor of
+        the forward pass. The loss shows it later, or not at all.
 
     How it decides:
         Fail when the maximum or the mean of a tensor is NaN or infinite at its last measured step; warn when all are
         finite again by then.
 
     Known limits:
-        Only every n-th step is measured. A gradient scaler for half precision leaves out steps whose gradients are not
-        finite, and so does this. A sum that overflowed single precision looks the same.
+        Only every n-th step is measured. A gradient scaler for half precision skips steps whose gradients are not
+        finite, and so does this rule. A sum that overflowed single precision looks the same.
 
     What to do:
         Look at the first module that is named: its input, a division, a logarithm, an exponential in half precision.

@@ -30,9 +30,9 @@ class GapOutliers(Probe):
         `min_points` measured steps is at least `ratio`, and `growth` times that of the first ones.
 
     Known limits:
-        Large language models have massive activations in a few channels and train well; sparse outputs have them by
-        their nature, but from the beginning. That is why the rule has no vote: no training is known in which outliers
-        did harm, and none of the faults of `benchmarks/faults/live.py` makes them grow.
+        Large language models have massive activations in a few channels and train well. Sparse outputs have them by
+        nature, but from the beginning. The rule has no vote: no training is known in which outliers did harm, and no
+        fault of `benchmarks/faults/live.py` makes them grow.
 
     What to do:
         Watch the module; normalise queries and keys, or add weight decay, if the loss becomes unstable.

@@ -21,7 +21,7 @@ class GapSaturated(Probe):
     """Activations at the ends of their range.
 
     What it finds:
-        Modules with outputs from -1 to 1 (tanh) or 0 to 1 (sigmoid), nearly all of which lie at the ends.
+        Modules with outputs from -1 to 1 (tanh) or 0 to 1 (sigmoid) that are nearly all at the ends of this range.
 
     Why it matters:
         There these functions are flat: hardly any gradient passes.

@@ -23,10 +23,10 @@ class BetasSwapped(Probe):
         Parameters whose first moment remembers far more gradients than their second one, as with betas=(0.999, 0.9).
 
     Why it matters:
-        The second moment is there to say how large gradients are, over many of them. One that follows the last few says
-        how large these are, while the first moment still holds those of long ago: where gradients become small, old
-        large ones are divided by new small ones, and a step has no bound: the learning rate no longer says how far it
-        goes. Its direction is that of gradients from up to a thousand steps before.
+        The second moment should average the size of many gradients. If it follows only the last few, the first moment
+        still holds much older ones. When gradients become small, old large ones are divided by new small ones. The step
+        then has no bound that the learning rate sets. Its direction is that of gradients from up to a thousand steps
+        before.
 
     How it decides:
         A moment remembers 1 / (1 - beta) gradients. Warn when the first one's beta is at least `least_first`, and it
@@ -35,7 +35,7 @@ class BetasSwapped(Probe):
 
     Known limits:
         Needs the optimizer's groups beside its second moments. (0.95, 0.9) may be a slip as well, and does little harm.
-        A schedule of the betas counts as it was when the checkpoint was written.
+        If the betas have a schedule, their values in the checkpoint count.
 
     What to do:
         Give them in the order (first, second): betas=(0.9, 0.999).

@@ -25,9 +25,9 @@ class EpsilonDominates(Probe):
 
     Why it matters:
         The step of Adam and comparable ones is lr * m / (sqrt(v) + eps), that of RMSprop lr * g / (sqrt(v) + eps).
-        Where eps is the larger part it shrinks with the gradient, to a fraction of the learning rate, and the model
-        hardly learns: eps was set too high, or the loss was scaled down until its gradients are as small as the guard
-        against dividing by zero.
+        Where eps is the larger part, the step shrinks with the gradient to a fraction of the learning rate, and the
+        model hardly learns. Either eps was set too high, or the loss was scaled down until its gradients are as small
+        as eps.
 
     How it decides:
         Per parameter eps of its group is divided by the root of the mean second moment, bias-corrected. The median is
@@ -36,10 +36,10 @@ class EpsilonDominates(Probe):
         by `healthy_descent`, and warn otherwise.
 
     Known limits:
-        Needs the optimizer's groups beside its second moments. A model that has learnt its samples from memory to the
-        last digit has gradients as small as that: its loss has come down. An eps of a few times the gradients passes:
-        it slows a training as a smaller rate would. Of 31 small ones that ended with three to ten times 17 had learnt
-        what others do, and those that had not learnt at all are recognised by their loss.
+        Needs the optimizer's groups beside its second moments. A model that has memorised its samples to the last digit
+        has gradients as small as that: its loss has come down. An eps of a few times the gradients passes: it slows a
+        training as a smaller rate would. In 31 small models eps ended at three to ten times the gradients, and 17 of
+        them had learnt as much as others. Those that had not learnt at all are recognised by their loss.
 
     What to do:
         Set eps to 1e-8, or look for what scales the loss down; a mean over many values may be a sum.
@@ -55,10 +55,10 @@ class EpsilonDominates(Probe):
 
     least_ratio: Annotated[float, Threshold("eps over the root of the second moment", "ratio", "design", gt=1)] = 10.0
     least_descent: Annotated[
-        float, Threshold("share of its start by which a loss falls that learns", "fraction", "calibration", gt=0)
+        float, Threshold("fall of a loss that learns, as a share of its start", "fraction", "calibration", gt=0)
     ] = 0.05
     healthy_descent: Annotated[
-        float, Threshold("share of its start by which a loss falls that has learnt", "fraction", "calibration", gt=0)
+        float, Threshold("fall of a loss that has learnt, as a share of its start", "fraction", "calibration", gt=0)
     ] = 0.5
     min_steps: Annotated[int, Threshold("optimizer steps needed", "steps", "design", ge=1)] = 10
 

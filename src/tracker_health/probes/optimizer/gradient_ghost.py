@@ -40,7 +40,7 @@ class GradientGhost(Probe):
         steps fail; second moments that are all non-finite, or all exactly 0, fail. Then parameter ids are dealt out to
         the numbered layers in equal shares. A layer is high if its mean second moment exceeds
         `undertrained_layer_ratio` times that of the lowest layer. More than `layer_failure_frac` of the layers fails,
-        any warns.
+        any warns. The score is `pass_score`, `warn_score` or `fail_score`.
 
     Known limits:
         The equal shares are wrong on most real checkpoints, and a large second moment means a large gradient, not a

@@ -37,12 +37,12 @@ class MissingFromOptimizer(Probe):
     """Parameters that the optimizer does not train, though nothing shows that this was meant.
 
     What it finds:
-        Parameters that a group of the optimizer lists and that have no state: their gradient was always None. Weights
-        that the optimizer was never given, or in whose place it holds a replaced layer. Groups whose rate always was 0.
+        Parameters that the optimizer lists but has no state for: their gradient was always None. Weights that the
+        optimizer was never given, or that replaced the layer it still holds. Groups whose learning rate was always 0.
         An optimizer that was hardly ever stepped.
 
     Why it matters:
-        These parameters keep the values that they began with, whatever the loss does. Nothing complains about it.
+        These parameters keep their initial values, whatever the loss does. Nothing reports it.
 
     How it decides:
         The table of parameters answers for each part that was left out whether that was meant, by the first of a list

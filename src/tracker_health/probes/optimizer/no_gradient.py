@@ -27,8 +27,8 @@ class NoGradient(Probe):
     """Parameters that no gradient ever reached.
 
     What it finds:
-        Parameters whose second moment is exactly 0 (almost) everywhere after many optimizer steps; of an optimizer that
-        keeps none (SGD with momentum, Lion) the first moment.
+        Parameters whose second moment is exactly 0 (almost) everywhere after many optimizer steps. For an optimizer
+        without one (SGD with momentum, Lion) it is the first moment.
 
     Why it matters:
         Adam's second moment is a running mean of squared gradients: exactly 0 means that every gradient was exactly 0.
@@ -43,7 +43,7 @@ class NoGradient(Probe):
         gradients stopped, while the first moment of others is above `still_coming` of the second.
 
     Known limits:
-        Checkpoints without parameter names cannot tell a bias from a gain: vectors are then left out. Squares of
+        Checkpoints without parameter names do not distinguish a bias from a gain. Vectors are then left out. Squares of
         gradients below 1e-23 underflow to 0 in float32; such a parameter is as dead.
 
     What to do:
@@ -65,7 +65,7 @@ class NoGradient(Probe):
         float, Threshold("share of exact zeros that makes a parameter dead", "fraction", "design", gt=0, le=1)
     ] = 0.999
     learnt: Annotated[
-        float, Threshold("share by which a loss falls that leaves no gradient", "fraction", "design", gt=0, le=1)
+        float, Threshold("relative fall of a loss that leaves no gradient", "fraction", "design", gt=0, le=1)
     ] = 0.99
     still_coming: Annotated[
         float, Threshold("signal to noise that shows that gradients still come", "ratio", "design", gt=0)

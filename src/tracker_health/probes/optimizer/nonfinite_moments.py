@@ -26,8 +26,8 @@ class NonfiniteMoments(Probe):
         Fail for any parameter with a non-finite value in a moment; the message says whether it is some or all.
 
     Known limits:
-        A half-precision moment that overflowed to infinity after a single huge gradient counts too: its updates are 0
-        without end.
+        A half-precision moment that overflowed to infinity after a single huge gradient counts, too: its updates stay
+        0.
 
     What to do:
         Go back to a checkpoint from before the first NaN; training cannot recover from this one.

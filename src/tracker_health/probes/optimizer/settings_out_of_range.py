@@ -24,13 +24,13 @@ class SettingsOutOfRange(Probe):
     """A setting of the optimizer is orders of magnitude away from what trains.
 
     What it finds:
-        Gradients that are clipped to next to nothing; a weight decay that takes the weights away within a hundred steps
-        or so; a learning rate that is usual for SGD, given to Adam; a dropout that leaves next to nothing; steps of SGD
-        that lead nowhere, all together.
+        Gradients that are clipped to almost nothing. A weight decay that removes the weights within about a hundred
+        steps. A learning rate that is usual for SGD, given to Adam. A dropout that leaves almost nothing. SGD steps
+        that hardly move the weights, all together.
 
     Why it matters:
-        Most are slips of a decimal or of an argument's place, and all look like a model that cannot do better: of
-        clipped gradients plain SGD makes no steps, and Adam some that its epsilon rules.
+        Most are a misplaced decimal point or argument, and all look like a model that cannot do better. With such
+        clipping, plain SGD makes no steps, and epsilon dominates those of Adam.
 
     How it decides:
         Warn when gradients are clipped to `least_clip` or less, and the logged norms reach half of that. What follows
@@ -40,10 +40,10 @@ class SettingsOutOfRange(Probe):
         gradient norm, rate and steps, over 1 less the momentum.
 
     Known limits:
-        Reads no code: what log, checkpoint and params do not tell is not seen. Nor is how far Adam came, or an SGD
-        whose steps nothing counts. A limit for single values of the gradient is judged as one for its norm. Where the
-        params speak of privacy, gradients are clipped for each sample and scaled up again: that passes. Learnt prompts
-        have a high rate.
+        It reads no code, only log, checkpoint and params. It does not judge how far Adam came, or an SGD whose steps
+        nothing counts. A limit for single values of the gradient is judged as one for its norm. Where the params
+        mention privacy, gradients are clipped for each sample and scaled up again: that passes. Learnt prompts have a
+        high rate.
 
     What to do:
         Clip at about the norm of most steps, often 1; take a weight decay of 0.1 or less, rates of 1e-4 to 1e-2 for

@@ -20,7 +20,7 @@ class StaleGradient(Probe):
     """Gradients pile up from step to step.
 
     What it finds:
-        An Adam state in which almost every gradient pointed the way of the one before, as when `zero_grad` is
+        An Adam state in which almost every gradient pointed in the direction of the one before, as when `zero_grad` is
         forgotten.
 
     Why it matters:
@@ -35,8 +35,8 @@ class StaleGradient(Probe):
         `sure_ratio`. Rough is a median second difference of its logarithm of `max_roughness` or more.
 
     Known limits:
-        Full-batch training and training on one batch have the same ratio, and so have gradients that all point one way
-        because nothing moves. Gradients that are clipped before each step forget what piled up. Needs Adam's two
+        Full-batch training and training on one batch have the same ratio. So do gradients that all have one direction
+        because nothing moves. Gradients that are clipped before each step forget what has accumulated. Needs Adam's two
         moments (b1 of 0.7 or more). A smooth gradient norm alone may be a running average, or clipped.
 
     What to do:

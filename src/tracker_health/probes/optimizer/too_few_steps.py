@@ -29,11 +29,12 @@ class TooFewSteps(Probe):
         Below `hopeless_steps`: fail, unless all of the plan was done. Such a run was meant to be that short, as a test
         of the code, and is not judged. Below `min_steps`: fail when less than `min_fraction` of the plan was done, else
         warn: a fine-tune of 1,000 samples in 3 epochs at batch 64 is 47 steps and may be fine. Epoch-numbered metrics
-        never count as steps.
+        never count as steps. Skip where the log exceeds the checkpoint's `step` `far` times.
 
     Known limits:
-        Where neither checkpoint nor trainer state tells the steps, the rule is skipped. So it is where a checkpoint of
-        an optimizer that does not count has a `step` that the log exceeds `far` times: it may be the epoch's number.
+        The rule is skipped if neither the checkpoint nor the trainer state has the number of steps. A checkpoint's
+        `step` that the log far exceeds may be the epoch's number: if the optimizer does not count, the rule is then
+        skipped as well.
 
     What to do:
         Train longer: more epochs, a smaller batch, or fewer gradient accumulation steps.
@@ -94,8 +95,9 @@ class TooFewSteps(Probe):
 
 
 def _last_step_of_the_log(evidence: Evidence) -> int:
-    """How far the log goes, where the steps are recognised by a number that is no optimizer's own count (``step`` in a
-    checkpoint may be the epoch's) and nothing confirms it; else 0.
+    """How far the log goes, where the number of steps is not an optimizer's own count and nothing confirms it; else 0.
+
+    ``step`` in a checkpoint may be the epoch's.
     """
     state, loss = evidence.optimizer, evidence.find("train_loss")
     if state is None or evidence.info.global_step is not None or evidence.find("global_step") is not None:

@@ -23,8 +23,8 @@ class UnscaledInputs(Probe):
         from layer to layer.
 
     Why it matters:
-        The first steps go into undoing the scale, the learning rate fits no layer any more, and units saturate. The
-        loss begins high and comes down, so its curve looks like learning.
+        The first steps are spent on undoing the scale, the learning rate fits no layer, and units saturate. The loss
+        begins high and comes down, so its curve looks like learning.
 
     How it decides:
         A weight's gradient is that of its bias times the layer's input. So Adam's second moment of the weight over that
@@ -35,9 +35,8 @@ class UnscaledInputs(Probe):
 
     Known limits:
         Needs 50 steps, and Adam's state of layers with a bias, or running statistics. Convolutions add up over
-        positions, and inputs that go together add up as well, by up to the root of how many there are. Which layer is
-        before a normalisation is recognised by the order of the weights; a file that lists them by their names may hide
-        it.
+        positions. Correlated inputs add up as well, by up to the root of their number. The order of the weights shows
+        which layer is before a normalisation. A file that is sorted by names may hide it.
 
     What to do:
         Scale inputs to mean 0 and deviation 1; inside a model, put a normalisation before the layer.

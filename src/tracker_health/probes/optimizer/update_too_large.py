@@ -19,7 +19,7 @@ class UpdateTooLarge(Probe):
     """Steps are so large that they throw the weights about.
 
     What it finds:
-        An Adam training whose highest learning rate makes a large change to the weights in a step.
+        An Adam training in which a step at the highest learning rate changes the weights by a large share.
 
     Why it matters:
         The loss settles on a level of noise well above what the model could reach, often without any other sign.
@@ -33,12 +33,12 @@ class UpdateTooLarge(Probe):
 
     Known limits:
         Needs Adam's state and the weights beside it. Matrices in front of a normalisation take large steps, as their
-        scale does not matter: without a loss such a model may be warned of. Small weights of an adapter that has just
+        scale does not matter. Without a loss such a model may get a warning. Small weights of an adapter that has just
         begun make the ratio large; its second factor is left out.
 
     What to do:
-        Lower the learning rate, lengthen the warm-up. Healthy trainings from scratch have a ratio of 0.0002 to 0.02 at
-        their highest rate, fine-tunes often less.
+        Lower the learning rate, or lengthen the warm-up. Healthy trainings from scratch have a ratio of 0.0002 to 0.02
+        at their highest rate, fine-tunes often less.
 
     References:
         Kingma and Ba (2015), section 2.1, on the bound of Adam's step.
@@ -56,7 +56,7 @@ class UpdateTooLarge(Probe):
         float, Threshold("size of the weights from which half of that is enough", "ratio", "calibration", gt=1)
     ] = 3.0
     healthy_descent: Annotated[
-        float, Threshold("share of its start by which a loss falls where steps do no harm", "fraction", "calibration",
+        float, Threshold("fall of the loss where steps do no harm, as a share of its start", "fraction", "calibration",
                          gt=0)
     ] = 0.75  # fmt: skip
     min_steps: Annotated[int, Threshold("optimizer steps needed", "steps", "design", ge=1)] = 50

@@ -20,7 +20,7 @@ class UpdateTooSmall(Probe):
     """Steps are far too small for the weights to move.
 
     What it finds:
-        An Adam training whose highest learning rate makes hardly any change to the weights in a step, or one by SGD
+        An Adam training in which a step at the highest learning rate hardly changes the weights. Or an SGD training
         whose steps together could not have changed them.
 
     Why it matters:
@@ -34,9 +34,9 @@ class UpdateTooSmall(Probe):
         `exploded` hide every step: WGT004 says that.
 
     Known limits:
-        Needs the state of Adam, or of SGD with a momentum, and the weights beside it; of SGD a loss as well. A rate
-        that is right for a short polish at the end of a training is small on purpose; where nothing names the base
-        model, that looks the same.
+        Needs the state of Adam, or of SGD with a momentum, and the weights beside it; of SGD a loss as well. A learning
+        rate for a short final phase of training is small on purpose. If nothing names the base model, that looks the
+        same.
 
     What to do:
         Raise the learning rate tenfold. Healthy trainings from scratch have a ratio of 0.0002 to 0.02 at their highest
@@ -56,7 +56,7 @@ class UpdateTooSmall(Probe):
         float, Threshold("least way of all steps of SGD over the size of the weights", "ratio", "calibration", gt=0)
     ] = 5e-3
     least_descent: Annotated[
-        float, Threshold("share of its start by which a loss falls that learns", "fraction", "calibration", gt=0)
+        float, Threshold("fall of a loss that learns, as a share of its start", "fraction", "calibration", gt=0)
     ] = 0.05
     min_steps: Annotated[int, Threshold("optimizer steps needed", "steps", "design", ge=1)] = 10
 

@@ -24,12 +24,12 @@ class AnswerLength(Probe):
     """Answers were cut off at the limit, grew into it, or changed their length far for nothing.
 
     What it finds:
-        A limit that is too short for the task, answers that grew until it cut them, and lengths that collapsed or
-        exploded without a reward that rose.
+        A limit that is too short for the task, or answers that grew until it cut them. Also lengths that collapsed or
+        exploded while the reward did not rise.
 
     Why it matters:
-        An answer that is cut off is graded on what it had no room for. Answers that grow into the limit are what a
-        reward for length looks like.
+        An answer that is cut off is graded without its end. Answers that grow up to the limit suggest a reward for
+        length.
 
     How it decides:
         Warn when the share of answers that are cut surely begins below `seldom_cut` and surely ends above `most_cut`.

@@ -35,7 +35,7 @@ class NoRewardSignal(Probe):
 
     Why it matters:
         The advantage of an answer is its reward over those of its group. Where all are alike it is 0, and so is the
-        update: the run costs what it costs and changes nothing. The loss, around 0 by design, does not show it.
+        update: the run costs compute and changes nothing. The loss, around 0 by design, does not show it.
 
     How it decides:
         A point is silent where no group has any spread, where rewards have none up to rounding, or where the gradient
@@ -44,8 +44,8 @@ class NoRewardSignal(Probe):
         Then groups agree because the task is solved.
 
     Known limits:
-        Some trainers log the spread over all prompts, which hides groups without any. Rewards of one level, solved from
-        the start, look the same; they teach nothing either.
+        Some trainers log the spread over all prompts, which hides groups without any. Tasks that are solved from the
+        start look the same. They teach nothing either.
 
     Worked example:
         train_reward: 0.2 0.4 0.3 0.2 0.3 0.4 0.2 0.3 0.2 0.3 0.4 0.3
@@ -53,8 +53,8 @@ class NoRewardSignal(Probe):
         fail: 12 of 12 points are silent, and 12 of 12 is more than `most_silent`; the reward did not rise.
 
     What to do:
-        Grade answers more finely than right or wrong, choose prompts that the model solves sometimes, raise the
-        temperature or the number of generations, and look whether the answers reach the reward function uncut.
+        Grade answers more finely than right or wrong, and choose prompts that the model solves sometimes. Raise the
+        temperature or the number of generations. Check that the answers reach the reward function uncut.
 
     References:
         Shao et al. (2024), DeepSeekMath (GRPO); Yu et al. (2025), DAPO (dynamic sampling).

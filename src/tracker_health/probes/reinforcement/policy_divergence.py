@@ -18,12 +18,12 @@ class PolicyDivergence(PolicyRule):
     """The policy's KL divergence blew up, and the reward did not rise.
 
     What it finds:
-        A divergence from the reference or the last policy that left its own course, or is far beyond what updates
-        that help have.
+        A divergence from the reference or the last policy that suddenly jumped, or that is far larger than in updates
+        that help.
 
     Why it matters:
-        KL measures how far training has taken a policy from what it could do. It grows slowly in healthy runs; where it
-        jumps, the policy has usually lost its language, and estimates of its gradient are worth nothing.
+        KL measures how far training has taken a policy from what it could do. It grows slowly in healthy runs. Where it
+        jumps, the policy has usually lost its language, and estimates of its gradient are worthless.
 
     How it decides:
         A straight line's second half lies three times as high as its first. The KL blew up when its second half lies
@@ -31,8 +31,8 @@ class PolicyDivergence(PolicyRule):
         rise meanwhile, and fail when it surely fell.
 
     Known limits:
-        `most` is meant for a mean over tokens; trainers that add KL up over an answer log more, and are saved by their
-        reward.
+        `most` is meant for a mean over tokens. Trainers that sum the KL over an answer log more. They pass if their
+        reward rose.
 
     Worked example:
         kl: 0.01 0.02 0.02 0.03 0.03 0.04 0.05 0.06 0.5 5 20 30 30 30 31 30
@@ -40,8 +40,8 @@ class PolicyDivergence(PolicyRule):
         fail: the KL ends at 30, surely above 10, and the reward fell from 0.5 to 0.
 
     What to do:
-        Lower the learning rate, raise the KL coefficient (beta), clip gradients, and go on from a checkpoint before the
-        KL left its course.
+        Lower the learning rate, raise the KL coefficient (beta) and clip gradients. Continue from a checkpoint before
+        the KL jumped.
 
     References:
         Schulman (2020), approximating KL divergence; Ziegler et al. (2019), fine-tuning from human preferences.

@@ -19,12 +19,11 @@ class PolicyEntropy(PolicyRule):
     """The policy's entropy collapsed or exploded, and the reward did not rise.
 
     What it finds:
-        A policy that gives one answer only, before that answer is a good one, or that has come apart into random
-        tokens.
+        A policy that gives only one answer before that answer is good, or that has dissolved into random tokens.
 
     Why it matters:
-        Without entropy nothing new is tried, so that training cannot go on. Entropy that rises far is forgetting: the
-        model loses what it knew before.
+        Without entropy the policy tries nothing new, and training cannot improve it. Entropy that rises far means
+        forgetting: the model loses what it knew before.
 
     How it decides:
         An entropy that begins above 0 collapsed when it ends surely below `collapse` of its start. It exploded when it
@@ -41,8 +40,8 @@ class PolicyEntropy(PolicyRule):
         fail: the entropy ends at 0.02, surely below 0.2 of 2, and the reward fell from 0.5 to 0.1.
 
     What to do:
-        Lower the learning rate; of a collapse raise the temperature, the entropy bonus or the upper clipping bound; of
-        an explosion lower the bonus and raise the KL coefficient.
+        Lower the learning rate. After a collapse, raise the temperature, the entropy bonus or the upper clipping bound.
+        After an explosion, lower the bonus and raise the KL coefficient.
 
     References:
         Cui et al. (2025), the entropy mechanism of reinforcement learning for reasoning; Yu et al. (2025), DAPO.

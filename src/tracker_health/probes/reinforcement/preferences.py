@@ -24,12 +24,12 @@ class Preferences(Probe):
     """Preference tuning had no effect, the wrong one, or made good answers unlikely as well.
 
     What it finds:
-        DPO and its kin whose margin between chosen and rejected answers stayed at one number or fell, which made chosen
-        answers unlikely, or which learnt its pairs from memory.
+        Trainings with DPO or a related method whose margin between chosen and rejected answers fell or stayed at one
+        number. Also those that made chosen answers unlikely, or that memorised their pairs.
 
     Why it matters:
-        The loss only asks for a difference. It falls as well where both likelihoods fall, and what becomes likely then
-        is something that nobody chose.
+        The loss only asks for a difference. It also falls where both likelihoods fall. Answers that nobody chose then
+        become likely.
 
     How it decides:
         Fail when the margin is one number at all points, or ends surely below its start. Warn when the log-probability
@@ -38,7 +38,7 @@ class Preferences(Probe):
         margin surely rose.
 
     Known limits:
-        Labels that are swapped in the data look like healthy run. Log-probabilities are sums over tokens, and wander
+        Labels that are swapped in the data look like a healthy run. Log-probabilities are sums over tokens, and wander
         with the lengths of the answers.
 
     Worked example:

@@ -19,11 +19,11 @@ class RewardHacked(Probe):
     """The training reward rose while an evaluation's, or one of several rewards, fell.
 
     What it finds:
-        Training that gains what is counted and loses what was meant.
+        Training that improves the measured reward and loses the intended behaviour.
 
     Why it matters:
-        A policy finds what is paid best. Where a reward can be had without doing the task, the total rises as in a
-        healthy run, and only another measure of the task shows what was lost.
+        A policy finds what is rewarded most. If a reward can be earned without doing the task, the total rises as in a
+        healthy run. Only another measure of the task shows what was lost.
 
     How it decides:
         The reward of training must have surely risen. Warn when that of evaluations, or one of the rewards that make it
@@ -31,7 +31,7 @@ class RewardHacked(Probe):
         than `least_fall` of what its levels span.
 
     Known limits:
-        A penalty may have to rise for a task to be done: of rewards that pull against each other one falls by design.
+        A penalty may have to rise for a task to be done. If rewards conflict, one of them falls by design.
 
     Worked example:
         train_reward: 1 1.2 1.4 1.6 1.8 1.9 2 2.1 2.1 2.2 2.2 2.2

@@ -23,13 +23,12 @@ class RewardLost(Probe):
     """The reward fell below where it began, was lost again, or never changed.
 
     What it finds:
-        A reward of evaluation or training episodes that ended clearly below where it began, lost most of what it had
-        gained, or was one number all along.
+        A reward of evaluation or training episodes that ended clearly below where it began, or lost most of its gain.
+        Also one that never changed.
 
     Why it matters:
-        The losses of an actor and a critic need not fall, so that a broken run has curves like any other's. The reward
-        is what was to rise: a wrong sign, a policy that collapsed onto one action, or a target that never moves show
-        there.
+        The losses of an actor and a critic need not fall, so a broken run has curves like any other. The reward is what
+        should rise. It shows a wrong sign, a policy that collapsed onto one action, or a target that never moves.
 
     How it decides:
         Falls are compared with what the levels span. Fail when the reward ends surely below its start, by `least_fall`.
@@ -39,9 +38,9 @@ class RewardLost(Probe):
         where no evaluation surely rose. Needs `min_evaluations` or `min_points`.
 
     Known limits:
-        A fall of one unit of the log's last digit is none. Opponents that learn as well (self-play), costs to be kept
-        low and tasks that grow harder lower the reward of a sound policy; a curriculum whose level is logged is left
-        out. A noisy reward that never rises is no reason to warn: the policy may have been good from the start, or
+        A fall of one unit of the log's last digit does not count. Opponents that learn as well (self-play), costs to be
+        kept low and harder tasks lower the reward of a healthy policy. A curriculum whose level is logged is left out.
+        A noisy reward that never rises is no reason to warn: the policy may have been good from the start, or may
         explore.
 
     Worked example:

@@ -26,8 +26,8 @@ class RewardStands(Probe):
         Training on groups of answers whose rewards differ, without any effect on the mean reward.
 
     Why it matters:
-        Where answers to a prompt get different rewards, the model can do better by giving its better answers more
-        often. A mean that stays says that updates do not reach the model, are far too small, or point elsewhere.
+        Where answers to a prompt get different rewards, the model can improve by giving its better answers more often.
+        A constant mean shows that updates do not reach the model, are far too small, or point elsewhere.
 
     How it decides:
         The spread of rewards must surely begin above 0, and the reward's end must not likely lie above its start. Warn
@@ -36,8 +36,8 @@ class RewardStands(Probe):
         surely rose.
 
     Known limits:
-        A run may be too short to show anything, with large models at small rates. Noise of few prompts a step hides
-        both a rise and its lack.
+        With a large model at a small learning rate, a run may be too short to show anything. If a step has few prompts,
+        noise may hide a rise or its absence.
 
     Worked example:
         train_reward: 0.4 0.41 0.39 0.4 0.4 0.41 0.4 0.39 0.4 0.41 0.4 0.4 0.39 0.4 0.41 0.4 0.4 0.39 0.4 0.41 0.4 0.4
@@ -45,8 +45,8 @@ class RewardStands(Probe):
         warn: from half to half it rose by about 0, surely less than 0.2 of the spread of 0.3.
 
     What to do:
-        Look whether the optimizer holds the model's weights, and whether rewards go to the answers that earned them;
-        then raise the learning rate, or lower a KL coefficient that holds the model fast.
+        Check that the optimizer has the model's weights, and that rewards go to the answers that earned them. Then
+        raise the learning rate, or lower the KL coefficient.
 
     References:
         Shao et al. (2024), DeepSeekMath (GRPO).

@@ -22,8 +22,8 @@ class ValueFunction(PolicyRule):
         An explained variance below 0 in the second half of a run.
 
     Why it matters:
-        Advantages are returns less what the value function expected. One that predicts worse than a constant adds noise
-        to every update.
+        Advantages are returns minus what the value function predicted. A value function that is worse than a constant
+        adds noise to every update.
 
     How it decides:
         Warn when the explained variance of the second half lies surely below `least`, and the reward did not likely

@@ -20,8 +20,8 @@ class Crashed(Probe):
     """The run ended with an error, or ran out of memory.
 
     What it finds:
-        A run whose process left with an error: an exception that nobody caught, an exit code other than 0, a crash
-        below Python, no memory left.
+        A run whose process ended with an error: an uncaught exception, an exit code other than 0, a crash below Python,
+        or a lack of memory.
 
     Why it matters:
         The model is the one of the last checkpoint, not of the end of training, and trackers often call such a run
@@ -52,9 +52,7 @@ class Crashed(Probe):
 
     min_points: Annotated[
         int,
-        Threshold(
-            "points of a loss that came down, by which a run without a plan was trained", "points", "design", ge=1
-        ),
+        Threshold("points of a falling loss that show that a run without a plan was trained", "points", "design", ge=1),
     ] = 100
 
     @property

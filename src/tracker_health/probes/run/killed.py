@@ -23,7 +23,7 @@ class Killed(Probe):
 
     Why it matters:
         Trackers show such a run as running, or as one that just stopped. Its last checkpoint and its last metrics are
-        wherever they happened to be.
+        from an arbitrary moment.
 
     How it decides:
         How it ended is known from what `tracker-health exec` or the hook saw of the process. Else W&B's exit code says
@@ -34,7 +34,7 @@ class Killed(Probe):
 
     Known limits:
         A run that logs less often than every `stale_after` fails until it logs again. Without `exec` nothing sees a
-        signal: the run then claims to go on, and is silent later.
+        signal. The run then claims to go on, and is found silent later.
 
     What to do:
         Look for the reason outside of the script: the scheduler's log, the kernel's (`dmesg`) on a lack of memory, the

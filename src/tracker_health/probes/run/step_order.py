@@ -20,11 +20,11 @@ class StepOrder(Probe):
     """The history's steps do not follow one another.
 
     What it finds:
-        A training loss whose step counter went back: several runs or cross-validation folds under one name,
-        two writers at once.
+        A training loss whose step counter went back. Several runs or cross-validation folds may have one name, or two
+        writers were active at once.
 
     Why it matters:
-        Such a history mixes what does not belong together, and its curve shows none of the runs in it.
+        Such a history mixes several runs, and its curve shows none of them correctly.
 
     How it decides:
         Warn when the counter went back to its beginning and went on for at least half as long as before. Warn when more
@@ -32,7 +32,7 @@ class StepOrder(Probe):
         step that has another value as well.
 
     Known limits:
-        A resume passes, wherever it went on. What its loss does there is for the rules on losses to say.
+        A resume passes, wherever it continued. The rules on losses judge its loss.
 
     What to do:
         Log each run or fold under its own name.

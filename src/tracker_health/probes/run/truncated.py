@@ -21,7 +21,7 @@ class Truncated(Probe):
 
     What it finds:
         Fewer optimizer steps or epochs than the run's own plan (`max_steps`, `num_train_epochs` and the like), with no
-        sign of early stopping. And a run that came to its end, and whose optimizer counts less than half of the
+        sign of early stopping. Also a run that reached its end, but whose optimizer counts less than half of the
         updates.
 
     Why it matters:
@@ -34,10 +34,10 @@ class Truncated(Probe):
         where a whole run's optimizer counts less than half of the steps, and these are surely no batches.
 
     Known limits:
-        A run without a recorded plan is skipped, and so is one whose log alone has steps of an unknown kind. One that
-        stopped early and says so nowhere looks like one that was cut off; a `patience` in the params, the checkpoint or
-        the console says so. In a log of every k-th epoch a run counts as done up to the point that would come next. A
-        checkpoint of mid-training speaks where the next one of its folder is overdue by three times, and by five
+        A run without a recorded plan is skipped. So is one whose steps are only in the log and of an unknown kind. A
+        run that stopped early without recording it looks like one that was cut off. A `patience` in the params, the
+        checkpoint or the console counts as a record. In a log of every k-th epoch a run counts as done up to the next
+        point. A mid-training checkpoint counts if the next one of its folder is overdue by three times, and by five
         minutes. Steps that may be rows or samples count beside a checkpoint's own, or where a metric has a point for
         each epoch. Where steps and epochs are planned, whichever comes first ends the run. An optimizer that was made
         again for a second stage looks like one that lost its state. So does a copied folder in which training goes on.

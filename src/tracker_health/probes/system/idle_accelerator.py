@@ -19,7 +19,7 @@ class IdleAccelerator(Probe):
     """The accelerator waits for most of the run.
 
     What it finds:
-        A low utilisation of the busiest device, or a large share of each step's time that goes into waiting for data.
+        A low utilisation of the busiest device, or a large share of each step's time spent waiting for data.
 
     Why it matters:
         The run takes several times as long and costs as much more; the input pipeline is the usual reason.
@@ -30,8 +30,8 @@ class IdleAccelerator(Probe):
         median time of a step.
 
     Known limits:
-        Utilisation tells that a kernel ran, not how well. Small models are idle by nature, and nothing is wrong with
-        them. That is why the rule has no vote, and among the runs whose truth is known none records an accelerator.
+        Utilisation shows that a kernel ran, not how well. Small models leave a device idle, and nothing is wrong with
+        them. That is why the rule has no vote. None of the runs whose truth is known records an accelerator.
 
     What to do:
         More loader workers, larger batches, data on a faster disk or in memory.

@@ -28,9 +28,9 @@ class MemoryGrowth(Probe):
         fill up level off.
 
     Known limits:
-        A cache that fills evenly to the very end of the run looks the same, and so do other programs on the machine
-        where its memory is recorded as a whole. That is why the rule has no vote, and among the runs whose truth is
-        known only two record memory.
+        A cache that fills evenly to the very end of the run looks the same. So do other programs, where the memory of
+        the whole machine is recorded. That is why the rule has no vote. Only two of the runs whose truth is known
+        record memory.
 
     What to do:
         Look for tensors that are kept with their graph (`total += loss`), growing lists, and loader workers that copy.

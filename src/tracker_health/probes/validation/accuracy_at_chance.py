@@ -22,12 +22,12 @@ class AccuracyAtChance(Probe):
     """The accuracy is that of guessing, all along.
 
     What it finds:
-        An accuracy, or an area under the ROC curve, that stays at the level of guessing: of the validation samples, or
-        of the training samples where no others were looked at.
+        An accuracy, or an area under the ROC curve, that stays at the level of guessing. It is that of the validation
+        samples, or of the training samples if there are no others.
 
     Why it matters:
-        A loss may fall all the same: because the model learns how frequent each answer is, forgets a bad beginning, or
-        learns its training samples from memory. It says nothing about new samples.
+        The loss may fall nevertheless, because the model learns how frequent each answer is, recovers from a bad start,
+        or memorises its training samples. It says nothing about new samples.
 
     How it decides:
         Guessing is one in the number of classes, of the area one half. An unknown number is LOS006's, or fits the
@@ -37,8 +37,8 @@ class AccuracyAtChance(Probe):
         from `constant_above` to a half, or to `constant_below` beside a flat loss.
 
     Known limits:
-        A classifier that gives one answer only is right as often as that is: found where the classes are about equally
-        frequent, or nothing moves at all. An accuracy below half of guessing is not judged.
+        A classifier that gives one answer only is right as often as that answer occurs. It is flagged where the classes
+        are about equally frequent, or where nothing moves at all. An accuracy below half of guessing is not judged.
 
     Worked example:
         val_accuracy: 0.10 0.11 0.10 0.09 0.10 0.10 0.11 0.10 0.09 0.10 0.10 0.10
@@ -47,8 +47,8 @@ class AccuracyAtChance(Probe):
         warn: guessing among 10 has 10 %, and so has every third of the run.
 
     What to do:
-        Look whether inputs and labels belong together in each set, and whether both are prepared alike; then change
-        the learning rate tenfold.
+        Check that inputs and labels belong together in each set, and that both sets are prepared alike. Then change the
+        learning rate tenfold.
 
     References:
         Zhang et al. (2017), networks fit random labels.

@@ -22,12 +22,12 @@ class AccuracyGap(Probe):
     """The validation accuracy stays far behind that of the training samples, or falls again.
 
     What it finds:
-        An accuracy (or area under the ROC curve) whose gain holds for the training samples only, or whose best
+        An accuracy (or area under the ROC curve) that improves on the training samples only. Or one whose best
         validation value was lost again while training went on.
 
     Why it matters:
-        The model learns its training samples from memory, the labels of one set do not belong to its inputs, or the
-        sets are prepared differently. After a fall, the last checkpoint is not the best one.
+        The model memorises its training samples, the labels of one set do not belong to its inputs, or the sets are
+        prepared differently. After a fall, the last checkpoint is not the best one.
 
     How it decides:
         From the share `late` of the run on, the gap has to be surely more than `gap_share` of what the training
@@ -37,8 +37,8 @@ class AccuracyGap(Probe):
         `train_lost`, and the validation loss lie surely above its best.
 
     Known limits:
-        Needs 5 evaluations. What is lost with the training accuracy is a divergence, which the loss tells. An accuracy
-        of another task than the training's, or of whole sequences beside that of tokens, is no smaller gain.
+        Needs 5 evaluations. A loss of both accuracies is a divergence, which the loss shows. An accuracy of another
+        task than the training's, or of whole sequences beside that of tokens, does not count as a smaller gain.
 
     Worked example:
         train_accuracy: 0.3 0.5 0.7 0.8 0.9 0.95 0.98 0.99 1 1 1 1

@@ -24,9 +24,9 @@ class EvaluationStandsStill(CurveRule):
         A validation loss that repeats a number exactly in at least half of its evaluations, up to the last one.
 
     Why it matters:
-        Weights that move never give the same loss twice. Either another model is evaluated than the one that is
-        trained (a moving average that is not updated, a copy), or the weights do not move. Early stopping and the
-        choice of a checkpoint then go by a number that means nothing.
+        Weights that move never give the same loss twice. Either the evaluated model is not the trained one, or the
+        weights do not move. It may be a copy, or a moving average that is not updated. Early stopping and the choice of
+        a checkpoint then use a number that means nothing.
 
     How it decides:
         Warn when the last `min_repeats` evaluations, half of all, and `longer` times as many as ever before, are one

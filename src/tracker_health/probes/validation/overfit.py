@@ -20,12 +20,11 @@ class Overfit(CurveRule):
     """The validation loss rises while the training loss falls.
 
     What it finds:
-        A validation loss whose end lies clearly above its best level, or far above the training loss, in a training
-        whose own loss went on falling.
+        A validation loss that ends clearly above its best level, or far above the training loss, while the training
+        loss goes on falling.
 
     Why it matters:
-        From the best level on the model learns its training samples from memory. The last checkpoint is not the best
-        one.
+        From the best level on the model memorises its training samples. The last checkpoint is not the best one.
 
     How it decides:
         Warn when the validation loss ends surely above its best level, by `rise_share` of that and `descent_share` of
@@ -36,7 +35,7 @@ class Overfit(CurveRule):
 
     Known limits:
         A rise passes where the best checkpoint was kept: a param says that it was loaded at the end, or a checkpoint is
-        of that step. That it is the one that is used is not seen. Accuracy may still rise while the loss does:
+        of that step. Whether that checkpoint is then used is not visible. Accuracy may still rise while the loss does:
         overconfidence is overfitting of the loss. Losses that are normalised or sampled otherwise in validation
         (survival times, pairs, margins) look like a gap.
 

@@ -19,12 +19,12 @@ class ValidationFlat(CurveRule):
     """The training loss falls, the validation loss never does.
 
     What it finds:
-        A validation loss that never came below its own first evaluations, nor far below where training began, beside a
-        training loss that fell clearly.
+        A validation loss that never came below its own first evaluations or far below the start of training, while the
+        training loss fell clearly.
 
     Why it matters:
-        What is learnt holds for the training samples alone: their labels are shuffled, the loader yields the same batch
-        again and again, or validation is on other data or prepared otherwise.
+        What is learnt holds only for the training samples. Their labels are shuffled, or the loader yields the same
+        batch again and again. Or the validation data are different, or prepared differently.
 
     How it decides:
         Warn when the training loss surely fell by `train_descent` of its start, and the validation loss did not. That

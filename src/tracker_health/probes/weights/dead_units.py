@@ -17,11 +17,11 @@ class DeadUnits(Probe):
     """Half of a layer's units never get a gradient.
 
     What it finds:
-        Matrices of which at least half of the rows, one for each output unit, have a second moment of exactly 0.
+        Matrices in which at least half of the rows (one per output unit) have a second moment of exactly 0.
 
     Why it matters:
-        A unit whose gradient was 0 in every step is never on: the layer is smaller than it looks. Rectified units die
-        of a step that was too large, or were born dead, and do not come back.
+        A unit whose gradient was 0 in every step is never active: the layer is smaller than it looks. Rectified units
+        die after a step that was too large, or were dead from the start. They do not recover.
 
     How it decides:
         Per matrix with `min_units` rows or more and at least `min_steps` steps. Warn when a share of `dead_share` of
@@ -31,9 +31,9 @@ class DeadUnits(Probe):
         with more rows than columns.
 
     Known limits:
-        Needs second moments by rows. A layer of which half was pruned on purpose looks the same, and so does a table
-        without a telling name of as many rows as a layer takes inputs. Of layers whose outputs are joined with others'
-        before they are taken nothing is seen.
+        Needs second moments by rows. A layer that was half pruned on purpose looks the same. So does a table without a
+        telling name that has as many rows as a layer takes inputs. Layers whose outputs are joined with others' before
+        the next layer are not seen.
 
     What to do:
         Lower the learning rate or lengthen the warm-up, use a leaky activation (GELU, SiLU, LeakyReLU), and look at the

@@ -23,11 +23,11 @@ class EmptyAdapter(Probe):
     """An adapter that holds nothing, or changes nothing.
 
     What it finds:
-        A file of adapter weights without a tensor, or with tensors of size 0. And adapters whose second matrix still is
-        all zeros after many steps, as it begins.
+        A file of adapter weights without a tensor, or with tensors of size 0. Also adapters whose second matrix is
+        still all zeros after many steps, as at initialisation.
 
     Why it matters:
-        The training ran to its end and nothing of it was kept: loaded, such an adapter leaves the base model as it was.
+        The training ran to its end, but its result was not saved. Such an adapter leaves the base model as it was.
 
     How it decides:
         Fail for an adapter's file that holds no value at all; warn where some of its tensors are of size 0. The second

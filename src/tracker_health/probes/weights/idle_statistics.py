@@ -17,12 +17,12 @@ class IdleStatistics(Probe):
     """Normalisation layers that were trained but never looked at a batch.
 
     What it finds:
-        Batch normalisation whose running mean is exactly 0 and whose running variance is exactly 1, as they begin,
-        though its own weights were trained.
+        Batch normalisation whose running mean is still exactly 0 and whose running variance is still exactly 1, though
+        its own weights were trained.
 
     Why it matters:
         The model was in evaluation mode while it was trained (`model.train()` was forgotten): nothing was normalised,
-        and dropout was off. Or the layer's momentum is 0, and in evaluation it does something else than in training.
+        and dropout was off. Or the layer's momentum is 0, and it behaves differently in evaluation than in training.
 
     How it decides:
         Of saved weights beside an optimizer of at least `min_steps` steps. Warn where a layer has a mean of nothing but

@@ -20,12 +20,12 @@ class InitialWeights(Probe):
     """Weights that are what training began with, though the optimizer steps them.
 
     What it finds:
-        Tensors whose values are, to the last one, such as layers begin with, beside an optimizer that has done steps on
+        Tensors whose values are all still those of a fresh initialisation, although the optimizer has done steps on
         parameters of that name and shape.
 
     Why it matters:
-        What was trained is not what was saved, or the steps went to a copy: the checkpoint is worth nothing, whatever
-        the loss says.
+        Either other weights were saved than those that were trained, or the steps went to a copy. The checkpoint is
+        worthless, whatever the loss says.
 
     How it decides:
         A vector begins as nothing but ones or zeros, a matrix uniform within a known bound; training moves values
@@ -34,10 +34,10 @@ class InitialWeights(Probe):
         ones. The loss has to have fallen by `learnt` meanwhile, in `long_run` steps and most of the log.
 
     Known limits:
-        Normal initialisation leaves no trace in matrices; then normalisations and biases have to tell. Only for weights
-        in single or double precision that were never rounded to half of it and are read in full, and for optimizers
-        with moments. Without names in the optimizer, all tensors of a shape have to be as they began. A group without a
-        learning rate is OPT004's.
+        Normal initialisation leaves no trace in matrices. Then only normalisations and biases can show it. The weights
+        must be in single or double precision, never rounded to half precision, and read in full. The optimizer must
+        have moments. Without names in the optimizer, all tensors of a shape have to be as they began. OPT004 covers a
+        group without a learning rate.
 
     What to do:
         Compare `id(parameter)` in the optimizer with the model's, and look at what is saved, and when.

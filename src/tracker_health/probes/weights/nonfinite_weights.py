@@ -28,8 +28,8 @@ class NonfiniteWeights(Probe):
         made of them. Of a tensor that was not read to the last value, the values that were read tell.
 
     Known limits:
-        Of very large tensors only a part is read, and a single value may be missed. In a file of 64-bit floats an
-        infinite size alone may be an overflow, and counts only where all values were read.
+        Only a part of very large tensors is read, so a single value may be missed. In a file of 64-bit floats an
+        infinite norm may be an overflow. It counts only where all values were read.
 
     What to do:
         Go back to the last checkpoint whose weights are finite; look for the step at which the loss or the gradient

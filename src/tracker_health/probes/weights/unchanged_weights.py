@@ -35,13 +35,13 @@ class UnchangedWeights(Probe):
     """Weights that did not move between two checkpoints, though they are trained.
 
     What it finds:
-        Tensors that are the same to the last bit in the newest checkpoint and in the one before, although the optimizer
-        steps them, or although nothing shows that they are frozen on purpose. And a moving average that never moved.
+        Tensors that are the same to the last bit in the newest checkpoint and in the one before. The optimizer steps
+        them, or nothing shows that they are frozen on purpose. Also a moving average that never moved.
 
     Why it matters:
-        They keep their values, whatever the loss does: a module that was replaced after the optimizer was made, layers
-        that no gradient reaches, weights in bfloat16 whose steps are rounded away, a copy that is saved in place of the
-        model.
+        They keep their values, whatever the loss does. The module may have been replaced after the optimizer was made,
+        or no gradient reaches the layers. The steps of weights in bfloat16 may be rounded away, or a copy is saved in
+        place of the model.
 
     How it decides:
         Fail for tensors that the optimizer surely stepped, unless floating point hides the step; in half precision warn
@@ -52,8 +52,8 @@ class UnchangedWeights(Probe):
 
     Known limits:
         Needs the weights of two checkpoints. Buffers, integers and experts without tokens do not count. Without an
-        optimizer's state a layer that no gradient reaches looks like a frozen one where it lies in front, unless its
-        values show that it was never trained.
+        optimizer's state, a front layer that no gradient reaches looks like a frozen one, unless its values show that
+        it was never trained.
 
     What to do:
         Make the optimizer after the model is complete; keep a float32 copy of 16-bit weights; compare `id(parameter)`

@@ -19,12 +19,12 @@ class WeightScale(Probe):
     """The weights are far larger or smaller than a layer's width allows.
 
     What it finds:
-        A model whose matrices multiply what goes through them, or let almost nothing through.
+        A model whose matrices greatly amplify what goes through them, or let almost nothing through.
 
     Why it matters:
-        Weights that began too large give saturated units and a huge first loss, whose undoing takes the whole training;
-        weights that are nearly nothing (pulled there by a weight decay that is too strong, or initialised there) leave
-        a model that answers the same to everything.
+        Weights that began too large give saturated units and a huge first loss. Undoing that takes the whole training.
+        A model whose weights are nearly 0 gives the same answer to everything. They began there, or a weight decay that
+        is too strong pulled them there.
 
     How it decides:
         A layer keeps the size of its inputs when its values have a root mean square of about 1 / sqrt(fan-in). So the
@@ -35,7 +35,7 @@ class WeightScale(Probe):
 
     Known limits:
         Needs matrices in a file of weights, and no adapter. Models that scale their layers otherwise (sine networks,
-        some of muP's) lie below; without a loss they are warned of.
+        some of muP's) lie below. Without a loss they get a warning.
 
     What to do:
         Look at the initialisation, and at the weight decay times the learning rate.
@@ -52,7 +52,7 @@ class WeightScale(Probe):
     max_scale: Annotated[float, Threshold("largest median scale", "ratio", "calibration", gt=1)] = 5.0
     min_scale: Annotated[float, Threshold("smallest median scale", "ratio", "calibration", gt=0, le=1)] = 0.15
     healthy_descent: Annotated[
-        float, Threshold("share of its start by which a loss falls where small weights are meant so", "fraction",
+        float, Threshold("fall of the loss where small weights are intended, as a share of its start", "fraction",
                          "calibration", gt=0)
     ] = 0.25  # fmt: skip
     min_matrices: Annotated[int, Threshold("matrices needed", "matrices", "design", ge=1)] = 2

@@ -35,7 +35,7 @@ class ArtifactFolder:
         return {name: is_dir for name, is_dir in found.items() if not is_leftover(name)}
 
     def why_not_written(self) -> str:
-        """Why nothing tracker-health wrote may be written here, "" where it may."""
+        """Why tracker-health may not write here, "" where it may."""
         place = self.here
         if place is None:
             return ""

@@ -214,8 +214,8 @@ def _experiments(client: MlflowClient, uri: str, names: Sequence[str]) -> list[s
 def _pages(client: MlflowClient, uri: str, names: Sequence[str], where: str) -> Iterator[list[Any]]:
     """MLflow's records, the newest first, none twice.
 
-    A page begins where the one before ended in time: MLflow's own token is a number of runs to pass over, and a filter
-    for what we write (runs without a verdict) would lose as many as were annotated since.
+    A page begins where the one before ended in time. MLflow's own token is a number of runs to skip. With a filter for
+    what we write (runs without a verdict), it would skip as many as were annotated since.
     """
     if folder := folder_of(uri):
         require_plain_experiments(folder)

@@ -133,9 +133,9 @@ def translated(
 ) -> Iterator[None]:
     """Turn whatever MLflow and the libraries below it raise into a RunError of one line.
 
-    ``doing`` says what went wrong, ``absent`` are the MLflow error codes that mean there is no such run, ``otherwise``
-    is the error for all that is neither that nor a refusal. ``uri``: the tracking URI; ``at``: where the artifacts lie
-    that it was about.
+    ``doing`` says what went wrong. ``absent``: the MLflow error codes that mean there is no such run. ``otherwise``:
+    the error for everything that is neither that nor a refusal. ``uri``: the tracking URI; ``at``: where the artifacts
+    lie that it was about.
     """
     try:
         with _muted("mlflow.store.db.utils"):

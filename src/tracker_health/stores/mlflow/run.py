@@ -280,8 +280,8 @@ class MlflowRun:
         Raises:
             StoreRefused: no permission, or the run is deleted (nothing is written then).
             WrittenInPart: all but the files, or but the description, was written.
-            WriteError: something of the user's is in the way (nothing is written then), another annotator is at work,
-                or something could not be written (the digest then says ``pending``).
+            WriteError: something of the user's is in the way (nothing is written then), or another annotator is at
+                work. Or something could not be written (the digest then says ``pending``).
         """
         self.refresh()
         self._require_active()

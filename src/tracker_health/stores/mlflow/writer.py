@@ -257,8 +257,10 @@ class MlflowWriter:
         return self._settled(self._client.get_run(self._id))
 
     def _settled(self, run: Any) -> Any:
-        """The run once its record can be read: in a store of files a tag is empty while somebody writes it, and a
-        record taken for empty would leave all that it names to the user without end.
+        """The run once its record can be read.
+
+        In a store of files a tag is empty while somebody writes it. If the record were taken for empty, all that it
+        names would count as the user's from then on.
         """
         for pause in _RECORD_PAUSES:
             if is_legible(run.data.tags):

@@ -26,10 +26,11 @@ class Writer(StrEnum):
 def writer_of(log: Path, host: str) -> Writer:
     """Whether a process has the log open for writing; ``host``: the machine on which the run says that it runs.
 
-    Gone is only what cannot be elsewhere: the run was on this machine, and all processes that may have the file open
-    can be looked at (those of its owner; the superuser's too where we are it). From another machine, or in a container,
-    which sees its own processes alone and may have the machine's name, a log has to have been silent for a week: W&B
-    notes down the machine's load four times a minute, and writes whenever 32 KiB have come together.
+    A process is only called gone if it cannot be elsewhere. The run must have been on this machine, and all processes
+    that may have the file open can be looked at. Those are its owner's, and the superuser's too where we are the
+    superuser. From another machine or in a container, a log has to have been silent for a week. A container sees only
+    its own processes, and may have the machine's name. W&B records the machine's load four times a minute, and writes
+    whenever 32 KiB have come together.
     """
     status = log.stat()
     silent = Writer.GONE if time.time() - status.st_mtime > _SILENCE_SECONDS else Writer.UNKNOWN

@@ -259,8 +259,8 @@ class OnlineRun:
         Raises:
             StoreRefused: no permission.
             WrittenInPart: all but the files was written.
-            WriteError: the run is not over, something of the user's is in the way (nothing is written then), another
-                annotator is at work, or something could not be written (the digest then says ``pending``).
+            WriteError: the run is not over, another annotator is at work, or something of the user's is in the way
+                (nothing is written then). Or something could not be written (the digest then says ``pending``).
         """
         with self._writer() as writer:
             return writer.write(annotations, evidence_of(self._run))

@@ -3,9 +3,9 @@
 Ours is what ``health/written`` in the summary lists, and the verdict's tag of a run that has a digest of ours.
 
 W&B has no lock and no compare-and-set, and a summary can only be sent whole. So it is read right before it is sent,
-twice a writing: first with a mark of this writing alone, which must still be there when the files have been written,
-and then, with the tag, in one request with all that is ours. Somebody else's writing in between may go under in ours:
-then the tag, or the report, is not what we left, and the run is marked as unfinished.
+twice per writing. The first request has only a mark of this writing. That mark must still be there when the files have
+been written. The second request has the tag and all that is ours. Somebody else's writing in between may be lost. Then
+the tag, or the report, is not what we left, and the run is marked as unfinished.
 """
 
 from __future__ import annotations
