@@ -369,6 +369,7 @@ def test_probes_lists_every_rule(run):
         "LOS014",
         "LOS101",
         "OPT101",
+        "RUN002",
         "SYS001",
         "SYS002",
     }

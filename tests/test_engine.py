@@ -521,7 +521,6 @@ def test_a_source_is_asked_for_nothing_that_no_rule_needs():
         "train_loss",
         "epoch",
         "global_step",
-        "learning_rate",
     }
     assert both.parts == {Part.OPTIMIZER_STEPS, Part.PLAN}
     assert (both.checkpoint, both.max_download) == ("a.pt", 7)

@@ -32,7 +32,9 @@ class StepOrder(Probe):
         step that has another value as well.
 
     Known limits:
-        A resume passes, wherever it continued. The rules on losses judge its loss.
+        A resume passes, wherever it continued. The rules on losses judge its loss. The processes of a distributed
+        training that all log their loss into one run look like two writers, and may be healthy. So this rule is a
+        preview: it is measured and shown, and has no vote.
 
     What to do:
         Log each run or fold under its own name.
@@ -44,6 +46,7 @@ class StepOrder(Probe):
     code = "RUN002"
     name = "step-order"
     symptom = Symptom.LOG_INTEGRITY
+    status = "preview"
 
     repeated: Annotated[
         float, Threshold("share of points at a step with another value", "fraction", "design", gt=0, le=1)
