@@ -66,6 +66,18 @@ def beside(size: str, out: Path, split: str) -> None:
 @main.command()
 @click.option("--size", type=click.Choice(["small", "full"]), default="full", show_default=True)
 @click.option("--out", type=click.Path(path_type=Path), default=OUT, show_default=True)
+@click.option("--split", type=click.Choice(["tune", "validate"]), default="tune", show_default=True)
+def against(size: str, out: Path, split: str) -> None:
+    """Print, per fault, how many runs are flagged alone, and against a baseline of eight healthy ones of the task."""
+    from beside import against as judged
+
+    for fault, found in sorted(judged(size, out, split).items()):
+        print(f"{fault:24} " + "  ".join(f"{name} {tally}" for name, tally in found.items()))
+
+
+@main.command()
+@click.option("--size", type=click.Choice(["small", "full"]), default="full", show_default=True)
+@click.option("--out", type=click.Path(path_type=Path), default=OUT, show_default=True)
 def bound(size: str, out: Path) -> None:
     """Print what a classifier finds that is fitted to all that the rules measure; after ``score``."""
     from bound import bound as lines

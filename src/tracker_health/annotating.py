@@ -402,7 +402,7 @@ def judged(
     evidence = run.read(replace(request, parts=request.parts - later))
     missing = {**dict.fromkeys(later, _NOT_YET), **evidence.missing}
     info = replace(evidence.info, seen=known.seen, silent_for=known.silent_for)
-    evidence = replace(evidence, fingerprint=taken, missing=missing, info=info)
+    evidence = replace(evidence, fingerprint=taken, missing=missing, info=info, baseline=config.baseline)
     report = diagnose(evidence, config)
     return replace(report, notes=(*report.notes, *run.remarks())), evidence
 

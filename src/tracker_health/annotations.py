@@ -34,6 +34,8 @@ SETTINGS = "settings"
 """The tag that says by which configuration and policy a run was judged, and when the verdict holds no longer."""
 RULES = "rules"
 """The tag that says under which version of the rules a run was judged."""
+BASELINE = "baseline"
+"""The tag with the digest of the baseline that the run was compared to, where that may change the verdict."""
 IGNORED = "ignored"
 """The tag that lists which rules the verdict leaves out, and the preset, thresholds, roles and limits that were set."""
 
@@ -178,6 +180,11 @@ def is_wanted(when: str, verdict: Verdict) -> bool:
     return when == "always" or (when == "findings" and verdict.rank >= Verdict.WARN.rank)
 
 
+def _baseline_of(report: Report) -> str:
+    found = (one.details.get("baseline") for one in report.results if one.votes)
+    return next((str(digest) for digest in found if digest), "")
+
+
 def plan(
     report: Report, digest: str, attachments: Mapping[str, bytes] | None = None, config: Config | None = None
 ) -> Annotations:
@@ -191,6 +198,7 @@ def plan(
         ENDED: report.ended,
         ENDED_BY: by,
         CHILDREN: str(report.children or ""),
+        BASELINE: _baseline_of(report),
         IGNORED: ", ".join((*preset, *report.tool.ignored)),
         JUDGED: ", ".join(report.judged_parts("judged")),
     }

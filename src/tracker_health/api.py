@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,18 +23,21 @@ from tracker_health.annotating import (
     until_not_overtaken,
     with_note,
 )
+from tracker_health.baseline import MOST_RUNS, Candidate, baseline_of, from_json
 from tracker_health.config import Config
 from tracker_health.confirmation import confirm
 from tracker_health.ending import Ending
 from tracker_health.engine import compared
-from tracker_health.errors import RunError, TrackerHealthError, described
-from tracker_health.evidence import Part, Request
+from tracker_health.errors import ConfigError, ReadError, RunError, TrackerHealthError, described
+from tracker_health.evidence import Baseline, Part, Request, RunRef
 from tracker_health.opening import open_run, shown_name
 from tracker_health.pipeline import in_executor, in_threads
 from tracker_health.result import Report
 from tracker_health.roles import OWN_PREFIXES
 from tracker_health.siblings import end_of, siblings_among
 from tracker_health.stores.base import Cleared, Listed, Ours
+from tracker_health.text import printable
+from tracker_health.verdict import Verdict
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -42,6 +47,8 @@ if TYPE_CHECKING:
     from tracker_health.render.series import SeriesTable
     from tracker_health.render.tensors import TensorTable
 
+_MOST_BYTES = 2_000_000
+_MOST_LOOKED_AT, _ENOUGH = 500, 2 * MOST_RUNS  # runs of an experiment, and of them those that passed
 _IN_HAND = 64
 _RETRIES = 2
 
@@ -448,6 +455,83 @@ def compare(
             report = compared(outcomes[place].report, siblings, settings)
             outcomes[place], rows[place] = replace(outcomes[place], report=report), rows[place].with_report(report)
     return tuple(outcomes), comparison_page(rows, title=title)
+
+
+def read_baseline(path: str | Path) -> Baseline:
+    """The baseline in a file that ``baseline save`` wrote; in a ``Config`` it may change a verdict.
+
+    Raises:
+        ConfigError: the file cannot be read, or is no baseline.
+    """
+    from tracker_health.readers.regular_file import read_regular
+
+    shown = printable(path)
+    try:
+        return from_json(json.loads(read_regular(Path(path), _MOST_BYTES)))
+    except (ReadError, OSError) as error:
+        raise ConfigError(f"{shown} cannot be read: {described(error)}", "name a file of baseline save") from error
+    except (ValueError, RecursionError) as error:
+        is_json = not isinstance(error, (json.JSONDecodeError, UnicodeDecodeError, RecursionError))
+        said = printable(error) if is_json else "it is no JSON"
+        raise ConfigError(f"{shown} is no baseline: {said}", "write it with baseline save") from error
+
+
+def baseline_from(
+    runs: Iterable[str | Path | Listed],
+    *,
+    of: str,
+    config: Config | str = "default",
+    tracking_uri: str | None = None,
+    without: Collection[RunRef] = (),
+) -> Baseline:
+    """Judge runs, and make a baseline of those that passed and are comparable; nothing is written.
+
+    Args:
+        runs: The runs, each as for ``check``; those that come first are preferred.
+        of: Where they are from, in words.
+        config: A ``Config``, or the name of a preset.
+        tracking_uri: The MLflow store; by default the one that MLflow itself would use.
+        without: Runs that are not to be a part of it.
+
+    Returns:
+        The baseline. It advises; one that was saved and read again may change a verdict.
+
+    Raises:
+        ConfigError: too few runs passed and are comparable.
+    """
+    settings = replace(resolved(config), baseline=None)
+    found: list[Candidate] = []
+    for run in islice(runs, _MOST_LOOKED_AT):
+        one = _candidate(run, settings, tracking_uri, without)
+        found += [one] if one is not None else []
+        if sum(not one.why_not for one in found) >= _ENOUGH:
+            break
+    return baseline_of(found, of)
+
+
+def _candidate(
+    run: str | Path | Listed, settings: Config, tracking_uri: str | None, without: Collection[RunRef]
+) -> Candidate | None:
+    try:
+        with closing(open_run(run, tracking_uri=tracking_uri)) as opened:
+            name = opened.ref.id
+            if opened.ref in without:
+                return None
+            report, evidence = judged(opened, for_run(settings, opened))
+    except Exception as error:  # noqa: BLE001  one bad run never stops the others
+        return Candidate(id=shown_name(run), why_not=f"it cannot be read: {described(error)}")
+    if report.verdict is not Verdict.PASS or evidence.goes_on:
+        return Candidate(id=name, why_not="it goes on" if evidence.goes_on else f"its verdict is {report.verdict}")
+    return Candidate(id=name, course=evidence.course, params=evidence.info.params)
+
+
+def refs_of(runs: Iterable[str | Path | Listed], *, tracking_uri: str | None = None) -> list[RunRef]:
+    """Which runs these are, whatever they are called by; one that cannot be opened is left out."""
+    found = []
+    for run in runs:
+        with suppress(TrackerHealthError), closing(open_run(run, tracking_uri=tracking_uri)) as opened:
+            found.append(opened.ref)
+    return found
 
 
 def overview_of(

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from tracker_health.errors import ConfigError
+from tracker_health.evidence import Baseline
 from tracker_health.retired import RULE_LISTS, living_rules, living_thresholds, remarks
 from tracker_health.roles import DEFAULT_PATTERNS, OWN_PREFIXES, Meaning, Patterns, normal_form, understand
 from tracker_health.text import printable
@@ -109,6 +110,8 @@ class Config:
     ``overrides``: what differs for some runs; they do nothing until ``for_run``, and the last that applies wins.
     ``notes``: what of the configuration does nothing, or means something else today; every report repeats it.
 
+    ``baseline``: what runs are compared to, None for nothing.
+
     Rules and thresholds that were retired are understood: see ``retired``.
 
     Raises:
@@ -136,6 +139,7 @@ class Config:
     mode: str = "annotate"
     notify: Notify = field(default_factory=Notify)
     overrides: tuple[Override, ...] = ()
+    baseline: Baseline | None = None
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -260,7 +264,7 @@ class Config:
     @cached_property
     def digest(self) -> str:
         """Sixteen hexadecimal digits that change with anything that can change a verdict, or what is written of it."""
-        content = {
+        content: dict[str, Any] = {
             "votes": None if self.votes is None else sorted(self.votes),
             "preview_votes": self.preview_votes,
             "measure_only": sorted(self.measure_only),
@@ -274,6 +278,8 @@ class Config:
             "stale_after": self.stale_after,
             "written": [self.metrics, self.pages, self.description, *filter(None, [self.docs_url])],
         }
+        if self.baseline is not None:
+            content["baseline"] = [self.baseline.digest, self.baseline.frozen]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -151,7 +151,7 @@ def diagnose(evidence: Evidence, config: Config, *, probes: Sequence[Probe] | No
     outcomes: list[Outcome] = []
     broken: list[Verdict] = []
     for probe in configured_probes(config) if probes is None else probes:
-        votes = config.counts(probe.code, probe.status)
+        votes = _votes(probe, evidence, config)
         outcome = judged(probe, evidence, config, votes)
         result = None if isinstance(outcome, ErrorEntry) else outcome
         outcomes.append(Outcome(probe, votes, result, _roles_of(probe, optional=False)))
@@ -184,6 +184,7 @@ def diagnose(evidence: Evidence, config: Config, *, probes: Sequence[Probe] | No
         notes=(
             *_notes(evidence, config),
             *(notes_on(evidence, outcomes) if verdict is Verdict.PASS else ()),
+            *_advice(results),
             *undiagnosed,
         ),
         results=tuple(results),
@@ -199,6 +200,23 @@ def diagnose(evidence: Evidence, config: Config, *, probes: Sequence[Probe] | No
         judged=coverage_of(evidence, outcomes),
     )
     return replace(report, summary=_summary(report, unjudged or ""))
+
+
+def _votes(probe: Probe, evidence: Evidence, config: Config) -> bool:
+    """Whether a rule's verdict counts. One that compares a run to others does only against a baseline that somebody
+    froze: whatever else lies beside a run advises.
+    """
+    if Part.SIBLINGS not in _roles_of(probe):
+        return config.counts(probe.code, probe.status)
+    frozen = evidence.baseline is not None and evidence.baseline.frozen
+    return frozen and config.counts(probe.code, "stable")
+
+
+def _advice(results: Iterable[ProbeResult]) -> Iterator[str]:
+    """What a comparison with living runs found, which has no vote."""
+    for one in results:
+        if one.details.get("baseline") and not one.votes and one.verdict is not Verdict.PASS:
+            yield printable(f"{one.code} advises: {one.message}; {one.remedy}", 2 * _REASON_CHARACTERS)
 
 
 def _diagnosed(
@@ -221,7 +239,7 @@ def tool_of(config: Config) -> ToolInfo:
 
 
 def compared(report: Report, siblings: Siblings, config: Config) -> Report:
-    """A report, with what the rules find that compare a run to others.
+    """A report, with what the rules find that compare a run to others. Its verdict stays: they advise.
 
     They need nothing else of the run, so that its evidence can be let go before the last of the others is read.
     """
@@ -229,23 +247,24 @@ def compared(report: Report, siblings: Siblings, config: Config) -> Report:
     wanted = tuple(probe for probe in configured_probes(config) if Part.SIBLINGS in _roles_of(probe))
     found = diagnose(evidence, config, probes=wanted)
     codes = {probe.code for probe in wanted}
-    verdict = report.verdict
-    if verdict not in (Verdict.SKIP, Verdict.ERROR):  # one that says nothing of a run alone says no more beside others
-        verdict = worst_verdict([verdict, *(result.verdict for result in found.results if result.votes)])
-    joined = replace(
+    return replace(
         report,
-        verdict=verdict,
         results=(*report.results, *found.results),
         skipped=(*(one for one in report.skipped if one.code not in codes), *found.skipped),
         errors=(*report.errors, *found.errors),
     )
-    return joined if verdict is report.verdict else replace(joined, summary=_summary(joined, ""))
 
 
 def _notes(evidence: Evidence, config: Config) -> Iterable[str]:
     """What a reader of the verdict should know besides."""
     if evidence.goes_on:
         yield f"the run is still {evidence.info.status.lower()}: this is a verdict on what it has done so far"
+    if evidence.baseline is not None:
+        runs = f"{count(len(evidence.baseline.runs), 'run')} of {evidence.baseline.of}"
+        frozen = f"compared with baseline {evidence.baseline.digest}: {runs}"
+        said = frozen if evidence.baseline.frozen else f"compared with {runs}: this advises and has no vote"
+        not_compared = f"not compared with the baseline: {evidence.not_compared}"
+        yield printable(not_compared if evidence.not_compared else said, _REASON_CHARACTERS)
     yield from (printable(note, _REASON_CHARACTERS) for note in config.notes)
     yield from evidence.notes
     for series in evidence.series:

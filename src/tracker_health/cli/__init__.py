@@ -7,6 +7,7 @@ import sys
 
 from tracker_health.cli import (  # noqa: F401  each adds its commands
     answering,
+    baselines,
     clearing,
     doctoring,
     explaining,

@@ -91,6 +91,10 @@ class Runs(NamedTuple):
     def many(self) -> bool:
         return self.total is None or self.total > _BRIEF_ABOVE
 
+    def kept(self) -> Runs:
+        """The same, to be gone through more than once."""
+        return self._replace(runs=list(self.runs))
+
 
 def chosen_runs(runs: Iterable[str], batch: Batch, settings: Effective) -> Runs:
     """The runs as given, and those of the batch, which are found while the first of them are done."""

@@ -43,6 +43,7 @@ PANELS: Mapping[str, tuple[str, ...]] = {
 EXAMPLES: Mapping[str, str] = {
     "ack": "tracker-health ack 3f2a9c0e7b1d4e5f8a6b7c8d9e0f1a2b LOS004 --because known --for 14d",
     "annotate": "tracker-health annotate --experiment my-experiment --workers 4",
+    "baseline": "tracker-health baseline save experiment:my-experiment -o baseline.json",
     "check": "tracker-health check outputs/checkpoint-500 --fail-on warn",
     "clear": "tracker-health clear 3f2a9c0e7b1d4e5f8a6b7c8d9e0f1a2b",
     "config": "tracker-health config --all",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tracker_health.cli.baselines import AGAINST, AGAINST_FILE, compared_to, compared_to_file
 from tracker_health.cli.choices import batch_of, chosen_runs, settings_of, workers_of
 from tracker_health.cli.group import cli
 from tracker_health.cli.options import (
@@ -39,6 +40,7 @@ PAGE = "health-report.html"
 
 @cli.command()
 @run_options(fail_on="fail", batch=True)
+@AGAINST
 @SHADOW
 def check(runs: tuple[str, ...], **choices: Any) -> None:
     """Judge runs and print the verdicts. Writes nothing."""
@@ -46,9 +48,14 @@ def check(runs: tuple[str, ...], **choices: Any) -> None:
 
     batch = batch_of(choices)
     workers = workers_of(choices, batch)
+    against = choices.pop("against")
     settings = settings_of(choices, fail_on="fail")
+    listed = chosen_runs(runs, batch, settings)
+    if against:
+        listed = listed.kept()
+        settings = compared_to(against, settings, listed.runs)
     work = partial(check_many, config=settings.config, tracking_uri=settings.tracking_uri, workers=workers)
-    finish(work, chosen_runs(runs, batch, settings), choices, writes=False)
+    finish(work, listed, choices, writes=False)
 
 
 @cli.command()
@@ -58,6 +65,7 @@ def check(runs: tuple[str, ...], **choices: Any) -> None:
 @REJUDGE
 @METRICS
 @SHADOW
+@AGAINST_FILE
 @click.option("--sidecar", is_flag=True, help="Of W&B runs on this machine write only files, and leave the log alone.")
 @click.option("--dask", metavar="ADDRESS", help="Do the runs on the Dask cluster of this scheduler (tcp://host:8786).")
 def annotate(
@@ -68,7 +76,10 @@ def annotate(
 
     batch = batch_of(choices)
     workers = workers_of(choices, batch)
+    against = choices.pop("against")
     settings = settings_of(choices, fail_on="never", writes=True)
+    if against:
+        settings = compared_to_file(against, settings)
     with _cluster(dask) as executor:
         work = partial(
             annotate_many,
@@ -99,6 +110,7 @@ def _cluster(address: str | None) -> AbstractContextManager[Executor | None]:
 )
 @click.option("--open", "opens", is_flag=True, help="Open the page in the browser.")
 @all_of(*batch_options(), *choice_options(fail_on="never"))
+@AGAINST
 @click.option("--json", "as_json", is_flag=True, help="One JSON report a line, on standard output; -o may be left out.")
 @SCHEMA
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
@@ -117,8 +129,11 @@ def report(runs: tuple[str, ...], path: str | None, opens: bool, quiet: bool, **
     if path == "-" and choices["as_json"]:
         raise ConfigError("page and JSON cannot both go to standard output", "give the page a file: -o report.html")
     batch = batch_of(choices)
+    against = choices.pop("against")
     settings = settings_of(choices)
     listed = list(chosen_runs(runs, batch, settings).runs)
+    if against:
+        settings = compared_to(against, settings, listed)
     if len(listed) == 1 and not batch.name:
         page = page_of_run(listed[0], config=settings.config, tracking_uri=settings.tracking_uri)
         reports, html = [page.report], page.html

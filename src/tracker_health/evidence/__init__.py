@@ -5,6 +5,7 @@ Readers and stores make these; nothing here does I/O. Arrays are float64 or int6
 
 from tracker_health.ending import Ended, Ending
 from tracker_health.evidence.children import Child, Children
+from tracker_health.evidence.course import CHARACTERS, SHARES, Baseline, Course, Usual
 from tracker_health.evidence.curve import (
     FEW_POINTS,
     FEWEST_LEVELS,
@@ -57,16 +58,20 @@ from tracker_health.evidence.tensors import (
 
 __all__ = [
     "BEST_CHECKPOINT",
+    "CHARACTERS",
     "FEWEST_LEVELS",
     "FEWEST_POINTS",
     "FEW_POINTS",
     "LIKELY",
     "PLANNED_STEPS",
     "PLAN_PARAMS",
+    "SHARES",
     "SURELY",
     "Attribution",
+    "Baseline",
     "Child",
     "Children",
+    "Course",
     "Curve",
     "DlmCheckpoint",
     "DlmStepLog",
@@ -104,6 +109,7 @@ __all__ = [
     "TensorState",
     "TextLog",
     "Trouble",
+    "Usual",
     "WeightChange",
     "Weights",
     "accumulation",

@@ -8,6 +8,7 @@ from functools import cached_property
 
 from tracker_health.evidence.as_read import AsRead
 from tracker_health.evidence.comparable import comparable, restarts_of
+from tracker_health.evidence.course import Baseline, Course
 from tracker_health.evidence.curve import Curve
 from tracker_health.evidence.needs import Part
 from tracker_health.evidence.parameters.table import ParameterTable
@@ -22,8 +23,10 @@ class Evidence(AsRead):
 
     ``missing`` gives, for parts that are not there, a reason better than "not found" (several unrelated checkpoints,
     a file above the download limit). ``notes``: what a reader of the verdict should know besides. ``unread``: logs of
-    which no number was understood.
+    which no number was understood. ``baseline``: what is usual for runs of this kind, where a person named it.
     """
+
+    baseline: Baseline | None = None
 
     def curve(self, role: str) -> Curve | None:
         """The curve of a role's longest series, made once.
@@ -50,6 +53,17 @@ class Evidence(AsRead):
     @cached_property
     def _curves(self) -> dict[str, Curve | None]:
         return {}
+
+    @cached_property
+    def course(self) -> Course | None:
+        """How the loss of training went by the share of the plan, else that of validation."""
+        curve = self.curve("train_loss") or self.curve("val_loss")
+        return Course.of(curve, self.progress, goes_on=self.goes_on)
+
+    @cached_property
+    def not_compared(self) -> str:
+        """Why the run cannot be compared to the baseline; empty where it can be, or where there is none."""
+        return "" if self.baseline is None else self.baseline.why_not(self.course, self.info.params)
 
     @cached_property
     def parameters(self) -> ParameterTable:
@@ -113,5 +127,8 @@ _AMOUNTS: Mapping[str, Callable[[Evidence], int]] = {
     Part.ENDING: lambda evidence: int(evidence.ending is not None and not evidence.goes_on),
     Part.DLM_STEP_LOG: lambda evidence: len(evidence.dlm_step_log) if evidence.dlm_step_log is not None else 0,
     Part.DLM_CHECKPOINT: lambda evidence: int(evidence.dlm_checkpoint is not None),
+    Part.BASELINE: lambda evidence: (
+        len(evidence.baseline.runs) if evidence.baseline is not None and not evidence.not_compared else 0
+    ),
     Part.SIBLINGS: lambda evidence: len(evidence.siblings.others) if evidence.siblings is not None else 0,
 }

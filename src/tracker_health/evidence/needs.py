@@ -25,6 +25,7 @@ class Part(StrEnum):
     DLM_STEP_LOG = "dlm_step_log"
     DLM_CHECKPOINT = "dlm_checkpoint"
     SIBLINGS = "siblings"
+    BASELINE = "baseline"
 
 
 @dataclass(frozen=True, kw_only=True)

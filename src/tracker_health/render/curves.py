@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from tracker_health.diagnosis import Facts
-from tracker_health.evidence import Evidence, Series
+from tracker_health.evidence import SHARES, Evidence, Series
 from tracker_health.render.plot import Band, Line, Mark, Plot, Reference
 from tracker_health.render.thinning import level, stretches
 from tracker_health.result import ProbeResult, Report
@@ -66,6 +66,8 @@ def loss_plot(evidence: Evidence, report: Report) -> Plot | None:
     lines = [*_lines(main, "main")]
     if train is not None and validation is not None:
         lines += [*_lines(validation, "val", smoothed=False)]
+    usual = tuple(_usual(evidence))
+    lines += usual
     marks: list[Mark] = []
     bands = [*_bands(main)]
     references = tuple(_chance(report, main)) if train is not None else ()
@@ -86,8 +88,26 @@ def loss_plot(evidence: Evidence, report: Report) -> Plot | None:
         references=references,
         bands=tuple(bands),
         unit=_unit(main),
-        note="" if train is None or validation is None else "Dashed: validation.",
+        note=" ".join(
+            (["Dashed: validation."] if train is not None and validation is not None else [])
+            + (["Green: the lowest and highest of healthy runs."] if usual else [])
+        ),
     )
+
+
+def _usual(evidence: Evidence) -> Iterator[Line]:
+    """The edges of the band in which healthy runs stayed, at the same share of the plan."""
+    baseline, course = evidence.baseline, evidence.course
+    if baseline is None or course is None or evidence.not_compared:
+        return
+    reached = np.isfinite(course.levels)
+    steps = np.round((np.arange(SHARES) + 0.5) / SHARES * course.length).astype(np.int64)[reached]
+    runs = count(len(baseline.runs), "healthy run")
+    for edge, levels in (("highest", baseline.high), ("lowest", baseline.low)):
+        values = np.array(levels)[reached]
+        if np.isfinite(values).any():
+            label = f"{edge} of {runs}"
+            yield Line(name=label, label=label, steps=steps, values=values, look="usual")
 
 
 def _chance(report: Report, main: Series) -> Iterator[Reference]:

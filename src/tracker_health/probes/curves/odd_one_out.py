@@ -2,44 +2,49 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import numpy as np
 
-from tracker_health.evidence import Evidence, Need, Part
+from tracker_health.baseline import differences
+from tracker_health.evidence import Baseline, Course, Evidence, Need, Part
 from tracker_health.evidence.numerics import median
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.result import Finding
-from tracker_health.text import number
+from tracker_health.text import count, number
 from tracker_health.verdict import Verdict
+
+_NOTHING_DIFFERS = "no param differs from theirs: look at the data, the code and its version"
 
 
 @dataclass(frozen=True, kw_only=True)
 class OddOneOut(Probe):
-    """The loss ended clearly higher than in the other runs of the same experiment.
+    """The loss stayed clearly above that of comparable runs.
 
     What it finds:
-        A run whose curve looks ordinary by itself, but that ended worse than its siblings. The learning rate may be
-        somewhat too high or too low, the data mixed up, or an augmentation left on.
+        A run whose curve looks ordinary by itself, and that is worse than its siblings: a learning rate that is
+        somewhat too high or too low, data that was mixed up, an augmentation that was left on.
 
     Why it matters:
-        One run alone does not show such a fault. A comparison with the others does.
+        Such a fault cannot be seen from one run. Beside the others it is plain.
 
     How it decides:
-        Runs are compared that log the same loss and are about as long (a quarter more steps at most). The end is the
-        median of the last tenth of the points. Warn when it lies too far above that of at least `min_runs` others.
-        It must lie above their median by `deviations` of their median absolute deviations, and by `worse` of its size.
-        It must also lie above it by `worse` of what the others descended, as a rule.
+        Against a baseline, levels are compared at each twentieth of the plan. Warn when half of them lie above the
+        highest of its runs by `above` of what these descended, or of the spread of their ends.
+        Beside other runs the ends are compared: the median of the last tenth of the points. Warn when that lies above
+        the median of at least `min_runs` others by `deviations` of their median absolute deviations. It must also lie
+        above it by `worse` of its size and of their descent.
 
     Known limits:
-        Only where runs are read together: `tracker-health report` of several runs or of an experiment. If most runs
-        have the same fault, it looks normal. The rule has no vote: runs that differ on purpose (in size, data,
-        regularisation) end differently, and nothing says which of them should be alike. It should vote against a
-        baseline that somebody chose and froze, not against whatever is in the same experiment.
+        Only where runs are read together (`tracker-health report` of several), or beside a baseline (`--against`). It
+        votes only against a baseline that somebody chose and froze into a file. Runs that merely lie beside a run may
+        differ on purpose, in size, data or regularisation: what they show is advice. Where most runs have the same
+        fault, they are the rule.
 
     What to do:
-        Compare this run's parameters with those of the others in the tracker.
+        Look at what this run has that the others have not: a finding against a baseline lists the params that differ.
 
     References:
         Hampel, The influence curve and its role in robust estimation, 1974.
@@ -51,6 +56,10 @@ class OddOneOut(Probe):
     status = "preview"
     headline = ("deviations",)
 
+    above: Annotated[
+        float,
+        Threshold("distance above a baseline that counts, of its descent", "fraction", "calibration", ge=0),
+    ] = 0.2
     deviations: Annotated[
         float, Threshold("distance from the others that counts", "median absolute deviations", "calibration", ge=0)
     ] = 5.0
@@ -62,9 +71,11 @@ class OddOneOut(Probe):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        return (Need(role=Part.SIBLINGS, min_points=self.min_runs, unit="runs"),)
+        return (Need(role=Part.SIBLINGS, any_of=(Part.BASELINE,), min_points=self.min_runs, unit="runs"),)
 
     def judge(self, evidence: Evidence) -> Finding:
+        if evidence.baseline is not None and evidence.course is not None:
+            return self.judged_against(evidence.baseline, evidence.course, evidence.info.params)
         siblings = evidence.siblings
         if siblings is None:
             raise LookupError("the rule's needs name the siblings")
@@ -82,4 +93,27 @@ class OddOneOut(Probe):
             f"give or take {number(spread)}",
             remedy="compare its parameters with those of the other runs",
             measured=measured,
+        )
+
+    def judged_against(self, baseline: Baseline, course: Course, params: Mapping[str, str]) -> Finding:
+        """What a baseline shows of a run that can be compared to it."""
+        over = float(np.nanmedian(baseline.above(course)))
+        share = over / baseline.scale if baseline.scale > 0 else 0.0
+        measured = {"end": course.end, "usual_end": baseline.end[1], "above": share, "runs": len(baseline.runs)}
+        details = {"baseline": baseline.digest, "frozen": baseline.frozen}
+        runs = count(len(baseline.runs), "healthy run")
+        ended = (
+            f"it ended at {number(course.end)}; {runs} between {number(baseline.end[0])} and {number(baseline.end[2])}"
+        )
+        if not share > self.above:
+            return replace(Finding.passed(ended, measured), details=details)
+        step, found = baseline.left_at(course), differences(params, baseline)
+        return Finding(
+            verdict=Verdict.WARN,
+            message=f"from step {step} on the loss lies above that of {runs}, by {number(over)} at half of the levels; "
+            f"{ended}",
+            remedy=f"look at what differs: {'; '.join(map(str, found[:2]))}" if found else _NOTHING_DIFFERS,
+            measured=measured,
+            details={**details, "differs": [one._asdict() for one in found]},
+            steps=() if step is None else (step,),
         )

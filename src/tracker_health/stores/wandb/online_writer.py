@@ -36,6 +36,7 @@ from tracker_health.acknowledged import (
 from tracker_health.annotations import (
     ACK,
     ACTION,
+    BASELINE,
     CAUSE,
     ENDED,
     ENDED_BY,
@@ -83,7 +84,7 @@ from tracker_health.stores.wandb.values import ACK_WANDB_TAG, OWN_KEY, OWN_TAGS,
 from tracker_health.text import printable
 from tracker_health.verdict import Verdict
 
-_OF_ANY_VERDICT = frozenset({ENDED, ENDED_BY, IGNORED, JUDGED, RULES, SETTINGS, STEP})
+_OF_ANY_VERDICT = frozenset({BASELINE, ENDED, ENDED_BY, IGNORED, JUDGED, RULES, SETTINGS, STEP})
 _PLAIN_NAMES = _OF_ANY_VERDICT | {
     "severity",
     "codes",
