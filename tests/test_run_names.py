@@ -118,7 +118,10 @@ def test_an_empty_name_is_told_to_be_one(opened, name):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("models:/classifier/3", "models:/classifier/3 is a registered model, not a run (give the id of the run that"),
+        (
+            "models:/classifier/3",
+            "models:/classifier/3 is a registered model, not a run (gate judges it; else give the id of the run that",
+        ),
         ("models:/m-0123456789abcdef", "is a registered model"),
         (
             f"mlflow-artifacts:/7/{RUN_ID}/artifacts/model",

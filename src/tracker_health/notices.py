@@ -37,10 +37,9 @@ _TOLD = re.compile(
     rf"(?:told=({_CAUSE}(?:,{_CAUSE}){{0,{_MOST_CAUSES}}}))?(?: ?due=({_CAUSE})@(\d{{1,12}})#([0-9a-f]{{8}}))?"
 )
 _PLACEHOLDER = re.compile(r"\{([a-z]+)\}")
-_HOSTS = re.compile(
-    r"\b[a-z][a-z0-9+.-]*://\S+|\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b|\b[\w.-]+@[\w-]+(?:\.[\w-]+)*", re.IGNORECASE
-)
-_PATHS = re.compile(r"(?<![\w.:/])(?:~|[A-Za-z]:)?[/\\][^\s'\",;:()]+|[^\s'\"(]+/[^\s'\"]*\.[A-Za-z]\w{0,10}\b")
+_WORD = re.compile(r"[^\s'\"(),;]+")
+_ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}(?::\d{1,5})?")
+_LONGEST_SUFFIX = 11  # characters of a file's suffix
 _ENDS_OF_PROCESSES = "RUN"
 """Rules with such codes quote what a process said at its end: exceptions, with paths and values in them."""
 
@@ -233,12 +232,28 @@ def _subject_codes(report: Report) -> tuple[str, ...]:
 
 
 def _public(text: str, include: frozenset[str]) -> str:
-    text = printable(text, 1_000)
-    if "hosts" not in include:
-        text = _HOSTS.sub("…", text)
-    if "paths" not in include:
-        text = _PATHS.sub("…", text)
-    return printable(text, 500)
+    """The text without the hosts and paths in it, where these were not asked for."""
+
+    def shown(found: re.Match[str]) -> str:
+        word = found.group()
+        hidden = ("hosts" not in include and _is_host(word)) or ("paths" not in include and _is_path(word))
+        return "…" if hidden else word
+
+    return printable(_WORD.sub(shown, printable(text, 1_000)), 500)
+
+
+def _is_host(word: str) -> bool:
+    user, at, host = word.partition("@")
+    return "://" in word or bool(at and user and host) or _ADDRESS.fullmatch(word.rstrip(".:")) is not None
+
+
+def _is_path(word: str) -> bool:
+    """Whether a word is a path: it begins as one, or a folder stands before a name with a suffix."""
+    if word.startswith(("/", "\\", "~/", "~\\")) or word[1:3] in (":/", ":\\"):
+        return len(word) > 1
+    folder, _, name = word.rstrip(".:").rpartition("/")
+    suffix = name.rpartition(".")[2] if "." in name else ""
+    return bool(folder) and suffix[:1].isalpha() and suffix.isalnum() and len(suffix) <= _LONGEST_SUFFIX
 
 
 def fields_of(notices: Sequence[Notice]) -> dict[str, str]:

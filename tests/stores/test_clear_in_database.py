@@ -79,4 +79,4 @@ def test_the_help_says_which_filters_still_find_what_is_hidden(annotated, sqlite
     query = 'metrics."health/severity" != 5'
     assert run in [one.info.run_id for one in client.search_runs([client.get_run(run).info.experiment_id], query)]
     shown = " ".join(CliRunner().invoke(cli, ["clear", "--help"]).output.split())
-    assert "out of all filters but those with != in them" in shown
+    assert "Only filters with != in them still match it" in shown
