@@ -676,9 +676,9 @@ def test_an_annotation_takes_few_requests(wandb_server):
         th.annotate("wandb:team/proj/abc", **options)
         asked.append(len([one for one in wandb_server.requests[before:] if one.path == "/graphql"]))
     first, unchanged, again = asked
-    assert first <= 12
-    assert unchanged <= 2
-    assert again <= 12
+    assert first <= 13  # two of them once a process; one asks for the files again, as an answer may have come
+    assert unchanged <= 1
+    assert again <= 11
 
 
 @pytest.mark.parametrize(("key", "name", "error"), [("", "nope", RunNotFound), ("x" * 40, "abc", StoreRefused)])
