@@ -11,7 +11,7 @@ from ..wandb_server import READER  # noqa: TID252  tests are no package of a nam
 from .conftest import ADMIN_PASSWORD, READER_PASSWORD
 from .many_runs import make_runs
 
-pytestmark = pytest.mark.usefixtures("no_pictures")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_pictures")]  # real servers
 
 
 def examined(*options):

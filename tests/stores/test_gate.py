@@ -23,7 +23,7 @@ from tracker_health.opening import open_run
 from .conftest import ADMIN_PASSWORD, READER_PASSWORD
 from .many_runs import make_runs
 
-pytestmark = pytest.mark.usefixtures("no_pictures")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_pictures")]  # real servers
 
 FINITE, NAN = "finite", "nan"
 

@@ -13,6 +13,8 @@ from tracker_health.stores.wandb.artifact import ArtifactName, artifact_name_of
 
 from ..wandb_server import READER  # noqa: TID252  tests are no package of a name
 
+pytestmark = pytest.mark.slow  # real servers
+
 TRAINING = """
 import sys, numpy, wandb
 from safetensors.numpy import save_file

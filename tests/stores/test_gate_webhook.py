@@ -22,6 +22,8 @@ import pytest
 from .conftest import _server
 from .test_gate import NAN, client_of, registered, tags_of
 
+pytestmark = pytest.mark.slow  # real servers
+
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "gate_webhook.py"
 SECRET = "of the tests"
 # Switches of the test server alone: by default MLflow sends over https and to public addresses only.

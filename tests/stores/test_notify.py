@@ -27,7 +27,7 @@ from tracker_health.sweep import Sweep
 from ..receiver import Receiver  # noqa: TID252  tests are no package of a name
 from .many_runs import make_runs
 
-pytestmark = pytest.mark.usefixtures("no_pictures", "_own_state")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_pictures", "_own_state")]  # real servers
 
 LATER = 100_000.0
 SURE = {"certainty": "possible"}
