@@ -48,7 +48,7 @@ def acknowledged(
     if not who.strip():
         raise ConfigError("an acknowledgement says who it is from", "give a name: --who ana")
     if not (because.strip() or undo):
-        raise ConfigError("an acknowledgement says why", 'give a reason: --because "the data has this spike"')
+        raise ConfigError("an acknowledgement needs a reason", 'give a reason: --because "the data has this spike"')
     now = time.time()
     if until is not None and until <= now:
         raise ConfigError("it would be over before it began", "give a longer --for")
