@@ -115,7 +115,7 @@ def test_for_some_time_is_for_some_time(run, judged, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (("--who", "ana"), 2, "says why"),
+        (("--who", "ana"), 2, "needs a reason"),
         (("--because", "x", "--who", " "), 2, "who it is from"),
         (("--because", "x", "--for", "soon"), 2, "no duration"),
         (("--because", "x", "--for", "0d"), 2, "over before it began"),
