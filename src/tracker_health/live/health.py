@@ -16,6 +16,7 @@ from tracker_health.errors import ConfigError, named
 from tracker_health.evidence import Evidence, RunInfo, RunRef
 from tracker_health.live.history import History
 from tracker_health.live.rules import LIVE_RULES, Standing
+from tracker_health.live.together import Rows, from_first, is_first, is_one_of_several
 from tracker_health.monitor.notices import tell
 from tracker_health.result import ProbeResult, Report
 from tracker_health.verdict import Verdict
@@ -74,6 +75,7 @@ class LiveHealth:
         stop_on: str | None = "fail",
         dry_run: bool = False,
         seconds: float = SECONDS,
+        together: bool = False,
         on_finding: Callable[[LiveFinding], object] | None = None,
     ) -> None:
         """Begin with an empty history.
@@ -85,7 +87,11 @@ class LiveHealth:
             stop_on: ``"fail"`` or ``"warn"``: at such a finding ``should_stop`` becomes true; None for never.
             dry_run: Say what would stop the run, and let it go on.
             seconds: So long after a look another one is due at the latest, if something was logged since.
-            on_finding: Is given each finding, once.
+            together: All processes of ``torch.distributed`` call ``step`` (or ``log``) with the same steps. The first
+                judges by what it logs itself, and all have its findings at the same step, so that all stop there. They
+                look when the history has grown, never by the clock. A process that does not call leaves the others
+                waiting: switch it on only where all do.
+            on_finding: Is given each finding, once; of several processes in the first.
 
         Raises:
             ConfigError: an argument makes no sense.
@@ -109,6 +115,7 @@ class LiveHealth:
         self._told: dict[str, Verdict] = {}
         self._next_points, self._next_time = float(FEWEST_POINTS), math.inf
         self._broken = False
+        self._rows = Rows(FEWEST_POINTS, GROWTH) if together else None
         self.findings: list[LiveFinding] = []
         self.should_stop, self.stopped_by = False, None
 
@@ -132,6 +139,8 @@ class LiveHealth:
 
     def log(self, metrics: Mapping[str, Any], step: int | None = None) -> LiveFinding | None:
         """As ``step``, for names that are no Python names (``train/loss``). What is no number is passed over."""
+        if self._rows is not None and is_one_of_several():
+            return self._log_together(self._rows, metrics, step)
         if self._broken:
             return None
         try:
@@ -139,9 +148,47 @@ class LiveHealth:
             broke = self._history.add(_numbers(metrics), at)
             return self._look() if broke or self._is_due() else None
         except Exception as error:  # noqa: BLE001  whatever is wrong in here, the training goes on
-            self._broken = True
-            tell(f"the training goes on without being judged: {named(error)}")
+            self._break(error)
             return None
+
+    def _break(self, error: Exception) -> None:
+        self._broken = True
+        tell(f"the training goes on without being judged: {named(error)}")
+
+    def _log_together(self, rows: Rows, metrics: Mapping[str, Any], step: int | None) -> LiveFinding | None:
+        """As ``log``; a process that cannot judge any more still takes part until all know it."""
+        try:
+            at, judges = rows.add(step), is_first()
+            if judges and not self._broken:
+                self._attempt(lambda: self._history.add(_numbers(metrics), at))
+            if not rows.is_due():
+                return None
+            before = len(self.findings)
+            if judges and not self._broken:
+                self._attempt(self._look)
+            self._broken, fresh = from_first((self._broken, self.findings[before:]))
+            if self._broken:
+                self._rows = None
+            if not judges:
+                self._accept(fresh)
+        except Exception as error:  # noqa: BLE001  the processes cannot reach each other
+            self._rows = None
+            self._break(error)
+            return None
+        return fresh[0] if fresh else None
+
+    def _attempt(self, action: Callable[[], object]) -> None:
+        try:
+            action()
+        except Exception as error:  # noqa: BLE001  the other processes wait for this one
+            self._break(error)
+
+    def _accept(self, findings: list[LiveFinding]) -> None:
+        """Take over what another process found."""
+        self.findings += findings
+        for finding in findings:
+            if finding.stops:
+                self.stopped_by, self.should_stop = finding, not self._dry_run
 
     def _is_due(self) -> bool:
         points = self._history.points
@@ -150,7 +197,7 @@ class LiveHealth:
         return points > FEWEST_POINTS and time.monotonic() >= self._next_time
 
     def look(self) -> LiveFinding | None:
-        """Judge now, whether that is due or not.
+        """Judge now, whether that is due or not. Of several processes the first does, and only for itself.
 
         Returns:
             As ``step``.

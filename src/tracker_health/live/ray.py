@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tracker_health.errors import named, optional_packages
-from tracker_health.live.health import LiveFinding, LiveHealth
-from tracker_health.live.options import check_options
+from tracker_health.live.health import LiveHealth
+from tracker_health.live.options import announce, check_options
 from tracker_health.monitor.notices import tell
-from tracker_health.text import printable
 
 with optional_packages("ray"):
     from ray.tune import Stopper
@@ -19,8 +17,6 @@ with optional_packages("ray"):
 _OF_RAY = frozenset({*AUTO_RESULT_KEYS, DONE, TRIAL_ID, "experiment_tag", "should_checkpoint", "trial_name"})
 """What Ray adds to the results of a trial."""
 _PLAIN = (str, int, float)  # a config may hold whole data sets
-_LINE_CHARACTERS = 1000
-_log = logging.getLogger(__name__)
 
 
 class HealthStopper(Stopper):  # type: ignore[misc, unused-ignore]
@@ -95,15 +91,10 @@ class HealthStopper(Stopper):  # type: ignore[misc, unused-ignore]
             health = self._trials[trial_id] = LiveHealth(**{**self._options, "params": params})
         health.log(dict(_numbers(result)), result.get(TRAINING_ITERATION))
         if health.stopped_by is not None and trial_id not in self._reasons:
-            self._say(trial_id, health.stopped_by)
+            self._reasons[trial_id] = announce(health, f"trial {trial_id}")
         if health.should_stop:
             self._trials.pop(trial_id)
         return health.should_stop
-
-    def _say(self, trial_id: str, finding: LiveFinding) -> None:
-        self._reasons[trial_id] = printable(str(finding), _LINE_CHARACTERS)
-        verb = "would stop" if self._options["dry_run"] else "stops"
-        _log.warning("tracker-health %s trial %s: %s", verb, printable(trial_id), self._reasons[trial_id])
 
 
 def _numbers(result: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 
@@ -39,4 +40,17 @@ def transformers_params(args: Any, state: Any, model: Any) -> dict[str, Any]:
         params["num_labels"] = getattr(config, "num_labels", None)
     elif "LM" in type(model).__name__:
         params["vocab_size"] = getattr(config, "vocab_size", None)
+    return params
+
+
+def keras_params(model: Any) -> dict[str, Any]:
+    """Of a compiled Keras model: the learning rate where it is a number, and of a classifier the number of classes."""
+    params: dict[str, Any] = {}
+    with suppress(TypeError, ValueError, AttributeError):
+        params["learning_rate"] = float(model.optimizer.learning_rate)
+    loss = getattr(model, "loss", None)
+    name = loss if isinstance(loss, str) else getattr(loss, "name", "")
+    if "categorical_crossentropy" in str(name):
+        with suppress(TypeError, IndexError, AttributeError):
+            params["num_classes"] = int(model.output_shape[-1])
     return params
