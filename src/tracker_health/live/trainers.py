@@ -136,7 +136,8 @@ def keras_health(*, every: int | None = None, **options: Any) -> Any:
 
     ``every``: None to count epochs. Otherwise steps are batches. ``options``: those of ``LiveHealth``. Unless they say
     otherwise, the plan is the epochs or batches of ``fit``, and looks depend on what was logged alone and not on a
-    clock, so that several processes with the same logs decide alike.
+    clock, so that several processes with the same logs decide alike. Those of a model within
+    ``DistributedDataParallel`` stop together.
 
     Raises:
         ConfigError: an option is none of ``LiveHealth``, or makes no sense.
@@ -157,7 +158,7 @@ def keras_health(*, every: int | None = None, **options: Any) -> Any:
             self._batches = _KerasBatches(every)
             epochs, steps = self.params.get("epochs"), self.params.get("steps")
             plan = epochs if every is None else epochs * steps if epochs and steps else None
-            known = {"seconds": math.inf, "together": True, **options}
+            known = {"seconds": math.inf, "together": _is_data_parallel(self._model), **options}
             self.health = _health(known, plan, keras_params(self.model))
 
         @_reported
@@ -308,6 +309,11 @@ def _lightning_step(trainer: Any, outputs: Any) -> dict[str, Any]:
 def _lightning_plan(trainer: Any) -> float:
     """Optimizer steps; the trainer counts those of all optimizers, and plans those of one."""
     return float(trainer.estimated_stepping_batches) * max(1, len(trainer.optimizers))
+
+
+def _is_data_parallel(model: Any) -> bool:
+    """Whether each process of torch.distributed calls ``fit`` with a copy of this model."""
+    return type(model).__name__ == "DistributedDataParallel"
 
 
 class _KerasBatches:
