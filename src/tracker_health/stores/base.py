@@ -271,9 +271,9 @@ class OnServer(TrackedRun, Protocol):
 @dataclass(frozen=True, kw_only=True)
 class TaggedRun:
     """What a run's record says of its annotation. ``verdict``: None without one of ours. ``codes``: of the rules behind
-    it. ``cause``: of what they found, empty where none is known. ``started``: in seconds since 1970, None where that is
-    not known. ``older``: than the run's last data. ``acks``: entries that are about what the run is now. ``shadow``:
-    what was said while verdicts were only tried out.
+    it. ``cause``: of what they found, empty where none is known. ``experiment``: its name, or the project's.
+    ``started``: in seconds since 1970, None where that is not known. ``older``: than the run's last data. ``acks``:
+    entries that are about what the run is now. ``shadow``: what was said while verdicts were only tried out.
     """
 
     ref: RunRef
@@ -282,6 +282,7 @@ class TaggedRun:
     summary: str = ""
     cause: str = ""
     user: str = ""
+    experiment: str = ""
     started: float | None = None
     older: bool = False
     acks: tuple[Acknowledgement, ...] = ()

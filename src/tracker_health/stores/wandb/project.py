@@ -91,7 +91,13 @@ def tagged_runs(name: str, where: str = "", since: float | None = None) -> Itera
             ref = ref_of(run, address, connect().app)
             tags, user = our_tags(run.summary_metrics), str(getattr(run.user, "username", ""))
             yield tagged(
-                ref, tags, user=user, started=started, last_step=last_step_of(run), acks=acknowledgements_of(run)
+                ref,
+                tags,
+                user=user,
+                experiment="/".join(address[:2]),
+                started=started,
+                last_step=last_step_of(run),
+                acks=acknowledgements_of(run),
             )
 
 
