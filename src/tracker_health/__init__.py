@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         Weights,
     )
     from tracker_health.hooks import autolog
+    from tracker_health.live import LiveFinding, LiveHealth
     from tracker_health.monitor import GradientDumps, watch
     from tracker_health.opening import open_run
     from tracker_health.probe import Probe, Symptom, Threshold
@@ -56,6 +57,7 @@ _HOMES = {
     "Curve": "evidence", "Evidence": "evidence", "Need": "evidence", "OptimizerState": "evidence",
     "ParameterTable": "evidence", "Part": "evidence", "RunInfo": "evidence", "Series": "evidence",
     "StepUnit": "evidence", "Weights": "evidence",
+    "LiveFinding": "live", "LiveHealth": "live",
     "GradientDumps": "monitor", "watch": "monitor",
     "open_run": "opening",
     "Probe": "probe", "Symptom": "probe", "Threshold": "probe",
@@ -81,6 +83,8 @@ __all__ = [
     "Evidence",
     "Finding",
     "GradientDumps",
+    "LiveFinding",
+    "LiveHealth",
     "Need",
     "OptimizerState",
     "Outcome",
