@@ -53,6 +53,7 @@ class Schema:
             "commitArtifact": self._commit_artifact,
             "updateArtifact": self._update_artifact,
             "upsertView": self._upsert_view,
+            "notifyScriptableRunAlert": self._alert,
         }
         return Node("Mutation", **{name: self._permitted(name, change) for name, change in changes.items()})
 
@@ -263,6 +264,15 @@ url=lambda upload=False: f"{self._base}/files/{path}", directUrl=url, sizeBytes=
             raise Refused(404, "run not found")
         del self._store.runs[run.entity, run.project, run.name]
         return Node("DeleteRunPayload", clientMutationId=None)
+
+    def _alert(self, input: dict[str, Any]) -> Node:
+        run = self._store.run(input["entityName"], input["projectName"], input["runName"])
+        if run is None:
+            raise Refused(404, "run not found")
+        if len(input["title"]) > 63 or input["severity"] not in ("INFO", "WARN", "ERROR"):
+            raise Refused(400, "title or severity of an alert")
+        self._store.alerts.append(input)
+        return Node("NotifyScriptableRunAlertPayload", success=True)
 
     def _upsert_view(self, input: dict[str, Any]) -> Node:
         if (input["entityName"], input["projectName"]) not in self._store.projects():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 from tracker_health.acknowledged import Acknowledgement
 from tracker_health.annotations import PENDING, Annotations, Shadow
@@ -252,6 +252,23 @@ class Sink(Protocol):
 
 class TrackedRun(Source, Sink, Protocol):
     """One run of a store: what ``open_run`` gives."""
+
+
+class Alerting(Protocol):
+    """A run whose tracker alerts people itself, each as they have asked it to."""
+
+    def alert(self, title: str, text: str, verdict: Verdict) -> None:
+        """Have the tracker alert people about this run.
+
+        Raises:
+            StoreRefused: no permission.
+            WriteError: it did not take the alert.
+        """
+
+
+def alerting(run: TrackedRun) -> Alerting | None:
+    """The same run, where its tracker alerts people; None for all others."""
+    return cast("Alerting", run) if callable(getattr(run, "alert", None)) else None
 
 
 class Listed(Protocol):
