@@ -53,11 +53,11 @@ def write_against(validate: Faults, tune: Faults) -> None:
         "measured": {"date": today, "healthy": healthy["alone"].judged, "by": "benchmarks/faults against"},
     }
     _CALIBRATION.write_text(json.dumps(content, indent=1) + "\n")
-    flagged = ", and ".join(
-        f"{one['baseline'].odd} of the {one['compared'].odd} healthy runs of the {name} tasks that could be compared"
+    flagged = ", ".join(
+        f"{one['baseline'].odd} of {one['compared'].odd} ({name})"
         for name, one in (("validation", healthy), ("tuning", tune["healthy"]))
     )
-    said = f"Measured on {today}: the baseline flagged {flagged}."
+    said = f"Measured on {today}. Of healthy runs that could be compared, the baseline flagged {flagged}."
     _put([_BEGIN, said, "", *_against(validate, tune), "", ""], ROOT / "docs" / "baseline.md")
 
 

@@ -200,8 +200,8 @@ class Outbox:
         return Delivered(messages=messages, runs=runs)
 
     def _is_owed(self, notice: Notice, open_run: Opener) -> bool:
-        """Whether the run still says that this message is ours to send, or that we sent it by another channel, and
-        nobody has acknowledged its findings.
+        """Whether this message is still to be sent: the run says that it is ours, or that another channel of ours had
+        it, and nobody has acknowledged the findings.
         """
         try:
             with closing(open_run(notice.run)) as opened:
