@@ -14,6 +14,7 @@ from tracker_health.acknowledged import acknowledgement
 from tracker_health.evidence import RunRef
 from tracker_health.overview import overview
 from tracker_health.overview_page import GROUPED_BY, MOST_WORST, overview_page
+from tracker_health.render.stacks import Column, columns
 from tracker_health.stores.base import TaggedRun
 from tracker_health.verdict import Verdict
 
@@ -66,6 +67,16 @@ def test_half_a_year_of_weeks_is_drawn():
     assert len(titles(html)) == 26
     assert titles(html)[-1].startswith("2026-W02")
     assert "14 of other weeks" in html
+
+
+@pytest.mark.parametrize(
+    ("amount", "weeks", "shown"),
+    [(7, 1, "7"), (1_234, 1, "1,234"), (1_234, 26, "1.2k"), (123_456, 26, ""), (12, 26, "12")],
+)
+def test_a_number_stands_in_its_column_as_far_as_it_fits(amount, weeks, shown):
+    week = Column(label="W01", below="", name="2026-W01", counts={"pass": amount})
+    svg = columns([week] * weeks, ["fail", "pass"], title="t")
+    assert re.findall(r'class="in"[^>]*>([^<]*)<', svg) == ([shown] * weeks if shown else [])
 
 
 def test_causes_are_counted_by_week_user_and_experiment():

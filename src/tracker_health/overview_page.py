@@ -14,7 +14,7 @@ from tracker_health.overview import WORDS, Answers, Overview, by_number, rule_na
 from tracker_health.render.page import render
 from tracker_health.render.stacks import Column, columns, row_bar
 from tracker_health.stores.base import TaggedRun
-from tracker_health.text import count, printable, split_sentence
+from tracker_health.text import printable, split_sentence
 
 GROUPED_BY = ("week", "user", "experiment")
 """What the page groups runs by."""
@@ -100,7 +100,6 @@ def overview_page(found: Overview, *, title: str, now: float) -> bytes:
         data={},
         title=title,
         found=found,
-        runs=count(found.runs, "run"),
         words=words,
         weeks=columns(_columns(weeks, found.groups["week"]), words, title="Verdicts by week") if weeks else "",
         first_week=weeks[0] if weeks else "",

@@ -111,3 +111,24 @@ def test_what_the_server_refuses_is_one_line(wandb_server, monkeypatch, change, 
     assert said in result.stderr.splitlines()[0]
     assert len(result.stderr.splitlines()) <= 2
     assert not wandb_server.store.views
+
+
+def test_a_page_about_a_project_names_its_users_and_links_its_runs(wandb_server, tmp_path):
+    for name, verdict in (("good", "pass"), ("bad", "fail")):
+        run = wandb_server.store.new_run("team", "proj", name)
+        ours = {"verdict": verdict, "digest": "0" * 16, "written": "{}", "summary": f"it is <{name}>"}
+        run.state, run.summary, run.tags = (
+            "finished",
+            {f"health/{key}": one for key, one in ours.items()},
+            [f"health:{verdict}"],
+        )
+    page = tmp_path / "summary.html"
+    arguments = ["summary", "--project", "team/proj", "--by", "experiment", "--html", str(page), "--json"]
+    result = CliRunner().invoke(cli, arguments)
+    assert result.exit_code == 0, result.output
+    document = json.loads(result.stdout)
+    assert document["by"]["experiment"]["team/proj"]["fail"] == 1
+    text = page.read_text()
+    assert f'href="{wandb_server.url}/team/proj/runs/bad"' in text
+    assert "It is &lt;bad&gt;" in text
+    assert "Training health: Project team/proj" in text

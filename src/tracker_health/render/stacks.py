@@ -12,7 +12,7 @@ from tracker_health.text import count
 _LEFT, _TOP, _FLOOR, _HEIGHT = 46.0, 22.0, 208.0, 250.0
 _WIDTH, _NARROWEST, _WIDEST = 1040.0, 34.0, 72.0  # of the columns together, and of one, in pixels
 _FILLED = 0.72  # of the pitch
-_ROOM_FOR_NUMBER = 15.0  # pixels of height that a number needs
+_ROOM_FOR_NUMBER, _DIGIT = 15.0, 7.8  # pixels of height that a number needs, and of width each of its digits
 _WHOLE = 1000.0  # the width of a row's bar: it is stretched to the width that the page has
 _SLIMMEST = 6.0  # of these, so that one run among thousands is seen
 
@@ -61,12 +61,22 @@ def _column(column: Column, order: Sequence[str], middle: float, width: float, s
             continue
         bottom -= height
         yield _box(word, middle - width / 2, bottom, width, height)
-        if height >= _ROOM_FOR_NUMBER:
-            yield f'<text class="in" x="{middle:.1f}" y="{bottom + height / 2 + 4.5:.1f}">{amount:,}</text>'
+        if height >= _ROOM_FOR_NUMBER and (shown := _fitting(amount, width)):
+            yield f'<text class="in" x="{middle:.1f}" y="{bottom + height / 2 + 4.5:.1f}">{shown}</text>'
     yield f'<text class="middle" x="{middle:.1f}" y="{_FLOOR + 18:.1f}">{escape(column.label)}</text>'
     if column.below:
         yield f'<text class="middle" x="{middle:.1f}" y="{_FLOOR + 34:.1f}">{escape(column.below)}</text>'
     yield "</g>"
+
+
+def _fitting(amount: int, width: float) -> str:
+    """The number as a text that fits, in thousands where there is less room, or nothing."""
+    texts = (f"{amount:,}", f"{amount / 1000:.1f}k", f"{amount / 1000:.0f}k")
+    return next((text for text in texts if _width_of(text) <= width and not text.startswith("0")), "")
+
+
+def _width_of(text: str) -> float:
+    return sum(_DIGIT / 2 if character in ".," else _DIGIT for character in text)
 
 
 def row_bar(counts: Mapping[str, int], order: Sequence[str], most: int) -> str:
