@@ -85,6 +85,27 @@ def against(size: str, out: Path, split: str, write: bool) -> None:
 @main.command()
 @click.option("--size", type=click.Choice(["small", "full"]), default="full", show_default=True)
 @click.option("--out", type=click.Path(path_type=Path), default=OUT, show_default=True)
+@click.option("--split", type=click.Choice(["tune", "validate"]), help="One of the two alone.")
+@click.option("--workers", type=int, default=2, show_default=True)
+@click.option("--public", type=click.Path(path_type=Path, exists=True), help="A folder of public_runs.py, too.")
+def prefixes(size: str, out: Path, split: str | None, workers: int, public: Path | None) -> None:
+    """Print what LiveHealth would have stopped of every run, and what Optuna's MedianPruner."""
+    import prefixes as module
+
+    print(module.HEAD)
+    for one in ("tune", "validate"):
+        if split in (None, one):
+            for line in module.lines(f"{one}: LiveHealth", module.replay(size, out, one, workers)):
+                print(line, flush=True)
+            for line in module.lines(f"{one}: MedianPruner", module.medians(size, out, one)):
+                print(line, flush=True)
+    if public is not None:
+        print("\n".join(module.lines("public curves: LiveHealth", module.curves(public))))
+
+
+@main.command()
+@click.option("--size", type=click.Choice(["small", "full"]), default="full", show_default=True)
+@click.option("--out", type=click.Path(path_type=Path), default=OUT, show_default=True)
 def bound(size: str, out: Path) -> None:
     """Print what a classifier finds that is fitted to all that the rules measure; after ``score``."""
     from bound import bound as lines
