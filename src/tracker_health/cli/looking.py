@@ -61,9 +61,8 @@ def summary(since: str | None, by: str, as_json: bool, html: str | None, export:
     labels: list[str] = []
     keep = None if export is None else lambda document: labels.append(json.dumps(document, allow_nan=False))
     by_all, most = ((*groups, *GROUPED_BY), MOST_ON_PAGE) if html else (groups, MOST_WORST)
-    found = overview_of(
-        **batch._asdict(), tracking_uri=uri, since=began, by=by_all, labelled=keep, most_worst=most
-    )  # fmt: skip
+    options: dict[str, Any] = {"tracking_uri": uri, "since": began, "labelled": keep}
+    found = overview_of(**batch._asdict(), **options, by=by_all, most_worst=most)
     if html:
         write_page(html, overview_page(found, title=batch.name or "All experiments", now=time.time()))
     if export is not None:
