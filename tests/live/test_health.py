@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tracker_health import ConfigError, Verdict, check, preset
-from tracker_health.live import LIVE_RULES, LiveHealth, LiveRule
+from tracker_health.live import LIVE_RULES, LiveHealth, When
 from tracker_health.live.rules import Standing
 from tracker_health.registry import probe_classes
 from tracker_health.result import ProbeResult
@@ -31,7 +31,7 @@ def diverging(n, at):
 
 
 def run_through(values, **options):
-    health = LiveHealth(plan=len(values), **options)
+    health = LiveHealth(plan=len(values), rest=0.0, **options)
     for step, value in enumerate(values):
         health.step(step=step, loss=float(value))
         if health.should_stop:
@@ -110,7 +110,7 @@ def test_what_learns_nothing_is_stopped_after_a_third_of_the_plan_and_never_with
     health = run_through(values)
     assert health.should_stop
     assert 0.3 <= health.stopped_by.step / 300 < 0.75
-    free = LiveHealth()
+    free = LiveHealth(rest=0.0)
     for step, value in enumerate(values):
         free.step(step=step, loss=float(value))
     assert not free.findings
@@ -125,7 +125,7 @@ def test_warm_restarts_and_a_higher_level_after_a_resume_stop_nothing():
     part = falling(100)
     restarts = np.concatenate([part, part[20:] * 0.8, part[20:] * 0.7])
     rates = np.concatenate([np.linspace(1e-3, 1e-5, 100), np.linspace(1e-3, 1e-5, 80), np.linspace(1e-3, 1e-5, 80)])
-    health = LiveHealth(plan=len(restarts))
+    health = LiveHealth(plan=len(restarts), rest=0.0)
     for step, (value, rate) in enumerate(zip(restarts, rates, strict=True)):
         health.step(step=step, loss=float(value), learning_rate=float(rate))
     assert not health.should_stop
@@ -154,7 +154,7 @@ def test_arguments_that_make_no_sense(wrong):
 
 
 def test_a_finding_is_given_once():
-    health = LiveHealth(plan=120, stop_on=None)
+    health = LiveHealth(plan=120, stop_on=None, rest=0.0)
     found = [health.step(step=step, loss=float(value)) for step, value in enumerate(RUNS["diverges"])]
     codes = [(one.code, one.verdict) for one in health.findings]
     assert len(set(codes)) == len(codes)
@@ -185,7 +185,7 @@ def test_whatever_breaks_the_training_goes_on(monkeypatch):
 
 def test_looks_follow_the_growth_of_the_history(monkeypatch):
     looks = []
-    health = LiveHealth(seconds=math.inf)
+    health = LiveHealth(seconds=math.inf, rest=0.0)
     monkeypatch.setattr(LiveHealth, "_look", lambda self: looks.append(self._history.points) or _grown(self))
     for step in range(2000):
         health.step(step=step, loss=1.0)
@@ -199,7 +199,7 @@ def _grown(health):
 
 
 def test_a_slow_run_is_looked_at_by_the_clock(monkeypatch):
-    health = LiveHealth(seconds=5.0)
+    health = LiveHealth(seconds=5.0, rest=0.0)
     for step in range(200):
         health.step(step=step, loss=1.0)
     points = len(health.report.series), health.report.series[0].points
@@ -207,6 +207,28 @@ def test_a_slow_run_is_looked_at_by_the_clock(monkeypatch):
     monkeypatch.setattr(time, "monotonic", lambda: now + 3600.0)
     health.step(step=200, loss=1.0)
     assert health.report.series[0].points == 201 > points[1]
+
+
+def test_a_fast_training_waits_for_few_looks(monkeypatch):
+    looks, now = [], 0.0
+    health = LiveHealth()
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+
+    def look(*_, **__):
+        nonlocal now
+        now += 0.01
+        looks.append(now)
+        return report
+
+    for step in range(8):
+        health.step(step=step, loss=1.0)
+    health.look()
+    report = health.report
+    monkeypatch.setattr("tracker_health.live.health.diagnose", look)
+    for step in range(8, 5000):
+        now += 0.0005
+        health.step(step=step, loss=1.0)
+    assert len(looks) * 0.01 <= now / 20 + 0.01
 
 
 def test_memory_is_for_what_is_judged():
@@ -252,7 +274,7 @@ def test_a_finding_counts_only_when_it_stood_while_the_history_grew(grows, stand
         points = int(points * grow) + 1
         since = (since or points) if stood else None
         found = standing.after([result("LOS004", Verdict.FAIL)] if stood else [], points, 0.5)
-        assert bool(found) == (since is not None and points >= LIVE_RULES["LOS004"].grows * since)
+        assert bool(found) == (since is not None and points >= 1.2 * since)
 
 
 def test_a_fail_that_turns_into_a_warn_has_stood_as_a_warn_all_along():
@@ -271,7 +293,21 @@ def test_what_has_no_vote_or_is_no_live_rule_never_counts():
 
 @pytest.mark.parametrize(("share", "counts"), [(None, False), (0.1, False), (0.29, False), (0.3, True), (1.0, True)])
 def test_the_plan_decides_when_nothing_learnt_may_be_said(share, counts):
-    assert LIVE_RULES["LOS005"].counts(Verdict.FAIL, 50, share, stood=2.0) is counts
-    assert not LIVE_RULES["LOS005"].counts(Verdict.WARN, 50, share, stood=2.0)
-    assert LiveRule().counts(Verdict.WARN, 4, None, stood=2.0)
-    assert not LiveRule().counts(Verdict.WARN, 4, None, stood=1.0)
+    (late,) = LIVE_RULES["LOS005"]
+    assert late.counts(Verdict.FAIL, 50, share, growth=2.0) is counts
+    assert When().counts(Verdict.WARN, 4, None, growth=2.0)
+    assert not When().counts(Verdict.WARN, 4, None, growth=1.0)
+
+
+@given(
+    verdict=st.sampled_from([Verdict.WARN, Verdict.FAIL]),
+    points=st.integers(4, 10_000),
+    share=st.one_of(st.none(), st.floats(0.0, 1.0)),
+    growth=st.floats(1.0, 4.0),
+)
+def test_what_counts_goes_on_counting_as_a_run_goes_on(verdict, points, share, growth):
+    for whens in LIVE_RULES.values():
+        for when in whens:
+            if when.counts(verdict, points, share, growth=growth):
+                later = None if share is None else min(1.0, share * 1.5)
+                assert when.counts(Verdict.FAIL, 2 * points, later, growth=2 * growth)

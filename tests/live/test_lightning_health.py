@@ -69,7 +69,7 @@ def steps_of(health, name):
 
 
 def test_a_healthy_training_goes_to_its_end(tmp_path):
-    health = lightning_health()
+    health = lightning_health(rest=0)
     assert fit(tmp_path, Module(), health).global_step == STEPS
     assert health.health.findings == []
     assert health.health.share == 1.0
@@ -86,7 +86,7 @@ def test_each_metric_is_taken_where_it_is_new(tmp_path):
 
 
 def test_the_loss_of_accumulated_batches_is_that_of_one(tmp_path):
-    health = lightning_health()
+    health = lightning_health(rest=0)
     fit(tmp_path, Module(), health, accumulate_grad_batches=4)
     history = health.health._history._values
     assert history["loss"].tolist() == pytest.approx(history["train_loss"].tolist())
@@ -95,7 +95,7 @@ def test_the_loss_of_accumulated_batches_is_that_of_one(tmp_path):
 
 @pytest.mark.parametrize("options", [{}, {"logs": False}, {"manual": True}])
 def test_a_training_that_diverges_is_stopped_and_says_why(tmp_path, caplog, options):
-    health = lightning_health()
+    health = lightning_health(rest=0)
     stopped = fit(tmp_path, Module(diverges=True, **options), health).global_step
     assert 100 < stopped < 150
     assert health.health.stopped_by.step == stopped
@@ -106,7 +106,7 @@ def test_no_good_checkpoint_makes_room_for_a_bad_one(tmp_path):
     """A trainer's usual callback keeps the newest checkpoint alone, and writes one at the end of an epoch cut short."""
     checkpoints = lightning.callbacks.ModelCheckpoint(dirpath=tmp_path, save_last=True)
     model = Module(diverges=True)
-    trainer = fit(tmp_path, model, lightning_health(), checkpoints, enable_checkpointing=True)
+    trainer = fit(tmp_path, model, lightning_health(rest=0), checkpoints, enable_checkpointing=True)
     assert trainer.global_step % 32
     (kept,) = (torch.load(path, weights_only=True) for path in tmp_path.glob("epoch*.ckpt"))
     assert kept["global_step"] == trainer.global_step // 32 * 32
@@ -115,7 +115,7 @@ def test_no_good_checkpoint_makes_room_for_a_bad_one(tmp_path):
 
 
 def test_a_dry_run_goes_to_its_end(tmp_path, caplog):
-    assert fit(tmp_path, Module(diverges=True), lightning_health(dry_run=True)).global_step == STEPS
+    assert fit(tmp_path, Module(diverges=True), lightning_health(rest=0, dry_run=True)).global_step == STEPS
     assert "would stop the training" in caplog.text
 
 
@@ -125,7 +125,7 @@ from pathlib import Path
 rank, port, out = sys.argv[1:]
 os.environ |= {"LOCAL_RANK": rank, "NODE_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
 from tests.live.test_lightning_health import Module, fit, lightning_health
-health = lightning_health()
+health = lightning_health(rest=0)
 trainer = fit(out, Module(diverges=True), health, strategy="ddp", devices=2, max_epochs=16)
 assert trainer.world_size == 2
 (Path(out) / f"stopped{rank}").write_text(f"{trainer.global_step} {health.health.stopped_by is not None}")
@@ -146,10 +146,10 @@ def test_several_processes_stop_at_the_same_step(tmp_path):
 def test_what_goes_wrong_does_not_reach_the_training(tmp_path, monkeypatch):
     monkeypatch.setattr("tracker_health.live.health.diagnose", lambda *_, **__: 1 / 0)
     with pytest.warns(RuntimeWarning, match="the training goes on without being judged"):
-        assert fit(tmp_path, Module(), lightning_health(), max_epochs=1).global_step == 32
+        assert fit(tmp_path, Module(), lightning_health(rest=0), max_epochs=1).global_step == 32
     monkeypatch.setattr("tracker_health.live.trainers._health", lambda *_: 1 / 0)
     with pytest.warns(RuntimeWarning, match="the training goes on without being judged"):
-        assert fit(tmp_path, Module(), lightning_health(), max_epochs=1).global_step == 32
+        assert fit(tmp_path, Module(), lightning_health(rest=0), max_epochs=1).global_step == 32
 
 
 @pytest.mark.parametrize("options", [{"intervall": 3}, {"stop_on": "error"}, {"every": 0}])

@@ -52,7 +52,7 @@ def run_each(study, curves=LOSSES, train=None, **options):
 
 
 def test_whom_it_prunes_and_what_it_writes_onto_them():
-    trials = run_each(study_of(HealthPruner(plan=N)))
+    trials = run_each(study_of(HealthPruner(plan=N, rest=0)))
     assert {kind: trial.state for kind, trial in trials.items()} == {
         "falls": COMPLETE,
         "diverges": PRUNED,
@@ -69,7 +69,7 @@ def test_whom_it_prunes_and_what_it_writes_onto_them():
 
 
 def test_a_study_goes_on_after_trials_that_ended_in_nan():
-    study = study_of(HealthPruner(plan=N))
+    study = study_of(HealthPruner(plan=N, rest=0))
     run_each(study)
     study.optimize(objective(), n_trials=12)
     assert study.best_trial.params["kind"] == "falls"
@@ -78,7 +78,7 @@ def test_a_study_goes_on_after_trials_that_ended_in_nan():
 
 
 def test_a_dry_run_only_writes_what_it_would_do():
-    trials = run_each(study_of(HealthPruner(plan=N, dry_run=True)))
+    trials = run_each(study_of(HealthPruner(plan=N, rest=0, dry_run=True)))
     assert all(trial.state is COMPLETE for trial in trials.values())
     assert WOULD_STOP in trials["diverges"].user_attrs
     assert STOPPED not in trials["diverges"].user_attrs
@@ -98,7 +98,7 @@ REWARDS = {
 
 def test_a_study_that_maximises():
     """An accuracy at chance is known by the number of classes; what is no accuracy is not judged as one."""
-    trials = run_each(study_of(HealthPruner(plan=N, params={"num_classes": 10}), direction="maximize"), REWARDS)
+    trials = run_each(study_of(HealthPruner(plan=N, rest=0, params={"num_classes": 10}), direction="maximize"), REWARDS)
     assert [kind for kind, trial in trials.items() if trial.state is PRUNED] == ["chance"]
 
 
@@ -107,7 +107,7 @@ def test_the_other_pruner_is_asked_as_well():
         def prune(self, study, trial):
             return trial.last_step == 5 and trial.params["kind"] == "falls"
 
-    trials = run_each(study_of(HealthPruner(plan=N, beside=Asked())))
+    trials = run_each(study_of(HealthPruner(plan=N, rest=0, beside=Asked())))
     assert all(trial.state is PRUNED for trial in trials.values())
     assert trials["falls"].last_step == 5
     assert STOPPED not in trials["falls"].user_attrs
@@ -117,7 +117,7 @@ def test_the_other_pruner_is_asked_as_well():
 @pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 def test_it_works_within_another_pruner():
     curves = {kind: LOSSES[kind] for kind in ("falls", "diverges")}
-    trials = run_each(study_of(optuna.pruners.PatientPruner(HealthPruner(plan=N), patience=1)), curves)
+    trials = run_each(study_of(optuna.pruners.PatientPruner(HealthPruner(plan=N, rest=0), patience=1)), curves)
     assert trials["falls"].state is COMPLETE
     assert trials["diverges"].state is PRUNED
 
@@ -140,7 +140,7 @@ def fed(pruner, name="loss", every=10):
 
 
 def test_what_the_objective_feeds_counts():
-    pruner = HealthPruner(plan=N)
+    pruner = HealthPruner(plan=N, rest=0)
     trials = run_each(study_of(pruner), train=fed(pruner))
     assert trials["falls"].state is COMPLETE
     assert {kind for kind, trial in trials.items() if trial.state is PRUNED} == LOSSES.keys() - {"falls"}
@@ -148,7 +148,7 @@ def test_what_the_objective_feeds_counts():
 
 
 def test_what_is_reported_beside_a_training_loss_is_a_validation_loss():
-    pruner = HealthPruner(plan=N)
+    pruner = HealthPruner(plan=N, rest=0)
     names = {}
 
     def train(trial):
@@ -169,7 +169,7 @@ def test_what_is_reported_beside_a_training_loss_is_a_validation_loss():
 
 
 def test_a_study_of_two_objectives_asks_the_health_of_a_trial():
-    pruner = HealthPruner(plan=N)
+    pruner = HealthPruner(plan=N, rest=0)
 
     def train(trial):
         values = LOSSES[trial.suggest_categorical("kind", list(LOSSES))]
@@ -188,16 +188,16 @@ def test_a_study_of_two_objectives_asks_the_health_of_a_trial():
 def test_reports_out_of_order():
     """Each two are swapped; Optuna keeps them as they came."""
     swapped = [step ^ 1 for step in range(N)]
-    trials = run_each(study_of(HealthPruner(plan=N)), train=objective(at=swapped))
+    trials = run_each(study_of(HealthPruner(plan=N, rest=0)), train=objective(at=swapped))
     assert {kind for kind, trial in trials.items() if trial.state is PRUNED} == LOSSES.keys() - {"falls"}
-    backwards = run_each(study_of(HealthPruner(plan=N)), {"falls": falling(N)}, objective(at=range(N - 1, -1, -1)))
+    backwards = run_each(study_of(HealthPruner(plan=N, rest=0)), {"falls": falling(N)}, objective(at=range(N - 1, -1, -1)))
     assert backwards["falls"].last_step == N - 1
 
 
 def test_a_trial_that_goes_on_where_another_broke_off():
     """With the values of a trial that failed, as RetryFailedTrialCallback hands them on."""
     distributions = {"kind": optuna.distributions.CategoricalDistribution(list(LOSSES))}
-    study = study_of(HealthPruner(plan=N))
+    study = study_of(HealthPruner(plan=N, rest=0))
     for kind, values in LOSSES.items():
         waiting = optuna.create_trial(
             state=optuna.trial.TrialState.WAITING,
@@ -209,7 +209,7 @@ def test_a_trial_that_goes_on_where_another_broke_off():
         study.add_trial(waiting)
     study.optimize(objective(at=range(50, N)), n_trials=len(LOSSES))
     trials = {trial.params["kind"]: trial for trial in study.trials}
-    whole = run_each(study_of(HealthPruner(plan=N)))
+    whole = run_each(study_of(HealthPruner(plan=N, rest=0)))
     assert trials["falls"].state is COMPLETE
     for kind in ("diverges", "breaks"):
         assert trials[kind].last_step == whole[kind].last_step
@@ -217,7 +217,7 @@ def test_a_trial_that_goes_on_where_another_broke_off():
 
 
 def test_another_process_takes_a_trial_over_and_decides_alike():
-    study = study_of(HealthPruner(plan=N, beside=optuna.pruners.NopPruner()))
+    study = study_of(HealthPruner(plan=N, rest=0, beside=optuna.pruners.NopPruner()))
     trial = study.ask()
     for step, value in enumerate(LOSSES["diverges"]):
         trial.report(float(value), step)
@@ -225,13 +225,13 @@ def test_another_process_takes_a_trial_over_and_decides_alike():
             study.pruner = pickle.loads(pickle.dumps(study.pruner))
         if trial.should_prune():
             break
-    assert step == run_each(study_of(HealthPruner(plan=N)))["diverges"].last_step
+    assert step == run_each(study_of(HealthPruner(plan=N, rest=0)))["diverges"].last_step
 
 
 def test_threads_decide_as_one_does():
     curves = {f"{kind} {index}": values for index in range(3) for kind, values in LOSSES.items()}
-    alone = run_each(study_of(HealthPruner(plan=N)), curves)
-    pruner = HealthPruner(plan=N)
+    alone = run_each(study_of(HealthPruner(plan=N, rest=0)), curves)
+    pruner = HealthPruner(plan=N, rest=0)
     together = run_each(study_of(pruner), curves, n_jobs=4)
     assert {kind: trial.last_step for kind, trial in together.items()} == {
         kind: trial.last_step for kind, trial in alone.items()
@@ -249,7 +249,7 @@ def train(trial):
     trial.set_user_attr("kind", kind)
     return report(trial, LOSSES[kind])
 
-study = optuna.load_study(study_name="s", storage=sys.argv[1], pruner=HealthPruner(plan=N))
+study = optuna.load_study(study_name="s", storage=sys.argv[1], pruner=HealthPruner(plan=N, rest=0))
 study.optimize(train, n_trials=4)
 """
 
@@ -280,7 +280,7 @@ def test_processes_share_a_database(tmp_path):
 
 
 def test_nothing_is_kept_of_trials_that_ended():
-    pruner = HealthPruner(plan=N)
+    pruner = HealthPruner(plan=N, rest=0)
     study = study_of(pruner)
     study.optimize(objective({"falls": falling(20)}), n_trials=30)
     assert len(pruner._trials) == 1
@@ -288,7 +288,7 @@ def test_nothing_is_kept_of_trials_that_ended():
 
 def test_the_params_of_a_trial_are_settings_of_the_run():
     seen = []
-    pruner = HealthPruner(plan=N, params={"num_classes": 10})
+    pruner = HealthPruner(plan=N, rest=0, params={"num_classes": 10})
 
     def train(trial):
         trial.suggest_float("learning_rate", 0.5, 0.5)
@@ -301,7 +301,7 @@ def test_the_params_of_a_trial_are_settings_of_the_run():
 
 
 def test_a_plan_of_its_own():
-    pruner = HealthPruner(plan=N)
+    pruner = HealthPruner(plan=N, rest=0)
     study = study_of(pruner)
     assert pruner.health(study.ask(), plan=1000)._plan == 1000
     with pytest.raises(ConfigError):
@@ -315,7 +315,7 @@ def test_options_that_make_no_sense(options):
 
 
 def test_whatever_breaks_the_study_goes_on(monkeypatch):
-    pruner = HealthPruner(plan=N)
+    pruner = HealthPruner(plan=N, rest=0)
     monkeypatch.setattr(type(pruner), "_health_of", lambda *_, **__: 1 / 0)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -327,6 +327,6 @@ def test_whatever_breaks_the_study_goes_on(monkeypatch):
 def test_a_storage_that_takes_no_attributes_changes_no_decision(monkeypatch):
     monkeypatch.setattr(optuna.storages.InMemoryStorage, "set_trial_user_attr", lambda *_: 1 / 0)
     with pytest.warns(RuntimeWarning, match="not written onto it"):
-        trials = run_each(study_of(HealthPruner(plan=N)))
+        trials = run_each(study_of(HealthPruner(plan=N, rest=0)))
     assert trials["diverges"].state is PRUNED
     assert math.isnan(trials["breaks"].intermediate_values[trials["breaks"].last_step])

@@ -41,7 +41,7 @@ def stopped_at(stopper, name, values):
 
 
 def test_each_trial_is_judged_by_itself():
-    stopper = HealthStopper(plan=N)
+    stopper = HealthStopper(plan=N, rest=0)
     assert stopped_at(stopper, "falls", LOSSES["falls"]) is None
     at = {name: stopped_at(stopper, name, values) for name, values in LOSSES.items() if name != "falls"}
     assert 60 < at["diverges"] < 90
@@ -54,7 +54,7 @@ def test_each_trial_is_judged_by_itself():
 
 
 def test_trials_at_the_same_time_do_not_mix():
-    alone, together = HealthStopper(plan=N), HealthStopper(plan=N)
+    alone, together = HealthStopper(plan=N, rest=0), HealthStopper(plan=N, rest=0)
     at = {name: stopped_at(alone, name, values) for name, values in LOSSES.items()}
     found = dict.fromkeys(LOSSES)
     for rows in zip(*(results(values) for values in LOSSES.values()), strict=True):
@@ -66,20 +66,20 @@ def test_trials_at_the_same_time_do_not_mix():
 
 def test_why_is_logged_in_one_line(caplog):
     with caplog.at_level(logging.INFO):
-        stopped_at(HealthStopper(plan=N), "breaks\x1b[2J\n", LOSSES["breaks"])
+        stopped_at(HealthStopper(plan=N, rest=0), "breaks\x1b[2J\n", LOSSES["breaks"])
     (line,) = (one.getMessage() for one in caplog.records if "tracker-health" in one.getMessage())
     assert line.startswith("tracker-health stops trial breaks?[2J : FAIL at step ")
 
 
 def test_a_dry_run_only_says_so(caplog):
-    stopper = HealthStopper(plan=N, dry_run=True)
+    stopper = HealthStopper(plan=N, rest=0, dry_run=True)
     assert stopped_at(stopper, "breaks", LOSSES["breaks"]) is None
     assert "would stop trial breaks" in caplog.text
     assert stopper.reasons.keys() == {"breaks"}
 
 
 def test_it_goes_to_disk_while_trials_run():
-    stopper = HealthStopper(plan=N)
+    stopper = HealthStopper(plan=N, rest=0)
     for row in list(results(LOSSES["breaks"]))[:50]:
         stopper("a", row)
     stopped_at(stopper, "b", LOSSES["breaks"])
@@ -89,7 +89,7 @@ def test_it_goes_to_disk_while_trials_run():
 
 
 def test_nothing_is_kept_of_a_trial_that_ended():
-    stopper = HealthStopper(plan=N)
+    stopper = HealthStopper(plan=N, rest=0)
     rows = list(results(LOSSES["falls"]))
     for row in rows:
         stopper("a", row)
@@ -105,7 +105,7 @@ def test_options_that_make_no_sense(options):
 
 
 def test_whatever_breaks_the_trials_go_on(monkeypatch):
-    stopper = HealthStopper(plan=N)
+    stopper = HealthStopper(plan=N, rest=0)
     monkeypatch.setattr("tracker_health.live.ray.LiveHealth", lambda **_: 1 / 0)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -122,7 +122,7 @@ def test_ray_itself(tmp_path):
         for value in config["curves"][config["kind"]]:
             ray.tune.report({"loss": value})
 
-    stopper = HealthStopper(plan=N)
+    stopper = HealthStopper(plan=N, rest=0)
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
     try:
         space = {"kind": ray.tune.grid_search(list(curves)), "curves": curves}
@@ -131,7 +131,7 @@ def test_ray_itself(tmp_path):
     finally:
         ray.shutdown()
     reported = {one.config["kind"]: one.metrics["training_iteration"] for one in grid}
-    alone = HealthStopper(plan=N)
+    alone = HealthStopper(plan=N, rest=0)
     expected = {name: stopped_at(alone, name, values) or N for name, values in LOSSES.items()}
     assert reported == expected
     assert len(stopper.reasons) == 3

@@ -63,7 +63,7 @@ ended(step=step, later=len(calls), broken=health._broken)
 """
 
 _ONE_ALONE = """
-health = LiveHealth(plan=200)
+health = LiveHealth(plan=200, rest=0)
 step = run(health, diverging(200, 60)) if rank == 0 else None
 ended(step=step)
 """
@@ -76,7 +76,7 @@ def stopped(tmp_path, script, *more):
 
 def alone():
     """Where one process stops that looks as several do: when its history has grown."""
-    health = LiveHealth(plan=200, seconds=math.inf)
+    health = LiveHealth(plan=200, seconds=math.inf, rest=0)
     for step, value in enumerate(diverging(200, 60)):
         health.step(step=step, loss=float(value))
         if health.should_stop:
@@ -85,7 +85,7 @@ def alone():
 
 
 def test_with_one_process_it_changes_nothing():
-    health = LiveHealth(plan=200, seconds=math.inf, together=True)
+    health = LiveHealth(plan=200, seconds=math.inf, rest=0, together=True)
     for step, value in enumerate(diverging(200, 60)):
         health.step(step=step, loss=float(value))
         if health.should_stop:

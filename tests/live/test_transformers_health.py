@@ -59,7 +59,7 @@ def train(folder, *callbacks, **more):
 
 
 def test_a_healthy_training_goes_to_its_end(tmp_path):
-    health = transformers_health()
+    health = transformers_health(rest=0)
     assert train(tmp_path, health, eval_strategy="steps", eval_steps=10).state.global_step == STEPS
     assert health.health.findings == []
     assert {series.name for series in health.health.report.series} >= {
@@ -72,7 +72,7 @@ def test_a_healthy_training_goes_to_its_end(tmp_path):
 
 
 def test_a_training_that_diverges_is_stopped_and_says_why(tmp_path, caplog):
-    health = transformers_health()
+    health = transformers_health(rest=0)
     stopped = train(tmp_path, health, Diverges()).state.global_step
     assert 100 < stopped < 150
     assert health.health.stopped_by.step == stopped
@@ -84,7 +84,7 @@ def test_a_training_that_diverges_is_stopped_and_says_why(tmp_path, caplog):
 def test_no_good_checkpoint_makes_room_for_a_bad_one(tmp_path, saves):
     """At the very step at which it stops one would have been due."""
     options = {"save_strategy": saves, "save_steps": 1, "save_total_limit": 2, "eval_strategy": "no"}
-    training = train(tmp_path, transformers_health(), Diverges(), **options)
+    training = train(tmp_path, transformers_health(rest=0), Diverges(), **options)
     stopped = training.state.global_step
     kept = sorted(int(path.name.rpartition("-")[2]) for path in tmp_path.glob("checkpoint-*"))
     assert stopped < STEPS
@@ -94,14 +94,14 @@ def test_no_good_checkpoint_makes_room_for_a_bad_one(tmp_path, saves):
 
 
 def test_a_dry_run_goes_to_its_end(tmp_path, caplog):
-    health = transformers_health(dry_run=True)
+    health = transformers_health(rest=0, dry_run=True)
     assert train(tmp_path, health, Diverges()).state.global_step == STEPS
     assert "would stop the training" in caplog.text
 
 
 def test_a_training_that_goes_on_from_a_checkpoint(tmp_path):
     train(tmp_path, max_steps=60, save_strategy="steps", save_steps=60)
-    health = transformers_health()
+    health = transformers_health(rest=0)
     arguments = {"max_steps": STEPS}
     samples = data()
     training = transformers.Trainer(
@@ -130,7 +130,7 @@ class LogsAlone(transformers.TrainerCallback):
         if rank == "0" and state.global_step % 7 == 0:
             health.on_log(args, state, control, {"mine": 1.0})
 
-health = transformers_health()
+health = transformers_health(rest=0)
 training = train(out, LogsAlone(), health, Diverges(), per_device_train_batch_size=4)
 assert training.args.world_size == 2
 (Path(out) / f"stopped{rank}").write_text(f"{training.state.global_step} {health.health.stopped_by is not None}")
@@ -151,10 +151,10 @@ def test_several_processes_stop_at_the_same_step(tmp_path):
 def test_what_goes_wrong_does_not_reach_the_training(tmp_path, monkeypatch):
     monkeypatch.setattr("tracker_health.live.health.diagnose", lambda *_, **__: 1 / 0)
     with pytest.warns(RuntimeWarning, match="the training goes on without being judged"):
-        assert train(tmp_path, transformers_health(), max_steps=20).state.global_step == 20
+        assert train(tmp_path, transformers_health(rest=0), max_steps=20).state.global_step == 20
     monkeypatch.setattr("tracker_health.live.trainers._health", lambda *_: 1 / 0)
     with pytest.warns(RuntimeWarning, match="the training goes on without being judged"):
-        assert train(tmp_path, transformers_health(), max_steps=5).state.global_step == 5
+        assert train(tmp_path, transformers_health(rest=0), max_steps=5).state.global_step == 5
 
 
 @pytest.mark.parametrize("options", [{"intervall": 3}, {"stop_on": "error"}])

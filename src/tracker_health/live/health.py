@@ -26,7 +26,8 @@ FEWEST_POINTS = 4
 GROWTH = 1.05
 """Judged again when the history has become so many times as long: the cost of all looks stays in proportion to it."""
 SECONDS = 60.0
-_REST = 50.0  # times as long as a look took, before the next one by the clock: a fiftieth of the time at most
+REST = 20.0
+"""So many times as long as a look took nothing is judged again: looks take a twentieth of the time at most."""
 _PLAN_PARAM = "max_steps"
 
 
@@ -75,6 +76,7 @@ class LiveHealth:
         stop_on: str | None = "fail",
         dry_run: bool = False,
         seconds: float = SECONDS,
+        rest: float = REST,
         together: bool = False,
         on_finding: Callable[[LiveFinding], object] | None = None,
     ) -> None:
@@ -87,6 +89,7 @@ class LiveHealth:
             stop_on: ``"fail"`` or ``"warn"``: at such a finding ``should_stop`` becomes true; None for never.
             dry_run: Say what would stop the run, and let it go on.
             seconds: So long after a look another one is due at the latest, if something was logged since.
+            rest: Times as long as a look took, before another one; 0 to look whenever the history has grown.
             together: All processes of ``torch.distributed`` call ``step`` (or ``log``) with the same steps. The first
                 judges by what it logs itself, and all have its findings at the same step, so that all stop there. They
                 look when the history has grown, never by the clock. A process that does not call leaves the others
@@ -104,7 +107,7 @@ class LiveHealth:
         self._config = replace(base, select=base.select & _LIVE or _LIVE)
         self._probes = configured_probes(self._config)
         self._request = request_for(self._probes, self._config)
-        self._plan, self._seconds = plan, seconds
+        self._plan, self._seconds, self._rest = plan, seconds, rest
         self._params = {str(name): str(value) for name, value in (params or {}).items() if value is not None}
         if plan is not None:
             self._params.setdefault(_PLAN_PARAM, f"{plan:g}")
@@ -113,7 +116,7 @@ class LiveHealth:
         self._history = History(self._request.select_names, "the training")
         self._standing = Standing()
         self._told: dict[str, Verdict] = {}
-        self._next_points, self._next_time = float(FEWEST_POINTS), math.inf
+        self._next_points, self._rested, self._next_time = float(FEWEST_POINTS), 0.0, math.inf
         self._broken = False
         self._rows = Rows(FEWEST_POINTS, GROWTH) if together else None
         self.findings: list[LiveFinding] = []
@@ -191,10 +194,8 @@ class LiveHealth:
                 self.stopped_by, self.should_stop = finding, not self._dry_run
 
     def _is_due(self) -> bool:
-        points = self._history.points
-        if points >= self._next_points:
-            return True
-        return points > FEWEST_POINTS and time.monotonic() >= self._next_time
+        now = time.monotonic()
+        return now >= (self._rested if self._history.points >= self._next_points else self._next_time)
 
     def look(self) -> LiveFinding | None:
         """Judge now, whether that is due or not. Of several processes the first does, and only for itself.
@@ -213,7 +214,8 @@ class LiveHealth:
         self.report = diagnose(evidence, self._config, probes=self._probes)
         end = time.monotonic()
         self._next_points = max(points + 1, points * GROWTH)
-        self._next_time = end + max(self._seconds, _REST * (end - begin))
+        self._rested = end + self._rest * (end - begin)
+        self._next_time = max(end + self._seconds, self._rested)
         standing = self._standing.after(self.report.results, points, self.share)
         fresh = [one for one in standing if one.verdict.rank > self._told.get(one.code, Verdict.PASS).rank]
         found = [self._found(one, self.report) for one in fresh]

@@ -158,7 +158,7 @@ def keras_health(*, every: int | None = None, **options: Any) -> Any:
             self._batches = _KerasBatches(every)
             epochs, steps = self.params.get("epochs"), self.params.get("steps")
             plan = epochs if every is None else epochs * steps if epochs and steps else None
-            known = {"seconds": math.inf, "together": _is_data_parallel(self._model), **options}
+            known = {"seconds": math.inf, "rest": 0.0, "together": _is_data_parallel(self._model), **options}
             self.health = _health(known, plan, keras_params(self.model))
 
         @_reported
