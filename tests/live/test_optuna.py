@@ -190,7 +190,9 @@ def test_reports_out_of_order():
     swapped = [step ^ 1 for step in range(N)]
     trials = run_each(study_of(HealthPruner(plan=N, rest=0)), train=objective(at=swapped))
     assert {kind for kind, trial in trials.items() if trial.state is PRUNED} == LOSSES.keys() - {"falls"}
-    backwards = run_each(study_of(HealthPruner(plan=N, rest=0)), {"falls": falling(N)}, objective(at=range(N - 1, -1, -1)))
+    backwards = run_each(
+        study_of(HealthPruner(plan=N, rest=0)), {"falls": falling(N)}, objective(at=range(N - 1, -1, -1))
+    )
     assert backwards["falls"].last_step == N - 1
 
 
