@@ -7,9 +7,9 @@ are healthy: learning rates over a factor of forty, three widths, two weight dec
 too high, units that are dead from the beginning, a softmax that overflows in half precision, labels that were shuffled.
 Each objective feeds its loss, gradient norm and learning rate, and reports the validation loss every twentieth step.
 
-Steps are exact where a trial is judged whenever its history has grown (``rest=0``). By default judging takes a twentieth
-of the time at most, so that it depends on the machine when these short trials are judged. Seconds are of processor time,
-judging included.
+Steps are exact where a trial is judged whenever its history has grown (``rest=0``). By default judging takes a
+twentieth of the time at most, so that it depends on the machine when these short trials are judged. Seconds are of
+processor time, judging included.
 """
 
 from __future__ import annotations

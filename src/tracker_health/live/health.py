@@ -188,7 +188,7 @@ class LiveHealth:
 
     def _accept(self, findings: list[LiveFinding]) -> None:
         """Take over what another process found."""
-        self.findings += findings
+        self.findings.extend(findings)
         for finding in findings:
             if finding.stops:
                 self.stopped_by, self.should_stop = finding, not self._dry_run

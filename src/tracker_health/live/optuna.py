@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from tracker_health.config import preset
 from tracker_health.errors import named, optional_packages
 from tracker_health.live.health import LiveFinding, LiveHealth
 from tracker_health.live.options import check_options
@@ -176,6 +177,8 @@ class _TrialHealth(LiveHealth):
 
     def __init__(self, *, metric: str | None, **options: Any) -> None:
         super().__init__(**options)
+        config = options.get("config", "default")
+        self._roles_of = (preset(config) if isinstance(config, str) else config).role_names
         self._metric = metric
         self._reports, self._is_fed = 0, False
 
@@ -198,7 +201,7 @@ class _TrialHealth(LiveHealth):
             super().log({self._metric: value}, step)
 
     def _usual_name(self, *, minimises: bool) -> str:
-        roles = self._config.role_names(self._history.names).values()
+        roles = self._roles_of(self._history.names).values()
         return f"{'val_' if TRAIN_LOSS in roles else ''}{'loss' if minimises else 'accuracy'}"
 
 
