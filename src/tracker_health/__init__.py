@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         StepUnit,
         Weights,
     )
+    from tracker_health.going_back import Onset, Rewind
     from tracker_health.hooks import autolog
     from tracker_health.monitor import GradientDumps, watch
     from tracker_health.opening import open_run
@@ -56,6 +57,7 @@ _HOMES = {
     "Curve": "evidence", "Evidence": "evidence", "Need": "evidence", "OptimizerState": "evidence",
     "ParameterTable": "evidence", "Part": "evidence", "RunInfo": "evidence", "Series": "evidence",
     "StepUnit": "evidence", "Weights": "evidence",
+    "Onset": "going_back", "Rewind": "going_back",
     "GradientDumps": "monitor", "watch": "monitor",
     "open_run": "opening",
     "Probe": "probe", "Symptom": "probe", "Threshold": "probe",
@@ -82,6 +84,7 @@ __all__ = [
     "Finding",
     "GradientDumps",
     "Need",
+    "Onset",
     "OptimizerState",
     "Outcome",
     "ParameterTable",
@@ -89,6 +92,7 @@ __all__ = [
     "Probe",
     "ProbeResult",
     "Report",
+    "Rewind",
     "RunError",
     "RunInfo",
     "Series",

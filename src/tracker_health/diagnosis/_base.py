@@ -65,7 +65,8 @@ class Cause:
 
     ``name``: in kebab case. ``title``: in words, at the beginning of a sentence. ``signs``: by what it is known.
     ``explains``: the codes of the findings that are its effects. ``test``: what would distinguish it from another.
-    ``do``: the one thing to do, where it depends on no number of the run.
+    ``do``: the one thing to do, where it depends on no number of the run. ``from_the_start``: what it did to the run it
+    did from the first step on, so that no earlier checkpoint is worth going back to.
     """
 
     name: ClassVar[str]
@@ -74,6 +75,7 @@ class Cause:
     explains: ClassVar[frozenset[str]]
     test: ClassVar[str]
     do: ClassVar[str | Action] = ""
+    from_the_start: ClassVar[bool] = False
 
     def sentence(self, facts: Facts) -> str:
         """The cause with the run's numbers, without a full stop."""

@@ -55,6 +55,8 @@ def report_lines(
     findings = report.findings
     for finding in report.unexplained:
         yield from _finding_lines(finding, width)
+    if report.rewind is not None:
+        yield from _wrapped(f"{report.rewind.label}{report.rewind.said}", width, "  ", hanging="  ")
     page = page_about(report, docs_url)
     if page:
         yield f"  {'read':<10}{page}"

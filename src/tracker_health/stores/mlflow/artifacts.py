@@ -106,6 +106,16 @@ class ArtifactTree(FetchedFiles):
             found.missing = dict.fromkeys(CHECKPOINT_PARTS, self.apart) | found.missing
         return found
 
+    @property
+    def own_files(self) -> tuple[RunFile, ...]:
+        """Those that the run itself logged, without those of its models."""
+        return tuple(file for file in self.files if not self._listing.origins[file.path][0].prefix)
+
+    @property
+    def pickled(self) -> tuple[str, ...]:
+        """The models that were logged as pickles, of which nothing is read."""
+        return self._listing.pickled
+
     def local(self, file: RunFile) -> Path:
         root, path = self._listing.origins[file.path]
         doing = f"the artifact {printable(file.path)} could not be fetched"
