@@ -212,9 +212,11 @@ class _Search:
 
     def _shifted(self, epoch: int) -> int:
         """An epoch as the axis counts it: it may begin with 1 where the checkpoints begin with 0."""
-        names = [one.counted for one in self._shelf.listed]
-        from_0 = any(0 in (one.epoch, one.number) for one in names)
-        return epoch + 1 if from_0 and self._axis.first > 0 else epoch
+        return epoch + 1 if self._begin_with_0 and self._axis.first > 0 else epoch
+
+    @cached_property
+    def _begin_with_0(self) -> bool:
+        return any(0 in (one.counted.epoch, one.counted.number) for one in self._shelf.listed)
 
     @cached_property
     def _numbers_fit(self) -> bool:

@@ -115,7 +115,7 @@ def stretch_ends(mask: npt.NDArray[np.bool_], most: int = 100) -> npt.NDArray[np
 
 
 def lasts_from(mask: npt.NDArray[np.bool_]) -> int:
-    """The index from which on all are True, as many as there are where the last one is not."""
+    """The index of the first of the last stretch of True, as many as there are where that does not reach the end."""
     return len(mask) - int(np.argmin(np.append(mask[::-1], False)))
 
 

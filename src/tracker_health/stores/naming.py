@@ -134,13 +134,14 @@ def _place(folder: str) -> str:
     return _essence(folder)
 
 
-def saved_together(path: str) -> str:
+def saved_together(path: str, *, is_part: bool = False) -> str:
     """The folder whose files are one checkpoint with this one: ``a/checkpoint-500`` for all below it; else the path.
 
-    A folder counts where its number says nothing else than the names in it: not ``epochs50`` for ``step_100.pt``.
+    ``is_part``: the name is that of one of several parts, whatever numbers it has. A folder counts where its number
+    says nothing else than the names in it: not ``epochs50`` for ``step_100.pt``.
     """
     parts = path.split("/")
-    known, end = _counted_in(_without_suffixes(parts[-1])), len(parts)
+    known, end = Counted() if is_part else _counted_in(_without_suffixes(parts[-1])), len(parts)
     for at in range(len(parts) - 2, -1, -1):
         around = _counted_in(parts[at]) if _CHECKPOINT_FOLDER.fullmatch(parts[at]) else Counted()
         if around and known and set(around).isdisjoint(set(known) - {None}):

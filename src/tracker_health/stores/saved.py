@@ -31,27 +31,26 @@ from tracker_health.stores.tree import AboveLimit, FileTree, RunFile
 from tracker_health.stores.weights import is_weights_file
 from tracker_health.text import printable
 
+_ANY_CASE = re.IGNORECASE | re.DOTALL
 _TORCH = re.compile(
-    r".*\.(pt|pth|ckpt)|.*\.pth\.tar|(pytorch_model|adapter_model)(-.*)?\.bin|optimizer(_\d+)?\.bin", re.IGNORECASE
+    r".*\.(pt|pth|ckpt)|.*\.pth\.tar|(pytorch_model|adapter_model)(-.*)?\.bin|optimizer(_\d+)?\.bin", _ANY_CASE
 )
-_SAFETENSORS = re.compile(r".*\.safetensors", re.IGNORECASE)
-_DISTRIBUTED, _INDEX = re.compile(r".*\.distcp", re.IGNORECASE), ".metadata"
+_SAFETENSORS = re.compile(r".*\.safetensors", _ANY_CASE)
+_DISTRIBUTED, _INDEX = re.compile(r".*\.distcp", _ANY_CASE), ".metadata"
 # What other libraries save: named, and not looked into. Data lies in some of these, too.
-_OTHER = re.compile(
-    r".*\.(keras|weights\.h5|pdparams)"
-    r"|(.*[-_.])?(model|checkpoint|ckpt|weights|epoch|step|params)[-_=.]?.*\.(h5|hdf5|npz|msgpack|index)",
-    re.IGNORECASE,
-)
+_OTHER = (".keras", ".weights.h5", ".pdparams")
+_PERHAPS = (".h5", ".hdf5", ".npz", ".msgpack", ".index")
+_SAYS_CHECKPOINT = re.compile(r"model|checkpoint|ckpt|weights|epoch|step|params")
 _NO_PART = re.compile(
-    r"(rng_state|random_states|training_args|scheduler|scaler|sampler|dl_state_dict|dataloader).*", re.IGNORECASE
+    r"(rng_state|random_states|training_args|scheduler|scaler|sampler|dl_state_dict|dataloader).*", _ANY_CASE
 )
 # Of the weights of a model, which share a folder: the folder is the checkpoint.
 _SHARED = re.compile(
     r"((diffusion_|pytorch_)*model|adapter_model)(-\d+-of-\d+)?\.(safetensors|bin)|optimizer(_\d)?\.(pt|bin)"
-    r"|training_state\.pt|consolidated.*|.*\.distcp|(bf16_|fp16_)?(zero_pp|mp)_rank_.*", re.IGNORECASE
+    r"|training_state\.pt|consolidated.*|.*\.distcp|(bf16_|fp16_)?(zero_pp|mp)_rank_.*", _ANY_CASE
 )  # fmt: skip
 _OF_A_LAYER = re.compile(r"(.*\.)?(weight|lora_[AB])")
-_SAYS_MODEL = re.compile(r"model|checkpoint|ckpt|weights|epoch|step|best|last", re.IGNORECASE)
+_SAYS_MODEL = re.compile(r"model|checkpoint|ckpt|weights|epoch|step|best|last", _ANY_CASE)
 _NO_FOLDERS = frozenset({"sampled_gradients", "full_gradients"})  # of dumped gradients
 _TRAINER_STATE = "trainer_state.json"
 _EPOCHS = ("epoch", "current_epoch", "epoch_num", "epoch_idx", "last_epoch")
@@ -75,7 +74,9 @@ def is_model_file(name: str) -> bool:
     """Whether a file of this name may be a part of a checkpoint that one can go on from."""
     if _NO_PART.fullmatch(name):
         return False
-    return any(one.fullmatch(name) for one in (_TORCH, _SAFETENSORS, _DISTRIBUTED, _OTHER))
+    lower = name.lower()
+    named = lower.endswith(_PERHAPS) and bool(_SAYS_CHECKPOINT.search(lower))
+    return named or lower.endswith(_OTHER) or not _is_only_named(name)
 
 
 class SavedFiles:
@@ -247,8 +248,9 @@ def _together(files: Iterable[RunFile]) -> dict[str, list[RunFile]]:
     units: dict[str, list[RunFile]] = defaultdict(list)
     for file in files:
         if is_model_file(file.name) and _NO_FOLDERS.isdisjoint(file.path.split("/")):
-            path = saved_together(file.path)
-            if path == file.path and _SHARED.fullmatch(file.name):
+            is_part = bool(_SHARED.fullmatch(file.name))
+            path = saved_together(file.path, is_part=is_part)
+            if path == file.path and is_part:
                 path = "" if file.folder == "." else file.folder
             units[path].append(file)
     return units
@@ -276,7 +278,12 @@ def _of_one_training(units: dict[str, list[RunFile]]) -> dict[str, list[RunFile]
 
 def _by_name(path: str, unit: _Unit) -> Counted:
     own = counted(path) if path else NOTHING
-    return own or next((one for file in unit.files if (one := counted(file.path))), NOTHING)
+    return own or next((one for file in unit.files if (one := counted(_named(file)))), NOTHING)
+
+
+def _named(file: RunFile) -> str:
+    """What says when a file was saved: of one of several parts its folder."""
+    return file.folder if _SHARED.fullmatch(file.name) else file.path
 
 
 def _first_whole(values: Iterable[object]) -> int | None:

@@ -11,7 +11,7 @@ from tracker_health.going_back import Onset
 from tracker_health.probe import Probe
 from tracker_health.result import Finding
 from tracker_health.roles import REWARDS
-from tracker_health.text import number, printable
+from tracker_health.text import number, printable, short_name
 from tracker_health.verdict import Verdict
 
 
@@ -101,7 +101,7 @@ def found(
     ``since``: where it began, of what was right before.
     """
     sure = sure and curve.sure
-    what = f"{printable(curve.series.name, 60)} left its course"
+    what = f"{short_name(curve.series.name)} left its course"
     return Finding(
         verdict=Verdict.FAIL if fails and sure else Verdict.WARN,
         message=said,
