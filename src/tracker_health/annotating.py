@@ -412,10 +412,8 @@ def judged(
 
 def _with_way_back(run: TrackedRun, report: Report, evidence: Evidence, request: Request) -> Report:
     """The report, with the checkpoint to go back to. What goes wrong with that must not take the verdict with it."""
-    if onset_of(report) is None:
-        return report
     try:
-        shelf = run.saved(request)
+        shelf = run.saved(request) if onset_of(report, evidence) is not None else None
         return report if shelf is None else replace(report, rewind=rewind_of(report, evidence, shelf))
     except Exception as error:  # noqa: BLE001
         return with_note(report, f"no checkpoint to go back to was looked for: {printable(described(error), 300)}")

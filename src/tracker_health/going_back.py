@@ -9,6 +9,8 @@ from typing import Any, NamedTuple, Protocol
 from tracker_health.evidence import StepUnit
 from tracker_health.text import count
 
+OF_STEPS = frozenset({StepUnit.OPTIMIZER_STEP, StepUnit.UNKNOWN})
+"""What an axis counts that may be one of optimizer steps."""
 _UNIT_WORDS: Mapping[str, str] = {StepUnit.EPOCH: "epoch", StepUnit.LOG_CALL: "row"}
 
 
@@ -33,6 +35,17 @@ class Onset:
     def last_good(self) -> int:
         """The last step on the same axis that is not yet wrong."""
         return self.step if self.is_best else self.step - 1
+
+    def is_comparable(self, other: Onset) -> bool:
+        """Whether both are on the same axis, as far as that is known.
+
+        Args:
+            other: Of the same run.
+
+        Returns:
+            True where their steps can be compared.
+        """
+        return self.unit is other.unit or {self.unit, other.unit} <= OF_STEPS
 
     @property
     def where(self) -> str:

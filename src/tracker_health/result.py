@@ -182,6 +182,22 @@ class ProbeResult:
         )
 
 
+def earliest_onset(findings: Iterable[ProbeResult]) -> Onset | None:
+    """Where the worst of some findings say that a run went wrong.
+
+    Args:
+        findings: Results that warn or fail.
+
+    Returns:
+        Of several the earliest; None where none says where, or an earlier checkpoint would be no better.
+    """
+    known = [(one.verdict.rank, one.onset) for one in findings if one.onset is not None]
+    worst = max((rank for rank, _ in known), default=0)
+    onsets = [onset for rank, onset in known if rank == worst]
+    alike = [one for one in onsets if one.is_comparable(onsets[0])]
+    return min(alike, key=lambda one: one.last_good, default=None)
+
+
 @dataclass(frozen=True, kw_only=True)
 class SkippedProbe:
     """A rule that did not run, why, and what would let it run."""

@@ -16,43 +16,32 @@ from itertools import pairwise
 
 import numpy as np
 
-from tracker_health.diagnosis import cause_named
+from tracker_health.diagnosis import Facts, cause_named
 from tracker_health.evidence import Evidence, FloatArray, IntArray, Series, StepUnit
-from tracker_health.going_back import Counted, Onset, Rewind, Saved, Shelf
-from tracker_health.result import ProbeResult, Report
+from tracker_health.going_back import OF_STEPS, Counted, Onset, Rewind, Saved, Shelf
+from tracker_health.result import Report, earliest_onset
 from tracker_health.verdict import Verdict
 
 MOST_LOOKED_AT = 3
 """Checkpoints that are read for NaN."""
 _MOST_ASKED = 12  # checkpoints that are asked for their step, a small read each
-_OF_STEPS = (StepUnit.OPTIMIZER_STEP, StepUnit.UNKNOWN)
 _BEYOND = 0.1  # of the axis: the last checkpoint may have been saved behind the last point of the log
 _OTHER_UNIT = 20  # times as many steps on the axis as in the newest checkpoint: it counts samples or tokens
 
 
-def onset_of(report: Report) -> Onset | None:
+def onset_of(report: Report, evidence: Evidence) -> Onset | None:
     """Where a run went wrong; None where it did not, or where no earlier checkpoint would be any better.
 
-    The worst findings count: those of the diagnosis, else all. Of several the earliest.
+    The cause may know when it set in; else the findings say it that it explains, else all of them.
     """
     if report.verdict not in (Verdict.WARN, Verdict.FAIL):
         return None
     cause = cause_named(report.diagnosis.cause) if report.diagnosis is not None else None
     if cause is not None and cause.from_the_start:
         return None
-    return _earliest(report.explained) or _earliest(report.findings)
-
-
-def _earliest(findings: Iterable[ProbeResult]) -> Onset | None:
-    known = [one for one in findings if one.onset is not None]
-    worst = max((one.verdict.rank for one in known), default=0)
-    onsets = [one.onset for one in known if one.verdict.rank == worst and one.onset is not None]
-    alike = [one for one in onsets if _is_comparable(one.unit, onsets[0].unit)]
-    return min(alike, key=lambda one: one.last_good, default=None)
-
-
-def _is_comparable(unit: StepUnit, other: StepUnit) -> bool:
-    return unit is other or (unit in _OF_STEPS and other in _OF_STEPS)
+    with np.errstate(all="ignore"):
+        set_in = cause.set_in(Facts(evidence, report.results)) if cause is not None else None
+    return set_in or earliest_onset(report.explained) or earliest_onset(report.findings)
 
 
 def rewind_of(report: Report, evidence: Evidence, shelf: Shelf) -> Rewind | None:
@@ -60,7 +49,7 @@ def rewind_of(report: Report, evidence: Evidence, shelf: Shelf) -> Rewind | None
 
     ``shelf`` is asked for nothing unless the run went wrong somewhere. At most ``MOST_LOOKED_AT`` checkpoints are read.
     """
-    onset = onset_of(report)
+    onset = onset_of(report, evidence)
     if onset is None or not shelf.listed:
         return None
     return _Search(onset, Axis.of(evidence, onset.unit), shelf).found()
@@ -83,7 +72,7 @@ class Axis:
     def of(cls, evidence: Evidence, unit: StepUnit) -> Axis:
         """The axis of the run's series that count in this unit."""
         alike = [one for one in evidence.series if one.step_unit is unit and len(one)]
-        alike = alike or [one for one in evidence.series if _is_comparable(one.step_unit, unit) and len(one)]
+        alike = alike or [one for one in evidence.series if {one.step_unit, unit} <= OF_STEPS and len(one)]
         if not alike:
             return cls(unit)
         beside = {one.role: one.finite() for one in alike if one.role in ("epoch", "global_step") and len(one.finite())}
@@ -244,4 +233,4 @@ def _step_of(counted: Counted, axis: Axis) -> int | None:
     """The step to name: what the checkpoint says, or its number where the axis counts steps."""
     if counted.step is not None:
         return counted.step
-    return counted.number if axis.unit in _OF_STEPS and counted.epoch is None else None
+    return counted.number if axis.unit in OF_STEPS and counted.epoch is None else None

@@ -10,6 +10,7 @@ from typing import ClassVar, Literal
 from tracker_health.diagnosed import Action
 from tracker_health.diagnosis._counts import COUNTS, Counts
 from tracker_health.diagnosis._facts import Facts
+from tracker_health.going_back import Onset
 
 Kind = Literal["finding", "number", "setting"]
 
@@ -85,6 +86,10 @@ class Cause:
     def action(self, facts: Facts) -> Action:  # noqa: ARG002  what most causes ask for depends on no number
         """One thing to do."""
         return self.do if isinstance(self.do, Action) else Action(text=self.do)
+
+    def set_in(self, facts: Facts) -> Onset | None:  # noqa: ARG002  most causes know no more than the findings
+        """Where it came into the run, where the cause knows that better than the findings that it explains."""
+        return None
 
     def counts_of(self, sign: Sign) -> Counts | None:
         """How often a sign was seen with this cause and without it; None where its weight is a judgement."""
