@@ -93,7 +93,8 @@ class LossSpike(Probe):
             return Finding.passed(f"{count(len(peaks), 'spike')} of consequence in the loss", measured)
         at = peaks[np.argmax(above[peaks])]
         level, sure = number(float(values[at] - above[at])), lasting >= self.min_lasting
-        unit, gained = curve.series.step_unit, curve.end.value < values[at] - above[at]
+        unit, before = curve.series.step_unit, curve.at_step(float(steps[max(at - 1, 0)]))
+        gained = (before - curve.end).surely_above(0.0)
         if lasting and at in beyond:
             first = int(steps[-lasting])
             return Finding(

@@ -91,7 +91,7 @@ class GradientSpike(Probe):
         worst = found[np.argmax(above[found])]
         step, highest = int(norm.steps[worst]), number(float(norm.values[worst]))
         before = number(float(np.exp(np.log(norm.values[worst]) - above[worst])))
-        gained = loss is None or loss.end.value < loss.at_step(step).value
+        gained = loss is None or (loss.at_step(float(norm.steps[worst - 1])) - loss.end).surely_above(0.0)
         effect = "the loss was higher afterwards" if harmful else "such jumps came back"
         return Finding(
             verdict=Verdict.WARN,
