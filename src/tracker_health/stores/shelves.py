@@ -56,7 +56,7 @@ class Versions:
     def __init__(self, own: SavedFiles, versions: Callable[[], Sequence[Version]], most: int) -> None:
         self._own = own
         self._list = versions
-        self._left = most
+        self._left = max(0, most)
 
     @cached_property
     def _versions(self) -> Mapping[str, Version]:

@@ -222,7 +222,7 @@ class ArtifactTree(FetchedFiles):
         return part
 
 
-class ModelFiles(ArtifactTree):
+class FilesOfModel(ArtifactTree):
     """The files of one model, which lie at one place, whatever else its run has logged."""
 
     what = "the model's files"
@@ -237,6 +237,10 @@ class ModelFiles(ArtifactTree):
 
     def _places(self) -> Iterator[tuple[str, str]]:
         yield "", self._at
+
+
+class ModelFiles(FilesOfModel):
+    """The files of one model, fetched whole."""
 
     def open(self, file: RunFile) -> RandomAccess:
         """The file, fetched whole: weights that lie alone are read where all of them are here."""

@@ -6,13 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tracker_health.going_back import Counted, Saved, Shelf
-from tracker_health.readers.random_access import RandomAccess
 from tracker_health.stores.fetched_files import FetchedFiles
-from tracker_health.stores.mlflow.artifacts import ArtifactTree, ModelFiles
+from tracker_health.stores.mlflow.artifacts import ArtifactTree, FilesOfModel
 from tracker_health.stores.mlflow.failures import translated
 from tracker_health.stores.saved import SavedFiles
 from tracker_health.stores.shelves import SomeFiles, Versions
-from tracker_health.stores.tree import RunFile
 from tracker_health.stores.weights import pickled_reason
 from tracker_health.text import printable
 
@@ -24,11 +22,15 @@ _DELETED = frozenset({"RESOURCE_DOES_NOT_EXIST"})
 
 
 def saved_by(client: MlflowClient, uri: str, run: Any, artifacts: ArtifactTree, most: int) -> Shelf:
-    """The checkpoints of a run. ``most``: bytes that may be fetched of its models."""
+    """The checkpoints of a run. ``most``: bytes that may be fetched of it, with what was fetched before."""
     run_id = run.info.run_id
-    own = SavedFiles(SomeFiles(artifacts, artifacts.own_files), lambda path: f"runs:/{run_id}/{path}")
+    own = SavedFiles(SomeFiles(artifacts, artifacts.own_files), lambda path: f"runs:/{run_id}/{path}".rstrip("/"))
     outputs = getattr(getattr(run, "outputs", None), "model_outputs", None) or []
-    return Versions(own, lambda: [_Logged(client, uri, str(one.model_id), int(one.step)) for one in outputs], most)
+    return Versions(
+        own,
+        lambda: [_Logged(client, uri, str(one.model_id), int(one.step)) for one in outputs],
+        most - artifacts.fetched_bytes,
+    )
 
 
 @dataclass(frozen=True)
@@ -48,15 +50,8 @@ class _Logged:
     def files(self) -> FetchedFiles:
         with translated(f"the logged model {printable(self.model_id, 80)}", self.uri, absent=_DELETED):
             location = str(self.client.get_logged_model(self.model_id).artifact_location)
-        return _FilesInParts(self.client, location, self.uri)
+        return FilesOfModel(self.client, location, self.uri)
 
     def why_none(self, files: FetchedFiles) -> str:
-        pickled = files.pickled if isinstance(files, ModelFiles) else ()
+        pickled = files.pickled if isinstance(files, FilesOfModel) else ()
         return pickled_reason(pickled[0]) if pickled else _NO_FILES
-
-
-class _FilesInParts(ModelFiles):
-    """The files of a model, of which parts are enough."""
-
-    def open(self, file: RunFile) -> RandomAccess:
-        return FetchedFiles.open(self, file)

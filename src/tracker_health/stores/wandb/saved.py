@@ -22,9 +22,10 @@ _FILE_NAME = "original_filename"  # where Lightning's logger keeps it
 
 
 def saved_by(connection: Connection, address: Address, files: OnlineFiles, most: int) -> Shelf:
-    """The checkpoints of a run. ``most``: bytes that may be fetched of its artifacts."""
-    own = SavedFiles(SomeFiles(files, files.own_files), lambda path: f"wandb:{'/'.join(address[:3])}: {path}")
-    return Versions(own, lambda: [_Logged(connection, one) for one in files.logged], most)
+    """The checkpoints of a run. ``most``: bytes that may be fetched of it, with what was fetched before."""
+    run = f"wandb:{'/'.join(address[:3])}"
+    own = SavedFiles(SomeFiles(files, files.own_files), lambda path: f"{run}: {path}" if path else run)
+    return Versions(own, lambda: [_Logged(connection, one) for one in files.logged], most - files.fetched_bytes)
 
 
 @dataclass(frozen=True)
