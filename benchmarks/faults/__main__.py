@@ -67,12 +67,40 @@ def beside(size: str, out: Path, split: str) -> None:
 @click.option("--size", type=click.Choice(["small", "full"]), default="full", show_default=True)
 @click.option("--out", type=click.Path(path_type=Path), default=OUT, show_default=True)
 @click.option("--split", type=click.Choice(["tune", "validate"]), default="tune", show_default=True)
-def against(size: str, out: Path, split: str) -> None:
+@click.option("--write", is_flag=True, help="Measure both splits, and renew docs/baseline.md and the page of CMP001.")
+def against(size: str, out: Path, split: str, write: bool) -> None:
     """Print, per fault, how many runs are flagged alone, and against a baseline of eight healthy ones of the task."""
+    import report
     from beside import against as judged
 
-    for fault, found in sorted(judged(size, out, split).items()):
-        print(f"{fault:24} " + "  ".join(f"{name} {tally}" for name, tally in found.items()))
+    found = {one: judged(size, out, one) for one in (("validate", "tune") if write else (split,))}
+    for one, faults in found.items():
+        print(f"{one}:")
+        for fault, tallies in sorted(faults.items()):
+            print(f"{fault:24} " + "  ".join(f"{name} {tally}" for name, tally in tallies.items()))
+    if write:
+        report.write_against(found["validate"], found["tune"])
+
+
+@main.command()
+@click.option("--size", type=click.Choice(["small", "full"]), default="full", show_default=True)
+@click.option("--out", type=click.Path(path_type=Path), default=OUT, show_default=True)
+@click.option("--split", type=click.Choice(["tune", "validate"]), help="One of the two alone.")
+@click.option("--workers", type=int, default=2, show_default=True)
+@click.option("--public", type=click.Path(path_type=Path, exists=True), help="A folder of public_runs.py, too.")
+def prefixes(size: str, out: Path, split: str | None, workers: int, public: Path | None) -> None:
+    """Print what LiveHealth would have stopped of every run, and what Optuna's MedianPruner."""
+    import prefixes as module
+
+    print(module.HEAD)
+    for one in ("tune", "validate"):
+        if split in (None, one):
+            for line in module.lines(f"{one}: LiveHealth", module.replay(size, out, one, workers)):
+                print(line, flush=True)
+            for line in module.lines(f"{one}: MedianPruner", module.medians(size, out, one)):
+                print(line, flush=True)
+    if public is not None:
+        print("\n".join(module.lines("public curves: LiveHealth", module.curves(public))))
 
 
 @main.command()

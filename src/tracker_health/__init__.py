@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     )
     from tracker_health.going_back import Onset, Rewind
     from tracker_health.hooks import autolog
+    from tracker_health.live import LiveFinding, LiveHealth
     from tracker_health.monitor import GradientDumps, watch
     from tracker_health.opening import open_run
     from tracker_health.probe import Probe, Symptom, Threshold
@@ -58,6 +59,7 @@ _HOMES = {
     "ParameterTable": "evidence", "Part": "evidence", "RunInfo": "evidence", "Series": "evidence",
     "StepUnit": "evidence", "Weights": "evidence",
     "Onset": "going_back", "Rewind": "going_back",
+    "LiveFinding": "live", "LiveHealth": "live",
     "GradientDumps": "monitor", "watch": "monitor",
     "open_run": "opening",
     "Probe": "probe", "Symptom": "probe", "Threshold": "probe",
@@ -83,6 +85,8 @@ __all__ = [
     "Evidence",
     "Finding",
     "GradientDumps",
+    "LiveFinding",
+    "LiveHealth",
     "Need",
     "Onset",
     "OptimizerState",

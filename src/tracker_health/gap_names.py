@@ -18,6 +18,10 @@ LIVE_TAG = "health.live"
 LIVE_WORDS = frozenset({"warn", "fail"})
 """Its values: with another one it is the user's own."""
 LIVE_WANDB_TAGS = frozenset(f"health:live-{word}" for word in LIVE_WORDS)
+WANDB_ALERT_LEVELS = {"warn": "WARN", "fail": "ERROR"}
+"""What W&B calls the level of an alert, by the verdict that it is about."""
+WANDB_ALERT_TITLE = 63
+"""Characters of an alert's title, at most."""
 
 _WRAPPERS = re.compile(r"(?:^|(?<=\.))(?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
 _NUMBERED = re.compile(r"(?:[^.]++(?<!\d)\.)*+[^.]*+(?<=\d)(?:\.\d++(?=\.|$))?")

@@ -16,7 +16,7 @@ from tracker_health.acknowledged import Acknowledgement, on_evidence
 from tracker_health.annotations import PENDING, Annotations, Shadow
 from tracker_health.errors import RunError, WriteError
 from tracker_health.evidence import Evidence, Problem, Request, RunRef, Series
-from tracker_health.gap_names import LIVE_WANDB_TAGS
+from tracker_health.gap_names import LIVE_WANDB_TAGS, WANDB_ALERT_LEVELS
 from tracker_health.going_back import Shelf
 from tracker_health.readers.json_lines import as_step
 from tracker_health.roles import ANY_LOSS
@@ -39,6 +39,7 @@ from tracker_health.stores.wandb.online_writer import (
 )
 from tracker_health.stores.wandb.saved import saved_by
 from tracker_health.stores.wandb.values import ACK_WANDB_TAG, OWN_TAGS, STEP, is_metric, params_of, tags_with
+from tracker_health.verdict import Verdict
 
 _LIVE = frozenset({"running", "pending", "preempting"})
 _FINISHED = "finished"
@@ -197,6 +198,15 @@ class OnlineRun:
         """
         with self._writer() as writer:
             writer.mark_notified(value)
+
+    def alert(self, title: str, text: str, verdict: Verdict) -> None:
+        """Have W&B alert people about the run, by mail or Slack, as each has set it. It may still go on.
+
+        Raises:
+            StoreRefused: no permission.
+            WriteError: the server did not take the alert.
+        """
+        self._connection.alert(self._run, title, text, WANDB_ALERT_LEVELS[verdict])
 
     def write_shadow(self, shadow: Shadow) -> None:
         """Put the key ``health/shadow`` into the summary.

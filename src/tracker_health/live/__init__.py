@@ -1,0 +1,8 @@
+"""Verdicts on runs while they go on, by what they log: from inside a training, in a search, or from outside."""
+
+from __future__ import annotations
+
+from tracker_health.live.health import LiveFinding, LiveHealth
+from tracker_health.live.rules import LIVE_RULES, When
+
+__all__ = ["LIVE_RULES", "LiveFinding", "LiveHealth", "When"]

@@ -1,0 +1,84 @@
+"""What was logged so far, as it grows: appended to in constant time, read as series."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Mapping
+
+import numpy as np
+
+from tracker_health.evidence import Series
+
+_MOST_NAMES = 2000
+_SORTED_OUT_AT = 1000  # points, after which what no rule asks for is let go
+
+
+class History:
+    """Metrics by name and step.
+
+    ``select``: of the names those that rules ask for. Of the others nothing is kept once the history is long: memory
+    is 16 bytes for each point of a metric that is judged. ``points``: rows, one for each step.
+    """
+
+    def __init__(self, select: Callable[[Iterable[str]], Mapping[str, str]], source: str) -> None:
+        self._select, self._source = select, source
+        self._steps: dict[str, array[int]] = {}
+        self._values: dict[str, array[float]] = {}
+        self._dropped: set[str] = set()
+        self._sorted_out = False
+        self.points, self.last_step = 0, -1
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names that were logged, kept or not."""
+        return (*self._values, *sorted(self._dropped))
+
+    def add(self, metrics: Mapping[str, float], step: int) -> bool:
+        """Take what was logged at a step; whether a metric is not finite that was so far."""
+        broke = False
+        for name, value in metrics.items():
+            values = self._values.get(name)
+            if values is None:
+                if name in self._dropped or not self._begin(name):
+                    continue
+                values = self._values[name]
+            number = float(value)
+            broke |= number - number != 0 and (not values or values[-1] - values[-1] == 0)
+            values.append(number)
+            self._steps[name].append(step)
+        if step != self.last_step:  # what training and evaluation log of one step is one row
+            self.points, self.last_step = self.points + 1, step
+            if self.points == _SORTED_OUT_AT:
+                self._sort_out()
+        return broke
+
+    def _begin(self, name: str) -> bool:
+        """Whether a metric that is new is kept."""
+        if len(self._values) + len(self._dropped) >= _MOST_NAMES:
+            return False
+        if self.points > _SORTED_OUT_AT and name not in self._select([*self.names, name]):
+            self._dropped.add(name)
+            return False
+        self._values[name], self._steps[name] = array("d"), array("q")
+        return True
+
+    def _sort_out(self) -> None:
+        wanted = self._select(self.names)
+        for name in [name for name in self._values if name not in wanted]:
+            del self._values[name], self._steps[name]
+            self._dropped.add(name)
+
+    def series(self) -> list[Series]:
+        """A series for each metric that rules ask for, without its role."""
+        wanted = self._select(self.names)
+        return [
+            Series(
+                name=name,
+                role=wanted[name],
+                source=self._source,
+                steps=np.array(self._steps[name], dtype=np.int64),
+                values=np.array(self._values[name], dtype=np.float64),
+            )
+            for name in self._values
+            if name in wanted
+        ]
