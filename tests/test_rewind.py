@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -11,10 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tracker_health import rewind
+from tracker_health.annotations import plan
 from tracker_health.diagnosed import Action, Diagnosis
 from tracker_health.diagnosis import CAUSES
 from tracker_health.evidence import Evidence, RunRef, Series, StepUnit
 from tracker_health.going_back import Counted, Look, Onset, Rewind, Saved
+from tracker_health.render.ci import check_of_run
+from tracker_health.render.console import report_lines
+from tracker_health.render.markdown import report_markdown
+from tracker_health.render.page import report_page
 from tracker_health.result import ProbeResult, Report, ToolInfo
 from tracker_health.rewind import MOST_LOOKED_AT, Axis, rewind_of
 from tracker_health.verdict import Verdict
@@ -338,6 +343,35 @@ def test_the_chosen_one_is_from_before_and_no_clean_one_lies_between(kinds, at, 
         assert "clean" not in newest
 
 
+# In words
+
+
+HOSTILE = Rewind(before=ROSE, path="a`*<b>|$x", step=600, checked="no NaN in 3 tensors")
+
+
+@pytest.mark.parametrize("cause", [None, "diverged-cause-unknown"])
+def test_every_form_names_it_once_and_as_text(cause):
+    report = replace(report_of(result(onset=ROSE), cause=cause, explains=["LOS004"]), rewind=HOSTILE)
+    note, markdown = plan(report, "0").note, "\n".join(report_markdown(report))
+    for text in (note, markdown):
+        (line,) = [one for one in text.splitlines() if one.startswith("**Go back to:**")]
+        assert line == "**Go back to:** `a*<b>|$x` (step 600, before the loss rose at step 620; no NaN in 3 tensors)"
+    terminal = [one for one in report_lines(report, width=200) if "go back to" in one]
+    assert terminal == [f"  go back to: {HOSTILE.said}"]
+    assert f"Go back to: {HOSTILE.said}" in check_of_run(report, "fail").message.splitlines()
+    page = report_page(report).decode()
+    assert page.count("<b>Go back to:</b>") == 1
+    assert "<code>a`*&lt;b&gt;|$x</code>" in page
+
+
+def test_that_there_is_none_stands_in_the_same_places():
+    report = replace(report_of(result(onset=ROSE)), rewind=Rewind(before=ROSE))
+    said = "no checkpoint from before step 620 is left; save them more often"
+    assert f"  {said}" in list(report_lines(report, width=200))
+    assert f"**Go back to:** {said}" in "\n".join(report_markdown(report))
+    assert said in report_page(report).decode()
+
+
 # As data
 
 
@@ -356,8 +390,6 @@ def test_the_chosen_one_is_from_before_and_no_clean_one_lies_between(kinds, at, 
     )
 )
 def test_it_survives_its_json_and_fits_the_schema(valid_report, found):
-    from dataclasses import replace
-
     report = replace(report_of(result(onset=found.before)), rewind=found)
     document = json.loads(json.dumps(report.to_json()))
     valid_report(document)

@@ -178,6 +178,14 @@ def test_folders_of_the_hugging_face_trainer(tmp_path):
     assert found.said.endswith(f"no NaN in 12 tensors; {run}/checkpoint-600 holds NaN)")
 
 
+def test_of_one_checkpoint_that_was_named_nothing_is_said_of_the_others(tmp_path):
+    for step in (400, 800):
+        save_hf(tmp_path / f"checkpoint-{step}", step)
+    report = th.check(str(tmp_path / "checkpoint-800"))
+    assert report.verdict == "fail"
+    assert report.rewind is None
+
+
 def test_of_a_folder_its_trainer_state_knows_the_step(tmp_path):
     run = tmp_path / "outputs"
     for step in (200, 800):

@@ -42,6 +42,7 @@ from tracker_health.stores.exits import ending_seen
 from tracker_health.stores.files import is_relevant, is_settings, read_files
 from tracker_health.stores.in_place import is_leftover, link_among, refuse_links, remove_leftovers, replace_file
 from tracker_health.stores.locks import locked
+from tracker_health.stores.naming import is_one_of_several
 from tracker_health.stores.own import HEALTH_FOLDER, in_the_way, is_file_name
 from tracker_health.stores.saved import SavedFiles
 from tracker_health.stores.texts import MOST_TEXTS, may_be_text_log, texts_among
@@ -134,7 +135,8 @@ class DirectoryRun(Untracked):
         return found.evidence(self.ref, request)
 
     def saved(self, request: Request) -> Shelf | None:  # noqa: ARG002 - nothing has to be fetched
-        return SavedFiles(self, self._shown)
+        # Of a single checkpoint that was named the others lie beside it, and are not looked at.
+        return None if is_one_of_several(self._folder.resolve().name) else SavedFiles(self, self._shown)
 
     def _shown(self, path: str) -> str:
         """What people call a file of the run, from where they named the run."""

@@ -134,6 +134,11 @@ def _place(folder: str) -> str:
     return _essence(folder)
 
 
+def is_one_of_several(folder: str) -> bool:
+    """Whether a folder's name is that of one checkpoint, beside which others may lie."""
+    return bool(_CHECKPOINT_FOLDER.fullmatch(folder) and _counted_in(folder))
+
+
 def saved_together(path: str, *, is_part: bool = False) -> str:
     """The folder whose files are one checkpoint with this one: ``a/checkpoint-500`` for all below it; else the path.
 
