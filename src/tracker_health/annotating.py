@@ -182,8 +182,9 @@ def annotated(
             return outcome
         if shadow:
             return _shadowed(opened, outcome)
+        token_before = Told.of(opened.notified()).token
         outcome = _written(opened, annotations, outcome)
-        if quick or not notify or not told.due or outcome.error is not None or told.token == _token_of(recorded):
+        if quick or not notify or not told.due or outcome.error is not None or told.token == token_before:
             return outcome
         notice = notice_of(
             answered,
@@ -201,7 +202,7 @@ def _told_of(
     run: TrackedRun, report: Report, config: Config, recorded: Recorded | None, now: float, *, notify: bool
 ) -> Told:
     """About what people were sent a message, and whether one is due now; a token that is new says that it is ours."""
-    told = Told.of(recorded.notified if recorded is not None else "")
+    told = Told.of(run.notified())
     if not (notify and config.notify.wanted) or config.mode == "shadow":
         return told
     before = None
@@ -211,10 +212,6 @@ def _told_of(
         before = Before(verdict=recorded.verdict, cause=recorded.cause or ",".join(recorded.codes[:1]), alike=alike)
     due = due_of(report, config.notify, run.traits(), told, before)
     return told.owing(due, now, secrets.token_hex(4))
-
-
-def _token_of(recorded: Recorded | None) -> str:
-    return Told.of(recorded.notified).token if recorded is not None else ""
 
 
 def _name_for_others(run: str) -> str:

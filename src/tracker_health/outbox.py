@@ -177,13 +177,13 @@ class Outbox:
         """Whether the run still says that this message is ours to send, and nobody has acknowledged its findings."""
         try:
             with closing(open_run(notice.run)) as opened:
-                recorded = opened.recorded()
-                if recorded is None or not recorded.is_whole:
+                recorded, told = opened.recorded(), Told.of(opened.notified())
+                if (told.due, told.token) != (notice.subject, notice.token):
                     return False
-                told = Told.of(recorded.notified)
+                if recorded is None:  # it goes on, and has no verdict that anybody could have answered
+                    return True
                 counting = standing(opened.acknowledgements(), cause=recorded.cause, now=time.time())
-                is_open = bool(open_codes(recorded.codes, counting))
-                return is_open and (told.due, told.token) == (notice.subject, notice.token)
+                return recorded.is_whole and bool(open_codes(recorded.codes, counting))
         except Exception:  # noqa: BLE001  the run is gone, or its server is away: another sweep will know
             return False
 
@@ -192,8 +192,7 @@ class Outbox:
         done = []
         for notice in notices:
             with suppress(Exception), closing(open_run(notice.run)) as opened:
-                recorded = opened.recorded()
-                told = Told.of(recorded.notified) if recorded is not None else Told()
+                told = Told.of(opened.notified())
                 if told.due == notice.subject:
                     opened.mark_notified(told.paid().value)
                 done.append(notice)
