@@ -28,6 +28,8 @@ from tracker_health.live import LIVE_RULES
 
 _REPORTS = 20
 _SEEDS = 5
+_EARLY = 0.5
+MEDIAN = "median"
 
 
 @dataclass(frozen=True)
@@ -114,9 +116,10 @@ def medians(size: str, out: Path, split: str) -> list[Replayed]:
             random.Random(seed).shuffle(order)
             study = optuna.create_study(pruner=optuna.pruners.MedianPruner())
             found += [
-                Replayed(run.id, _group(run), share, "median", share, "median" if share < 1.0 else "")
+                Replayed(run.id, _group(run), share, by, share, by)
                 for run in order
                 for share in [_pruned_at(study, reports[run.id])]
+                for by in [MEDIAN if share < 1.0 else ""]
                 if _group(run) != "unsure"
             ]
     return found
@@ -165,20 +168,24 @@ def curves(folder: Path) -> list[Replayed]:
 
 def lines(name: str, found: list[Replayed]) -> Iterator[str]:
     """A row of the table, and by which rules."""
-    healthy = [one for one in found if one.group == "healthy"]
-    faulty = [one for one in found if one.group == "faulty"]
-    stopped, wrongly = [[one for one in some if one.stopped_by] for some in (faulty, healthy)]
-    flagged = sum(bool(one.said_by) for one in healthy) if stopped and stopped[0].said_by != "median" else len(wrongly)
-    early = sum(one.stopped < 0.5 for one in stopped)
-    yield (
-        f"| {name} | {_share(flagged, len(healthy))} | {_share(len(wrongly), len(healthy))} | "
-        f"{_share(len(stopped), len(faulty))} | {_share(early, len(faulty))} | "
-        f"{np.mean([1 - one.stopped for one in faulty]):.0%} | {np.mean([1 - one.stopped for one in healthy]):.1%} |"
-    )
-    for what, some in (("healthy, said", healthy), ("healthy, stopped", wrongly), ("faulty, stopped", stopped)):
-        by = [one.said_by if what.endswith("said") else one.stopped_by for one in some]
-        counts = {code: by.count(code) for code in (*LIVE_RULES, "median") if code in by}
-        yield f"  {what}: " + (", ".join(f"{code} {number}" for code, number in counts.items()) or "none")
+    healthy, faulty = ([one for one in found if one.group == group] for group in ("healthy", "faulty"))
+    early = sum(one.stopped < _EARLY for one in faulty)
+    counts = [(_said(healthy), healthy), (_stopped(healthy), healthy), (_said(faulty), faulty)]
+    counts += [(_stopped(faulty), faulty), (early, faulty)]
+    saved = [f"{np.mean([1 - one.stopped for one in some]):.1%}" for some in (faulty, healthy)]
+    yield f"| {' | '.join([name, *(_share(hits, len(some)) for hits, some in counts), *saved])} |"
+    for group, some in (("healthy", healthy), ("faulty", faulty)):
+        for what, codes in (("said", [one.said_by for one in some]), ("stopped", [one.stopped_by for one in some])):
+            numbers = {code: codes.count(code) for code in (*LIVE_RULES, MEDIAN) if code in codes}
+            yield f"  {group}, {what}: " + (", ".join(f"{code} {number}" for code, number in numbers.items()) or "none")
+
+
+def _said(some: list[Replayed]) -> int:
+    return sum(bool(one.said_by) for one in some)
+
+
+def _stopped(some: list[Replayed]) -> int:
+    return sum(bool(one.stopped_by) for one in some)
 
 
 def _share(hits: int, total: int) -> str:
@@ -186,6 +193,6 @@ def _share(hits: int, total: int) -> str:
 
 
 HEAD = (
-    "| | healthy, flagged at any time | healthy, stopped | faulty, stopped | before half of their steps | "
-    "steps of faulty runs saved | of healthy runs |\n|---|---|---|---|---|---|---|"
+    "| | healthy, flagged at any time | healthy, stopped | faulty, flagged | faulty, stopped | "
+    "before half of their steps | steps of faulty runs saved | of healthy runs |\n|---|---|---|---|---|---|---|---|"
 )

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tracker_health import ConfigError, Verdict, check, preset
-from tracker_health.live import LIVE_RULES, LiveHealth, LiveRule
+from tracker_health.live import LIVE_RULES, LiveHealth, When
 from tracker_health.live.rules import Standing
 from tracker_health.registry import probe_classes
 from tracker_health.result import ProbeResult
@@ -274,7 +274,7 @@ def test_a_finding_counts_only_when_it_stood_while_the_history_grew(grows, stand
         points = int(points * grow) + 1
         since = (since or points) if stood else None
         found = standing.after([result("LOS004", Verdict.FAIL)] if stood else [], points, 0.5)
-        assert bool(found) == (since is not None and points >= LIVE_RULES["LOS004"].grows * since)
+        assert bool(found) == (since is not None and points >= 1.2 * since)
 
 
 def test_a_fail_that_turns_into_a_warn_has_stood_as_a_warn_all_along():
@@ -293,7 +293,21 @@ def test_what_has_no_vote_or_is_no_live_rule_never_counts():
 
 @pytest.mark.parametrize(("share", "counts"), [(None, False), (0.1, False), (0.29, False), (0.3, True), (1.0, True)])
 def test_the_plan_decides_when_nothing_learnt_may_be_said(share, counts):
-    assert LIVE_RULES["LOS005"].counts(Verdict.FAIL, 50, share, stood=2.0) is counts
-    assert not LIVE_RULES["LOS005"].counts(Verdict.WARN, 50, share, stood=2.0)
-    assert LiveRule().counts(Verdict.WARN, 4, None, stood=2.0)
-    assert not LiveRule().counts(Verdict.WARN, 4, None, stood=1.0)
+    (late,) = LIVE_RULES["LOS005"]
+    assert late.counts(Verdict.FAIL, 50, share, growth=2.0) is counts
+    assert When().counts(Verdict.WARN, 4, None, growth=2.0)
+    assert not When().counts(Verdict.WARN, 4, None, growth=1.0)
+
+
+@given(
+    verdict=st.sampled_from([Verdict.WARN, Verdict.FAIL]),
+    points=st.integers(4, 10_000),
+    share=st.one_of(st.none(), st.floats(0.0, 1.0)),
+    growth=st.floats(1.0, 4.0),
+)
+def test_what_counts_goes_on_counting_as_a_run_goes_on(verdict, points, share, growth):
+    for whens in LIVE_RULES.values():
+        for when in whens:
+            if when.counts(verdict, points, share, growth=growth):
+                later = None if share is None else min(1.0, share * 1.5)
+                assert when.counts(Verdict.FAIL, 2 * points, later, growth=2 * growth)

@@ -1,76 +1,76 @@
 """Which rules may speak while a run goes on, and from when on.
 
-A rule about a whole run is often wrong about its beginning: what has not come down yet may still do. These are the
-rules that were hardly ever wrong about any beginning of a healthy run; ``benchmarks/faults prefixes`` counts that.
+A rule about a whole run is often wrong about its beginning: what has not come down yet may still do. By these rules, at
+these moments, hardly any beginning of a healthy run was flagged: ``benchmarks/faults prefixes`` counts that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tracker_health.result import ProbeResult
 from tracker_health.verdict import Verdict
 
-FACT_GROWS, SHAPE_GROWS = 1.1, 1.2
+FACT_GROWTH, SHAPE_GROWTH = 1.1, 1.2
 """By how much the history must grow while a finding stands, until it counts. The end of a run, where one NaN is enough
 to fail, is a twentieth of it: a NaN that was skipped has left it by then."""
-_SHAPE_POINTS = 16
-_SHAPE_SHARE, _UNTAUGHT_SHARE = 0.1, 0.3
+EARLY_POINTS, EARLY_SHARE, LATE_SHARE = 16, 0.1, 0.3
 
 
 @dataclass(frozen=True, kw_only=True)
-class LiveRule:
-    """When a finding of a rule counts while a run goes on.
+class When:
+    """When a finding counts while a run goes on.
 
-    ``least``: the verdict that it must have. ``grows``: the history must become so many times as long while the finding
-    stands. ``points``: of a history of fewer nothing counts. ``share``: nor before that share of the plan;
+    ``least``: the verdict that it must have. ``growth``: the history must become so many times as long while the
+    finding stands. ``points``: of a history of fewer nothing counts. ``share``: nor before that share of the plan;
     ``needs_plan``: and nothing counts where the plan is not known.
     """
 
     least: Verdict = Verdict.WARN
-    grows: float = FACT_GROWS
+    growth: float = FACT_GROWTH
     points: int = 0
     share: float = 0.0
     needs_plan: bool = False
 
-    def counts(self, verdict: Verdict, points: int, share: float | None, *, stood: float) -> bool:
+    def counts(self, verdict: Verdict, points: int, share: float | None, *, growth: float) -> bool:
         """Whether a finding counts.
 
         Args:
             verdict: Of the finding: warn or fail.
             points: Of the history, in rows.
             share: Of the plan that is done, from 0 to 1; None where the plan is not known.
-            stood: How many times as long the history is as when the finding was first seen.
+            growth: How many times as long the history is as when the finding was first seen.
 
         Returns:
             True where it does.
         """
-        if verdict.rank < self.least.rank or points < self.points or stood < self.grows:
+        if verdict.rank < self.least.rank or points < self.points or growth < self.growth:
             return False
         return not self.needs_plan if share is None else share >= self.share
 
 
-_FACT = LiveRule()
-_SHAPE = LiveRule(grows=SHAPE_GROWS, points=_SHAPE_POINTS, share=_SHAPE_SHARE)
-_FAILED_SHAPE = LiveRule(least=Verdict.FAIL, grows=SHAPE_GROWS, points=_SHAPE_POINTS, share=_SHAPE_SHARE)
-_UNTAUGHT = LiveRule(least=Verdict.FAIL, grows=SHAPE_GROWS, share=_UNTAUGHT_SHARE, needs_plan=True)
+_ALWAYS = (When(),)
+_ALWAYS_FAILED = (When(least=Verdict.FAIL),)
+_LATE = (When(growth=SHAPE_GROWTH, share=LATE_SHARE, needs_plan=True),)
+_EARLY = (When(growth=SHAPE_GROWTH, points=EARLY_POINTS, share=EARLY_SHARE),)
+_EARLY_FAILED = (When(least=Verdict.FAIL, growth=SHAPE_GROWTH, points=EARLY_POINTS, share=EARLY_SHARE), *_LATE)
 
-LIVE_RULES: dict[str, LiveRule] = {
+LIVE_RULES: Mapping[str, tuple[When, ...]] = {
     # NaN, infinity, and zeros in their place
-    "LOS001": _FACT, "LOS002": _FACT, "GRD001": _FACT, "AMP001": _FACT,
-    # gradients
-    "GRD002": _FACT, "GRD004": _FACT,
-    # spikes, a batch that repeats, a start far above guessing, sorted data
-    "LOS003": _FACT, "LOS009": _FACT, "LOS010": _FACT, "LOS013": _FACT,
+    "LOS001": _ALWAYS, "LOS002": _ALWAYS, "GRD001": _ALWAYS, "AMP001": _ALWAYS,
+    # gradients that vanish or explode, and a learning rate of 0
+    "GRD002": _ALWAYS, "GRD004": _ALWAYS, "LRS001": _ALWAYS_FAILED,
+    # spikes, a start far above guessing, sorted data, a batch that repeats
+    "LOS003": _ALWAYS, "LOS009": _ALWAYS, "LOS010": _ALWAYS, "LOS013": _ALWAYS,
     # held-out samples beside training
-    "GEN001": _SHAPE, "GEN002": _FACT, "GEN004": _FACT, "GEN005": _FACT,
-    # the loss went up and stayed there; the learning rate is 0
-    "LOS004": _FAILED_SHAPE, "LRS001": LiveRule(least=Verdict.FAIL),
-    # nothing was learnt by a third of the plan
-    "LOS005": _UNTAUGHT, "LOS006": _UNTAUGHT, "GEN003": _UNTAUGHT,
+    "GEN001": _EARLY, "GEN002": _ALWAYS, "GEN004": _ALWAYS, "GEN005": _ALWAYS,
+    # the loss went up and stayed there
+    "LOS004": _EARLY_FAILED,
+    # by a third of the plan: nothing was learnt, or the loss goes up and down, or its size does not fit the accuracy
+    "LOS005": _LATE, "LOS006": _LATE, "LOS008": _LATE, "LOS012": _LATE, "GEN003": _LATE,
     # above the band of healthy runs; it has a vote against a frozen baseline alone
-    "CMP001": _SHAPE,
+    "CMP001": _EARLY,
 }  # fmt: skip
 
 
@@ -93,17 +93,20 @@ class Standing:
         """
         # A fail that turns into a warn has stood as a warn all along.
         now = [
-            (one, level)
-            for one in results
-            if one.votes and one.code in LIVE_RULES
+            (result, level)
+            for result in results
+            if result.votes and result.code in LIVE_RULES
             for level in (Verdict.WARN, Verdict.FAIL)
-            if one.verdict in (Verdict.WARN, Verdict.FAIL) and one.verdict.rank >= level.rank
+            if result.verdict in (Verdict.WARN, Verdict.FAIL) and result.verdict.rank >= level.rank
         ]
-        self._since = {(one.code, level): self._since.get((one.code, level), points) for one, level in now}
+        self._since = {(result.code, level): self._since.get((result.code, level), points) for result, level in now}
         stood = [
-            one
-            for one, level in now
-            if level is one.verdict
-            and LIVE_RULES[one.code].counts(level, points, share, stood=points / self._since[one.code, level])
+            result
+            for result, level in now
+            if level is result.verdict
+            and any(
+                when.counts(level, points, share, growth=points / self._since[result.code, level])
+                for when in LIVE_RULES[result.code]
+            )
         ]
         return sorted(stood, key=lambda one: (-one.verdict.rank, one.code))
