@@ -188,7 +188,7 @@ def annotated(
             return outcome
         notice = notice_of(
             answered,
-            run=_name_for_others(outcome.run),
+            run=name_for_others(outcome.run),
             store=store_key(tracking_uri),
             traits=opened.traits(),
             notify=settings.notify,
@@ -214,7 +214,7 @@ def _told_of(
     return told.owing(due, now, secrets.token_hex(4))
 
 
-def _name_for_others(run: str) -> str:
+def name_for_others(run: str) -> str:
     """What ``open_run`` takes from another folder, too."""
     with suppress(OSError):
         return str(Path(run).absolute()) if Path(run).exists() else run
