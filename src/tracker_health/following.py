@@ -75,7 +75,7 @@ class Follower:
         self._is_asked = False
         self._advice: list[tuple[Report, LiveFinding]] = []
         self._owes: list[str] = []
-        self._trouble = ""
+        self._trouble = self._unsent = ""
         self._over = False
 
     def lines(self, wait: Callable[[float], bool]) -> Iterator[str]:
@@ -94,6 +94,8 @@ class Follower:
         while True:
             try:
                 yield from self._looked()
+                if self._trouble:
+                    yield "the run can be looked at again"
                 self._trouble = ""
             except RunNotFound:
                 raise
@@ -260,8 +262,8 @@ class Follower:
         if done.messages:
             yield _line(f"sent a message: {', '.join(self._owes)}")
         self._owes = self._owes if done.waiting else []
-        if done.problem and done.problem != self._trouble:
-            self._trouble = done.problem
+        if done.problem and done.problem != self._unsent:
+            self._unsent = done.problem
             yield _line(f"the message could not be sent yet: {done.problem}")
 
 

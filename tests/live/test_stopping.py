@@ -18,37 +18,7 @@ from tracker_health.monitor.trackers import WandbRun
 from tracker_health.opening import open_run
 from tracker_health.stopped import MOST_CHARACTERS, Stop, stop_of
 
-from ..stores.conftest import wandb_server  # noqa: F401, TID252  a fixture
-
 PATIENCE = 60.0
-
-
-@pytest.fixture
-def mlflow(monkeypatch):
-    package = pytest.importorskip("mlflow")
-    from mlflow.tracking._tracking_service import utils
-
-    monkeypatch.setattr(utils, "_tracking_uri", None)
-    monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    return package
-
-
-@pytest.fixture(scope="module")
-def database(tmp_path_factory):
-    mlflow = pytest.importorskip("mlflow")
-    folder = tmp_path_factory.mktemp("live")
-    uri = f"sqlite:///{folder}/mlflow.db"
-    mlflow.MlflowClient(uri).create_experiment("live", artifact_location=(folder / "artifacts").as_uri())
-    return uri
-
-
-@pytest.fixture
-def uri(mlflow, database):
-    uri = database
-    mlflow.set_tracking_uri(uri)
-    mlflow.set_experiment("live")
-    return uri
 
 
 def diverging(n=120, at=50):
@@ -326,7 +296,7 @@ def test_nothing_waits_for_a_server(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_wandb_run_is_asked_and_obeys(wandb_server, quick):  # noqa: F811
+def test_a_wandb_run_is_asked_and_obeys(wandb_server, quick):
     import wandb
 
     run = wandb.init(project="live", entity="team", tags=["mine"])

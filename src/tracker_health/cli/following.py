@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from tracker_health.cli.baselines import AGAINST_FILE, compared_to_file
+from tracker_health.cli.baselines import compared_to_file
 from tracker_health.cli.choices import only_run, settings_of
 from tracker_health.cli.group import cli
 from tracker_health.cli.options import CONFIG_FILE, TRACKING_URI, note_verbose
@@ -29,7 +29,9 @@ from tracker_health.terminal import EXIT_INTERRUPTED, Output, say_error, stoppin
     show_default=True,
     help="So long after a judgement comes the next, if something was logged; sooner where the history grew by 5 %.",
 )
-@AGAINST_FILE
+@click.option(
+    "--against", metavar="FILE", help="Also say when its loss lies above the band of the baseline in this file."
+)
 @click.option("--dry-run", is_flag=True, help="Only say what would be asked: nothing is written or sent.")
 @TRACKING_URI
 @CONFIG_FILE

@@ -1,0 +1,36 @@
+"""Real stores for trainings that are judged while they go on."""
+
+from __future__ import annotations
+
+import pytest
+
+from ..stores.conftest import wandb_server  # noqa: F401, TID252  a fixture of these tests as well
+
+
+@pytest.fixture
+def mlflow(monkeypatch):
+    """MLflow, whose store a test may set: that holds for the whole process."""
+    package = pytest.importorskip("mlflow")
+    from mlflow.tracking._tracking_service import utils
+
+    monkeypatch.setattr(utils, "_tracking_uri", None)
+    monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    return package
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory):
+    mlflow = pytest.importorskip("mlflow")
+    folder = tmp_path_factory.mktemp("live")
+    uri = f"sqlite:///{folder}/mlflow.db"
+    mlflow.MlflowClient(uri).create_experiment("live", artifact_location=(folder / "artifacts").as_uri())
+    return uri
+
+
+@pytest.fixture
+def uri(mlflow, database):
+    """The address of MLflow's database that is the one to log to, with the experiment ``live`` in it."""
+    mlflow.set_tracking_uri(database)
+    mlflow.set_experiment("live")
+    return database
