@@ -85,7 +85,7 @@ class Follower:
             wait: Waits for so many seconds; true where nobody wants to follow the run any longer.
 
         Yields:
-            Findings, requests, trouble, and at last how the run ended.
+            Findings, requests, what went wrong on the way, and at last how the run ended.
 
         Raises:
             RunError: the run is not there, cannot be opened to begin with, or cannot be asked to stop.

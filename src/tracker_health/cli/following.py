@@ -44,8 +44,10 @@ def follow(run: str, stop_on: str | None, every: float, dry_run: bool, against: 
     printed once, with its step. The command ends when the run does.
 
     It never ends a process itself. With --stop-on it puts a request onto the run: the tag health.stop in MLflow, the
-    tag health:stop in W&B. A training stops only if it asked for that, with LiveHealth(obey=True). With [notify] set,
-    a confirmed FAIL is sent as a message, once per run and cause, and so is a loss above the band of --against.
+    tag health:stop in W&B. A training stops only if it asked for that, with LiveHealth(obey=True).
+
+    A confirmed FAIL goes out as a message if [notify] has a receiver, once per run and cause. So does a loss above the
+    band of --against.
     """
     from tracker_health.following import Follower
 

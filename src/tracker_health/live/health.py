@@ -88,7 +88,7 @@ class LiveHealth:
         self._history = History(self._judge.request.select_names, "the training")
         self._runs, self._alert, self._marked = LiveRuns(runs), alert, Verdict.PASS
         self._requests = Requests(self._asked) if obey else None
-        self._asked_for: LiveFinding | None = None
+        self._asked_for: tuple[LiveFinding, Stop] | None = None
         self._next_points, self._rested, self._next_time = float(FEWEST_POINTS), 0.0, math.inf
         self._broken = False
         self.should_stop, self.stopped_by = False, None
@@ -212,15 +212,19 @@ class LiveHealth:
             stops=True,
         )
         stop = Stop(step=step, verdict=str(verdict), code=code, cause=cause, reason=reason, when=time.time())
-        self._asked_for = finding
+        self._asked_for = finding, stop
         self._stop(finding, stop)
 
     def _handed_over(self) -> LiveFinding | None:
-        finding, self._asked_for = self._asked_for, None
-        if finding is not None:
-            self.findings.append(finding)
-            if self._on_finding is not None:
-                self._on_finding(finding)
+        asked, self._asked_for = self._asked_for, None
+        if asked is None:
+            return None
+        finding, stop = asked
+        if self.stopped_by is None:
+            self._stop(finding, stop)
+        self.findings.append(finding)
+        if self._on_finding is not None:
+            self._on_finding(finding)
         return finding
 
     def close(self) -> None:
