@@ -23,7 +23,7 @@ from typing import Any
 
 WIDTH = 1280
 STARTUP_SECONDS = 120
-COLUMNS = ("health.verdict", "health.codes", "health.summary")
+COLUMNS = ("health.verdict", "health.cause", "health.summary")
 RENDERED = 2500  # milliseconds in which MLflow's pages have drawn their charts
 
 

@@ -207,6 +207,7 @@ def test_from_runs_to_an_exit_code_and_a_page(tmp_path):
     assert "CMP001 advises" in advised.output
     assert run("report", odd, "--against", path, "-o", str(page)).exit_code == 0
     assert "highest of 8 healthy runs" in page.read_text()
+    assert '<polygon class="area usual"' in page.read_text()
     assert f"Baseline {digest}" in page.read_text()
     assert "<td>0.001 to 0.003</td>" in page.read_text()
     changed = json.loads((tmp_path / "b.json").read_text())

@@ -67,12 +67,19 @@ def beside(size: str, out: Path, split: str) -> None:
 @click.option("--size", type=click.Choice(["small", "full"]), default="full", show_default=True)
 @click.option("--out", type=click.Path(path_type=Path), default=OUT, show_default=True)
 @click.option("--split", type=click.Choice(["tune", "validate"]), default="tune", show_default=True)
-def against(size: str, out: Path, split: str) -> None:
+@click.option("--write", is_flag=True, help="Measure both splits, and renew docs/baseline.md and the page of CMP001.")
+def against(size: str, out: Path, split: str, write: bool) -> None:
     """Print, per fault, how many runs are flagged alone, and against a baseline of eight healthy ones of the task."""
+    import report
     from beside import against as judged
 
-    for fault, found in sorted(judged(size, out, split).items()):
-        print(f"{fault:24} " + "  ".join(f"{name} {tally}" for name, tally in found.items()))
+    found = {one: judged(size, out, one) for one in (("validate", "tune") if write else (split,))}
+    for one, faults in found.items():
+        print(f"{one}:")
+        for fault, tallies in sorted(faults.items()):
+            print(f"{fault:24} " + "  ".join(f"{name} {tally}" for name, tally in tallies.items()))
+    if write:
+        report.write_against(found["validate"], found["tune"])
 
 
 @main.command()

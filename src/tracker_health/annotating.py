@@ -42,7 +42,7 @@ from tracker_health.policy import VARIABLE as POLICY
 from tracker_health.registry import RULES_VERSION, plugins
 from tracker_health.result import ErrorEntry, Report, ToolInfo
 from tracker_health.stores import hosts
-from tracker_health.stores.base import Listed, OnServer, Overtaken, Recorded, TrackedRun, WrittenInPart
+from tracker_health.stores.base import Listed, OnServer, Overtaken, Recorded, TrackedRun, WrittenInPart, alerting
 from tracker_health.stores.exits import ending_seen, exit_value
 from tracker_health.stores.reports import reporting_to
 from tracker_health.text import printable
@@ -138,7 +138,8 @@ def annotated(
         end = _end_of(opened, settings.stale_after, ending)
         fingerprint = opened.fingerprint(needs_of(settings))
         recorded = opened.recorded()
-        asked = notify and not shadow and settings.notify.wanted
+        alerts = alerting(opened) is not None
+        asked = notify and not shadow and settings.notify.reaches(alerts=alerts)
         is_news = ending is not None and ending != ending_seen(opened)
         if recorded is not None and recorded.verdict and not force and not is_news:
             note = _why_it_stays(opened, recorded, settings, end, fingerprint, rejudge=rejudge)
@@ -194,6 +195,7 @@ def annotated(
             notify=settings.notify,
             docs_url=settings.docs_url,
             due=told,
+            alerts=alerts,
         )
         return replace(outcome, notice=notice)
 
@@ -203,7 +205,8 @@ def _told_of(
 ) -> Told:
     """About what people were sent a message, and whether one is due now; a token that is new says that it is ours."""
     told = Told.of(run.notified())
-    if not (notify and config.notify.wanted) or config.mode == "shadow":
+    reaches = config.notify.reaches(alerts=alerting(run) is not None)
+    if not (notify and reaches) or config.mode == "shadow":
         return told
     before = None
     if recorded is not None and recorded.verdict is not None and recorded.is_whole:

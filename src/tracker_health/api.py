@@ -543,12 +543,13 @@ def overview_of(
     since: float | None = None,
     by: Sequence[str] = (),
     labelled: Callable[[dict[str, Any]], None] | None = None,
+    most_worst: int = 10,
 ) -> Overview:
     """The health of the runs of an MLflow experiment (without a name: of all) or of a W&B project, from their tags.
 
     ``where``: as for ``runs_of_experiment`` and ``runs_of_project``; ``since``: only runs that began at that time
     (seconds since 1970) or later; ``by``: of ``overview.GROUPS``. ``labelled``: is given each run that somebody has
-    answered, with what was said, as a JSON document.
+    answered, with what was said, as a JSON document. ``most_worst``: how many of the worst runs are named.
 
     Raises:
         RunError: the store cannot be reached, or there is no such experiment or project.
@@ -558,11 +559,12 @@ def overview_of(
     if project:
         from tracker_health.stores.wandb.project import tagged_runs as of_project
 
-        return overview(of_project(project, where, since), by, now=time.time(), labelled=labelled)
-    from tracker_health.stores.mlflow.experiment import tagged_runs
+        runs = of_project(project, where, since)
+    else:
+        from tracker_health.stores.mlflow.experiment import tagged_runs
 
-    runs = tagged_runs([experiment] if experiment else [], tracking_uri, where, since)
-    return overview(runs, by, now=time.time(), labelled=labelled)
+        runs = tagged_runs([experiment] if experiment else [], tracking_uri, where, since)
+    return overview(runs, by, now=time.time(), labelled=labelled, most_worst=most_worst)
 
 
 def read_series(run: str | Path, *, config: Config | str = "default", tracking_uri: str | None = None) -> SeriesTable:

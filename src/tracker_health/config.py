@@ -65,9 +65,10 @@ class Notify:
 
     ``webhook``: an address that takes JSON; ``webhook_env``: the environment variable that holds it instead.
     ``token_env``: the variable with a token for that address. ``template``: the JSON to send, by default Slack's.
-    ``command``: a program and its arguments; it gets the message as JSON on standard input. ``on``: ``fail`` or
-    ``warn``. ``certainty``: how sure a cause must be at least, of ``CERTAINTIES``. ``mute``: matches as of an override,
-    for runs that nobody is sent a message about. ``include``: of ``INCLUDABLE``.
+    ``command``: a program and its arguments; it gets the message as JSON on standard input. ``wandb_alert``: of a run
+    on a W&B server, W&B itself alerts those who asked it to. ``on``: ``fail`` or ``warn``. ``certainty``: how sure a
+    cause must be at least, of ``CERTAINTIES``. ``mute``: matches as of an override, for runs that nobody is sent a
+    message about. ``include``: of ``INCLUDABLE``.
     """
 
     webhook: str = ""
@@ -75,6 +76,7 @@ class Notify:
     token_env: str = ""
     template: str = ""
     command: tuple[str, ...] = ()
+    wandb_alert: bool = False
     on: str = "fail"
     certainty: str = "likely"
     mute: tuple[str, ...] = ()
@@ -83,7 +85,16 @@ class Notify:
     @property
     def wanted(self) -> bool:
         """Whether there is anybody to send a message to."""
+        return self.has_receiver or self.wandb_alert
+
+    @property
+    def has_receiver(self) -> bool:
+        """Whether there is an address or a command that gets messages about any run."""
         return bool(self.webhook or self.webhook_env or self.command)
+
+    def reaches(self, *, alerts: bool) -> bool:
+        """Whether there is anybody to send a message about a run. ``alerts``: its tracker can alert people."""
+        return self.has_receiver or (self.wandb_alert and alerts)
 
     def is_muted(self, traits: Mapping[str, str]) -> bool:
         """Whether a run with these traits is one that nobody is sent a message about."""

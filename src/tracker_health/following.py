@@ -20,7 +20,7 @@ from tracker_health.notices import Told, due_of, notice_of
 from tracker_health.opening import open_run, shown_name
 from tracker_health.outbox import Outbox, told_quietly
 from tracker_health.result import Report
-from tracker_health.stores.base import TrackedRun
+from tracker_health.stores.base import TrackedRun, alerting
 from tracker_health.text import printable
 from tracker_health.verdict import Verdict
 
@@ -227,8 +227,8 @@ class Follower:
 
     def _advised(self, opened: TrackedRun, report: Report, finding: LiveFinding) -> Iterator[str]:
         """Let a message wait where one is due, once for a run and its cause; the run keeps that."""
-        config = self._known.config
-        if self._dry_run or config.mode == "shadow" or not config.notify.wanted:
+        config, alerts = self._known.config, alerting(opened) is not None
+        if self._dry_run or config.mode == "shadow" or not config.notify.reaches(alerts=alerts):
             return
         about, notify = _about(report, finding, config)
         told, traits = Told.of(opened.notified()), opened.traits()
@@ -245,6 +245,7 @@ class Follower:
             notify=config.notify,
             docs_url=config.docs_url,
             due=told,
+            alerts=alerts,
         )
         try:
             self._outbox.put([notice])

@@ -24,6 +24,10 @@ STOPPED_KEY = "health/stopped"
 STOP_WANDB_TAG = "health:stop"
 LIVE_WANDB_TAGS = frozenset(f"health:live-{word}" for word in LIVE_WORDS) | {STOP_WANDB_TAG}
 """The tags of a W&B run that are about it while it goes on."""
+WANDB_ALERT_LEVELS = {"warn": "WARN", "fail": "ERROR"}
+"""What W&B calls the level of an alert, by the verdict that it is about."""
+WANDB_ALERT_TITLE = 63
+"""Characters of an alert's title, at most."""
 
 _WRAPPERS = re.compile(r"(?:^|(?<=\.))(?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
 _NUMBERED = re.compile(r"(?:[^.]++(?<!\d)\.)*+[^.]*+(?<=\d)(?:\.\d++(?=\.|$))?")

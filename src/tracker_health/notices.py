@@ -28,6 +28,8 @@ MOST_AN_HOUR = 20
 HOUR_SECONDS = 3600.0
 LEASE_SECONDS = 1800.0
 """How long a message that is due is left to whoever found the verdict, before another sweep sends it."""
+MESSAGE, ALERT = "message", "alert"
+"""The channels by which a message leaves: to an address or a command, and as W&B's own alert."""
 _MOST_CAUSES = 20
 _MOST_NAMED = 5
 _MAX_TEXT = 3_000
@@ -136,8 +138,9 @@ class Notice:
     """A verdict that somebody is to be sent a message about.
 
     ``run``: what ``open_run`` takes, in the ``store`` of this key. ``place``: the experiment or project, "" for none.
-    ``subject``: see ``subject_of``. ``found``: when, in seconds since 1970; ``token``: of ``Told``. ``sent``: the
-    message has left, and only the run does not say so yet.
+    ``subject``: see ``subject_of``. ``found``: when, in seconds since 1970; ``token``: of ``Told``. ``alerts``: the
+    run's tracker can alert people itself. ``taken``: the channels by which the message has left. ``sent``: it has left
+    by one of them, and the run does not say so yet.
     """
 
     run: str
@@ -154,6 +157,8 @@ class Notice:
     docs: str
     found: float
     token: str
+    alerts: bool = False
+    taken: tuple[str, ...] = ()
     sent: bool = False
 
     @property
@@ -169,18 +174,27 @@ class Notice:
     def from_json(cls, document: Any) -> Notice | None:
         """What ``to_json`` gave, None for what is none."""
         try:
-            found = cls(**document)
-        except TypeError:
+            found = cls(**{**document, "taken": tuple(map(str, document.get("taken", ())))})
+        except (TypeError, AttributeError):
             return None
-        texts = {key: value for key, value in asdict(found).items() if key not in ("found", "sent")}
-        is_one = all(isinstance(value, str) for value in texts.values()) and isinstance(found.found, (int, float))
+        others = ("found", "alerts", "taken", "sent")
+        texts = [value for key, value in asdict(found).items() if key not in others]
+        is_one = all(isinstance(value, str) for value in texts) and isinstance(found.found, (int, float))
         return found if is_one else None
 
 
 def notice_of(
-    report: Report, *, run: str, store: str, traits: Mapping[str, str], notify: Notify, docs_url: str, due: Told
+    report: Report,
+    *,
+    run: str,
+    store: str,
+    traits: Mapping[str, str],
+    notify: Notify,
+    docs_url: str,
+    due: Told,
+    alerts: bool = False,
 ) -> Notice:
-    """The notice on a report. ``run`` and ``store``: see ``Notice``; ``due``: with whose token and time."""
+    """The notice on a report. ``run``, ``store`` and ``alerts``: see ``Notice``; ``due``: with whose token and time."""
     diagnosis = report.diagnosis
     said, action = _words_of(report, frozenset(notify.include))
     return Notice(
@@ -198,6 +212,7 @@ def notice_of(
         docs=(docs_link(due.due, docs_url) or page_about(report, docs_url)) or "",
         found=float(due.since),
         token=due.token,
+        alerts=alerts,
     )
 
 
@@ -329,6 +344,18 @@ def _filter(notice: Notice) -> str:
     return "tracker-health check FOLDER"
 
 
+def alert_of(notices: Sequence[Notice], most: int) -> tuple[str, str]:
+    """The title, of ``most`` characters, and the text of an alert by W&B, which passes both on to mail and Slack."""
+    fields = fields_of(notices)
+    about = f"{fields['run']}: {fields['cause']}" if len(notices) == 1 else fields["sentence"]
+    return _without_markup(printable(f"{fields['verdict'].upper()} {about}", most)), _without_markup(fields["text"])
+
+
+def _without_markup(text: str) -> str:
+    """As text that nobody on its way takes for a tag, a link or a mention of everybody."""
+    return text.replace("<", "\u2039").replace(">", "\u203a")
+
+
 def payload(fields: Mapping[str, str], template: str) -> Any:
     """The JSON to send: Slack's form or, with a ``template`` (JSON as text), that with the fields it names."""
     if not template:
@@ -356,13 +383,14 @@ def _filled(value: Any, fields: Mapping[str, str]) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Sent:
-    """A message that was sent: ``when``, in seconds since 1970, about which experiment, and whether it was about all
-    of its runs ``together``.
+    """A message that was sent: ``when``, in seconds since 1970, about which experiment, whether it was about all of its
+    runs ``together``, and by which channel.
     """
 
     when: float
     place: str
     together: bool
+    by: str = MESSAGE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -372,9 +400,9 @@ class Message:
     notices: tuple[Notice, ...]
     together: bool
 
-    def as_sent(self, now: float) -> Sent:
-        """The record of it, sent at this time (seconds since 1970)."""
-        return Sent(when=now, place=place_of(self.notices[0]), together=self.together)
+    def as_sent(self, now: float, by: str = MESSAGE) -> Sent:
+        """The record of it, sent at this time (seconds since 1970) by this channel."""
+        return Sent(when=now, place=place_of(self.notices[0]), together=self.together, by=by)
 
 
 def planned(waiting: Iterable[Notice], sent: Iterable[Sent], now: float) -> tuple[Message, ...]:

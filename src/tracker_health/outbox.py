@@ -12,7 +12,7 @@ import math
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -22,13 +22,27 @@ from typing import Any
 from tracker_health.acknowledged import open_codes, standing
 from tracker_health.config import Notify
 from tracker_health.errors import ConfigError, ReadError, TrackerHealthError, described
-from tracker_health.notices import HOUR_SECONDS, Message, Notice, Sent, Told, fields_of, payload, planned
+from tracker_health.gap_names import WANDB_ALERT_TITLE
+from tracker_health.notices import (
+    ALERT,
+    HOUR_SECONDS,
+    MESSAGE,
+    Message,
+    Notice,
+    Sent,
+    Told,
+    alert_of,
+    fields_of,
+    payload,
+    planned,
+)
 from tracker_health.readers.regular_file import read_regular
-from tracker_health.stores.base import Overtaken, TrackedRun
+from tracker_health.stores.base import Overtaken, TrackedRun, alerting
 from tracker_health.stores.deadline import within
 from tracker_health.stores.in_place import remove_leftovers, replace_file
 from tracker_health.stores.locks import let_go, locked, try_lock
 from tracker_health.text import printable
+from tracker_health.verdict import Verdict
 
 SEND_SECONDS = 10.0
 """How long a receiver may take over one message."""
@@ -114,8 +128,8 @@ class Outbox:
             state = self._read()
             waiting = {one.key: one for one in state.waiting}
             for notice in notices:
-                known = waiting.get(notice.key)
-                waiting[notice.key] = replace(notice, sent=known is not None and known.sent)
+                known = waiting.get(notice.key, notice)
+                waiting[notice.key] = replace(notice, sent=known.sent, taken=known.taken)
             change(replace(state, waiting=tuple(waiting.values())[-MOST_WAITING:]))
 
     def deliver(self, notify: Notify, store: str, open_run: Opener, now: float | None = None) -> Delivered:
@@ -147,38 +161,53 @@ class Outbox:
                 let_go(lock)
 
     def _deliver(self, notify: Notify, store: str, open_run: Opener, now: float) -> Delivered:
+        channels = _channels(notify)
         here = [one for one in self._read().waiting if one.store == store]
-        self._settle([one for one in here if one.sent], open_run)
-        old = [one for one in here if not 0 <= now - one.found < KEEP_SECONDS]
-        self._drop(old)
-        receiver = _receiver_key(notify)
-        until, failures = (self._read().pause or {}).get(receiver, (0.0, 0))
+        self._settle([one for one in here if one.sent], channels, open_run)
+        self._drop([one for one in here if not 0 <= now - one.found < KEEP_SECONDS])
+        done = [self._deliver_by(channel, channels, store, open_run, now) for channel in channels]
+        return Delivered(
+            messages=sum(one.messages for one in done),
+            runs=sum(one.runs for one in done),
+            waiting=sum(one.store == store and not one.sent for one in self._read().waiting),
+            problem="; ".join(one.problem for one in done if one.problem),
+        )
+
+    def _deliver_by(
+        self, channel: _Channel, channels: Sequence[_Channel], store: str, open_run: Opener, now: float
+    ) -> Delivered:
+        """Send what is to leave by a channel, until it takes no more."""
+        until, failures = (self._read().pause or {}).get(channel.receiver, (0.0, 0))
         if now < until <= now + _LONGEST_PAUSE:
-            return Delivered(waiting=len(here) - len(old))
+            return Delivered()
         messages = runs = 0
-        for message in planned([one for one in here if one not in old], self._read().sent, now):
+        state = self._read()
+        waiting = [one for one in state.waiting if one.store == store and channel.lacks(one)]
+        for message in planned(waiting, [one for one in state.sent if one.by == channel.name], now):
             owed = tuple(one for one in message.notices if self._is_owed(one, open_run))
             self._drop([one for one in message.notices if one not in owed])
             if not owed:
                 continue
+            due = replace(message, notices=owed)
             try:
-                _send(replace(message, notices=owed), notify)
+                channel.send(due, open_run)
             except (_NotSent, ConfigError) as error:
-                self._pause(receiver, now, failures + 1, getattr(error, "after", None))
-                waiting = sum(one.store == store and not one.sent for one in self._read().waiting)
-                return Delivered(messages=messages, runs=runs, waiting=waiting, problem=str(error))
-            self._note_sent(replace(message, notices=owed), receiver, now)
-            self._settle(owed, open_run)
+                self._pause(channel.receiver, now, failures + 1, getattr(error, "after", None))
+                return Delivered(messages=messages, runs=runs, problem=str(error))
+            self._note_sent(due, channel, now)
+            self._settle(owed, channels, open_run)
             messages, runs = messages + 1, runs + len(owed)
-        waiting = sum(one.store == store and not one.sent for one in self._read().waiting)
-        return Delivered(messages=messages, runs=runs, waiting=waiting)
+        return Delivered(messages=messages, runs=runs)
 
     def _is_owed(self, notice: Notice, open_run: Opener) -> bool:
-        """Whether the run still says that this message is ours to send, and nobody has acknowledged its findings."""
+        """Whether this message is still to be sent: the run says that it is ours, or that another channel of ours had
+        it, and nobody has acknowledged the findings.
+        """
         try:
             with closing(open_run(notice.run)) as opened:
                 recorded, told = opened.recorded(), Told.of(opened.notified())
-                if (told.due, told.token) != (notice.subject, notice.token):
+                is_due = (told.due, told.token) == (notice.subject, notice.token)
+                if not (is_due or (notice.taken and notice.subject in told.causes)):
                     return False
                 if recorded is None:  # it goes on, and has no verdict that anybody could have answered
                     return True
@@ -187,16 +216,24 @@ class Outbox:
         except Exception:  # noqa: BLE001  the run is gone, or its server is away: another sweep will know
             return False
 
-    def _settle(self, notices: Iterable[Notice], open_run: Opener) -> None:
-        """Say on the runs that their messages were sent; where that cannot be said yet, it is tried again."""
-        done = []
+    def _settle(self, notices: Iterable[Notice], channels: Sequence[_Channel], open_run: Opener) -> None:
+        """Say on the runs that their messages were sent; where that cannot be said yet, it is tried again. A message
+        that has to leave by another channel, too, waits on.
+        """
+        done = set()
         for notice in notices:
             with suppress(Exception), closing(open_run(notice.run)) as opened:
                 told = Told.of(opened.notified())
                 if told.due == notice.subject:
                     opened.mark_notified(told.paid().value)
-                done.append(notice)
-        self._drop(done)
+                done.add(notice.key)
+        if not done:
+            return
+        with self._changing() as change:
+            state = self._read()
+            left = (replace(one, sent=False) if one.key in done else one for one in state.waiting)
+            waits = (one for one in left if one.key not in done or any(channel.lacks(one) for channel in channels))
+            change(replace(state, waiting=tuple(waits)))
 
     def _drop(self, notices: Iterable[Notice]) -> None:
         keys = {one.key for one in notices}
@@ -206,14 +243,14 @@ class Outbox:
             state = self._read()
             change(replace(state, waiting=tuple(one for one in state.waiting if one.key not in keys)))
 
-    def _note_sent(self, message: Message, receiver: str, now: float) -> None:
+    def _note_sent(self, message: Message, channel: _Channel, now: float) -> None:
         keys = {one.key for one in message.notices}
         with self._changing() as change:
             state = self._read()
-            waiting = tuple(replace(one, sent=True) if one.key in keys else one for one in state.waiting)
+            waiting = tuple(channel.took(one) if one.key in keys else one for one in state.waiting)
             recent = [one for one in state.sent if now - one.when < HOUR_SECONDS]
-            pause = {key: value for key, value in (state.pause or {}).items() if key != receiver}
-            change(replace(state, waiting=waiting, sent=(*recent, message.as_sent(now)), pause=pause))
+            pause = {key: value for key, value in (state.pause or {}).items() if key != channel.receiver}
+            change(replace(state, waiting=waiting, sent=(*recent, message.as_sent(now, channel.name)), pause=pause))
 
     def _pause(self, receiver: str, now: float, failures: int, after: float | None) -> None:
         seconds = _FIRST_PAUSE * 2 ** min(failures - 1, 10) if after is None else after
@@ -284,6 +321,55 @@ def _receiver_key(notify: Notify) -> str:
 
 
 # Receivers
+
+
+@dataclass(frozen=True)
+class _Channel:
+    """A way by which messages leave. ``name``: of ``notices``; ``receiver``: who is left alone for a while after a
+    failure; ``takes``: whether a message is one for it.
+    """
+
+    name: str
+    receiver: str
+    takes: Callable[[Notice], bool]
+    send: Callable[[Message, Opener], None]
+
+    def lacks(self, notice: Notice) -> bool:
+        """Whether a message has to leave by it and has not."""
+        return self.takes(notice) and self.name not in notice.taken
+
+    def took(self, notice: Notice) -> Notice:
+        """The message after it has left, with the run still to be marked."""
+        return replace(notice, taken=(*notice.taken, self.name), sent=True)
+
+
+def _channels(notify: Notify) -> list[_Channel]:
+    found = []
+    if notify.has_receiver:
+        found.append(
+            _Channel(MESSAGE, _receiver_key(notify), lambda _: True, lambda message, _: _send(message, notify))
+        )
+    if notify.wandb_alert:
+        found.append(_Channel(ALERT, ALERT, lambda notice: notice.alerts, _alert))
+    return found
+
+
+def _alert(message: Message, open_run: Opener) -> None:
+    """Have W&B alert people, about the first run where a message is about several.
+
+    Raises:
+        _NotSent: it did not take the alert.
+    """
+    first = message.notices[0]
+    title, text = alert_of(message.notices, WANDB_ALERT_TITLE)
+    verdict = Verdict.FAIL if any(one.verdict == Verdict.FAIL for one in message.notices) else Verdict.WARN
+    try:
+        with closing(open_run(first.run)) as opened:
+            if (run := alerting(opened)) is None:
+                raise _NotSent("this run's tracker cannot alert anybody")
+            run.alert(title, text, verdict)
+    except TrackerHealthError as error:
+        raise _NotSent(described(error)) from None
 
 
 def _send(message: Message, notify: Notify) -> None:

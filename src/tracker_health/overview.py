@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,7 +20,8 @@ MOST_WORST = 10
 _MOST_REASONS = 10
 _MOST_GROUPS = 30
 _NONE = "none"
-_WORDS = (*sorted(Verdict, key=lambda verdict: -verdict.rank), _NONE)
+WORDS = (*map(str, sorted(Verdict, key=lambda verdict: -verdict.rank)), _NONE)
+"""The verdicts, the worst first, and what stands for none."""
 
 
 def _week(run: TaggedRun) -> str:
@@ -35,6 +36,7 @@ def _week(run: TaggedRun) -> str:
 
 GROUPS: dict[str, Callable[[TaggedRun], Sequence[str]]] = {
     "user": lambda run: [run.user],
+    "experiment": lambda run: [run.experiment],
     "week": lambda run: [_week(run)],
     "code": lambda run: run.codes,
     "cause": lambda run: [run.cause] if run.cause else [],
@@ -79,9 +81,10 @@ class Answers:
 class Overview:
     """``verdicts``: how many runs have each, ``none`` for no verdict of ours. ``reasons``: in how many runs each rule's
     code stands. ``causes``: how many have each cause. ``worst``: the runs with the most severe verdicts, of equal ones
-    the newest. ``groups``: the verdicts of each group, by what runs are grouped by. ``older``: how many verdicts are
-    older than the data of their runs. ``open``: at how many runs somebody still has to look. ``rules`` and
-    ``by_cause``: how people answered each. ``tried``: how many runs have which verdict in shadow alone.
+    the newest. ``groups``: the verdicts of each group, by what runs are grouped by, and ``group_causes`` their causes.
+    ``older``: how many verdicts are older than the data of their runs. ``open``: at how many runs somebody still has to
+    look. ``rules`` and ``by_cause``: how people answered each. ``tried``: how many runs have which verdict in shadow
+    alone.
     """
 
     verdicts: Counter[str]
@@ -89,6 +92,7 @@ class Overview:
     causes: Counter[str]
     worst: tuple[TaggedRun, ...]
     groups: dict[str, dict[str, Counter[str]]]
+    group_causes: dict[str, dict[str, Counter[str]]]
     older: int = 0
     open: int = 0
     rules: dict[str, Answers] = field(default_factory=dict)
@@ -100,18 +104,24 @@ class Overview:
         """How many there are."""
         return self.verdicts.total()
 
+    def narrowed(self, by: Sequence[str]) -> Overview:
+        """The same, with these groups alone, and with the fewest of the worst runs."""
+        groups = {what: self.groups[what] for what in by}
+        causes = {what: self.group_causes[what] for what in by}
+        return replace(self, groups=groups, group_causes=causes, worst=self.worst[:MOST_WORST])
+
     def to_json(self) -> dict[str, Any]:
         """A document of strict JSON values."""
-        names = _names()
+        names = rule_names()
         return {
             "schema": "tracker-health/summary/1",
             "runs": self.runs,
-            "verdicts": {word: self.verdicts[word] for word in _WORDS},
+            "verdicts": {word: self.verdicts[word] for word in WORDS},
             "older": self.older,
             "reasons": [
-                {"code": code, "name": names.get(code), "runs": runs} for code, runs in _by_number(self.reasons)
+                {"code": code, "name": names.get(code), "runs": runs} for code, runs in by_number(self.reasons)
             ],
-            "causes": [{"cause": cause, "runs": runs} for cause, runs in _by_number(self.causes)],
+            "causes": [{"cause": cause, "runs": runs} for cause, runs in by_number(self.causes)],
             "open": self.open,
             "shadow": {str(word): self.tried[word] for word in Verdict if self.tried[word]},
             "precision": {
@@ -123,7 +133,7 @@ class Overview:
             },
             "worst": [_as_json(run) for run in self.worst],
             "by": {
-                what: {name: {word: counted[word] for word in _WORDS} for name, counted in sorted(groups.items())}
+                what: {name: {word: counted[word] for word in WORDS} for name, counted in sorted(groups.items())}
                 for what, groups in self.groups.items()
             },
         }
@@ -135,9 +145,11 @@ def overview(
     *,
     now: float,
     labelled: Callable[[dict[str, Any]], None] | None = None,
+    most_worst: int = MOST_WORST,
 ) -> Overview:
     """Counts of the runs, which are not kept. ``by``: of ``GROUPS``. ``now``: in seconds since 1970. ``labelled``: is
-    given each run that somebody has answered, with what was said, as a JSON document.
+    given each run that somebody has answered, with what was said, as a JSON document. ``most_worst``: how many of the
+    worst runs are named.
     """
     rules: dict[str, Answers] = {}
     by_cause: dict[str, Answers] = {}
@@ -147,6 +159,7 @@ def overview(
     reasons: Counter[str] = Counter()
     causes: Counter[str] = Counter()
     groups: dict[str, dict[str, Counter[str]]] = {what: {} for what in by}
+    group_causes: dict[str, dict[str, Counter[str]]] = {what: {} for what in by}
     worst: list[tuple[int, float, int, TaggedRun]] = []
     older = 0
     for number, run in enumerate(runs):
@@ -163,9 +176,11 @@ def overview(
         for what, counted in groups.items():
             for name in set(GROUPS[what](run)):
                 counted.setdefault(name, Counter())[word] += 1
+                if run.cause:
+                    group_causes[what].setdefault(name, Counter())[run.cause] += 1
         if run.verdict is not None and (run.verdict.severity or 0) > 0:
             entry = (run.verdict.rank, run.started or 0.0, -number, run)
-            (heapq.heappush if len(worst) < MOST_WORST else heapq.heappushpop)(worst, entry)
+            (heapq.heappush if len(worst) < most_worst else heapq.heappushpop)(worst, entry)
     ordered = tuple(run for *_, run in sorted(worst, key=lambda one: one[:3], reverse=True))
     return Overview(
         verdicts=verdicts,
@@ -173,6 +188,7 @@ def overview(
         causes=causes,
         worst=ordered,
         groups=groups,
+        group_causes=group_causes,
         older=older,
         open=is_open,
         rules=rules,
@@ -204,18 +220,18 @@ def _labels(run: TaggedRun, said: Iterable[Acknowledgement]) -> dict[str, Any]:
 
 def overview_lines(found: Overview) -> Iterator[str]:
     """The same as a table for the terminal."""
-    names = _names()
+    names = rule_names()
     yield from _counted_lines(found)
     yield from _precision_lines(found, names)
     if found.causes:
         yield ""
         yield "most frequent causes"
-        for cause, runs in _by_number(found.causes)[:_MOST_REASONS]:
+        for cause, runs in by_number(found.causes)[:_MOST_REASONS]:
             yield f"  {runs:>6}  {printable(cause, 40)}"
     if found.reasons:
         yield ""
         yield "most frequent reasons"
-        for code, runs in _by_number(found.reasons)[:_MOST_REASONS]:
+        for code, runs in by_number(found.reasons)[:_MOST_REASONS]:
             yield f"  {runs:>6}  {printable(code, 20)} {names.get(code, '')}".rstrip()
     if found.worst:
         yield ""
@@ -231,9 +247,9 @@ def overview_lines(found: Overview) -> Iterator[str]:
 
 
 def _counted_lines(found: Overview) -> Iterator[str]:
-    yield f"{count(found.runs, 'run')}: " + ", ".join(f"{found.verdicts[word]} {word}" for word in _WORDS)
+    yield f"{count(found.runs, 'run')}: " + ", ".join(f"{found.verdicts[word]} {word}" for word in WORDS)
     if found.tried:
-        counts = ", ".join(f"{found.tried[word]} {word}" for word in _WORDS if found.tried[word])
+        counts = ", ".join(f"{found.tried[word]} {word}" for word in WORDS if found.tried[word])
         yield f"in shadow only: {counts}"
     if found.older:
         are = "verdict is" if found.older == 1 else "verdicts are"
@@ -259,9 +275,9 @@ def _group_lines(what: str, groups: dict[str, Counter[str]]) -> Iterator[str]:
     """Most runs first, but weeks in their order."""
     ordered = sorted(groups) if what == "week" else sorted(groups, key=lambda name: (-groups[name].total(), name))
     shown = ordered[-_MOST_GROUPS:] if what == "week" else ordered[:_MOST_GROUPS]
-    yield f"{what:<20} {'runs':>7} " + " ".join(f"{word:>6}" for word in _WORDS)
+    yield f"{what:<20} {'runs':>7} " + " ".join(f"{word:>6}" for word in WORDS)
     for name in shown:
-        counts = " ".join(f"{groups[name][word]:>6}" for word in _WORDS)
+        counts = " ".join(f"{groups[name][word]:>6}" for word in WORDS)
         yield f"{printable(name, 20) or '(unknown)':<20} {groups[name].total():>7} {counts}"
     if len(groups) > len(shown):
         yield f"and {len(groups) - len(shown)} more"
@@ -280,11 +296,12 @@ def _as_json(run: TaggedRun) -> dict[str, Any]:
     }
 
 
-def _names() -> dict[str, str]:
+def rule_names() -> dict[str, str]:
+    """The name of each rule, retired ones too, by its code."""
     gone = {rule.code: rule.name for rule in retired.RETIRED}
     return gone | {probe.code: probe.name for probe in probe_classes()}
 
 
-def _by_number(counted: Counter[str]) -> list[tuple[str, int]]:
+def by_number(counted: Counter[str]) -> list[tuple[str, int]]:
     """The most frequent first; of equally frequent ones in the order of their names."""
     return sorted(counted.items(), key=lambda one: (-one[1], one[0]))

@@ -347,6 +347,7 @@ _OF_NOTIFY: Mapping[str, Callable[[str, Any], Any]] = {
     "token_env": _variable,
     "template": _template,
     "command": _program,
+    "wandb_alert": _switch,
     "on": _one_of("fail", "warn"),
     "certainty": _one_of(*CERTAINTIES),
     "mute": _matches,

@@ -12,8 +12,11 @@ import numpy as np
 import pytest
 
 from tracker_health import annotate, check, clear_annotations
+from tracker_health.ending import Ended, Ending
+from tracker_health.evidence import Evidence, RunInfo, RunRef, Series, stood
 from tracker_health.live import LiveHealth
 from tracker_health.live.tracked import LiveRuns, Requests
+from tracker_health.monitor.background import Background
 from tracker_health.monitor.trackers import WandbRun
 from tracker_health.opening import open_run
 from tracker_health.stopped import MOST_CHARACTERS, Stop, stop_of
@@ -374,3 +377,52 @@ def test_runs_that_come_later_are_found(monkeypatch):
     runs.mark("warn")
     runs.close()
     assert there[0].said == ("warn", "closed")
+
+
+def evidence_of(*, status="FINISHED", after=0, stopped=True, **info):
+    """A run of 100 points, with more after its stop, a second apart."""
+    steps = np.arange(100 + after)
+    times = 1_700_000_000.0 + steps
+    series = Series(name="loss", role="train_loss", source="x", steps=steps * 50, values=1.0 / (1 + steps), times=times)
+    stop = Stop(step=7, verdict="fail", code="LOS004", cause="", reason="LOS004 rose", when=times[99] + 0.5)
+    kept = stop if stopped and stood(stop, [series]) else None
+    run = RunInfo(status=status, tracker="MLflow", stopped=kept, **info)
+    return Evidence(run=RunRef(store="x", id="x", name="x"), info=run, series=(series,))
+
+
+@pytest.mark.parametrize(("after", "holds"), [(0, True), (3, True), (10, True), (11, False), (100, False)])
+def test_by_their_times_more_than_a_tenth_came_later(after, holds):
+    """Whatever its tracker counts as steps."""
+    ended = evidence_of(after=after).ending.how
+    assert (ended is Ended.PRUNED) is holds
+
+
+@pytest.mark.parametrize("seen", [Ended.FINISHED, Ended.KILLED, Ended.INTERRUPTED])
+def test_what_was_seen_of_the_process_comes_of_the_stop(seen):
+    assert evidence_of(seen=Ending(how=seen, by="SIGTERM")).ending.how is Ended.PRUNED
+
+
+@pytest.mark.parametrize("seen", [Ended.FAILED, Ended.OUT_OF_MEMORY, Ended.PREEMPTED])
+def test_what_broke_afterwards_is_said(seen):
+    ending = Ending(how=seen, by="ValueError")
+    assert evidence_of(seen=ending).ending == ending
+
+
+def test_a_run_that_is_stopping_still_goes_on_and_one_that_went_silent_has_stopped():
+    assert evidence_of(status="RUNNING").goes_on
+    assert evidence_of(status="RUNNING", silent_for=1e6).ending.how is Ended.PRUNED
+    assert evidence_of(status="RUNNING", silent_for=1e6, stopped=False).ending.how is Ended.SILENT
+
+
+def test_what_ends_in_the_background_is_done_and_closed_once():
+    done = []
+    calls = Background("a test")
+    calls.put(lambda: (time.sleep(0.1), done.append(1)))
+    calls.end()
+    calls.put(lambda: done.append(2))
+    assert calls.close()
+    assert calls.close()
+    assert done == [1]
+    idle = Background("a test")
+    idle.end()
+    assert idle.close()

@@ -7,6 +7,7 @@ import os
 import threading
 import time
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -17,9 +18,12 @@ from torch import nn  # noqa: E402
 import tracker_health  # noqa: E402
 from tracker_health import ConfigError, watch  # noqa: E402
 from tracker_health.monitor.background import Background  # noqa: E402
+from tracker_health.monitor.live_alerts import LiveAlerts  # noqa: E402
 from tracker_health.monitor.live_judge import History, LiveJudge  # noqa: E402
-from tracker_health.monitor.trackers import MlflowRun  # noqa: E402
+from tracker_health.monitor.trackers import MlflowRun, WandbRun  # noqa: E402
 from tracker_health.verdict import Verdict  # noqa: E402
+
+from ..stores.wandb_runs import inspected, log_in, run_script  # noqa: E402, TID252  tests are no package of a name
 
 PATIENCE = 120.0
 
@@ -77,7 +81,7 @@ def statistics(kind, value, *, name="w"):
 def judged(*steps, stop_on=Verdict.FAIL):
     """A judge that has seen these steps, one at a time."""
     marks = []
-    judge = LiveJudge(marks.append, stop_on, rest=0.0)
+    judge = LiveJudge(lambda word, _: marks.append(word), stop_on, rest=0.0)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         for step, found in enumerate(steps):
@@ -250,3 +254,97 @@ def test_a_fork_measures_nothing_and_writes_nothing(tmp_path):
         assert os.waitpid(child, 0)[1] == 0
         step()
     assert len((tmp_path / "gap.jsonl").read_text().splitlines()) == 3  # a head, two rows
+
+
+# Alerts by W&B
+
+
+class WandbsRun:
+    """What a run of W&B's SDK has that is used, with an alert that may go wrong."""
+
+    def __init__(self, broken=False):
+        self.tags, self.project, self.name, self.id, self.url = ("mine",), "proj", "calm-rat", "abc", "https://wandb/x"
+        self.broken, self.alerts = broken, []
+
+    def log(self, *_, **__):
+        pass
+
+    def alert(self, title, text, level):
+        self.alerts.append((title, text, level))
+        if self.broken:
+            raise RuntimeError("the service is gone")
+
+
+def alerted(monkeypatch, tmp_path, settings, run):
+    """A training that goes wrong beside that run of W&B's, with these settings in its folder."""
+    (tmp_path / "tracker-health.toml").write_text(settings)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tracker_health.monitor.active_runs", lambda: [WandbRun(run)])
+    torch.manual_seed(0)
+    monitor = trained(Cut(), 10**6, lambda monitor: "live-fail" in str(run.tags), folder=tmp_path, alert=True)
+    return monitor, run.alerts
+
+
+ON = "[notify]\nwandb_alert = true\n"
+
+
+@pytest.mark.filterwarnings("ignore:tracker-health")
+def test_wandb_alerts_people_where_the_setting_is_on(monkeypatch, tmp_path):
+    _, alerts = alerted(monkeypatch, tmp_path, ON, WandbsRun())
+    ((title, text, level),) = alerts
+    assert (title, level) == ("FAIL calm-rat while it goes on", "ERROR")
+    assert "while the run goes on: GAP006 gap-zero-gradient: no gradient" in text
+    assert text.endswith("https://wandb/x")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    ["", "[notify]\nwandb_alert = false\n", ON + 'mute = ["project:pr*"]\n', ON + 'mute = ["tag:mine=*"]\n', 'mode = "shadow"\n' + ON],
+)  # fmt: skip
+@pytest.mark.filterwarnings("ignore:tracker-health")
+def test_wandb_alerts_nobody_otherwise(monkeypatch, tmp_path, settings):
+    assert alerted(monkeypatch, tmp_path, settings, WandbsRun())[1] == []
+
+
+@pytest.mark.filterwarnings("ignore:tracker-health")
+def test_an_alert_that_fails_costs_the_training_nothing(monkeypatch, tmp_path):
+    run = WandbsRun(broken=True)
+    monitor, alerts = alerted(monkeypatch, tmp_path, ON, run)
+    assert (len(alerts), run.tags) == (1, ("mine", "health:live-fail"))
+    assert monitor._judge.reason.startswith("GAP006")
+
+
+def test_a_warning_is_an_alert_only_where_messages_are_wanted_from_warn_on(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    for on, expected in (("fail", 0), ("warn", 1)):
+        Path("tracker-health.toml").write_text(f'{ON}on = "{on}"\n')
+        run = WandbsRun()
+        LiveAlerts().send(WandbRun(run), "warn", "GAP003 gap-saturated: 97 % of values")
+        assert [level for _, _, level in run.alerts] == ["WARN"] * expected
+
+
+TRAINING = """
+import torch, wandb, tracker_health
+run = wandb.init(project="proj", name="calm-rat")
+first, head = torch.nn.Linear(4, 4), torch.nn.Linear(4, 2)
+model = torch.nn.Sequential(first, head)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+with tracker_health.watch(model, optimizer, interval=1, alert=True) as monitor:
+    for step in range(100_000):
+        head(first(torch.randn(8, 4)).detach()).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if "health:live-fail" in run.tags:
+            break
+run.finish()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("on", [True, False])
+def test_the_log_of_an_offline_run_has_the_alert(tmp_path, on):
+    pytest.importorskip("wandb")
+    (tmp_path / "tracker-health.toml").write_text(ON if on else "")
+    records = inspected(log_in(run_script(TRAINING, tmp_path)))
+    alerts = [one["alert"] for one in records if "alert" in one]
+    assert [(one["title"], one["level"]) for one in alerts] == [("FAIL calm-rat while it goes on", "ERROR")] * on

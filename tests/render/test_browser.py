@@ -4,6 +4,7 @@ chromium, by Playwright.
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from dataclasses import replace
@@ -19,6 +20,8 @@ from tracker_health.engine import diagnose
 from tracker_health.evidence import Evidence, RunInfo, RunRef, Series
 from tracker_health.render.attachments import page_of
 from tracker_health.render.comparison import comparison_page, row_of
+from tracker_health.render.page import report_page
+from tracker_health.render.plot import Area, Line, Plot, draw
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
@@ -172,3 +175,31 @@ def test_on_paper_everything_is_dark_on_white_and_open(page):
     page.evaluate("document.body.classList.add('appendix')")
     assert passed.is_visible()
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+
+
+def test_the_band_of_healthy_runs_is_drawn_again_on_each_axis(page):
+    steps, gap = np.arange(0, 200, 10), np.arange(20) == 8
+    low, high = (np.where(gap, np.nan, end + 2 * np.exp(-steps / 40)) for end in (0.2, 0.6))
+    plot = Plot(
+        name="loss", title="Loss", description="",
+        lines=(Line(name="loss", steps=STEPS, values=LOSS), Line(name="low", steps=steps, values=low, look="usual edge")),
+        areas=(Area(steps=steps, low=low, high=high),),
+    )  # fmt: skip
+    drawn = [
+        [float(y) for _, y in re.findall(r"([\d.]+),([\d.]+)", one)]
+        for one in re.findall(r"<polygon [^>]*>", draw(plot))
+    ]
+    assert [len(one) for one in drawn] == [16, 22], "in two parts, there and back"
+    assert all(max(one[: len(one) // 2]) <= max(one[len(one) // 2 :]) for one in drawn), "down is larger"
+    given, report = judged("loss", LOSS)
+    html = report_page(report, given).decode()
+    data = json.dumps({"plots": [plot.data], "issue": ""})
+    page.set_content(
+        re.sub(r'(<script type="application/json" id="data">).*?(</script>)', rf"\1{data}\2", html, flags=re.DOTALL)
+    )
+    before = page.locator(".plot .area").count(), page.locator(".plot .area").first.get_attribute("points")
+    page.get_by_role("button", name="log", exact=True).click()
+    after = page.locator(".plot .area").count(), page.locator(".plot .area").first.get_attribute("points")
+    assert (before[0], after[0]) == (2, 2)
+    assert before[1] != after[1]
+    assert "NaN" not in before[1] + after[1]

@@ -342,6 +342,25 @@ def test_the_summary_is_made_from_tags_alone(server_uri, monkeypatch):
     assert json.loads(recent.stdout)["runs"] == 0
 
 
+def test_the_summary_as_a_page_says_what_the_text_says_and_names_experiments(server_uri, tmp_path):
+    (name, ids), (other, _) = make_runs(server_uri, 3, sick={1}), make_runs(server_uri, 1)
+    sweeping(server_uri, name)
+    where = ["summary", "--tracking-uri", server_uri, "--html", str(tmp_path / "summary.html")]
+    result = CliRunner().invoke(cli, [*where, "--experiment", name, "--by", "experiment", "--json"])
+    assert result.exit_code == 0, result.stderr
+    document = json.loads(result.stdout)
+    assert {key: sum(counts.values()) for key, counts in document["by"]["experiment"].items()} == {name: 3}
+    assert list(document["by"]) == ["experiment"], "as was asked for, whatever the page needs"
+    page = (tmp_path / "summary.html").read_text()
+    assert "2023-W46, from 13 Nov 2023: 3 runs: 1 fail, 2 pass" in page
+    assert f'href="{server_uri}/#/experiments/' in page
+    assert ids[1] in page
+    CliRunner().invoke(cli, where)
+    assert other in (tmp_path / "summary.html").read_text(), "of all experiments"
+    refused = CliRunner().invoke(cli, [*where[:-1], "-"])
+    assert (refused.exit_code, "give the page a file" in refused.stderr) == (2, True)
+
+
 @pytest.mark.parametrize("project", [False, True])
 def test_a_summary_by_nothing_known(project):
     result = CliRunner().invoke(cli, ["summary", "--by", "users"])

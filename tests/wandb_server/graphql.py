@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphql import parse
+from graphql import Undefined, parse
 from graphql.language import ast
 from graphql.utilities import value_from_ast_untyped
 
@@ -104,4 +104,6 @@ class Query:
 
     def _value(self, node: ast.ValueNode) -> Any:
         value = value_from_ast_untyped(node, self._variables)
-        return {key: one for key, one in value.items() if one is not None} if isinstance(value, dict) else value
+        if not isinstance(value, dict):
+            return value
+        return {key: one for key, one in value.items() if one is not None and one is not Undefined}

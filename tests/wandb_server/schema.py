@@ -52,6 +52,8 @@ class Schema:
             "createArtifactFiles": self._create_artifact_files,
             "commitArtifact": self._commit_artifact,
             "updateArtifact": self._update_artifact,
+            "upsertView": self._upsert_view,
+            "notifyScriptableRunAlert": self._alert,
         }
         return Node("Mutation", **{name: self._permitted(name, change) for name, change in changes.items()})
 
@@ -262,6 +264,23 @@ url=lambda upload=False: f"{self._base}/files/{path}", directUrl=url, sizeBytes=
             raise Refused(404, "run not found")
         del self._store.runs[run.entity, run.project, run.name]
         return Node("DeleteRunPayload", clientMutationId=None)
+
+    def _alert(self, input: dict[str, Any]) -> Node:
+        run = self._store.run(input["entityName"], input["projectName"], input["runName"])
+        if run is None:
+            raise Refused(404, "run not found")
+        if len(input["title"]) > 63 or input["severity"] not in ("INFO", "WARN", "ERROR"):
+            raise Refused(400, "title or severity of an alert")
+        self._store.alerts.append(input)
+        return Node("NotifyScriptableRunAlertPayload", success=True)
+
+    def _upsert_view(self, input: dict[str, Any]) -> Node:
+        if (input["entityName"], input["projectName"]) not in self._store.projects():
+            raise Refused(404, "project not found")
+        inserted = "id" not in input
+        key = base64.b64encode(f"View:{len(self._store.views) + 1}".encode()).decode() if inserted else input["id"]
+        self._store.views[key] = {**input, "spec": json.loads(input["spec"])}
+        return Node("UpsertViewPayload", view=Node("View", id=key, name=input["name"]), inserted=inserted)
 
     def _create_run_files(self, input: dict[str, Any]) -> Node:
         where = (input["entityName"], input["projectName"], input["runName"])

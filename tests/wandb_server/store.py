@@ -176,6 +176,8 @@ class Store:
         self.artifacts: dict[str, Artifact] = {}
         self.blobs: dict[str, Blob] = {}
         self.clients: dict[str, str] = {}
+        self.alerts: list[dict[str, Any]] = []
+        self.views: dict[str, dict[str, Any]] = {}
         self.lists_files = True
         """Whether files are listed at once: in W&B's cloud that takes a while."""
         self.late = 0

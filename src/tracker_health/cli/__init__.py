@@ -17,6 +17,7 @@ from tracker_health.cli import (  # noqa: F401  each adds its commands
     looking,
     sweeping,
     training,
+    viewing,
 )
 from tracker_health.cli.group import cli
 from tracker_health.terminal import ready_streams, settle, told

@@ -22,14 +22,20 @@ from tracker_health.text import printable
 @all_of(*batch_options())
 @click.option("--since", metavar="TIME", help="Only runs that began no longer ago, as in 30d.")
 @click.option(
-    "--by", metavar="WHAT", default="", help="Also in groups: user, week, code, cause, or several with commas."
+    "--by",
+    metavar="WHAT",
+    default="",
+    help="Also in groups: user, experiment, week, code, cause, or several with commas.",
+)
+@click.option(
+    "--html", metavar="FILE", help="Write a page: by week, user and experiment, worst runs, people's answers."
 )
 @click.option("--export", metavar="FILE", help="Write the runs that people have answered (ack), one JSON a line.")
 @TRACKING_URI
 @CONFIG_FILE
 @click.option("--json", "as_json", is_flag=True, help="As one JSON document.")
 @click.option("-v", "--verbose", is_flag=True, expose_value=False, callback=note_verbose, help="Tracebacks.")
-def summary(since: str | None, by: str, as_json: bool, export: str | None, **choices: Any) -> None:
+def summary(since: str | None, by: str, as_json: bool, html: str | None, export: str | None, **choices: Any) -> None:
     """Show the verdicts over many runs, the most frequent reasons, and the worst runs.
 
     It reads the runs' tags alone: nothing is judged, and no history is read. Without --experiment and --project it
@@ -39,9 +45,13 @@ def summary(since: str | None, by: str, as_json: bool, export: str | None, **cho
     """
     from tracker_health.api import overview_of
     from tracker_health.config import did_you_mean
-    from tracker_health.overview import GROUPS, overview_lines
+    from tracker_health.overview import GROUPS, MOST_WORST, overview_lines
+    from tracker_health.overview_page import GROUPED_BY, overview_page
+    from tracker_health.overview_page import MOST_WORST as MOST_ON_PAGE
     from tracker_health.settings_values import parse_duration
 
+    if html == "-":
+        raise ConfigError("standard output has the summary as text", "give the page a file: --html summary.html")
     batch = batch_of(choices, needs_name=False)
     groups = [part.strip() for part in by.split(",") if part.strip()]
     for unknown in (group for group in groups if group not in GROUPS):
@@ -50,11 +60,15 @@ def summary(since: str | None, by: str, as_json: bool, export: str | None, **cho
     uri = settings_of(choices).tracking_uri
     labels: list[str] = []
     keep = None if export is None else lambda document: labels.append(json.dumps(document, allow_nan=False))
-    found = overview_of(**batch._asdict(), tracking_uri=uri, since=began, by=groups, labelled=keep)
+    by_all, most = ((*groups, *GROUPED_BY), MOST_ON_PAGE) if html else (groups, MOST_WORST)
+    options: dict[str, Any] = {"tracking_uri": uri, "since": began, "labelled": keep}
+    found = overview_of(**batch._asdict(), **options, by=by_all, most_worst=most)
+    if html:
+        write_page(html, overview_page(found, title=batch.name or "All experiments", now=time.time()))
     if export is not None:
         write_page(export, "".join(f"{line}\n" for line in labels).encode())
-    output = Output()
-    for line in [json.dumps(found.to_json(), allow_nan=False)] if as_json else overview_lines(found):
+    output, shown = Output(), found.narrowed(groups)
+    for line in [json.dumps(shown.to_json(), allow_nan=False)] if as_json else overview_lines(shown):
         output.print(line)
     sys.exit(output.exit_code)
 

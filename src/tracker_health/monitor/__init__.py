@@ -5,6 +5,7 @@ something is watched.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tracker_health.errors import ConfigError, optional_packages
 from tracker_health.gap_names import KINDS
 from tracker_health.monitor.dumps import GradientDumps
+from tracker_health.monitor.live_alerts import LiveAlerts
 from tracker_health.monitor.live_judge import LiveJudge
 from tracker_health.monitor.sinks import Files, Log, Metrics, Runs, Several, Sink, TrainerLog, detail_file, log_to
 from tracker_health.monitor.trackers import TrackedRun, active_runs
@@ -59,7 +61,8 @@ def watch(
         steps_done: Optimizer steps before this start, where training goes on from a checkpoint.
         dumps: Which gradients are written to files as well.
         alert: While the run goes on, rules that can already tell mark it: the tag ``health.live`` of an MLflow run is
-            then ``warn`` or ``fail``, and a W&B run has the tag ``health:live-warn`` or ``health:live-fail``.
+            then ``warn`` or ``fail``, and a W&B run has the tag ``health:live-warn`` or ``health:live-fail``. With
+            the setting ``notify.wandb_alert`` W&B also alerts people.
         stop_on: ``"warn"`` or ``"fail"`` does that too, and sets ``should_stop`` at this verdict or worse, which the
             training loop may ask for.
 
@@ -94,7 +97,7 @@ def watch(
         sinks.append(_sink(detail, folder, log, runs, continued=steps_done > 0))
     judge = None
     if alert or stop_on:
-        judge = LiveJudge(partial(_mark, runs), Verdict(stop_on) if stop_on else None)
+        judge = LiveJudge(partial(_mark, runs, LiveAlerts()), Verdict(stop_on) if stop_on else None)
         sinks.append(judge)
     if dumps is not None and dumps.log:
         sinks.append(Files(dumps.root, runs))
@@ -113,9 +116,12 @@ def watch(
     )
 
 
-def _mark(runs: Sequence[TrackedRun], word: str) -> None:
+def _mark(runs: Sequence[TrackedRun], alerts: LiveAlerts, word: str, reason: str) -> None:
     for run in runs:
-        run.mark(word)
+        with suppress(Exception):  # a tracker out of reach shows itself
+            run.mark(word)
+        with suppress(Exception):
+            alerts.send(run, word, reason)
 
 
 def _sink(

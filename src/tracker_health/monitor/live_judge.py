@@ -43,12 +43,12 @@ _MOST_ROWS = 256
 class LiveJudge:
     """Judges what was measured so far, in a thread of its own: a sink for statistics.
 
-    ``mark`` is called with ``warn`` or ``fail``, once a minute at most. A rule must say so at two judgements in a row,
-    and nothing as bad may have been marked before. ``stop_on``: at this verdict or worse ``should_stop`` becomes true.
-    The judge and the training never wait for each other.
+    ``mark`` is called with ``warn`` or ``fail`` and why, once a minute at most. A rule must say so at two judgements in
+    a row, and nothing as bad may have been marked before. ``stop_on``: at this verdict or worse ``should_stop`` becomes
+    true. The judge and the training never wait for each other.
     """
 
-    def __init__(self, mark: Callable[[str], object], stop_on: Verdict | None, *, rest: float = _REST) -> None:
+    def __init__(self, mark: Callable[[str, str], object], stop_on: Verdict | None, *, rest: float = _REST) -> None:
         self.should_stop, self.reason = False, ""
         self._mark, self._stop_on, self._rest = mark, stop_on, rest
         self._history = History()
@@ -104,7 +104,7 @@ class LiveJudge:
         self._marked = self._worst
         self._next_mark = (now or 0.0) + _SECONDS_BETWEEN_MARKS
         with suppress(Exception):  # a tracker out of reach shows itself
-            self._mark(str(self._worst))
+            self._mark(str(self._worst), self.reason)
 
 
 class History:

@@ -23,11 +23,14 @@ from tracker_health.gap_names import (
     STOP_WANDB_TAG,
     STOPPED_KEY,
     STOPPED_TAG,
+    WANDB_ALERT_LEVELS,
+    WANDB_ALERT_TITLE,
     metric,
     parsed,
 )
 from tracker_health.monitor.background import Background
 from tracker_health.stopped import stop_of
+from tracker_health.text import printable
 
 _METRICS_A_REQUEST = 1000
 _ASKING_SECONDS = 20
@@ -99,6 +102,19 @@ class WandbRun:
         else:
             self._seen.load(force=True)
         return STOP_WANDB_TAG if STOP_WANDB_TAG in (self._seen.tags or ()) else ""
+
+    @property
+    def traits(self) -> dict[str, str]:
+        """What settings for some runs ask about: the project's name, and the tags, which have no values."""
+        tags = (tag for tag in (self._run.tags or ()) if tag not in LIVE_WANDB_TAGS)
+        return {"project": str(self._run.project), **{f"tag:{tag}": "" for tag in tags}}
+
+    def alert(self, word: str, reason: str) -> None:
+        """Have W&B alert people: ``warn`` or ``fail``, and why."""
+        shown = f"{word.upper()} {self._run.name or self._run.id}"
+        text = f"{shown}, while the run goes on: {reason}\n{self._run.url or ''}".strip()
+        title = printable(f"{shown} while it goes on", WANDB_ALERT_TITLE)
+        self._run.alert(title=title, text=text, level=WANDB_ALERT_LEVELS[word])
 
     def keep(self, path: Path, done: Callable[[], object] | None = None) -> None:
         folder = Path(self._run.dir)

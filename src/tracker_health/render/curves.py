@@ -9,7 +9,7 @@ import numpy as np
 
 from tracker_health.diagnosis import Facts
 from tracker_health.evidence import SHARES, Evidence, Series
-from tracker_health.render.plot import Band, Line, Mark, Plot, Reference
+from tracker_health.render.plot import Area, Band, Line, Mark, Plot, Reference
 from tracker_health.render.thinning import level, stretches
 from tracker_health.result import ProbeResult, Report
 from tracker_health.text import count, number, printable, short_name
@@ -66,7 +66,7 @@ def loss_plot(evidence: Evidence, report: Report) -> Plot | None:
     lines = [*_lines(main, "main")]
     if train is not None and validation is not None:
         lines += [*_lines(validation, "val", smoothed=False)]
-    usual = tuple(_usual(evidence))
+    usual, areas = _usual(evidence)
     lines += usual
     marks: list[Mark] = []
     bands = [*_bands(main)]
@@ -87,27 +87,34 @@ def loss_plot(evidence: Evidence, report: Report) -> Plot | None:
         marks=tuple(marks),
         references=references,
         bands=tuple(bands),
+        areas=areas,
         unit=_unit(main),
         note=" ".join(
             (["Dashed: validation."] if train is not None and validation is not None else [])
-            + (["Green: the lowest and highest of healthy runs."] if usual else [])
+            + (["Green: from the lowest to the highest of healthy runs, and their median."] if usual else [])
         ),
     )
 
 
-def _usual(evidence: Evidence) -> Iterator[Line]:
-    """The edges of the band in which healthy runs stayed, at the same share of the plan."""
+def _usual(evidence: Evidence) -> tuple[list[Line], tuple[Area, ...]]:
+    """The band in which healthy runs stayed, at the same share of the plan: its edges and its median, and what lies
+    between; nothing without a baseline.
+    """
     baseline, course = evidence.baseline, evidence.course
     if baseline is None or course is None or evidence.not_compared:
-        return
+        return [], ()
     reached = np.isfinite(course.levels)
     steps = np.round((np.arange(SHARES) + 0.5) / SHARES * course.length).astype(np.int64)[reached]
+    low, middle, high = (np.array(levels)[reached] for levels in (baseline.low, baseline.middle, baseline.high))
+    if not np.isfinite(middle).any():
+        return [], ()
     runs = count(len(baseline.runs), "healthy run")
-    for edge, levels in (("highest", baseline.high), ("lowest", baseline.low)):
-        values = np.array(levels)[reached]
-        if np.isfinite(values).any():
-            label = f"{edge} of {runs}"
-            yield Line(name=label, label=label, steps=steps, values=values, look="usual")
+    median = f"median of {runs}"
+    return [
+        Line(name=f"highest of {runs}", steps=steps, values=high, look="usual edge"),
+        Line(name=f"lowest of {runs}", steps=steps, values=low, look="usual edge"),
+        Line(name=median, label=median, steps=steps, values=middle, look="usual"),
+    ], (Area(steps=steps, low=low, high=high),)
 
 
 def _chance(report: Report, main: Series) -> Iterator[Reference]:

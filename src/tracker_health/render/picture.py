@@ -99,6 +99,9 @@ def _draw(axes: Axes, plot: Plot) -> None:
     if plot.is_logarithmic:
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: tick(value)))
+    for area in plot.areas:
+        for steps, low, high in area.pieces():
+            axes.fill_between(steps, low, high, color=_BY_LOOK[area.look], alpha=0.13, lw=0)
     for line in plot.lines:
         _draw_line(axes, line)
     for one in plot.references:
@@ -125,13 +128,13 @@ def _draw(axes: Axes, plot: Plot) -> None:
 
 def _draw_line(axes: Axes, line: Line) -> None:
     looks = line.look.split()
-    weight = {"noisy": 0.8, "level": 2.2}.get(looks[-1], 1.6)
+    weight = {"noisy": 0.8, "level": 2.2, "edge": 0.7}.get(looks[-1], 1.6)
     for piece in pieces(line):  # a line that breaks off is drawn with the break in it
         steps, values = thin(*piece, _BUCKETS)
-        marker = "o" if len(values) < _FEW_POINTS and "level" not in looks else ""
+        marker = "o" if len(values) < _FEW_POINTS and looks[0] != "usual" and "level" not in looks else ""
         axes.plot(
             steps, values, marker=marker, ms=3.5, color=_BY_LOOK[looks[0]], lw=weight,
-            alpha=0.55 if "noisy" in looks else 1.0, ls="--" if looks[0] == "val" else "-",
+            alpha=0.55 if "noisy" in looks else 1.0, ls="--" if looks[0] == "val" or looks == ["usual"] else "-",
         )  # fmt: skip
 
 

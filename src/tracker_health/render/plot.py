@@ -14,6 +14,7 @@ from html import escape
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tracker_health.evidence import FloatArray, IntArray
 from tracker_health.render.thinning import thin
@@ -72,10 +73,30 @@ class Band:
     label: str
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Area:
+    """What lies between two curves over the same ``steps``: int64[n] ascending. ``low`` and ``high``: float64[n], NaN
+    where there is nothing between them. ``look``: its class in the style sheet.
+    """
+
+    steps: IntArray
+    low: FloatArray
+    high: FloatArray
+    look: str = "usual"
+
+    def pieces(self) -> Iterator[tuple[IntArray, FloatArray, FloatArray]]:
+        """Its stretches without a gap, each of two steps at least."""
+        finite = np.isfinite(self.low) & np.isfinite(self.high)
+        for first, end in _stretches(finite):
+            if end - first > 1:
+                yield self.steps[first:end], self.low[first:end], self.high[first:end]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plot:
     """What a chart shows. ``name``: letters and digits, unlike any other on the page. ``unit``: of the horizontal axis.
-    ``description``: the same in words. ``logarithmic``: the axis that it begins with; None leaves that to the values.
+    ``areas`` lie below the lines, which also give their edges. ``description``: the same in words. ``logarithmic``: the
+    axis that it begins with; None leaves that to the values.
     """
 
     name: str
@@ -85,6 +106,7 @@ class Plot:
     marks: tuple[Mark, ...] = ()
     references: tuple[Reference, ...] = ()
     bands: tuple[Band, ...] = ()
+    areas: tuple[Area, ...] = ()
     unit: str = "step"
     logarithmic: bool | None = None
     note: str = ""
@@ -135,6 +157,16 @@ class Plot:
             "lines": lines,
             "marks": [{"s": one.step, "v": _short(one.value), "t": one.label, "c": one.look} for one in self.marks],
             "refs": [{"v": _short(one.value), "t": one.label, "c": one.look} for one in self.references],
+            "areas": [
+                {
+                    "c": area.look,
+                    "s": steps.tolist(),
+                    "a": [_short(float(one), self.digits) for one in low],
+                    "b": [_short(float(one), self.digits) for one in high],
+                }
+                for area in self.areas
+                for steps, low, high in area.pieces()
+            ],
             "bands": [{"a": one.first, "b": one.last, "t": one.label} for one in self.bands],
         }
 
@@ -163,11 +195,15 @@ def _thinned(line: Line, buckets: int, digits: int) -> tuple[list[int], list[flo
 
 def pieces(line: Line) -> Iterator[tuple[IntArray, FloatArray]]:
     """The stretches of finite values, the longest hundred of many."""
-    finite = np.isfinite(line.values)
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], finite, [False]]).astype(np.int8)))
-    found = sorted(zip(edges[::2], edges[1::2], strict=True), key=lambda piece: piece[0] - piece[1])[:100]
+    found = sorted(_stretches(np.isfinite(line.values)), key=lambda piece: piece[0] - piece[1])[:100]
     for first, end in sorted(found):
         yield line.steps[first:end], np.clip(line.values[first:end], -LARGEST, LARGEST)
+
+
+def _stretches(there: npt.NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
+    """The beginning and the end of each run of true values."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], there, [False]]).astype(np.int8)))
+    return zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)
 
 
 def _short(value: float | None, digits: int = 7) -> float | None:
@@ -220,6 +256,7 @@ def draw(plot: Plot) -> str:
     ]
     parts += (_band(band, axes) for band in plot.bands)
     parts += _grid(plot, axes)
+    parts += (part for area in plot.areas for part in _polygons(area, axes))
     parts += (_rule(one, axes) for one in plot.references)
     parts += (part for line in plot.lines for part in _polylines(line, axes))
     parts += _marks(plot.marks, axes)
@@ -251,6 +288,13 @@ def _grid(plot: Plot, axes: _Axes) -> Iterator[str]:
 def _rule(reference: Reference, axes: _Axes) -> str:
     y = axes.y(reference.value)
     return f'<line class="ref {reference.look}" x1="{_LEFT:.0f}" x2="{WIDTH - _RIGHT:.0f}" y1="{y:.1f}" y2="{y:.1f}"/>'
+
+
+def _polygons(area: Area, axes: _Axes) -> Iterator[str]:
+    for steps, low, high in area.pieces():
+        there = [f"{axes.x(step):.1f},{axes.y(value):.1f}" for step, value in zip(steps, high, strict=True)]
+        back = [f"{axes.x(step):.1f},{axes.y(value):.1f}" for step, value in zip(steps, low, strict=True)]
+        yield f'<polygon class="area {area.look}" points="{" ".join([*there, *reversed(back)])}"/>'
 
 
 def _polylines(line: Line, axes: _Axes) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 from tracker_health.acknowledged import Acknowledgement
 from tracker_health.annotations import PENDING, Annotations, Shadow
@@ -292,6 +292,23 @@ class TrackedRun(Source, Sink, Protocol):
     """One run of a store: what ``open_run`` gives."""
 
 
+class Alerting(Protocol):
+    """A run whose tracker alerts people itself, each as they have asked it to."""
+
+    def alert(self, title: str, text: str, verdict: Verdict) -> None:
+        """Have the tracker alert people about this run.
+
+        Raises:
+            StoreRefused: no permission.
+            WriteError: it did not take the alert.
+        """
+
+
+def alerting(run: TrackedRun) -> Alerting | None:
+    """The same run, where its tracker alerts people; None for all others."""
+    return cast("Alerting", run) if callable(getattr(run, "alert", None)) else None
+
+
 class Listed(Protocol):
     """A run that a search of a store found, to be opened when its turn comes. As text it is what ``open_run`` takes."""
 
@@ -309,9 +326,9 @@ class OnServer(TrackedRun, Protocol):
 @dataclass(frozen=True, kw_only=True)
 class TaggedRun:
     """What a run's record says of its annotation. ``verdict``: None without one of ours. ``codes``: of the rules behind
-    it. ``cause``: of what they found, empty where none is known. ``started``: in seconds since 1970, None where that is
-    not known. ``older``: than the run's last data. ``acks``: entries that are about what the run is now. ``shadow``:
-    what was said while verdicts were only tried out.
+    it. ``cause``: of what they found, empty where none is known. ``experiment``: its name, or the project's.
+    ``started``: in seconds since 1970, None where that is not known. ``older``: than the run's last data. ``acks``:
+    entries that are about what the run is now. ``shadow``: what was said while verdicts were only tried out.
     """
 
     ref: RunRef
@@ -320,6 +337,7 @@ class TaggedRun:
     summary: str = ""
     cause: str = ""
     user: str = ""
+    experiment: str = ""
     started: float | None = None
     older: bool = False
     acks: tuple[Acknowledgement, ...] = ()

@@ -198,6 +198,7 @@ def tagged(
     user: str,
     started: float | None,
     last_step: int | None,
+    experiment: str = "",
     acks: tuple[Acknowledgement, ...] = (),
 ) -> TaggedRun:
     """What the tags say of a run's annotation: nothing of one that is not ours or was never finished. ``acks``: the
@@ -205,7 +206,8 @@ def tagged(
     """
     recorded = recorded_on(tags)
     if recorded is None or not is_finished(tags):
-        return TaggedRun(ref=ref, verdict=None, user=user, started=started, shadow=shadow_on(tags))
+        shadow = shadow_on(tags)
+        return TaggedRun(ref=ref, verdict=None, user=user, experiment=experiment, started=started, shadow=shadow)
     return TaggedRun(
         ref=ref,
         verdict=Verdict(tags[VERDICT_TAG]),
@@ -213,6 +215,7 @@ def tagged(
         summary=tags.get("health.summary", ""),
         cause=recorded.cause,
         user=user,
+        experiment=experiment,
         started=started,
         older=recorded.is_older_than(last_step),
         acks=acks,

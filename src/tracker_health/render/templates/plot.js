@@ -126,6 +126,12 @@ function makePlot(figure, data) {
     flush();
   }
 
+  function drawArea(svg, area, box) {
+    const edge = (values) => area.s.map((step, at) => `${box.x(step).toFixed(1)},${box.y(values[at]).toFixed(1)}`);
+    const points = [...edge(area.b), ...edge(area.a).reverse()].join(" ");
+    svg.append(element("polygon", { class: `area ${area.c}`, points }));
+  }
+
   function drawMarks(svg, box) {
     const taken = [];
     for (const mark of data.marks) {
@@ -205,6 +211,7 @@ function makePlot(figure, data) {
     const inside = element("svg", { x: box.left, y: 0, width: right - box.left, height,
       viewBox: `${box.left} 0 ${right - box.left} ${height}` });
     svg.append(inside);
+    data.areas.forEach((area) => drawArea(inside, area, box));
     shown().filter((line) => line.s.length).forEach((line) => drawLine(inside, line, box));
     drawMarks(svg, box);
     drawEnds(svg, box);

@@ -6,7 +6,7 @@ import json
 import random
 import re
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -90,7 +90,7 @@ def listed_runs(
     batch = Batch(BulkHistories(client, uri), EmptyRuns(uri))
     # The next page before this one is done: its histories can be fetched while the last of this one are judged.
     ahead: deque[ListedMlflowRun] = deque()
-    for page in _pages(client, uri, names, where):
+    for page in _pages(client, uri, _experiments(client, uri, names), where):
         ahead.extend(_expected(page, client, uri, batch))
         while len(ahead) > _PAGE:
             yield ahead.popleft()
@@ -106,9 +106,10 @@ def swept_runs(names: Sequence[str], tracking_uri: str | None, period: Period) -
     """
     client, uri, names = _opened(names, tracking_uri)
     batch = Batch(BulkHistories(client, uri), EmptyRuns(uri))
+    experiments = _experiments(client, uri, names)
     ended = f"attributes.end_time >= {int(period.since * 1000)}"
     for where in (ended, "attributes.status = 'RUNNING'"):
-        for page in _pages(client, uri, names, where):
+        for page in _pages(client, uri, experiments, where):
             chosen = [record for record in page if record.info.status != "RUNNING" or _may_be_silent(record, period)]
             random.shuffle(chosen)
             chosen.sort(key=lambda record: not latest_points(record))  # a parent tells how the runs below it fared
@@ -133,13 +134,19 @@ def tagged_runs(
     """
     client, uri, names = _opened(names, tracking_uri)
     recent = f"attributes.start_time >= {int(since * 1000)}" if since is not None else ""
-    for page in _pages(client, uri, names, " and ".join(filter(None, (where, recent)))):
+    experiments = _experiments(client, uri, names)
+    for page in _pages(client, uri, experiments, " and ".join(filter(None, (where, recent)))):
         for record in page:
             info, tags = record.info, record.data.tags
-            started = None if info.start_time is None else info.start_time / 1000
-            user, last_step = tags.get("mlflow.user", info.user_id or ""), last_step_of(record)
-            acks = on_evidence(entries, state_of(record)) if (entries := entries_on(tags)) else ()
-            yield tagged(ref_of(record, uri), tags, user=user, started=started, last_step=last_step, acks=acks)
+            yield tagged(
+                ref_of(record, uri),
+                tags,
+                user=tags.get("mlflow.user", info.user_id or ""),
+                experiment=experiments.get(info.experiment_id, ""),
+                started=None if info.start_time is None else info.start_time / 1000,
+                last_step=last_step_of(record),
+                acks=on_evidence(entries, state_of(record)) if (entries := entries_on(tags)) else (),
+            )
 
 
 def _expected(page: Sequence[Any], client: MlflowClient, uri: str, batch: Batch) -> list[ListedMlflowRun]:
@@ -190,37 +197,37 @@ def _named(client: MlflowClient, name: str) -> Any:
         return None
 
 
-def _experiments(client: MlflowClient, uri: str, names: Sequence[str]) -> list[str]:
-    """The ids of experiments; of all without names."""
-    found = []
+def _experiments(client: MlflowClient, uri: str, names: Sequence[str]) -> dict[str, str]:
+    """The names of experiments by their ids; of all without names."""
+    if folder := folder_of(uri):
+        require_plain_experiments(folder)
+    found = {}
     for name in names:
         with translated(f"the experiment {printable(name, 80)}", uri):
             experiment = _named(client, name)
             if experiment is None:
                 known = [one.name for one in client.search_experiments(max_results=_MOST_NAMES)]
                 raise RunNotFound(f"there is no experiment {printable(name, 80)!r}", did_you_mean(name, known))
-        found.append(experiment.experiment_id)
+        found[experiment.experiment_id] = experiment.name
     token = None
     while not names:
         with translated("the experiments", uri):
             page = client.search_experiments(max_results=_MOST_NAMES, page_token=token)
-        found += [one.experiment_id for one in page]
+        found |= {one.experiment_id: one.name for one in page}
         token = page.token
         if not token:
             break
     return found
 
 
-def _pages(client: MlflowClient, uri: str, names: Sequence[str], where: str) -> Iterator[list[Any]]:
-    """MLflow's records, the newest first, none twice.
+def _pages(client: MlflowClient, uri: str, experiments: Mapping[str, str], where: str) -> Iterator[list[Any]]:
+    """MLflow's records, the newest first, none twice. ``experiments``: their names by their ids.
 
     A page begins where the one before ended in time. MLflow's own token is a number of runs to skip. With a filter for
     what we write (runs without a verdict), it would skip as many as were annotated since.
     """
-    if folder := folder_of(uri):
-        require_plain_experiments(folder)
-    ids = _experiments(client, uri, names)
-    what = f"experiment {printable(names[0], 80)}" if len(names) == 1 else count(len(ids), "experiment")
+    ids, several = list(experiments), count(len(experiments), "experiment")
+    what = f"experiment {printable(experiments[ids[0]], 80)}" if len(ids) == 1 else several
     ended: int | None = None
     token: str | None = None
     seen: set[str] = set()
@@ -228,7 +235,7 @@ def _pages(client: MlflowClient, uri: str, names: Sequence[str], where: str) -> 
         later = f"attributes.start_time <= {ended}" if ended is not None else ""
         condition = " and ".join(filter(None, (where, later)))
         with translated(f"the runs of {what}", uri):
-            page = client.search_runs(list(ids), condition, max_results=_PAGE, page_token=token, order_by=_NEWEST_FIRST)
+            page = client.search_runs(ids, condition, max_results=_PAGE, page_token=token, order_by=_NEWEST_FIRST)
         if fresh := [record for record in page if record.info.run_id not in seen]:
             yield fresh
         if not page.token:

@@ -33,6 +33,16 @@ mutation UpsertBucket(%(variables)s) {
   upsertBucket(input: {%(fields)s}) { bucket { id tags summaryMetrics } }
 }
 """
+# As the SDK's own ``run.alert`` asks for it.
+_ALERT = """
+mutation NotifyScriptableRunAlert($entityName: String!, $projectName: String!, $runName: String!, $title: String!,
+                                  $text: String!, $severity: AlertSeverity, $waitDuration: Duration) {
+  notifyScriptableRunAlert(input: {entityName: $entityName, projectName: $projectName, runName: $runName, title: $title,
+                                   text: $text, severity: $severity, waitDuration: $waitDuration}) { success }
+}
+"""
+_ALERT_AGAIN = 60_000
+"""Milliseconds before the server takes another alert of the same title: what the SDK gives by default."""
 _KINDS = {"id": "String!", "tags": "[String!]", "summaryMetrics": "JSONString"}
 _NEW_FILES = """
 mutation CreateRunFiles($entity: String!, $project: String!, $run: String!, $files: [String!]!) {
@@ -112,6 +122,15 @@ class Connection:
             run._attrs["tags"] = bucket["tags"]  # noqa: SLF001
         if isinstance(bucket.get("summaryMetrics"), str):
             run._attrs["summaryMetrics"] = json.loads(bucket["summaryMetrics"])  # noqa: SLF001
+
+    def alert(self, run: Any, title: str, text: str, level: str) -> None:
+        """Have W&B alert people about the run. ``level``: of ``WANDB_ALERT_LEVELS``."""
+        values = {"entityName": run.entity, "projectName": run.project, "runName": run.id}
+        values |= {"title": title, "text": text, "severity": level, "waitDuration": _ALERT_AGAIN}
+        doing = f"an alert about W&B run {printable(run.id)}"
+        answer = self._bounded(doing, WriteError, 0, run._exec, _ALERT, **values)  # noqa: SLF001
+        if not ((answer or {}).get("notifyScriptableRunAlert") or {}).get("success"):
+            raise WriteError(f"{doing}: the server did not take it", "are alerts of runs switched on in the project?")
 
     def upload(self, run: Any, files: Mapping[str, bytes]) -> None:
         """Write files of the run, by name: two requests for all, and one for the content of each."""

@@ -16,7 +16,7 @@ from tracker_health.acknowledged import Acknowledgement, on_evidence
 from tracker_health.annotations import NOTIFIED, PENDING, Annotations, Shadow
 from tracker_health.errors import RunError, WriteError
 from tracker_health.evidence import Evidence, Problem, Request, RunRef, Series
-from tracker_health.gap_names import LIVE_WANDB_TAGS, STOP_WANDB_TAG, STOPPED_TAG
+from tracker_health.gap_names import LIVE_WANDB_TAGS, STOP_WANDB_TAG, STOPPED_TAG, WANDB_ALERT_LEVELS
 from tracker_health.notices import Told
 from tracker_health.readers.json_lines import as_step
 from tracker_health.roles import ANY_LOSS
@@ -49,6 +49,7 @@ from tracker_health.stores.wandb.values import (
     params_of,
     tags_with,
 )
+from tracker_health.verdict import Verdict
 
 _LIVE = frozenset({"running", "pending", "preempting"})
 _FINISHED = "finished"
@@ -238,6 +239,15 @@ class OnlineRun:
                 writer.mark_notified(value)
         elif not (theirs := summary.get(NOTIFIED_KEY)) or Told.of(str(theirs)).value:
             self._connection.upload(self._run, {NOTIFIED_PLACE: value.encode()})
+
+    def alert(self, title: str, text: str, verdict: Verdict) -> None:
+        """Have W&B alert people about the run, by mail or Slack, as each has set it. It may still go on.
+
+        Raises:
+            StoreRefused: no permission.
+            WriteError: the server did not take the alert.
+        """
+        self._connection.alert(self._run, title, text, WANDB_ALERT_LEVELS[verdict])
 
     def write_shadow(self, shadow: Shadow) -> None:
         """Put the key ``health/shadow`` into the summary.

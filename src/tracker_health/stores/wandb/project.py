@@ -91,7 +91,13 @@ def tagged_runs(name: str, where: str = "", since: float | None = None) -> Itera
             ref = ref_of(run, address, connect().app)
             tags, user = our_tags(run.summary_metrics), str(getattr(run.user, "username", ""))
             yield tagged(
-                ref, tags, user=user, started=started, last_step=last_step_of(run), acks=acknowledgements_of(run)
+                ref,
+                tags,
+                user=user,
+                experiment="/".join(address[:2]),
+                started=started,
+                last_step=last_step_of(run),
+                acks=acknowledgements_of(run),
             )
 
 
@@ -105,6 +111,7 @@ def _runs(name: str, filters: dict[str, Any], *, lazy: bool = True) -> Iterator[
     path = f"{entity}/{project.name}"
     doing = f"the runs of the W&B project {printable(path, 200)}"
     options: dict[str, Any] = {"filters": filters, "order": "-created_at", "per_page": _PAGE, "lazy": lazy}
+    connection.api.flush()  # the SDK keeps what it once listed, and a sweep that repeats would see no new run
     listed = connection.asked(doing, connection.api.runs, path, **options)
     try:
         for run in pages(connection, doing, listed, _PAGE):

@@ -1,0 +1,31 @@
+"""Whether W&B is to alert people about a run that goes wrong while it goes on: as the settings say."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from tracker_health.config import Config
+from tracker_health.monitor.trackers import TrackedRun, WandbRun
+from tracker_health.settings import effective
+from tracker_health.verdict import Verdict
+
+
+class LiveAlerts:
+    """Alerts as ``[notify]`` wants them. The settings are read when they are first needed, in the thread that judges: a
+    policy from an address may take its time.
+    """
+
+    @cached_property
+    def _config(self) -> Config:
+        return effective({}, lenient=True).config
+
+    def send(self, run: TrackedRun, word: str, reason: str) -> None:
+        """Have W&B alert people about its run. ``word``: ``warn`` or ``fail``; ``reason``: what was found."""
+        if isinstance(run, WandbRun) and self._wants(run, Verdict(word)):
+            run.alert(word, reason)
+
+    def _wants(self, run: WandbRun, verdict: Verdict) -> bool:
+        notify = self._config.notify
+        if not notify.wandb_alert or self._config.mode == "shadow":
+            return False
+        return verdict.rank >= Verdict(notify.on).rank and not notify.is_muted(run.traits)
