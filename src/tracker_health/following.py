@@ -28,7 +28,7 @@ EVERY_SECONDS = 60.0
 _ASKS = 4
 """How often the run's record is asked for in that time: its history is fetched only where that says that it grew."""
 _REST = 20.0
-"""So many times as long as a look took nothing is fetched again: a long history costs its server little."""
+"""So many times as long as a look took nothing is asked or fetched again: a long history costs its server little."""
 _MOST_CHARACTERS = 600
 _COMPARED = "CMP001"
 _OUR_TRACKERS = frozenset({"mlflow", "wandb"})
@@ -70,7 +70,7 @@ class Follower:
         self._judge: Judge | None = None
         self._seen: tuple[str, bool] | None = None
         self._last_step, self._changed = -1, time.monotonic()
-        self._rested = self._next = 0.0
+        self._rested = self._next = self._spent = 0.0
         self._asked: LiveFinding | None = None
         self._is_asked = False
         self._advice: list[tuple[Report, LiveFinding]] = []
@@ -95,16 +95,16 @@ class Follower:
             try:
                 yield from self._looked()
                 if self._trouble:
-                    yield "the run can be looked at again"
+                    yield "it works again"
                 self._trouble = ""
             except RunNotFound:
                 raise
             except RunError as error:
                 if not self._trouble:
                     self._trouble = described(error)
-                    yield _line(f"the run cannot be looked at, and is tried again: {self._trouble}")
+                    yield _line(f"this failed, and is tried again: {self._trouble}")
             yield from self._delivered()
-            if self._over or wait(self._every / _ASKS):
+            if self._over or wait(max(self._every / _ASKS, min(self._every, _REST * self._spent))):
                 return
 
     def _begun(self) -> Iterator[str]:
@@ -131,10 +131,12 @@ class Follower:
     # Looking
 
     def _looked(self) -> Iterator[str]:
+        begin = time.monotonic()
         with closing(self._opened()) as opened:
             request = replace(self._known.request, parts=frozenset())  # what trains is not read back from its files
             silent = self._silent_for(opened)
             state = (opened.fingerprint(request), silent is not None)
+            self._spent = time.monotonic() - begin
             if state != self._seen and (self._is_due(opened) or self._has_ended(opened) or silent is not None):
                 begin = time.monotonic()
                 evidence = self._as_it_goes_on(opened.read(request), silent)
@@ -142,9 +144,10 @@ class Follower:
                 self._seen = state
                 self._rest_after(begin)
             yield from self._asking(opened)
-            while self._advice:
+            while self._advice and not self._owes:  # of two messages at once a run keeps only that the second is due
                 yield from self._advised(opened, *self._advice[0])
                 del self._advice[0]
+                yield from self._delivered()
 
     def _is_due(self, opened: TrackedRun) -> bool:
         """Whether the history has grown by a twentieth since it was judged, or the time for that is over."""
@@ -262,7 +265,7 @@ class Follower:
         done = told_quietly(partial(self._outbox.deliver, notify, store_key(self._tracking_uri), opener))
         if done.messages:
             yield _line(f"sent a message: {', '.join(self._owes)}")
-        self._owes = self._owes if done.waiting else []
+        self._owes = self._owes if done.waiting and not done.messages else []
         if done.problem and done.problem != self._unsent:
             self._unsent = done.problem
             yield _line(f"the message could not be sent yet: {done.problem}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ..stores.conftest import wandb_server  # noqa: F401, TID252  a fixture of these tests as well
+from ..stores.conftest import _no_telemetry, server_uri, sqlite_uri, wandb_server  # noqa: F401, TID252  fixtures
 
 
 @pytest.fixture
@@ -29,8 +29,10 @@ def database(tmp_path_factory):
 
 
 @pytest.fixture
-def uri(mlflow, database):
-    """The address of MLflow's database that is the one to log to, with the experiment ``live`` in it."""
+def uri(mlflow, database, monkeypatch):
+    """The address of MLflow's database that is the one to log to, and the experiment ``live`` in it."""
     mlflow.set_tracking_uri(database)
-    mlflow.set_experiment("live")
+    experiment = mlflow.MlflowClient(database).get_experiment_by_name("live").experiment_id
+    monkeypatch.setattr("mlflow.tracking.fluent._active_experiment_id", None)
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_ID", experiment)
     return database

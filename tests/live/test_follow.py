@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import time
 from contextlib import closing
 from dataclasses import replace
@@ -204,9 +207,8 @@ def test_a_server_in_trouble_is_said_once_and_tried_again(tmp_path, monkeypatch,
 
     monkeypatch.setattr("tracker_health.following.open_run", opening)
     lines = follow(run)
-    assert [one for one in lines if "is tried again" in one] == [
-        f"the run cannot be looked at, and is tried again: {error.message}"
-    ]
+    assert [one for one in lines if "is tried again" in one] == [f"this failed, and is tried again: {error.message}"]
+    assert sum(one == "it works again" for one in lines) == 1
     assert any("LOS004" in one for one in lines)
 
 
@@ -405,6 +407,15 @@ def test_a_loss_above_the_band_is_said_while_it_goes_on_and_sent_once(
     assert len(receiver.accepted) == 1
 
 
+def test_of_two_messages_at_once_both_are_sent(tmp_path, receiver, frozen):
+    """A loss far above the band that also rises."""
+    values = falling(80, level=1.4, seed=9) + [float(one) for one in np.linspace(4.0, 9.0, 40)]
+    lines = follow(Folder(tmp_path / "odd", values), told_to(receiver, baseline=frozen))
+    said = [one.partition(": ")[2] for one in lines if one.startswith("sent a message: ")]
+    assert len(said) == len(set(said)) == len(receiver.accepted) >= 2
+    assert "CMP001" in said
+
+
 # On the command line
 
 
@@ -440,6 +451,84 @@ def test_a_folder_cannot_be_asked(tmp_path):
     assert result.exit_code == 3
     assert "cannot be asked to stop: no training looks there for such a request" in result.output
     assert len(result.output.splitlines()) == 2  # with what to try
+
+
+TRAINING = """
+import sys, time, mlflow, numpy as np
+from tracker_health.live import LiveHealth
+
+uri, wants = sys.argv[1], sys.argv[2] == "obeys"
+mlflow.set_tracking_uri(uri)
+with mlflow.start_run() as run:
+    print(run.info.run_id, flush=True)
+    health = LiveHealth(obey=wants, stop_on=None)
+    for step in range(400):
+        loss = 2.0 / (1 + step / 10) + 0.3 + (0.2 * (step - 40) if step > 40 else 0.0)
+        mlflow.log_metric("loss", loss + 0.01 * (step % 7), step=step)
+        health.step(step=step, loss=loss)
+        if health.should_stop:
+            break
+        time.sleep(0.02 if step < 120 else 0.2)
+        if step == 160 and not wants:
+            break
+    print("stopped" if health.should_stop else "went on", step, flush=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wants", ["obeys", "did not ask"])
+@pytest.mark.parametrize("store", ["sqlite", "server"])
+def test_a_training_and_its_follower_in_processes_of_their_own(request, tmp_path, store, wants):
+    place = request.getfixturevalue("sqlite_uri" if store == "sqlite" else "server_uri")
+    source = TRAINING.replace("LiveHealth(", "often(LiveHealth)(")
+    often = """
+def often(health):
+    from tracker_health.live import health as module
+    from tracker_health.live.tracked import Requests
+    module.Requests = lambda asked: Requests(asked, seconds=0.5)
+    return health
+"""
+    script = tmp_path / "train.py"
+    script.write_text(source.replace("uri, wants", f"{often}\nuri, wants", 1))
+    environment = os.environ | {"MLFLOW_DISABLE_TELEMETRY": "true", "XDG_STATE_HOME": str(tmp_path)}
+    environment["PYTHONPATH"] = os.pathsep.join(sys.path)
+    training = subprocess.Popen(
+        [sys.executable, script, place, wants], stdout=subprocess.PIPE, text=True, cwd=tmp_path, env=environment
+    )
+    try:
+        run = training.stdout.readline().strip()
+        command = [sys.executable, "-m", "tracker_health", "follow", run, "--tracking-uri", place]
+        followed = subprocess.run(
+            [*command, "--stop-on", "fail", "--every", "2"],
+            capture_output=True, text=True, timeout=180, check=False, cwd=tmp_path, env=environment,
+        )  # fmt: skip
+        how, step = training.stdout.read().split("\n")[0].rsplit(" ", 1)
+    finally:
+        training.kill()
+        training.wait()
+        training.stdout.close()
+    assert followed.returncode == 0, followed.stderr
+    assert "asked it to stop, for " in followed.stdout
+    tags = tags_of(place, run)
+    assert how == ("stopped" if wants == "obeys" else "went on")
+    if wants == "obeys":
+        assert int(step) < 399
+        assert stop_of(tags["health.stopped"]).reason.startswith("asked to: ")
+        assert "health.stop" not in tags
+        assert ": pruned (tracker-health stopped it at step " in followed.stdout.splitlines()[-1]
+    else:
+        assert "health.stopped" not in tags
+        assert ": finished (" in followed.stdout.splitlines()[-1]
+    annotate(run, tracking_uri=place)
+    tags = tags_of(place, run)
+    assert tags["health.ended"] == ("pruned" if wants == "obeys" else "finished")
+    assert "health.stop" not in tags
+
+
+def tags_of(uri, run):
+    from mlflow import MlflowClient
+
+    return MlflowClient(uri).get_run(run).data.tags
 
 
 # Weights & Biases
