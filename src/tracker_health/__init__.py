@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         StepUnit,
         Weights,
     )
+    from tracker_health.going_back import Onset, Rewind
     from tracker_health.hooks import autolog
     from tracker_health.live import LiveFinding, LiveHealth
     from tracker_health.monitor import GradientDumps, watch
@@ -57,6 +58,7 @@ _HOMES = {
     "Curve": "evidence", "Evidence": "evidence", "Need": "evidence", "OptimizerState": "evidence",
     "ParameterTable": "evidence", "Part": "evidence", "RunInfo": "evidence", "Series": "evidence",
     "StepUnit": "evidence", "Weights": "evidence",
+    "Onset": "going_back", "Rewind": "going_back",
     "LiveFinding": "live", "LiveHealth": "live",
     "GradientDumps": "monitor", "watch": "monitor",
     "open_run": "opening",
@@ -86,6 +88,7 @@ __all__ = [
     "LiveFinding",
     "LiveHealth",
     "Need",
+    "Onset",
     "OptimizerState",
     "Outcome",
     "ParameterTable",
@@ -93,6 +96,7 @@ __all__ = [
     "Probe",
     "ProbeResult",
     "Report",
+    "Rewind",
     "RunError",
     "RunInfo",
     "Series",

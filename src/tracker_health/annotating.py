@@ -35,12 +35,13 @@ from tracker_health.config import Config, preset
 from tracker_health.ending import Ended, Ending
 from tracker_health.engine import configured_probes, diagnose, needs_of, tool_of
 from tracker_health.errors import RunError, described
-from tracker_health.evidence import Evidence, Part, RunRef
+from tracker_health.evidence import Evidence, Part, Request, RunRef
 from tracker_health.notices import Before, Notice, Told, due_of, notice_of
 from tracker_health.opening import open_run, shown_name, store_of
 from tracker_health.policy import VARIABLE as POLICY
 from tracker_health.registry import RULES_VERSION, plugins
 from tracker_health.result import ErrorEntry, Report, ToolInfo
+from tracker_health.rewind import onset_of, rewind_of
 from tracker_health.stores import hosts
 from tracker_health.stores.base import Listed, OnServer, Overtaken, Recorded, TrackedRun, WrittenInPart, alerting
 from tracker_health.stores.exits import ending_seen, exit_value
@@ -390,9 +391,10 @@ def judged(
     *,
     end: _End | None = None,
     quick: bool = False,
+    go_back: bool = True,
 ) -> tuple[Report, Evidence]:
     """The report on a run, and what it was judged by. ``fingerprint`` and ``end``: the run's, where they are known
-    already; ``quick``: see ``annotate``.
+    already; ``quick``: see ``annotate``; ``go_back``: look for the checkpoint to go back to where the run went wrong.
     """
     request = needs_of(config)
     taken = run.fingerprint(request) if fingerprint is None else fingerprint
@@ -404,7 +406,17 @@ def judged(
     info = replace(evidence.info, seen=known.seen, silent_for=known.silent_for)
     evidence = replace(evidence, fingerprint=taken, missing=missing, info=info, baseline=config.baseline)
     report = diagnose(evidence, config)
-    return replace(report, notes=(*report.notes, *run.remarks())), evidence
+    report = replace(report, notes=(*report.notes, *run.remarks()))
+    return _with_way_back(run, report, evidence, request) if go_back and not quick else report, evidence
+
+
+def _with_way_back(run: TrackedRun, report: Report, evidence: Evidence, request: Request) -> Report:
+    """The report, with the checkpoint to go back to. What goes wrong with that must not take the verdict with it."""
+    try:
+        shelf = run.saved(request) if onset_of(report, evidence) is not None else None
+        return report if shelf is None else replace(report, rewind=rewind_of(report, evidence, shelf))
+    except Exception as error:  # noqa: BLE001
+        return with_note(report, f"no checkpoint to go back to was looked for: {printable(described(error), 300)}")
 
 
 def resolved(config: Config | str, *, writes: bool = False) -> Config:

@@ -270,6 +270,7 @@ def _note(report: Report, docs_url: str) -> str:
     lines = [f"**Training health: {report.verdict.upper()}{said}**", ""]
     lines += diagnosis_in_markdown(report, docs_url)
     lines += [finding_in_markdown(result, docs_url) for result in report.unexplained]
+    lines += rewind_in_markdown(report) if report.diagnosis is None else []
     errors, unjudged = once_a_source(report.errors)
     lines += [f"- {in_markdown(error.source)}: {in_markdown(error.message)}" for error in errors[:_MOST_ERRORS]]
     lost = [f"- without {in_markdown(source)} not judged: {', '.join(codes)}" for source, codes in unjudged.items()]
@@ -299,13 +300,23 @@ def diagnosis_in_markdown(report: Report, docs_url: str = "") -> list[str]:
     name = _named(f"`{printable(diagnosis.cause, 80).replace('`', '')}`", diagnosis.cause, docs_url)
     cause = f"Cause: {name} ({diagnosis.certainty})."
     rest = in_markdown(split_sentence(diagnosis.sentence)[1])
-    lines = [f"**Try next:** {tried}", "", f"{rest} {cause}".strip(), ""]
+    lines = [f"**Try next:** {tried}", "", *rewind_in_markdown(report), f"{rest} {cause}".strip(), ""]
     lines += [finding_in_markdown(replace(result, remedy=""), docs_url) for result in report.explained]
     lines += [
         f"- or {_named(in_markdown(other.cause), other.cause, docs_url)}: {in_markdown(other.test)}"
         for other in diagnosis.others
     ]
     return lines
+
+
+def rewind_in_markdown(report: Report) -> list[str]:
+    """The paragraph on the checkpoint to go back to, its path as code; none where nothing is known of one."""
+    found = report.rewind
+    if found is None:
+        return []
+    if not found.path:
+        return [f"**Go back to:** {in_markdown(found.said)}", ""]
+    return [f"**Go back to:** `{printable(found.path, 400).replace('`', '')}` ({in_markdown(found.about)})", ""]
 
 
 def _judged_in_words(report: Report, before: str = "") -> str:

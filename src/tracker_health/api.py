@@ -517,7 +517,7 @@ def _candidate(
             name = opened.ref.id
             if opened.ref in without:
                 return None
-            report, evidence = judged(opened, for_run(settings, opened))
+            report, evidence = judged(opened, for_run(settings, opened), go_back=False)
     except Exception as error:  # noqa: BLE001  one bad run never stops the others
         return Candidate(id=shown_name(run), why_not=f"it cannot be read: {described(error)}")
     if report.verdict is not Verdict.PASS or evidence.goes_on:

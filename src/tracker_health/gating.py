@@ -185,7 +185,7 @@ def _run_of(model: RegisteredModel, question: Question) -> _OfRun:
     try:
         with closing(model.run()) as run:
             config = for_run(question.config, run)
-            report, evidence = judged(run, config)
+            report, evidence = judged(run, config, go_back=False)
             notes = _notes_on(run, report, config)
             entries = run.acknowledgements() if question.accept_ack else ()
     except Exception as error:  # noqa: BLE001  the files may still be bad

@@ -92,6 +92,7 @@ def _result(probe: Probe, finding: Finding, config: Config, votes: bool, guess: 
         steps=tuple(int(step) for step in finding.steps),
         confidence=finding.confidence,
         case=finding.case,
+        onset=finding.onset if verdict is not Verdict.PASS else None,
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from tracker_health.acknowledged import Acknowledgement, from_json, open_codes, said_by, standing, worst_of
 from tracker_health.diagnosed import Diagnosis
 from tracker_health.evidence import Children, RunRef
+from tracker_health.going_back import Onset, Rewind
 from tracker_health.verdict import Verdict
 
 SCHEMAS: Mapping[int, str] = {1: "tracker-health/report/1", 2: "tracker-health/report/2"}
@@ -36,7 +37,8 @@ class Finding:
     ``message`` is one sentence with the numbers; ``measured`` is flat; ``details`` is any JSON; ``steps`` says where
     it happened, on the step axis of the series judged. ``score`` is 0 (faulty) to 1 (healthy); by default it follows
     from the verdict. A finding of ``skip`` means that the rule saw, after all, that there was nothing to judge: its
-    message is the reason. ``case``: which of the rule's special cases decided, empty for none.
+    message is the reason. ``case``: which of the rule's special cases decided, empty for none. ``onset``: from where on
+    it was wrong, only where going on from a checkpoint from before undoes it: not for what was wrong from the start.
     """
 
     verdict: Verdict
@@ -48,6 +50,7 @@ class Finding:
     steps: Sequence[int] = ()
     confidence: Confidence = "high"
     case: str = ""
+    onset: Onset | None = None
 
     @classmethod
     def skipped(cls, message: str, measured: Mapping[str, Measure] | None = None) -> Finding:
@@ -89,7 +92,7 @@ class Finding:
 @dataclass(frozen=True, kw_only=True)
 class ProbeResult:
     """The result of one rule that ran. ``votes`` false: measured, shown apart, and no part of the run's verdict.
-    ``case``: which of its special cases decided, empty for none.
+    ``case``: which of its special cases decided, empty for none. ``onset``: as of a ``Finding``.
     """
 
     code: str
@@ -107,6 +110,7 @@ class ProbeResult:
     steps: tuple[int, ...] = ()
     confidence: Confidence = "high"
     case: str = ""
+    onset: Onset | None = None
 
     def __post_init__(self) -> None:
         # Whoever reads a measure may turn it into a float, and an integer of 400 digits is none.
@@ -139,6 +143,8 @@ class ProbeResult:
             document["nonfinite"] = nonfinite
         if self.case:
             document["case"] = self.case
+        if self.onset is not None:
+            document["onset"] = self.onset.to_json()
         return document
 
     @classmethod
@@ -172,7 +178,24 @@ class ProbeResult:
             steps=tuple(document.get("steps", ())),
             confidence=document.get("confidence", "high"),
             case=document.get("case", ""),
+            onset=Onset.from_json(document["onset"]) if document.get("onset") else None,
         )
+
+
+def earliest_onset(findings: Iterable[ProbeResult]) -> Onset | None:
+    """Where the worst of some findings say that a run went wrong.
+
+    Args:
+        findings: Results that warn or fail.
+
+    Returns:
+        Of several the earliest; None where none says where, or an earlier checkpoint would be no better.
+    """
+    known = [(one.verdict.rank, one.onset) for one in findings if one.onset is not None]
+    worst = max((rank for rank, _ in known), default=0)
+    onsets = [onset for rank, onset in known if rank == worst]
+    alike = [one for one in onsets if one.is_comparable(onsets[0])]
+    return min(alike, key=lambda one: one.last_good, default=None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -257,7 +280,8 @@ class Report:
     so. It is no verdict. ``children``: how the runs below a parent run fared. ``diagnosis``: the one cause of what was
     found, None where nothing was, or no cause explains it. ``judged``: which parts of the run were.
     ``acknowledged``: what people answered that still counts; ``open``: the codes of the findings that nobody has
-    answered, None where nobody has answered any.
+    answered, None where nobody has answered any. ``rewind``: the checkpoint to go back to, or that there is none; None
+    where going back helps nothing, or no checkpoint was found.
     """
 
     run: RunRef
@@ -278,6 +302,7 @@ class Report:
     judged: tuple[Judged, ...] = ()
     acknowledged: tuple[Acknowledgement, ...] = ()
     open: tuple[str, ...] | None = None
+    rewind: Rewind | None = None
 
     def answered(
         self, entries: Iterable[Acknowledgement], now: float, codes: Sequence[str] | None = None, cause: str = ""
@@ -376,6 +401,8 @@ class Report:
         if schema > 1 and self.acknowledged:
             document["acknowledged"] = [one.to_json() for one in self.acknowledged]
             document["open"] = list(self.open or ())
+        if schema > 1 and self.rewind is not None:
+            document["rewind"] = self.rewind.to_json()
         return document
 
     def _to_json(self, schema: str) -> dict[str, Any]:
@@ -460,6 +487,7 @@ class Report:
                 one for entry in document.get("acknowledged", ()) if (one := from_json(entry)) is not None
             ),
             open=tuple(document["open"]) if "open" in document else None,
+            rewind=Rewind.from_json(document["rewind"]) if document.get("rewind") else None,
         )
 
 

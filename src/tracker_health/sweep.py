@@ -239,7 +239,7 @@ class Sweep:
                 if run.silent and goes_on(opened, self.config):
                     return Compared(run=run)
                 settings = for_run(self.config, opened)
-                report, _ = judged(opened, settings)
+                report, _ = judged(opened, settings, go_back=False)
                 if report.verdict is recorded.verdict:
                     return Compared(run=run, judged=True)
                 difference = Difference(

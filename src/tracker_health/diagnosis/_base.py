@@ -10,6 +10,7 @@ from typing import ClassVar, Literal
 from tracker_health.diagnosed import Action
 from tracker_health.diagnosis._counts import COUNTS, Counts
 from tracker_health.diagnosis._facts import Facts
+from tracker_health.going_back import Onset
 
 Kind = Literal["finding", "number", "setting"]
 
@@ -65,7 +66,8 @@ class Cause:
 
     ``name``: in kebab case. ``title``: in words, at the beginning of a sentence. ``signs``: by what it is known.
     ``explains``: the codes of the findings that are its effects. ``test``: what would distinguish it from another.
-    ``do``: the one thing to do, where it depends on no number of the run.
+    ``do``: the one thing to do, where it depends on no number of the run. ``from_the_start``: what it did to the run it
+    did from the first step on, so that no earlier checkpoint is worth going back to.
     """
 
     name: ClassVar[str]
@@ -74,6 +76,7 @@ class Cause:
     explains: ClassVar[frozenset[str]]
     test: ClassVar[str]
     do: ClassVar[str | Action] = ""
+    from_the_start: ClassVar[bool] = False
 
     def sentence(self, facts: Facts) -> str:
         """The cause with the run's numbers, without a full stop."""
@@ -83,6 +86,10 @@ class Cause:
     def action(self, facts: Facts) -> Action:  # noqa: ARG002  what most causes ask for depends on no number
         """One thing to do."""
         return self.do if isinstance(self.do, Action) else Action(text=self.do)
+
+    def set_in(self, facts: Facts) -> Onset | None:  # noqa: ARG002  most causes know no more than the findings
+        """Where it came into the run, where the cause knows that better than the findings that it explains."""
+        return None
 
     def counts_of(self, sign: Sign) -> Counts | None:
         """How often a sign was seen with this cause and without it; None where its weight is a judgement."""

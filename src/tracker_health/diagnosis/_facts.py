@@ -22,7 +22,8 @@ from tracker_health.facts.settings import (
     USUAL_RATE,
     Settings,
 )
-from tracker_health.result import ProbeResult
+from tracker_health.going_back import Onset
+from tracker_health.result import ProbeResult, earliest_onset
 from tracker_health.verdict import Verdict
 
 _RATE_JUMP = 5.0  # a learning rate that rises so much from one point to the next jumped
@@ -82,6 +83,10 @@ class Facts:
         """The step at which a finding began; None for one that no step belongs to."""
         steps = self.found[code].steps if code in self.found else ()
         return min(steps, default=None)
+
+    def went_wrong(self, codes: Iterable[str]) -> Onset | None:
+        """From where on the worst of these findings say that the run was wrong; None where going back undoes none."""
+        return earliest_onset(self.found[code] for code in codes if code in self.found)
 
     @cached_property
     def loss(self) -> Curve | None:

@@ -28,6 +28,7 @@ class AdapterNotAttached(Cause):
 
     name = "adapter-not-attached"
     title = "The adapter is not attached to the model that is trained"
+    from_the_start = True
     explains = codes("WGT007 OPT003 OPT004 WGT002 WGT005 LOS005 GRD003")
     signs = (
         finding("WGT007", 7, "the second matrix of every adapter is still 0", _all_idle),

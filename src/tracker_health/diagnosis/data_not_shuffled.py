@@ -15,6 +15,7 @@ class DataNotShuffled(Cause):
 
     name = "data-not-shuffled"
     title = "The training data is not shuffled"
+    from_the_start = True
     explains = codes("LOS010 LOS004 LOS005 LOS006 LOS007 LOS008 GEN001 GEN003 GEN004")
     signs = (finding("LOS010", 6, "the loss goes through one slow pattern in every epoch"),)
     test = "print the labels of the first batches of two epochs"

@@ -29,8 +29,9 @@ class DivergedCauseUnknown(Cause):
         return f"{self.title}: {said}" if said else self.title
 
     def action(self, facts: Facts) -> Action:
-        step = first_of(map(facts.onset, _SEEN))
-        where = f" before step {step}" if step is not None else ""
+        onset, step = facts.went_wrong(_SEEN), first_of(map(facts.onset, _SEEN))
+        began = onset.where if onset is not None else f"step {step}"
+        where = f" before {began}" if step is not None else ""
         return Action(
             text=f"restart from a checkpoint{where} with gradients clipped at a norm of 1, and log the gradient norm",
             setting="max_grad_norm",

@@ -16,6 +16,7 @@ class EvaluationStuck(Cause):
 
     name = "evaluation-stuck"
     title = "The evaluation does not follow the training"
+    from_the_start = True
     explains = codes("GEN005 LOS001 GEN003 GEN002")
     signs = (
         finding("GEN005", 5, "the evaluation is one number while the training moves"),

@@ -14,6 +14,7 @@ class GradientsNotCleared(Cause):
 
     name = "gradients-not-cleared"
     title = "Gradients are not cleared between steps"
+    from_the_start = True
     explains = codes("OPT005 LOS001 LOS004 LOS005 LOS006 LOS008 GEN003 GRD001 GRD004 WGT001 WGT004")
     signs = (
         finding("OPT005", 5, "Adam's gradients all point the same way"),

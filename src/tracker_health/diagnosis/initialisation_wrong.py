@@ -17,6 +17,7 @@ class InitialisationWrong(Cause):
 
     name = "initialisation-wrong"
     title = "The weights began at a wrong scale"
+    from_the_start = True
     explains = codes(
         "WGT004 LOS009 OPT003 OPT006 OPT009 OPT012 LOS005 LOS006 LOS007 LOS008 GEN003 WGT002 GAP004 GAP005"
     )

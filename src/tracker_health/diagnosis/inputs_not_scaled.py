@@ -33,6 +33,7 @@ class InputsNotScaled(Cause):
 
     name = "inputs-not-scaled"
     title = "The inputs are not scaled"
+    from_the_start = True
     explains = codes("OPT009 LOS009 LOS003 LOS006 LOS008 GEN003 WGT004 OPT004 GRD002")
     signs = (
         finding("OPT009", 3, "the first layer's inputs have a root mean square of 500 or more", _inputs_are_huge),

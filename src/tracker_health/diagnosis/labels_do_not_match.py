@@ -16,6 +16,7 @@ class LabelsDoNotMatch(Cause):
 
     name = "labels-do-not-match"
     title = "Inputs and labels do not belong together"
+    from_the_start = True
     explains = codes("LOS005 LOS006 LOS008 GEN001 GEN002 GEN003 GEN004 OPT003 WGT003 OPT010")
     signs = (
         Sign(

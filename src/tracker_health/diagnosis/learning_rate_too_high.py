@@ -6,6 +6,7 @@ from tracker_health.diagnosed import Action
 from tracker_health.diagnosis._actions import rate_action
 from tracker_health.diagnosis._base import Cause, Sign, codes, finding, first_message, measure, setting
 from tracker_health.diagnosis._facts import Facts
+from tracker_health.going_back import Onset
 from tracker_health.text import number
 
 
@@ -69,6 +70,12 @@ class LearningRateTooHigh(Cause):
         kind = {"adam": " for Adam", "sgd": " for SGD"}.get(facts.settings.optimizer, "")
         usual = f", where {number(facts.usual_rate)} is usual" if rate > 2 * facts.usual_rate else ""
         return f"A learning rate of {number(rate)} is too high{kind}{usual}{effect}"
+
+    def set_in(self, facts: Facts) -> Onset | None:
+        jump = facts.rate_jump
+        if jump is None:
+            return None
+        return Onset(step=jump.step, unit=facts.settings.logged_rates[0].step_unit, what="the learning rate rose")
 
     def action(self, facts: Facts) -> Action:
         jump = facts.rate_jump

@@ -19,6 +19,7 @@ class LengthLimitTooShort(Cause):
 
     name = "length-limit-too-short"
     title = "The length limit cuts answers off"
+    from_the_start = True
     explains = codes("RWD001 RWD002 RWD003 RWD007 GRD003 OPT003")
     signs = (
         measure(

@@ -28,6 +28,7 @@ class LossImplementedWrong(Cause):
 
     name = "loss-implemented-wrong"
     title = "The loss is not implemented as it should be"
+    from_the_start = True
     explains = codes(
         "LOS001 LOS004 LOS005 LOS006 LOS007 LOS012 LOS015 GEN001 GEN003 GEN004 GRD001 GRD004 OPT002 "
         "OPT005 OPT010 WGT001 WGT004 AMP001 REG002 RWD001 RWD002 RWD003 RWD004 RWD005 RWD007 RWD009 GRD003"

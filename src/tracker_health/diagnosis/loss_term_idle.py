@@ -13,6 +13,7 @@ class LossTermIdle(Cause):
 
     name = "loss-term-idle"
     title = "A term of the loss does nothing"
+    from_the_start = True
     explains = codes("REG001 REG004 REG005")
     signs = (
         finding("REG001", 5, "the regulariser is idle"),

@@ -19,6 +19,7 @@ class NoGradient(Cause):
 
     name = "no-gradient"
     title = "No gradient reaches the parameters"
+    from_the_start = True
     explains = codes("WGT007 OPT003 OPT004 GRD003 GAP004 GAP006 LOS005 LOS006 GEN003 WGT002")
     signs = (
         finding("OPT003", 4, "no gradient ever reached any parameter", _all_dead),

@@ -42,16 +42,15 @@ class NonFiniteLoss(Cause):
         return f"The {what} is NaN or infinite from step {step} on{before}, and training went on with it"
 
     def action(self, facts: Facts) -> Action:
-        step = first_of(map(facts.onset, _HARM))
+        onset, step = facts.went_wrong(_HARM), first_of(map(facts.onset, _HARM))
         if _from_the_start(facts):
             return Action(text="look for NaN in the inputs and the initial weights: the very first value is not finite")
         if step is None:
             return Action(
                 text="go back to the last checkpoint with finite weights, and look at the batch that came next"
             )
-        text = (
-            f"restart from the last checkpoint before step {step}; look at the batch of that step, and clip gradients"
-        )
+        where = onset.where if onset is not None else f"step {step}"
+        text = f"restart from the last checkpoint before {where}; look at the batch of that step, and clip gradients"
         return Action(text=text, setting="max_grad_norm", old=facts.settings.clip, new=1.0)
 
 

@@ -32,6 +32,7 @@ class ParametersNotTrained(Cause):
 
     name = "parameters-not-trained"
     title = "A part of the model is not trained"
+    from_the_start = True
     explains = codes("WGT007 OPT004 OPT003 WGT002 WGT005 WGT006 LOS005 LOS006 LOS012 GEN003 GEN005 RWD003 RWD009")
     signs = (
         finding("OPT004", 6, "parameters have no place, state or rate in the optimizer"),

@@ -26,6 +26,7 @@ class PreferencesWithoutEffect(Cause):
 
     name = "preferences-without-effect"
     title = "What is preferred does not reach the loss"
+    from_the_start = True
     explains = codes("RWD009 GRD003 LOS005 LOS006 GEN005 OPT003 LOS007")
     signs = (
         setting("beta is 0", "kl_coefficient", _is_zero),

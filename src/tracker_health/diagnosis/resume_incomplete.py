@@ -5,6 +5,7 @@ from __future__ import annotations
 from tracker_health.diagnosed import Action
 from tracker_health.diagnosis._base import Cause, Sign, codes, finding, measure
 from tracker_health.diagnosis._facts import Facts
+from tracker_health.going_back import Onset
 from tracker_health.text import number
 
 
@@ -50,6 +51,12 @@ class ResumeIncomplete(Cause):
             f"The loss jumped from {number(jump.before)} to {number(jump.after)} between steps {last} and {jump.step}, "
             f"back to about where it began ({number(start)}): as where a resume did not restore the weights"
         )
+
+    def set_in(self, facts: Facts) -> Onset | None:
+        jump, loss = facts.fell_back, facts.loss
+        if jump is None or loss is None:
+            return None
+        return Onset(step=jump.step, unit=loss.series.step_unit, what="the loss was back where it began")
 
     def action(self, facts: Facts) -> Action:
         where = f" near step {facts.fell_back.step}" if facts.fell_back is not None else ""

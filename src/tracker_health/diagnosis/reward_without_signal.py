@@ -39,6 +39,7 @@ class RewardWithoutSignal(Cause):
 
     name = "reward-without-signal"
     title = "Rewards do not distinguish answers"
+    from_the_start = True
     explains = codes("RWD001 RWD002 RWD003 GRD003 OPT003 LOS005 GAP006 WGT002")
     signs = (
         measure("the reward is one number throughout", "reward", _reward_stands, 6),

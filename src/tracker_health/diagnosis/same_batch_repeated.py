@@ -13,6 +13,7 @@ class SameBatchRepeated(Cause):
 
     name = "same-batch-repeated"
     title = "Every step sees the same batch"
+    from_the_start = True
     explains = codes("LOS013 GEN001 GEN002 GEN003 GEN004 OPT005")
     signs = (
         finding("LOS013", 6, "the loss has none of the noise of batches"),

@@ -13,6 +13,7 @@ class TooGoodToBeTrue(Cause):
 
     name = "too-good-to-be-true"
     title = "The loss is lower than the task allows"
+    from_the_start = True
     explains = codes("LOS014 LOS013")
     signs = (finding("LOS014", 6, "the loss is lower than such a task allows"),)
     test = "evaluate on samples that were made after the training data"

@@ -114,6 +114,11 @@ def stretch_ends(mask: npt.NDArray[np.bool_], most: int = 100) -> npt.NDArray[np
     return np.unique(np.concatenate([edges[::2], edges[1::2] - 1]))[:most]
 
 
+def lasts_from(mask: npt.NDArray[np.bool_]) -> int:
+    """The index of the first of the last stretch of True, as many as there are where that does not reach the end."""
+    return len(mask) - int(np.argmin(np.append(mask[::-1], False)))
+
+
 def longest_run(mask: npt.NDArray[np.bool_]) -> tuple[int, int]:
     """Start and length of the longest stretch of True; (0, 0) if there is none."""
     edges = np.flatnonzero(np.diff(np.concatenate([[0], mask.astype(np.int8), [0]])))

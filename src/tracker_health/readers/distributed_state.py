@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from math import prod
 from typing import Any, NamedTuple
 
 from tracker_health.errors import ReadError
@@ -20,6 +21,7 @@ from tracker_health.readers.chunked import Chunk, ChunkedTensor
 from tracker_health.readers.closing import Closing
 from tracker_health.readers.distributed_index import DistributedIndex, Item, StoredTensor, read_distributed_index
 from tracker_health.readers.file_pool import FilePool
+from tracker_health.readers.finite import FloatTensor
 from tracker_health.readers.folder import Folder
 from tracker_health.readers.moments import MOMENT_KEYS
 from tracker_health.readers.optimizer_state import STEP_KEYS, global_step_of, joined, optimizer_state, plain_values
@@ -42,6 +44,9 @@ _DTYPES = {
     "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "int64": "I64", "int32": "I32",
     "int16": "I16", "int8": "I8", "uint8": "U8", "bool": "BOOL", "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2",
 }  # fmt: skip
+
+
+_FLOAT_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 
 
 class _Name(NamedTuple):
@@ -104,6 +109,17 @@ def read_headers(folder: Folder, lead: str, source: str) -> Weights | None:
     return Weights(source=source, tensors=tuple(headers)) if found else None
 
 
+def float_tensors(folder: Folder, lead: str) -> Iterator[FloatTensor]:
+    """The tensors of floating-point values, weights and all else, single numbers left out; open while they are asked
+    for.
+
+    Raises:
+        RunError, OSError: as for ``read_state``.
+    """
+    with _Checkpoint(folder, _index(folder, lead)) as checkpoint:
+        yield from checkpoint.float_tensors()
+
+
 def _index(folder: Folder, lead: str) -> DistributedIndex:
     file = folder.open(lead)
     try:
@@ -163,6 +179,12 @@ class _Checkpoint(Closing):
             stubs=tuple(self._stubs),
             attribution=Attribution.NAMED if named else Attribution.UNATTRIBUTED,
         )
+
+    def float_tensors(self) -> Iterator[FloatTensor]:
+        for tensor in self._index.tensors.values():
+            width, values = _FLOAT_BYTES.get(tensor.dtype, 0), prod(tensor.shape)
+            if width and values and len(tensor.shape):
+                yield FloatTensor(self._tensor(tensor), values * width)
 
     def _state_dict(self, optimizer: str) -> dict[str, Any]:
         """What ``torch.optim.Optimizer.state_dict`` would give, with tensors in place."""

@@ -29,6 +29,7 @@ _MOST_LOOKED_AT = 100_000
 # A group has some thirty settings and its parameters' ids; the largest of models have a group for each parameter.
 _MOST_LISTED = 2_000_000
 
+_FIRST_FEW = 8  # parameters
 STEP_KEYS = ("global_step", "step", "steps", "iteration", "iter", "global_steps")
 _DANGEROUS_MODULES = frozenset(
     {"os", "posix", "nt", "subprocess", "_posixsubprocess", "sys", "builtins", "__builtin__", "io", "_io", "codecs",
@@ -225,6 +226,23 @@ def first_moments(root: Any) -> dict[int | str, Values]:
     entries = {_identity(key): one for key, one in found[0]["state"].items() if isinstance(one, Mapping)}
     moments = {key: first_moment(entry) for key, entry in entries.items()}
     return {key: moment for key, moment in moments.items() if moment is not None}
+
+
+def has_optimizer_state_in(root: Any) -> bool:
+    """Whether a saved structure holds an optimizer's state."""
+    return bool(_state_dicts(root))
+
+
+def steps_in(root: Any) -> int | None:
+    """The steps that the optimizer in a saved structure counted itself, by its first parameters; None where it did not.
+
+    Raises:
+        ReadError: such a count cannot be read.
+    """
+    statistics = TensorStatistics()
+    entries = (entry for one in _state_dicts(root).values() for entry in islice(one["state"].values(), _FIRST_FEW))
+    counts = (_step(entry.get("step"), statistics) for entry in entries if isinstance(entry, Mapping))
+    return max((int(one) for one in counts if one is not None and 0 <= one < 2**53), default=None)
 
 
 def joined(states: Sequence[OptimizerState]) -> OptimizerState:

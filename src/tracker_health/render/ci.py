@@ -38,6 +38,9 @@ def check_of_run(report: Report, fail_on: str, docs_url: str = "") -> Check:
     lines = [report.headline]
     if report.diagnosis is not None:
         lines.append(f"Try: {report.diagnosis.action.in_short}")
+    if report.rewind is not None:
+        said = f"{report.rewind.label}{report.rewind.said}"
+        lines.append(f"{said[:1].upper()}{said[1:]}")
     lines += [f"{one.code} {one.name}: {one.message}" for one in report.unexplained]
     if page := page_about(report, docs_url):
         lines.append(f"Read: {page}")

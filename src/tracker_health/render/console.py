@@ -51,10 +51,12 @@ def report_lines(
     if sketch:
         yield f"       loss {click.style(sketch, fg='blue')}"
     if report.diagnosis is not None:
-        yield from _diagnosis_lines(report.diagnosis, report.explained, width, verbose=verbose)
+        yield from _diagnosis_lines(report.diagnosis, report, width, verbose=verbose)
     findings = report.findings
     for finding in report.unexplained:
         yield from _finding_lines(finding, width)
+    if report.diagnosis is None:
+        yield from _rewind_lines(report, width)
     page = page_about(report, docs_url)
     if page:
         yield f"  {'read':<10}{page}"
@@ -82,13 +84,11 @@ def _answers(report: Report, width: int) -> Iterator[str]:
         yield from _wrapped(f"still open: {', '.join(report.open)}", width, _INDENT)
 
 
-def _diagnosis_lines(
-    diagnosis: Diagnosis, evidence: Iterable[ProbeResult], width: int, *, verbose: bool
-) -> Iterator[str]:
+def _diagnosis_lines(diagnosis: Diagnosis, report: Report, width: int, *, verbose: bool) -> Iterator[str]:
     """The cause, what shows it in the order of time, and one thing to do."""
     yield f"  {click.style(diagnosis.cause, bold=True)} ({diagnosis.certainty})"
     yield from _wrapped(diagnosis.sentence, width, _INDENT)
-    for place, finding in enumerate(evidence):
+    for place, finding in enumerate(report.explained):
         head = f"  {'evidence' if not place else '':<8}  {badge(finding.verdict)} {finding.code}  "
         said = finding.message in diagnosis.sentence
         yield from _beside(head, f"{finding.name}, as above" if said else finding.message, width, 25)
@@ -96,6 +96,7 @@ def _diagnosis_lines(
     yield from _beside(f"  {click.style('try', bold=True)}       ", action.in_short, width, 12)
     if action.explained:
         yield from _beside(" " * 12, action.explained, width, 12)
+    yield from _rewind_lines(report, width)
     for place, other in enumerate(diagnosis.others):
         head = f"  {'or' if not place else '':<10}"
         yield from _beside(head, f"{other.cause}: {other.test}", width, 12)
@@ -103,6 +104,12 @@ def _diagnosis_lines(
         for place, sign in enumerate(diagnosis.signs):
             head = f"  {'signs' if not place else '':<10}"
             yield from _beside(head, f"{sign.weight:+d} {sign.name} ({sign.looks_at})", width, 12)
+
+
+def _rewind_lines(report: Report, width: int) -> Iterator[str]:
+    """The checkpoint to go back to."""
+    if report.rewind is not None:
+        yield from _wrapped(f"{report.rewind.label}{report.rewind.said}", width, "  ", hanging="  ")
 
 
 def _beside(head: str, text: str, width: int, columns: int) -> Iterator[str]:

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tracker_health.annotations import diagnosis_in_markdown, finding_in_markdown, headline_in_markdown, in_markdown
+from tracker_health.annotations import (
+    diagnosis_in_markdown,
+    finding_in_markdown,
+    headline_in_markdown,
+    in_markdown,
+    rewind_in_markdown,
+)
 from tracker_health.result import Report, once_a_source
 
 _MOST_ERRORS = 20
@@ -24,6 +30,8 @@ def report_markdown(report: Report, docs_url: str = "") -> Iterator[str]:
     else:
         yield in_markdown(report.summary)
         yield ""
+    if report.diagnosis is None:
+        yield from rewind_in_markdown(report)
     findings = [
         *diagnosis_in_markdown(report, docs_url),
         *(finding_in_markdown(one, docs_url) for one in report.unexplained),

@@ -10,6 +10,7 @@ from tracker_health.acknowledged import Acknowledgement
 from tracker_health.annotations import PENDING, Annotations, Shadow
 from tracker_health.errors import StoreRefused, WriteError
 from tracker_health.evidence import Evidence, Request, RunRef
+from tracker_health.going_back import Shelf
 from tracker_health.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -161,6 +162,11 @@ class Source(Protocol):
             RunError: nothing of the run can be read at all.
         """
 
+    def saved(self, request: Request) -> Shelf | None:
+        """The checkpoints that the run left, all of them, to find the one to go back to; None where none but the judged
+        one can be known. They are listed when they are asked for.
+        """
+
     def close(self) -> None:
         """Delete what was downloaded. Idempotent."""
 
@@ -211,6 +217,9 @@ class Untracked:
 
     def is_in_state(self, state: str) -> bool:
         return state == self.state()
+
+    def saved(self, request: Request) -> Shelf | None:  # noqa: ARG002 - the protocol's
+        return None
 
 
 class Sink(Protocol):

@@ -32,6 +32,7 @@ from tracker_health.annotations import (
 )
 from tracker_health.errors import ReadError, RunNotFound, StoreRefused, WriteError
 from tracker_health.evidence import Evidence, Problem, Request, RunRef, TextLog
+from tracker_health.going_back import Shelf
 from tracker_health.readers.json_lines import as_step, parse_json
 from tracker_health.readers.random_access import LocalFile, RandomAccess
 from tracker_health.readers.regular_file import read_regular
@@ -41,7 +42,9 @@ from tracker_health.stores.exits import ending_seen
 from tracker_health.stores.files import is_relevant, is_settings, read_files
 from tracker_health.stores.in_place import is_leftover, link_among, refuse_links, remove_leftovers, replace_file
 from tracker_health.stores.locks import locked
+from tracker_health.stores.naming import is_one_of_several
 from tracker_health.stores.own import HEALTH_FOLDER, in_the_way, is_file_name
+from tracker_health.stores.saved import SavedFiles
 from tracker_health.stores.texts import MOST_TEXTS, may_be_text_log, texts_among
 from tracker_health.stores.tree import RunFile
 from tracker_health.text import count, listing, printable
@@ -130,6 +133,14 @@ class DirectoryRun(Untracked):
             self._nothing = self._nothing_found(found.text_log)
             found.problems.append(Problem(source=self._given, message=self._nothing))
         return found.evidence(self.ref, request)
+
+    def saved(self, request: Request) -> Shelf | None:  # noqa: ARG002 - nothing has to be fetched
+        # Of a single checkpoint that was named the others lie beside it, and are not looked at.
+        return None if is_one_of_several(self._folder.resolve().name) else SavedFiles(self, self._shown)
+
+    def _shown(self, path: str) -> str:
+        """What people call a file of the run, from where they named the run."""
+        return str(Path(self._given, path))
 
     def _has_checkpoint_unasked(self, request: Request) -> bool:
         return not request.needs(*CHECKPOINT_PARTS) and any(is_checkpoint_file(file.name) for file in self.files)

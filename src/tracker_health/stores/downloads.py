@@ -76,6 +76,11 @@ class Downloads:
             lost = problem.roles or (CHECKPOINT_PARTS if found.optimizer is None else ())
             found.missing = dict.fromkeys(lost, problem.message) | found.missing
 
+    @property
+    def spent(self) -> int:
+        """Bytes that were fetched."""
+        return self._spent
+
     def close(self) -> None:
         """Delete what was fetched."""
         if self._folder is not None:

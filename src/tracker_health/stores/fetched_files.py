@@ -86,6 +86,15 @@ class FetchedFiles(ABC):
             found.problems.append(Problem(source=self.what, message=message))
         return found
 
+    def limit_to(self, most_bytes: int) -> None:
+        """Fetch no more than that, over all files."""
+        self._downloads.limit = most_bytes
+
+    @property
+    def fetched_bytes(self) -> int:
+        """How much was fetched."""
+        return self._downloads.spent
+
     def close(self) -> None:
         """Delete what was fetched."""
         self._downloads.close()

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from tracker_health.going_back import Counted
 from tracker_health.text import without_numbers
 
 # Folders of which a trainer leaves one after the other in a single run. A number in any other folder tells runs apart,
@@ -41,6 +42,14 @@ _MEASURED = frozenset(
     ("psnr", "ssim", "error", "err", "wer", "cer", "top1", "top5", "precision", "recall", "kappa", "mcc", "nll"),
     ("bbox", "segm", "coco", "ap", "fid", "reward"),
 )
+# Words before a number that say what it counts. After any other it only says which checkpoint this is, unless the word
+# says that it counts something else.
+_STEPS = frozenset(("step", "steps", "iter", "iters", "iteration", "iterations", "it", "update", "updates", "ba"))
+_EPOCHS = frozenset(("epoch", "epochs", "ep", "e"))
+_OF_A_CHECKPOINT = frozenset(("model", "checkpoint", "ckpt", "chkpt", "weights", "state", "net", "network", "save"))
+_COUNTS_ELSE = _MEASURED.union(_OWN, _STAGES, ("v", "version", "part", "of", "kimg", "tokens", "sample", "samples"))
+_SHARD = re.compile(r"-\d{1,6}-of-\d{1,6}(?!\d)")
+_MOST_DIGITS = 15
 _TOKEN = re.compile(r"(?<![a-z0-9])(?:f1|r2|top[15])(?![a-z0-9])|[^\W\d_]+|\d+(?:\.\d+)?(?:e-?\d+)?(?:[kmb](?![a-z]))?")
 _NOT_FINITE = frozenset({"nan", "inf"})
 _THOUSANDS = {"k": 10**3, "m": 10**6, "b": 10**9}
@@ -123,6 +132,67 @@ def _place(folder: str) -> str:
     if not _CHECKPOINT_FOLDER.fullmatch(folder):
         return folder if re.search(r"\d", folder) or _essence(folder) else ""
     return _essence(folder)
+
+
+def is_one_of_several(folder: str) -> bool:
+    """Whether a folder's name is that of one checkpoint, beside which others may lie."""
+    return bool(_CHECKPOINT_FOLDER.fullmatch(folder) and _counted_in(folder))
+
+
+def saved_together(path: str, *, is_part: bool = False) -> str:
+    """The folder whose files are one checkpoint with this one: ``a/checkpoint-500`` for all below it; else the path.
+
+    ``is_part``: the name is that of one of several parts, whatever numbers it has. A folder counts where its number
+    says nothing else than the names in it: not ``epochs50`` for ``step_100.pt``.
+    """
+    parts = path.split("/")
+    known, end = Counted() if is_part else _counted_in(_without_suffixes(parts[-1])), len(parts)
+    for at in range(len(parts) - 2, -1, -1):
+        around = _counted_in(parts[at]) if _CHECKPOINT_FOLDER.fullmatch(parts[at]) else Counted()
+        if around and known and set(around).isdisjoint(set(known) - {None}):
+            break
+        if around:
+            known, end = around, at + 1
+    return "/".join(parts[:end])
+
+
+def counted(path: str) -> Counted:
+    """When a checkpoint was saved, by its name, and where that says nothing by the folders around it: those that a
+    trainer leaves one after the other in a run.
+    """
+    *folders, name = path.split("/")
+    around = [folder for folder in reversed(folders) if _CHECKPOINT_FOLDER.fullmatch(folder)]
+    return next((one for part in (_without_suffixes(name), *around) if (one := _counted_in(part))), Counted())
+
+
+def _counted_in(name: str) -> Counted:
+    step, epoch, numbers_alone = None, None, list[int]()
+    tokens = _tokens(_SHARD.sub("", name.lower()))
+    for at, token in enumerate(tokens):
+        number = _whole(token.text) if token.is_number else None
+        before = tokens[at - 1] if at else None
+        if number is None:
+            continue
+        if before is not None and before.text in _STEPS:
+            step = number
+        elif before is not None and before.text in _EPOCHS:
+            epoch = number
+        elif before is None or before.text in _OF_A_CHECKPOINT or _stands_apart(token, before):
+            numbers_alone.append(number)
+    return Counted(step, epoch, max(numbers_alone, default=None) if step is None and epoch is None else None)
+
+
+def _stands_apart(token: _Token, before: _Token) -> bool:
+    """Whether a number behind some name (``unet-100``) is no part of it, and counts nothing else."""
+    return not token.glued and before.text not in _COUNTS_ELSE
+
+
+def _whole(text: str) -> int | None:
+    """The whole number that a token stands for; None where it is none, or larger than any count."""
+    scaled = _SCALED.fullmatch(text)
+    if scaled:
+        return int(float(scaled[1]) * _THOUSANDS[scaled[2]])
+    return int(text) if text.isdecimal() and len(text) <= _MOST_DIGITS else None
 
 
 class _Token(NamedTuple):

@@ -9,7 +9,7 @@ from typing import Any
 from tracker_health.acknowledged import Acknowledgement
 from tracker_health.annotations import Annotations, Shadow
 from tracker_health.errors import StoreRefused
-from tracker_health.evidence import RunRef, TextLog
+from tracker_health.evidence import Request, RunRef, TextLog
 from tracker_health.stores.base import Cleared, Ours
 from tracker_health.stores.directory import DirectoryRun
 from tracker_health.stores.tree import RunFile
@@ -33,6 +33,9 @@ class OneFileRun(DirectoryRun):
         """The one."""
         status = self._place.stat()
         return (RunFile(path=self._place.name, size=status.st_size, modified=status.st_mtime),)
+
+    def saved(self, request: Request) -> None:
+        """What lies beside the file is not looked at."""
 
     def write(self, annotations: Annotations) -> tuple[str, ...]:  # noqa: ARG002 - the protocol's
         raise self._refused()

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from tracker_health.evidence import FEWEST_POINTS, SURELY, Curve, Evidence
+from tracker_health.going_back import Onset
 from tracker_health.probe import Symptom, Threshold
 from tracker_health.probes.curves.curve_rule import CurveRule
 from tracker_health.result import Finding
@@ -93,6 +94,7 @@ class Diverged(CurveRule):
             measured=measured | {"best_step": curve.best_step},
             steps=(onset, curve.last_step) if rose else (onset,),
             confidence="low" if doubtful else "high",
+            onset=Onset(step=onset, unit=curve.series.step_unit, what="the loss rose") if rose else None,
         )
 
 

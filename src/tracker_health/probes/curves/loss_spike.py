@@ -9,6 +9,7 @@ import numpy as np
 
 from tracker_health.evidence import Evidence, Need
 from tracker_health.evidence.numerics import jumps, local_noise, peaks_of
+from tracker_health.going_back import Onset
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.result import Finding
 from tracker_health.text import count, number
@@ -92,6 +93,8 @@ class LossSpike(Probe):
             return Finding.passed(f"{count(len(peaks), 'spike')} of consequence in the loss", measured)
         at = peaks[np.argmax(above[peaks])]
         level, sure = number(float(values[at] - above[at])), lasting >= self.min_lasting
+        unit, before = curve.series.step_unit, curve.at_step(float(steps[max(at - 1, 0)]))
+        gained = (before - curve.end).surely_above(0.0)
         if lasting and at in beyond:
             first = int(steps[-lasting])
             return Finding(
@@ -102,6 +105,7 @@ class LossSpike(Probe):
                 measured=measured,
                 steps=(first, curve.last_step),
                 confidence="high" if sure else "low",
+                onset=Onset(step=first, unit=unit, what="the loss jumped"),
             )
         tallest = f"the tallest {number(float(values[at]))} at step {int(steps[at])}"
         return Finding(
@@ -110,4 +114,5 @@ class LossSpike(Probe):
             remedy="look at the batches of these steps; clip gradients, or skip batches that are out of proportion",
             measured=measured,
             steps=tuple(int(step) for step in steps[peaks[:100]]),
+            onset=None if gained else Onset(step=steps[at], unit=unit, what="the loss jumped"),
         )

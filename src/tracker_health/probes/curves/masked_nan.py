@@ -7,9 +7,10 @@ from typing import Annotated
 
 import numpy as np
 
-from tracker_health.evidence import Evidence, FloatArray, IntArray, Need
+from tracker_health.evidence import Evidence, FloatArray, IntArray, Need, Series
 from tracker_health.evidence.curve import resolution
-from tracker_health.evidence.numerics import longest_run, median
+from tracker_health.evidence.numerics import lasts_from, longest_run, median
+from tracker_health.going_back import Onset
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.result import Finding
 from tracker_health.text import number
@@ -85,7 +86,7 @@ class MaskedNan(Probe):
         measured = {"zeros": int(zero.sum()), "longest_run": length, "zeros_with_nonfinite_gradient": len(broken)}
         if len(broken):
             where = f"{len(broken)} steps where the gradient norm is not finite, first at step {broken[0]}"
-            return _finding(f"the loss is exactly 0.0 at {where}", measured, int(broken[0]))
+            return _finding(f"the loss is exactly 0.0 at {where}", measured, int(broken[0]), _onset(loss))
         if length == len(loss) >= self.min_zeros and _is_dead(evidence):
             message, first = f"the loss and the gradient norm are exactly 0 at all {length} points", int(loss.steps[0])
             return Finding(verdict=Verdict.FAIL, message=message, remedy=_DEAD, measured=measured, steps=(first,))
@@ -101,7 +102,7 @@ class MaskedNan(Probe):
             message = f"{said}: {'the log rounds it' if rounded else 'what was logged beside it is finite'}"
             return Finding.passed(message, measured, sure=False)
         unsure = level <= self.near_zero * before[0] or bool((loss.values[start + length :] > 0).any())
-        return _finding(said, measured, first, unsure=unsure)
+        return _finding(said, measured, first, _onset(loss), unsure=unsure)
 
 
 def _level(before: FloatArray) -> float:
@@ -130,7 +131,14 @@ def _is_dead(evidence: Evidence) -> bool:
     return len(norms) > 1 and not norms.any()
 
 
-def _finding(said: str, measured: dict[str, int], step: int, *, unsure: bool = False) -> Finding:
+def _onset(loss: Series) -> Onset | None:
+    """Where the loss became 0 to the end; None where it did not, or always was."""
+    first = lasts_from(loss.values == 0.0)
+    known = 0 < first < len(loss)
+    return Onset(step=loss.steps[first], unit=loss.step_unit, what="the loss became 0") if known else None
+
+
+def _finding(said: str, measured: dict[str, int], step: int, onset: Onset | None, *, unsure: bool = False) -> Finding:
     return Finding(
         verdict=Verdict.FAIL,
         message=f"{said}; it may be rounding, or a batch without an error" if unsure else said,
@@ -138,4 +146,5 @@ def _finding(said: str, measured: dict[str, int], step: int, *, unsure: bool = F
         measured=measured | {"first_step": step},
         steps=(step,),
         confidence="low" if unsure else "high",
+        onset=onset,
     )

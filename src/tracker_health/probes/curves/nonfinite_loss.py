@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tracker_health.evidence import Evidence, Need, Series
-from tracker_health.evidence.numerics import stretch_ends
+from tracker_health.evidence.numerics import lasts_from, stretch_ends
 from tracker_health.facts.recorded import taken
+from tracker_health.going_back import Onset
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.result import Finding
 from tracker_health.roles import LOSS_PART, OBJECTIVE_LOSS, is_perplexity
@@ -109,6 +110,7 @@ class NonfiniteLoss(Probe):
             remedy=_remedy(clean, bad),
             measured=measured | {"first_step": int(steps[0]), "last_step": int(steps[-1])},
             steps=tuple(int(step) for step in clean.steps[stretch_ends(bad)]),
+            onset=_onset(series, bad),
         )
 
     def _was_lost(self, part: Series) -> bool:
@@ -116,6 +118,17 @@ class NonfiniteLoss(Probe):
         finite = np.flatnonzero(np.isfinite(part.values))
         lost = len(part) - 1 - int(finite[-1]) if len(finite) else 0
         return len(finite) >= self.min_part and lost >= max(self.min_part, self.tail_share * len(part))
+
+
+def _onset(series: Series, bad: npt.NDArray[np.bool_]) -> Onset | None:
+    """Where a loss of training left the finite values that it had, to the end; None where it came back, or had none: a
+    NaN in the weights stays in every later loss.
+    """
+    first = lasts_from(bad)
+    if series.role == _LOSSES[1] or not 0 < first < len(bad):
+        return None
+    what = f"{short_name(series.name)} became NaN or infinite"
+    return Onset(step=series.clean().steps[first], unit=series.step_unit, what=what)
 
 
 def _of_part(part: Series) -> Finding:

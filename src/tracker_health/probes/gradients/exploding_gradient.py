@@ -9,6 +9,7 @@ from typing import Annotated
 import numpy as np
 
 from tracker_health.evidence import Curve, Evidence, Need
+from tracker_health.going_back import Onset
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.result import Finding
 from tracker_health.roles import REWARDS
@@ -74,13 +75,15 @@ class ExplodingGradient(Probe):
         if not (worse and rise.surely_above(log(self.factor))):
             said = f"the gradient norm ends at {number(end)}, its lowest level is {number(low)}"
             return Finding.passed(said, measured)
+        first = curve.left(curve.best.value + log(self.factor))
         return Finding(
             verdict=Verdict.FAIL,
             message=f"the gradient norm grew {growth:.0f}-fold, from {number(low)} to {number(end)}, and stayed there",
             remedy="restart from before the rise with a lower learning rate and gradient clipping",
             measured=measured,
-            steps=(curve.left(curve.best.value + log(self.factor)), curve.last_step),
+            steps=(first, curve.last_step),
             confidence="high" if curve.sure else "low",
+            onset=Onset(step=first, unit=norm.step_unit, what="the gradient norm grew"),
         )
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from tracker_health.evidence import Evidence, Need
 from tracker_health.evidence.numerics import jumps, median, peaks_of
+from tracker_health.going_back import Onset
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.result import Finding
 from tracker_health.text import count, number
@@ -90,6 +91,7 @@ class GradientSpike(Probe):
         worst = found[np.argmax(above[found])]
         step, highest = int(norm.steps[worst]), number(float(norm.values[worst]))
         before = number(float(np.exp(np.log(norm.values[worst]) - above[worst])))
+        gained = loss is None or (loss.at_step(float(norm.steps[worst - 1])) - loss.end).surely_above(0.0)
         effect = "the loss was higher afterwards" if harmful else "such jumps came back"
         return Finding(
             verdict=Verdict.WARN,
@@ -98,4 +100,5 @@ class GradientSpike(Probe):
             remedy=f"clip gradients at {number(usual)}; look at the batch of step {step} for broken samples",
             measured=measured,
             steps=tuple(int(one) for one in norm.steps[found[:100]]),
+            onset=None if gained else Onset(step=step, unit=norm.step_unit, what="the gradient norm jumped"),
         )

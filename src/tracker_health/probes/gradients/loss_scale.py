@@ -8,6 +8,7 @@ from typing import Annotated
 import numpy as np
 
 from tracker_health.evidence import Evidence, Need, Part, Series
+from tracker_health.going_back import Onset
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.result import Finding
 from tracker_health.text import number, printable
@@ -101,6 +102,7 @@ class LossScale(Probe):
             remedy=_REMEDY,
             measured=measured,
             steps=(step,),
+            onset=Onset(step=step, unit=scale.step_unit, what="the loss scale fell") if highest > end else None,
         )
 
     def _most_halvings(self, scale: Series, loss: Series | None) -> tuple[float, int]:

@@ -9,7 +9,8 @@ from typing import Annotated
 import numpy as np
 
 from tracker_health.evidence import LIKELY, Estimate, Evidence, Need
-from tracker_health.evidence.numerics import longest_run, placeholders, stretch_ends
+from tracker_health.evidence.numerics import lasts_from, longest_run, placeholders, stretch_ends
+from tracker_health.going_back import Onset
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.result import Finding
 from tracker_health.text import count
@@ -78,6 +79,13 @@ class NonfiniteGradient(Probe):
         lasting = length >= self.max_run or (len(bad) >= self.at_end and bool(bad[-self.at_end :].all()))
         if not (lasting or share.surely_above(self.max_share, LIKELY)):
             return Finding.passed(message, measured)
+        first = lasts_from(bad)
+        lost = 0 < first < len(bad)
+        onset = (
+            Onset(step=norm.steps[first], unit=norm.step_unit, what="the gradient norm became NaN or infinite")
+            if lost
+            else None
+        )
         row = f"{length} in a row from step {int(norm.steps[start])}" if length > 1 else f"from step {int(steps[0])} on"
         return Finding(
             verdict=Verdict.FAIL if lasting or share.surely_above(self.max_share) else Verdict.WARN,
@@ -85,4 +93,5 @@ class NonfiniteGradient(Probe):
             remedy=f"restart from before step {int(steps[0])} with a lower learning rate, clipping, or bf16",
             measured=measured | {"first_step": int(steps[0])},
             steps=tuple(int(step) for step in norm.steps[stretch_ends(bad)]),
+            onset=onset,
         )

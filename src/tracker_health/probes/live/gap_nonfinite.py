@@ -8,6 +8,7 @@ import numpy as np
 
 from tracker_health.evidence import Evidence, Need
 from tracker_health.gap_names import KINDS
+from tracker_health.going_back import Onset
 from tracker_health.probe import Probe, Symptom
 from tracker_health.probes.live._gap import measures, need
 from tracker_health.result import Finding
@@ -76,4 +77,5 @@ class GapNonfinite(Probe):
             measured=measured,
             details={"first_steps": dict(list(first.items())[:100])},
             steps=(step,),
+            onset=Onset(step=step, what="a layer had NaN") if lasting else None,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tracker_health.evidence import Evidence, Need, Part, TensorState
+from tracker_health.facts.saved import nan_saved
 from tracker_health.probe import Probe, Symptom
 from tracker_health.result import Finding
 from tracker_health.text import listing
@@ -68,6 +69,7 @@ class NonfiniteMoments(Probe):
             remedy="go back to a checkpoint from before the first NaN: these moments cannot recover",
             measured=measured,
             details=details,
+            onset=nan_saved(state),
         )
 
 

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
 from tracker_health.evidence import FEWEST_LEVELS, LIKELY, SURELY, Curve, Estimate, Evidence, Need
+from tracker_health.going_back import Onset
 from tracker_health.probe import Probe
 from tracker_health.result import Finding
 from tracker_health.roles import REWARDS
-from tracker_health.text import number, printable
+from tracker_health.text import number, printable, short_name
 from tracker_health.verdict import Verdict
 
 
@@ -96,8 +97,11 @@ def wrong(curve: Curve, reward: Reward, said: str, remedy: str, since: int | Non
 def found(
     curve: Curve, said: str, remedy: str, since: int | None = None, *, fails: bool = False, sure: bool = True
 ) -> Finding:
-    """What is wrong with a curve; of few points, or where another curve beside it is not ``sure``, a warning."""
+    """What is wrong with a curve; of few points, or where another curve beside it is not ``sure``, a warning.
+    ``since``: where it began, of what was right before.
+    """
     sure = sure and curve.sure
+    what = f"{short_name(curve.series.name)} left its course"
     return Finding(
         verdict=Verdict.FAIL if fails and sure else Verdict.WARN,
         message=said,
@@ -105,6 +109,7 @@ def found(
         measured=levels(curve),
         steps=(int(curve.steps[0]) if since is None else since, curve.last_step),
         confidence="high" if sure else "low",
+        onset=None if since is None else Onset(step=since, unit=curve.series.step_unit, what=what),
     )
 
 

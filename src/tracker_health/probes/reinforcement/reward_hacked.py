@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from tracker_health.evidence import FEWEST_LEVELS, Curve, Evidence, Need
+from tracker_health.going_back import Onset
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes.reinforcement._policy import course, found, levels, reward_of
 from tracker_health.result import Finding
 from tracker_health.roles import REWARDS
+from tracker_health.text import short_name
 
 _REMEDY = "read answers of high reward; give what fell more weight, and stop at the best evaluation"
 
@@ -73,7 +75,9 @@ class RewardHacked(Probe):
         if not lost:
             return Finding.passed(reward.said, levels(reward.curve))
         said = f"{reward.said}, while {course(lost[0])}"
-        return found(lost[0], said, _REMEDY, sure=reward.curve.sure)
+        best, unit = lost[0].peak_step, lost[0].series.step_unit
+        onset = Onset(step=best, unit=unit, what=f"the best {short_name(lost[0].series.name)}", is_best=True)
+        return replace(found(lost[0], said, _REMEDY, sure=reward.curve.sure), onset=onset)
 
     def _fell(self, other: Curve) -> bool:
         wide = other.with_waves

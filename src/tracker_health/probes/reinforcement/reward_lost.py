@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from tracker_health.evidence import Curve, Estimate, Evidence, Need
 from tracker_health.evidence.comparable import settled
 from tracker_health.evidence.curve import resolution
+from tracker_health.going_back import Onset
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.result import Finding
 from tracker_health.text import number, printable
@@ -117,7 +118,13 @@ class RewardLost(Probe):
         start, peak, end = map(number, _levels(reward).values())
         came = f"began at {start}" if below else f"rose from {start} to {peak} at step {reward.best_step}"
         verdict = Verdict.FAIL if below and reward.sure else Verdict.WARN
-        return _finding(verdict, reward, f"{came} and ended at {end}", _BELOW if below else _LOST, reward.best_step)
+        found = _finding(verdict, reward, f"{came} and ended at {end}", _BELOW if below else _LOST, reward.best_step)
+        if not reward.descent.surely_above(0.0):
+            return found
+        return replace(
+            found,
+            onset=Onset(step=reward.best_step, unit=reward.series.step_unit, what="the best reward", is_best=True),
+        )
 
     def _stands(self, reward: Curve, others: list[Curve]) -> Finding | None:
         alone = reward.points >= self.constant_points and reward.end.value >= 0.0 and all(map(_is_constant, others))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log
 from typing import Annotated
 
@@ -11,6 +11,7 @@ import numpy as np
 from tracker_health.evidence import Curve, Evidence, Need, Series
 from tracker_health.facts.accuracy import NEEDS, Shares, measures, percent, wrong
 from tracker_health.facts.chance import Chance, chance_of_start
+from tracker_health.going_back import Onset
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes.validation._standing import OF_ANOTHER_MODEL, is_of_another_model
 from tracker_health.result import Finding
@@ -138,7 +139,9 @@ class AccuracyGap(Probe):
             return None
         high, end = 1.0 - curve.best.value, 1.0 - curve.end.value
         said = f"the validation {shares.name} fell from {percent(high)} about step {curve.best_step} to {percent(end)}"
-        return _finding(said, {"best": high, "end": end, "best_step": curve.best_step}, curve, curve.best_step)
+        found = _finding(said, {"best": high, "end": end, "best_step": curve.best_step}, curve, curve.best_step)
+        what, unit = f"the best validation {shares.name}", curve.series.step_unit
+        return replace(found, onset=Onset(step=curve.best_step, unit=unit, what=what, is_best=True))
 
 
 def _room(evidence: Evidence, chance: Chance | None) -> Curve | None:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from tracker_health.evidence import FEWEST_POINTS, LIKELY, Curve, Evidence
 from tracker_health.facts.intent import best_kept
+from tracker_health.going_back import Onset
 from tracker_health.probe import Symptom, Threshold
 from tracker_health.probes.curves.curve_rule import CurveRule
 from tracker_health.probes.validation._standing import OF_ANOTHER_MODEL, is_of_another_model
@@ -117,6 +118,9 @@ class Overfit(CurveRule):
             measured=measured,
             steps=(curve.best_step,),
             confidence="high" if curve.sure else "low",
+            onset=Onset(
+                step=curve.best_step, unit=curve.series.step_unit, what="the best validation loss", is_best=True
+            ),
         )
 
     def _went_on(self, train: Curve | None, step: int) -> bool:

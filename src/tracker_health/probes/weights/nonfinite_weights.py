@@ -7,6 +7,7 @@ from math import isfinite, isnan
 
 from tracker_health.evidence import Evidence, Need, Part, TensorHeader
 from tracker_health.evidence.parameters.words import parameters_of
+from tracker_health.facts.saved import nan_saved
 from tracker_health.probe import Probe, Symptom
 from tracker_health.result import Finding
 from tracker_health.text import count, listing
@@ -67,6 +68,7 @@ class NonfiniteWeights(Probe):
             remedy="go back to the last checkpoint with finite weights, and lower the learning rate or clip gradients",
             measured=measured,
             details={"tensors": names[:200]},
+            onset=nan_saved(evidence.optimizer),
         )
 
 

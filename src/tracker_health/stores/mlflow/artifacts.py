@@ -106,6 +106,16 @@ class ArtifactTree(FetchedFiles):
             found.missing = dict.fromkeys(CHECKPOINT_PARTS, self.apart) | found.missing
         return found
 
+    @property
+    def own_files(self) -> tuple[RunFile, ...]:
+        """Those that the run itself logged, without those of its models."""
+        return tuple(file for file in self.files if not self._listing.origins[file.path][0].prefix)
+
+    @property
+    def pickled(self) -> tuple[str, ...]:
+        """The models that were logged as pickles, of which nothing is read."""
+        return self._listing.pickled
+
     def local(self, file: RunFile) -> Path:
         root, path = self._listing.origins[file.path]
         doing = f"the artifact {printable(file.path)} could not be fetched"
@@ -212,7 +222,7 @@ class ArtifactTree(FetchedFiles):
         return part
 
 
-class ModelFiles(ArtifactTree):
+class FilesOfModel(ArtifactTree):
     """The files of one model, which lie at one place, whatever else its run has logged."""
 
     what = "the model's files"
@@ -227,6 +237,10 @@ class ModelFiles(ArtifactTree):
 
     def _places(self) -> Iterator[tuple[str, str]]:
         yield "", self._at
+
+
+class ModelFiles(FilesOfModel):
+    """The files of one model, fetched whole."""
 
     def open(self, file: RunFile) -> RandomAccess:
         """The file, fetched whole: weights that lie alone are read where all of them are here."""

@@ -20,6 +20,7 @@ from tracker_health.annotations import NOTIFIED, Annotations, Shadow
 from tracker_health.errors import ReadError, RunError, RunNotFound, StoreRefused, WriteError
 from tracker_health.evidence import Children, Evidence, FloatArray, IntArray, Request, RunRef, Series, StepUnit
 from tracker_health.gap_names import LIVE_TAG, LIVE_WORDS, STOP_TAG, STOPPED_TAG
+from tracker_health.going_back import Shelf
 from tracker_health.readers.json_lines import MAX_NAME_CHARACTERS
 from tracker_health.roles import ANY_LOSS, OWN_PREFIXES
 from tracker_health.stopped import stop_of
@@ -35,6 +36,7 @@ from tracker_health.stores.mlflow.heard import in_seconds, last_heard_of
 from tracker_health.stores.mlflow.histories import read_history
 from tracker_health.stores.mlflow.marks import MlflowMarks, remove_tag
 from tracker_health.stores.mlflow.old_database import copy_of
+from tracker_health.stores.mlflow.saved import saved_by
 from tracker_health.stores.mlflow.store_files import require_plain_run
 from tracker_health.stores.mlflow.writer import MlflowWriter, latest_points
 from tracker_health.stores.own import in_the_way
@@ -287,6 +289,11 @@ class MlflowRun:
                 ended=in_seconds(self._run.info.end_time),
             ),
         )
+
+    def saved(self, request: Request) -> Shelf | None:
+        """Those among its artifacts, and the models that it logged."""
+        self._artifacts.limit_to(request.max_download)
+        return saved_by(self._client, self._uri, self._run, self._artifacts, request.max_download)
 
     def bytes_of_files(self, request: Request) -> int:
         """How much of its files judging the run could read, at most."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -16,7 +16,7 @@ from tracker_health.stores.tree import FileEvidence, RunFile
 from tracker_health.stores.wandb.address import Address
 from tracker_health.stores.wandb.connection import Connection, connect
 from tracker_health.stores.wandb.online import OnlineRun, open_online_run, seconds_of
-from tracker_health.stores.wandb.online_files import OnlineFiles
+from tracker_health.stores.wandb.online_files import FilesOfArtifact
 from tracker_health.text import printable
 
 _NAME = r"[^/\\#?%:\x00-\x1f]{1,128}"
@@ -177,17 +177,8 @@ class ArtifactModel:
             self._files.close()
 
 
-class _ArtifactFiles(OnlineFiles):
-    """The files of one artifact, whatever else its run has logged."""
-
-    what = "the artifact's files"
-
-    def __init__(self, connection: Connection, artifact: Any) -> None:
-        super().__init__(connection, None)
-        self._artifact = artifact
-
-    def _walk(self) -> Iterator[tuple[str, Any]]:
-        yield from self._of(self._artifact, "")
+class _ArtifactFiles(FilesOfArtifact):
+    """The files of one artifact, fetched whole."""
 
     def open(self, file: RunFile) -> RandomAccess:
         """The file, fetched whole: weights that lie alone are read where all of them are here."""

@@ -159,6 +159,10 @@ class LocalRun(DirectoryRun):
         logged = self._staged.get(file.path)
         return super().local(file) if logged is None else Path(logged.staged)
 
+    def _shown(self, path: str) -> str:
+        logged = self._staged.get(path)
+        return str(self._folder / path) if logged is None else logged.staged
+
     def traits(self) -> Mapping[str, str]:
         """The project, with and without the entity before it, and the tags, which have no values."""
         log = self._log

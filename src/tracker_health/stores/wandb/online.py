@@ -17,6 +17,7 @@ from tracker_health.annotations import NOTIFIED, PENDING, Annotations, Shadow
 from tracker_health.errors import RunError, WriteError
 from tracker_health.evidence import Evidence, Problem, Request, RunRef, Series
 from tracker_health.gap_names import LIVE_WANDB_TAGS, STOP_WANDB_TAG, STOPPED_TAG, WANDB_ALERT_LEVELS
+from tracker_health.going_back import Shelf
 from tracker_health.notices import Told
 from tracker_health.readers.json_lines import as_step
 from tracker_health.roles import ANY_LOSS
@@ -40,6 +41,7 @@ from tracker_health.stores.wandb.online_writer import (
     own_names,
     without_ack,
 )
+from tracker_health.stores.wandb.saved import saved_by
 from tracker_health.stores.wandb.values import (
     ACK_WANDB_TAG,
     NOTIFIED_PLACE,
@@ -295,6 +297,11 @@ class OnlineRun:
                 experiment=self._address.project,
             ),
         )
+
+    def saved(self, request: Request) -> Shelf | None:
+        """Those among its files, and the versions of artifacts that it logged."""
+        self._files.limit_to(request.max_download)
+        return saved_by(self._connection, self._address, self._files, request.max_download)
 
     def bytes_of_files(self, request: Request) -> int:
         """How much of its files judging the run could read, at most."""

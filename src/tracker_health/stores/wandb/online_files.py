@@ -18,6 +18,7 @@ from tracker_health.stores.fetched_files import MAX_FILES, MAX_SEEN, FetchedFile
 from tracker_health.stores.files import is_relevant
 from tracker_health.stores.http_parts import HttpParts
 from tracker_health.stores.naming import is_plain
+from tracker_health.stores.saved import is_model_file
 from tracker_health.stores.texts import MOST_TEXTS, may_be_text_log
 from tracker_health.stores.tree import RunFile
 from tracker_health.stores.url import asked
@@ -74,7 +75,7 @@ class OnlineFiles(FetchedFiles):
                 name = path.rpartition("/")[2]
                 text = may_be_text_log(path) and not is_relevant(name)
                 texts += text
-                if is_relevant(name) or (text and texts <= MOST_TEXTS + 1):
+                if is_relevant(name) or is_model_file(name) or (text and texts <= MOST_TEXTS + 1):
                     found.setdefault(path, (RunFile(path=path, size=file.size), file))
                 if len(found) >= MAX_FILES:
                     break
@@ -93,7 +94,7 @@ class OnlineFiles(FetchedFiles):
             if not file.name.startswith((*_OURS, *_OF_WANDB)):
                 yield file.name, file
         for artifact in self._artifacts():
-            yield from self._of(artifact, "/".join(artifact.source_name.rsplit(":", 1)) + "/")
+            yield from self._of(artifact, folder_of(artifact))
 
     def _of(self, artifact: Any, folder: str) -> Iterator[tuple[str, Any]]:
         """The files of an artifact, with their paths below a folder."""
@@ -112,14 +113,28 @@ class OnlineFiles(FetchedFiles):
         listed = self._connection.asked(doing, self._run.files, per_page=_PAGE)
         return pages(self._connection, doing, listed, _PAGE)
 
+    @property
+    def own_files(self) -> tuple[RunFile, ...]:
+        """Those of the run itself, without those of its artifacts."""
+        folders = tuple(folder_of(one) for one in self.logged)
+        return tuple(file for file in self.files if not file.path.startswith(folders))
+
     def _artifacts(self) -> list[Any]:
-        """The newest ones that the run logged and that may hold a checkpoint."""
+        return self.logged[-MAX_ARTIFACTS:]
+
+    @cached_property
+    def logged(self) -> list[Any]:
+        """The artifacts that the run logged and that may hold a checkpoint, the oldest first.
+
+        Raises:
+            RunError: they cannot be listed.
+        """
         if not has_artifacts(self._run):
             return []
         doing = "its artifacts could not be listed"
         listed = self._connection.asked(doing, self._run.logged_artifacts, per_page=100)
         found = [one for one in pages(self._connection, doing, listed, 100) if one.type not in _NO_CHECKPOINTS]
-        return [one for one in found if (one.file_count or 0) <= MAX_FILES][-MAX_ARTIFACTS:]
+        return [one for one in found if (one.file_count or 0) <= MAX_FILES]
 
     def _parts(self, file: RunFile) -> Fetch | None:
         origin = self._listing.origins[file.path]
@@ -136,6 +151,24 @@ class OnlineFiles(FetchedFiles):
             except HTTPError:
                 raise PartsRefused from None  # such an address ends after a while: the SDK gets another
         return part
+
+
+class FilesOfArtifact(OnlineFiles):
+    """The files of one artifact, whatever else its run has logged."""
+
+    what = "the artifact's files"
+
+    def __init__(self, connection: Connection, artifact: Any) -> None:
+        super().__init__(connection, None)
+        self._artifact = artifact
+
+    def _walk(self) -> Iterator[tuple[str, Any]]:
+        yield from self._of(self._artifact, "")
+
+
+def folder_of(artifact: Any) -> str:
+    """Where the files of an artifact lie in the tree: ``NAME/v3/``."""
+    return "/".join(artifact.source_name.rsplit(":", 1)) + "/"
 
 
 @contextmanager
