@@ -239,3 +239,49 @@ def test_an_experiment_in_a_real_database(tmp_path):
     tags = client.get_run(ids[-1]).data.tags
     assert tags["health.verdict"] == "warn"
     assert tags["health.baseline"] == json.loads((tmp_path / "b.json").read_text())["digest"]
+
+
+# Runs that go on
+
+
+def so_far(reached, *, status="RUNNING", level=0.0, params=(("max_steps", "300"),), metric="loss"):
+    steps = np.arange(reached)
+    values = 0.5 + 2 * np.exp(-steps / 300 * 6) + level
+    series = Series(name=metric, role="train_loss", source="x", steps=steps, values=values)
+    info = RunInfo(status=status, tracker="MLflow", params={**dict(params), "model": "net"}, metric_names=(metric,))
+    return Evidence(run=RunRef(store="x", id="x", name="x"), info=info, series=(series,), baseline=frozen())
+
+
+def compared(evidence):
+    report = diagnose(evidence, replace(preset("default"), select=frozenset({"CMP001"}), baseline=evidence.baseline))
+    return {one.code: one for one in report.results}.get("CMP001")
+
+
+@pytest.mark.parametrize("plan", ["max_steps", "num_epochs"])
+@pytest.mark.parametrize("reached", [100, 180, 299])
+def test_a_run_that_goes_on_is_compared_by_the_plan_that_it_and_the_baseline_share(plan, reached):
+    found = compared(so_far(reached, level=1.5, params=[(plan, "300")]))
+    assert found.votes
+    assert found.verdict is Verdict.WARN
+    assert found.message.startswith(f"at step {reached - 1} of 300 the loss lies above the band of 8 healthy runs, by ")
+    assert "ended" not in found.message
+    assert compared(so_far(reached, params=[(plan, "300")])).verdict is Verdict.PASS
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"params": ()},
+        {"params": [("max_steps", "3000")]},
+        {"reached": 20},
+        {"params": [("max_steps", "260")], "reached": 299},
+    ],
+    ids=["no plan", "of another length", "too early", "beyond its plan"],
+)
+def test_a_run_that_goes_on_without_a_plan_in_that_unit_is_not_compared(changes):
+    assert compared(so_far(**{"reached": 180, "level": 1.5, **changes})) is None
+
+
+def test_a_run_that_ended_is_compared_as_a_whole():
+    assert compared(so_far(180, status="FINISHED", level=1.5)) is None  # of 180 steps, beside runs of 300
+    assert "from step" in compared(so_far(300, status="FINISHED", level=1.5)).message

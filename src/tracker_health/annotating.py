@@ -184,12 +184,13 @@ def annotated(
             return outcome
         if shadow:
             return _shadowed(opened, outcome)
+        token_before = Told.of(opened.notified()).token
         outcome = _written(opened, annotations, outcome)
-        if quick or not notify or not told.due or outcome.error is not None or told.token == _token_of(recorded):
+        if quick or not notify or not told.due or outcome.error is not None or told.token == token_before:
             return outcome
         notice = notice_of(
             answered,
-            run=_name_for_others(outcome.run),
+            run=name_for_others(outcome.run),
             store=store_key(tracking_uri),
             traits=opened.traits(),
             notify=settings.notify,
@@ -204,7 +205,7 @@ def _told_of(
     run: TrackedRun, report: Report, config: Config, recorded: Recorded | None, now: float, *, notify: bool
 ) -> Told:
     """About what people were sent a message, and whether one is due now; a token that is new says that it is ours."""
-    told = Told.of(recorded.notified if recorded is not None else "")
+    told = Told.of(run.notified())
     reaches = config.notify.reaches(alerts=alerting(run) is not None)
     if not (notify and reaches) or config.mode == "shadow":
         return told
@@ -217,11 +218,7 @@ def _told_of(
     return told.owing(due, now, secrets.token_hex(4))
 
 
-def _token_of(recorded: Recorded | None) -> str:
-    return Told.of(recorded.notified).token if recorded is not None else ""
-
-
-def _name_for_others(run: str) -> str:
+def name_for_others(run: str) -> str:
     """What ``open_run`` takes from another folder, too."""
     with suppress(OSError):
         return str(Path(run).absolute()) if Path(run).exists() else run

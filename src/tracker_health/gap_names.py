@@ -17,7 +17,13 @@ LIVE_TAG = "health.live"
 """The tag of an MLflow run that goes wrong while it goes on; the annotation of the ended run takes it off."""
 LIVE_WORDS = frozenset({"warn", "fail"})
 """Its values: with another one it is the user's own."""
-LIVE_WANDB_TAGS = frozenset(f"health:live-{word}" for word in LIVE_WORDS)
+STOP_TAG, STOPPED_TAG = "health.stop", "health.stopped"
+"""The tags of an MLflow run that ask its training to stop, and say why it did: ``stopped.Stop``."""
+STOPPED_KEY = "health/stopped"
+"""The same in the summary of a W&B run."""
+STOP_WANDB_TAG = "health:stop"
+LIVE_WANDB_TAGS = frozenset(f"health:live-{word}" for word in LIVE_WORDS) | {STOP_WANDB_TAG}
+"""The tags of a W&B run that are about it while it goes on."""
 WANDB_ALERT_LEVELS = {"warn": "WARN", "fail": "ERROR"}
 """What W&B calls the level of an alert, by the verdict that it is about."""
 WANDB_ALERT_TITLE = 63

@@ -205,14 +205,14 @@ class Outbox:
         """
         try:
             with closing(open_run(notice.run)) as opened:
-                recorded = opened.recorded()
-                if recorded is None or not recorded.is_whole:
-                    return False
-                told = Told.of(recorded.notified)
-                counting = standing(opened.acknowledgements(), cause=recorded.cause, now=time.time())
-                is_open = bool(open_codes(recorded.codes, counting))
+                recorded, told = opened.recorded(), Told.of(opened.notified())
                 is_due = (told.due, told.token) == (notice.subject, notice.token)
-                return is_open and (is_due or bool(notice.taken and notice.subject in told.causes))
+                if not (is_due or (notice.taken and notice.subject in told.causes)):
+                    return False
+                if recorded is None:  # it goes on, and has no verdict that anybody could have answered
+                    return True
+                counting = standing(opened.acknowledgements(), cause=recorded.cause, now=time.time())
+                return recorded.is_whole and bool(open_codes(recorded.codes, counting))
         except Exception:  # noqa: BLE001  the run is gone, or its server is away: another sweep will know
             return False
 
@@ -223,8 +223,7 @@ class Outbox:
         done = set()
         for notice in notices:
             with suppress(Exception), closing(open_run(notice.run)) as opened:
-                recorded = opened.recorded()
-                told = Told.of(recorded.notified) if recorded is not None else Told()
+                told = Told.of(opened.notified())
                 if told.due == notice.subject:
                     opened.mark_notified(told.paid().value)
                 done.add(notice.key)

@@ -174,7 +174,7 @@ def test_what_is_no_number_is_passed_over_and_numpy_and_torch_are_numbers():
 
 def test_whatever_breaks_the_training_goes_on(monkeypatch):
     health = LiveHealth()
-    monkeypatch.setattr("tracker_health.live.health.diagnose", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("tracker_health.live.judge.diagnose", lambda *_, **__: 1 / 0)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for step in range(20):
@@ -224,7 +224,7 @@ def test_a_fast_training_waits_for_few_looks(monkeypatch):
         health.step(step=step, loss=1.0)
     health.look()
     report = health.report
-    monkeypatch.setattr("tracker_health.live.health.diagnose", look)
+    monkeypatch.setattr("tracker_health.live.judge.diagnose", look)
     for step in range(8, 5000):
         now += 0.0005
         health.step(step=step, loss=1.0)

@@ -62,6 +62,18 @@ run(health, diverging(200, 60))
 ended(step=step, later=len(calls), broken=health._broken)
 """
 
+_ASKED = """
+health = LiveHealth(plan=200, together=True, obey=True, runs=())
+for step, value in enumerate(falling(200)):
+    if rank == 0 and step == 50:
+        health._asked("by hand")  # as the thread does that looks for requests
+        assert not health.should_stop
+    health.step(step=step, loss=float(value))
+    if health.should_stop:
+        break
+ended(step=step, why=str(health.stopped_by))
+"""
+
 _ONE_ALONE = """
 health = LiveHealth(plan=200, rest=0)
 step = run(health, diverging(200, 60)) if rank == 0 else None
@@ -103,6 +115,15 @@ def test_all_stop_where_the_first_does(tmp_path, second):
     assert first["why"].startswith("FAIL at step ")
     assert first["findings"] == other["findings"] >= 1
     assert (first["told"], other["told"]) == (first["findings"], 0)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(_NO_GLOO, reason="no gloo")
+def test_all_obey_a_request_at_the_same_look(tmp_path):
+    first, other = stopped(tmp_path, _ASKED)
+    assert first == other
+    assert 50 <= first["step"] <= 53
+    assert "asked to: by hand" in first["why"]
 
 
 @pytest.mark.slow

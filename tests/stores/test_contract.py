@@ -78,7 +78,7 @@ class DirectoryHarness:
             return View()
         document = json.loads(own.pop("annotation.json", b"{}"))
         tags = {**document.get("tags", {})}
-        tags |= {name: document[name] for name in ("digest", "verdict", "shadow") if name in document}
+        tags |= {name: document[name] for name in ("digest", "verdict", "shadow", "notified") if name in document}
         return View(tags=tags, metrics=document.get("metrics", {}), note=document.get("note", ""), files=own)
 
     def unknown_run(self):
@@ -122,6 +122,7 @@ class DirectoryHarness:
             "delete": "a deleted folder is gone",
             "values": "a folder has no values of its owner's",
             "state": "no process of a folder is seen to end",
+            "stops": "no training writes onto a folder why it stopped",
             "marks": "nothing filters folders: marks follow from the entries",
         }
         return reasons.get(ability, "")
@@ -317,6 +318,17 @@ class LoneHarness(DirectoryHarness):
     def add_point(self, run, metric, step, value):
         with Path(run, "metrics", metric).open("a") as file:
             file.write(f"9000 {value} {step}\n")
+
+    def add_value(self, run, name, value):
+        """A tag of the store that the folder was copied out of."""
+        Path(run, "tags").mkdir(exist_ok=True)
+        Path(run, "tags", f"health.{name}").write_text(value)
+
+    def value(self, run, name):
+        return Path(run, "tags", f"health.{name}").read_text()
+
+    def supports(self, ability):
+        return "" if ability == "stops" else super().supports(ability)
 
     @contextmanager
     def before_read(self, action):

@@ -109,7 +109,8 @@ class LocalHarness:
         """As ``run.log`` leaves it, or ``run.summary[...]``."""
         path = Path(run, "run-abc123.wandb")
         contents = [content for _, content in wandb_logs.contents_of(path.read_bytes())]
-        kind = wandb_logs.summary_record if name in ("summary", "codes") else wandb_logs.history
+        in_summary = name in ("summary", "codes", "stopped")
+        kind = wandb_logs.summary_record if in_summary else wandb_logs.history
         record = kind(60, {f"health/{name}": value})
         path.write_bytes(wandb_logs.log_of([contents[0], record.SerializeToString(), *contents[1:]]))
 

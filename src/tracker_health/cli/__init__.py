@@ -11,6 +11,7 @@ from tracker_health.cli import (  # noqa: F401  each adds its commands
     clearing,
     doctoring,
     explaining,
+    following,
     gating,
     judging,
     looking,

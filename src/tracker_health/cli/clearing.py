@@ -35,9 +35,9 @@ def clear(runs: tuple[str, ...], acks: bool, dry_run: bool, verbose: bool, **cho
     """Take everything tracker-health wrote off runs again, and nothing else.
 
     What a tracker cannot delete is hidden. An MLflow metric gets a last value of NaN, which takes it off the run's
-    page. Only filters with != in them still match it. What exec or a hook saw of a run's end (health.exit) stays.
-    Without it a killed run would look like one that goes on. What people answered to verdicts stays, unless --acks
-    takes it off.
+    page. Only filters with != in them still match it. What exec or a hook saw of a run's end (health.exit) stays, and
+    so does why its own training stopped it (health.stopped). Without them a killed or stopped run would look like
+    another. What people answered to verdicts stays, unless --acks takes it off.
     """
     from tracker_health.api import clear_annotations, ours_on
 

@@ -16,6 +16,7 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
     "Judge runs": ("check", "annotate", "report", "gate", "exec"),
     "Many runs": ("sweep", "summary", "diff", "baseline", "view"),
     "Answer a verdict": ("ack", "clear"),
+    "While a run goes on": ("follow",),
     "Look closer": ("explain", "series", "tensors", "probes", "config"),
     "Try it": ("demo", "doctor"),
 }
@@ -52,6 +53,7 @@ EXAMPLES: Mapping[str, str] = {
     "doctor": "tracker-health doctor --experiment my-experiment",
     "exec": "tracker-health exec -- python train.py",
     "explain": "tracker-health explain LOS004",
+    "follow": "tracker-health follow 3f2a9c0e7b1d4e5f8a6b7c8d9e0f1a2b --stop-on fail",
     "gate": "tracker-health gate models:/net/3 --allow-unfinished",
     "probes": "tracker-health probes --json",
     "report": "tracker-health report outputs/checkpoint-500 --open",

@@ -17,6 +17,7 @@ from tracker_health.evidence.curve import (
     Excursion,
     Fall,
 )
+from tracker_health.evidence.ending import stood
 from tracker_health.evidence.evidence import Evidence
 from tracker_health.evidence.needs import Need, Part, Request
 from tracker_health.evidence.parameters import (
@@ -118,5 +119,6 @@ __all__ = [
     "label_of",
     "plan_of",
     "planned_steps",
+    "stood",
     "told_by_checkpoint",
 ]

@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from tracker_health.evidence.curve import FEWEST_LEVELS, Curve
+from tracker_health.evidence.plan import planned_epochs, planned_steps
 from tracker_health.evidence.progress import Progress
 from tracker_health.evidence.series import FloatArray
 from tracker_health.text import number, printable
@@ -32,7 +33,7 @@ _SHOWN = 60
 class Course:
     """How a run's loss went. ``metric``: its name. ``length``: the last step of its plan, or of the run where no plan
     is known. ``start`` and ``end``: levels. ``levels``: one for each of the ``SHARES`` parts of the plan, NaN where
-    there is none.
+    there is none. ``reached``: the last step so far of a run that goes on, None of any other.
     """
 
     metric: str
@@ -40,6 +41,7 @@ class Course:
     start: float
     end: float
     levels: tuple[float, ...]
+    reached: int | None = None
 
     @classmethod
     def of(cls, curve: Curve | None, progress: Progress | None, *, goes_on: bool = False) -> Course | None:
@@ -69,6 +71,7 @@ class Course:
             start=curve.start.value,
             end=curve.end.value,
             levels=tuple(np.where(there, levels, np.nan).tolist()),
+            reached=curve.last_step if goes_on else None,
         )
 
 
@@ -116,6 +119,26 @@ class Baseline:
         """What a distance is measured by: the descent, or the spread of the ends where that is larger."""
         return max(self.descent, self.end[2] - self.end[0])
 
+    def progress_of(self, last_step: int, params: Mapping[str, str]) -> Progress | None:
+        """How far a run that goes on came of its plan, where nothing else says what its steps are.
+
+        A plan of about as many steps as these runs have is in the unit in which they and this one count.
+
+        Args:
+            last_step: The run's, so far.
+            params: The run's.
+
+        Returns:
+            Done against planned; None where the run plans nothing that these runs do, or went beyond it.
+        """
+        for planned in (planned_steps(params), planned_epochs(params)):
+            if planned is not None and last_step <= planned and self._is_as_long(planned):
+                return Progress(done=last_step, planned=planned, unit="steps", snapshot=True)
+        return None
+
+    def _is_as_long(self, length: float) -> bool:
+        return self.shortest / AS_LONG <= length <= self.longest * AS_LONG
+
     def above(self, course: Course) -> FloatArray:
         """How far a run lies above the highest of these runs.
 
@@ -158,7 +181,7 @@ class Baseline:
             return (
                 f"the baseline is of {printable(self.metric, _SHOWN)}, the run logs {printable(course.metric, _SHOWN)}"
             )
-        if not self.shortest / AS_LONG <= course.length <= self.longest * AS_LONG:
+        if not self._is_as_long(course.length):
             lengths = f"{number(self.shortest)} to {number(self.longest)} steps"
             return f"the baseline is of runs of {lengths}, the run's plan has {number(course.length)}"
         for name, value in self.alike.items():

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from tracker_health.ending import Ended, Ending, ending_by_status, ending_by_wandb_code
 from tracker_health.evidence.run import RunInfo, TextLog, Trouble
+from tracker_health.evidence.series import Series
+from tracker_health.stopped import Stop
 from tracker_health.text import printable
 
 ANY_EXCEPTION = "an exception"
@@ -16,6 +18,8 @@ LAST_WORD_LINES = 5
 lines more), what an exit handler says. What a launcher prints after it is an error of its own.
 """
 
+_FEW_POINTS, _CLEARLY = 3, 0.1
+_FIRST_TIME = 946_684_800.0  # 2000-01-01
 _HOUR, _DAY = 3600.0, 86_400.0  # seconds
 _BY_CAUSE: Mapping[str, Ended] = {
     "out of memory": Ended.OUT_OF_MEMORY,
@@ -30,6 +34,8 @@ _BY_CAUSE: Mapping[str, Ended] = {
 """What the causes of ``Trouble`` come to; all others are the program's own errors."""
 
 _OWN_ERRORS = frozenset({Ended.FAILED, Ended.OUT_OF_MEMORY})
+_BROKE_AFTERWARDS = _OWN_ERRORS | {Ended.PREEMPTED, Ended.PRUNED}
+"""What was seen of a process that says more than that its training was stopped."""
 _MORE_THAN_A_STATE = frozenset({Ended.OUT_OF_MEMORY, Ended.PREEMPTED})
 
 
@@ -70,7 +76,17 @@ def _has_the_last_word(log: TextLog) -> bool:
 
 
 def ending_outside_the_log(info: RunInfo) -> Ending | None:
-    """The same without the console log."""
+    """The same without the console log. A run whose training stopped for a finding was stopped on purpose, however its
+    tracker calls what came of that.
+    """
+    found = _told_of(info)
+    if info.stopped is None or (found is not None and found.how is Ended.RUNNING):
+        return found
+    broke = info.seen is not None and info.seen.how in _BROKE_AFTERWARDS
+    return found if broke else info.stopped.ending
+
+
+def _told_of(info: RunInfo) -> Ending | None:
     if info.seen is not None:
         return info.seen
     if info.exit_code is not None:
@@ -84,6 +100,27 @@ def ending_outside_the_log(info: RunInfo) -> Ending | None:
         )
         return Ending(how=Ended.SILENT, by=f"{told.by}, and nothing has come from it for {long}")
     return told
+
+
+def stood(stop: Stop, series: Iterable[Series]) -> bool:
+    """Whether a run ended with that stop: its history did not go on clearly beyond it.
+
+    Args:
+        stop: What its training stopped for.
+        series: What was read of its history.
+
+    Returns:
+        False where more than a tenth of the longest series came later, and more than a few points.
+    """
+    longest = max(series, key=len, default=None)
+    if longest is None:
+        return True
+    times = longest.times
+    # Trackers count steps in their own ways, and times are of the machine that stopped. Some give none that can be.
+    timed = times is not None and len(times) > 0 and float(times.min()) > _FIRST_TIME
+    later = times > stop.when if times is not None and timed else longest.steps > stop.step
+    after = int(later.sum())
+    return after <= max(_FEW_POINTS, _CLEARLY * (len(longest) - after))
 
 
 def fatal_trouble(log: TextLog | None) -> Trouble | None:

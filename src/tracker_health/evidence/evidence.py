@@ -58,7 +58,7 @@ class Evidence(AsRead):
     def course(self) -> Course | None:
         """How the loss of training went by the share of the plan, else that of validation."""
         curve = self.curve("train_loss") or self.curve("val_loss")
-        return Course.of(curve, self.progress, goes_on=self.goes_on)
+        return Course.of(curve, self.progress_so_far, goes_on=self.goes_on)
 
     @cached_property
     def not_compared(self) -> str:
@@ -86,6 +86,14 @@ class Evidence(AsRead):
     def progress(self) -> Progress | None:
         """Done against planned, or None where either is unknown."""
         return progress_of(self)
+
+    @cached_property
+    def progress_so_far(self) -> Progress | None:
+        """The same; of a run that goes on, and of whose steps nothing says what they are, by what it is compared to."""
+        curve = self.curve("train_loss") or self.curve("val_loss")
+        if self.progress is not None or self.baseline is None or curve is None or not self.goes_on:
+            return self.progress
+        return self.baseline.progress_of(curve.last_step, self.info.params)
 
     def amount(self, role: str) -> int:
         """How much evidence there is for a role, in the unit in which a ``Need`` counts.

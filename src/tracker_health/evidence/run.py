@@ -9,6 +9,7 @@ from tracker_health.ending import Ending
 from tracker_health.evidence.children import Children
 from tracker_health.evidence.series import FloatArray, IntArray
 from tracker_health.evidence.tensors import OptimizerState
+from tracker_health.stopped import Stop
 
 BEST_CHECKPOINT = "best_model_checkpoint"
 """The param that names the checkpoint that a trainer kept as its best."""
@@ -30,8 +31,9 @@ class RunInfo:
 
     ``status`` is the word of the ``tracker`` ("MLflow", "W&B") for the run's state; ``exit_code`` what W&B recorded.
     ``seen``: what the launcher or a hook saw of the process's end. ``silent_for``: seconds since anything came from a
-    run that claims to go on, where these are too many. ``at_work``: its process is known to go on, so that nothing in
-    its console has ended it. ``Evidence.ending`` puts it together.
+    run that claims to go on, where these are too many. ``stopped``: why its own training stopped it, unless it went
+    on. ``at_work``: its process is known to go on, so that nothing in its console has ended it. ``Evidence.ending``
+    puts it together.
 
     ``experiment``: the name of the experiment or project that it belongs to. ``started`` and ``ended``: in seconds
     since 1970 (UTC), None where the tracker does not say.
@@ -46,6 +48,7 @@ class RunInfo:
     exit_code: int | None = None
     seen: Ending | None = None
     silent_for: float | None = None
+    stopped: Stop | None = None
     at_work: bool = False
     params: Mapping[str, str] = field(default_factory=dict)
     metric_names: tuple[str, ...] = ()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tracker_health.live.health import LiveFinding, LiveHealth
+from tracker_health.live.health import LiveHealth
+from tracker_health.live.judge import LiveFinding
 from tracker_health.live.rules import LIVE_RULES, When
 
 __all__ = ["LIVE_RULES", "LiveFinding", "LiveHealth", "When"]

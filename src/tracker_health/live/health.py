@@ -4,53 +4,28 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from typing import Any
 
 from tracker_health.config import Config, preset
-from tracker_health.diagnosed import Diagnosis
-from tracker_health.engine import configured_probes, diagnose, request_for
 from tracker_health.errors import ConfigError, named
 from tracker_health.evidence import Evidence, RunInfo, RunRef
 from tracker_health.live.history import History
-from tracker_health.live.rules import LIVE_RULES, Standing
+from tracker_health.live.judge import FEWEST_POINTS, GROWTH, Judge, LiveFinding
 from tracker_health.live.together import Rows, from_first, is_first, is_one_of_several
+from tracker_health.live.tracked import LiveRuns, Requests
 from tracker_health.monitor.notices import tell
-from tracker_health.result import ProbeResult, Report
+from tracker_health.monitor.trackers import TrackedRun
+from tracker_health.result import Report
+from tracker_health.stopped import Stop, stop_of
+from tracker_health.text import printable
 from tracker_health.verdict import Verdict
 
-FEWEST_POINTS = 4
-"""Before so many rows nothing is judged."""
-GROWTH = 1.05
-"""Judged again when the history has become so many times as long: the cost of all looks stays in proportion to it."""
 SECONDS = 60.0
 REST = 20.0
 """So many times as long as a look took nothing is judged again: looks take a twentieth of the time at most."""
 _PLAN_PARAM = "max_steps"
-
-
-@dataclass(frozen=True, kw_only=True)
-class LiveFinding:
-    """What is wrong with a run that goes on.
-
-    ``step``: the last step that was logged when it was found. ``cause``: of the run as far as it is known, or None.
-    ``stops``: this finding is why the training should stop.
-    """
-
-    step: int
-    verdict: Verdict
-    code: str
-    name: str
-    message: str
-    remedy: str
-    cause: Diagnosis | None
-    stops: bool = False
-
-    def __str__(self) -> str:
-        cause = f"{self.cause.cause} ({self.cause.certainty}); " if self.cause is not None else ""
-        return f"{self.verdict.upper()} at step {self.step}: {cause}{self.code} {self.name}: {self.message}"
 
 
 class LiveHealth:
@@ -79,6 +54,9 @@ class LiveHealth:
         rest: float = REST,
         together: bool = False,
         on_finding: Callable[[LiveFinding], object] | None = None,
+        runs: Sequence[TrackedRun] | None = None,
+        alert: bool = False,
+        obey: bool = False,
     ) -> None:
         """Begin with an empty history.
 
@@ -95,6 +73,9 @@ class LiveHealth:
                 look when the history has grown, never by the clock. A process that does not call leaves the others
                 waiting: switch it on only where all do.
             on_finding: Is given each finding, once; of several processes in the first.
+            runs: Where it says why it stops; by default the MLflow and W&B runs that are active then.
+            alert: Also mark these runs while they go on, at any finding: ``health.live``.
+            obey: Stop as well when the run itself asks for that, as ``tracker-health follow --stop-on`` makes it do.
 
         Raises:
             ConfigError: an argument makes no sense.
@@ -104,29 +85,34 @@ class LiveHealth:
         if plan is not None and not (math.isfinite(plan) and plan > 0):
             raise ConfigError(f"plan={plan!r}: it must be the last step, a positive number")
         base = preset(config) if isinstance(config, str) else config
-        self._config = replace(base, select=base.select & _LIVE or _LIVE)
-        self._probes = configured_probes(self._config)
-        self._request = request_for(self._probes, self._config)
+        self._judge = Judge(base, Verdict(stop_on) if stop_on else None)
         self._plan, self._seconds, self._rest = plan, seconds, rest
         self._params = {str(name): str(value) for name, value in (params or {}).items() if value is not None}
         if plan is not None:
             self._params.setdefault(_PLAN_PARAM, f"{plan:g}")
-        self._stop_on = Verdict(stop_on) if stop_on else None
         self._dry_run, self._on_finding = dry_run, on_finding
-        self._history = History(self._request.select_names, "the training")
-        self._standing = Standing()
-        self._told: dict[str, Verdict] = {}
+        self._history = History(self._judge.request.select_names, "the training")
+        self._runs, self._alert, self._marked = LiveRuns(runs), alert, Verdict.PASS
+        self._requests = Requests(self._asked) if obey else None
+        self._asked_for: tuple[LiveFinding, Stop] | None = None
         self._next_points, self._rested, self._next_time = float(FEWEST_POINTS), 0.0, math.inf
         self._broken = False
-        self._rows = Rows(FEWEST_POINTS, GROWTH) if together else None
-        self.findings: list[LiveFinding] = []
+        self._together, self._rows = together, Rows(FEWEST_POINTS, GROWTH) if together else None
         self.should_stop, self.stopped_by = False, None
 
-    report: Report | None = None
-    """The newest judgement, None before the first."""
     should_stop: bool
     stopped_by: LiveFinding | None
     """The finding that a training should stop for, or would have to in a dry run."""
+
+    @property
+    def report(self) -> Report | None:
+        """The newest judgement, None before the first."""
+        return self._judge.report
+
+    @property
+    def findings(self) -> list[LiveFinding]:
+        """What was found so far."""
+        return self._judge.findings
 
     def step(self, *, step: int | None = None, **metrics: Any) -> LiveFinding | None:
         """Take what was logged at a step, and judge if that is due.
@@ -147,12 +133,18 @@ class LiveHealth:
         if self._broken:
             return None
         try:
-            at = self._history.last_step + 1 if step is None else int(step)
-            broke = self._history.add(_numbers(metrics), at)
-            return self._look() if broke or self._is_due() else None
+            broke = self._add(metrics, self._history.last_step + 1 if step is None else int(step))
+            found = self._look() if broke or self._is_due() else None
+            return found if self._asked_for is None else self._handed_over() or found
         except Exception as error:  # noqa: BLE001  whatever is wrong in here, the training goes on
             self._break(error)
             return None
+
+    def _add(self, metrics: Mapping[str, Any], step: int) -> bool:
+        """Take what was logged; whether something is not finite that was so far."""
+        if self._requests is not None and not self._requests.begun:
+            self._requests.begin(self._runs.there())
+        return self._history.add(_numbers(metrics), step)
 
     def _break(self, error: Exception) -> None:
         self._broken = True
@@ -163,12 +155,13 @@ class LiveHealth:
         try:
             at, judges = rows.add(step), is_first()
             if judges and not self._broken:
-                self._attempt(lambda: self._history.add(_numbers(metrics), at))
+                self._attempt(lambda: self._add(metrics, at))
             if not rows.is_due():
                 return None
             before = len(self.findings)
             if judges and not self._broken:
                 self._attempt(self._look)
+                self._attempt(self._handed_over)
             self._broken, fresh = from_first((self._broken, self.findings[before:]))
             if self._broken:
                 self._rows = None
@@ -210,15 +203,13 @@ class LiveHealth:
         if points < FEWEST_POINTS:
             return None
         begin = time.monotonic()
-        evidence = self._evidence()
-        self.report = diagnose(evidence, self._config, probes=self._probes)
+        found = self._judge.look(self._evidence(), points=points, step=self._history.last_step, share=self.share)
         end = time.monotonic()
         self._next_points = max(points + 1, points * GROWTH)
         self._rested = end + self._rest * (end - begin)
         self._next_time = max(end + self._seconds, self._rested)
-        standing = self._standing.after(self.report.results, points, self.share)
-        fresh = [one for one in standing if one.verdict.rank > self._told.get(one.code, Verdict.PASS).rank]
-        found = [self._found(one, self.report) for one in fresh]
+        for one in found:
+            self._take(one)
         return found[0] if found else None
 
     @property
@@ -228,33 +219,71 @@ class LiveHealth:
 
     def _evidence(self) -> Evidence:
         names = self._history.names
-        series, notes = self._request.confirm(self._history.series(), names)
+        series, notes = self._judge.request.confirm(self._history.series(), names)
         info = RunInfo(status="RUNNING", tracker="the training", params=self._params, metric_names=names)
         ref = RunRef(store="live", id="", name="the training")
-        return Evidence(run=ref, info=info, series=series, notes=notes, baseline=self._config.baseline)
+        return Evidence(run=ref, info=info, series=series, notes=notes, baseline=self._judge.config.baseline)
 
-    def _found(self, result: ProbeResult, report: Report) -> LiveFinding:
-        self._told[result.code] = result.verdict
-        stops = self._stop_on is not None and self.stopped_by is None and result.verdict.rank >= self._stop_on.rank
+    def _take(self, finding: LiveFinding) -> None:
+        """Do what a new finding leads to."""
+        if finding.stops and self.stopped_by is None:
+            self._stop(finding, finding.stop(time.time()))
+        elif self._alert and finding.verdict.rank > self._marked.rank:
+            self._mark(finding.verdict)
+        if self._on_finding is not None:
+            self._on_finding(finding)
+
+    def _stop(self, finding: LiveFinding, stop: Stop) -> None:
+        self.stopped_by, self.should_stop = finding, not self._dry_run
+        if not self._dry_run:
+            self._mark(finding.verdict)
+            self._runs.stopped(stop.as_stopped)
+
+    def _mark(self, verdict: Verdict) -> None:
+        self._marked = verdict
+        self._runs.mark(str(verdict))
+
+    def _asked(self, text: str) -> None:
+        """The run asks for a stop. That is seen in another thread, and handed over at the next step."""
+        if self.stopped_by is not None:
+            return
+        asked = stop_of(text)
+        reason = f"asked to: {asked.reason if asked is not None else printable(text, 200)}"
+        verdict = Verdict.WARN if asked is not None and asked.verdict == Verdict.WARN else Verdict.FAIL
+        code, cause = (asked.code, asked.cause) if asked is not None else ("", "")
+        step = self._history.last_step
         finding = LiveFinding(
-            step=self._history.last_step,
-            verdict=result.verdict,
-            code=result.code,
-            name=result.name,
-            message=result.message,
-            remedy=result.remedy,
-            cause=report.diagnosis,
-            stops=stops,
+            step=step,
+            verdict=verdict,
+            code=code,
+            name="asked-to-stop",
+            message=reason,
+            remedy="",
+            cause=None,
+            stops=True,
         )
+        stop = Stop(step=step, verdict=str(verdict), code=code, cause=cause, reason=reason, when=time.time())
+        self._asked_for = finding, stop
+        if not self._together:  # of several processes all stop at the next look
+            self._stop(finding, stop)
+
+    def _handed_over(self) -> LiveFinding | None:
+        asked, self._asked_for = self._asked_for, None
+        if asked is None:
+            return None
+        finding, stop = asked
+        if self.stopped_by is None:
+            self._stop(finding, stop)
         self.findings.append(finding)
-        if stops:
-            self.stopped_by, self.should_stop = finding, not self._dry_run
         if self._on_finding is not None:
             self._on_finding(finding)
         return finding
 
-
-_LIVE = frozenset(LIVE_RULES)
+    def close(self) -> None:
+        """Wait for what is being said on the runs, for ten seconds at most; look for no more requests."""
+        if self._requests is not None:
+            self._requests.close()
+        self._runs.close()
 
 
 def _numbers(metrics: Mapping[str, Any]) -> Mapping[str, float]:

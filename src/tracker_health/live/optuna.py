@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from tracker_health.config import preset
 from tracker_health.errors import named, optional_packages
-from tracker_health.live.health import LiveFinding, LiveHealth
+from tracker_health.live.health import LiveHealth
+from tracker_health.live.judge import LiveFinding
 from tracker_health.live.options import check_options
 from tracker_health.monitor.notices import tell
 from tracker_health.roles import TRAIN_LOSS

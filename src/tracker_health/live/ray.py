@@ -42,7 +42,8 @@ class HealthStopper(Stopper):  # type: ignore[misc, unused-ignore]
             ConfigError: an option makes no sense.
         """
         check_options(LiveHealth, options)
-        self._options = {"plan": plan, "dry_run": dry_run, **options}
+        # What is active where Ray decides is no run of a trial's.
+        self._options = {"plan": plan, "dry_run": dry_run, "runs": (), **options}
         LiveHealth(**self._options)
         self._trials: dict[str, LiveHealth] = {}
         self._reasons: dict[str, str] = {}

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from queue import Full, Queue
 
 from tracker_health.errors import named
@@ -28,6 +29,7 @@ class Background:
         self._thread: threading.Thread | None = None
         self._pid = os.getpid()
         self._told = self._closed = self._given_up = False
+        self._ends = self._waited = False  # the thread is given no more calls; somebody has waited for that
 
     @property
     def idle(self) -> bool:
@@ -51,16 +53,26 @@ class Background:
                 self._tell_once("no thread could be started")
                 self._closed = True
 
+    def end(self) -> None:
+        """Nothing more comes: the thread ends when what was given is done, and nobody waits for that here."""
+        if self._closed or self._pid != os.getpid():
+            return
+        self._closed = True
+        if self._thread is not None:
+            with suppress(Full):  # then it waits for more until the process ends
+                self._calls.put_nowait(None)
+                self._ends = True
+
     def close(self) -> bool:
         """Wait for what was given, for a while; whether all of it was done."""
-        if self._closed or self._pid != os.getpid():
+        if self._thread is None or self._pid != os.getpid() or self._waited:
+            self._closed = True
             return True
-        self._closed = True
-        if self._thread is None:
-            return True
+        self._closed = self._waited = True
         end = time.monotonic() + self._seconds
         try:
-            self._calls.put(None, timeout=self._seconds)
+            if not self._ends:
+                self._calls.put(None, timeout=self._seconds)
         except Full:
             pass
         else:

@@ -19,15 +19,21 @@ from tracker_health.gap_names import (
     LIVE_WANDB_TAGS,
     LIVE_WORDS,
     STATISTICS,
+    STOP_TAG,
+    STOP_WANDB_TAG,
+    STOPPED_KEY,
+    STOPPED_TAG,
     WANDB_ALERT_LEVELS,
     WANDB_ALERT_TITLE,
     metric,
     parsed,
 )
 from tracker_health.monitor.background import Background
+from tracker_health.stopped import stop_of
 from tracker_health.text import printable
 
 _METRICS_A_REQUEST = 1000
+_ASKING_SECONDS = 20
 _MOST_CHARACTERS = 250  # of a metric's name in MLflow
 _CUT_CHARACTERS = 8  # of the digest in the place of what was cut out
 # An underscore that would read as one of our replacements is replaced as well: distinct names stay distinct.
@@ -43,8 +49,20 @@ class TrackedRun(Protocol):
     def mark(self, word: str) -> None:
         """Mark the run while it goes on: ``warn`` or ``fail``."""
 
+    def stopped(self, text: str) -> None:
+        """Say on the run why its training stops: ``Stop.as_stopped``. A request for that is taken off."""
+
+    def asks_to_stop(self) -> str:
+        """What the run's own record says of a request that its training stop, "" for none.
+
+        It waits for the server, and raises what that leads to: it is for a thread of its own.
+        """
+
     def keep(self, path: Path, done: Callable[[], object] | None = None) -> None:
         """Keep a file, or all files of a folder, with the run. ``done`` is called when they are there."""
+
+    def end(self) -> None:
+        """Nothing more comes, and nobody waits for what is under way."""
 
     def close(self) -> None:
         """Nothing more comes: wait for what is under way, for a while."""
@@ -55,6 +73,7 @@ class WandbRun:
 
     def __init__(self, run: Any) -> None:
         self._run = run
+        self._seen: Any = None  # the same run, as the server has it
 
     def log(self, _: int, metrics: Mapping[str, float]) -> None:
         # They join the row that the training itself logs next: W&B's own step counter stays the training's.
@@ -63,6 +82,26 @@ class WandbRun:
     def mark(self, word: str) -> None:
         theirs = [tag for tag in (self._run.tags or ()) if tag not in LIVE_WANDB_TAGS]
         self._run.tags = (*theirs, f"health:live-{word}")
+
+    def stopped(self, text: str) -> None:
+        there = self._run.summary.get(STOPPED_KEY)
+        if there is None or stop_of(str(there)) is not None:
+            self._run.summary[STOPPED_KEY] = text
+
+    def asks_to_stop(self) -> str:
+        if getattr(self._run, "offline", False) or getattr(self._run, "disabled", False):
+            return ""  # there is no server to ask
+        if self._seen is None:
+            import wandb
+
+            settings = self._run.settings
+            api = wandb.Api(
+                overrides={"base_url": str(settings.base_url)}, api_key=settings.api_key, timeout=_ASKING_SECONDS
+            )
+            self._seen = api.run(f"{self._run.entity}/{self._run.project}/{self._run.id}")
+        else:
+            self._seen.load(force=True)
+        return STOP_WANDB_TAG if STOP_WANDB_TAG in (self._seen.tags or ()) else ""
 
     @property
     def traits(self) -> dict[str, str]:
@@ -84,6 +123,9 @@ class WandbRun:
             shutil.copytree(path, target, dirs_exist_ok=True) if path.is_dir() else shutil.copy2(path, target)
         if done is not None:
             done()
+
+    def end(self) -> None:
+        pass
 
     def close(self) -> None:
         pass
@@ -114,6 +156,19 @@ class MlflowRun:
         if run.info.status == "RUNNING" and (there is None or there in LIVE_WORDS):  # else it is the user's own
             self._client.set_tag(self._run_id, LIVE_TAG, word)
 
+    def stopped(self, text: str) -> None:
+        self._calls.put(lambda: self._stop(text))
+
+    def _stop(self, text: str) -> None:
+        tags = self._client.get_run(self._run_id).data.tags
+        if STOPPED_TAG not in tags or stop_of(tags[STOPPED_TAG]) is not None:  # else it is the user's own
+            self._client.set_tag(self._run_id, STOPPED_TAG, text)
+        if stop_of(tags.get(STOP_TAG, "")) is not None:
+            self._client.delete_tag(self._run_id, STOP_TAG)
+
+    def asks_to_stop(self) -> str:
+        return str(self._client.get_run(self._run_id).data.tags.get(STOP_TAG, ""))
+
     def keep(self, path: Path, done: Callable[[], object] | None = None) -> None:
         def log() -> None:
             if path.is_dir():
@@ -124,6 +179,9 @@ class MlflowRun:
                 done()
 
         self._calls.put(log)
+
+    def end(self) -> None:
+        self._calls.end()
 
     def close(self) -> None:
         self._calls.close()

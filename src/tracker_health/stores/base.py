@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from tracker_health.acknowledged import Acknowledgement
 from tracker_health.annotations import PENDING, Annotations, Shadow
-from tracker_health.errors import WriteError
+from tracker_health.errors import StoreRefused, WriteError
 from tracker_health.evidence import Evidence, Request, RunRef
 from tracker_health.going_back import Shelf
 from tracker_health.verdict import Verdict
@@ -122,6 +122,12 @@ class Source(Protocol):
     def exit(self) -> str:
         """What the launcher or a hook saw of the process's end, as ``exits.exit_value`` wrote it; empty without it."""
 
+    def stopped(self) -> str:
+        """What is on it of why its own training stopped it, as ``stopped.Stop`` wrote it; empty without that."""
+
+    def notified(self) -> str:
+        """About what people were sent a message, as ``notices.Told`` has it; empty where nobody was."""
+
     def last_step(self) -> int | None:
         """The last step of its history, as its tracker has it; None where that is not known."""
 
@@ -176,8 +182,23 @@ class Untracked:
     def exit(self) -> str:
         return ""
 
+    def stopped(self) -> str:
+        return ""
+
+    def notified(self) -> str:
+        return ""
+
     def last_step(self) -> int | None:
         return None
+
+    def why_not_asked(self) -> str:
+        return "no training looks there for such a request: it is a folder or a file"
+
+    def asked_to_stop(self) -> bool:
+        return False
+
+    def ask_to_stop(self, request: str) -> None:  # noqa: ARG002 - the protocol's
+        raise StoreRefused(f"the training cannot be asked to stop: {self.why_not_asked()}")
 
     def acknowledgements(self) -> tuple[Acknowledgement, ...]:
         return ()
@@ -245,10 +266,27 @@ class Sink(Protocol):
         """
 
     def mark_notified(self, value: str) -> None:
-        """Say on an annotated run about what people were sent a message: a value of ``notices.Told``.
+        """Say on the run about what people were sent a message: a value of ``notices.Told``. It may still go on, and
+        need not have a verdict. What its owner has under that name stays.
 
         Raises:
             RunError: the store is unreachable or refuses.
+        """
+
+    def why_not_asked(self) -> str:
+        """Why its training cannot be asked to stop; empty where it can."""
+
+    def asked_to_stop(self) -> bool:
+        """Whether the run asks its training to stop."""
+
+    def ask_to_stop(self, request: str) -> None:
+        """Ask the training of a run that goes on to stop: one that wants to obey looks for that on its own run.
+
+        Args:
+            request: ``Stop.as_request``. A store without room for it says only that somebody asked.
+
+        Raises:
+            RunError: the store is unreachable or refuses, or can ask nobody.
         """
 
     def write_shadow(self, shadow: Shadow) -> None:

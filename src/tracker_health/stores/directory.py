@@ -201,21 +201,22 @@ class DirectoryRun(Untracked):
             folder.mkdir(exist_ok=True)
             replace_file(path, f"{entry.value}\n".encode())
 
+    def notified(self) -> str:
+        document = self._annotation() or {}
+        tags = document.get("tags")
+        known = tags.get(NOTIFIED) if isinstance(tags, dict) else document.get(NOTIFIED)
+        return str(known or "")
+
     def mark_notified(self, value: str) -> None:
         folder = self._folder / HEALTH_FOLDER
-        refuse_links(self._own_folders)
-        with self._told("write"), locked(folder, printable(self._given)):
-            document = self._annotation() or {}
-            tags = document.get("tags")
-            if isinstance(tags, dict):  # else it was cleared meanwhile
-                document["tags"] = {**tags, NOTIFIED: value}
-                replace_file(folder / ANNOTATION_FILE, _json(document))
+        with self._adding() as earlier:
+            tags = earlier.get("tags")
+            changed = {"tags": {**tags, NOTIFIED: value}} if isinstance(tags, dict) else {NOTIFIED: value}
+            replace_file(folder / ANNOTATION_FILE, _json({**earlier, **changed}))
 
-    def shadow(self) -> Shadow | None:
-        document = self._annotation()
-        return Shadow.of(str(document.get(SHADOW, ""))) if document is not None else None
-
-    def write_shadow(self, shadow: Shadow) -> None:
+    @contextmanager
+    def _adding(self) -> Iterator[dict[str, Any]]:
+        """Gives the record, to add to it and write it, while nobody else does."""
         folder = self._folder / HEALTH_FOLDER
         refuse_links(self._own_folders)
         self._refuse_no_run()
@@ -224,16 +225,22 @@ class DirectoryRun(Untracked):
             with locked(folder, printable(self._given)):
                 earlier = self._annotation()
                 self._refuse_to_overwrite(folder, earlier, None)
-                replace_file(
-                    folder / ANNOTATION_FILE,
-                    _json({"schema": ANNOTATION_SCHEMA, **(earlier or {}), SHADOW: shadow.value}),
-                )
+                yield {"schema": ANNOTATION_SCHEMA, **(earlier or {})}
+
+    def shadow(self) -> Shadow | None:
+        document = self._annotation()
+        return Shadow.of(str(document.get(SHADOW, ""))) if document is not None else None
+
+    def write_shadow(self, shadow: Shadow) -> None:
+        with self._adding() as earlier:
+            replace_file(self._folder / HEALTH_FOLDER / ANNOTATION_FILE, _json({**earlier, SHADOW: shadow.value}))
 
     def ours(self) -> Ours:
         document = self._annotation() or {}
         tags = document.get("tags")
         return Ours(
-            tags=(len(tags) if isinstance(tags, dict) else 0) + ("verdict" in document) + (SHADOW in document),
+            tags=(len(tags) if isinstance(tags, dict) else 0)
+            + sum(name in document for name in ("verdict", SHADOW, NOTIFIED)),
             files=len(_file_names(document)) + bool(document.keys() - {"schema", EXIT}),
             acks=len(self._entries()),
             exit=EXIT in document,
@@ -290,6 +297,7 @@ class DirectoryRun(Untracked):
         ``beyond``: what the record says of all else.
         """
         seen = {EXIT: value} if (value := self.exit()) else {}
+        seen |= {NOTIFIED: value} if (value := self.notified()) else {}
         replace_file(self._folder / HEALTH_FOLDER / ANNOTATION_FILE, _json({**seen, **beyond, **_pending(names)}))
 
     def _claimed(
@@ -477,8 +485,8 @@ def _is_cleared(document: dict[str, Any] | None) -> bool:
 
 
 def _has_no_verdict(document: dict[str, Any] | None) -> bool:
-    """Whether there is no annotation, though perhaps what was seen of the run's end, or was only tried out."""
-    return document is None or {"schema"} < document.keys() <= {"schema", EXIT, SHADOW}
+    """Whether there is no annotation, though perhaps what was seen of the run's end, was only tried out, or sent."""
+    return document is None or {"schema"} < document.keys() <= {"schema", EXIT, SHADOW, NOTIFIED}
 
 
 def _codes(tags: Mapping[str, Any], name: str) -> tuple[str, ...]:

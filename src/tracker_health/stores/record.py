@@ -35,7 +35,10 @@ from tracker_health.annotations import (
     Shadow,
 )
 from tracker_health.evidence import RunRef
+from tracker_health.gap_names import STOPPED_TAG
+from tracker_health.notices import Told
 from tracker_health.readers.json_lines import as_step
+from tracker_health.stopped import stop_of
 from tracker_health.stores.base import Ours, Recorded, TaggedRun
 from tracker_health.stores.own import is_file_name
 from tracker_health.verdict import Verdict
@@ -54,7 +57,7 @@ TOOL = "tracker-health"
 # The mark of an annotation under way names its annotator: of two at once, each sees whose it is.
 _MARK = re.compile(rf"{PENDING}(:[0-9a-f]{{8}})?")
 _DIGEST = re.compile(r"[0-9a-f]{16}")
-_RESERVED = frozenset({"verdict", "digest", "written", EXIT, SHADOW})
+_RESERVED = frozenset({"verdict", "digest", "written", EXIT, SHADOW, "stop", "stopped"})
 _OURS_OF_PEOPLE = f"{ACK}."
 _DIGEST_ROOM = 50
 
@@ -132,6 +135,12 @@ def entries_on(tags: Mapping[str, str]) -> tuple[Acknowledgement, ...]:
     return in_order(one for one in named if one is not None)
 
 
+def notified_on(tags: Mapping[str, str]) -> str:
+    """About what people were sent a message, by a tag that is ours by its form: a run may have it before a verdict."""
+    text = tags.get(NOTIFIED_TAG, "")
+    return text if Told.of(text).value else ""
+
+
 def shadow_on(tags: Mapping[str, str]) -> Shadow | None:
     """What a run's tags say of a verdict that was only tried out."""
     return Shadow.of(tags.get(SHADOW_TAG, ""))
@@ -143,13 +152,14 @@ def ours_on(tags: Mapping[str, str]) -> Ours:
     own = {f"health.{name}" for name in written.tags} | ({DIGEST_TAG, WRITTEN_TAG} if is_annotated(tags) else set())
     own |= {VERDICT_TAG} if bears_verdict(tags) else set()
     own |= {SHADOW_TAG} if shadow_on(tags) is not None else set()
+    own |= {NOTIFIED_TAG} if notified_on(tags) else set()
     return Ours(
         tags=len(own & tags.keys()),
         metrics=len(written.metrics),
         files=len(written.all_files),
         note=owns_note(tags),
         acks=len(entries_on(tags)),
-        exit=EXIT_TAG in tags,
+        exit=EXIT_TAG in tags or stop_of(tags.get(STOPPED_TAG, "")) is not None,
     )
 
 

@@ -49,6 +49,10 @@ class _ReportedRun:
     def write_shadow(self, shadow: Shadow) -> None:
         self._sink().write_shadow(shadow)
 
+    def notified(self) -> str:
+        own = DirectoryRun(self._place).notified() if self._place.is_dir() else ""
+        return own or self._run.notified()
+
     def mark_notified(self, value: str) -> None:
         self._sink().mark_notified(value)
 

@@ -26,9 +26,11 @@ from tracker_health.evidence import (
     Weights,
     plan_of,
     planned_steps,
+    stood,
 )
 from tracker_health.readers.random_access import LocalFile, RandomAccess
 from tracker_health.readers.trainer_state import TrainerState
+from tracker_health.stopped import stop_of
 from tracker_health.stores.agreement import disagreements
 from tracker_health.text import printable
 
@@ -138,7 +140,9 @@ class FileEvidence:
             counted = self.printed_step
         names = tuple(dict.fromkeys([*known.names, *self.names]))
         series, confirmed = request.confirm((*known.series, *self.series), names)
+        stop = stop_of(known.stopped)
         info = RunInfo(
+            stopped=stop if stop is not None and stood(stop, series) else None,
             status=known.status,
             tracker=known.tracker,
             exit_code=known.exit_code,
@@ -177,13 +181,15 @@ class Tracked:
     """What a tracker itself knows of a run: its params come before those in files, and so do its histories.
 
     ``status`` is its word for the run's state, ``tracker`` what it is called, ``exit_code`` what it recorded.
-    ``at_work``: the run's process is known to go on. ``experiment``, ``started``, ``ended``: see ``RunInfo``.
+    ``at_work``: the run's process is known to go on. ``stopped``: what is on the run of why its training stopped it.
+    ``experiment``, ``started``, ``ended``: see ``RunInfo``.
     """
 
     status: str = ""
     tracker: str = ""
     exit_code: int | None = None
     at_work: bool = False
+    stopped: str = ""
     params: Mapping[str, str] = field(default_factory=dict)
     names: Iterable[str] = ()
     series: Sequence[Series] = ()

@@ -11,6 +11,7 @@ import pytest
 from tracker_health.acknowledged import Acknowledgement
 from tracker_health.annotations import Annotations, Shadow
 from tracker_health.errors import StoreRefused
+from tracker_health.stopped import Stop
 from tracker_health.stores.base import Overtaken
 from tracker_health.testing.store_harness import (
     NOON,
@@ -61,6 +62,7 @@ MARKED = replace(
     tags={**FAIL.tags, "codes": "LOS004,GRD001", "cause": "bad-data"},
 )
 """With more to answer."""
+REQUEST = Stop(step=3, verdict="fail", code="LOS004", cause="", reason="LOS004 diverged", when=NOON).as_request
 SHADOW = Shadow(verdict=Verdict.FAIL, codes=("LOS004",), cause="bad-data", digest="1111222233334444")
 
 
@@ -274,6 +276,54 @@ class AnswersContract:
         assert harness.view(run, ours=False) == before
         assert clear(harness, run)
         assert harness.view(run, ours=True) == View()
+
+    @pytest.mark.parametrize("annotations", [FAIL, PASS, SKIP], ids=lambda one: str(one.verdict))
+    def test_what_people_were_sent_stands_before_a_verdict_and_goes_into_it(
+        self, harness: StoreHarness, run: str, annotations: Annotations
+    ) -> None:
+        before = harness.view(run, ours=False)
+        for told in ("due=bad-data@17#0123abcd", "told=bad-data"):
+            with closing(harness.open(run)) as opened:
+                opened.mark_notified(told)
+            with closing(harness.open(run)) as opened:
+                assert (opened.notified(), opened.recorded()) == (told, None)
+        write(harness, run, replace(annotations, tags={**annotations.tags, "notified": "told=bad-data"}))
+        with closing(harness.open(run)) as opened:
+            assert opened.notified() == "told=bad-data"
+        assert_bears(harness, run, replace(annotations, tags={**annotations.tags, "notified": "told=bad-data"}))
+        assert harness.view(run, ours=False) == before
+        assert clear(harness, run)
+        assert harness.view(run, ours=True) == View()
+
+    def test_what_people_were_sent_is_cleared_without_a_verdict(self, harness: StoreHarness, run: str) -> None:
+        before = harness.view(run, ours=False)
+        with closing(harness.open(run)) as opened:
+            opened.mark_notified("told=bad-data")
+        assert clear(harness, run)
+        assert (harness.view(run, ours=False), harness.view(run, ours=True)) == (before, View())
+
+    # Requests
+
+    def test_a_training_is_asked_to_stop_or_that_is_refused_in_one_line(self, harness: StoreHarness, run: str) -> None:
+        before = harness.view(run, ours=False)
+        with closing(harness.open(run)) as opened:
+            assert not opened.asked_to_stop()
+            if opened.why_not_asked():
+                with pytest.raises(StoreRefused) as caught:
+                    opened.ask_to_stop(REQUEST)
+                assert "\n" not in str(caught.value)
+                return
+            opened.ask_to_stop(REQUEST)
+            assert opened.asked_to_stop()
+        with closing(harness.open(run)) as opened:
+            assert opened.asked_to_stop()
+            opened.ask_to_stop(REQUEST)
+        write(harness, run, PASS)
+        assert_bears(harness, run, PASS)
+        with closing(harness.open(run)) as opened:
+            assert not opened.asked_to_stop(), "once the run is over nobody need ask"
+        assert clear(harness, run)
+        assert (harness.view(run, ours=False), harness.view(run, ours=True)) == (before, View())
 
     # Tried out
 

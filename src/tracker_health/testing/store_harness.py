@@ -86,7 +86,7 @@ class StoreHarness(Protocol):
 
     def supports(self, ability: str) -> str:
         """Empty where the store has the ability (``delete``, ``permissions``, ``note``, ``values``, ``state``,
-        ``marks``), else why it has not.
+        ``marks``, ``stops``: why a training stopped its run can be on it), else why it has not.
         """
 
 

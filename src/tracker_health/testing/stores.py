@@ -26,6 +26,7 @@ from tracker_health.annotations import Annotations
 from tracker_health.ending import Ended, Ending
 from tracker_health.errors import RunError, RunNotFound, StoreRefused, WriteError
 from tracker_health.evidence import Part
+from tracker_health.stopped import Stop
 from tracker_health.stores.exits import exit_value
 from tracker_health.testing.store_answers import FAIL, MARKED, PASS, SHADOW, SKIP, AnswersContract
 from tracker_health.testing.store_harness import (
@@ -84,6 +85,7 @@ __all__ = [
     "write_or_clear",
 ]
 
+STOPPED = Stop(step=48, verdict="fail", code="LOS004", cause="", reason="likely: LOS004 diverged", when=1_700_000_048.5)
 OTHER: Points = [(step, float(step)) for step in range(50)]
 
 
@@ -192,7 +194,9 @@ class StoreContract(AnswersContract):
         assert harness.owned(run, "health/loss.png") == b"my picture"
 
     @pytest.mark.parametrize("annotated", [False, True], ids=["fresh", "annotated"])
-    @pytest.mark.parametrize("name", ["verdict", "summary", "codes", "ended", "exit", "ack", "open", "shadow"])
+    @pytest.mark.parametrize(
+        "name", ["verdict", "summary", "codes", "ended", "exit", "ack", "open", "shadow", "stopped", "notified"]
+    )
     def test_a_value_of_the_owners_under_one_of_our_names_stays(
         self, harness: StoreHarness, run: str, name: str, annotated: bool
     ) -> None:
@@ -223,6 +227,32 @@ class StoreContract(AnswersContract):
         assert not clear(harness, run)
         write(harness, run, PASS)
         assert seen_of(harness, run) is None, "an annotation without it says that it no longer holds"
+
+    def test_a_run_whose_training_stopped_it_was_stopped_on_purpose(self, harness: StoreHarness, run: str) -> None:
+        """However often it is annotated or cleared, until its history goes on clearly beyond that."""
+        skip_unless(harness, "stops")
+        before = fingerprint(harness, run)
+        harness.add_value(run, "stopped", STOPPED.as_stopped)
+        assert fingerprint(harness, run) != before, "an earlier verdict holds no longer"
+        for work in (None, FAIL, PASS, None):
+            write_or_clear(harness, run, work)
+            assert harness.value(run, "stopped") == STOPPED.as_stopped
+            evidence = read(harness, run, request_for("train_loss"))
+            assert evidence.ending == STOPPED.ending
+            assert STOPPED.ending.by == "tracker-health stopped it at step 48: likely: LOS004 diverged"
+        for step in range(50, 60):
+            harness.add_point(run, "loss", step, 1.0)
+        ending = read(harness, run, request_for("train_loss")).ending
+        assert ending is None or ending.how is not Ended.PRUNED, "it was not obeyed"
+
+    @pytest.mark.parametrize("change", [("48", "47"), ("LOS004", "LOS005"), ('"check"', '"checked"')])
+    def test_a_stop_that_was_changed_by_hand_says_nothing(
+        self, harness: StoreHarness, run: str, change: tuple[str, str]
+    ) -> None:
+        skip_unless(harness, "stops")
+        harness.add_value(run, "stopped", STOPPED.as_stopped.replace(*change))
+        ending = read(harness, run, request_for("train_loss")).ending
+        assert ending is None or ending.how is not Ended.PRUNED
 
     @pytest.mark.parametrize("earlier", [None, PASS], ids=["fresh", "annotated"])
     def test_an_interrupted_write_is_repaired_by_the_next(

@@ -102,16 +102,19 @@ class OddOneOut(Probe):
         measured = {"end": course.end, "usual_end": baseline.end[1], "above": share, "runs": len(baseline.runs)}
         details = {"baseline": baseline.digest, "frozen": baseline.frozen}
         runs = count(len(baseline.runs), "healthy run")
+        at = "ended" if course.reached is None else "is"
         ended = (
-            f"it ended at {number(course.end)}; {runs} between {number(baseline.end[0])} and {number(baseline.end[2])}"
+            f"it {at} at {number(course.end)}; {runs} between {number(baseline.end[0])} and {number(baseline.end[2])}"
         )
         if not share > self.above:
             return replace(Finding.passed(ended, measured), details=details)
         step, found = baseline.left_at(course), differences(params, baseline)
+        by = f"by {number(over)} at half of the levels"
+        so_far = f"at step {course.reached} of {course.length} the loss lies above the band of {runs}, {by} from step"
+        whole = f"from step {step} on the loss lies above that of {runs}, {by}; {ended}"
         return Finding(
             verdict=Verdict.WARN,
-            message=f"from step {step} on the loss lies above that of {runs}, by {number(over)} at half of the levels; "
-            f"{ended}",
+            message=whole if course.reached is None else f"{so_far} {step} on",
             remedy=f"look at what differs: {'; '.join(map(str, found[:2]))}" if found else _NOTHING_DIFFERS,
             measured=measured,
             details={**details, "differs": [one._asdict() for one in found]},

@@ -51,7 +51,7 @@ TABLE: Mapping[Ended, Worth] = {
         "the run went silent", "", f"check whether its process is still there; if not, {_RESUME}", _GONE
     ),
     Ended.FINISHED: Worth("the run finished", "", "", _FINE),
-    Ended.PRUNED: Worth("the search stopped this trial", "", "", _FINE),
+    Ended.PRUNED: Worth("the run was stopped on purpose", "", "", _FINE),
 }
 REMEDIES = {
     "no space left on the disk": "free the disk or keep fewer checkpoints; the last one may be cut short",

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tracker_health.errors import ReadError, RunNotFound
 from tracker_health.evidence import Evidence, Problem, Request, RunRef, Series
+from tracker_health.gap_names import STOPPED_TAG
 from tracker_health.readers.json_lines import as_number
 from tracker_health.readers.mlflow_folder import (
     META_FILE,
@@ -27,6 +28,7 @@ from tracker_health.readers.mlflow_folder import (
     status_of,
 )
 from tracker_health.roles import ANY_LOSS, OWN_PREFIXES
+from tracker_health.stopped import stop_of
 from tracker_health.stores.base import TrackedRun
 from tracker_health.stores.directory import DirectoryRun
 from tracker_health.stores.files import read_files, relevant_files
@@ -184,9 +186,14 @@ class LoneMlflowRun(DirectoryRun):
                 times.append(last_time(path))
         return last_heard_of(as_number(self._meta.get("start_time")), [one for one in times if one is not None])
 
+    def stopped(self) -> str:
+        text = self._tags.get(STOPPED_TAG, "")
+        return text if stop_of(text) is not None else ""
+
     def fingerprint(self, request: Request) -> str:
         sizes = [[name, _size(path)] for name, path in self._theirs.items()]
         content = [super().fingerprint(request), self._meta.get("status"), self._meta.get("end_time"), sizes]
+        content += [self.stopped()] if self.stopped() else []
         return hashlib.sha256(json.dumps(content).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
     def read(self, request: Request) -> Evidence:
@@ -198,6 +205,7 @@ class LoneMlflowRun(DirectoryRun):
         tracked = Tracked(
             status=status_of(self._meta),
             tracker="MLflow",
+            stopped=self.stopped(),
             params=self._params,
             names=self._theirs,
             series=series,

@@ -19,10 +19,11 @@ from tracker_health.acknowledged import Acknowledgement, on_evidence
 from tracker_health.annotations import NOTIFIED, Annotations, Shadow
 from tracker_health.errors import ReadError, RunError, RunNotFound, StoreRefused, WriteError
 from tracker_health.evidence import Children, Evidence, FloatArray, IntArray, Request, RunRef, Series, StepUnit
-from tracker_health.gap_names import LIVE_TAG, LIVE_WORDS
+from tracker_health.gap_names import LIVE_TAG, LIVE_WORDS, STOP_TAG, STOPPED_TAG
 from tracker_health.going_back import Shelf
 from tracker_health.readers.json_lines import MAX_NAME_CHARACTERS
 from tracker_health.roles import ANY_LOSS, OWN_PREFIXES
+from tracker_health.stopped import stop_of
 from tracker_health.stores.base import Cleared, Ours, Recorded, WrittenInPart
 from tracker_health.stores.exits import ending_seen
 from tracker_health.stores.files import opened_files
@@ -46,6 +47,7 @@ from tracker_health.stores.record import (
     Written,
     changed_marks,
     entries_on,
+    notified_on,
     ours_on,
     recorded_on,
     shadow_on,
@@ -190,6 +192,33 @@ class MlflowRun:
     def exit(self) -> str:
         return str(self._run.data.tags.get(EXIT_TAG, ""))
 
+    def stopped(self) -> str:
+        text = str(self._run.data.tags.get(STOPPED_TAG, ""))
+        return text if stop_of(text) is not None else ""
+
+    def notified(self) -> str:
+        return notified_on(self._run.data.tags)
+
+    def why_not_asked(self) -> str:
+        return ""
+
+    def asked_to_stop(self) -> bool:
+        return bool(self._run.data.tags.get(STOP_TAG))
+
+    def ask_to_stop(self, request: str) -> None:
+        """Set the tag ``health.stop``, unless somebody has done so by hand.
+
+        Raises:
+            StoreRefused: no permission, or the run is deleted.
+            WriteError: the tag could not be written.
+        """
+        self.refresh()
+        self._require_active()
+        there = self._run.data.tags.get(STOP_TAG, "")
+        if there and stop_of(there) is None:
+            return
+        self._set_tag(STOP_TAG, request)
+
     def last_step(self) -> int | None:
         return last_step_of(self._run)
 
@@ -220,6 +249,8 @@ class MlflowRun:
         if self._needs_files(request):
             content.append([[file.path, file.size] for file in self._opened(request)])
             content.append(bool(self._artifacts.problem))
+        if stopped := self.stopped():
+            content.append(stopped)
         return _digest_of(content)
 
     @property
@@ -248,6 +279,7 @@ class MlflowRun:
             Tracked(
                 status=self._status,
                 tracker="MLflow",
+                stopped=self.stopped(),
                 params=self._run.data.params,
                 names=self._names,
                 series=series,
@@ -325,18 +357,22 @@ class MlflowRun:
                 self._marks.settle(now)
 
     def mark_notified(self, value: str) -> None:
-        """Renew the tag ``health.notified`` of an annotated run.
+        """Renew the tag ``health.notified``.
 
         Raises:
             StoreRefused: no permission, or the run is deleted.
         """
         self.refresh()
         self._require_active()
-        if NOTIFIED not in Written.of(self._run.data.tags).tags:  # the owner's, or cleared meanwhile
-            return
-        doing = f"the tag {NOTIFIED_TAG} could not be written onto MLflow run {self.ref.id}"
+        tags = self._run.data.tags
+        if tags.get(NOTIFIED_TAG) and not notified_on(tags) and NOTIFIED not in Written.of(tags).tags:
+            return  # the owner's
+        self._set_tag(NOTIFIED_TAG, value)
+
+    def _set_tag(self, tag: str, value: str) -> None:
+        doing = f"the tag {tag} could not be written onto MLflow run {self.ref.id}"
         with translated(doing, self._uri, otherwise=WriteError):
-            self._client.set_tag(self._run.info.run_id, NOTIFIED_TAG, value)
+            self._client.set_tag(self._run.info.run_id, tag, value)
         self.refresh()
 
     def write_shadow(self, shadow: Shadow) -> None:
@@ -352,10 +388,7 @@ class MlflowRun:
         if there and Shadow.of(there) is None:
             raise in_the_way(f"the tag {SHADOW_TAG} of MLflow run {self.ref.id}")
         if there != shadow.value:
-            doing = f"the tag {SHADOW_TAG} could not be written onto MLflow run {self.ref.id}"
-            with translated(doing, self._uri, otherwise=WriteError):
-                self._client.set_tag(self._run.info.run_id, SHADOW_TAG, shadow.value)
-            self.refresh()
+            self._set_tag(SHADOW_TAG, shadow.value)
 
     @property
     def _marks(self) -> MlflowMarks:
@@ -389,7 +422,8 @@ class MlflowRun:
             removed = self._marks.remove() if acks else 0
         self.refresh()
         left = len(entries_on(self._run.data.tags))
-        return replace(cleared, found=cleared.found or marked or bool(removed), acks=left)
+        stays = cleared.exit or bool(self.stopped())
+        return replace(cleared, found=cleared.found or marked or bool(removed), exit=stays, acks=left)
 
     def _take_shadow_off(self) -> bool:
         if self.shadow() is None:
@@ -398,11 +432,15 @@ class MlflowRun:
         return True
 
     def _take_mark_off(self) -> bool:
-        """Take off the mark that a run went wrong while it went on: once that is over, its verdict stands."""
-        if self._run.data.tags.get(LIVE_TAG) not in LIVE_WORDS:
-            return False
-        self._client.delete_tag(self._run.info.run_id, LIVE_TAG)
-        return True
+        """Take off the mark that a run went wrong while it went on, and our request that it stop: once that is over,
+        its verdict stands.
+        """
+        tags = self._run.data.tags
+        marks = [LIVE_TAG] * (tags.get(LIVE_TAG) in LIVE_WORDS)
+        marks += [STOP_TAG] * (stop_of(tags.get(STOP_TAG, "")) is not None)
+        for tag in marks:
+            self._client.delete_tag(self._run.info.run_id, tag)
+        return bool(marks)
 
     def _require_active(self) -> None:
         refuse_copy(self._uri)

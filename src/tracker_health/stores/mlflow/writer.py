@@ -19,8 +19,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracker_health.annotations import ACK, PENDING, PICTURE_FILE, REPORT_FILE, Annotations, incomplete
+from tracker_health.annotations import (
+    ACK,
+    NOTIFIED,
+    PENDING,
+    PICTURE_FILE,
+    REPORT_FILE,
+    Annotations,
+    incomplete,
+)
 from tracker_health.errors import RunError, WriteError
+from tracker_health.gap_names import LIVE_TAG, STOP_TAG, STOPPED_TAG
 from tracker_health.result import SCHEMAS
 from tracker_health.stores.base import Cleared, WrittenInPart
 from tracker_health.stores.exits import is_exit_value
@@ -42,6 +51,7 @@ from tracker_health.stores.record import (
     bears_verdict,
     is_annotated,
     is_legible,
+    notified_on,
     owns_note,
     shadow_on,
 )
@@ -85,7 +95,8 @@ class MlflowWriter:
     def _take(self, run: Any) -> None:
         self._tags: Mapping[str, str] = run.data.tags
         self._latest = latest_points(run)
-        self._earlier = Written.of(self._tags) | Written(files=self._adopted)
+        told = Written(tags=frozenset({NOTIFIED})) if notified_on(self._tags) else Written()
+        self._earlier = Written.of(self._tags) | Written(files=self._adopted) | told
         if (
             WRITTEN_TAG in self._tags
         ):  # else our mark has taken the digest's place, and only what was seen before counts
@@ -210,7 +221,8 @@ class MlflowWriter:
     def _refuse_to_overwrite(self, new: Written) -> None:
         """Raise for what cannot be left out: the verdict would be somebody else's, or the report."""
         if not bears_verdict(self._tags):
-            for tag in (VERDICT_TAG, DIGEST_TAG, *(() if self._earlier else (WRITTEN_TAG,))):
+            recorded = Written.of(self._tags) | Written(files=self._adopted)
+            for tag in (VERDICT_TAG, DIGEST_TAG, *(() if recorded else (WRITTEN_TAG,))):
                 if tag in self._tags:
                     raise self._in_the_way(f"the tag {tag}")
         if not new.files:
@@ -482,7 +494,7 @@ class MlflowWriter:
 
 
 def _is_ours(tag: str) -> bool:
-    others = (DIGEST_TAG, VERDICT_TAG, WRITTEN_TAG, EXIT_TAG, SHADOW_TAG)
+    others = (DIGEST_TAG, VERDICT_TAG, WRITTEN_TAG, EXIT_TAG, SHADOW_TAG, LIVE_TAG, STOP_TAG, STOPPED_TAG)
     return tag.startswith("health.") and tag not in others and not tag.startswith(ENTRY_PREFIX)
 
 

@@ -23,6 +23,7 @@ from tracker_health.gap_names import LIVE_WANDB_TAGS
 from tracker_health.readers.log_formats import log_of
 from tracker_health.readers.regular_file import open_regular, require_written
 from tracker_health.roles import ANY_LOSS
+from tracker_health.stopped import stop_of
 from tracker_health.stores.base import Cleared, Recorded
 from tracker_health.stores.checkpoints import CHECKPOINT_PARTS
 from tracker_health.stores.directory import DirectoryRun
@@ -183,6 +184,13 @@ class LocalRun(DirectoryRun):
         """When the log of a run without an exit was last written to: W&B does so several times a minute."""
         return self._path.stat().st_mtime if self._status == "RUNNING" else None
 
+    def stopped(self) -> str:
+        text = self._log.stopped
+        return text if stop_of(text) is not None else ""
+
+    def why_not_asked(self) -> str:
+        return "its training writes this log and reads nothing back; ask the run on its server"
+
     def last_step(self) -> int | None:
         return self._log.last_step
 
@@ -209,6 +217,7 @@ class LocalRun(DirectoryRun):
             status=self._status,
             tracker="W&B",
             exit_code=code,
+            stopped=self.stopped(),
             at_work=self._writer is Writer.AT_WORK,
             params=log.params,
             names=names,

@@ -13,32 +13,44 @@ from functools import cached_property
 from typing import Any
 
 from tracker_health.acknowledged import Acknowledgement, on_evidence
-from tracker_health.annotations import PENDING, Annotations, Shadow
+from tracker_health.annotations import NOTIFIED, PENDING, Annotations, Shadow
 from tracker_health.errors import RunError, WriteError
 from tracker_health.evidence import Evidence, Problem, Request, RunRef, Series
-from tracker_health.gap_names import LIVE_WANDB_TAGS, WANDB_ALERT_LEVELS
+from tracker_health.gap_names import LIVE_WANDB_TAGS, STOP_WANDB_TAG, STOPPED_TAG, WANDB_ALERT_LEVELS
 from tracker_health.going_back import Shelf
+from tracker_health.notices import Told
 from tracker_health.readers.json_lines import as_step
 from tracker_health.roles import ANY_LOSS
+from tracker_health.stopped import stop_of
 from tracker_health.stores.base import Cleared, Ours, Recorded
 from tracker_health.stores.exits import ending_seen
 from tracker_health.stores.files import opened_files
-from tracker_health.stores.record import EXIT_TAG, changed_marks, ours_on, recorded_on, shadow_on
+from tracker_health.stores.record import EXIT_TAG, changed_marks, notified_on, ours_on, recorded_on, shadow_on
 from tracker_health.stores.tree import FileEvidence, RunFile, Tracked
 from tracker_health.stores.wandb.address import Address
 from tracker_health.stores.wandb.connection import Connection, connect
 from tracker_health.stores.wandb.online_files import OnlineFiles
 from tracker_health.stores.wandb.online_history import metric_counts, read_histories
 from tracker_health.stores.wandb.online_writer import (
+    NOTIFIED_KEY,
     OnlineWriter,
     entries_in,
+    notified_in,
     one_at_a_time,
     our_tags,
     own_names,
     without_ack,
 )
 from tracker_health.stores.wandb.saved import saved_by
-from tracker_health.stores.wandb.values import ACK_WANDB_TAG, OWN_TAGS, STEP, is_metric, params_of, tags_with
+from tracker_health.stores.wandb.values import (
+    ACK_WANDB_TAG,
+    NOTIFIED_PLACE,
+    OWN_TAGS,
+    STEP,
+    is_metric,
+    params_of,
+    tags_with,
+)
 from tracker_health.verdict import Verdict
 
 _LIVE = frozenset({"running", "pending", "preempting"})
@@ -140,6 +152,32 @@ class OnlineRun:
     def exit(self) -> str:
         return our_tags(self._run.summary_metrics).get(EXIT_TAG, "")
 
+    def stopped(self) -> str:
+        text = our_tags(self._run.summary_metrics).get(STOPPED_TAG, "")
+        return text if stop_of(text) is not None else ""
+
+    def notified(self) -> str:
+        """By a file, which a run has while it goes on, else by the summary."""
+        return notified_in(self._connection, self._run) or notified_on(our_tags(self._run.summary_metrics))
+
+    def why_not_asked(self) -> str:
+        return ""
+
+    def asked_to_stop(self) -> bool:
+        return STOP_WANDB_TAG in self._run.tags
+
+    def ask_to_stop(self, request: str) -> None:  # noqa: ARG002 - a tag of W&B's has no text
+        """Give the run the tag ``health:stop``.
+
+        Raises:
+            StoreRefused: no permission.
+            WriteError: the run could not be changed.
+        """
+        run = self._connection.run(self._address)
+        if STOP_WANDB_TAG not in run.tags:
+            self._connection.change(run, tags=[*run.tags, STOP_WANDB_TAG])
+        self._take(run)
+
     def last_step(self) -> int | None:
         last = last_step_of(self._run)
         return last if last >= 0 else None
@@ -190,14 +228,19 @@ class OnlineRun:
                 writer.settle(evidence_of(writer.run), now)
 
     def mark_notified(self, value: str) -> None:
-        """Renew the key ``health/notified`` of the summary of an annotated run.
+        """Renew the key ``health/notified`` of the summary of an annotated run. The summary of one that goes on, or has
+        no verdict, is not ours to write: then it is a file.
 
         Raises:
             StoreRefused: no permission.
-            WriteError: the run is not over.
+            WriteError: it could not be written.
         """
-        with self._writer() as writer:
-            writer.mark_notified(value)
+        summary = self._run.summary_metrics
+        if self._is_over() and NOTIFIED in own_names(summary):
+            with self._writer() as writer:
+                writer.mark_notified(value)
+        elif not (theirs := summary.get(NOTIFIED_KEY)) or Told.of(str(theirs)).value:
+            self._connection.upload(self._run, {NOTIFIED_PLACE: value.encode()})
 
     def alert(self, title: str, text: str, verdict: Verdict) -> None:
         """Have W&B alert people about the run, by mail or Slack, as each has set it. It may still go on.
@@ -226,6 +269,8 @@ class OnlineRun:
         content.append(sorted(params_of(self._run.config)))
         if self._needs_files(request):
             content += [self._files.identity(self._opened(request)), bool(self._files.problem)]
+        if stopped := self.stopped():
+            content.append(stopped)
         return hashlib.sha256(json.dumps(content).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
     def read(self, request: Request) -> Evidence:
@@ -245,6 +290,7 @@ class OnlineRun:
                 # With any other exit code W&B calls a run failed.
                 exit_code=0 if self._run.state == _FINISHED else None,
                 at_work=is_live(self._run) and _has_heartbeat(self._run),
+                stopped=self.stopped(),
                 params=params_of(self._run.config),
                 names=self._counts,
                 series=series,
@@ -300,7 +346,8 @@ class OnlineRun:
             WriteError: the run is not over, or something could not be taken off; the digest then says ``pending``.
         """
         with self._writer() as writer:
-            return writer.clear(exit_stays=ending_seen(self) is not None, acks=acks)
+            cleared = writer.clear(exit_stays=ending_seen(self) is not None, acks=acks)
+        return replace(cleared, exit=cleared.exit or bool(self.stopped()))
 
     @contextmanager
     def _writer(self) -> Iterator[OnlineWriter]:
@@ -320,9 +367,12 @@ class OnlineRun:
 
     def _require_over(self) -> None:
         """A run that goes on sends its whole summary again and again, and ours would be lost."""
-        if not self._over and is_live(self._run) and time.time() - heard_of(self._run) < _HEARTBEAT_SECONDS:
+        if not self._is_over():
             message = f"W&B run {self.ref.id} is still {self._run.state}: nothing was written"
             raise WriteError(message, "annotate it when it has finished; check judges it now")
+
+    def _is_over(self) -> bool:
+        return self._over or not is_live(self._run) or time.time() - heard_of(self._run) >= _HEARTBEAT_SECONDS
 
     def _take(self, run: Any) -> None:
         self._run = run

@@ -58,6 +58,7 @@ from tracker_health.annotations import (
 )
 from tracker_health.errors import RunError, StoreRefused, WriteError
 from tracker_health.gap_names import LIVE_WANDB_TAGS
+from tracker_health.notices import Told
 from tracker_health.readers.regular_file import read_regular
 from tracker_health.registry import probe_classes
 from tracker_health.result import SCHEMAS
@@ -80,7 +81,15 @@ from tracker_health.stores.temporary import TemporaryFolder
 from tracker_health.stores.wandb.address import Address
 from tracker_health.stores.wandb.connection import Connection, fetched, files_of
 from tracker_health.stores.wandb.media import LOCAL_COPIES, MEDIA_KEYS, media_of, place_of
-from tracker_health.stores.wandb.values import ACK_WANDB_TAG, OWN_KEY, OWN_TAGS, STEP_KEY, summary_of, tags_with
+from tracker_health.stores.wandb.values import (
+    ACK_WANDB_TAG,
+    NOTIFIED_PLACE,
+    OWN_KEY,
+    OWN_TAGS,
+    STEP_KEY,
+    summary_of,
+    tags_with,
+)
 from tracker_health.text import printable
 from tracker_health.verdict import Verdict
 
@@ -99,7 +108,8 @@ _PLAIN_NAMES = _OF_ANY_VERDICT | {
     ACTION,
     *MEDIA_KEYS.values(),
 }
-_NOTIFIED_KEY = f"{OWN_KEY}{NOTIFIED}"
+NOTIFIED_KEY = f"{OWN_KEY}{NOTIFIED}"
+_MAX_NOTIFIED_BYTES = 5_000
 _EXIT_KEY, _SHADOW_KEY, _ACK_KEY = f"{OWN_KEY}{EXIT}", f"{OWN_KEY}{SHADOW}", f"{OWN_KEY}{ACK}"
 _ENTRIES_KEY = f"{OWN_KEY}acks"
 """In the summary: all entries as a list, for whoever reads many runs. What counts are the files that it is made of."""
@@ -108,7 +118,7 @@ _ENTRY_BYTES = 20_000
 _MARKS_LOOKS = 8
 _LOOKS = (0, 1, 3)  # seconds before each: for a moment a server may give what was there before
 _MAX_REPORT_BYTES = 32 * 2**20
-_PLACES = tuple(sorted(map(place_of, OUR_FILES)))
+_PLACES = (*sorted(map(place_of, OUR_FILES)), NOTIFIED_PLACE)
 
 
 def our_tags(summary: Mapping[str, Any]) -> dict[str, str]:
@@ -138,6 +148,28 @@ def without_ack(tags: Iterable[str], summary: Mapping[str, Any]) -> list[str]:
     """A run's tags without the one that says that its verdict was answered, where it is ours."""
     ours = is_ack_mark(str(summary.get(_ACK_KEY, "")))
     return [tag for tag in tags if not (ours and tag == ACK_WANDB_TAG)]
+
+
+def notified_in(connection: Connection, run: Any) -> str:
+    """About what people were sent a message while the run had no verdict, by a file of it; empty without one."""
+    listed = files_of(run)
+    if listed is None:
+        doing = f"the files of W&B run {'/'.join(run.path)} could not be listed"
+        listed = connection.asked(doing, lambda: list(run.files(names=[NOTIFIED_PLACE])))
+    file = next((one for one in listed if one.name == NOTIFIED_PLACE), None)
+    text = _content_of(connection, file, _MAX_NOTIFIED_BYTES).decode(errors="replace").strip()
+    return text if Told.of(text).value else ""
+
+
+def _content_of(connection: Connection, file: Any, limit: int) -> bytes:
+    """A file's content; empty for none, and for one that is too large to be ours."""
+    if file is None or not 0 < file.size <= limit:
+        return b""
+    with suppress(RunError), TemporaryFolder() as folder:
+        target = Path(folder, "file")
+        fetched(connection, file, target)
+        return read_regular(target, limit)
+    return b""
 
 
 @contextmanager
@@ -227,6 +259,7 @@ class OnlineWriter:
         self._finish(ours, annotations.verdict)
         self._require_ours(annotations.verdict, digest, new.files | undeleted.files)
         self._settle(evidence, time.time())
+        self._drop_notified()
         if self._problems:
             message = f"the verdict is on W&B run {self._id}, but {'; '.join(self._problems)}"
             raise WrittenInPart(message, "annotate it again when that is fixed", tuple(omitted))
@@ -327,9 +360,9 @@ class OnlineWriter:
             WriteError: somebody else keeps writing the summary.
         """
         for _ in range(_MARKS_LOOKS):
-            if self._summary.get(_NOTIFIED_KEY) == value or NOTIFIED not in own_names(self._summary):
+            if self._summary.get(NOTIFIED_KEY) == value or NOTIFIED not in own_names(self._summary):
                 return
-            self._connection.change(self.run, summary={**self._summary, _NOTIFIED_KEY: value})
+            self._connection.change(self.run, summary={**self._summary, NOTIFIED_KEY: value})
             self.look()
         raise overtaken(f"W&B run {self._id}")
 
@@ -364,8 +397,9 @@ class OnlineWriter:
 
     def _clear(self, *, exit_stays: bool) -> Cleared:
         self._sort_files()
+        dropped = self._drop_notified()
         if not is_annotated(self._tags) and not self._earlier:
-            return Cleared(found=self._take_mark_off())
+            return Cleared(found=self._take_mark_off() or dropped)
         self._begin(Written())
         self._require_mark()
         self._exit = self._tags.get(EXIT_TAG, "") if exit_stays else ""
@@ -510,14 +544,15 @@ class OnlineWriter:
         return {places[file.name]: file for file in found if file.name in places}
 
     def _content(self, file: Any, limit: int = _MAX_REPORT_BYTES) -> bytes:
-        """A file's content; empty for none, and for one that is too large to be ours."""
-        if file is None or not 0 < file.size <= limit:
-            return b""
-        with suppress(RunError), TemporaryFolder() as folder:
-            target = Path(folder, "file")
-            fetched(self._connection, file, target)
-            return read_regular(target, limit)
-        return b""
+        return _content_of(self._connection, file, limit)
+
+    def _drop_notified(self) -> bool:
+        """Delete the file that stood for the key of the summary; whether there was one."""
+        file = next((one for one in files_of(self.run) or () if one.name == NOTIFIED_PLACE), None)
+        if file is not None and notified_in(self._connection, self.run):
+            self._connection.delete(self.run, file)
+            return True
+        return False
 
     def _upload(self, files: Mapping[str, bytes]) -> frozenset[str]:
         """Write our files; those that did not get there, as far as anybody can tell."""

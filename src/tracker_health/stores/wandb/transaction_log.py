@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tracker_health.errors import ReadError
+from tracker_health.gap_names import STOPPED_KEY
 from tracker_health.readers.json_lines import MAX_FIELDS, MAX_NAME_CHARACTERS, as_step
 from tracker_health.readers.record_log import Record, RecordLog
 from tracker_health.readers.regular_file import open_regular
@@ -61,10 +62,10 @@ class TransactionLog:
     there are so many names that none is given. ``exit_code``: None where no exit is recorded. ``run``: the last record
     of the run, as it stands. ``bears_ours``: there are records of ours; ``own``: what they set in the summary;
     ``own_tags``: all tags as they have them; ``own_files``: the files that they name. ``theirs``: the names below
-    ``health/`` that its owner has in history or summary. ``printed``: how many pieces of the console are in it, as
-    older SDKs put them there. ``preempting``: the run said that it is about to be preempted. ``cut``: the offset at
-    which ours stand, or would: before the exit. ``contents``: a digest of all records that are not ours. ``damaged``,
-    ``torn``: see ``RecordLog``.
+    ``health/`` that its owner has in history or summary. ``stopped``: the text of ``health/stopped`` in the summary.
+    ``printed``: how many pieces of the console are in it, as older SDKs put them there. ``preempting``: the run said
+    that it is about to be preempted. ``cut``: the offset at which ours stand, or would: before the exit. ``contents``:
+    a digest of all records that are not ours. ``damaged``, ``torn``: see ``RecordLog``.
     """
 
     run_id: str = ""
@@ -85,6 +86,7 @@ class TransactionLog:
     own_tags: tuple[str, ...] = ()
     own_files: frozenset[str] = frozenset()
     theirs: frozenset[str] = frozenset()
+    stopped: str = ""
     printed: int = 0
     preempting: bool = False
     run: bytes = b""
@@ -206,6 +208,7 @@ class _Reader:
             self._log.own |= _plain(summary)
         elif OWN_KEY.encode() in summary:
             self._theirs |= {name_of(item) for item in islice(messages(summary, 1), MAX_FIELDS)}
+            self._log.stopped = _text_in(summary, STOPPED_KEY) or self._log.stopped
 
     def _take_run(self, run: bytes, *, ours: bool) -> None:
         log = self._log
@@ -236,6 +239,13 @@ class _Reader:
                 file = LoggedFile(artifact=name, version=version, path=path, size=size, staged=staged)
                 if max(len(file.path), len(file.staged)) <= MAX_PATH_CHARACTERS:
                     self._log.artifacts.append(file)
+
+
+def _text_in(message: bytes, key: str) -> str:
+    """The text that a record of the summary sets under a key, "" for none; whole, unlike a param's."""
+    items = (item for item in islice(messages(message, 1), MAX_FIELDS) if name_of(item) == key)
+    found = [value for item in items if isinstance(value := parsed(text(item, 16).encode()), str)]
+    return found[-1] if found else ""
 
 
 def _plain(message: bytes) -> dict[str, str]:

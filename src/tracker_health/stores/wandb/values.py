@@ -37,6 +37,9 @@ OWN_TAGS = frozenset(f"health:{verdict}" for verdict in Verdict)
 ACK_WANDB_TAG = "health:ack"
 """The tag of a run whose verdict somebody has answered."""
 
+NOTIFIED_PLACE = "health/notified.txt"
+"""The file that says about what people were sent a message, of a run whose summary cannot be written yet."""
+
 STEP_KEY = f"{OWN_KEY}{STEP_TAG}"
 """A number, so that it can be compared to ``_step`` on W&B's pages."""
 

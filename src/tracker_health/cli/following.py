@@ -1,0 +1,74 @@
+"""The command that follows a run while it goes on: follow."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from typing import Any
+
+import click
+
+from tracker_health.cli.baselines import compared_to_file
+from tracker_health.cli.choices import only_run, settings_of
+from tracker_health.cli.group import cli
+from tracker_health.cli.options import CONFIG_FILE, TRACKING_URI, note_verbose
+from tracker_health.terminal import EXIT_INTERRUPTED, Output, say_error, stopping
+
+
+@cli.command()
+@click.argument("run")
+@click.option(
+    "--stop-on", type=click.Choice(["fail", "warn"]), help="Ask the run to stop at such a finding, or a worse one."
+)
+@click.option(
+    "--every",
+    metavar="SECONDS",
+    type=click.FloatRange(1, 86_400),
+    default=60.0,
+    show_default=True,
+    help="So long after a judgement comes the next, if something was logged; sooner where the history grew by 5 %.",
+)
+@click.option(
+    "--against", metavar="FILE", help="Also say when its loss lies above the band of the baseline in this file."
+)
+@click.option("--dry-run", is_flag=True, help="Only say what would be asked: nothing is written or sent.")
+@TRACKING_URI
+@CONFIG_FILE
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="One setting, as in notify.on=warn.")
+@click.option("-v", "--verbose", is_flag=True, expose_value=False, callback=note_verbose, help="Tracebacks.")
+def follow(run: str, stop_on: str | None, every: float, dry_run: bool, against: str | None, **choices: Any) -> None:
+    """Judge a run while it goes on, and say what is wrong with it as soon as that is sure.
+
+    RUN is a run in MLflow or W&B, or a folder. The rules are those that can speak before the end. Each finding is
+    printed once, with its step. The command ends when the run does.
+
+    It never ends a process itself. With --stop-on it puts a request onto the run: the tag health.stop in MLflow, the
+    tag health:stop in W&B. A training stops only if it asked for that, with LiveHealth(obey=True).
+
+    A confirmed FAIL goes out as a message if [notify] has a receiver, once per run and cause. So does a loss above the
+    band of --against.
+    """
+    from tracker_health.following import Follower
+
+    configured = settings_of(choices)
+    if against:
+        configured = compared_to_file(against, configured)
+    follower = Follower(
+        only_run(run, "follow"),
+        configured.config,
+        configured.tracking_uri,
+        stop_on=stop_on,
+        every=every,
+        dry_run=dry_run,
+    )
+    output = Output()
+    with stopping(also=[signal.SIGTERM]) as stop:
+        for line in follower.lines(stop.wait):
+            output.print(f"{time.strftime('%H:%M:%S')}  {line}")
+            if output.lost:
+                break
+    if stop.wanted:
+        say_error("no longer followed; the run goes on")
+        sys.exit(EXIT_INTERRUPTED)
+    sys.exit(output.exit_code)
