@@ -48,13 +48,9 @@ ended(step=step, why=str(health.stopped_by), findings=len(health.findings), told
 """
 
 _FIRST_FAILS = """
-import tracker_health.live.health as module
 health = LiveHealth(plan=200, together=True)
-real = module.diagnose
-def diagnose(*arguments, **options):
-    if health._history.points > 40: raise ZeroDivisionError
-    return real(*arguments, **options)
-module.diagnose = diagnose
+evidence = health._evidence
+health._evidence = lambda: evidence() if health._history.points <= 40 else 1 / 0
 step = run(health, diverging(200, 60))
 calls = []
 dist.broadcast_object_list = lambda *_, **__: calls.append(1)
