@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).parent.parent
+
+# Before torch or numpy is imported: workers beside each other that each take all cores wait for one another. Tiny
+# trainings took seventy times as long.
+for library in ("OMP", "MKL", "OPENBLAS"):
+    os.environ.setdefault(f"{library}_NUM_THREADS", "1")
 
 # A commit passes or fails for what it changed, not for what was drawn this time: the same draws for the same test.
 # `make fuzz` draws anew; what it finds becomes an @example of its test. How long a draw takes is no test of anything on a
