@@ -65,8 +65,8 @@ def stop_of(text: str) -> Stop | None:
         content = {key: document[key] for key in ("said", "step", "verdict", "code", "cause", "when")}
         step, when = int(content["step"]), float(content["when"])
         if document["check"] == _check(content) and abs(step) < _MOST_STEPS and math.isfinite(when):
-            verdict, code, cause = str(content["verdict"]), str(content["code"]), str(content["cause"])
-            reason = str(content["said"]).partition(": ")[2]
+            verdict, code, cause = (printable(str(content[key]), 80) for key in ("verdict", "code", "cause"))
+            reason = printable(str(content["said"]).partition(": ")[2], MOST_CHARACTERS)
             return Stop(step=step, verdict=verdict, code=code, cause=cause, reason=reason, when=when)
     return None
 

@@ -10,6 +10,8 @@ import warnings
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tracker_health import annotate, check, clear_annotations
 from tracker_health.ending import Ended, Ending
@@ -19,7 +21,7 @@ from tracker_health.live.tracked import LiveRuns, Requests
 from tracker_health.monitor.background import Background
 from tracker_health.monitor.trackers import WandbRun
 from tracker_health.opening import open_run
-from tracker_health.stopped import MOST_CHARACTERS, Stop, stop_of
+from tracker_health.stopped import MOST_CHARACTERS, Stop, _check, stop_of
 
 PATIENCE = 60.0
 
@@ -356,6 +358,19 @@ def test_a_stop_is_read_back_and_nothing_else_is():
     assert "\n" not in found.ending.by
     for text in ("", "stop", "{}", "[]", "[" * 9999, stop.as_stopped.replace("620", "621"), stop.as_stopped + " "):
         assert stop_of(text) is None or text == stop.as_stopped + " "
+
+
+JSON = st.recursive(st.none() | st.booleans() | st.floats() | st.integers() | st.text(), st.lists, max_leaves=3)
+
+
+@given(st.text() | st.dictionaries(st.sampled_from(["said", "step", "verdict", "code", "cause", "when"]), JSON))
+def test_whatever_stands_there_is_read_or_is_not(content):
+    text = content if isinstance(content, str) else json.dumps({**content, "check": _check(content)})
+    found = stop_of(text)
+    if found is not None:
+        shown = (found.verdict, found.code, found.cause, found.reason, found.ending.by)
+        assert all(one.isprintable() and len(one) <= 400 for one in shown)
+        assert stop_of(found.as_stopped) is not None
 
 
 def test_runs_that_come_later_are_found(monkeypatch):
