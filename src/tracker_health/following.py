@@ -16,6 +16,7 @@ from tracker_health.config import Config, Notify
 from tracker_health.errors import ConfigError, RunError, RunNotFound, StoreRefused, described
 from tracker_health.evidence import Evidence
 from tracker_health.live.judge import FEWEST_POINTS, GROWTH, Judge, LiveFinding
+from tracker_health.live.rules import share_known
 from tracker_health.notices import Told, due_of, notice_of
 from tracker_health.opening import open_run, shown_name
 from tracker_health.outbox import Outbox, told_quietly
@@ -185,7 +186,8 @@ class Follower:
         self._over = evidence.ending is not None and evidence.ending.how.is_over
         if points >= FEWEST_POINTS:
             progress = evidence.progress_so_far
-            share = None if progress is None else min(1.0, progress.fraction)
+            first = min((int(one.min()) for one in steps if len(one)), default=0)
+            share = share_known(None if progress is None else min(1.0, progress.fraction), first, self._last_step)
             for finding in self._known.look(evidence, points=points, step=self._last_step, share=share):
                 yield _line(f"{finding}{_then(finding.remedy)}")
                 self._asked = finding if finding.stops and not self._over else self._asked

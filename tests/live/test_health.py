@@ -131,6 +131,23 @@ def test_warm_restarts_and_a_higher_level_after_a_resume_stop_nothing():
     assert not health.should_stop
 
 
+@pytest.mark.parametrize("begins", [0, 30, 31, 150])
+def test_a_run_that_goes_on_from_a_checkpoint_has_learnt_before_its_history_begins(begins):
+    level = 0.4 + 0.01 * np.random.default_rng(4).normal(size=300)
+    health = LiveHealth(plan=300, rest=0.0)
+    for step in range(begins, 300):
+        health.step(step=step, loss=float(level[step]))
+    assert bool(health.findings) == (begins <= 30)
+
+
+def test_a_short_plan_is_no_reason_to_be_quick():
+    health = LiveHealth(plan=20, rest=0.0)
+    values = 2.3 + 0.01 * np.random.default_rng(3).normal(size=15)
+    for step, value in enumerate(values):
+        health.step(step=step, loss=float(value))
+    assert not health.findings
+
+
 def test_a_dry_run_only_says_so():
     said = []
     health = run_through(RUNS["diverges"], dry_run=True, on_finding=said.append)

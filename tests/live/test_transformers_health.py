@@ -103,9 +103,6 @@ def test_a_dry_run_goes_to_its_end(tmp_path, caplog):
     assert "would stop the training" in caplog.text
 
 
-@pytest.mark.xfail(
-    reason="a third of the plan is over when it begins: what counts from there on counts of a few points"
-)
 def test_a_training_that_goes_on_from_a_checkpoint(tmp_path):
     train(tmp_path, max_steps=60, save_strategy="steps", save_steps=60)
     health = transformers_health(rest=0)

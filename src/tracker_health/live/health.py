@@ -13,6 +13,7 @@ from tracker_health.errors import ConfigError, named
 from tracker_health.evidence import Evidence, RunInfo, RunRef
 from tracker_health.live.history import History
 from tracker_health.live.judge import FEWEST_POINTS, GROWTH, Judge, LiveFinding
+from tracker_health.live.rules import share_known
 from tracker_health.live.together import Rows, from_first, is_first, is_one_of_several
 from tracker_health.live.tracked import LiveRuns, Requests
 from tracker_health.monitor.notices import tell
@@ -214,8 +215,9 @@ class LiveHealth:
 
     @property
     def share(self) -> float | None:
-        """How much of the plan is done, from 0 to 1; None without a plan."""
-        return None if self._plan is None else min(1.0, self._history.last_step / self._plan)
+        """How much of the plan is done, from 0 to 1; None without a plan, and where the run began long before."""
+        first, last = self._history.first_step, self._history.last_step
+        return None if self._plan is None else share_known(min(1.0, last / self._plan), first, last)
 
     def _evidence(self) -> Evidence:
         names = self._history.names

@@ -26,7 +26,7 @@ class History:
         self._values: dict[str, array[float]] = {}
         self._dropped: set[str] = set()
         self._sorted_out = False
-        self.points, self.last_step = 0, -1
+        self.points, self.first_step, self.last_step = 0, 0, -1
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -47,6 +47,7 @@ class History:
             values.append(number)
             self._steps[name].append(step)
         if step != self.last_step:  # what training and evaluation log of one step is one row
+            self.first_step = self.first_step if self.points else step
             self.points, self.last_step = self.points + 1, step
             if self.points == _SORTED_OUT_AT:
                 self._sort_out()

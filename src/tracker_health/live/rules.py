@@ -52,7 +52,7 @@ class When:
 
 _ALWAYS = (When(),)
 _ALWAYS_FAILED = (When(least=Verdict.FAIL),)
-_LATE = (When(growth=SHAPE_GROWTH, share=LATE_SHARE, needs_plan=True),)
+_LATE = (When(growth=SHAPE_GROWTH, points=EARLY_POINTS, share=LATE_SHARE, needs_plan=True),)
 _EARLY = (When(growth=SHAPE_GROWTH, points=EARLY_POINTS, share=EARLY_SHARE),)
 _EARLY_FAILED = (When(least=Verdict.FAIL, growth=SHAPE_GROWTH, points=EARLY_POINTS, share=EARLY_SHARE), *_LATE)
 
@@ -72,6 +72,24 @@ LIVE_RULES: Mapping[str, tuple[When, ...]] = {
     # above the band of healthy runs; it has a vote against a frozen baseline alone
     "CMP001": _EARLY,
 }  # fmt: skip
+
+
+def share_known(share: float | None, first_step: int, last_step: int) -> float | None:
+    """The share of the plan, where the history shows the run from about its beginning.
+
+    A training that goes on from a checkpoint was at its level before its first point: what it learnt does not show.
+
+    Args:
+        share: Of the plan that is done by the last step, from 0 to 1; None where the plan is not known.
+        first_step: Of the history.
+        last_step: Of the history.
+
+    Returns:
+        The share; None where more than a tenth of the plan was done before the first step.
+    """
+    if share is None or (last_step > 0 and share * first_step / last_step > EARLY_SHARE):
+        return None
+    return share
 
 
 class Standing:
