@@ -128,7 +128,15 @@ class LiveHealth:
         return self.log(metrics, step)
 
     def log(self, metrics: Mapping[str, Any], step: int | None = None) -> LiveFinding | None:
-        """As ``step``, for names that are no Python names (``train/loss``). What is no number is passed over."""
+        """As ``step``, for names that are no Python names.
+
+        Args:
+            metrics: Numbers by name (``train/loss``); what is no number is passed over.
+            step: As for ``step``.
+
+        Returns:
+            As ``step``.
+        """
         if self._rows is not None and is_one_of_several():
             return self._log_together(self._rows, metrics, step)
         if self._broken:

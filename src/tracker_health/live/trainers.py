@@ -134,10 +134,10 @@ def keras_health(*, every: int | None = None, **options: Any) -> Any:
     logs during an epoch is a mean since its beginning. ``fit`` then ends after the batch or epoch. What was found is in
     ``callback.health``.
 
-    ``every``: None to count epochs. Otherwise steps are batches. ``options``: those of ``LiveHealth``. Unless they say
-    otherwise, the plan is the epochs or batches of ``fit``, and looks depend on what was logged alone and not on a
-    clock, so that several processes with the same logs decide alike. Those of a model within
-    ``DistributedDataParallel`` stop together.
+    ``every``: None to count epochs. Otherwise steps are batches. ``options``: those of ``LiveHealth``. The plan is the
+    epochs or batches of ``fit``, unless they say otherwise. Looks depend on what was logged and not on a clock. So
+    several processes with the same logs decide alike. Those of a model within ``DistributedDataParallel`` stop
+    together.
 
     Raises:
         ConfigError: an option is none of ``LiveHealth``, or makes no sense.
