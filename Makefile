@@ -8,6 +8,7 @@ ROUNDS ?= 3
 ATTEMPTS ?= 20000
 
 FRAMEWORK_TESTS := tests/hooks/test_frameworks.py tests/monitor/test_lightning.py tests/monitor/test_transformers.py \
+    tests/live/test_keras_health.py tests/live/test_lightning_health.py tests/live/test_ray.py tests/live/test_transformers_health.py \
     tests/stores/test_checkpoint_formats.py tests/test_examples.py tests/test_posttraining.py
 
 # The quick tests: those of rules and of what rules stand on, without those that draw their input
@@ -60,7 +61,7 @@ fuzz: $(VENV)/.dev-installed
 # The tests that need other people's trainers, with tiny models made on the spot: nothing is downloaded.
 frameworks: $(VENV)/.frameworks-installed
 	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -n auto -q -m "slow or not slow" \
-	    -k "frameworks or lightning or transformers or accelerate" $(FRAMEWORK_TESTS) $(ARGS)
+	    -k "frameworks or lightning or transformers or accelerate or keras or ray" $(FRAMEWORK_TESTS) $(ARGS)
 
 # Runs of a W&B server with the oldest SDK that is supported; constraints.txt has the newest.
 oldest-wandb: $(OLDEST)/.installed

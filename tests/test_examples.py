@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -144,6 +145,22 @@ def test_trl(tmp_path, options, verdicts):
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True, timeout=300
     )
     assert told_then_written(done.stderr, environment["MLFLOW_TRACKING_URI"]) in verdicts
+
+
+def test_optuna_study(tmp_path):
+    """Learning rates far too high are pruned with a cause; a healthy one is best."""
+    for package in ("optuna", "sklearn", "torch"):
+        pytest.importorskip(package)
+    command = [sys.executable, str(EXAMPLES / "optuna_study.py")]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=300)
+    *trials, best = done.stdout.splitlines()
+    rates = [float(re.search(r"learning_rate=([\d.e+-]+)", line)[1]) for line in trials]
+    judged = [rate for rate, line in zip(rates, trials, strict=True) if "at step" in line]
+    assert len(trials) == 12
+    assert judged
+    assert min(judged) > 0.5
+    assert "non-finite-loss" in done.stdout or "diverged" in done.stdout or "learning-rate-too-high" in done.stdout
+    assert float(re.search(r"learning_rate=([\d.e+-]+)", best)[1]) < 1
 
 
 def test_wandb_offline_under_exec(tmp_path):

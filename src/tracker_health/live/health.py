@@ -13,6 +13,7 @@ from tracker_health.errors import ConfigError, named
 from tracker_health.evidence import Evidence, RunInfo, RunRef
 from tracker_health.live.history import History
 from tracker_health.live.judge import FEWEST_POINTS, GROWTH, Judge, LiveFinding
+from tracker_health.live.together import Rows, from_first, is_first, is_one_of_several
 from tracker_health.live.tracked import LiveRuns, Requests
 from tracker_health.monitor.notices import tell
 from tracker_health.monitor.trackers import TrackedRun
@@ -51,6 +52,7 @@ class LiveHealth:
         dry_run: bool = False,
         seconds: float = SECONDS,
         rest: float = REST,
+        together: bool = False,
         on_finding: Callable[[LiveFinding], object] | None = None,
         runs: Sequence[TrackedRun] | None = None,
         alert: bool = False,
@@ -66,7 +68,11 @@ class LiveHealth:
             dry_run: Say what would stop the run, and let it go on.
             seconds: So long after a look another one is due at the latest, if something was logged since.
             rest: Times as long as a look took, before another one; 0 to look whenever the history has grown.
-            on_finding: Is given each finding, once.
+            together: All processes of ``torch.distributed`` call ``step`` (or ``log``) with the same steps. The first
+                judges by what it logs itself, and all have its findings at the same step, so that all stop there. They
+                look when the history has grown, never by the clock. A process that does not call leaves the others
+                waiting: switch it on only where all do.
+            on_finding: Is given each finding, once; of several processes in the first.
             runs: Where it says why it stops; by default the MLflow and W&B runs that are active then.
             alert: Also mark these runs while they go on, at any finding: ``health.live``.
             obey: Stop as well when the run itself asks for that, as ``tracker-health follow --stop-on`` makes it do.
@@ -91,6 +97,7 @@ class LiveHealth:
         self._asked_for: tuple[LiveFinding, Stop] | None = None
         self._next_points, self._rested, self._next_time = float(FEWEST_POINTS), 0.0, math.inf
         self._broken = False
+        self._together, self._rows = together, Rows(FEWEST_POINTS, GROWTH) if together else None
         self.should_stop, self.stopped_by = False, None
 
     should_stop: bool
@@ -121,26 +128,70 @@ class LiveHealth:
 
     def log(self, metrics: Mapping[str, Any], step: int | None = None) -> LiveFinding | None:
         """As ``step``, for names that are no Python names (``train/loss``). What is no number is passed over."""
+        if self._rows is not None and is_one_of_several():
+            return self._log_together(self._rows, metrics, step)
         if self._broken:
             return None
         try:
-            if self._requests is not None and not self._requests.begun:
-                self._requests.begin(self._runs.there())
-            at = self._history.last_step + 1 if step is None else int(step)
-            broke = self._history.add(_numbers(metrics), at)
+            broke = self._add(metrics, self._history.last_step + 1 if step is None else int(step))
             found = self._look() if broke or self._is_due() else None
             return found if self._asked_for is None else self._handed_over() or found
         except Exception as error:  # noqa: BLE001  whatever is wrong in here, the training goes on
-            self._broken = True
-            tell(f"the training goes on without being judged: {named(error)}")
+            self._break(error)
             return None
+
+    def _add(self, metrics: Mapping[str, Any], step: int) -> bool:
+        """Take what was logged; whether something is not finite that was so far."""
+        if self._requests is not None and not self._requests.begun:
+            self._requests.begin(self._runs.there())
+        return self._history.add(_numbers(metrics), step)
+
+    def _break(self, error: Exception) -> None:
+        self._broken = True
+        tell(f"the training goes on without being judged: {named(error)}")
+
+    def _log_together(self, rows: Rows, metrics: Mapping[str, Any], step: int | None) -> LiveFinding | None:
+        """As ``log``; a process that cannot judge any more still takes part until all know it."""
+        try:
+            at, judges = rows.add(step), is_first()
+            if judges and not self._broken:
+                self._attempt(lambda: self._add(metrics, at))
+            if not rows.is_due():
+                return None
+            before = len(self.findings)
+            if judges and not self._broken:
+                self._attempt(self._look)
+                self._attempt(self._handed_over)
+            self._broken, fresh = from_first((self._broken, self.findings[before:]))
+            if self._broken:
+                self._rows = None
+            if not judges:
+                self._accept(fresh)
+        except Exception as error:  # noqa: BLE001  the processes cannot reach each other
+            self._rows = None
+            self._break(error)
+            return None
+        return fresh[0] if fresh else None
+
+    def _attempt(self, action: Callable[[], object]) -> None:
+        try:
+            action()
+        except Exception as error:  # noqa: BLE001  the other processes wait for this one
+            self._break(error)
+
+    def _accept(self, findings: list[LiveFinding]) -> None:
+        """Take over what another process found."""
+        self.findings.extend(findings)
+        for finding in findings:
+            if finding.stops:
+                self.stopped_by, self.should_stop = finding, not self._dry_run
 
     def _is_due(self) -> bool:
         now = time.monotonic()
         return now >= (self._rested if self._history.points >= self._next_points else self._next_time)
 
     def look(self) -> LiveFinding | None:
-        """Judge now, whether that is due or not.
+        """Judge now, whether that is due or not. Of several processes the first does, and only for itself.
 
         Returns:
             As ``step``.
@@ -214,7 +265,8 @@ class LiveHealth:
         )
         stop = Stop(step=step, verdict=str(verdict), code=code, cause=cause, reason=reason, when=time.time())
         self._asked_for = finding, stop
-        self._stop(finding, stop)
+        if not self._together:  # of several processes all stop at the next look
+            self._stop(finding, stop)
 
     def _handed_over(self) -> LiveFinding | None:
         asked, self._asked_for = self._asked_for, None

@@ -10,7 +10,6 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Mapping
-from functools import wraps
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,12 @@ from typing import Any
 from tracker_health.errors import ConfigError, named, optional_packages
 from tracker_health.gap_names import SUMMARY_FILE, SUMMARY_SCHEMA
 from tracker_health.monitor import watch
-from tracker_health.monitor.notices import tell
+from tracker_health.monitor.notices import reported, tell
 from tracker_health.monitor.sinks import TrainerLog, log_to
 from tracker_health.monitor.trackers import TrackedRun, active_runs, runs_of_loggers
+from tracker_health.monitor.trainer_params import lightning_params, transformers_params
+
+_reported = reported("the training goes on without live statistics")
 
 
 def lightning_callback(**options: Any) -> Any:
@@ -44,7 +46,7 @@ def lightning_callback(**options: Any) -> Any:
 
         _watched: _Watched | None = None
 
-        @_safely
+        @_reported
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:
             runs = _runs_of(trainer.loggers)
             self._watched = _Watched(
@@ -58,17 +60,17 @@ def lightning_callback(**options: Any) -> Any:
                 options=options,
             )
 
-        @_safely
+        @_reported
         def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
             if self._watched is not None and self._watched.monitor.should_stop:
                 trainer.should_stop = True
 
-        @_safely
+        @_reported
         def on_train_end(self, trainer: Any, pl_module: Any) -> None:
             if self._watched is not None:
-                self._watched.finish(_lightning_params(trainer, pl_module))
+                self._watched.finish(lightning_params(trainer, pl_module))
 
-        @_safely
+        @_reported
         def on_exception(self, *_: Any) -> None:
             if self._watched is not None:
                 self._watched.monitor.close()
@@ -97,7 +99,7 @@ def transformers_callback(**options: Any) -> Any:
 
         _watched: _Watched | None = None
 
-        @_safely
+        @_reported
         def on_train_begin(self, args: Any, state: Any, control: Any, **trainer: Any) -> None:  # noqa: ARG002
             self.close()
             runs = active_runs()
@@ -112,7 +114,7 @@ def transformers_callback(**options: Any) -> Any:
                 options=options,
             )
 
-        @_safely
+        @_reported
         def on_step_end(self, args: Any, state: Any, control: Any, **trainer: Any) -> None:
             if self._watched is None:
                 return
@@ -120,14 +122,14 @@ def transformers_callback(**options: Any) -> Any:
                 control.should_training_stop = True
             if control.should_training_stop:
                 # Before the callbacks of trackers end their runs.
-                self._watched.finish(_transformers_params(args, state, trainer.get("model")))
+                self._watched.finish(transformers_params(args, state, trainer.get("model")))
 
-        @_safely
+        @_reported
         def on_train_end(self, args: Any, state: Any, control: Any, **trainer: Any) -> None:  # noqa: ARG002
             if self._watched is not None:
-                self._watched.finish(_transformers_params(args, state, trainer.get("model")))
+                self._watched.finish(transformers_params(args, state, trainer.get("model")))
 
-        @_safely
+        @_reported
         def close(self) -> None:
             """Take the hooks off, after an exception."""
             if self._watched is not None:
@@ -197,20 +199,6 @@ class _Watched:
             return SUMMARY_SCHEMA in file.read(200)
 
 
-def _safely(call: Callable[..., None]) -> Callable[..., None]:
-    """Report an exception instead of raising it into the training."""
-
-    @wraps(call)
-    def safe(*arguments: Any, **options: Any) -> None:
-        try:
-            call(*arguments, **options)
-        except Exception as error:  # noqa: BLE001
-            text = f"{error.message} ({error.hint})" if isinstance(error, ConfigError) else named(error)
-            tell(f"the training goes on without live statistics: {text}")
-
-    return safe
-
-
 def _check(options: Mapping[str, Any]) -> None:
     known = {*inspect.signature(watch).parameters} - {"model", "optimizer"}
     if unknown := sorted(options.keys() - known):
@@ -241,36 +229,3 @@ def _lightning_log(trainer: Any, runs: list[TrackedRun]) -> Callable[[int, Mappi
             behind(step, metrics)
 
     return log
-
-
-def _lightning_params(trainer: Any, module: Any) -> dict[str, Any]:
-    params: dict[str, Any] = {}
-    if trainer.max_steps and trainer.max_steps > 0:
-        params["max_steps"] = trainer.max_steps
-    if trainer.max_epochs and trainer.max_epochs > 0:
-        params["max_epochs"] = trainer.max_epochs
-    stopping = [one for one in trainer.callbacks if "EarlyStopping" in type(one).__name__]
-    if stopping:
-        params["early_stopping"] = True
-    for name in ("num_classes", "vocab_size"):
-        value = getattr(module, name, None) or dict(getattr(module, "hparams", {})).get(name)
-        if isinstance(value, int):
-            params[name] = value
-    return params
-
-
-def _transformers_params(args: Any, state: Any, model: Any) -> dict[str, Any]:
-    params = {
-        "max_steps": state.max_steps,
-        "num_train_epochs": args.num_train_epochs,
-        "learning_rate": args.learning_rate,
-    }
-    if any("EarlyStopping" in name for name in state.stateful_callbacks):
-        params["early_stopping"] = True
-    config = getattr(model, "config", None)
-    # Every configuration has both: a language model has two labels, too.
-    if "Classification" in type(model).__name__:
-        params["num_labels"] = getattr(config, "num_labels", None)
-    elif "LM" in type(model).__name__:
-        params["vocab_size"] = getattr(config, "vocab_size", None)
-    return params

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from typing import TypeVar
 
 from torch import Tensor, distributed
 
 from tracker_health.monitor.statistics import Sums
 
 Key = tuple[str, str]
+T = TypeVar("T")
 
 
 def world_size() -> int:
@@ -71,3 +73,12 @@ def all_have(what: Sequence[str] | None) -> bool:
     every: list[Sequence[str] | None] = [None] * world_size()
     distributed.all_gather_object(every, None if what is None else list(what))
     return every[0] is not None and all(one == every[0] for one in every)
+
+
+def from_first(value: T) -> T:
+    """What the first process has, in all of them. All of them have to call it, in the same order."""
+    if world_size() == 1:
+        return value
+    box = [value]
+    distributed.broadcast_object_list(box, src=0)
+    return box[0]

@@ -4,12 +4,27 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Callable
 from contextlib import suppress
+from functools import wraps
+from typing import Any
 
+from tracker_health.errors import ConfigError, named
 from tracker_health.text import printable
 
 _BETWEEN = frozenset(
-    {"tracker_health", "torch", "contextlib", "pytorch_lightning", "lightning", "transformers", "accelerate"}
+    {
+        "tracker_health",
+        "torch",
+        "contextlib",
+        "pytorch_lightning",
+        "lightning",
+        "transformers",
+        "accelerate",
+        "keras",
+        "optuna",
+        "ray",
+    }
 )
 """Packages that call each other between the line of a training and a warning."""
 
@@ -24,6 +39,26 @@ def tell(message: str) -> None:
     except Exception:  # noqa: BLE001  python -W error
         with suppress(Exception):  # closed, full, or somebody's own object
             sys.stderr.write(f"{line}\n")
+
+
+def reported(consequence: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A decorator for what others' trainers call: an exception is reported, and does not reach the training.
+
+    ``consequence``: what the exception means for the training.
+    """
+
+    def decorate(call: Callable[..., None]) -> Callable[..., None]:
+        @wraps(call)
+        def safe(*arguments: Any, **options: Any) -> None:
+            try:
+                call(*arguments, **options)
+            except Exception as error:  # noqa: BLE001
+                text = f"{error.message} ({error.hint})" if isinstance(error, ConfigError) else named(error)
+                tell(f"{consequence}: {text}")
+
+        return safe
+
+    return decorate
 
 
 def _level() -> int:
