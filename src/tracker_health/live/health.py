@@ -244,10 +244,11 @@ class LiveHealth:
             self._on_finding(finding)
 
     def _stop(self, finding: LiveFinding, stop: Stop) -> None:
-        self.stopped_by, self.should_stop = finding, not self._dry_run
+        self.stopped_by = finding
         if not self._dry_run:
             self._mark(finding.verdict)
             self._runs.stopped(stop.as_stopped)
+            self.should_stop = True  # last: a training that sees it may end its run at once
 
     def _mark(self, verdict: Verdict) -> None:
         self._marked = verdict
