@@ -441,3 +441,29 @@ def test_what_ends_in_the_background_is_done_and_closed_once():
     idle = Background("a test")
     idle.end()
     assert idle.close()
+
+
+@pytest.mark.parametrize("alert", [True, False])
+def test_wandb_alerts_people_only_where_that_was_asked_for(tmp_path, monkeypatch, alert):
+    class TheirRun:
+        tags, project, entity, id, name, url = (), "p", "e", "1", "calm-rat", ""
+        summary: dict = {}
+
+        def __init__(self):
+            self.alerts = []
+
+        def alert(self, title, text, level):
+            self.alerts.append((title, text, level))
+
+    (tmp_path / "tracker-health.toml").write_text("[notify]\nwandb_alert = true\n")
+    monkeypatch.chdir(tmp_path)
+    theirs = TheirRun()
+    health = LiveHealth(plan=120, rest=0, runs=[WandbRun(theirs)], alert=alert)
+    train(lambda *_: None, diverging(), health)
+    health.close()
+    assert health.should_stop
+    assert len(theirs.alerts) == alert
+    if alert:
+        title, text, _ = theirs.alerts[0]
+        assert "FAIL calm-rat" in title
+        assert "LOS004" in text

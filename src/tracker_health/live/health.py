@@ -75,7 +75,8 @@ class LiveHealth:
                 waiting: switch it on only where all do.
             on_finding: Is given each finding, once; of several processes in the first.
             runs: Where it says why it stops; by default the MLflow and W&B runs that are active then.
-            alert: Also mark these runs while they go on, at any finding: ``health.live``.
+            alert: Also mark these runs while they go on, at any finding: ``health.live``. With the setting
+                ``notify.wandb_alert`` W&B also alerts people.
             obey: Stop as well when the run itself asks for that, as ``tracker-health follow --stop-on`` makes it do.
 
         Raises:
@@ -239,20 +240,20 @@ class LiveHealth:
         if finding.stops and self.stopped_by is None:
             self._stop(finding, finding.stop(time.time()))
         elif self._alert and finding.verdict.rank > self._marked.rank:
-            self._mark(finding.verdict)
+            self._mark(finding.verdict, str(finding))
         if self._on_finding is not None:
             self._on_finding(finding)
 
     def _stop(self, finding: LiveFinding, stop: Stop) -> None:
         self.stopped_by = finding
         if not self._dry_run:
-            self._mark(finding.verdict)
+            self._mark(finding.verdict, str(finding))
             self._runs.stopped(stop.as_stopped)
             self.should_stop = True  # last: a training that sees it may end its run at once
 
-    def _mark(self, verdict: Verdict) -> None:
+    def _mark(self, verdict: Verdict, reason: str) -> None:
         self._marked = verdict
-        self._runs.mark(str(verdict))
+        self._runs.mark(str(verdict), reason if self._alert else "")
 
     def _asked(self, text: str) -> None:
         """The run asks for a stop. That is seen in another thread, and handed over at the next step."""
@@ -305,5 +306,5 @@ def _numbers(metrics: Mapping[str, Any]) -> Mapping[str, float]:
     for name, value in metrics.items():
         if not isinstance(value, (str, bytes, bool)):
             with suppress(TypeError, ValueError, RuntimeError, OverflowError):
-                numbers[str(name)] = float(value)
+                numbers[str(name)] = float(value.detach() if hasattr(value, "detach") else value)
     return numbers

@@ -7,9 +7,12 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from weakref import WeakMethod
 
 from tracker_health.errors import named
+from tracker_health.monitor.background import Background
+from tracker_health.monitor.live_alerts import LiveAlerts
 from tracker_health.monitor.notices import tell
 from tracker_health.monitor.trackers import TrackedRun, active_runs
 
@@ -29,10 +32,15 @@ class LiveRuns:
         self._found: list[TrackedRun] = []
         self._next = 0.0
         self._kept = self._told = False
+        self._alerts, self._behind = LiveAlerts(), Background("W&B's alert")
 
-    def mark(self, word: str) -> None:
-        """Mark the runs while they go on: ``warn`` or ``fail``."""
+    def mark(self, word: str, reason: str = "") -> None:
+        """Mark the runs while they go on: ``warn`` or ``fail``. With a ``reason`` W&B alerts people, where the settings
+        ask for that: they are read in a thread of their own, as a policy may have to be fetched.
+        """
         self._each(lambda run: run.mark(word))
+        for run in self.there() if reason else ():
+            self._behind.put(partial(self._alerts.send, run, word, reason))
 
     def stopped(self, text: str) -> None:
         """Say on the runs why their training stops. Nothing more is said on them after that."""
@@ -42,6 +50,7 @@ class LiveRuns:
 
     def close(self) -> None:
         """Wait for what was said, for a while."""
+        self._behind.close()
         for run in self.there() if self._kept else ():
             with suppress(Exception):
                 run.close()

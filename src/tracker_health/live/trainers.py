@@ -239,8 +239,8 @@ class _TransformersJudge:
 class _LightningJudge:
     """Of one training with Lightning.
 
-    A trainer holds the last value of each metric, however old: what is new at an occasion (a step, the end of an epoch,
-    a validation) are those metrics that were there for the first time at such an occasion.
+    A trainer holds the last value of each metric, however old. An occasion is a step, the end of an epoch, or a
+    validation. New at an occasion are the metrics that were first there at one of its kind.
     """
 
     def __init__(self, health: LiveHealth, trainer: Any, every: int | None) -> None:
