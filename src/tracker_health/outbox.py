@@ -21,7 +21,7 @@ from typing import Any
 
 from tracker_health.acknowledged import open_codes, standing
 from tracker_health.config import Notify
-from tracker_health.errors import ConfigError, ReadError, TrackerHealthError, described
+from tracker_health.errors import ConfigError, ReadError, RunNotFound, TrackerHealthError, described
 from tracker_health.gap_names import WANDB_ALERT_TITLE
 from tracker_health.notices import (
     ALERT,
@@ -184,8 +184,9 @@ class Outbox:
         state = self._read()
         waiting = [one for one in state.waiting if one.store == store and channel.lacks(one)]
         for message in planned(waiting, [one for one in state.sent if one.by == channel.name], now):
-            owed = tuple(one for one in message.notices if self._is_owed(one, open_run))
-            self._drop([one for one in message.notices if one not in owed])
+            known = [(one, self._is_owed(one, open_run)) for one in message.notices]
+            owed = tuple(one for one, is_owed in known if is_owed)
+            self._drop([one for one, is_owed in known if is_owed is False])
             if not owed:
                 continue
             due = replace(message, notices=owed)
@@ -199,9 +200,9 @@ class Outbox:
             messages, runs = messages + 1, runs + len(owed)
         return Delivered(messages=messages, runs=runs)
 
-    def _is_owed(self, notice: Notice, open_run: Opener) -> bool:
+    def _is_owed(self, notice: Notice, open_run: Opener) -> bool | None:
         """Whether this message is still to be sent: the run says that it is ours, or that another channel of ours had
-        it, and nobody has acknowledged the findings.
+        it, and nobody has acknowledged the findings. None where that cannot be seen now: it waits.
         """
         try:
             with closing(open_run(notice.run)) as opened:
@@ -213,8 +214,10 @@ class Outbox:
                     return True
                 counting = standing(opened.acknowledgements(), cause=recorded.cause, now=time.time())
                 return recorded.is_whole and bool(open_codes(recorded.codes, counting))
-        except Exception:  # noqa: BLE001  the run is gone, or its server is away: another sweep will know
+        except RunNotFound:
             return False
+        except Exception:  # noqa: BLE001  its server is away
+            return None
 
     def _settle(self, notices: Iterable[Notice], channels: Sequence[_Channel], open_run: Opener) -> None:
         """Say on the runs that their messages were sent; where that cannot be said yet, it is tried again. A message

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
+import pickle
 import time
 import warnings
 
@@ -13,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tracker_health import ConfigError, Verdict, check, preset
+from tracker_health.going_back import Onset
 from tracker_health.live import LIVE_RULES, LiveHealth, When
 from tracker_health.live.rules import Standing
 from tracker_health.registry import probe_classes
@@ -98,11 +101,70 @@ def test_a_nan_is_seen_at_once_and_stops_once_it_stays():
     assert 70 <= health.stopped_by.step <= 70 * 1.1 + 2
 
 
-def test_one_nan_that_was_skipped_stops_nothing():
+@pytest.mark.parametrize("at", [[0], [1], [5], [6], [12], [40], [150], [200], [200, 201], [390]])
+def test_nan_that_was_skipped_stops_nothing(at):
     values = falling(400)
-    values[200] = np.nan
-    health = run_through(values)
+    values[at] = np.nan
+    assert not run_through(values).should_stop
+
+
+def test_a_loss_that_is_nan_from_its_first_point_stops():
+    health = run_through(np.full(60, np.nan))
+    assert health.stopped_by.code == "LOS001"
+    assert health.stopped_by.step < 25
+
+
+def test_what_only_begins_badly_stops_nothing():
+    health = LiveHealth(plan=400, rest=0.0)
+    for step, value in enumerate(falling(400)):
+        # A scaler finds its level, a warm-up begins with 0, and nothing was evaluated yet.
+        norm, rate = (math.inf, 0.0) if step < 6 else (1.0 + step % 3, 1e-3)
+        val = float(falling(400)[step]) if step % 100 == 99 else math.nan
+        health.step(step=step, loss=float(value), grad_norm=norm, learning_rate=rate, val_loss=val)
     assert not health.should_stop
+
+
+def test_metrics_that_are_often_nan_cost_few_looks(monkeypatch):
+    looks = []
+    health = LiveHealth(plan=3000)
+    look = LiveHealth._look
+    monkeypatch.setattr(LiveHealth, "_look", lambda self: looks.append(self._history.points) or look(self))
+    for step in range(3000):
+        health.step(step=step, loss=1.0 / (step + 1), reward_mean=math.nan if step % 2 else 1.0)
+    assert len(looks) < 60
+
+
+def test_many_new_names_late_are_taken_at_once():
+    health = LiveHealth(plan=3000)
+    for step in range(1100):
+        health.step(step=step, loss=1.0)
+    begin = time.process_time()
+    health.log({f"layer{index}/norm": 1.0 for index in range(1900)}, 1100)
+    assert time.process_time() - begin < 5.0
+
+
+def test_one_bad_call_ends_no_judging():
+    health = LiveHealth(plan=120, rest=0.0, on_finding=lambda _: 1 / 0)
+    health.step(step=math.nan, loss=1.0)
+    health.log({"loss": 1.0}, "three")
+    health.log("loss", 1)
+    health.log({3: 2.0}, 0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for step, value in enumerate(RUNS["diverges"]):
+            health.step(step=step, loss=float(value))
+    assert health.should_stop
+    assert "on_finding" in str(caught[0].message)
+
+
+def test_a_copy_of_what_holds_it_has_the_same_and_a_pickle_a_new_one():
+    health = run_through(RUNS["diverges"])
+    assert copy.deepcopy({"model": health})["model"] is health
+    again = pickle.loads(pickle.dumps(health))
+    assert not again.should_stop
+    for step, value in enumerate(RUNS["diverges"]):
+        again.step(step=step, loss=float(value))
+    assert again.stopped_by.step == health.stopped_by.step
 
 
 def test_what_learns_nothing_is_stopped_after_a_third_of_the_plan_and_never_without_one():
@@ -164,7 +226,21 @@ def test_stop_on_none_and_warn():
     assert run_through(values, stop_on="warn").should_stop
 
 
-@pytest.mark.parametrize("wrong", [{"stop_on": "error"}, {"plan": 0}, {"plan": math.nan}, {"plan": -1}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"stop_on": "error"},
+        {"plan": 0},
+        {"plan": math.nan},
+        {"plan": -1},
+        {"plan": "1000"},
+        {"rest": None},
+        {"rest": -1},
+        {"seconds": "x"},
+        {"params": [1]},
+        {"on_finding": 3},
+    ],
+)
 def test_arguments_that_make_no_sense(wrong):
     with pytest.raises(ConfigError):
         LiveHealth(**wrong)
@@ -183,10 +259,18 @@ def test_what_is_no_number_is_passed_over_and_numpy_and_torch_are_numbers():
     health = LiveHealth()
     for step in range(8):
         health.log(
-            {"loss": torch.tensor(2.0), "val_loss": np.float32(1.0), "text": "x", "none": None, "list": [1]}, step
+            {
+                "loss": torch.tensor(2.0),
+                "val_loss": np.float32(1.0),
+                "grad_norm": np.array([1.0]),
+                "text": "x",
+                "none": None,
+                "list": [1],
+            },
+            step,
         )
     health.look()
-    assert {one.name for one in health.report.series} == {"loss", "val_loss"}
+    assert {one.name for one in health.report.series} == {"loss", "val_loss", "grad_norm"}
 
 
 def test_whatever_breaks_the_training_goes_on(monkeypatch):
@@ -266,7 +350,7 @@ def test_names_have_an_end():
 # What counts
 
 
-def result(code, verdict, votes=True):
+def result(code, verdict, votes=True, onset=None, measured=()):
     return ProbeResult(
         code=code,
         name="x",
@@ -277,7 +361,12 @@ def result(code, verdict, votes=True):
         score=0.0,
         message="",
         remedy="",
+        onset=onset,
+        measured=dict(measured),
     )
+
+
+LOST = Onset(step=3, what="it became NaN")
 
 
 @given(
@@ -296,8 +385,8 @@ def test_a_finding_counts_only_when_it_stood_while_the_history_grew(grows, stand
 
 def test_a_fail_that_turns_into_a_warn_has_stood_as_a_warn_all_along():
     standing = Standing()
-    assert not standing.after([result("LOS001", Verdict.FAIL)], 100, 0.5)
-    assert [one.verdict for one in standing.after([result("LOS001", Verdict.WARN)], 110, 0.5)] == [Verdict.WARN]
+    assert not standing.after([result("LOS003", Verdict.FAIL)], 100, 0.5)
+    assert [one.verdict for one in standing.after([result("LOS003", Verdict.WARN)], 110, 0.5)] == [Verdict.WARN]
 
 
 def test_what_has_no_vote_or_is_no_live_rule_never_counts():
@@ -311,9 +400,10 @@ def test_what_has_no_vote_or_is_no_live_rule_never_counts():
 @pytest.mark.parametrize(("share", "counts"), [(None, False), (0.1, False), (0.29, False), (0.3, True), (1.0, True)])
 def test_the_plan_decides_when_nothing_learnt_may_be_said(share, counts):
     (late,) = LIVE_RULES["LOS005"]
-    assert late.counts(Verdict.FAIL, 50, share, growth=2.0) is counts
-    assert When().counts(Verdict.WARN, 4, None, growth=2.0)
-    assert not When().counts(Verdict.WARN, 4, None, growth=1.0)
+    assert late.counts(result("LOS005", Verdict.FAIL), 50, share, growth=2.0) is counts
+    assert When().counts(result("LOS003", Verdict.WARN), 8, None, growth=2.0)
+    assert not When().counts(result("LOS003", Verdict.WARN), 8, None, growth=1.0)
+    assert not When().counts(result("LOS003", Verdict.WARN), 7, None, growth=2.0)
 
 
 @given(
@@ -325,6 +415,7 @@ def test_the_plan_decides_when_nothing_learnt_may_be_said(share, counts):
 def test_what_counts_goes_on_counting_as_a_run_goes_on(verdict, points, share, growth):
     for whens in LIVE_RULES.values():
         for when in whens:
-            if when.counts(verdict, points, share, growth=growth):
+            if when.counts(result("X", verdict, onset=LOST, measured={"share": 1.0}), points, share, growth=growth):
                 later = None if share is None else min(1.0, share * 1.5)
-                assert when.counts(Verdict.FAIL, 2 * points, later, growth=2 * growth)
+                worse = result("X", Verdict.FAIL, onset=LOST, measured={"share": 1.0})
+                assert when.counts(worse, 2 * points, later, growth=2 * growth)

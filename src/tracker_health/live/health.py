@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Self
 
 from tracker_health.config import Config, preset
 from tracker_health.errors import ConfigError, named
@@ -84,8 +84,19 @@ class LiveHealth:
         """
         if stop_on not in (None, "warn", "fail"):
             raise ConfigError(f'stop_on={stop_on!r}: it must be "warn", "fail" or None')
-        if plan is not None and not (math.isfinite(plan) and plan > 0):
+        if plan is not None and not (_is_number(plan) and plan > 0):
             raise ConfigError(f"plan={plan!r}: it must be the last step, a positive number")
+        for name, value in (("seconds", seconds), ("rest", rest)):
+            if not (_is_number(value) or value == math.inf) or value < 0:
+                raise ConfigError(f"{name}={value!r}: it must be a number, 0 or more")
+        if params is not None and not isinstance(params, Mapping):
+            raise ConfigError(f"params={params!r}: it must be settings by name, as in {{'learning_rate': 0.1}}")
+        if on_finding is not None and not callable(on_finding):
+            raise ConfigError(f"on_finding={on_finding!r}: it must be a function of a finding")
+        self._options = {
+            "plan": plan, "params": params, "config": config, "stop_on": stop_on, "dry_run": dry_run,
+            "seconds": seconds, "rest": rest, "together": together, "alert": alert, "obey": obey,
+        }  # fmt: skip
         base = preset(config) if isinstance(config, str) else config
         self._judge = Judge(base, Verdict(stop_on) if stop_on else None)
         self._plan, self._seconds, self._rest = plan, seconds, rest
@@ -140,18 +151,26 @@ class LiveHealth:
         """
         if self._rows is not None and is_one_of_several():
             return self._log_together(self._rows, metrics, step)
-        if self._broken:
+        at = self._place(step)
+        if self._broken or at is None or not isinstance(metrics, Mapping):
             return None
         try:
-            broke = self._add(metrics, self._history.last_step + 1 if step is None else int(step))
+            broke = self._add(metrics, at) and time.monotonic() >= self._rested
             found = self._look() if broke or self._is_due() else None
             return found if self._asked_for is None else self._handed_over() or found
         except Exception as error:  # noqa: BLE001  whatever is wrong in here, the training goes on
             self._break(error)
             return None
 
+    def _place(self, step: Any) -> int | None:
+        """Which step is meant; None where it is no number, so that what was logged is passed over."""
+        try:
+            return self._history.last_step + 1 if step is None else int(step)
+        except (TypeError, ValueError, OverflowError):
+            return None
+
     def _add(self, metrics: Mapping[str, Any], step: int) -> bool:
-        """Take what was logged; whether something is not finite that was so far."""
+        """Take what was logged; whether something is not finite for the first time."""
         if self._requests is not None and not self._requests.begun:
             self._requests.begin(self._runs.there())
         return self._history.add(_numbers(metrics), step)
@@ -206,7 +225,12 @@ class LiveHealth:
         Returns:
             As ``step``.
         """
-        return None if self._broken else self._look()
+        if not self._broken:
+            try:
+                return self._look()
+            except Exception as error:  # noqa: BLE001  as in ``log``
+                self._break(error)
+        return None
 
     def _look(self) -> LiveFinding | None:
         points = self._history.points
@@ -241,19 +265,26 @@ class LiveHealth:
             self._stop(finding, finding.stop(time.time()))
         elif self._alert and finding.verdict.rank > self._marked.rank:
             self._mark(finding.verdict, str(finding))
+        self._hand_out(finding)
+
+    def _hand_out(self, finding: LiveFinding) -> None:
         if self._on_finding is not None:
-            self._on_finding(finding)
+            try:
+                self._on_finding(finding)
+            except Exception as error:  # noqa: BLE001  what others do with a finding ends no judging
+                tell(f"on_finding: {named(error)}")
 
     def _stop(self, finding: LiveFinding, stop: Stop) -> None:
         self.stopped_by = finding
         if not self._dry_run:
-            self._mark(finding.verdict, str(finding))
+            if self._alert:
+                self._mark(finding.verdict, str(finding))
             self._runs.stopped(stop.as_stopped)
             self.should_stop = True  # last: a training that sees it may end its run at once
 
     def _mark(self, verdict: Verdict, reason: str) -> None:
         self._marked = verdict
-        self._runs.mark(str(verdict), reason if self._alert else "")
+        self._runs.mark(str(verdict), reason)
 
     def _asked(self, text: str) -> None:
         """The run asks for a stop. That is seen in another thread, and handed over at the next step."""
@@ -287,9 +318,24 @@ class LiveHealth:
         if self.stopped_by is None:
             self._stop(finding, stop)
         self.findings.append(finding)
-        if self._on_finding is not None:
-            self._on_finding(finding)
+        self._hand_out(finding)
         return finding
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Itself: a copy of a model or a callback that has it is of the same training."""
+        return self
+
+    def __reduce__(self) -> Any:
+        """Pickled with a model or into another process it is a new one, with the same options and no history. Runs and
+        ``on_finding`` stay behind.
+        """
+        return _again, (self._options,)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Wait for what is being said on the runs, for ten seconds at most; look for no more requests."""
@@ -298,13 +344,21 @@ class LiveHealth:
         self._runs.close()
 
 
+def _again(options: Mapping[str, Any]) -> LiveHealth:
+    return LiveHealth(**options)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and math.isfinite(value)
+
+
 def _numbers(metrics: Mapping[str, Any]) -> Mapping[str, float]:
-    """Of what was logged the numbers, also those in tensors of one value."""
-    if all(value.__class__ is float for value in metrics.values()):
+    """Of what was logged the numbers, also those in arrays and tensors of one value."""
+    if all(value.__class__ is float and name.__class__ is str for name, value in metrics.items()):
         return metrics
     numbers = {}
     for name, value in metrics.items():
         if not isinstance(value, (str, bytes, bool)):
             with suppress(TypeError, ValueError, RuntimeError, OverflowError):
-                numbers[str(name)] = float(value.detach() if hasattr(value, "detach") else value)
+                numbers[str(name)] = float(value.item() if hasattr(value, "item") else value)
     return numbers

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -25,7 +25,7 @@ class History:
         self._steps: dict[str, array[int]] = {}
         self._values: dict[str, array[float]] = {}
         self._dropped: set[str] = set()
-        self._sorted_out = False
+        self._broke: set[str] = set()
         self.points, self.first_step, self.last_step = 0, 0, -1
 
     @property
@@ -34,16 +34,19 @@ class History:
         return (*self._values, *sorted(self._dropped))
 
     def add(self, metrics: Mapping[str, float], step: int) -> bool:
-        """Take what was logged at a step; whether a metric is not finite that was so far."""
+        """Take what was logged at a step; whether a metric is not finite for the first time."""
+        new = [name for name in metrics if name not in self._values and name not in self._dropped]
+        if new:
+            self._begin(new)
         broke = False
         for name, value in metrics.items():
             values = self._values.get(name)
             if values is None:
-                if name in self._dropped or not self._begin(name):
-                    continue
-                values = self._values[name]
+                continue
             number = float(value)
-            broke |= number - number != 0 and (not values or values[-1] - values[-1] == 0)
+            if number - number != 0 and name not in self._broke:
+                self._broke.add(name)
+                broke = True
             values.append(number)
             self._steps[name].append(step)
         if step != self.last_step:  # what training and evaluation log of one step is one row
@@ -53,15 +56,17 @@ class History:
                 self._sort_out()
         return broke
 
-    def _begin(self, name: str) -> bool:
-        """Whether a metric that is new is kept."""
-        if len(self._values) + len(self._dropped) >= _MOST_NAMES:
-            return False
-        if self.points > _SORTED_OUT_AT and name not in self._select([*self.names, name]):
-            self._dropped.add(name)
-            return False
-        self._values[name], self._steps[name] = array("d"), array("q")
-        return True
+    def _begin(self, new: Sequence[str]) -> None:
+        """Keep metrics that are new, as far as there is room: of a long history those that rules ask for."""
+        new = new[: max(0, _MOST_NAMES - len(self._values) - len(self._dropped))]
+        if not new:
+            return
+        wanted = self._select([*self._values, *new]) if self.points >= _SORTED_OUT_AT else dict.fromkeys(new, "")
+        for name in new:
+            if name in wanted:
+                self._values[name], self._steps[name] = array("d"), array("q")
+            else:
+                self._dropped.add(name)
 
     def _sort_out(self) -> None:
         wanted = self._select(self.names)

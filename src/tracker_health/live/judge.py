@@ -10,6 +10,7 @@ from tracker_health.engine import configured_probes, diagnose, request_for
 from tracker_health.evidence import Evidence, Request
 from tracker_health.live.rules import LIVE_RULES, Standing
 from tracker_health.result import ProbeResult, Report
+from tracker_health.roles import VAL_LOSS
 from tracker_health.stopped import Stop
 from tracker_health.verdict import Verdict
 
@@ -66,7 +67,7 @@ class Judge:
     """Judges one run again and again, from the beginning of its history to more and more of it.
 
     ``report``: the newest judgement, None before the first. It is that of ``check`` on the same history with the live
-    rules alone. ``findings``: those that counted so far.
+    rules alone, without held-out losses that have no number yet. ``findings``: those that counted so far.
     """
 
     def __init__(self, config: Config, stop_on: Verdict | None) -> None:
@@ -100,7 +101,7 @@ class Judge:
         Returns:
             Findings that are new and stood for long enough, the worst first.
         """
-        self.report = report = diagnose(evidence, self.config, probes=self._probes)
+        self.report = report = diagnose(_measured(evidence), self.config, probes=self._probes)
         standing = self._standing.after(report.results, points, share)
         fresh = [one for one in standing if one.verdict.rank > self._told.get(one.code, Verdict.PASS).rank]
         return [self._found(one, report, step) for one in fresh]
@@ -121,6 +122,12 @@ class Judge:
         )
         self.findings.append(finding)
         return finding
+
+
+def _measured(evidence: Evidence) -> Evidence:
+    """The evidence without held-out losses that have no number yet: some trainings log NaN until they evaluate."""
+    there = (one for one in evidence.series if one.role != VAL_LOSS or one.nonfinite < len(one))
+    return replace(evidence, series=tuple(there))
 
 
 _LIVE = frozenset(LIVE_RULES)

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from tracker_health.config import preset
-from tracker_health.errors import named, optional_packages
+from tracker_health.errors import ConfigError, named, optional_packages
 from tracker_health.live.health import LiveHealth
 from tracker_health.live.judge import LiveFinding
 from tracker_health.live.options import check_options
@@ -83,6 +83,8 @@ class HealthPruner(BasePruner):
             ConfigError: an option makes no sense.
         """
         check_options(LiveHealth, options)
+        if beside is not None and not isinstance(beside, BasePruner):
+            raise ConfigError(f"beside={beside!r}: it must be a pruner, as in MedianPruner()")
         LiveHealth(plan=plan, **options)
         self._plan, self._metric, self._beside = plan, metric, beside
         self._dry_run, self._params_from_trial, self._options = dry_run, params_from_trial, options

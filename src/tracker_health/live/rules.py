@@ -13,9 +13,8 @@ from tracker_health.result import ProbeResult
 from tracker_health.verdict import Verdict
 
 FACT_GROWTH, SHAPE_GROWTH = 1.1, 1.2
-"""By how much the history must grow while a finding stands, until it counts. The end of a run, where one NaN is enough
-to fail, is a twentieth of it: a NaN that was skipped has left it by then."""
-EARLY_POINTS, EARLY_SHARE, LATE_SHARE = 16, 0.1, 0.3
+"""By how much the history must grow while a finding stands, until it counts."""
+FEWEST_POINTS, EARLY_POINTS, EARLY_SHARE, LATE_SHARE = 8, 16, 0.1, 0.3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,20 +23,23 @@ class When:
 
     ``least``: the verdict that it must have. ``growth``: the history must become so many times as long while the
     finding stands. ``points``: of a history of fewer nothing counts. ``share``: nor before that share of the plan;
-    ``needs_plan``: and nothing counts where the plan is not known.
+    ``needs_plan``: and nothing counts where the plan is not known. ``lasting``: it must go on to the last point, after
+    better ones (a NaN that was skipped does no harm); ``throughout``: or be of every point.
     """
 
     least: Verdict = Verdict.WARN
     growth: float = FACT_GROWTH
-    points: int = 0
+    points: int = FEWEST_POINTS
     share: float = 0.0
     needs_plan: bool = False
+    lasting: bool = False
+    throughout: bool = False
 
-    def counts(self, verdict: Verdict, points: int, share: float | None, *, growth: float) -> bool:
+    def counts(self, result: ProbeResult, points: int, share: float | None, *, growth: float) -> bool:
         """Whether a finding counts.
 
         Args:
-            verdict: Of the finding: warn or fail.
+            result: The finding.
             points: Of the history, in rows.
             share: Of the plan that is done, from 0 to 1; None where the plan is not known.
             growth: How many times as long the history is as when the finding was first seen.
@@ -45,28 +47,31 @@ class When:
         Returns:
             True where it does.
         """
-        if verdict.rank < self.least.rank or points < self.points or growth < self.growth:
+        if result.verdict.rank < self.least.rank or points < self.points or growth < self.growth:
+            return False
+        if (self.lasting and result.onset is None) or (self.throughout and result.measured.get("share") != 1.0):
             return False
         return not self.needs_plan if share is None else share >= self.share
 
 
 _ALWAYS = (When(),)
-_ALWAYS_FAILED = (When(least=Verdict.FAIL),)
+_LASTING = (When(lasting=True),)
+_NAN = (*_LASTING, When(points=EARLY_POINTS, throughout=True))
 _LATE = (When(growth=SHAPE_GROWTH, points=EARLY_POINTS, share=LATE_SHARE, needs_plan=True),)
 _EARLY = (When(growth=SHAPE_GROWTH, points=EARLY_POINTS, share=EARLY_SHARE),)
-_EARLY_FAILED = (When(least=Verdict.FAIL, growth=SHAPE_GROWTH, points=EARLY_POINTS, share=EARLY_SHARE), *_LATE)
+_EARLY_FAILED = (When(least=Verdict.FAIL, growth=SHAPE_GROWTH, points=EARLY_POINTS, share=EARLY_SHARE),)
 
 LIVE_RULES: Mapping[str, tuple[When, ...]] = {
     # NaN, infinity, and zeros in their place
-    "LOS001": _ALWAYS, "LOS002": _ALWAYS, "GRD001": _ALWAYS, "AMP001": _ALWAYS,
+    "LOS001": _NAN, "LOS002": _ALWAYS, "GRD001": _LASTING, "AMP001": _ALWAYS,
     # gradients that vanish or explode, and a learning rate of 0
-    "GRD002": _ALWAYS, "GRD004": _ALWAYS, "LRS001": _ALWAYS_FAILED,
+    "GRD002": _ALWAYS, "GRD004": _ALWAYS, "LRS001": _EARLY_FAILED,
     # spikes, a start far above guessing, sorted data, a batch that repeats
     "LOS003": _ALWAYS, "LOS009": _ALWAYS, "LOS010": _ALWAYS, "LOS013": _ALWAYS,
     # held-out samples beside training
     "GEN001": _EARLY, "GEN002": _ALWAYS, "GEN004": _ALWAYS, "GEN005": _ALWAYS,
     # the loss went up and stayed there
-    "LOS004": _EARLY_FAILED,
+    "LOS004": (*_EARLY_FAILED, *_LATE),
     # by a third of the plan: nothing was learnt, or the loss goes up and down, or its size does not fit the accuracy
     "LOS005": _LATE, "LOS006": _LATE, "LOS008": _LATE, "LOS012": _LATE, "GEN003": _LATE,
     # above the band of healthy runs; it has a vote against a frozen baseline alone
@@ -123,7 +128,7 @@ class Standing:
             for result, level in now
             if level is result.verdict
             and any(
-                when.counts(level, points, share, growth=points / self._since[result.code, level])
+                when.counts(result, points, share, growth=points / self._since[result.code, level])
                 for when in LIVE_RULES[result.code]
             )
         ]

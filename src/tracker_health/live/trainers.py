@@ -301,8 +301,9 @@ def _lightning_step(trainer: Any, outputs: Any) -> dict[str, Any]:
     loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
     if loss is not None:
         metrics["loss"] = loss * trainer.accumulate_grad_batches  # of which it is a part
-    if trainer.optimizers:
-        metrics["learning_rate"] = trainer.optimizers[0].param_groups[0]["lr"]
+    rates = [group["lr"] for optimizer in trainer.optimizers for group in optimizer.param_groups]
+    if rates:
+        metrics["learning_rate"] = max(rates)  # a group that is frozen has 0
     return metrics
 
 

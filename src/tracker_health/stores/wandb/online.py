@@ -35,6 +35,7 @@ from tracker_health.stores.wandb.online_writer import (
     NOTIFIED_KEY,
     OnlineWriter,
     entries_in,
+    has_their_notified,
     notified_in,
     one_at_a_time,
     our_tags,
@@ -239,6 +240,8 @@ class OnlineRun:
         if self._is_over() and NOTIFIED in own_names(summary):
             with self._writer() as writer:
                 writer.mark_notified(value)
+        elif has_their_notified(self._connection, self._run):
+            return
         elif not (theirs := summary.get(NOTIFIED_KEY)) or Told.of(str(theirs)).value:
             self._connection.upload(self._run, {NOTIFIED_PLACE: value.encode()})
 

@@ -151,25 +151,43 @@ def without_ack(tags: Iterable[str], summary: Mapping[str, Any]) -> list[str]:
 
 
 def notified_in(connection: Connection, run: Any) -> str:
-    """About what people were sent a message while the run had no verdict, by a file of it; empty without one."""
+    """About what people were sent a message while the run had no verdict, by a file of it; empty without one, and where
+    it is another's.
+
+    Raises:
+        RunError: the file cannot be fetched.
+    """
+    text = _notified_text(connection, run)
+    return text if text is not None and Told.of(text).value else ""
+
+
+def has_their_notified(connection: Connection, run: Any) -> bool:
+    """Whether the file of that name is not ours."""
+    text = _notified_text(connection, run)
+    return text is not None and not Told.of(text).value
+
+
+def _notified_text(connection: Connection, run: Any) -> str | None:
     listed = files_of(run)
     if listed is None:
         doing = f"the files of W&B run {'/'.join(run.path)} could not be listed"
         listed = connection.asked(doing, lambda: list(run.files(names=[NOTIFIED_PLACE])))
     file = next((one for one in listed if one.name == NOTIFIED_PLACE), None)
-    text = _content_of(connection, file, _MAX_NOTIFIED_BYTES).decode(errors="replace").strip()
-    return text if Told.of(text).value else ""
+    return None if file is None else _content_of(connection, file, _MAX_NOTIFIED_BYTES).decode(errors="replace").strip()
 
 
 def _content_of(connection: Connection, file: Any, limit: int) -> bytes:
-    """A file's content; empty for none, and for one that is too large to be ours."""
+    """A file's content; empty for none, and for one that is too large to be ours.
+
+    Raises:
+        RunError: it cannot be fetched.
+    """
     if file is None or not 0 < file.size <= limit:
         return b""
-    with suppress(RunError), TemporaryFolder() as folder:
+    with TemporaryFolder() as folder:
         target = Path(folder, "file")
         fetched(connection, file, target)
         return read_regular(target, limit)
-    return b""
 
 
 @contextmanager
@@ -544,7 +562,9 @@ class OnlineWriter:
         return {places[file.name]: file for file in found if file.name in places}
 
     def _content(self, file: Any, limit: int = _MAX_REPORT_BYTES) -> bytes:
-        return _content_of(self._connection, file, limit)
+        with suppress(RunError):
+            return _content_of(self._connection, file, limit)
+        return b""
 
     def _drop_notified(self) -> bool:
         """Delete the file that stood for the key of the summary; whether there was one."""
