@@ -321,12 +321,12 @@ def test_a_wandb_run_is_asked_and_obeys(wandb_server, quick):
     run.finish()
     assert step < 2999
     kept = wandb_server.run(f"team/live/{run.id}")
-    assert set(kept.tags) == {"mine", "health:live-fail"}
+    assert set(kept.tags) == {"mine", "health:stop"}
     assert stop_of(kept.summary["health/stopped"]).reason == "asked to: health:stop"
     outcome = annotate(name)
     assert outcome.report.ended == "pruned"
     assert kept.summary["health/ended"] == "pruned"
-    assert "health:live-fail" not in kept.tags
+    assert "health:stop" not in kept.tags
 
 
 @pytest.mark.slow
