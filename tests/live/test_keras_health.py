@@ -44,7 +44,8 @@ def test_a_healthy_training_goes_to_its_end():
     health = keras_health()
     assert len(fit(health).epoch) == 40
     assert health.health.findings == []
-    assert health.health.share == 1.0
+    assert health.health._history.last_step == health.health._plan
+    assert health.health.share is None  # what it learnt before does not show
     assert {"loss", "val_loss", "learning_rate"} <= {series.name for series in health.health.report.series}
 
 
