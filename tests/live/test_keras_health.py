@@ -44,8 +44,7 @@ def test_a_healthy_training_goes_to_its_end():
     health = keras_health()
     assert len(fit(health).epoch) == 40
     assert health.health.findings == []
-    assert health.health._history.last_step == health.health._plan
-    assert health.health.share is None  # what it learnt before does not show
+    assert health.health.share == 1.0
     assert {"loss", "val_loss", "learning_rate"} <= {series.name for series in health.health.report.series}
 
 
@@ -101,7 +100,8 @@ def test_a_training_that_goes_on_counts_on():
     health = keras_health(every=2)
     fit(health, initial_epoch=20)
     assert health.health._history._steps["loss"][0] == 162
-    assert health.health.share == 1.0
+    assert health.health._history.last_step == health.health._plan
+    assert health.health.share is None  # what it learnt before does not show
 
 
 def test_a_dry_run_goes_to_its_end(caplog):
