@@ -343,7 +343,7 @@ def test_the_summary_is_made_from_tags_alone(server_uri, monkeypatch):
 
 
 def test_the_summary_as_a_page_says_what_the_text_says_and_names_experiments(server_uri, tmp_path):
-    (name, ids), (other, _) = make_runs(server_uri, 3, sick={1}), make_runs(server_uri, 1)
+    (name, ids), (other, _) = make_runs(server_uri, 3, sick={1}), make_runs(server_uri, 40)
     sweeping(server_uri, name)
     where = ["summary", "--tracking-uri", server_uri, "--html", str(tmp_path / "summary.html")]
     result = CliRunner().invoke(cli, [*where, "--experiment", name, "--by", "experiment", "--json"])
@@ -356,7 +356,7 @@ def test_the_summary_as_a_page_says_what_the_text_says_and_names_experiments(ser
     assert f'href="{server_uri}/#/experiments/' in page
     assert ids[1] in page
     CliRunner().invoke(cli, where)
-    assert other in (tmp_path / "summary.html").read_text(), "of all experiments"
+    assert other in (tmp_path / "summary.html").read_text(), "of all experiments the fifteen with the most runs"
     refused = CliRunner().invoke(cli, [*where[:-1], "-"])
     assert (refused.exit_code, "give the page a file" in refused.stderr) == (2, True)
 
