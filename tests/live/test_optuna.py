@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import math
 import pickle
 import subprocess
@@ -75,6 +77,27 @@ def test_a_study_goes_on_after_trials_that_ended_in_nan():
     assert study.best_trial.params["kind"] == "falls"
     assert all(trial.state is COMPLETE for trial in study.trials if trial.params["kind"] == "falls")
     assert all(trial.state is PRUNED for trial in study.trials if trial.params["kind"] != "falls")
+
+
+def test_why_a_trial_ended_is_said_on_its_own_run_and_not_on_that_of_the_study(mlflow, uri):
+    pruner = HealthPruner(plan=N, rest=0)
+
+    def train(trial):
+        kind = trial.suggest_categorical("kind", list(LOSSES))
+        own = mlflow.start_run(nested=True) if kind == "diverges" else contextlib.nullcontext()
+        with own:
+            try:
+                return objective()(trial)
+            finally:
+                pruner.health(trial).close()
+
+    with mlflow.start_run() as ours:
+        trials = run_each(study_of(pruner), train=train)
+    client = mlflow.MlflowClient(uri)
+    assert [trial.state for trial in trials.values()].count(PRUNED) == 3
+    assert "health.stopped" not in client.get_run(ours.info.run_id).data.tags
+    (nested,) = client.search_runs([ours.info.experiment_id], f"tags.mlflow.parentRunId = '{ours.info.run_id}'")
+    assert json.loads(nested.data.tags["health.stopped"])["step"] == trials["diverges"].last_step
 
 
 def test_a_dry_run_only_writes_what_it_would_do():

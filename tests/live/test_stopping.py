@@ -375,7 +375,7 @@ def test_whatever_stands_there_is_read_or_is_not(content):
 
 def test_runs_that_come_later_are_found(monkeypatch):
     there = []
-    monkeypatch.setattr("tracker_health.live.tracked.active_runs", lambda: list(there))
+    monkeypatch.setattr("tracker_health.live.tracked.active_runs", lambda **_: list(there))
     runs = LiveRuns(None)
     assert not runs.there()
 

@@ -12,6 +12,7 @@ from tracker_health.errors import ConfigError, named, optional_packages
 from tracker_health.live.health import LiveHealth
 from tracker_health.live.judge import LiveFinding
 from tracker_health.live.options import check_options
+from tracker_health.live.tracked import LiveRuns
 from tracker_health.monitor.notices import tell
 from tracker_health.roles import TRAIN_LOSS
 from tracker_health.text import printable
@@ -21,6 +22,8 @@ with optional_packages("optuna"):
     from optuna.study import StudyDirection
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from optuna.storages import BaseStorage
     from optuna.study import Study
     from optuna.trial import FrozenTrial, Trial
@@ -52,7 +55,8 @@ class HealthPruner(BasePruner):
                         raise optuna.TrialPruned
 
     Why a trial was pruned is in its user attributes, see ``CAUSE``, ``STEP`` and ``STOPPED``. In a study of several
-    objectives, where Optuna asks no pruner, ``health.should_stop`` answers. A pruner can be shared by threads, and
+    objectives, where Optuna asks no pruner, ``health.should_stop`` answers. An MLflow or W&B run that the objective
+    began says so too; one that was there before the trial is the study's. A pruner can be shared by threads, and
     copied into other processes: what it knows of a trial is made again from what the trial reported.
     """
 
@@ -147,6 +151,7 @@ class HealthPruner(BasePruner):
         params = {**(trial.params if self._params_from_trial else {}), **(self._options.get("params") or {})}
         health = _TrialHealth(
             metric=self._metric,
+            began=trial.datetime_start,
             plan=self._plan if plan is None else plan,
             dry_run=self._dry_run,
             **{
@@ -178,8 +183,10 @@ def _is_over(storage: BaseStorage, trial_id: int) -> bool:
 class _TrialHealth(LiveHealth):
     """Of one trial: what it reports, and what its objective feeds."""
 
-    def __init__(self, *, metric: str | None, **options: Any) -> None:
+    def __init__(self, *, metric: str | None, began: datetime | None, **options: Any) -> None:
         super().__init__(**options)
+        # A run that was there before is not the trial's: it is of the whole study.
+        self._runs = LiveRuns(options.get("runs"), since=began.timestamp() if began is not None else 0.0)
         config = options.get("config", "default")
         self._roles_of = (preset(config) if isinstance(config, str) else config).role_names
         self._metric = metric

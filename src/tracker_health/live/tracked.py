@@ -22,13 +22,14 @@ _FIND_SECONDS = 1.0
 
 
 class LiveRuns:
-    """The runs to write onto: those that are given, else those that are active when something is first said.
+    """The runs to write onto: those that are given, else those that are active when something is first said, if they
+    began at ``since`` (in seconds since 1970) or later.
 
     Nothing waits for a tracker but the end of the process, and that for ten seconds at most.
     """
 
-    def __init__(self, given: Sequence[TrackedRun] | None) -> None:
-        self._given = None if given is None else list(given)
+    def __init__(self, given: Sequence[TrackedRun] | None, *, since: float = 0.0) -> None:
+        self._given, self._since = None if given is None else list(given), since
         self._found: list[TrackedRun] = []
         self._next = 0.0
         self._kept = self._told = False
@@ -62,7 +63,7 @@ class LiveRuns:
             return self._given
         if not self._found and time.monotonic() >= self._next:
             self._next = time.monotonic() + _FIND_SECONDS
-            self._found = active_runs()
+            self._found = active_runs(since=self._since)
         return self._found
 
     def _each(self, say: Callable[[TrackedRun], object]) -> None:

@@ -221,20 +221,24 @@ def _cut(name: str, room: int) -> str:
     return f"{name[:head]}-{digest}-{name[-tail:]}"
 
 
-def active_runs() -> list[TrackedRun]:
-    """The W&B run and the MLflow run that are active."""
-    return [*_wandb_runs(), *_mlflow_runs()]
+def active_runs(*, since: float = 0.0) -> list[TrackedRun]:
+    """The W&B run and the MLflow run that are active.
+
+    Args:
+        since: Those alone that began then or later, in seconds since 1970.
+    """
+    return [*_wandb_runs(since), *_mlflow_runs(since)]
 
 
-def _wandb_runs() -> list[TrackedRun]:
-    run = getattr(sys.modules.get("wandb"), "run", None)
-    return [] if run is None else [WandbRun(run)]
+def _wandb_runs(since: float) -> list[TrackedRun]:
+    run: Any = getattr(sys.modules.get("wandb"), "run", None)
+    return [] if run is None or (since and run.start_time < since) else [WandbRun(run)]
 
 
-def _mlflow_runs() -> list[TrackedRun]:
+def _mlflow_runs(since: float) -> list[TrackedRun]:
     mlflow: Any = sys.modules.get("mlflow")
     active = mlflow.active_run() if mlflow is not None and hasattr(mlflow, "active_run") else None
-    if active is None:
+    if active is None or active.info.start_time < int(since * 1000):  # it counts whole milliseconds
         return []
     return [MlflowRun(mlflow.MlflowClient(mlflow.get_tracking_uri()), active.info.run_id)]
 
