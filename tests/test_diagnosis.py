@@ -90,6 +90,18 @@ def test_a_setting_beyond_what_trains_outweighs_its_effects():
     assert found.signs[0].weight == DECISIVE
 
 
+@pytest.mark.parametrize(
+    ("params", "cause"),
+    [
+        ({"lr": "19"}, "learning-rate-too-high"),  # whatever the optimizer is
+        ({"lr": "1"}, "diverged-cause-unknown"),  # as D-Adaptation and Adadelta begin
+        ({"lr": "19", "optimizer": "LARS"}, "diverged-cause-unknown"),
+    ],
+)
+def test_a_rate_beyond_all_needs_no_optimizer(params, cause):
+    assert diagnosis_of(evidence(**params), [result("LOS004", steps=(15,))]).cause == cause
+
+
 def test_without_its_setting_a_cause_is_less_sure():
     found = diagnosis_of(evidence(), [result("LOS004", steps=(15,))])
     assert found.cause == "diverged-cause-unknown"

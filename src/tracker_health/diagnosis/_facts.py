@@ -107,7 +107,11 @@ class Facts:
     def rate_is_beyond(self) -> bool:
         """Whether the learning rate is higher than what trains."""
         rate, limit = self.settings.rate, MOST_RATE.get(self.settings.optimizer)
-        return rate is not None and limit is not None and rate >= limit
+        if rate is None:
+            return False
+        if self.settings.optimizer_is_unsaid:  # 1 is also what some that scale their steps by themselves begin with
+            return rate > max(MOST_RATE.values())
+        return limit is not None and rate >= limit
 
     @property
     def decay_is_beyond(self) -> bool:
@@ -142,6 +146,12 @@ class Facts:
         if rate is None or self.rate_jump is not None:
             return False
         return self.usual_rate / _ABOUT <= rate <= _ABOUT * self.usual_rate
+
+    @property
+    def rate_is_enough(self) -> bool:
+        """Whether the learning rate is known, and not far below what such trainings take."""
+        rate = self.settings.rate
+        return rate is not None and rate >= self.usual_rate / _ABOUT
 
     @cached_property
     def rate_jump(self) -> Jump | None:

@@ -34,7 +34,7 @@ class LearningRateTooLow(Cause):
         finding("WGT004", -2, "the weights have an unusual size"),
         measure("the learning rate is 0", "learning_rate", lambda facts: facts.rate_is_zero, -6),
         setting("the learning rate is beyond what trains", "learning_rate", lambda facts: facts.rate_is_beyond, -8),
-        setting("the learning rate is usual", "learning_rate", lambda facts: facts.rate_is_usual, -3),
+        setting("the learning rate is usual or higher", "learning_rate", lambda facts: facts.rate_is_enough, -3),
     )
     test = "train 100 steps at ten times the learning rate: the loss falls faster if the rate was too low"
 

@@ -89,6 +89,11 @@ class Settings:
                 return kind
         return ""
 
+    @property
+    def optimizer_is_unsaid(self) -> bool:
+        """Whether neither the params nor a checkpoint say anything of the optimizer."""
+        return not self._groups and not optimizers_named(self.evidence)
+
     @cached_property
     def logged_rates(self) -> list[Series]:
         """The logged learning rates, a series for each group of parameters."""
