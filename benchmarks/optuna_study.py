@@ -7,9 +7,8 @@ are healthy: learning rates over a factor of forty, three widths, two weight dec
 too high, units that are dead from the beginning, a softmax that overflows in half precision, labels that were shuffled.
 Each objective feeds its loss, gradient norm and learning rate, and reports the validation loss every twentieth step.
 
-Steps are exact where a trial is judged whenever its history has grown (``rest=0``). By default judging takes a
-twentieth of the time at most, so that it depends on the machine when these short trials are judged. Seconds are of
-processor time, judging included.
+Steps are exact where a trial is judged whenever its history has grown (``rest=0``). Seconds are of processor time,
+judging included.
 """
 
 from __future__ import annotations
@@ -174,7 +173,6 @@ def main() -> None:
     ways: dict[str, BasePruner] = {
         "no pruner": NopPruner(),
         "HealthPruner": HealthPruner(rest=0, **by_health),
-        "HealthPruner by default": HealthPruner(**by_health),
         "MedianPruner": MedianPruner(),
         "HealthPruner beside Median": HealthPruner(rest=0, beside=MedianPruner(), **by_health),
     }

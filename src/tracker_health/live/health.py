@@ -26,6 +26,8 @@ from tracker_health.verdict import Verdict
 SECONDS = 60.0
 REST = 20.0
 """So many times as long as a look took nothing is judged again: looks take a twentieth of the time at most."""
+FREE_SECONDS = 1.0
+"""So long the looks of a run may take before they rest, so that a short training is judged at every growth too."""
 _PLAN_PARAM = "max_steps"
 
 
@@ -68,7 +70,8 @@ class LiveHealth:
             stop_on: ``"fail"`` or ``"warn"``: at such a finding ``should_stop`` becomes true; None for never.
             dry_run: Say what would stop the run, and let it go on.
             seconds: So long after a look another one is due at the latest, if something was logged since.
-            rest: Times as long as a look took, before another one; 0 to look whenever the history has grown.
+            rest: Times as long as a look took, before another one, once the looks have taken a second; 0 to look
+                whenever the history has grown.
             together: All processes of ``torch.distributed`` call ``step`` (or ``log``) with the same steps. The first
                 judges by what it logs itself, and all have its findings at the same step, so that all stop there. They
                 look when the history has grown, never by the clock. A process that does not call leaves the others
@@ -109,6 +112,7 @@ class LiveHealth:
         self._requests = Requests(self._asked) if obey else None
         self._asked_for: tuple[LiveFinding, Stop] | None = None
         self._next_points, self._rested, self._next_time = float(FEWEST_POINTS), 0.0, math.inf
+        self._spent = 0.0
         self._broken = False
         self._together, self._rows = together, Rows(FEWEST_POINTS, GROWTH) if together else None
         self.should_stop, self.stopped_by = False, None
@@ -240,7 +244,8 @@ class LiveHealth:
         found = self._judge.look(self._evidence(), points=points, step=self._history.last_step, share=self.share)
         end = time.monotonic()
         self._next_points = max(points + 1, points * GROWTH)
-        self._rested = end + self._rest * (end - begin)
+        self._spent += end - begin
+        self._rested = end + (self._rest * (end - begin) if self._spent > FREE_SECONDS else 0.0)
         self._next_time = max(end + self._seconds, self._rested)
         for one in found:
             self._take(one)
