@@ -85,6 +85,25 @@ def test_nothing_tells_the_level_of_guessing(make, judge):
     assert judge(CODE, logged(make, held_out=guessing(), params={"vocab_size": "50257"})).verdict == "SkippedProbe"
 
 
+NOISE = np.random.default_rng(3).standard_normal(40)
+
+
+@pytest.mark.parametrize(
+    ("losses", "scores", "verdict"),
+    [
+        pytest.param(0.07 + 0.01 * NOISE, [np.zeros(40)], "warn", id="nothing moves"),
+        pytest.param(0.07 + 0.01 * NOISE, [np.full(40, 33.0)], "warn", id="percentages"),
+        pytest.param(0.07 + 0.01 * NOISE, [np.zeros(40), learning(40)], "SkippedProbe", id="of a class that is rare"),
+        pytest.param(0.07 + 0.01 * NOISE, [np.zeros(6)], "SkippedProbe", id="too few"),
+        pytest.param(0.07 + 0.01 * NOISE, [np.full(40, -0.5)], "SkippedProbe", id="no share"),
+        pytest.param(2.3 - learning(40), [np.zeros(40)], "SkippedProbe", id="whole answers, and the loss fell"),
+    ],
+)
+def test_scores_that_never_move(losses, scores, verdict, make, judge):
+    others = [make.series(one, role="higher_better_val", name=f"val_dice_{at}") for at, one in enumerate(scores)]
+    assert judge(CODE, make.evidence(losses, *others)).verdict == verdict
+
+
 FLAT = 0.69 + 0.001 * np.sin(np.arange(12))
 
 

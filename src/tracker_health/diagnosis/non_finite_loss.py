@@ -10,7 +10,7 @@ _HARM = ("LOS001", "LOS002", "GRD001", "GAP001")
 
 
 class NonFiniteLoss(Cause):
-    """The loss or a gradient became NaN or infinite, and training went on with it.
+    """The loss or a gradient became NaN or infinite.
 
     One NaN reaches every weight within a step or two. Whatever was trained afterwards is lost.
     """
@@ -39,7 +39,9 @@ class NonFiniteLoss(Cause):
             return super().sentence(facts)
         what = "loss" if facts.has("LOS001", "LOS002") else "gradient"
         before = "" if not _from_the_start(facts) else ", its very first value"
-        return f"The {what} is NaN or infinite from step {step} on{before}, and training went on with it"
+        last = _last_step(facts)
+        after = f", and training went on to step {last}" if last is not None and last > step else ""
+        return f"The {what} is NaN or infinite from step {step} on{before}{after}"
 
     def action(self, facts: Facts) -> Action:
         onset, step = facts.went_wrong(_HARM), first_of(map(facts.onset, _HARM))
@@ -58,3 +60,8 @@ def _from_the_start(facts: Facts) -> bool:
     series = facts.evidence.find("train_loss")
     values = series.clean().values if series is not None else None
     return bool(values is not None and len(values) and not abs(float(values[0])) < float("inf"))
+
+
+def _last_step(facts: Facts) -> int | None:
+    series = facts.evidence.find("train_loss")
+    return int(series.steps[-1]) if series is not None and len(series) else None

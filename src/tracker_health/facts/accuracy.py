@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +11,7 @@ from tracker_health.evidence import Curve, Evidence, FloatArray, Need, Part, Ser
 from tracker_health.text import number
 
 ROLES = (("accuracy", "train_accuracy", "val_accuracy"), ("AUC", "train_auc", "val_auc"))
+SCORE = "higher_better_val"
 NEEDS = (
     Need(role="val_accuracy", any_of=("train_accuracy", "val_auc", "train_auc")),
     Need(role="train_loss", any_of=("val_loss", "objective_loss"), optional=True),
@@ -50,14 +51,24 @@ def measures(evidence: Evidence, least: int) -> Iterator[Shares]:
     neither is left out.
     """
     for name, train, held_out in ROLES:
-        found = [_finite(evidence, role, least) for role in (train, held_out)]
-        there = [one.values for one in found if one is not None]
-        if not there or min(values.min() for values in there) < 0:
-            continue
-        highest = max(values.max() for values in there)
-        if highest <= 100.0:
-            unit = 1.0 if highest <= 1.0 else 100.0
+        found = [_finite(evidence.find(role), least) for role in (train, held_out)]
+        if (unit := _unit(found)) is not None:
             yield Shares(name, *(one and _in_unit(one, unit) for one in found))
+
+
+def scores(evidence: Evidence, least: int) -> list[Shares]:
+    """The other scores of the validation samples that are higher for a better model, as ``measures``: a Dice, an F1."""
+    found = [_finite(one, least) for one in evidence.all_of(SCORE)]
+    units = [(one, _unit([one])) for one in found]
+    return [Shares(one.name, None, _in_unit(one, unit)) for one, unit in units if one is not None and unit is not None]
+
+
+def _unit(found: Iterable[Series | None]) -> float | None:
+    there = [one.values for one in found if one is not None]
+    if not there or min(values.min() for values in there) < 0.0:
+        return None
+    highest = max(values.max() for values in there)
+    return None if highest > 100.0 else 1.0 if highest <= 1.0 else 100.0
 
 
 def wrong(shares: Series | None) -> Curve | None:
@@ -67,8 +78,7 @@ def wrong(shares: Series | None) -> Curve | None:
     return Curve.of(Series(name=shares.name, steps=shares.steps, values=1.0 - shares.values, role=shares.role))
 
 
-def _finite(evidence: Evidence, role: str, least: int) -> Series | None:
-    series = evidence.find(role)
+def _finite(series: Series | None, least: int) -> Series | None:
     finite = series.finite() if series is not None else None
     return finite if finite is not None and len(finite) >= least else None
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import numpy as np
 
 from tracker_health.evidence import Curve, Evidence, Need, Series
-from tracker_health.facts.accuracy import NEEDS, Shares, measures, percent, wrong
+from tracker_health.facts.accuracy import NEEDS, SCORE, Shares, measures, percent, scores, wrong
 from tracker_health.facts.chance import MOST_SEEN, Chance, chance_of_classes, chance_of_level
 from tracker_health.facts.classes import vocabulary
 from tracker_health.probe import Probe, Symptom, Threshold
@@ -23,7 +23,7 @@ class AccuracyAtChance(Probe):
 
     What it finds:
         An accuracy, or an area under the ROC curve, that stays at the level of guessing. It is that of the validation
-        samples, or of the training samples if there are no others.
+        samples, or of the training samples if there are no others. Or other scores, such as a Dice, that never move.
 
     Why it matters:
         The loss may fall nevertheless, because the model learns how frequent each answer is, recovers from a bad start,
@@ -34,7 +34,8 @@ class AccuracyAtChance(Probe):
         accuracy, if the loss begins near its logarithm. Warn when nothing is surely above guessing by `tolerance` (or
         `of_chance` of it), and surely less than `learnt` of the way to 1 was learnt. Fail when both accuracies stay
         there and the number is known. Warn also when `min_still` values after the first fifth span less than `still`:
-        from `constant_above` to a half, or to `constant_below` beside a flat loss.
+        from `constant_above` to a half, or anywhere below `constant_below` beside a flat loss. All other scores of
+        the validation samples may be what stands so.
 
     Known limits:
         A classifier that gives one answer only is right as often as that answer occurs. It is flagged where the classes
@@ -80,7 +81,8 @@ class AccuracyAtChance(Probe):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        return NEEDS
+        first, *others = NEEDS
+        return (replace(first, any_of=(*first.any_of, SCORE)), *others)
 
     def judge(self, evidence: Evidence) -> Finding:
         if is_of_another_model(evidence):
@@ -97,6 +99,9 @@ class AccuracyAtChance(Probe):
                 measured = {"end": shares.end, "chance": chance.share}
                 said = f"the {shares.name} ends at {percent(shares.end)}, guessing has {percent(chance.share)}"
                 passed = Finding.passed(said, measured)
+        others = scores(evidence, self.min_points)
+        if others and all(self._stands(one.judged, evidence) for one in others):
+            return _standing(others[0])
         return passed
 
     def _guesses(self, shares: Series, chance: Chance) -> bool:
@@ -123,8 +128,8 @@ class AccuracyAtChance(Probe):
         """Whether hardly an answer changed, of a model that gives all samples the same one."""
         values, loss = shares.values[len(shares) // 5 :], evidence.curve("train_loss")
         fell = loss is None or loss.kept.surely_above(0.0)
-        most = 0.5 if fell else self.constant_below
-        if len(values) < self.min_still or not self.constant_above < values.max() < most:
+        least, most = (self.constant_above, 0.5) if fell else (-1.0, self.constant_below)
+        if len(values) < self.min_still or not least < values.max() < most:
             return False
         return bool(np.ptp(values) < self.still)
 
