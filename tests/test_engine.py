@@ -554,7 +554,7 @@ def test_but_its_nan_is_found(metrics):
     assert codes(report.findings) == {"LOS001"}
 
 
-DPO = {"rewards/chosen": FLAT, "rewards/rejected": FLAT, "rewards/margins": FLAT, "rewards/accuracies": FLAT}
+DPO = {"rewards/chosen": FLAT, "rewards/rejected": FLAT, "rewards/margins": FLAT, "rewards/accuracies": FLAT / 4}
 
 
 @pytest.mark.parametrize("beside", [DPO, {"kl": FLAT}, {"train/kl": FLAT, "entropy": FLAT}, {"dis_loss": FLAT}, {}])

@@ -30,12 +30,11 @@ class AccuracyAtChance(Probe):
         or memorises its training samples. It says nothing about new samples.
 
     How it decides:
-        Guessing is one in the number of classes, of the area one half. An unknown number is LOS006's, or fits the
-        accuracy, if the loss begins near its logarithm. Warn when nothing is surely above guessing by `tolerance` (or
-        `of_chance` of it), and surely less than `learnt` of the way to 1 was learnt. Fail when both accuracies stay
-        there and the number is known. Warn also when `min_still` values after the first fifth span less than `still`:
-        from `constant_above` to a half, or anywhere below `constant_below` beside a flat loss. All other scores of
-        the validation samples may be what stands so.
+        Guessing is one in the number of classes, of the area one half. An unknown number is LOS006's, or fits accuracy
+        and first loss. Warn when nothing is surely above guessing by `tolerance` (or `of_chance` of it), and surely
+        less than `learnt` of the way to 1 was learnt. Fail when both accuracies stay there, of a known number. Warn
+        when `min_still` values after the first fifth, or of every other score, span less than `still`: from
+        `constant_above` to a half, or below `constant_below` beside a flat loss.
 
     Known limits:
         A classifier that gives one answer only is right as often as that answer occurs. It is flagged where the classes
