@@ -96,6 +96,7 @@ def once_each(parts: set[tuple[str, str]]) -> set[tuple[str, str]]:
     return {("", part) for part in longest} | {(before, part) for part, before in longest.items()}
 
 
+@pytest.mark.slow
 def test_no_line_of_a_log_is_read_in_quadratic_time():
     def read(line: str) -> None:
         log_of(line.encode() + b"\n", assign)

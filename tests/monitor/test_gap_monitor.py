@@ -131,6 +131,7 @@ def test_statistics_are_those_of_a_naive_implementation(accumulation):
         assert_same(metrics, expected[step])
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")  # torch's own
 @pytest.mark.skipif(shutil.which("c++") is None and shutil.which("g++") is None, reason="no compiler for torch.compile")
 @pytest.mark.parametrize("accumulation", [1, 4])

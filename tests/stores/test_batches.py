@@ -171,6 +171,7 @@ def refused(*_):
     raise OSError("403")
 
 
+@pytest.mark.slow
 def test_the_cap_of_a_real_server(server_uri, asked):
     name, ids = make_runs(server_uri, 3, points=8_400)
     histories, client = shared_histories(server_uri, name)

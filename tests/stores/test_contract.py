@@ -344,9 +344,15 @@ class TestLoneRunFolder(StoreContract):
         return LoneHarness(tmp_path)
 
 
+@pytest.mark.slow
 class TestServer(StoreContract):
-    # Slow, and what is sent, and when, is the same as to a database.
+    # What is sent, and when, is the same as to a database, and the server with passwords takes nearly all of them.
     test_one_annotator_in_the_midst_of_another_leaves_no_mixture = None
+    test_an_interrupted_write_is_repaired_by_the_next = None
+    test_an_interrupted_clear_can_be_done_again = None
+    test_an_interrupted_acknowledgement_costs_no_verdict_and_can_be_done_again = None
+    test_an_acknowledgement_in_the_midst_of_an_annotator_loses_nothing = None
+    test_an_annotator_in_the_midst_of_an_acknowledgement_loses_nothing = None
 
     @pytest.fixture
     def harness(self, server_uri):

@@ -107,6 +107,7 @@ def drips_its_body(handler):
 # Servers that take their time
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("drips", [drips_its_header, drips_its_body])
 @pytest.mark.parametrize("bad", ["/", "runs/get"])
 def test_a_server_that_drips_is_given_up(quick, drips, bad):

@@ -259,6 +259,7 @@ def test_a_sweep_that_keeps_on_looks_at_a_run_again_only_when_it_has_changed(sql
     assert swept(sweep) == {"annotated": 1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
 def test_a_watching_sweep_ends_cleanly(sqlite_uri, sent):
     name, ids = make_runs(sqlite_uri, 1)

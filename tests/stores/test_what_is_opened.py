@@ -122,6 +122,7 @@ def store_of_mlflow(root):
     return root / "0" / run_id
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["params/lr", "tags/mlflow.user", "metrics/train/loss", "meta.yaml"])
 @pytest.mark.parametrize("bad", [pipe, endless], ids=lambda one: one.__name__)
 def test_a_file_of_mlflows_that_is_no_regular_one(bad, name, tmp_path):
