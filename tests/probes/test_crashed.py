@@ -63,6 +63,8 @@ ALSO_SICK = {
     "a bare word": ("SIGKILL", "Killed\n"),
     "a core": ("a crash below Python", "Segmentation fault (core dumped)\n"),
     "another shell": ("SIGKILL", "zsh: killed     python train.py\n"),
+    "a limit of LSF": ("out of memory", "TERM_MEMLIMIT: job killed after reaching LSF memory usage limit.\n"),
+    "a limit of Slurm": ("out of memory", "slurmstepd: error: Job 12 exceeded memory limit (9 > 8), being killed\n"),
     "the kernel": ("out of memory", "[12.3] python invoked oom-killer: gfp_mask=0x140cca\n"),
     "the batch system": ("out of memory", "slurmstepd: error: Detected 1 oom_kill event in StepId=7.batch.\n"),
     "the control group": ("out of memory", "oom_kill 1\n"),

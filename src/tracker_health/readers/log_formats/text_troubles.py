@@ -32,10 +32,12 @@ def _by_shell(words: str, of_zsh: str) -> str:
     )
 
 
+_MEMORY_LIMITS = r"\bTERM_MEMLIMIT\b|\b[Ee]xceeded (?:job |step )?memory limit\b|\bnode running low on memory\b"
 # What only the system says: the process is gone with it.
 _OF_THE_SYSTEM = {
     "out of memory": r"[Oo]ut of memory: Killed process|\boom[-_]kill(?:er)? event|\boom-kill:|invoked oom-killer|"
-    r"\boom_kill [1-9]|\bOOM ?Killed\b|terminate called [^\n]{0,80}(?:bad_alloc|OutOfMemory)",
+    r"\boom_kill [1-9]|\bOOM ?Killed\b|terminate called [^\n]{0,80}(?:bad_alloc|OutOfMemory)|"
+    + _MEMORY_LIMITS,
     "a collective operation timed out": r"Watchdog caught collective operation timeout",
     # A shell says it at once, and a progress bar leaves its line open.
     "SIGKILL": _by_shell("Killed", "killed") + r"|Signal 9 \(SIGKILL\)|exitcode: -9\b",
@@ -49,6 +51,19 @@ _OF_THE_SYSTEM = {
     "a cancelled job": r"CANCELLED AT \d",
 }
 _BEGINNING = "Traceback (most recent call last)"
+_CHAINED = " above exception "
+_LOGGED = ("ERROR", "WARN", "CRITICAL", "EXCEPTION")
+# A record of the logger of an experiment tracker, by the logger's name after a level, or by the form that W&B's own has
+# ("ERROR   MainThread:123 [wandb_init.py:init():80] ..."). The traceback that follows is of an error that the tracker
+# caught: it logs it, and lets the program go on. One that nobody caught begins in the program itself.
+_OF_A_TRACKER = re.compile(
+    r"\b(?:ERROR|WARN(?:ING)?|CRITICAL|EXCEPTION)\b[\s:|\]-]{1,12}(?:"
+    r"[\[(]?(?:aim|clearml|comet_ml|dvclive|mlflow|neptune|swanlab|tensorboard|trackio|wandb)[.:\s|\])]|"
+    r"[A-Za-z][\w-]{0,40}\s{0,10}:\d{1,9} \[\w{1,80}\.py:\w{1,80}\(\):\d{1,6}\])"
+)
+_OF_THE_PROGRAM = ", in <module>"
+_RECORD_LINES = 2
+"""How many lines the message of such a record has before its traceback."""
 _RAISED = re.compile(
     r"(?:\[?[\w .:-]{0,40}\]?[:|]\s?)?"
     r"(?P<said>Exception: .*|"
@@ -85,8 +100,10 @@ _CAUSE = {cause: re.compile(pattern) for cause, pattern in _CAUSES.items()}
 _SYSTEM = {cause: re.compile(pattern) for cause, pattern in _OF_THE_SYSTEM.items()}
 # One of these is in every line that says something of the kind: plain words are found ten times as fast as a pattern.
 _SUSPICIOUS = (
-    _BEGINNING, _IGNORED, _ROOT_CAUSE, "Watchdog", "terminate called", "zsh: ", "Abort trap", "PREEMPTION", "Killed",
-    "oom", "OOM", "Terminated", "Segmentation fault", "Bus error", "Aborted", "core dumped",
+    _BEGINNING, _IGNORED, _CHAINED, *_LOGGED, _ROOT_CAUSE,
+    "Watchdog", "terminate called", "zsh: ", "Abort trap", "PREEMPTION", "Killed",
+    "oom", "OOM", "MEMLIMIT", "memory limit", "low on memory",
+    "Terminated", "Segmentation fault", "Bus error", "Aborted", "core dumped",
     "SIGKILL", "exitcode: -", "Fatal Python error", "TIME LIMIT", "CANCELLED AT", "train_runtime",
     "omplete", "inished", "done",
 )  # fmt: skip
@@ -117,6 +134,7 @@ class Troubles:
         self._done: int | None = None
         self._traceback = 0
         self._of_loader = self._ignored = False
+        self._by_tracker, self._record = False, -_RECORD_LINES
         self._rank: int | None = None
         self._root: int | None = None
         self._root_lines = 0
@@ -136,12 +154,18 @@ class Troubles:
         self._rank = int(of_rank[1]) if of_rank is not None else None
         if self._root_lines or _ROOT_CAUSE in line:
             self._look_for_the_root(line)
+        elif _OF_A_TRACKER.search(line):
+            self._record, self._traceback = self.lines, 0
         elif _BEGINNING in line:
             self._traceback, self._of_loader = 1, False
+            self._by_tracker = self.lines - self._record <= _RECORD_LINES
+        elif _CHAINED in line and self._by_tracker:
+            self._record = self.lines
         elif _IGNORED in line:
             self._ignored = True
         elif self._traceback and bare.startswith((" ", "\t")):
             self._of_loader |= _LOADER_QUEUE in bare
+            self._by_tracker &= self._traceback > 1 or _OF_THE_PROGRAM not in bare
             self._go_on()
         elif not self._is_of_the_system(bare) and self._traceback:
             self._look_for_the_end(bare)
@@ -179,7 +203,7 @@ class Troubles:
         if raised is None:
             self._go_on()
             return
-        if not self._ignored:
+        if not (self._ignored or self._by_tracker):
             self._note(self._cause(raised["said"]), raised["said"])
         self._traceback, self._ignored = 0, False
 
