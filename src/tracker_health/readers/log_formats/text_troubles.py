@@ -36,8 +36,7 @@ _MEMORY_LIMITS = r"\bTERM_MEMLIMIT\b|\b[Ee]xceeded (?:job |step )?memory limit\b
 # What only the system says: the process is gone with it.
 _OF_THE_SYSTEM = {
     "out of memory": r"[Oo]ut of memory: Killed process|\boom[-_]kill(?:er)? event|\boom-kill:|invoked oom-killer|"
-    r"\boom_kill [1-9]|\bOOM ?Killed\b|terminate called [^\n]{0,80}(?:bad_alloc|OutOfMemory)|"
-    + _MEMORY_LIMITS,
+    r"\boom_kill [1-9]|\bOOM ?Killed\b|terminate called [^\n]{0,80}(?:bad_alloc|OutOfMemory)|" + _MEMORY_LIMITS,
     "a collective operation timed out": r"Watchdog caught collective operation timeout",
     # A shell says it at once, and a progress bar leaves its line open.
     "SIGKILL": _by_shell("Killed", "killed") + r"|Signal 9 \(SIGKILL\)|exitcode: -9\b",
