@@ -31,6 +31,10 @@ _HEADING = re.compile(rf"[^\d=:]{{0,60}}?\b({'|'.join(HELD_OUT)})\b[^\d=:]{{0,60
 _LONGEST_HEADING = 150
 _OF_STOPPING = ("top", "TOP", "atience")  # looked for first: far cheaper than the pattern
 _STOPPED_EARLY = re.compile(r"early[ _-]?stop|stopp(?:ed|ing) early|trainer to stop|out of patience", re.IGNORECASE)
+# Of Keras and Lightning: it stops nothing for as long as the metric is not there.
+_STOPS_NOTHING = re.compile(
+    r"Early stopping conditioned on metric [`'\"]?(?P<metric>[^`'\"\s]{1,100})[`'\"]? which is not available"
+)
 _PLAIN = re.compile(r"[^\n\w-]*+\w[^\n-]*+")  # no ruler
 _SHORT, _SHORT_KEPT = 60, 4096
 _REPEATS_BELOW = "est iteration is"  # LightGBM: the line below is the best round again
@@ -80,7 +84,7 @@ class _Reading:
         self._patterns: list[Pattern] = []
         self._unused = 0
         self._begun = self._stopped_early = self._repeats = self._fresh = False
-        self._data = self._last_row = ""
+        self._data = self._last_row = self._waited_for = ""
 
     def log(self, pieces: Iterable[str], source: str) -> Log:
         """What all of a log holds, given in blocks of whole lines."""
@@ -96,7 +100,7 @@ class _Reading:
             epochs=totals[0] if len(totals) == 1 else None,
             epoch=_epochs_by_headings(history),
             steps=self._total_not_reached(log.series, history),
-            stopped_early=self._stopped_early,
+            stopped_early=self._stopped_early or self._waited_for in log.names,
             unread=self._pairs.unread,
         )
 
@@ -176,7 +180,9 @@ class _Reading:
             return False
         self._repeats = _REPEATS_BELOW in line[-100:]
         if not self._stopped_early and any(map(line.__contains__, _OF_STOPPING)):
-            self._stopped_early = _STOPPED_EARLY.search(line) is not None
+            in_vain = _STOPS_NOTHING.search(line)
+            self._waited_for = in_vain["metric"] if in_vain is not None else self._waited_for
+            self._stopped_early = in_vain is None and _STOPPED_EARLY.search(line) is not None
         rank = self._ranks.of(line)
         row, is_cell = self._tables.row(line)
         if row and (rank is None or self._ranks.owned(rank, row)):

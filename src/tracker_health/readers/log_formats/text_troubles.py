@@ -88,12 +88,21 @@ _BY_EXIT_CODE = {
     -7: "a crash below Python",
     -6: "a crash below Python",
 }
+# What a launcher or a scheduler says of a program's exit code: DeepSpeed, Slurm, LSF.
+_EXITED = re.compile(
+    r"\bexits with return code = (?P<launcher>-?\d{1,6})\b|\btask \d+: Exited with exit code (?P<slurm>\d{1,3})\b|"
+    r"^Exited with exit code (?P<lsf>\d{1,3})\.\s*$"
+)
+_OUTPUT_FOLLOWS = "The output (if any) follows"  # LSF's report comes after the program, and may stand before its output
+_SIGNALLED = 128
 _IGNORED = "Exception ignored"  # while Python ends, or in a destructor: it is printed, and nothing comes of it
 # A batch that was under way when its worker died: the queue's connection breaks before the loader looks at its workers.
 _LOADER_QUEUE = "_try_get_data"
 _BROKEN_QUEUE = re.compile(r"(?:ConnectionResetError|ConnectionRefusedError|BrokenPipeError|EOFError)\b")
 _DONE = re.compile(
-    r"training\s+(?:is\s+|has\s+)?(?:complete|finished|done)|'train_runtime'|\bdone training\b", re.IGNORECASE
+    r"training\s+(?:is\s+|has\s+)?(?:complete|finished|done)|'train_runtime'|\bdone training\b|"
+    r"`Trainer\.fit` stopped: `max_(?:epochs|steps)=\d+` reached",
+    re.IGNORECASE,
 )
 _CAUSE = {cause: re.compile(pattern) for cause, pattern in _CAUSES.items()}
 _SYSTEM = {cause: re.compile(pattern) for cause, pattern in _OF_THE_SYSTEM.items()}
@@ -104,7 +113,7 @@ _SUSPICIOUS = (
     "oom", "OOM", "MEMLIMIT", "memory limit", "low on memory",
     "Terminated", "Segmentation fault", "Bus error", "Aborted", "core dumped",
     "SIGKILL", "exitcode: -", "Fatal Python error", "TIME LIMIT", "CANCELLED AT", "train_runtime",
-    "omplete", "inished", "done",
+    "omplete", "inished", "done", "return code = ", "Exited with exit code", "`Trainer.fit` stopped", _OUTPUT_FOLLOWS,
 )  # fmt: skip
 _KEPT = 50
 _MAX_CHARACTERS = 300
@@ -133,6 +142,8 @@ class Troubles:
         self._done: int | None = None
         self._traceback = 0
         self._of_loader = self._ignored = False
+        self._reported: _Seen | None = None
+        self._report_first = False
         self._by_tracker, self._record = False, -_RECORD_LINES
         self._rank: int | None = None
         self._root: int | None = None
@@ -191,7 +202,21 @@ class Troubles:
                 self._traceback, self._ignored = 0, False
                 self._note(cause, line)
                 return True
-        return False
+        return self._is_of_an_exit(line)
+
+    def _is_of_an_exit(self, line: str) -> bool:
+        """Whether a launcher says that the program failed: that is the cause where nothing else is."""
+        self._report_first |= _OUTPUT_FOLLOWS in line and self._reported is not None
+        said = _EXITED.search(line)
+        code = int(next(filter(None, said.groups()))) if said is not None else 0
+        if not code:
+            return False
+        if not any(one.rows == self.rows for one in self._seen):
+            number = code if code < 0 else _SIGNALLED - code
+            self._note(_BY_EXIT_CODE.get(number, "an exit code other than 0"), line)
+            self._reported = self._seen[-1] if said is not None and said["lsf"] else None
+        self._traceback = 0
+        return True
 
     def _go_on(self) -> None:
         self._traceback = self._traceback + 1 if self._traceback < _TRACEBACK_LINES else 0
@@ -224,6 +249,8 @@ class Troubles:
 
     def log(self, source: str, history: History) -> TextLog:
         """What was seen, each with how much came after it."""
+        if self._report_first and self._reported is not None:
+            self._reported.line, self._reported.rows, self._reported.place = self.lines, self.rows, self._table.rows
         return TextLog(
             source=source,
             lines=self.lines,
