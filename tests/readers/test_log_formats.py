@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import struct
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tracker_health.errors import ReadError
 from tracker_health.evidence import StepUnit
 from tracker_health.readers.log_formats import read_log
 from tracker_health.readers.log_formats.csv_table import CsvTable
@@ -673,7 +675,29 @@ def test_a_table_is_what_was_written(tmp_path_factory, rows):
     found = points(log)
     assert repr(found["b"]) == repr([(step, b) for step, _, b in rows])
     written = [(step, a) for step, a, _ in rows if a is not None]
-    assert repr(found.get("a", [])[: len(written)]) == repr(written)
+    assert repr(found.get("a", [])) == repr(written), "an empty cell is no point, wherever it is"
+
+
+def test_a_row_without_the_trainings_numbers_is_no_nan(tmp_path):
+    """As Stable-Baselines3 wrote it, whose last evaluation took the numbers of the training's last update."""
+    content = (Path(__file__).parents[1] / "data" / "tables" / "progress.csv").read_bytes()
+    assert content.splitlines()[-1].endswith(b"," * 12)
+    log, _ = read(tmp_path / "progress.csv", content)
+    found = {name: [value for _, value in known] for name, known in points(log).items()}
+    assert len(found["train/loss"]) == 23
+    assert [name for name, values in found.items() if not np.isfinite(values).all()] == []
+
+
+def test_null_in_a_column_is_nan_only_where_the_numbers_end(tmp_path):
+    columns = {
+        "loss": [3.0, 2.0, None, 1.0, 0.9, 0.8],
+        "val_loss": [None, 2.5, None, 1.9, None, 1.8],
+        "val_accuracy": [None, 0.5, None, 0.6, 0.7, None],
+        "lr": [0.1, 0.1, 0.1, 0.1, None, None],
+    }
+    found = points(read(tmp_path / "history.json", json.dumps(columns))[0])
+    bad = {name: [step for step, value in known if math.isnan(value)] for name, known in found.items()}
+    assert bad == {"epoch": [], "loss": [], "val_loss": [], "val_accuracy": [], "lr": [5, 6]}
 
 
 # JSON
@@ -758,11 +782,71 @@ def test_the_rounds_of_catboost(tmp_path):
 
 
 def test_a_history_cut_short_is_told_and_other_json_is_not(tmp_path):
-    from tracker_health.errors import ReadError
-
     with pytest.raises(ReadError, match="cut short"):
         read(tmp_path / "history.json", '{"loss": [3.0, 2.0')
     assert read(tmp_path / "a.json", '{"accuracy": 0.5}')[0].names == ()
+
+
+@pytest.mark.parametrize(
+    "text", ['[{"step": 1, "loss": 0.5}, {"step": 2, "lo', '[{"loss": 0.5},\n{"lo\nss": 0.4}, {"loss": 0.3}]']
+)
+def test_damaged_records_are_told_to_be_damaged(text, tmp_path):
+    with pytest.raises(ReadError, match="cut short"):
+        read(tmp_path / "log.json", text)
+
+
+RAISED = "Traceback (most recent call last):\n  File \"train.py\", line 7, in step\nKeyError: 'label'\n"
+BEGINNINGS = {
+    "a rank": "[rank0] world size 4\n",
+    "a time": "[2026-11-26 10:00:00] INFO start\n",
+    "a bracket": "[\n",
+    "an event": '{"event": "start"}\nloading\n',
+    "events": "".join(f'{{"event": "load", "seconds": {one}}}\n' for one in range(30)),
+    "settings over several lines": '{\n  "lr": 0.1,\n  "model": {"width": 3}\n}\nloading\n',
+    "a list": '["a", "b"]\nloading\n',
+    "a dictionary of Python's": "{'lr': 0.1}\nloading\n",
+    "steps in JSON": "".join(f'{{"step": {step}, "loss": {3 / step}}}\n' for step in range(1, 40)),
+    "a table": "epoch,loss\n1,3\n2,2\n3,1\n",
+}
+
+
+@pytest.mark.parametrize("end", [RAISED, "Killed\n"], ids=["an exception", "a signal"])
+@pytest.mark.parametrize("name", list(BEGINNINGS))
+def test_how_a_log_ends_is_read_whatever_it_begins_with(name, end, tmp_path):
+    log, _ = read(tmp_path / "train.log", BEGINNINGS[name] + end)
+    assert [(one.cause, one.rows_after) for one in log.text.troubles] == [
+        ("an exception" if end == RAISED else "SIGKILL", 0)
+    ]
+
+
+def test_a_form_that_fits_half_of_the_lines_gives_way(tmp_path):
+    lines = [
+        f'{{"event": "batch", "milliseconds": {step}}}\nstep {step} loss={3 / step:.4f}\n' for step in range(1, 40)
+    ]
+    (tmp_path / "train.log").write_text("".join(lines))
+    log, form = read_log(tmp_path / "train.log", "train.log", assign)
+    assert isinstance(form, TextLines)
+    assert len(points(log)["loss"]) == 39
+
+
+def test_each_form_reads_a_file_once_at_most(tmp_path, monkeypatch):
+    from tracker_health.readers import log_formats
+
+    calls = Counter()
+
+    def counted(read):
+        def of(self, *args):
+            calls[type(self).__name__] += 1
+            return read(self, *args)
+
+        return of
+
+    for one in map(type, log_formats.FORMATS):
+        monkeypatch.setattr(one, "read", counted(one.read))
+    for number, beginning in enumerate(BEGINNINGS.values()):
+        calls.clear()
+        read(tmp_path / f"{number}.log", beginning + RAISED)
+        assert max(calls.values()) == 1
 
 
 # TensorBoard
@@ -961,4 +1045,5 @@ def test_no_format_takes_a_file_of_another():
     wrong = [
         path for path in files if not isinstance(read_log(path, path.name, names_and_roles)[1], KINDS[path.suffix])
     ]
-    assert [str(path.relative_to(CASES)) for path in wrong if path.name != "expected.csv"] == []
+    named_by_keras = "expected.csv", "training.log"  # its CSVLogger's examples have the latter
+    assert [str(path.relative_to(CASES)) for path in wrong if path.name not in named_by_keras] == []

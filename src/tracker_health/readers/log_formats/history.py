@@ -12,7 +12,7 @@ from tracker_health.evidence import FloatArray, IntArray, Series, StepUnit
 from tracker_health.readers.json_lines import as_number
 from tracker_health.readers.log_formats.axis import UNITS, BoolArray, Places, Rows, counts_up, place
 from tracker_health.readers.log_formats.names import AMOUNT, BAR, BATCH, END, EPOCH, OF, STEP, axis_of, is_held_out
-from tracker_health.readers.log_formats.row_kinds import RowKind, is_null
+from tracker_health.readers.log_formats.row_kinds import RowKind, is_null, may_be_nan
 from tracker_health.roles import ANY_LOSS, LOSSES, VAL_LOSS
 
 _HABIT, _FEWEST_OF_A_HABIT, _MOST_BESIDE = 0.9, 3, 64
@@ -81,7 +81,7 @@ class History:
         return "\0" not in name and name not in self._steps[id(kind)][:1]
 
     def column(self, name: str) -> FloatArray:
-        """The numbers of a name in all rows: float64[rows]; NaN where a row has none, ``NULL`` in an empty cell."""
+        """The numbers of a name in all rows: float64[rows]; NaN where a row has none, or an empty cell's."""
         found = np.full(len(self.positions), np.nan)
         for kind, at in self._with.get(name, ()):
             found[self._at[id(kind)]] = kind.matrix()[:, at]
@@ -243,12 +243,12 @@ class History:
         return replace(series, steps=np.arange(1, len(steps) + 1, dtype=np.int64), step_unit=StepUnit.UNKNOWN)
 
     def _stands_for_nan(self, name: str, at: IntArray, cells: FloatArray) -> BoolArray:
-        """Which empty cells are NaN, for which several writers of JSON and CSV have no other sign: those to the end of
+        """Which nulls are NaN, for which several writers of JSON have no other sign: those to the end of
         the log, in rows that have a number of what was hardly ever logged without this metric before. One is enough of
         a metric of the training beside another one; an evaluation may just not have been there yet.
         """
         found, numbers = np.zeros(len(cells), dtype=bool), np.flatnonzero(~is_null(cells))
-        if len(numbers) < _FEWEST_OF_A_HABIT or numbers[-1] == len(cells) - 1:
+        if len(numbers) < _FEWEST_OF_A_HABIT or numbers[-1] == len(cells) - 1 or not may_be_nan(cells).any():
             return found
         tail = int(numbers[-1]) + 1
         beside = {
@@ -266,4 +266,4 @@ class History:
                 found[tail:] |= there[tail:]
         if not beside and len(numbers) >= _HABIT * tail and len(cells) - tail > 1:
             found[tail:] = True
-        return found
+        return found & may_be_nan(cells)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import replace
@@ -25,6 +26,7 @@ from tracker_health.readers.log_formats.text_tables import Tables
 from tracker_health.readers.log_formats.text_troubles import Troubles
 
 _JSON = re.compile(r"\{\s*[\"}]|\[\s*[\[{\"]")
+_OPENS_JSON = '{}[],"'
 _ENDS = re.compile(r"\n++")
 # "Test Error:", and on the lines below what was measured.
 _HEADING = re.compile(rf"[^\d=:]{{0,60}}?\b({'|'.join(HELD_OUT)})\b[^\d=:]{{0,60}}(?::|\*\*\*)\s*", re.IGNORECASE)
@@ -54,7 +56,7 @@ class TextLines:
 
     def recognises(self, head: bytes) -> bool:
         text = text_of(head).lstrip()
-        return bool(text) and _JSON.match(text) is None
+        return bool(text) and (_JSON.match(text) is None or _begins_with_json(text))
 
     def read(self, path: Path, source: str, select_names: SelectNames, prefix: str = "") -> Log:
         return _Reading(select_names, prefix, path.stem).log(blocks(path), source)
@@ -254,6 +256,18 @@ class _Reading:
             match = _HEADING.fullmatch(line)
             if match is not None:
                 self._data, self._fresh = HELD_OUT[match.group(1).lower()], True
+
+
+def _begins_with_json(text: str) -> bool:
+    """Whether a text goes on behind a JSON value, which is all of its first lines, with what is no JSON: a program that
+    printed its settings or an event, and not a file of JSON.
+    """
+    try:
+        _, end = json.JSONDecoder().raw_decode(text)
+    except (ValueError, RecursionError):
+        return False
+    first, _, rest = text[end:].partition("\n")
+    return not first.strip() and any(line[:1] not in _OPENS_JSON for line in map(str.strip, rest.split("\n")) if line)
 
 
 def _different(history: History, name: str) -> list[int]:
