@@ -514,6 +514,40 @@ def test_a_banner_gives_the_plan(tmp_path):
     assert {"max_steps": "120", "tau": "0.5", "num_train_epochs": "3"}.items() <= log.params.items()
 
 
+SETTINGS = "{'work_dir': './out', 'optimizer': 'Adam', 'step': [25, 35, 45], 'num_epoch': 50, 'base_lr': 0.0001, 'mse': 1.0, 'batch_size': 2}"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        SETTINGS, f"Config: {SETTINGS}", SETTINGS.replace("'", '"').replace("./out", "a/b"), "Samples -> train: 31000, val: 3900, test: 3900",
+        "{'epoch': 100, 'lr': 0.1, 'seed': 3, 'resume': None, 'num_workers': 4, 'amp': False}",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("at", [0, 3])
+def test_settings_and_sizes_are_no_rows(line, at, tmp_path):
+    rows = [f"Epoch: {epoch}  Mean training loss: {6 / (1 + epoch):.4f}\n" for epoch in range(20)]
+    expected = points(read(tmp_path / "a.log", "".join(rows))[0])
+    log, _ = read(tmp_path / "b.log", "".join([*rows[:at], f"{line}\n", *rows[at:]]))
+    assert points(log) == expected
+    assert at or {"base_lr", "train", "seed"} & log.params.keys()
+
+
+def test_a_dictionary_with_words_in_it_is_a_row_where_it_has_a_loss(text):
+    line = "{{'epoch': {0}, 'split': 'train', 'model': 'a', 'data': 'b', 'loss': {1}, 'lr': 0.1, 'max_norm': 1.0}}\n"
+    found = text("".join(line.format(epoch, 3 / epoch) for epoch in range(1, 5)))
+    assert found["loss"] == [(epoch, 3 / epoch) for epoch in range(1, 5)]
+
+
+def test_a_row_before_all_steps_counts_as_they_do(tmp_path):
+    rows = [f"Epoch: [{at // 4}][{at % 4 * 25}/100]\tLoss {9 / (1 + at):.4f} (9.1)\n" for at in range(12)]
+    log, _ = read(tmp_path / "a.log", "Resuming from epoch 0, lr 0.0005\n" + "".join(rows))
+    assert {one.name: one.step_unit for one in log.series if one.name in ("lr", "Loss")} == {
+        "lr": StepUnit.UNKNOWN,
+        "Loss": StepUnit.UNKNOWN,
+    }
+
+
 @pytest.mark.parametrize(
     "content",
     [

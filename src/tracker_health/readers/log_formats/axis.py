@@ -127,7 +127,7 @@ def _by_step(rows: Rows, at: FloatArray, epoch: FloatArray, named: BoolArray) ->
     done, total = _done_before(at[leads], epoch[leads], rows.of[leads]) if known else ({}, 0.0)
     before = np.array([done.get(number, 0.0) for number in epoch.tolist()] if any(done.values()) else 0.0)
     steps = at + before
-    units = rows.unit[np.maximum(_before(own), 0)]
+    units = rows.unit[np.where(_before(own) >= 0, _before(own), np.argmax(own))]  # a row before all has the first one's
     # Without any number a row may still be reported by its neighbours; one whose number is none says something else.
     filled = np.where(named, steps, _filled(np.where(leads, steps, np.nan), first=True))
     if total:

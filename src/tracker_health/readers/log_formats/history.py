@@ -18,6 +18,7 @@ from tracker_health.roles import ANY_LOSS, LOSSES, VAL_LOSS
 _HABIT, _FEWEST_OF_A_HABIT, _MOST_BESIDE = 0.9, 3, 64
 _OF_AN_EPOCH = 3  # rows
 _FEWEST_COUNTED = 2  # rows of a log without an axis
+_UNKNOWN = UNITS.index(StepUnit.UNKNOWN)
 _NO_STEP = np.iinfo(np.int64).min
 _PLANS = ("max_steps", "total_steps"), ("num_train_epochs", "max_epochs")
 
@@ -113,13 +114,18 @@ class History:
     def places(self) -> Places:
         """Where the rows belong."""
         n = len(self.positions)
-        step, of, unit, epoch = np.full(n, np.nan), np.full(n, np.nan), np.zeros(n, dtype=np.int8), np.full(n, np.nan)
+        step, of, unit, epoch = (
+            np.full(n, np.nan),
+            np.full(n, np.nan),
+            np.full(n, _UNKNOWN, dtype=np.int8),
+            np.full(n, np.nan),
+        )
         for name in self._ranked(EPOCH):
             epoch = np.where(np.isnan(epoch), self.column(name), epoch)
         for name in self._ranked(STEP, BATCH):
             axis, cells = axis_of(name), self.column(name)
             new = np.isnan(step) & ~np.isnan(cells)
-            step[new], unit[new] = cells[new], UNITS.index(axis.unit) if axis is not None else 0
+            step[new], unit[new] = cells[new], UNITS.index(axis.unit) if axis is not None else _UNKNOWN
             if name + OF in self._with:
                 of[new] = self.column(name + OF)[new]
         step, of, stray = self._with_ends(step, of, epoch)

@@ -211,6 +211,8 @@ class _Reading:
         """Whether a line is one of the history: it has a loss, or says where it is; and below such lines one with any
         metric that is needed.
         """
+        if printed.of_settings:
+            return False
         named = self._begun and any(self._pairs.role(one.name) for one in printed.metrics)
         return bool(printed.losses or printed.is_placed or printed.is_bar or named)
 
