@@ -29,9 +29,10 @@ _STEPS_IN_ALL = re.compile(r"= ?(\d{1,15}) (?:optimizer |training |total )?steps
 _KEY = re.compile(r"['\"]([A-Za-z_][\w. -]{0,60})['\"][ ]?:")
 _WORD_AS_VALUE = re.compile(r"['\"][ ]?:[ ]?(?:['\"][A-Za-z./~]|True\b|False\b|None\b)")
 _OF_SETTINGS = word_set(
-    "batch seed num workers optimizer optim scheduler decay momentum dropout hidden max warmup epochs device dataset data dir "
-    "path root model resume base backbone pretrained gpus save log eval test width depth heads layers size name init eps"
-)  # fmt: skip
+    "batch seed num workers optimizer optim scheduler decay momentum dropout hidden max warmup epochs device dataset "
+    "data dir path root model resume base backbone pretrained gpus save log eval test width depth heads layers size "
+    "name init eps"
+)
 _FEWEST_SETTINGS = 3
 
 
