@@ -40,6 +40,14 @@ def test_a_coefficient_of_a_statistic_is_a_score_and_of_a_loss_a_weight():
     }  # fmt: skip
 
 
+def test_what_something_costs_in_time_is_not_what_was_minimised():
+    names = ["Time-cost", "Train-ppl", "Validation-ppl"]
+    assert assign(names) == {"Train-ppl": "train_loss", "Validation-ppl": "val_loss"}
+    assert assign(["Train-SmoothL1", "Validation-SmoothL1"]) == {
+        "Train-SmoothL1": "train_loss", "Validation-SmoothL1": "val_loss",
+    }  # fmt: skip
+
+
 def test_our_own_names_are_never_read_back():
     assert assign(["health/loss", "health.loss", "health/no_progress/best"]) == {}
 

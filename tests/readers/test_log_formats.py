@@ -539,6 +539,13 @@ def test_a_dictionary_with_words_in_it_is_a_row_where_it_has_a_loss(text):
     assert found["loss"] == [(epoch, 3 / epoch) for epoch in range(1, 5)]
 
 
+def test_a_bar_before_the_first_epoch_takes_nothing_from_the_others(text):
+    """Lightning's check before the training, and evaluations of an unknown length."""
+    bars = "Validation: |          | 0/? [00:00<?, ?it/s]\nEpoch {0}: 100%|████| 640/640 [08:02<00:00, v_num=3, val_loss={1}]\n"
+    found = text("".join(bars.format(epoch, 1 / (1 + epoch)) for epoch in range(5)))
+    assert found["val_loss"] == [(640 * (1 + epoch), 1 / (1 + epoch)) for epoch in range(5)]
+
+
 def test_a_row_before_all_steps_counts_as_they_do(tmp_path):
     rows = [f"Epoch: [{at // 4}][{at % 4 * 25}/100]\tLoss {9 / (1 + at):.4f} (9.1)\n" for at in range(12)]
     log, _ = read(tmp_path / "a.log", "Resuming from epoch 0, lr 0.0005\n" + "".join(rows))

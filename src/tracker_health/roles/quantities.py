@@ -126,6 +126,7 @@ _SAYINGS = (
     _Saying("entropy", ("entropy",), never="loss cross target", beside="actor policy objective approx charts mask default learners learner info loss"),
     _Saying(LOSS, (" ".join(LIKELIHOODS | {"bce"}),), never=_NO_LOSS),
     _Saying(LOSS, ("multiclass",), beside=""),
+    _Saying(LOSS, ("smooth", "l1"), never=_NO_LOSS),
     _Saying(OTHER, ("critic", "return")),
     _Saying(REWARD, ("core", "reward"), never=_EXTREMES),
     _Saying(REWARD, ("reward return",), never=f"time loss {_EXTREMES}",

@@ -123,8 +123,8 @@ def _by_step(rows: Rows, at: FloatArray, epoch: FloatArray, named: BoolArray) ->
     own = ~np.isnan(at)
     leads = own & (rows.training | ~rows.metric)
     leads = leads if leads.any() else own
-    known = not np.isnan(epoch[leads]).all()
-    done, total = _done_before(at[leads], epoch[leads], rows.of[leads]) if known else ({}, 0.0)
+    counted = leads & ~np.isnan(epoch)  # what comes before the first epoch is of none
+    done, total = _done_before(at[counted], epoch[counted], rows.of[counted]) if counted.any() else ({}, 0.0)
     before = np.array([done.get(number, 0.0) for number in epoch.tolist()] if any(done.values()) else 0.0)
     steps = at + before
     units = rows.unit[np.where(_before(own) >= 0, _before(own), np.argmax(own))]  # a row before all has the first one's
