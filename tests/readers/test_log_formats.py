@@ -729,6 +729,15 @@ def test_a_row_without_the_trainings_numbers_is_no_nan(tmp_path):
     assert [name for name, values in found.items() if not np.isfinite(values).all()] == []
 
 
+def test_cells_that_pandas_leaves_empty_are_told(tmp_path):
+    """It writes NaN so: nothing in the file says whether that is meant, or that nothing was logged."""
+    rows = [f"{epoch},{'' if epoch > 6 else 3 / (1 + epoch)},0.5" for epoch in range(12)]
+    log, _ = read(tmp_path / "history.csv", "\n".join([",loss,accuracy", *rows]))
+    assert [len(one) for one in log.series if one.name == "loss"] == [7]
+    assert log.note.startswith("loss has no number in the last 5 rows")
+    assert read(tmp_path / "b.csv", "\n".join([",loss,accuracy", *rows[:8]]))[0].note == ""
+
+
 def test_null_in_a_column_is_nan_only_where_the_numbers_end(tmp_path):
     columns = {
         "loss": [3.0, 2.0, None, 1.0, 0.9, 0.8],

@@ -14,9 +14,11 @@ from tracker_health.readers.log_formats.axis import UNITS, BoolArray, Places, Ro
 from tracker_health.readers.log_formats.names import AMOUNT, BAR, BATCH, END, EPOCH, OF, STEP, axis_of, is_held_out
 from tracker_health.readers.log_formats.row_kinds import RowKind, is_null, may_be_nan
 from tracker_health.roles import ANY_LOSS, LOSSES, VAL_LOSS
+from tracker_health.text import printable
 
 _HABIT, _FEWEST_OF_A_HABIT, _MOST_BESIDE = 0.9, 3, 64
 _OF_AN_EPOCH = 3  # rows
+_FEWEST_EMPTY = 3  # of a metric's last cells: fewer may be of a last evaluation
 _FEWEST_COUNTED = 2  # rows of a log without an axis
 _UNKNOWN = UNITS.index(StepUnit.UNKNOWN)
 _NO_STEP = np.iinfo(np.int64).min
@@ -187,8 +189,29 @@ class History:
     @property
     def note(self) -> str:
         """What a reader of the verdict should know; empty where there is nothing."""
-        trainings = self.places.trainings
-        return f"{trainings} trainings are in it, each from its beginning on: the last one is judged" * (trainings > 1)
+        trainings, notes = self.places.trainings, []
+        if trainings > 1:
+            notes.append(f"{trainings} trainings are in it, each from its beginning on: the last one is judged")
+        empty = self._empty_at_the_end()
+        if empty >= _FEWEST_EMPTY:
+            notes.append(
+                f"{printable(self._main)} has no number in the last {empty} rows: such cells count as not logged, "
+                "though pandas writes NaN like that (to_csv(na_rep='nan') tells them apart)"
+            )
+        return "; ".join(notes)
+
+    def _empty_at_the_end(self) -> int:
+        """In how many of the last rows the loss is an empty cell, beside what was hardly ever logged without it."""
+        if self._roles.get(self._main) not in LOSSES:
+            return 0
+        at, cells = self._cells_of(self._main)
+        return int((self._is_missed(self._main, at, cells) & is_null(cells) & ~may_be_nan(cells)).sum())
+
+    def _cells_of(self, name: str) -> tuple[IntArray, FloatArray]:
+        """The rows that have a metric, and what is in its cells."""
+        kinds = [kind for kind, _ in self._with.get(name, ()) if self._is_metric(kind, name)]
+        at = np.sort(np.concatenate([np.empty(0, dtype=np.int64), *(self._at[id(kind)] for kind in kinds)]))
+        return at, self.column(name)[at]
 
     @cached_property
     def reached(self) -> IntArray:
@@ -228,12 +251,11 @@ class History:
         return Series(name=EPOCH, role=self._roles[EPOCH], step_unit=unit, steps=steps, values=values[at])
 
     def _series(self, name: str, role: str) -> Series:
-        kinds = [kind for kind, _ in self._with.get(name, ()) if self._is_metric(kind, name)]
-        at = np.sort(np.concatenate([np.empty(0, dtype=np.int64), *(self._at[id(kind)] for kind in kinds)]))
-        cells, places = self.column(name)[at], self.places
-        counts = (
-            places.kept[at] & ~np.isnan(places.steps[at]) & (~is_null(cells) | self._stands_for_nan(name, at, cells))
-        )
+        (at, cells), places = self._cells_of(name), self.places
+        stands_for_nan = may_be_nan(cells) & self._is_missed(
+            name, at, cells
+        )  # several writers of JSON have no other sign
+        counts = places.kept[at] & ~np.isnan(places.steps[at]) & (~is_null(cells) | stands_for_nan)
         if 2 * (places.of_epoch[at] & counts).sum() <= counts.sum():
             counts &= ~places.of_epoch[at]  # of a metric that was logged by step these are the epochs' means
         if role == VAL_LOSS:  # a progress bar goes on showing the last evaluation's
@@ -248,13 +270,12 @@ class History:
         # Rows that say nothing but their epoch, several to each.
         return replace(series, steps=np.arange(1, len(steps) + 1, dtype=np.int64), step_unit=StepUnit.UNKNOWN)
 
-    def _stands_for_nan(self, name: str, at: IntArray, cells: FloatArray) -> BoolArray:
-        """Which nulls are NaN, for which several writers of JSON have no other sign: those to the end of
-        the log, in rows that have a number of what was hardly ever logged without this metric before. One is enough of
+    def _is_missed(self, name: str, at: IntArray, cells: FloatArray) -> BoolArray:
+        """Which empty cells are of rows in which the metric should be: those to the end of the log, in rows that have a number of what was hardly ever logged without this metric before. One is enough of
         a metric of the training beside another one; an evaluation may just not have been there yet.
         """
         found, numbers = np.zeros(len(cells), dtype=bool), np.flatnonzero(~is_null(cells))
-        if len(numbers) < _FEWEST_OF_A_HABIT or numbers[-1] == len(cells) - 1 or not may_be_nan(cells).any():
+        if len(numbers) < _FEWEST_OF_A_HABIT or numbers[-1] == len(cells) - 1:
             return found
         tail = int(numbers[-1]) + 1
         beside = {
@@ -272,4 +293,4 @@ class History:
                 found[tail:] |= there[tail:]
         if not beside and len(numbers) >= _HABIT * tail and len(cells) - tail > 1:
             found[tail:] = True
-        return found & may_be_nan(cells)
+        return found
