@@ -75,6 +75,9 @@ def place(rows: Rows) -> Places:
     named = ~np.isnan(rows.step)
     whole = _whole(rows.epoch)
     epoch = whole if np.array_equal(whole, rows.epoch, equal_nan=True) else np.full(len(whole), np.nan)
+    alone = len(np.unique(rows.step[named])) == 1 and rows.main.sum() > 1 and not (named & rows.main).any()
+    if alone:  # a lone event that names a step is no axis of the others
+        named[:] = False
     if (named & rows.metric).any() or (named.any() and named.sum() >= _FEWEST_HEADINGS * rows.main.sum()):
         places = _by_step(rows, _whole(rows.step), _filled(epoch), named)
     elif not np.isnan(epoch).all():

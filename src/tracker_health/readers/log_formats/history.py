@@ -271,8 +271,9 @@ class History:
         return replace(series, steps=np.arange(1, len(steps) + 1, dtype=np.int64), step_unit=StepUnit.UNKNOWN)
 
     def _is_missed(self, name: str, at: IntArray, cells: FloatArray) -> BoolArray:
-        """Which empty cells are of rows in which the metric should be: those to the end of the log, in rows that have a number of what was hardly ever logged without this metric before. One is enough of
-        a metric of the training beside another one; an evaluation may just not have been there yet.
+        """Which empty cells are of rows in which the metric should be: those to the end of the log, in rows that have a
+        number of what was hardly ever logged without this metric before. One is enough of a metric of the training
+        beside another one; an evaluation may just not have been there yet.
         """
         found, numbers = np.zeros(len(cells), dtype=bool), np.flatnonzero(~is_null(cells))
         if len(numbers) < _FEWEST_OF_A_HABIT or numbers[-1] == len(cells) - 1:
