@@ -145,6 +145,15 @@ def test_epoch_numbered_series_do_not_count_optimizer_steps():
     assert Evidence(run=REF, series=(steps,)).optimizer_steps == 900
 
 
+def test_a_lone_row_is_no_count_of_steps_where_others_go_on():
+    start = series([(0, 3e-4)], name="lr", role="learning_rate", step_unit=StepUnit.OPTIMIZER_STEP)
+    rows = series([(step, 1.0) for step in range(40)], role="train_loss", step_unit=StepUnit.UNKNOWN)
+    assert Evidence(run=REF, series=(start, rows)).optimizer_steps is None
+    assert Evidence(run=REF, series=(start,)).optimizer_steps is None
+    short = series([(3, 2.0)], role="train_loss", step_unit=StepUnit.OPTIMIZER_STEP)
+    assert Evidence(run=REF, series=(short,)).optimizer_steps == 3
+
+
 def test_a_global_step_metric_counts_optimizer_steps():
     counter = series([(0, 10.0), (1, 20.0)], name="train/global_step", role="global_step")
     assert Evidence(run=REF, series=(counter,)).optimizer_steps == 20

@@ -24,6 +24,30 @@ def test_names_of_common_trainers(name, role):
     assert assign([name]).get(name) == role
 
 
+def test_a_coefficient_of_a_statistic_is_a_score_and_of_a_loss_a_weight():
+    scores = (
+        "dice_coef", "DiceCoefficient", "soft_dice_coeff", "dice_coef_class1", "jaccard_coef", "matthews_corrcoef", "mcc", "correlation_coefficient",
+        "pearson_corr_coef", "cohen_kappa", "silhouette_coef", "coefficient_of_determination",
+    )  # fmt: skip
+    assert {name: assign([f"val_{name}"]) for name in scores} == {
+        name: {f"val_{name}": "higher_better_val"} for name in scores
+    }
+    weights = "kl_coef", "vf_coef", "aux_loss_coef", "dice_loss_coef", "dice_weight", "similarity_loss_coef", "l2_coef"
+    assert {assign([name]).get(name) for name in weights} == {"objective_weight"}
+    assert {assign([name]).get(name) for name in ("entropy_coef", "loss_coef", "val_attention_correlation")} == {None}
+    assert assign(["dice_coef_loss", "val_dice_coef_loss"]) == {
+        "dice_coef_loss": "train_loss", "val_dice_coef_loss": "val_loss",
+    }  # fmt: skip
+
+
+def test_what_something_costs_in_time_is_not_what_was_minimised():
+    names = ["Time-cost", "Train-ppl", "Validation-ppl"]
+    assert assign(names) == {"Train-ppl": "train_loss", "Validation-ppl": "val_loss"}
+    assert assign(["Train-SmoothL1", "Validation-SmoothL1"]) == {
+        "Train-SmoothL1": "train_loss", "Validation-SmoothL1": "val_loss",
+    }  # fmt: skip
+
+
 def test_our_own_names_are_never_read_back():
     assert assign(["health/loss", "health.loss", "health/no_progress/best"]) == {}
 

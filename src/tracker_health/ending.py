@@ -46,7 +46,7 @@ _LOOKED_AT = 2000
 
 # What a signal means, where nothing else is known; all others are errors of the program itself.
 _BY_SIGNAL = {
-    "SIGKILL": (Ended.KILLED, "SIGKILL, which is also what a lack of memory comes to"),
+    "SIGKILL": (Ended.KILLED, "SIGKILL"),
     "SIGTERM": (Ended.INTERRUPTED, "SIGTERM, from a scheduler or by hand"),
     "SIGINT": (Ended.INTERRUPTED, "SIGINT, Ctrl-C"),
     "SIGHUP": (Ended.INTERRUPTED, "SIGHUP, the terminal was closed"),
@@ -62,17 +62,26 @@ _OUT_OF_MEMORY = re.compile(r"(?:^|\.)(?:MemoryError|OutOfMemoryError|ResourceEx
 _SAYS_OUT_OF_MEMORY = re.compile(r"out of memory|RESOURCE_EXHAUSTED|Cannot allocate memory", re.IGNORECASE)
 # Optuna's, and what is called after it elsewhere: the search ended the trial, and nothing is wrong with it.
 _PRUNED = re.compile(r"(?:^|\.)(?:Trial|Experiment|Run)?(?:Was)?Pruned(?:Exception|Error)?$")
-# Of MLflow and W&B. CRASHED is W&B's word for a run that nobody ended and that gives no sign of life any more.
+# Of MLflow and W&B. CRASHED is W&B's word for a run that nobody ended and that gives no sign of life any more: it may
+# have been killed, or have lost its connection, or a notebook never closed it. OPEN and GONE are ours, for a log of
+# W&B's on this machine that has no exit record, and whose process may go on, or is gone.
 _BY_STATUS = {
     "FINISHED": Ended.FINISHED,
     "FAILED": Ended.FAILED,
     "KILLED": Ended.INTERRUPTED,
-    "CRASHED": Ended.KILLED,
+    "CRASHED": Ended.SILENT,
+    "GONE": Ended.SILENT,
     "PREEMPTED": Ended.PREEMPTED,
     "RUNNING": Ended.RUNNING,
+    "OPEN": Ended.RUNNING,
     "SCHEDULED": Ended.RUNNING,
     "PENDING": Ended.RUNNING,
     "PREEMPTING": Ended.RUNNING,
+}
+_SAID = {
+    "CRASHED": "{} says CRASHED, which is a lost heartbeat",
+    "GONE": "{}'s log has no exit record, and no process writes it",
+    "OPEN": "{}'s log has no exit record",
 }
 
 
@@ -125,7 +134,8 @@ def exit_code_of(status: object) -> int:
 def ending_by_status(status: str, tracker: str) -> Ending | None:
     """What a tracker's word for a run's state says; None for a word that is not known."""
     how = _BY_STATUS.get(status.upper())
-    return None if how is None else Ending(how=how, by=f"{tracker} says {status.upper()}")
+    said = _SAID.get(status.upper(), f"{{}} says {status.upper()}")
+    return None if how is None else Ending(how=how, by=said.format(tracker))
 
 
 def _name_of(kind: type) -> str:

@@ -14,8 +14,10 @@ from tracker_health.confirmation import confirm
 from tracker_health.coverage import Outcome, coverage_of, notes_on, why_unjudged
 from tracker_health.diagnosed import Diagnosis
 from tracker_health.diagnosis import diagnosis_of
+from tracker_health.ending import Ended
 from tracker_health.errors import ConfigError, named
 from tracker_health.evidence import Evidence, Part, Request, Siblings
+from tracker_health.facts.steps import plan_reached
 from tracker_health.judging import judged, off_stdout
 from tracker_health.probe import Probe, thresholds_of
 from tracker_health.registry import plugins, probe_classes
@@ -259,6 +261,8 @@ def _notes(evidence: Evidence, config: Config) -> Iterable[str]:
     """What a reader of the verdict should know besides."""
     if evidence.goes_on:
         yield f"the run is still {evidence.info.status.lower()}: this is a verdict on what it has done so far"
+    if evidence.ending is not None and evidence.ending.how is Ended.SILENT and plan_reached(evidence):
+        yield printable(f"nobody closed the run when its training was done: {evidence.ending.by}", _REASON_CHARACTERS)
     if evidence.baseline is not None:
         runs = f"{count(len(evidence.baseline.runs), 'run')} of {evidence.baseline.of}"
         frozen = f"compared with baseline {evidence.baseline.digest}: {runs}"

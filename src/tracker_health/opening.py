@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from tracker_health.errors import RunNotFound, StoreRefused
@@ -13,6 +15,9 @@ from tracker_health.stores.base import Listed, RegisteredModel, TrackedRun
 from tracker_health.stores.wandb.address import address_of, hint_on_name, is_of_wandb
 from tracker_health.text import printable, without_userinfo
 from tracker_health.verdict import Verdict
+
+if TYPE_CHECKING:
+    from tracker_health.stores.mlflow.database_file import DatabaseFile
 
 _MLFLOW_RUN = re.compile(r"(?:mlflow:|runs:/)?([A-Za-z0-9_-]{1,250})/?|runs:/([A-Za-z0-9_-]{1,250})/.*", re.DOTALL)
 # The run's page, or one of its tabs. What stands before the fragment is the server, a query aside.
@@ -40,7 +45,8 @@ def open_run(
     """The run of a path, an id or an address.
 
     A path is a folder with checkpoints and logs, a W&B run on this machine, or a single log or checkpoint. A W&B run is
-    given by its folder, its ``.wandb`` file, or a folder that has nothing but one run below ``wandb/``. MLflow's runs
+    given by its folder, its ``.wandb`` file, or a folder that has nothing but one run below ``wandb/``. A SQLite
+    database of MLflow's, or the folder that it is in, stands for its run where it has one. MLflow's runs
     have an id (``ID``, ``mlflow:ID``, ``runs:/ID``) or the address of the run's page, which names the server as well. A
     path of artifacts behind ``runs:/ID`` is ignored. Runs of Weights & Biases have both, too
     (``wandb:ENTITY/PROJECT/RUN``, or ``wandb:PROJECT/RUN`` for one's own). The address of one checkpoint
@@ -75,7 +81,7 @@ def open_run(
         found = open_run_folder(run) or open_run_below(run)
         if found is None or not sidecar:
             alone = OneFileRun if Path(run).is_file() else DirectoryRun
-            return found or open_local_run(run, sidecar=sidecar) or alone(run)
+            return found or open_local_run(run, sidecar=sidecar) or _run_of_database(run) or alone(run)
     if sidecar:
         what = printable(shown_name(run))
         raise RunNotFound(f"{what} is no run of which only files can be written", "leave out --sidecar")
@@ -98,6 +104,61 @@ def open_run(
         hint = "give the run id, and the server as --tracking-uri"
         raise RunNotFound(f"{printable(shown)} is not the address of an MLflow run page", hint)
     return _named_run(run, tracking_uri)
+
+
+def _run_of_database(run: str | Path) -> TrackedRun | None:
+    from tracker_health.stores.mlflow.database_file import open_run_of
+
+    database = database_of(run)
+    return None if database is None else open_run_of(database)
+
+
+def database_of(run: str | Path) -> DatabaseFile | None:
+    """The SQLite database of MLflow's that a path leads to, as a file or as the only thing of a run in a folder; None
+    where there is none.
+
+    Raises:
+        RunNotFound: the folder has several.
+        ReadError: it cannot be read.
+    """
+    from tracker_health.stores.directory import DirectoryRun
+    from tracker_health.stores.files import relevant_files
+    from tracker_health.stores.mlflow.database_file import database_at, holds_databases, is_of_a_store
+
+    if Path(run).is_dir() and (
+        not holds_databases(Path(run))
+        or any(not is_of_a_store(file.path) for file in relevant_files(DirectoryRun(run)))
+    ):
+        return None
+    return database_at(run)
+
+
+def newest_runs(run: str | Path, *, most: int = 20) -> tuple[list[Listed], int] | None:
+    """The newest runs of the database that a path leads to, and how many it has; None where it leads to no database,
+    or to one with less than two runs.
+
+    Args:
+        run: A path.
+        most: How many runs.
+
+    Returns:
+        The runs, the newest first, and the number of all.
+
+    Raises:
+        RunError: the database cannot be opened.
+    """
+    text = str(run)
+    if not _is_there(text):
+        return None
+    from tracker_health.stores.mlflow.folder import open_run_below, open_run_folder
+    from tracker_health.stores.wandb.folders import open_local_run
+
+    database = database_of(run)
+    if database is None or database.runs <= 1 or open_run_folder(run) or open_run_below(run) or open_local_run(run):
+        return None
+    from tracker_health.stores.mlflow.experiment import listed_runs
+
+    return list(islice(listed_runs([], database.uri), most)), database.runs
 
 
 def open_model(model: str, *, tracking_uri: str | None = None) -> RegisteredModel:

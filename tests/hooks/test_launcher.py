@@ -27,7 +27,7 @@ EXEC = (sys.executable, "-m", "tracker_health", "exec", "--")
     [
         (("true",), 0),
         (("sh", "-c", "exit 41"), 41),
-        (("sh", "-c", "kill -KILL $$"), 128 + signal.SIGKILL),
+        (("sh", "-c", "kill -KILL $$"), -signal.SIGKILL),
         (("no-such-command",), 127),
         (("/",), 126),
     ],
@@ -170,7 +170,7 @@ def test_a_group_that_ends_before_the_command_has_started():
         process = subprocess.Popen([*EXEC, "sleep", "5"], start_new_session=True)
         wait_until(lambda group=process.pid: len(members(group)) > 1)
         os.killpg(process.pid, signal.SIGTERM)
-        assert process.wait(60) == 128 + signal.SIGTERM
+        assert process.wait(60) == -signal.SIGTERM
 
 
 def test_a_signal_while_what_is_left_is_judged_does_not_change_the_exit_code(workplace):

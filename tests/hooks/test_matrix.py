@@ -71,7 +71,7 @@ def test_what_no_hook_can_see_is_left_to_the_sweep(workplace, mlflow_server):
     ("end", "code", "cause", "verdict"),
     [
         ("os._exit(5)", 5, "exit code 5", ("fail", "RUN004", "RUNNING")),
-        ("os.kill(os.getpid(), signal.SIGTERM)", 128 + signal.SIGTERM, "SIGTERM", ("warn", "RUN003", "RUNNING")),
+        ("os.kill(os.getpid(), signal.SIGTERM)", -signal.SIGTERM, "SIGTERM", ("warn", "RUN003", "RUNNING")),
     ],
 )
 def test_ends_that_only_the_launcher_sees(workplace, mlflow_server, end, code, cause, verdict):

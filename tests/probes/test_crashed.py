@@ -63,6 +63,14 @@ ALSO_SICK = {
     "a bare word": ("SIGKILL", "Killed\n"),
     "a core": ("a crash below Python", "Segmentation fault (core dumped)\n"),
     "another shell": ("SIGKILL", "zsh: killed     python train.py\n"),
+    "DeepSpeed's launcher": ("an exit code other than 0", "[2025-02-25 21:38:29,473] [ERROR] [launch.py:325:sigkill_handler] ['python', 'train.py'] exits with return code = 1\n"),
+    "DeepSpeed's launcher, of a signal": ("SIGKILL", "[ERROR] [launch.py:325:sigkill_handler] ['python', 'train.py'] exits with return code = -9\n"),
+    "Slurm": ("an exit code other than 0", "srun: error: node-02: task 3: Exited with exit code 2\n"),
+    "Slurm, of a signal": ("SIGKILL", "srun: error: node-02: task 3: Exited with exit code 137\n"),
+    "LSF": ("an exit code other than 0", "Exited with exit code 1.\n\nResource usage summary:\n"),
+    "an exception before its exit code": ("out of memory", traceback("MemoryError: no room") + "srun: error: node-02: task 0: Exited with exit code 1\n"),
+    "a limit of LSF": ("out of memory", "TERM_MEMLIMIT: job killed after reaching LSF memory usage limit.\n"),
+    "a limit of Slurm": ("out of memory", "slurmstepd: error: Job 12 exceeded memory limit (9 > 8), being killed\n"),
     "the kernel": ("out of memory", "[12.3] python invoked oom-killer: gfp_mask=0x140cca\n"),
     "the batch system": ("out of memory", "slurmstepd: error: Detected 1 oom_kill event in StepId=7.batch.\n"),
     "the control group": ("out of memory", "oom_kill 1\n"),
@@ -78,6 +86,24 @@ def test_other_words_for_it(name, verdict):
     cause, text = ALSO_SICK[name]
     result = verdict(ROWS + text)
     assert (result.verdict, result.details["cause"]) == ("fail", cause)
+
+
+def test_a_report_of_lsf_before_the_output(verdict):
+    """It is written when the program is gone, wherever it stands."""
+    report = "Exited with exit code 1.\n\nThe output (if any) follows:\n\n"
+    assert verdict(report + ROWS).details["cause"] == "an exit code other than 0"
+    assert verdict(report.replace("code 1", "code 130") + ROWS).verdict == "fail"
+    assert (
+        verdict(report.replace("Exited with exit code 1.", "Successfully completed.") + ROWS).verdict == "SkippedProbe"
+    )
+    assert verdict("Exited with exit code 1.\n" + ROWS).verdict != "fail", "an attempt before this one"
+
+
+def test_a_fit_that_was_done_before_its_process_broke_only_warns(verdict):
+    done = "`Trainer.fit` stopped: `max_epochs=25` reached.\n"
+    result = verdict(ROWS + done + ALSO_SICK["a watchdog"][1])
+    assert (result.verdict, result.details["cause"]) == ("warn", "a collective operation timed out")
+    assert result.message.startswith("training finished")
 
 
 @pytest.mark.parametrize(

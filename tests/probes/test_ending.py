@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tracker_health.ending import (
@@ -29,14 +31,14 @@ TABLE = [
     (seen(Ended.FAILED, "exit code 3"), "failed", ("fail", "warn", "fail", "warn")),
     (seen(Ended.OUT_OF_MEMORY), "out-of-memory", ("fail", "warn", "fail", "fail")),
     (seen(Ended.KILLED, "SIGKILL"), "killed", ("fail", "warn", "fail", "fail")),
-    ({"status": "CRASHED", "tracker": "W&B"}, "killed", ("fail", "warn", "fail", "fail")),
+    ({"status": "CRASHED", "tracker": "W&B"}, "silent", ("fail", "pass", "fail", "fail")),
     ({"status": "KILLED", "tracker": "MLflow"}, "interrupted", ("warn", "pass", "warn", "warn")),
     ({"status": "FAILED", "exit_code": 255}, "interrupted", ("warn", "pass", "warn", "warn")),
     (seen(Ended.INTERRUPTED, "SIGTERM"), "interrupted", ("warn", "pass", "warn", "warn")),
     ({"status": "PREEMPTED", "tracker": "W&B"}, "preempted", ("warn", "pass", "warn", "warn")),
     ({"status": "FAILED", **seen(Ended.FINISHED, "exit code 0")}, "finished", ("pass", "pass", "pass", "pass")),
     ({"status": "FAILED", **seen(Ended.PRUNED, "TrialPruned")}, "pruned", ("pass", "pass", "pass", "pass")),
-    (SILENT, "silent", ("fail", "fail", "fail", "fail")),
+    (SILENT, "silent", ("fail", "pass", "fail", "fail")),
 ]
 COLUMNS = ("plan not reached", "plan reached", "plan unknown, few points", "plan unknown, many points")
 
@@ -103,6 +105,41 @@ def test_what_the_message_says(make, judge):
     )
     finding = judge("RUN004", evidence_of(make, {"status": "FAILED", "tracker": "MLflow"}, "plan reached"))
     assert finding.message.startswith("training finished after 120 of 120 planned optimizer steps; what came after it")
+
+
+@pytest.mark.parametrize(
+    "info", [SILENT, {"status": "CRASHED", "tracker": "W&B"}, {"status": "GONE", "tracker": "W&B"}]
+)
+def test_a_run_whose_plan_is_done_and_that_nobody_closed_passes_with_a_note(info, make, report):
+    judged = report(evidence_of(make, info, "plan reached"))
+    assert (judged.verdict, judged.diagnosis) == ("pass", None)
+    assert any(note.startswith("nobody closed the run when its training was done") for note in judged.notes)
+    judged = report(evidence_of(make, info, "plan not reached"))
+    assert not any("nobody closed" in note for note in judged.notes)
+
+
+@pytest.mark.parametrize(
+    ("info", "cause"),
+    [
+        (seen(Ended.KILLED, "SIGKILL"), "killed-reason-unknown"),
+        ({"exit_code": 137, "tracker": "W&B"}, "killed-reason-unknown"),
+        (seen(Ended.OUT_OF_MEMORY, "MemoryError"), "out-of-memory"),
+        ({"status": "CRASHED", "tracker": "W&B"}, None),
+        (SILENT, None),
+    ],
+)
+def test_memory_is_said_where_something_says_memory(info, cause, make, report):
+    """A kill, and a run that nobody closed, have many reasons."""
+    judged = report(evidence_of(make, info, "plan not reached"))
+    assert judged.verdict == "fail"
+    assert (judged.diagnosis.cause if judged.diagnosis else None) == cause
+    if cause == "killed-reason-unknown":
+        assert "memory" not in judged.diagnosis.sentence + judged.diagnosis.action.text
+
+
+def test_a_kill_whose_console_says_memory_is_a_lack_of_memory(make, report):
+    evidence = evidence_of(make, seen(Ended.KILLED, "SIGKILL"), "plan not reached")
+    assert report(replace(evidence, text_log=log("out of memory"))).diagnosis.cause == "out-of-memory"
 
 
 # What is known, put together

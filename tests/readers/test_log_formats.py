@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import struct
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tracker_health.errors import ReadError
 from tracker_health.evidence import StepUnit
 from tracker_health.readers.log_formats import read_log
 from tracker_health.readers.log_formats.csv_table import CsvTable
@@ -512,6 +514,49 @@ def test_a_banner_gives_the_plan(tmp_path):
     assert {"max_steps": "120", "tau": "0.5", "num_train_epochs": "3"}.items() <= log.params.items()
 
 
+SETTINGS = "{'work_dir': './out', 'optimizer': 'Adam', 'step': [25, 35, 45], 'num_epoch': 50, 'base_lr': 0.0001, 'mse': 1.0, 'batch_size': 2}"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        SETTINGS, f"Config: {SETTINGS}", SETTINGS.replace("'", '"').replace("./out", "a/b"), "Samples -> train: 31000, val: 3900, test: 3900",
+        "{'epoch': 100, 'lr': 0.1, 'seed': 3, 'resume': None, 'num_workers': 4, 'amp': False}", '{"event": "start", "step": 0, "world_size": 4}',
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("at", [0, 3])
+def test_settings_and_sizes_are_no_rows(line, at, tmp_path):
+    rows = [f"Epoch: {epoch}  Mean training loss: {6 / (1 + epoch):.4f}\n" for epoch in range(20)]
+    expected = points(read(tmp_path / "a.log", "".join(rows))[0])
+    log, _ = read(tmp_path / "b.log", "".join([*rows[:at], f"{line}\n", *rows[at:]]))
+    found = points(log)
+    found.pop("world_size", None)
+    assert found == expected
+    assert at or {"base_lr", "train", "seed"} & log.params.keys() or "event" in line
+
+
+def test_a_dictionary_with_words_in_it_is_a_row_where_it_has_a_loss(text):
+    line = "{{'epoch': {0}, 'split': 'train', 'model': 'a', 'data': 'b', 'loss': {1}, 'lr': 0.1, 'max_norm': 1.0}}\n"
+    found = text("".join(line.format(epoch, 3 / epoch) for epoch in range(1, 5)))
+    assert found["loss"] == [(epoch, 3 / epoch) for epoch in range(1, 5)]
+
+
+def test_a_bar_before_the_first_epoch_takes_nothing_from_the_others(text):
+    """Lightning's check before the training, and evaluations of an unknown length."""
+    bars = "Validation: |          | 0/? [00:00<?, ?it/s]\nEpoch {0}: 100%|████| 640/640 [08:02<00:00, v_num=3, val_loss={1}]\n"
+    found = text("".join(bars.format(epoch, 1 / (1 + epoch)) for epoch in range(5)))
+    assert found["val_loss"] == [(640 * (1 + epoch), 1 / (1 + epoch)) for epoch in range(5)]
+
+
+def test_a_row_before_all_steps_counts_as_they_do(tmp_path):
+    rows = [f"Epoch: [{at // 4}][{at % 4 * 25}/100]\tLoss {9 / (1 + at):.4f} (9.1)\n" for at in range(12)]
+    log, _ = read(tmp_path / "a.log", "Resuming from epoch 0, lr 0.0005\n" + "".join(rows))
+    assert {one.name: one.step_unit for one in log.series if one.name in ("lr", "Loss")} == {
+        "lr": StepUnit.UNKNOWN,
+        "Loss": StepUnit.UNKNOWN,
+    }
+
+
 @pytest.mark.parametrize(
     "content",
     [
@@ -673,7 +718,38 @@ def test_a_table_is_what_was_written(tmp_path_factory, rows):
     found = points(log)
     assert repr(found["b"]) == repr([(step, b) for step, _, b in rows])
     written = [(step, a) for step, a, _ in rows if a is not None]
-    assert repr(found.get("a", [])[: len(written)]) == repr(written)
+    assert repr(found.get("a", [])) == repr(written), "an empty cell is no point, wherever it is"
+
+
+def test_a_row_without_the_trainings_numbers_is_no_nan(tmp_path):
+    """As Stable-Baselines3 wrote it, whose last evaluation took the numbers of the training's last update."""
+    content = (Path(__file__).parents[1] / "data" / "tables" / "progress.csv").read_bytes()
+    assert content.splitlines()[-1].endswith(b"," * 12)
+    log, _ = read(tmp_path / "progress.csv", content)
+    found = {name: [value for _, value in known] for name, known in points(log).items()}
+    assert len(found["train/loss"]) == 23
+    assert [name for name, values in found.items() if not np.isfinite(values).all()] == []
+
+
+def test_cells_that_pandas_leaves_empty_are_told(tmp_path):
+    """It writes NaN so: nothing in the file says whether that is meant, or that nothing was logged."""
+    rows = [f"{epoch},{'' if epoch > 6 else 3 / (1 + epoch)},0.5" for epoch in range(12)]
+    log, _ = read(tmp_path / "history.csv", "\n".join([",loss,accuracy", *rows]))
+    assert [len(one) for one in log.series if one.name == "loss"] == [7]
+    assert log.note.startswith("loss has no number in the last 5 rows")
+    assert read(tmp_path / "b.csv", "\n".join([",loss,accuracy", *rows[:8]]))[0].note == ""
+
+
+def test_null_in_a_column_is_nan_only_where_the_numbers_end(tmp_path):
+    columns = {
+        "loss": [3.0, 2.0, None, 1.0, 0.9, 0.8],
+        "val_loss": [None, 2.5, None, 1.9, None, 1.8],
+        "val_accuracy": [None, 0.5, None, 0.6, 0.7, None],
+        "lr": [0.1, 0.1, 0.1, 0.1, None, None],
+    }
+    found = points(read(tmp_path / "history.json", json.dumps(columns))[0])
+    bad = {name: [step for step, value in known if math.isnan(value)] for name, known in found.items()}
+    assert bad == {"epoch": [], "loss": [], "val_loss": [], "val_accuracy": [], "lr": [5, 6]}
 
 
 # JSON
@@ -758,11 +834,71 @@ def test_the_rounds_of_catboost(tmp_path):
 
 
 def test_a_history_cut_short_is_told_and_other_json_is_not(tmp_path):
-    from tracker_health.errors import ReadError
-
     with pytest.raises(ReadError, match="cut short"):
         read(tmp_path / "history.json", '{"loss": [3.0, 2.0')
     assert read(tmp_path / "a.json", '{"accuracy": 0.5}')[0].names == ()
+
+
+@pytest.mark.parametrize(
+    "text", ['[{"step": 1, "loss": 0.5}, {"step": 2, "lo', '[{"loss": 0.5},\n{"lo\nss": 0.4}, {"loss": 0.3}]']
+)
+def test_damaged_records_are_told_to_be_damaged(text, tmp_path):
+    with pytest.raises(ReadError, match="cut short"):
+        read(tmp_path / "log.json", text)
+
+
+RAISED = "Traceback (most recent call last):\n  File \"train.py\", line 7, in step\nKeyError: 'label'\n"
+BEGINNINGS = {
+    "a rank": "[rank0] world size 4\n",
+    "a time": "[2026-11-26 10:00:00] INFO start\n",
+    "a bracket": "[\n",
+    "an event": '{"event": "start"}\nloading\n',
+    "events": "".join(f'{{"event": "load", "seconds": {one}}}\n' for one in range(30)),
+    "settings over several lines": '{\n  "lr": 0.1,\n  "model": {"width": 3}\n}\nloading\n',
+    "a list": '["a", "b"]\nloading\n',
+    "a dictionary of Python's": "{'lr': 0.1}\nloading\n",
+    "steps in JSON": "".join(f'{{"step": {step}, "loss": {3 / step}}}\n' for step in range(1, 40)),
+    "a table": "epoch,loss\n1,3\n2,2\n3,1\n",
+}
+
+
+@pytest.mark.parametrize("end", [RAISED, "Killed\n"], ids=["an exception", "a signal"])
+@pytest.mark.parametrize("name", list(BEGINNINGS))
+def test_how_a_log_ends_is_read_whatever_it_begins_with(name, end, tmp_path):
+    log, _ = read(tmp_path / "train.log", BEGINNINGS[name] + end)
+    assert [(one.cause, one.rows_after) for one in log.text.troubles] == [
+        ("an exception" if end == RAISED else "SIGKILL", 0)
+    ]
+
+
+def test_a_form_that_fits_half_of_the_lines_gives_way(tmp_path):
+    lines = [
+        f'{{"event": "batch", "milliseconds": {step}}}\nstep {step} loss={3 / step:.4f}\n' for step in range(1, 40)
+    ]
+    (tmp_path / "train.log").write_text("".join(lines))
+    log, form = read_log(tmp_path / "train.log", "train.log", assign)
+    assert isinstance(form, TextLines)
+    assert len(points(log)["loss"]) == 39
+
+
+def test_each_form_reads_a_file_once_at_most(tmp_path, monkeypatch):
+    from tracker_health.readers import log_formats
+
+    calls = Counter()
+
+    def counted(read):
+        def of(self, *args):
+            calls[type(self).__name__] += 1
+            return read(self, *args)
+
+        return of
+
+    for one in map(type, log_formats.FORMATS):
+        monkeypatch.setattr(one, "read", counted(one.read))
+    for number, beginning in enumerate(BEGINNINGS.values()):
+        calls.clear()
+        read(tmp_path / f"{number}.log", beginning + RAISED)
+        assert max(calls.values()) == 1
 
 
 # TensorBoard
@@ -961,4 +1097,5 @@ def test_no_format_takes_a_file_of_another():
     wrong = [
         path for path in files if not isinstance(read_log(path, path.name, names_and_roles)[1], KINDS[path.suffix])
     ]
-    assert [str(path.relative_to(CASES)) for path in wrong if path.name != "expected.csv"] == []
+    named_by_keras = "expected.csv", "training.log"  # its CSVLogger's examples have the latter
+    assert [str(path.relative_to(CASES)) for path in wrong if path.name not in named_by_keras] == []

@@ -77,6 +77,16 @@ def test_a_word_about_early_stopping_is_heard(tmp_path, said):
         assert "early stopping was on" in message
 
 
+@pytest.mark.parametrize(("metric", "verdict"), [("val_acc", Verdict.WARN), ("val_loss", Verdict.PASS)])
+def test_early_stopping_without_its_metric_stops_nothing(tmp_path, metric, verdict):
+    """Keras says the same between two evaluations, where the metric is there now and then."""
+    lines = [line(epoch, 50) for epoch in range(1, 13)]
+    said = f"early_stopping.py:128: RuntimeWarning: Early stopping conditioned on metric `{metric}` which is not available. "
+    (tmp_path / "train.log").write_text("\n".join([*lines, f"{said}Available metrics are: loss"]) + "\n")
+    (tmp_path / "config.json").write_text('{"epochs": 40}')
+    assert outcome(tmp_path)[0] == verdict
+
+
 def test_a_log_of_every_tenth_epoch_may_have_gone_on_to_its_end(tmp_path):
     (tmp_path / "train.log").write_text("\n".join(line(epoch, 100) for epoch in range(0, 100, 10)) + "\n")
     assert outcome(tmp_path)[0] == Verdict.PASS

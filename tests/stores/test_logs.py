@@ -6,6 +6,8 @@ import csv
 import json
 import math
 import struct
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -194,6 +196,52 @@ def test_the_log_of_the_last_attempt_counts(tmp_path):
     (tmp_path / "slurm-100.out").write_text(_rows(0, 60) + died)
     (tmp_path / "slurm-101.out").write_text(_rows(50, 100) + "Training complete\n")
     assert tracker_health.check(tmp_path).verdict == "pass"
+
+
+OF_LOGGERS = {
+    "wandb": "%(asctime)s %(levelname)-7s %(threadName)-10s:%(process)d [%(filename)s:%(funcName)s():%(lineno)s] %(message)s",
+    "swanlab.sdk": "%(asctime)s | %(levelname)s | %(name)s:%(funcName)s:%(lineno)d - %(message)s",
+    "mlflow.server": "%(asctime)s %(levelname)s %(name)s: %(message)s",
+    "trainer": "%(asctime)s %(levelname)s %(name)s: %(message)s",
+}
+
+
+def _logged_error(folder, logger, end=""):
+    """What a program prints whose logger of this name logs an error that was caught, and that then ends so."""
+    script = f"""
+import logging
+logging.basicConfig(format={OF_LOGGERS[logger]!r}, level=logging.INFO)
+def start():
+    try:
+        try:
+            import no_such_module
+        except ImportError as error:
+            raise RuntimeError("please install it") from error
+    except RuntimeError:
+        logging.getLogger({logger!r}).exception("the start of the board failed")
+start()
+{end}
+"""
+    (folder / "train.py").write_text(script)
+    return subprocess.run([sys.executable, folder / "train.py"], capture_output=True, text=True, check=False).stderr
+
+
+@pytest.mark.parametrize("logger", ["wandb", "swanlab.sdk", "mlflow.server"])
+def test_an_error_in_a_trackers_own_log_ends_no_run(tmp_path, logger):
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "console.log").write_text(_rows(0, 100) + "Training complete\n")
+    (tmp_path / "logs" / "debug.log").write_text(_logged_error(tmp_path, logger))
+    assert "Traceback" in (tmp_path / "logs" / "debug.log").read_text()
+    report = tracker_health.check(tmp_path)
+    assert (report.verdict, report.ended) == ("pass", "finished")
+
+
+@pytest.mark.parametrize(
+    ("logger", "end"), [("trainer", ""), ("mlflow.server", "logging.getLogger('mlflow').warning('old')\n1 / 0")]
+)
+def test_an_error_of_the_program_counts_also_behind_a_trackers_record(tmp_path, logger, end):
+    (tmp_path / "console.log").write_text(_rows(0, 60) + _logged_error(tmp_path, logger, end))
+    assert tracker_health.check(tmp_path).ended == "failed"
 
 
 def test_a_process_that_died_is_not_hidden_by_those_beside_it(tmp_path):

@@ -162,6 +162,7 @@ ALLOWED = {
     "readers/run_settings.py: yaml.load(content, loader)": "of bytes that were read",
     "readers/torch_legacy.py: pickle.load()": "our own machine of that name",
     "stores/locks.py: os.open(place, flags | os.O_NONBLOCK | os.O_NOFOLLOW, 384)": "to lock it",
+    "stores/mlflow/database_file.py: sqlite3.connect(source, uri=True, timeout=_LOOKING_SECONDS)": "what was looked at before",
     "stores/mlflow/old_database.py: sqlite3.connect(source, uri=True)": "a database that was named, to copy it",
     "stores/mlflow/old_database.py: sqlite3.connect(copy)": "the copy",
     "stores/mlflow/panel.py: Image.open(io.BytesIO(png))": "our own picture",

@@ -102,6 +102,29 @@ def output_record(text, kind="STDERR"):
     return record(output_raw=wandb_internal_pb2.OutputRawRecord(output_type=kind, line=text))
 
 
+def stats_record(when):
+    """The machine's load at a time."""
+    from wandb.proto import wandb_internal_pb2
+
+    made = wandb_internal_pb2.StatsRecord()
+    made.timestamp.seconds = int(when)
+    return record(stats=made)
+
+
+def output_record_at(when):
+    """A piece of the console with its time."""
+    made = output_record("a line\n")
+    made.output_raw.timestamp.seconds = int(when)
+    return made
+
+
+def start_record(when):
+    """A run that began at a time."""
+    made = run_record()
+    made.run.start_time.seconds = int(when)
+    return made
+
+
 def preempting_record():
     from wandb.proto import wandb_internal_pb2
 

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tracker_health.errors import ConfigError
+from tracker_health.errors import ConfigError, RunError
 from tracker_health.terminal import lines_of_input, say_error
+from tracker_health.text import printable
 
 if TYPE_CHECKING:
     from tracker_health.settings import Effective
@@ -96,12 +97,16 @@ class Runs(NamedTuple):
         return self._replace(runs=list(self.runs))
 
 
-def chosen_runs(runs: Iterable[str], batch: Batch, settings: Effective) -> Runs:
-    """The runs as given, and those of the batch, which are found while the first of them are done."""
+def chosen_runs(runs: Iterable[str], batch: Batch, settings: Effective, *, newest: bool = False) -> Runs:
+    """The runs as given, and those of the batch, which are found while the first of them are done. ``newest``: the file
+    of a database stands for its newest runs.
+    """
     from tracker_health.api import runs_of_experiment, runs_of_project
 
     given = tuple(runs)
     listed: list[str | Listed] = [*_listed(given)] if given or not batch.name else []
+    if newest:
+        listed = [one for run in listed for one in _newest_of(run)]
     found: Iterator[str | Listed] = iter(())
     if batch.experiment:
         found = runs_of_experiment(batch.experiment, tracking_uri=settings.tracking_uri, where=batch.where)
@@ -110,6 +115,25 @@ def chosen_runs(runs: Iterable[str], batch: Batch, settings: Effective) -> Runs:
     listed += islice(found, _BRIEF_ABOVE + 1)
     more = list(islice(found, 1))
     return Runs(chain(listed, more, found), None if more else len(listed))
+
+
+def _newest_of(run: str | Listed) -> list[str | Listed]:
+    """The newest runs of a database; of all else itself, also where the database cannot be opened: that is then said of
+    it as of any run.
+    """
+    from tracker_health.opening import newest_runs
+
+    try:
+        found = newest_runs(run) if isinstance(run, str) else None
+    except RunError:
+        found = None
+    if found is None:
+        return [run]
+    runs, total = found
+    if total > len(runs):
+        hint = "name others by their id, or all of an experiment, with --tracking-uri"
+        say_error(f"{printable(str(run))} has {total} runs: the newest {len(runs)} are judged", hint)
+    return [*runs]
 
 
 def workers_of(choices: dict[str, Any], batch: Batch) -> int:

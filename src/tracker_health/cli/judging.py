@@ -50,7 +50,7 @@ def check(runs: tuple[str, ...], **choices: Any) -> None:
     workers = workers_of(choices, batch)
     against = choices.pop("against")
     settings = settings_of(choices, fail_on="fail")
-    listed = chosen_runs(runs, batch, settings)
+    listed = chosen_runs(runs, batch, settings, newest=True)
     if against:
         listed = listed.kept()
         settings = compared_to(against, settings, listed.runs)
@@ -131,7 +131,7 @@ def report(runs: tuple[str, ...], path: str | None, opens: bool, quiet: bool, **
     batch = batch_of(choices)
     against = choices.pop("against")
     settings = settings_of(choices)
-    listed = list(chosen_runs(runs, batch, settings).runs)
+    listed = list(chosen_runs(runs, batch, settings, newest=True).runs)
     if against:
         settings = compared_to(against, settings, listed)
     if len(listed) == 1 and not batch.name:

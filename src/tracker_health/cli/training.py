@@ -28,12 +28,13 @@ def execute(command: tuple[str, ...], wait: float) -> None:
     standard error. A run whose process was killed, crashed or left by os._exit is judged as well, with that in its
     verdict (RUN003, RUN004).
 
-    The exit code is the command's own, or 128 and the signal that killed it; 127 where there is no such command, 126
-    where it cannot be run. With TRACKER_HEALTH_DISABLED=1 the command runs without hooks.
+    The exit code is the command's own, and a signal that killed it ends this process, too: a shell shows 128 and the
+    signal for both. 127 where there is no such command, 126 where it cannot be run. With TRACKER_HEALTH_DISABLED=1 the
+    command runs without hooks.
     """
-    from tracker_health.hooks.launcher import run
+    from tracker_health.hooks.launcher import end_as, run
 
-    sys.exit(run(command, wait))
+    end_as(run(command, wait))
 
 
 @cli.command()

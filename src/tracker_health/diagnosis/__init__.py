@@ -28,6 +28,7 @@ from tracker_health.diagnosis.gradient_clipping_too_tight import GradientClippin
 from tracker_health.diagnosis.gradients_not_cleared import GradientsNotCleared
 from tracker_health.diagnosis.initialisation_wrong import InitialisationWrong
 from tracker_health.diagnosis.inputs_not_scaled import InputsNotScaled
+from tracker_health.diagnosis.killed_reason_unknown import KilledReasonUnknown
 from tracker_health.diagnosis.kl_coefficient_too_high import KlCoefficientTooHigh
 from tracker_health.diagnosis.kl_coefficient_too_low import KlCoefficientTooLow
 from tracker_health.diagnosis.labels_do_not_match import LabelsDoNotMatch
@@ -120,6 +121,7 @@ CAUSES: tuple[Cause, ...] = (
     DataLoaderDied(),
     CommunicationFailed(),
     OwnError(),
+    KilledReasonUnknown(),
 )
 
 

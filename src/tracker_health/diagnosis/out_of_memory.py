@@ -24,13 +24,6 @@ class OutOfMemory(EndOfProcess):
         end_sign(
             "its console ends with a lack of memory", ("out of memory", "memoryerror", "cannot allocate memory"), 3
         ),
-        Sign(
-            name="it was killed by SIGKILL",
-            kind="finding",
-            looks_at="RUN003",
-            judged=2,
-            seen=lambda facts: ended(facts, Ended.KILLED),
-        ),
     )
     test = "look in the kernel's log (dmesg) for the process"
     do = Action(

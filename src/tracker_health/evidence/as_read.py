@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -98,8 +98,17 @@ class AsRead:
         those of the plan, where the log ends with them.
         """
         recorded = [self.optimizer.steps if self.optimizer is not None else None, self.info.global_step]
-        known = [*(one for one in recorded if one is not None), *(int(one.max()) for one in self.steps_logged)]
+        known = [*(one for one in recorded if one is not None), *self._counted()]
         return max(known) if known else steps_of_plan(self.info.params, self.find("train_loss"))
+
+    def _counted(self) -> Iterator[int]:
+        """How far the logged optimizer steps go. A lone row counts nothing where a series has more of them: it may say
+        where a run began.
+        """
+        most = max((len(series) for series in self.series), default=0)
+        for steps in self.steps_logged:
+            if steps.max() > 0 and (len(steps) > 1 or most <= 1):
+                yield int(steps.max())
 
     @property
     def steps_logged(self) -> list[npt.NDArray[Any]]:

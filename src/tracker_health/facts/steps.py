@@ -21,6 +21,13 @@ def why_too_few_steps(evidence: Evidence, fewest: int) -> str:
     return f"fewer than {fewest} optimizer steps are known: {by}"
 
 
+def plan_reached(evidence: Evidence) -> bool | None:
+    """Whether the run came to the end of its plan, or its console said that training was done; None without a plan."""
+    if evidence.text_log is not None and evidence.text_log.done is not None:
+        return True
+    return None if evidence.progress is None else evidence.progress.fraction >= WHOLE_PLAN
+
+
 def is_smoke_test(evidence: Evidence, fewest: int = SMOKE_STEPS) -> bool:
     """Whether all of the plan was done, and it was fewer optimizer steps than say anything: a test of the code."""
     steps, progress = evidence.optimizer_steps, evidence.progress

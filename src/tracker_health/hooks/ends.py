@@ -6,8 +6,8 @@ its way. Only ``sys.exit`` and ``exit`` are wrapped, as nothing else keeps their
 A run that its program ends while an exception is on its way (``finally: mlflow.end_run()``) is in doubt: that may be
 handled, and all is well, or end Python. The exception has a mark, so that its run is known when it does.
 
-All that is needed is imported beforehand: a module that compiles text (``dataclasses`` does) while Python ends makes it
-forget that it was Ctrl-C that ended it, and leave with another exit code.
+All that is needed is imported beforehand, where that is known. A module that compiles text (``dataclasses`` does) while
+Python ends makes it forget that it was Ctrl-C that ended it, and leave with another exit code: see ``unchanged``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 from tracker_health.ending import Ending, ending_by_exception, exit_code_of
@@ -156,6 +156,22 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 def is_leaving() -> bool:
     """Whether Python is at its end: the main thread is over, and what runs was registered for the exit."""
     return not threading.main_thread().is_alive()
+
+
+@contextmanager
+def unchanged() -> Iterator[None]:
+    """Have Python end as it does without us, whatever is done in the block.
+
+    After Ctrl-C that nobody caught Python ends itself by SIGINT, unless text was compiled since then, as modules may do
+    that are imported in the block. Text that raises the same again brings that back; there is no other way to it.
+    """
+    before = len(sys.modules)
+    try:
+        yield
+    finally:
+        if len(sys.modules) != before and is_leaving() and type(_uncaught()) is KeyboardInterrupt:
+            with suppress(KeyboardInterrupt):
+                exec("raise KeyboardInterrupt")  # noqa: S102  our own text
 
 
 def end_of_process(error: BaseException | None = None) -> End:

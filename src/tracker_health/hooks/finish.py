@@ -15,6 +15,8 @@ from tracker_health.hooks.ledger import VARIABLE, RunToJudge, note
 _ATTEMPT = "TORCHELASTIC_RESTART_COUNT"
 _RANKS = ("RANK", "LOCAL_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
 
+_JUDGE = "tracker_health.hooks.judge"
+
 _owners: dict[str, int] = {}
 _going_on: set[str] = set()
 _in_doubt: dict[str, tuple[RunToJudge, Ending]] = {}
@@ -69,6 +71,11 @@ def ended(run: RunToJudge, *, wait: bool = True, failed: bool = False) -> None:
     ``wait``: for the verdict, for a moment. Under a launcher nobody waits here: it does, when the process is gone.
     ``failed``: the tracker was notified that the run failed, or was killed.
     """
+    with ends.unchanged():
+        _ended(run, wait=wait, failed=failed)
+
+
+def _ended(run: RunToJudge, *, wait: bool, failed: bool) -> None:
     if is_disabled() or not _is_ours(run):
         return
     was_begun = run.key in _going_on
@@ -132,6 +139,11 @@ def _watch_child() -> None:
 
 
 def _leave() -> None:
+    with ends.unchanged():
+        _leave_all()
+
+
+def _leave_all() -> None:
     if os.getpid() in (_home, _child) and not is_disabled():
         end = ends.end_of_process(sys.exc_info()[1])
         for key, (run, ending) in list(_in_doubt.items()):
@@ -142,6 +154,8 @@ def _leave() -> None:
 
 
 def _tell_rest() -> None:
+    if _JUDGE not in sys.modules:  # no run has begun or ended here
+        return
     from tracker_health.hooks import judge
 
     for line in judge.of_this_process().rest():

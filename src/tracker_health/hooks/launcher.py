@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
+from typing import NoReturn
 
 from tracker_health.ending import Ended, Ending, ending_by_exit_code
 from tracker_health.hooks import judge
@@ -23,19 +25,48 @@ from tracker_health.terminal import say_error
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
 _SIGNALLED = 128
 _LOOK_SECONDS = 0.05
+_NOT_CAUGHT = tuple(int(getattr(signal, name)) for name in ("SIGKILL", "SIGSTOP") if hasattr(signal, name))
 _PASSED_ON = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
 
 
 def run(command: Sequence[str], wait: float) -> int:
-    """Run a command with the hooks in it and all that it starts; its exit code, or 128 and the signal that killed it.
+    """Run a command with the hooks in it and all that it starts; its exit code, or minus the signal that killed it.
 
     Its streams, its signals and its terminal are its own. When it is gone, the runs that it left open are judged, and
     the verdicts on all are waited for: at most ``wait`` seconds.
     """
     try:
-        return _exit_code(_supervised(command, os.environ)[0] if is_disabled() else _hooked(command, wait))
+        return _supervised(command, os.environ)[0] if is_disabled() else _hooked(command, wait)
     except OSError as error:
         return _say_not_run(command[0], error)
+
+
+def end_as(code: int) -> NoReturn:
+    """End this process as the command ended: with its exit code, or by the same signal, so that a shell or a scheduler
+    sees no difference. The first process of a container is spared by its own signals: it leaves with 128 and the
+    signal, as a shell would.
+    """
+    if code < 0:
+        with suppress(Exception):  # closed, or full
+            sys.stdout.flush()
+            sys.stderr.flush()
+        with suppress(OSError, ValueError):
+            _end_by(-code)
+    sys.exit(_exit_code(code))
+
+
+def _end_by(number: int) -> None:
+    with suppress(ImportError, OSError, ValueError):
+        import resource
+
+        # The command's own is there already, where it is wanted.
+        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    if number not in _NOT_CAUGHT:
+        signal.signal(number, signal.SIG_DFL)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [number])
+    os.kill(os.getpid(), number)
+    time.sleep(_LOOK_SECONDS)  # another thread may be the one to get it
 
 
 def _say_not_run(command: str, error: OSError) -> int:

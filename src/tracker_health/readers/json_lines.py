@@ -6,7 +6,7 @@ import json
 import math
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -25,6 +25,7 @@ MAX_PARAM_CHARACTERS = 500
 MAX_JSON_PARTS = 1_500_000
 _MAX_SKIPPED = 2**30 // MAX_LINE_BYTES
 _BLOCK_BYTES = 2**16
+_MAX_SHOWN = 500
 _BLANK = object()
 
 
@@ -42,9 +43,10 @@ def parse_json(text: bytes, object_pairs_hook: Callable[[list[tuple[str, Any]]],
 
 @dataclass(frozen=True)
 class BadLine:
-    """A line that is not JSON. ``undecodable``: its bytes are not even UTF-8."""
+    """A line that is not JSON. ``undecodable``: its bytes are not even UTF-8; ``text``: its beginning."""
 
     undecodable: bool = False
+    text: str = field(default="", compare=False, repr=False)
 
 
 def json_lines(path: Path, max_lines: int | None = None) -> Iterator[tuple[int, Any]]:
@@ -127,9 +129,13 @@ def _parsed(line: bytes) -> Any:
     try:
         return parse_json(line)
     except UnicodeDecodeError:
-        return BadLine(undecodable=True)
+        return BadLine(undecodable=True, text=_beginning_of(line))
     except (ValueError, RecursionError):
-        return BadLine()
+        return BadLine(text=_beginning_of(line))
+
+
+def _beginning_of(line: bytes) -> str:
+    return line[:_MAX_SHOWN].decode(errors="replace")
 
 
 def as_number(value: Any) -> float | None:

@@ -15,7 +15,7 @@ OTHER = "other"
 
 SCORES = word_set(
     "f1 dice iou miou map ap bleu sacrebleu rouge rougel meteor psnr ssim precision recall r2 kappa kap qwk mcc ndcg mrr top5 lddt gdt "
-    "success auprc exact hits"
+    "success auprc exact hits jaccard dsc matthews pearson spearman kendall silhouette plcc srcc"
 )
 """Measures of which more is better."""
 STAND_INS = word_set("ppl bpb bpc rmse mse mae l2 error")
@@ -126,11 +126,13 @@ _SAYINGS = (
     _Saying("entropy", ("entropy",), never="loss cross target", beside="actor policy objective approx charts mask default learners learner info loss"),
     _Saying(LOSS, (" ".join(LIKELIHOODS | {"bce"}),), never=_NO_LOSS),
     _Saying(LOSS, ("multiclass",), beside=""),
+    _Saying(LOSS, ("smooth", "l1"), never=_NO_LOSS),
     _Saying(OTHER, ("critic", "return")),
     _Saying(REWARD, ("core", "reward"), never=_EXTREMES),
     _Saying(REWARD, ("reward return",), never=f"time loss {_EXTREMES}",
             beside="episode charts rollout env runners cumulative environment objective rlhf critic frame agent ray tune"),
     _Saying(SCORE, (" ".join(SCORES),), never="time num"),
+    _Saying(SCORE, ("corr",), beside="concordance linear rank"),
     _Saying(ERROR, (" ".join(ERRORS),), never="time num"),
     _Saying(PURPOSE, (" ".join(PURPOSES),), beside=""),
 )  # fmt: skip

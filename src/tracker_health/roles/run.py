@@ -163,7 +163,7 @@ class Run:
         if self._losses or not self._objective.falls or {TRAIN_LOSS, VAL_LOSS} & {*self._own, *self._given.values()}:
             return
         fits = [(one, measure) for one in self._left if (measure := _measure(one))]
-        if any(one.words & q.PURPOSES for one in self._left):
+        if any(one.quantity == q.PURPOSE for one in self._left):
             fits = [(one, measure) for one, measure in fits if measure in q.PURPOSES]
         said, unsaid, held_out = (
             dict.fromkeys(measure for one, measure in fits if one.samples == samples) for samples in ("training", "", "held-out")

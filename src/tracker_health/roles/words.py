@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from functools import lru_cache
+from itertools import zip_longest
 
 
 def word_set(words: str) -> frozenset[str]:
@@ -50,12 +51,21 @@ _SAME = {
     "rewards": "reward", "rew": "reward", "rews": "reward", "returns": "return", "ret": "return",
     "advantages": "advantage", "probs": "prob", "margins": "margin", "logps": "logp", "reject": "rejected",
     "coef": "weight", "coeff": "weight", "coefficient": "weight", "factor": "weight",
+    "corrcoef": "corr", "corrcoeff": "corr", "correlation": "corr", "pearsonr": "pearson", "spearmanr": "spearman", "dicecoef": "dice",
+    "dicecoeff": "dice", "dicecoefficient": "dice", "determination": "r2",
     "memory": "mem", "vram": "mem", "rss": "mem", "lengths": "length", "len": "length", "completions": "completion", "responses": "response",
     "perplexity": "ppl", "sec": "second", "secs": "second", "seconds": "second", "s": "second", "ms": "second",
     "tokens": "token", "tok": "token", "toks": "token", "samples": "sample", "examples": "sample", "images": "sample", "imgs": "sample",
     "%": "percent", "pct": "percent", "percentage": "percent", "err": "error", "errors": "error", "evalstats": "eval",
     "entrenamiento": "train", "treino": "train", "validacion": "val", "validacao": "val", "prueba": "test",
 }  # fmt: skip
+
+_COEFFICIENT = word_set("coef coefs coeff coeffs coefficient coefficients")
+# Statistics that are called a coefficient: of anything else (a loss, KL, entropy) it is a weight.
+_STATISTICS = word_set(
+    "dice sorensen jaccard tversky overlap similarity f1 iou corr correlation matthews mcc pearson spearman kendall concordance agreement kappa "
+    "silhouette gini r2"
+)
 
 
 @lru_cache(maxsize=65536)
@@ -87,7 +97,9 @@ def segments_of(name: str) -> tuple[tuple[str, ...], ...]:
 
 def _spelt(found: list[str]) -> tuple[str, ...]:
     words: list[str] = []
-    for word in found:
+    for word, after in zip_longest(found, found[1:]):
+        if word in _COEFFICIENT and (after == "of" or (words and words[-1] in _STATISTICS)):
+            continue
         known = word if word in _NUMBERED or word in _SAME else _NUMBER_BEHIND.sub("", word)
         fused = None if known in _SAME or known in HELD_OUT else _FUSED.fullmatch(known)
         parts = [part for part in fused.groups() if part] if fused else [known]

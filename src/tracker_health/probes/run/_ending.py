@@ -6,7 +6,7 @@ from tracker_health.ending import Ended, Ending
 from tracker_health.evidence import Evidence, Need, Part
 from tracker_health.evidence.ending import ANY_EXCEPTION, ending_outside_the_log, fatal_trouble
 from tracker_health.facts.descent import descent_of
-from tracker_health.facts.steps import WHOLE_PLAN
+from tracker_health.facts.steps import plan_reached
 from tracker_health.probes.run._worth import REMEDIES, TABLE
 from tracker_health.result import Finding
 from tracker_health.text import count, number, printable
@@ -19,13 +19,6 @@ NEEDS = (
     Need(role="train_loss", optional=True),
     Need(role="val_loss", optional=True),
 )
-
-
-def plan_reached(evidence: Evidence) -> bool | None:
-    """Whether the run came to the end of its plan, or its console said that training was done; None without a plan."""
-    if evidence.text_log is not None and evidence.text_log.done is not None:
-        return True
-    return None if evidence.progress is None else evidence.progress.fraction >= WHOLE_PLAN
 
 
 def ending_finding(evidence: Evidence, ending: Ending, min_points: int) -> Finding:
@@ -88,7 +81,9 @@ def _message(evidence: Evidence, ending: Ending, reached: bool | None, step: int
     where = "; 0 points of a loss were logged" if step is None else f" after step {step}"
     if progress is not None:
         where = f" after {number(progress.done)} of {number(progress.planned)} planned {progress.unit}"
-    if reached and ending.how is not Ended.SILENT:
+    if reached and ending.how is Ended.SILENT:
+        return f"training finished{where}; nobody closed the run ({by})"
+    if reached:
         return f"training finished{where}; what came after it {TABLE[ending.how].afterwards} ({by})"
     return f"{TABLE[ending.how].said}{where} ({by})"
 

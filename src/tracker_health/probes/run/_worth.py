@@ -22,7 +22,8 @@ class Worth(NamedTuple):
 
 _BAD = {True: Verdict.WARN, False: Verdict.FAIL, None: Verdict.FAIL}
 _INTERRUPTED = {True: Verdict.PASS, False: Verdict.WARN, None: Verdict.WARN}
-_GONE, _FINE = dict.fromkeys((True, False, None), Verdict.FAIL), dict.fromkeys((True, False, None), Verdict.PASS)
+_SILENT = {True: Verdict.PASS, False: Verdict.FAIL, None: Verdict.FAIL}
+_FINE = dict.fromkeys((True, False, None), Verdict.PASS)
 _RESUME = "resume from the last checkpoint"
 TABLE: Mapping[Ended, Worth] = {
     Ended.FAILED: Worth("the run failed", "failed", f"fix the error that ended it, and {_RESUME}", _BAD),
@@ -48,7 +49,10 @@ TABLE: Mapping[Ended, Worth] = {
         _INTERRUPTED,
     ),
     Ended.SILENT: Worth(
-        "the run went silent", "", f"check whether its process is still there; if not, {_RESUME}", _GONE
+        "the run went silent",
+        "",
+        f"check whether its process is still there; if not, {_RESUME}",
+        _SILENT,
     ),
     Ended.FINISHED: Worth("the run finished", "", "", _FINE),
     Ended.PRUNED: Worth("the run was stopped on purpose", "", "", _FINE),

@@ -57,8 +57,8 @@ def is_table(head: bytes) -> bool:
 
 
 def read_log(path: Path, source: str, select_names: SelectNames, prefix: str = "") -> tuple[Log, LogFormat | None]:
-    """What a log holds, and its format: the first that finds a metric in it, else the one that its name promises, or
-    the first that may be it.
+    """What a log holds, and its format: the first that finds a metric in it and fits most of its lines; else, of those
+    that may be it, the one that finds most. Each is tried once at most.
 
     Raises:
         ReadError: it is no regular file, or cannot be read as what it is.
@@ -68,7 +68,7 @@ def read_log(path: Path, source: str, select_names: SelectNames, prefix: str = "
     formats = formats_of(path)
     if promised is not None and promised not in formats:
         formats.insert(0, promised)
-    first: tuple[Log, LogFormat] | None = None
+    found: list[tuple[Log, LogFormat]] = []
     failure: ReadError | None = None
     for one in formats:
         try:
@@ -79,12 +79,18 @@ def read_log(path: Path, source: str, select_names: SelectNames, prefix: str = "
         except _DAMAGED:
             failure = failure or ReadError(_NO_GZIP)
             continue
-        if log.names:
+        if log.names and not log.is_doubtful:
             return log, one
-        first = first or (log, one)
-    if failure is not None:
+        found.append((log, one))
+    best = max(found, key=lambda one: _told_by(one[0]), default=None)
+    if failure is not None and (best is None or not any(_told_by(best[0]))):
         raise failure
-    return first or (Log(), None)
+    return best or (Log(), None)
+
+
+def _told_by(log: Log) -> tuple[int, bool, bool]:
+    """How much a log tells: the points of its series, whether it has any metrics, and whether it says how it ended."""
+    return sum(map(len, log.series)), bool(log.names), log.text is not None and bool(log.text.troubles)
 
 
 __all__ = [

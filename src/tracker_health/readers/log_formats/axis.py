@@ -75,6 +75,9 @@ def place(rows: Rows) -> Places:
     named = ~np.isnan(rows.step)
     whole = _whole(rows.epoch)
     epoch = whole if np.array_equal(whole, rows.epoch, equal_nan=True) else np.full(len(whole), np.nan)
+    alone = len(np.unique(rows.step[named])) == 1 and rows.main.sum() > 1 and not (named & rows.main).any()
+    if alone:  # a lone event that names a step is no axis of the others
+        named[:] = False
     if (named & rows.metric).any() or (named.any() and named.sum() >= _FEWEST_HEADINGS * rows.main.sum()):
         places = _by_step(rows, _whole(rows.step), _filled(epoch), named)
     elif not np.isnan(epoch).all():
@@ -123,11 +126,11 @@ def _by_step(rows: Rows, at: FloatArray, epoch: FloatArray, named: BoolArray) ->
     own = ~np.isnan(at)
     leads = own & (rows.training | ~rows.metric)
     leads = leads if leads.any() else own
-    known = not np.isnan(epoch[leads]).all()
-    done, total = _done_before(at[leads], epoch[leads], rows.of[leads]) if known else ({}, 0.0)
+    counted = leads & ~np.isnan(epoch)  # what comes before the first epoch is of none
+    done, total = _done_before(at[counted], epoch[counted], rows.of[counted]) if counted.any() else ({}, 0.0)
     before = np.array([done.get(number, 0.0) for number in epoch.tolist()] if any(done.values()) else 0.0)
     steps = at + before
-    units = rows.unit[np.maximum(_before(own), 0)]
+    units = rows.unit[np.where(_before(own) >= 0, _before(own), np.argmax(own))]  # a row before all has the first one's
     # Without any number a row may still be reported by its neighbours; one whose number is none says something else.
     filled = np.where(named, steps, _filled(np.where(leads, steps, np.nan), first=True))
     if total:

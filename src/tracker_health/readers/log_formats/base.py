@@ -24,6 +24,7 @@ class Log:
     its numbers. ``epochs``: how many its lines say there are to be, None where they say none or not one number;
     ``epoch``: how many there were by the headings among them; ``steps``: what its steps count up to and never came to;
     ``stopped_early``: it speaks of early stopping. ``unread``: how many lines have numbers that were not understood.
+    ``is_doubtful``: most of its lines are of another form, or all that tell anything.
     """
 
     series: tuple[Series, ...] = ()
@@ -37,6 +38,7 @@ class Log:
     steps: int | None = None
     stopped_early: bool = False
     unread: int = 0
+    is_doubtful: bool = False
 
 
 class LogFormat(Protocol):

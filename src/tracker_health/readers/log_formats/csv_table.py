@@ -11,8 +11,8 @@ from tracker_health.errors import ReadError
 from tracker_health.readers.json_lines import MAX_FIELDS, MAX_LINE_BYTES, as_number
 from tracker_health.readers.log_formats.base import Log, SelectNames
 from tracker_health.readers.log_formats.names import axis_of
-from tracker_health.readers.log_formats.row_kinds import NULL
-from tracker_health.readers.log_formats.step_log import bad_lines
+from tracker_health.readers.log_formats.row_kinds import EMPTY
+from tracker_health.readers.log_formats.step_log import OtherLines
 from tracker_health.readers.log_formats.table import LogTable
 from tracker_health.readers.log_formats.text_blocks import blocks, text_of
 
@@ -28,7 +28,9 @@ _OF_AN_INDEX = re.compile(r"(unnamed: \d{1,5})?", re.IGNORECASE)
 
 
 class CsvTable:
-    """A header and rows of numbers. Rows of a table without an axis are counted; an empty cell is an unknown value."""
+    """A header and rows of numbers. Rows of a table without an axis are counted; in an empty cell nothing
+    was logged: most writers leave it so for what belongs to other rows, and write NaN as ``nan``.
+    """
 
     precise = True
 
@@ -52,7 +54,8 @@ class CsvTable:
         header: list[str] = []
         columns: list[int] = []
         names: tuple[str, ...] = ()
-        bad = first_bad = last = 0
+        others = OtherLines(table)
+        last = 0
         for last, delimiter, cells in _rows(path):
             if not header and not _is_header(cells):
                 header = _names_of_numbers(cells, path.stem, select_names)
@@ -62,11 +65,10 @@ class CsvTable:
                 continue
             row = cells if len(cells) == len(header) else _fitted([cell.strip() for cell in cells], len(header))
             if row is None:
-                bad += 1
-                first_bad = first_bad or last
+                others.add(last, delimiter.join(cells))
             elif names:
                 table.add(table.kind(names), _values(row, columns, names, delimiter))
-        return table.log(source, bad_lines(bad, first_bad, last, "with another number of cells", ""))
+        return others.log(source, last, "with another number of cells", "")
 
 
 def _counts(line: str) -> bool:
@@ -141,7 +143,7 @@ def _value(cell: str, name: str, delimiter: str) -> float:
     if delimiter == ";" and axis_of(name) is None and _DECIMAL_COMMA.fullmatch(cell):
         cell = cell.replace(",", ".")
     number = as_number(cell)
-    return NULL if number is None else number
+    return EMPTY if number is None else number
 
 
 def _is_header(cells: list[str]) -> bool:

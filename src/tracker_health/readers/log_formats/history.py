@@ -12,12 +12,15 @@ from tracker_health.evidence import FloatArray, IntArray, Series, StepUnit
 from tracker_health.readers.json_lines import as_number
 from tracker_health.readers.log_formats.axis import UNITS, BoolArray, Places, Rows, counts_up, place
 from tracker_health.readers.log_formats.names import AMOUNT, BAR, BATCH, END, EPOCH, OF, STEP, axis_of, is_held_out
-from tracker_health.readers.log_formats.row_kinds import RowKind, is_null
+from tracker_health.readers.log_formats.row_kinds import RowKind, is_null, may_be_nan
 from tracker_health.roles import ANY_LOSS, LOSSES, VAL_LOSS
+from tracker_health.text import printable
 
 _HABIT, _FEWEST_OF_A_HABIT, _MOST_BESIDE = 0.9, 3, 64
 _OF_AN_EPOCH = 3  # rows
+_FEWEST_EMPTY = 3  # of a metric's last cells: fewer may be of a last evaluation
 _FEWEST_COUNTED = 2  # rows of a log without an axis
+_UNKNOWN = UNITS.index(StepUnit.UNKNOWN)
 _NO_STEP = np.iinfo(np.int64).min
 _PLANS = ("max_steps", "total_steps"), ("num_train_epochs", "max_epochs")
 
@@ -81,7 +84,7 @@ class History:
         return "\0" not in name and name not in self._steps[id(kind)][:1]
 
     def column(self, name: str) -> FloatArray:
-        """The numbers of a name in all rows: float64[rows]; NaN where a row has none, ``NULL`` in an empty cell."""
+        """The numbers of a name in all rows: float64[rows]; NaN where a row has none, or an empty cell's."""
         found = np.full(len(self.positions), np.nan)
         for kind, at in self._with.get(name, ()):
             found[self._at[id(kind)]] = kind.matrix()[:, at]
@@ -113,13 +116,18 @@ class History:
     def places(self) -> Places:
         """Where the rows belong."""
         n = len(self.positions)
-        step, of, unit, epoch = np.full(n, np.nan), np.full(n, np.nan), np.zeros(n, dtype=np.int8), np.full(n, np.nan)
+        step, of, unit, epoch = (
+            np.full(n, np.nan),
+            np.full(n, np.nan),
+            np.full(n, _UNKNOWN, dtype=np.int8),
+            np.full(n, np.nan),
+        )
         for name in self._ranked(EPOCH):
             epoch = np.where(np.isnan(epoch), self.column(name), epoch)
         for name in self._ranked(STEP, BATCH):
             axis, cells = axis_of(name), self.column(name)
             new = np.isnan(step) & ~np.isnan(cells)
-            step[new], unit[new] = cells[new], UNITS.index(axis.unit) if axis is not None else 0
+            step[new], unit[new] = cells[new], UNITS.index(axis.unit) if axis is not None else _UNKNOWN
             if name + OF in self._with:
                 of[new] = self.column(name + OF)[new]
         step, of, stray = self._with_ends(step, of, epoch)
@@ -181,8 +189,29 @@ class History:
     @property
     def note(self) -> str:
         """What a reader of the verdict should know; empty where there is nothing."""
-        trainings = self.places.trainings
-        return f"{trainings} trainings are in it, each from its beginning on: the last one is judged" * (trainings > 1)
+        trainings, notes = self.places.trainings, []
+        if trainings > 1:
+            notes.append(f"{trainings} trainings are in it, each from its beginning on: the last one is judged")
+        empty = self._empty_at_the_end()
+        if empty >= _FEWEST_EMPTY:
+            notes.append(
+                f"{printable(self._main)} has no number in the last {empty} rows: such cells count as not logged, "
+                "though pandas writes NaN like that (to_csv(na_rep='nan') tells them apart)"
+            )
+        return "; ".join(notes)
+
+    def _empty_at_the_end(self) -> int:
+        """In how many of the last rows the loss is an empty cell, beside what was hardly ever logged without it."""
+        if self._roles.get(self._main) not in LOSSES:
+            return 0
+        at, cells = self._cells_of(self._main)
+        return int((self._is_missed(self._main, at, cells) & is_null(cells) & ~may_be_nan(cells)).sum())
+
+    def _cells_of(self, name: str) -> tuple[IntArray, FloatArray]:
+        """The rows that have a metric, and what is in its cells."""
+        kinds = [kind for kind, _ in self._with.get(name, ()) if self._is_metric(kind, name)]
+        at = np.sort(np.concatenate([np.empty(0, dtype=np.int64), *(self._at[id(kind)] for kind in kinds)]))
+        return at, self.column(name)[at]
 
     @cached_property
     def reached(self) -> IntArray:
@@ -222,12 +251,11 @@ class History:
         return Series(name=EPOCH, role=self._roles[EPOCH], step_unit=unit, steps=steps, values=values[at])
 
     def _series(self, name: str, role: str) -> Series:
-        kinds = [kind for kind, _ in self._with.get(name, ()) if self._is_metric(kind, name)]
-        at = np.sort(np.concatenate([np.empty(0, dtype=np.int64), *(self._at[id(kind)] for kind in kinds)]))
-        cells, places = self.column(name)[at], self.places
-        counts = (
-            places.kept[at] & ~np.isnan(places.steps[at]) & (~is_null(cells) | self._stands_for_nan(name, at, cells))
-        )
+        (at, cells), places = self._cells_of(name), self.places
+        stands_for_nan = may_be_nan(cells) & self._is_missed(
+            name, at, cells
+        )  # several writers of JSON have no other sign
+        counts = places.kept[at] & ~np.isnan(places.steps[at]) & (~is_null(cells) | stands_for_nan)
         if 2 * (places.of_epoch[at] & counts).sum() <= counts.sum():
             counts &= ~places.of_epoch[at]  # of a metric that was logged by step these are the epochs' means
         if role == VAL_LOSS:  # a progress bar goes on showing the last evaluation's
@@ -242,10 +270,10 @@ class History:
         # Rows that say nothing but their epoch, several to each.
         return replace(series, steps=np.arange(1, len(steps) + 1, dtype=np.int64), step_unit=StepUnit.UNKNOWN)
 
-    def _stands_for_nan(self, name: str, at: IntArray, cells: FloatArray) -> BoolArray:
-        """Which empty cells are NaN, for which several writers of JSON and CSV have no other sign: those to the end of
-        the log, in rows that have a number of what was hardly ever logged without this metric before. One is enough of
-        a metric of the training beside another one; an evaluation may just not have been there yet.
+    def _is_missed(self, name: str, at: IntArray, cells: FloatArray) -> BoolArray:
+        """Which empty cells are of rows in which the metric should be: those to the end of the log, in rows that have a
+        number of what was hardly ever logged without this metric before. One is enough of a metric of the training
+        beside another one; an evaluation may just not have been there yet.
         """
         found, numbers = np.zeros(len(cells), dtype=bool), np.flatnonzero(~is_null(cells))
         if len(numbers) < _FEWEST_OF_A_HABIT or numbers[-1] == len(cells) - 1:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,9 @@ from tracker_health.readers.regular_file import open_log
 MAX_BYTES = 20 * 2**20
 _DEPTH = 3
 _IS_HISTORY = re.compile(rb'"[^"]{0,100}loss[^"]{0,100}"[ \t\r\n]*:[ \t\r\n]*\[[-\d \t\r\n.]')
+_IS_RECORDS = re.compile(
+    rb'[\xef\xbb\xbf \t\r\n]*\[[ \t\r\n]*\{[^\[\]]{0,2000}?"[^"]{0,100}loss[^"]{0,100}"[ \t\r\n]*:[ \t\r\n]*[-\d]'
+)
 _SHELVES = frozenset({"history", "log", "logs", "metrics"})
 _DATA = frozenset({"train", "training", *HELD_OUT})
 _MEASURED = re.compile(r"loss|acc(?:uracy)?|error|perplexity|reward", re.IGNORECASE)
@@ -53,7 +58,7 @@ def _load(path: Path) -> Any:
             return parse_json(text)
     except (ValueError, RecursionError):
         pass
-    if _IS_HISTORY.search(text, 0, HEAD_BYTES) is None:
+    if _IS_HISTORY.search(text, 0, HEAD_BYTES) is None and _IS_RECORDS.match(text, 0, HEAD_BYTES) is None:
         return None
     raise ReadError(f"it is not JSON of at most {MAX_BYTES} bytes, or is cut short")
 
@@ -153,10 +158,23 @@ def _points(columns: Mapping[str, list[Any]], longest: int) -> Iterator[tuple[st
             steps, values = [row[-2] for row in column], [row[-1] for row in column]
         every = 1 if axis is not None or not column or longest % len(column) else longest // len(column)
         places = steps if steps is not None else range(every, every * len(column) + 1, every)
-        numbers = (float("nan") if one is None else as_number(one) for one in values)
+        numbers = _numbers_of(values)
         known = ((as_step(step), number) for step, number in zip(places, numbers, strict=True))
         shown = name.removesuffix("/values") if axis is not None else name
         yield shown, ((step, number) for step, number in known if step is not None and number is not None)
+
+
+def _numbers_of(values: list[Any]) -> list[float | None]:
+    """The numbers of a column, None where there is none. Null is NaN only at the end, and in more places there than
+    anywhere before: a column of evaluations is null between them.
+    """
+    numbers = [as_number(one) for one in values]
+    known = [at for at, number in enumerate(numbers) if number is not None]
+    longest = max((after - before - 1 for before, after in pairwise([-1, *known])), default=0)
+    end = known[-1] + 1 if known else len(values)
+    if longest < len(values) - end:
+        numbers[end:] = [nan if one is None else None for one in values[end:]]
+    return numbers
 
 
 def _tables(value: Mapping[str, Any], name: str, depth: int) -> Iterator[dict[str, list[Any]]]:

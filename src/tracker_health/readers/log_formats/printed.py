@@ -30,7 +30,7 @@ class Printed:
 
     ``axes``: by their names (``step``, ``epoch``, what they count up to) those that say where the others belong.
     ``data``: the word for held-out data that they were measured on. ``of_a_plan``: an axis is called as a setting
-    would be.
+    would be; ``of_settings``: the line is of a banner, and no row wherever it stands.
     """
 
     metrics: list[Number] = field(default_factory=list)
@@ -38,6 +38,7 @@ class Printed:
     axes: dict[str, Number] = field(default_factory=dict)
     data: str = ""
     of_a_plan: bool = False
+    of_settings: bool = False
     has_amount: bool = False
     has_list: bool = False
 

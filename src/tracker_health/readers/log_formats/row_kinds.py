@@ -13,17 +13,28 @@ from tracker_health.evidence import FloatArray, IntArray
 from tracker_health.readers.log_formats.axis import BoolArray
 from tracker_health.readers.log_formats.names import axis_of
 
-NULL: float = struct.unpack("<d", struct.pack("<Q", 0x7FF8_6E75_6C6C_0000))[0]
-"""A cell with nothing in it: not a number, and none that a training ever logs."""
-_NULL_BITS = struct.unpack("<Q", struct.pack("<d", NULL))[0]
+_NULL_BITS, _EMPTY_BITS = 0x7FF8_6E75_6C6C_0000, 0x7FF8_656D_7074_7900
+NULL: float = struct.unpack("<d", struct.pack("<Q", _NULL_BITS))[0]
+"""JSON's null: not a number, and none that a training ever logs; some writers put it for NaN."""
+EMPTY: float = struct.unpack("<d", struct.pack("<Q", _EMPTY_BITS))[0]
+"""A cell of a table with no number in it: nothing was logged there, NaN neither."""
 
 _NONFINITE_KEPT = 10_000
 
 
 def is_null(values: FloatArray) -> BoolArray:
     """Which cells have nothing in them."""
-    bits: BoolArray = np.ascontiguousarray(values).view(np.uint64) == np.uint64(_NULL_BITS)
-    return bits
+    return _have_bits(values, _NULL_BITS) | _have_bits(values, _EMPTY_BITS)
+
+
+def may_be_nan(values: FloatArray) -> BoolArray:
+    """Which cells hold null, by which a writer may mean NaN."""
+    return _have_bits(values, _NULL_BITS)
+
+
+def _have_bits(values: FloatArray, bits: int) -> BoolArray:
+    found: BoolArray = np.ascontiguousarray(values).view(np.uint64) == np.uint64(bits)
+    return found
 
 
 @dataclass(slots=True)

@@ -89,7 +89,7 @@ class LogTable:
         return kind
 
     def add(self, kind: RowKind, values: Iterable[float]) -> None:
-        """Add a row of that kind; ``NULL`` for a cell with nothing in it."""
+        """Add a row of that kind; ``NULL`` or ``EMPTY`` for a cell with nothing in it."""
         kind.add(self.rows, values)
         self._count(1, kind)
 

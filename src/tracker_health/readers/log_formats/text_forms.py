@@ -147,6 +147,16 @@ FORMS = (
         >>> Cost after iteration 100: 0.584
         loss: (0, 0.693), (100, 0.584)""",
         r"^(?:[Tt]raining )?(?:[Cc]ost|[Ll]oss) (?:after|at|in) (?:iteration|epoch|step) <step>[ ]?[:=][ ]?<loss>", ROW),
+    Form("""Deeplearning4j: the score is the loss.
+        >>> INFO org.deeplearning4j.optimize.listeners.ScoreIterationListener - Score at iteration 0 is 1.71
+        >>> INFO org.deeplearning4j.optimize.listeners.ScoreIterationListener - Score at iteration 10 is 1.64
+        loss: (0, 1.71), (10, 1.64)""",
+        r"\bScore at iteration <step> is <loss>[ ]*$", ROW),
+    Form("""CycleGAN, pix2pix: the epoch, and how many of its images were seen.
+        >>> (epoch: 1, iters: 100, time: 0.4) D_A: 0.216 G_A: 0.292 Cyc_A: 1.174
+        >>> (epoch: 1, iters: 200, time: 0.4) D_A: 0.175 G_A: 0.301 Cyc_A: 1.056
+        G_A: (100, 0.292), (200, 0.301)""",
+        r"^\(epoch: <epoch>, iters: <batch>,"),
     Form("""Tacotron 2: the step between a name and its number.
         >>> Train loss 10 2.5 Grad Norm 10.5 1.25s/it
         train_loss: (10, 2.5)""",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import replace
@@ -25,12 +26,17 @@ from tracker_health.readers.log_formats.text_tables import Tables
 from tracker_health.readers.log_formats.text_troubles import Troubles
 
 _JSON = re.compile(r"\{\s*[\"}]|\[\s*[\[{\"]")
+_OPENS_JSON = '{}[],"'
 _ENDS = re.compile(r"\n++")
 # "Test Error:", and on the lines below what was measured.
 _HEADING = re.compile(rf"[^\d=:]{{0,60}}?\b({'|'.join(HELD_OUT)})\b[^\d=:]{{0,60}}(?::|\*\*\*)\s*", re.IGNORECASE)
 _LONGEST_HEADING = 150
 _OF_STOPPING = ("top", "TOP", "atience")  # looked for first: far cheaper than the pattern
 _STOPPED_EARLY = re.compile(r"early[ _-]?stop|stopp(?:ed|ing) early|trainer to stop|out of patience", re.IGNORECASE)
+# Of Keras and Lightning: it stops nothing for as long as the metric is not there.
+_STOPS_NOTHING = re.compile(
+    r"Early stopping conditioned on metric [`'\"]?(?P<metric>[^`'\"\s]{1,100})[`'\"]? which is not available"
+)
 _PLAIN = re.compile(r"[^\n\w-]*+\w[^\n-]*+")  # no ruler
 _SHORT, _SHORT_KEPT = 60, 4096
 _REPEATS_BELOW = "est iteration is"  # LightGBM: the line below is the best round again
@@ -54,7 +60,7 @@ class TextLines:
 
     def recognises(self, head: bytes) -> bool:
         text = text_of(head).lstrip()
-        return bool(text) and _JSON.match(text) is None
+        return bool(text) and (_JSON.match(text) is None or _begins_with_json(text))
 
     def read(self, path: Path, source: str, select_names: SelectNames, prefix: str = "") -> Log:
         return _Reading(select_names, prefix, path.stem).log(blocks(path), source)
@@ -80,7 +86,7 @@ class _Reading:
         self._patterns: list[Pattern] = []
         self._unused = 0
         self._begun = self._stopped_early = self._repeats = self._fresh = False
-        self._data = self._last_row = ""
+        self._data = self._last_row = self._waited_for = ""
 
     def log(self, pieces: Iterable[str], source: str) -> Log:
         """What all of a log holds, given in blocks of whole lines."""
@@ -96,7 +102,7 @@ class _Reading:
             epochs=totals[0] if len(totals) == 1 else None,
             epoch=_epochs_by_headings(history),
             steps=self._total_not_reached(log.series, history),
-            stopped_early=self._stopped_early,
+            stopped_early=self._stopped_early or self._waited_for in log.names,
             unread=self._pairs.unread,
         )
 
@@ -176,7 +182,9 @@ class _Reading:
             return False
         self._repeats = _REPEATS_BELOW in line[-100:]
         if not self._stopped_early and any(map(line.__contains__, _OF_STOPPING)):
-            self._stopped_early = _STOPPED_EARLY.search(line) is not None
+            in_vain = _STOPS_NOTHING.search(line)
+            self._waited_for = in_vain["metric"] if in_vain is not None else self._waited_for
+            self._stopped_early = in_vain is None and _STOPPED_EARLY.search(line) is not None
         rank = self._ranks.of(line)
         row, is_cell = self._tables.row(line)
         if row and (rank is None or self._ranks.owned(rank, row)):
@@ -209,6 +217,8 @@ class _Reading:
         """Whether a line is one of the history: it has a loss, or says where it is; and below such lines one with any
         metric that is needed.
         """
+        if printed.of_settings:
+            return False
         named = self._begun and any(self._pairs.role(one.name) for one in printed.metrics)
         return bool(printed.losses or printed.is_placed or printed.is_bar or named)
 
@@ -254,6 +264,18 @@ class _Reading:
             match = _HEADING.fullmatch(line)
             if match is not None:
                 self._data, self._fresh = HELD_OUT[match.group(1).lower()], True
+
+
+def _begins_with_json(text: str) -> bool:
+    """Whether a text goes on behind a JSON value, which is all of its first lines, with what is no JSON: a program that
+    printed its settings or an event, and not a file of JSON.
+    """
+    try:
+        _, end = json.JSONDecoder().raw_decode(text)
+    except (ValueError, RecursionError):
+        return False
+    first, _, rest = text[end:].partition("\n")
+    return not first.strip() and any(line[:1] not in _OPENS_JSON for line in map(str.strip, rest.split("\n")) if line)
 
 
 def _different(history: History, name: str) -> list[int]:

@@ -22,7 +22,7 @@ from tracker_health.readers.log_formats.names import (
 from tracker_health.readers.log_formats.numbers import NUMBER, as_written
 from tracker_health.readers.log_formats.printed import GLOBAL_STEP, Number, Printed
 from tracker_health.readers.log_formats.text_forms import FORMS, NOTHING, ROW, Form
-from tracker_health.readers.log_formats.text_settings import PLANS, SETTINGS
+from tracker_health.readers.log_formats.text_settings import PLANS, is_of_settings
 from tracker_health.roles import LOSSES, normal_form, word_set, words_of
 
 _WORD = r"[A-Za-z_][\w./@-]*+(?:'s(?=[ ]))?"
@@ -68,6 +68,7 @@ _PLURALS = frozenset({"steps", "iters", "iterations", "updates", "epochs"})
 _NOT_NEW = re.compile(r"\b(?:best|lowest|minimum|previous)\b", re.IGNORECASE)
 _VARIES = re.compile(r"\d+|[█▏▎▍▌▋▊▉]+ *")
 _DECIMAL = re.compile(r"(?<![\d:.,/-])0\.0(?![\d.:]|[ ]?(?:m?s|sec|[KMGT]i?B|it/s|%))")  # of a line's shape
+_SETS = word_set("train training learn") | frozenset(HELD_OUT)
 _LIST = "_list"
 _IN_A_LIST = re.compile(r"(?<![\w.])-?\d++(?:\.\d*+)?(?:e[-+]?\d++)?")
 _GROUPS = re.compile(r"0,0")  # may be thousands, or not
@@ -81,6 +82,7 @@ _PARTS = word_set(
     "domain dataset view member"
 )
 _BAR_LABELS = word_set("train training epoch epochs step steps iter iteration iterations progress")
+_OF_A_LIST = re.compile(r"['\"][ ]?:[ ]?\[")
 _MARKS = " \t,;:|'\"{}()[]-"
 _LINE_END = re.compile(r"\s*+\Z")
 _DEVICES = frozenset({"cuda", "gpu", "rank", "mps"})
@@ -156,7 +158,9 @@ class Pairs:
         if form is not None and form.prefix:
             printed.metrics[:] = [one._replace(name=form.prefix + one.name) for one in printed.metrics]
         without_loss = not any(self.role(one.name) in LOSSES for one in printed.metrics)
-        if (printed.of_a_plan and without_loss) or ("(" in line and any(word in line for word in SETTINGS)):
+        has_loss = any("loss" in words_of(one.name) for one in printed.losses)
+        printed.of_settings = is_of_settings(line, has_loss=has_loss)
+        if printed.of_settings or (printed.of_a_plan and without_loss):
             _take_for_settings(printed)
         _look_at_bar(printed, line)
         return (printed if printed.metrics or printed.axes else None), form
@@ -222,7 +226,7 @@ class Pairs:
 
     def _take(self, printed: Printed, number: Number, *, whole: bool, said: bool) -> None:
         known = self.role(number.name)
-        if known in _WITHOUT_UNIT and not whole:
+        if known in _WITHOUT_UNIT and (not whole or _is_size(number)):
             return
         amount = (axis := axis_of(number.name)) is not None and axis.kind == AMOUNT
         printed.has_amount |= amount
@@ -281,6 +285,11 @@ class Pairs:
         return (" ".join(words), "") if said else (words[-1], " ".join(words[:-1]))
 
 
+def _is_size(number: Number) -> bool:
+    """Whether a number is how many samples a set has: ``train: 31000, test: 3900``."""
+    return number.text.isdecimal() and _SETS.issuperset(words_of(number.name))
+
+
 def _is_axis(printed: Printed, number: Number, match: re.Match[str]) -> bool:
     """Whether a number says where a line belongs; the first one of each axis is taken, and what it counts up to."""
     form = normal_form(number.name)
@@ -288,6 +297,8 @@ def _is_axis(printed: Printed, number: Number, match: re.Match[str]) -> bool:
     if axis is None:
         return False
     text = number.text
+    if _OF_A_LIST.search(match.group()) is not None and match.string[number.end : number.end + 1] == ",":
+        return True  # 'step': [25, 35, 45] are several, and say where nothing is
     if "," in text and as_written(text) == as_number(text.replace(",", "")):  # thousands
         text = text.replace(",", "")
     if match.string[number.end : number.end + 1] == "%":  # of a bar

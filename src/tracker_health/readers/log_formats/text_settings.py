@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from tracker_health.readers.log_formats.numbers import as_written
 from tracker_health.readers.log_formats.printed import Printed
-from tracker_health.roles import normal_form
+from tracker_health.roles import normal_form, word_set, words_of
 
 PLANS = {
     "total/optimization/steps": "max_steps", "max/steps": "max_steps", "total/steps": "max_steps",
@@ -25,6 +25,29 @@ _WORDS = re.compile(r"(?<=[( ])([A-Za-z_]\w{0,60})=(?:'([^'\\]{0,100})'|(True|Fa
 _GLUED = re.compile(r"\S=")
 _MAX_SETTINGS = 20_000
 _STEPS_IN_ALL = re.compile(r"= ?(\d{1,15}) (?:optimizer |training |total )?steps\b")
+
+_KEY = re.compile(r"['\"]([A-Za-z_][\w. -]{0,60})['\"][ ]?:")
+_WORD_AS_VALUE = re.compile(r"['\"][ ]?:[ ]?(?:['\"][A-Za-z./~]|True\b|False\b|None\b)")
+_OF_SETTINGS = word_set(
+    "batch seed num workers optimizer optim scheduler decay momentum dropout hidden max warmup epochs device dataset "
+    "data dir path root model resume base backbone pretrained gpus save log eval test width depth heads layers size "
+    "name init eps"
+)
+_FEWEST_SETTINGS = 3
+
+
+def is_of_settings(line: str, *, has_loss: bool) -> bool:
+    """Whether a line is a program's settings: behind a word for all of them, or a dictionary with words among its
+    values and with several keys that settings have. That of a row has the step, the rate, and what was measured:
+    one that ``has_loss`` is a row.
+    """
+    if "(" in line and any(word in line for word in SETTINGS):
+        return True
+    start = line.find("{")
+    if start < 0 or has_loss or _WORD_AS_VALUE.search(line, start, _MAX_SETTINGS) is None:
+        return False
+    keys = _KEY.findall(line, start, _MAX_SETTINGS)
+    return sum(not _OF_SETTINGS.isdisjoint(words_of(key)) for key in keys) >= _FEWEST_SETTINGS
 
 
 def settings_in(line: str, printed: Printed | None) -> Mapping[str, str]:

@@ -32,10 +32,11 @@ def _by_shell(words: str, of_zsh: str) -> str:
     )
 
 
+_MEMORY_LIMITS = r"\bTERM_MEMLIMIT\b|\b[Ee]xceeded (?:job |step )?memory limit\b|\bnode running low on memory\b"
 # What only the system says: the process is gone with it.
 _OF_THE_SYSTEM = {
     "out of memory": r"[Oo]ut of memory: Killed process|\boom[-_]kill(?:er)? event|\boom-kill:|invoked oom-killer|"
-    r"\boom_kill [1-9]|\bOOM ?Killed\b|terminate called [^\n]{0,80}(?:bad_alloc|OutOfMemory)",
+    r"\boom_kill [1-9]|\bOOM ?Killed\b|terminate called [^\n]{0,80}(?:bad_alloc|OutOfMemory)|" + _MEMORY_LIMITS,
     "a collective operation timed out": r"Watchdog caught collective operation timeout",
     # A shell says it at once, and a progress bar leaves its line open.
     "SIGKILL": _by_shell("Killed", "killed") + r"|Signal 9 \(SIGKILL\)|exitcode: -9\b",
@@ -49,6 +50,19 @@ _OF_THE_SYSTEM = {
     "a cancelled job": r"CANCELLED AT \d",
 }
 _BEGINNING = "Traceback (most recent call last)"
+_CHAINED = " above exception "
+_LOGGED = ("ERROR", "WARN", "CRITICAL", "EXCEPTION")
+# A record of the logger of an experiment tracker, by the logger's name after a level, or by the form that W&B's own has
+# ("ERROR   MainThread:123 [wandb_init.py:init():80] ..."). The traceback that follows is of an error that the tracker
+# caught: it logs it, and lets the program go on. One that nobody caught begins in the program itself.
+_OF_A_TRACKER = re.compile(
+    r"\b(?:ERROR|WARN(?:ING)?|CRITICAL|EXCEPTION)\b[\s:|\]-]{1,12}(?:"
+    r"[\[(]?(?:aim|clearml|comet_ml|dvclive|mlflow|neptune|swanlab|tensorboard|trackio|wandb)[.:\s|\])]|"
+    r"[A-Za-z][\w-]{0,40}\s{0,10}:\d{1,9} \[\w{1,80}\.py:\w{1,80}\(\):\d{1,6}\])"
+)
+_OF_THE_PROGRAM = ", in <module>"
+_RECORD_LINES = 2
+"""How many lines the message of such a record has before its traceback."""
 _RAISED = re.compile(
     r"(?:\[?[\w .:-]{0,40}\]?[:|]\s?)?"
     r"(?P<said>Exception: .*|"
@@ -74,21 +88,32 @@ _BY_EXIT_CODE = {
     -7: "a crash below Python",
     -6: "a crash below Python",
 }
+# What a launcher or a scheduler says of a program's exit code: DeepSpeed, Slurm, LSF.
+_EXITED = re.compile(
+    r"\bexits with return code = (?P<launcher>-?\d{1,6})\b|\btask \d+: Exited with exit code (?P<slurm>\d{1,3})\b|"
+    r"^Exited with exit code (?P<lsf>\d{1,3})\.\s*$"
+)
+_OUTPUT_FOLLOWS = "The output (if any) follows"  # LSF's report comes after the program, and may stand before its output
+_SIGNALLED = 128
 _IGNORED = "Exception ignored"  # while Python ends, or in a destructor: it is printed, and nothing comes of it
 # A batch that was under way when its worker died: the queue's connection breaks before the loader looks at its workers.
 _LOADER_QUEUE = "_try_get_data"
 _BROKEN_QUEUE = re.compile(r"(?:ConnectionResetError|ConnectionRefusedError|BrokenPipeError|EOFError)\b")
 _DONE = re.compile(
-    r"training\s+(?:is\s+|has\s+)?(?:complete|finished|done)|'train_runtime'|\bdone training\b", re.IGNORECASE
+    r"training\s+(?:is\s+|has\s+)?(?:complete|finished|done)|'train_runtime'|\bdone training\b|"
+    r"`Trainer\.fit` stopped: `max_(?:epochs|steps)=\d+` reached",
+    re.IGNORECASE,
 )
 _CAUSE = {cause: re.compile(pattern) for cause, pattern in _CAUSES.items()}
 _SYSTEM = {cause: re.compile(pattern) for cause, pattern in _OF_THE_SYSTEM.items()}
 # One of these is in every line that says something of the kind: plain words are found ten times as fast as a pattern.
 _SUSPICIOUS = (
-    _BEGINNING, _IGNORED, _ROOT_CAUSE, "Watchdog", "terminate called", "zsh: ", "Abort trap", "PREEMPTION", "Killed",
-    "oom", "OOM", "Terminated", "Segmentation fault", "Bus error", "Aborted", "core dumped",
+    _BEGINNING, _IGNORED, _CHAINED, *_LOGGED, _ROOT_CAUSE,
+    "Watchdog", "terminate called", "zsh: ", "Abort trap", "PREEMPTION", "Killed",
+    "oom", "OOM", "MEMLIMIT", "memory limit", "low on memory",
+    "Terminated", "Segmentation fault", "Bus error", "Aborted", "core dumped",
     "SIGKILL", "exitcode: -", "Fatal Python error", "TIME LIMIT", "CANCELLED AT", "train_runtime",
-    "omplete", "inished", "done",
+    "omplete", "inished", "done", "return code = ", "Exited with exit code", "`Trainer.fit` stopped", _OUTPUT_FOLLOWS,
 )  # fmt: skip
 _KEPT = 50
 _MAX_CHARACTERS = 300
@@ -117,6 +142,9 @@ class Troubles:
         self._done: int | None = None
         self._traceback = 0
         self._of_loader = self._ignored = False
+        self._reported: _Seen | None = None
+        self._report_first = False
+        self._by_tracker, self._record = False, -_RECORD_LINES
         self._rank: int | None = None
         self._root: int | None = None
         self._root_lines = 0
@@ -136,12 +164,18 @@ class Troubles:
         self._rank = int(of_rank[1]) if of_rank is not None else None
         if self._root_lines or _ROOT_CAUSE in line:
             self._look_for_the_root(line)
+        elif _OF_A_TRACKER.search(line):
+            self._record, self._traceback = self.lines, 0
         elif _BEGINNING in line:
             self._traceback, self._of_loader = 1, False
+            self._by_tracker = self.lines - self._record <= _RECORD_LINES
+        elif _CHAINED in line and self._by_tracker:
+            self._record = self.lines
         elif _IGNORED in line:
             self._ignored = True
         elif self._traceback and bare.startswith((" ", "\t")):
             self._of_loader |= _LOADER_QUEUE in bare
+            self._by_tracker &= self._traceback > 1 or _OF_THE_PROGRAM not in bare
             self._go_on()
         elif not self._is_of_the_system(bare) and self._traceback:
             self._look_for_the_end(bare)
@@ -168,7 +202,21 @@ class Troubles:
                 self._traceback, self._ignored = 0, False
                 self._note(cause, line)
                 return True
-        return False
+        return self._is_of_an_exit(line)
+
+    def _is_of_an_exit(self, line: str) -> bool:
+        """Whether a launcher says that the program failed: that is the cause where nothing else is."""
+        self._report_first |= _OUTPUT_FOLLOWS in line and self._reported is not None
+        said = _EXITED.search(line)
+        code = int(next(filter(None, said.groups()))) if said is not None else 0
+        if not code:
+            return False
+        if not any(one.rows == self.rows for one in self._seen):
+            number = code if code < 0 else _SIGNALLED - code
+            self._note(_BY_EXIT_CODE.get(number, "an exit code other than 0"), line)
+            self._reported = self._seen[-1] if said is not None and said["lsf"] else None
+        self._traceback = 0
+        return True
 
     def _go_on(self) -> None:
         self._traceback = self._traceback + 1 if self._traceback < _TRACEBACK_LINES else 0
@@ -179,7 +227,7 @@ class Troubles:
         if raised is None:
             self._go_on()
             return
-        if not self._ignored:
+        if not (self._ignored or self._by_tracker):
             self._note(self._cause(raised["said"]), raised["said"])
         self._traceback, self._ignored = 0, False
 
@@ -201,6 +249,8 @@ class Troubles:
 
     def log(self, source: str, history: History) -> TextLog:
         """What was seen, each with how much came after it."""
+        if self._report_first and self._reported is not None:
+            self._reported.line, self._reported.rows, self._reported.place = self.lines, self.rows, self._table.rows
         return TextLog(
             source=source,
             lines=self.lines,

@@ -43,6 +43,7 @@ _WORKSPACES = frozenset({"databricks", "databricks-uc", "uc"})
 _ALLOW = "MLFLOW_ALLOW_FILE_STORE"
 _environment = threading.Lock()
 
+_SQLITE_FILE = re.compile(r"sqlite(?:\+\w+)?:///(?:file:)?([^?]+)")
 _current_databases: set[str] = set()
 
 
@@ -195,7 +196,9 @@ def moved(run: Any, uri: str) -> Any:
     """
     root = folder_of(uri)
     stated = folder_of(run.info.artifact_uri or "")
-    if root is None or stated is None or not run.info.artifact_uri:
+    if root is None:
+        return _beside_database(run, uri)
+    if stated is None or not run.info.artifact_uri:
         return run
     tail = (run.info.experiment_id, run.info.run_id, "artifacts")
     # An artifact root of the owner's choice has the same folders in it, and no runs.
@@ -206,6 +209,25 @@ def moved(run: Any, uri: str) -> Any:
         here = place / run.info.experiment_id / run.info.run_id
         if here.is_dir():
             run.info._artifact_uri = str(here.resolve() / "artifacts")  # noqa: SLF001 - there is no other way
+            break
+    return run
+
+
+def _beside_database(run: Any, uri: str) -> Any:
+    """The run of a SQLite database, with its artifacts where they lie beside that.
+
+    Its record may give a relative path, one from before the folder was moved, or that of a server's artifacts.
+    """
+    match = _SQLITE_FILE.match(uri)
+    stated = re.sub(r"^(?:file|mlflow-artifacts):/*", "/", run.info.artifact_uri or "")
+    if match is None or "://" in stated or not stated or Path(stated).is_dir():
+        return run
+    folder = Path(match[1]).parent
+    tails = [stated] if not Path(stated).is_absolute() else []
+    tails += [str(Path(*Path(stated).parts[-4:])), f"mlartifacts/{'/'.join(Path(stated).parts[-3:])}"]
+    for tail in tails:
+        if ".." not in Path(tail).parts and not Path(tail).is_absolute() and (folder / tail).is_dir():
+            run.info._artifact_uri = str((folder / tail).resolve())  # noqa: SLF001 - there is no other way
             break
     return run
 

@@ -32,6 +32,7 @@ from tracker_health.stopped import stop_of
 from tracker_health.stores.base import TrackedRun
 from tracker_health.stores.directory import DirectoryRun
 from tracker_health.stores.files import read_files, relevant_files
+from tracker_health.stores.mlflow.database_file import holds_databases
 from tracker_health.stores.mlflow.heard import in_seconds, last_heard_of
 from tracker_health.stores.tree import FileEvidence, RunFile, Tracked
 from tracker_health.text import count, printable
@@ -87,6 +88,8 @@ def open_run_below(folder: str | Path) -> TrackedRun | None:
     runs = _runs_of(store)
     if len(runs) == 1:
         return open_run_folder(runs[0])
+    if not runs and holds_databases(Path(folder)):  # beside which MLflow left an empty store
+        return None
     root = shlex.quote(printable(store))
     hint = f"name one, or an experiment: --tracking-uri {root} RUN_ID, --tracking-uri {root} --experiment NAME"
     raise RunNotFound(f"{printable(folder)} holds an MLflow store with {count(len(runs), 'run')}", hint)

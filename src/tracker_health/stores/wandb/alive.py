@@ -28,18 +28,23 @@ def writer_of(log: Path, host: str) -> Writer:
 
     A process is only called gone if it cannot be elsewhere. The run must have been on this machine, and all processes
     that may have the file open can be looked at. Those are its owner's, and the superuser's too where we are the
-    superuser. From another machine or in a container, a log has to have been silent for a week. A container sees only
-    its own processes, and may have the machine's name. W&B records the machine's load four times a minute, and writes
-    whenever 32 KiB have come together.
+    superuser. A container sees only its own processes, and may have the machine's name.
     """
     status = log.stat()
-    silent = Writer.GONE if time.time() - status.st_mtime > _SILENCE_SECONDS else Writer.UNKNOWN
     if not (_PROCESSES / "self" / "fd").is_dir():
-        return silent
+        return Writer.UNKNOWN
     if _held_open(log, status):
         return Writer.AT_WORK
     here = bool(host) and host == socket.gethostname() and os.geteuid() in (0, status.st_uid)
-    return Writer.GONE if here and _sees_every_process() else silent
+    return Writer.GONE if here and _sees_every_process() else Writer.UNKNOWN
+
+
+def is_long_ago(when: float) -> bool:
+    """Whether a log that was last written to then, in seconds since 1970, has no writer any more, wherever that was.
+
+    W&B records the machine's load four times a minute, and writes whenever 32 KiB have come together.
+    """
+    return time.time() - when > _SILENCE_SECONDS
 
 
 def _sees_every_process() -> bool:

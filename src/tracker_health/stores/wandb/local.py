@@ -33,7 +33,7 @@ from tracker_health.stores.locks import locked
 from tracker_health.stores.naming import is_plain
 from tracker_health.stores.own import HEALTH_FOLDER, in_the_way
 from tracker_health.stores.tree import FileEvidence, RunFile, Tracked
-from tracker_health.stores.wandb.alive import Writer, writer_of
+from tracker_health.stores.wandb.alive import Writer, is_long_ago, writer_of
 from tracker_health.stores.wandb.log_writer import (
     backup_of,
     our_records,
@@ -109,11 +109,22 @@ class LocalRun(DirectoryRun):
     @cached_property
     def _status(self) -> str:
         code = self._log.exit_code
-        if code is None and self._writer is not Writer.GONE:
-            return "RUNNING"
-        if code == 0:
-            return "FINISHED"
-        return "PREEMPTED" if self._log.preempting else "CRASHED" if code is None else "FAILED"
+        if code is not None:
+            return "FINISHED" if code == 0 else "PREEMPTED" if self._log.preempting else "FAILED"
+        if self._writer is Writer.GONE:
+            return "PREEMPTED" if self._log.preempting else "GONE"
+        left = self._log.preempting and self._writer is Writer.UNKNOWN and is_long_ago(self._heard)
+        return "PREEMPTED" if left else "OPEN"
+
+    @property
+    def _heard(self) -> float:
+        """The time of the newest record, in seconds since 1970.
+
+        A file's own date is that of the last copy. It counts where a process is seen to write the file, and where no
+        record has a time.
+        """
+        written, heard = self._path.stat().st_mtime, self._log.heard
+        return written if heard is None else max(written, heard) if self._writer is Writer.AT_WORK else heard
 
     @cached_property
     def _writer(self) -> Writer:
@@ -174,15 +185,13 @@ class LocalRun(DirectoryRun):
         remarks = []
         if self._log.torn:
             remarks.append("the end of its log is cut off in the middle of a record: what came before was read")
-        if self._status == "CRASHED":
-            remarks.append("its log has no exit: the run was killed, or its machine went down")
-        elif self._status == "RUNNING":
-            remarks.append("its log has no exit: the run may still be going on")
+        if self._status in ("GONE", "OPEN"):
+            remarks.append("its log has no exit record: it is still going on, was killed or lost, or nobody closed it")
         return tuple(remarks)
 
     def heard(self) -> float | None:
-        """When the log of a run without an exit was last written to: W&B does so several times a minute."""
-        return self._path.stat().st_mtime if self._status == "RUNNING" else None
+        """When a run without an exit was last heard of: W&B writes several records a minute."""
+        return self._heard if self._status == "OPEN" else None
 
     def stopped(self) -> str:
         text = self._log.stopped
@@ -408,7 +417,8 @@ class LocalRun(DirectoryRun):
             return reason
         if self._writer is Writer.AT_WORK:  # also with an exit in it: more may come
             return "the run is still going on"
-        if log.exit_code is None and self._writer is Writer.UNKNOWN:
+        is_left = self._writer is Writer.GONE or is_long_ago(self._path.stat().st_mtime)
+        if log.exit_code is None and not is_left:
             return "it has no exit, and whether the run goes on cannot be seen from here until it was silent for a week"
         return ""
 

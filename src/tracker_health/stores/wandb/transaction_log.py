@@ -23,13 +23,15 @@ from tracker_health.readers.regular_file import open_regular
 from tracker_health.readers.wire import fields, text, texts
 from tracker_health.stores.naming import MAX_PATH_CHARACTERS
 from tracker_health.stores.wandb.history_rows import Names, integer, messages, name_of, parsed, row_of, step_of
-from tracker_health.stores.wandb.values import MAX_PARAMS, OWN_KEY, STEP, params_of
+from tracker_health.stores.wandb.values import MAX_PARAMS, OWN_KEY, STEP, TIME, number, params_of
 
 # Which field of a record holds what it is: a record has one of them.
-HISTORY, SUMMARY, CONFIG, FILES, ARTIFACT, OUTPUT_RAW, RUN, EXIT, UUID = 2, 3, 5, 6, 8, 13, 17, 18, 19
+HISTORY, SUMMARY, CONFIG, FILES, STATS, ARTIFACT, OUTPUT_RAW, RUN, EXIT, UUID = 2, 3, 5, 6, 7, 8, 13, 17, 18, 19
 PREEMPTING, ENVIRONMENT = 23, 26
-_KNOWN = frozenset({HISTORY, SUMMARY, CONFIG, FILES, ARTIFACT, OUTPUT_RAW, RUN, EXIT, PREEMPTING, ENVIRONMENT})
-RUN_CONFIG, RUN_SUMMARY, RUN_TAGS, RUN_TELEMETRY = 4, 5, 10, 19
+_KNOWN = frozenset({HISTORY, SUMMARY, CONFIG, FILES, STATS, ARTIFACT, OUTPUT_RAW, RUN, EXIT, PREEMPTING, ENVIRONMENT})
+RUN_CONFIG, RUN_SUMMARY, RUN_TAGS, RUN_START, RUN_TELEMETRY = 4, 5, 10, 17, 19
+_TIME_IN = {STATS: 2, OUTPUT_RAW: 2}
+"""Which field of a record holds its time."""
 
 
 OURS = b"tracker-health"
@@ -39,6 +41,7 @@ MAX_ARTIFACT_FILES = 5000
 
 
 _MAX_CONSOLE_BYTES = 64 * 2**20
+_FIRST_TIME, _LAST_TIME = 946_684_800.0, 4_102_444_800.0  # of the years 2000 and 2100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +66,7 @@ class TransactionLog:
     of the run, as it stands. ``bears_ours``: there are records of ours; ``own``: what they set in the summary;
     ``own_tags``: all tags as they have them; ``own_files``: the files that they name. ``theirs``: the names below
     ``health/`` that its owner has in history or summary. ``stopped``: the text of ``health/stopped`` in the summary.
+    ``heard``: the time of its newest record, in seconds since 1970, None where none has one.
     ``printed``: how many pieces of the console are in it, as older SDKs put them there. ``preempting``: the run said
     that it is about to be preempted. ``cut``: the offset at which ours stand, or would: before the exit. ``contents``:
     a digest of all records that are not ours. ``damaged``, ``torn``: see ``RecordLog``.
@@ -87,6 +91,7 @@ class TransactionLog:
     own_files: frozenset[str] = frozenset()
     theirs: frozenset[str] = frozenset()
     stopped: str = ""
+    heard: float | None = None
     printed: int = 0
     preempting: bool = False
     run: bytes = b""
@@ -140,6 +145,7 @@ class _Reader:
         self._own_start: int | None = None
         self._exit_start: int | None = None
         self._last_row = b""
+        self._last_of: dict[int, bytes] = {}
 
     def read(self, path: Path) -> TransactionLog:
         with BufferedReader(open_regular(path)) as file:
@@ -167,7 +173,18 @@ class _Reader:
         log.damaged, log.torn = records.damaged, records.torn
         with suppress(ReadError):
             log.last_step = as_step(row_of(self._last_row, frozenset({STEP}), {}).get(STEP, step_of(self._last_row)))
+        log.heard = max((time for time in self._times() if _FIRST_TIME <= time < _LAST_TIME), default=None)
         return log
+
+    def _times(self) -> Iterator[float]:
+        """The times of the newest records, and of the run's start."""
+        with suppress(ReadError):
+            if (logged := number(row_of(self._last_row, frozenset({TIME}), {}).get(TIME))) is not None:
+                yield logged
+        places = [(self._log.run, RUN_START), *((self._last_of.get(kind, b""), at) for kind, at in _TIME_IN.items())]
+        for record, place in places:
+            with suppress(ReadError):
+                yield from (float(integer(stamp, 1)) for stamp in messages(record, place))
 
     def _take(self, record: Record, parts: Mapping[int, int | bytes], *, ours: bool) -> None:
         """Take a record by what it is; nearly all are of the history."""
@@ -190,6 +207,8 @@ class _Reader:
 
     def _take_rest(self, kind: int, value: bytes, *, ours: bool) -> None:
         log = self._log
+        if kind in _TIME_IN:
+            self._last_of[kind] = value
         if kind == OUTPUT_RAW:
             log.printed += 1
         elif kind == CONFIG:

@@ -1,0 +1,121 @@
+"""A SQLite database of MLflow's given as a file, or with its folder: known by its content, and never changed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+
+import pytest
+from click.testing import CliRunner
+
+import tracker_health as th
+from tracker_health.cli import cli
+from tracker_health.errors import ReadError, RunNotFound, StoreUnavailable
+
+mlflow = pytest.importorskip("mlflow")
+
+DIED = "step 1 loss=2\nTraceback (most recent call last):\n  x\nValueError: mine\n"
+
+
+def make_database(folder, *names, file="mlflow.db", artifacts=None):
+    """A store made by MLflow itself; its runs fall, and their console ends with an error."""
+    folder.mkdir(exist_ok=True)
+    client = mlflow.MlflowClient(tracking_uri=f"sqlite:///{folder / file}")
+    experiment = client.create_experiment("ours", artifact_location=artifacts or str(folder / "mlruns" / "1"))
+    for name in names:
+        run_id = client.create_run(experiment, run_name=name).info.run_id
+        points = [mlflow.entities.Metric("train/loss", 2 / (1 + step), 10**12 + step, step) for step in range(60)]
+        client.log_batch(run_id, metrics=points)
+        client.log_text(run_id, DIED, "console.log")
+        client.set_terminated(run_id, "FAILED")
+    return folder / file
+
+
+def contents(folder):
+    """Every file, but for the log that SQLite keeps beside a database while it is in use."""
+    files = [path for path in folder.rglob("*") if path.is_file() and not path.name.endswith(("-wal", "-shm"))]
+    return {path: (hashlib.sha256(path.read_bytes()).hexdigest(), path.stat().st_mtime_ns) for path in files}
+
+
+@pytest.mark.parametrize("file", ["mlflow.db", "mlruns.db", "my runs.sqlite"])
+@pytest.mark.parametrize("log", ["delete", "wal"])
+def test_a_database_stands_for_its_only_run_and_is_not_changed(tmp_path, monkeypatch, file, log):
+    path = make_database(tmp_path / "place", "alone", file=file)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"PRAGMA journal_mode = {log}")
+    before = contents(path.parent)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    for given in (path, path.parent):
+        report = th.check(given)
+        assert (report.run.store, report.run.name, report.verdict) == ("mlflow", "alone", "fail")
+        assert any("ValueError: mine" in one.message for one in report.results), "its artifacts were read"
+    assert contents(path.parent) == before
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_artifacts_lie_beside_a_database_that_was_moved(tmp_path):
+    path = make_database(tmp_path / "place", "alone")
+    shutil.move(path.parent, tmp_path / "moved")
+    report = th.check(tmp_path / "moved")
+    assert any("ValueError: mine" in one.message for one in report.results)
+
+
+def test_of_several_runs_the_newest_are_judged(tmp_path):
+    path = make_database(tmp_path / "place", "first", "second")
+    (tmp_path / "place" / "mlruns" / "0").mkdir()
+    (tmp_path / "place" / "mlruns" / "0" / "meta.yaml").write_text("experiment_id: '0'\nlifecycle_stage: active\n")
+    before = contents(path.parent)
+    for given in (path, path.parent):
+        with pytest.raises(RunNotFound, match=r"2 runs, the newest: second \(\w{32}\), first"):
+            th.open_run(given)
+        done = CliRunner().invoke(cli, ["check", str(given), "--fail-on", "never"])
+        assert done.exit_code == 0, done.output
+        assert [line.split()[1] for line in done.output.splitlines() if line.startswith("FAIL  ")] == [
+            "second",
+            "first",
+        ]
+    assert contents(path.parent) == before
+
+
+def test_what_else_is_in_the_folder_comes_first(tmp_path):
+    path = make_database(tmp_path / "place", "alone")
+    (path.parent / "train.log").write_text("".join(f"step {step} loss={3 - step / 100}\n" for step in range(100)))
+    assert th.check(path.parent).run.store == "directory"
+
+
+def test_a_database_of_another_mlflow(tmp_path):
+    path = make_database(tmp_path / "place", "alone")
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE alembic_version SET version_num = 'unheard'")
+    before = contents(path.parent)
+    with pytest.raises(StoreUnavailable, match="is of a newer MLflow than the installed"):
+        th.open_run(path)
+    assert contents(path.parent) == before
+
+
+def test_without_mlflow_it_says_so(tmp_path):
+    path = make_database(tmp_path / "place", "first", "second")
+    script = f"import sys; sys.modules['mlflow'] = None; from tracker_health.cli import main; sys.argv[1:] = ['check', {str(path)!r}]; main()"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert (done.returncode, "the package 'mlflow' is not installed" in done.stderr) == (3, True), done.stderr
+
+
+def test_a_database_that_is_none_of_mlflows(tmp_path):
+    other = tmp_path / "place" / "other.db"
+    other.parent.mkdir()
+    with closing(sqlite3.connect(other)) as connection, connection:
+        for name in ("experiments", "metrics", "params", "tags", "alembic_version"):
+            connection.execute(f"CREATE TABLE {name} (a)")
+        endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i FROM n) SELECT i AS run_uuid FROM n"
+        connection.execute(f"CREATE VIEW runs AS {endless}")
+    for given in (other, other.parent):
+        assert th.check(given).run.store == "directory"
+    other.write_bytes(other.read_bytes()[:100] + os.urandom(3000))
+    with pytest.raises(ReadError, match="cannot be read"):
+        th.open_run(other)
