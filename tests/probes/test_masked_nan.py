@@ -12,10 +12,10 @@ HINGE = np.r_[np.exp(-0.3 * np.arange(20)), np.zeros(20)]  # it comes down to 0.
 
 
 def test_worked_example(make, judge):
-    """The fourth mean is of two good values and eight zeros: the level before the zeros is that of the first three."""
+    """The fourth mean is of two good values and eight zeros: the level before the zeros is the lowest of the first three."""
     result = judge(CODE, make.evidence([2.1, 2.0, 1.9, 0.2, 0.0, 0.0, 0.0], steps=np.arange(0, 70, 10)))
     assert (result.verdict, result.confidence, result.steps) == ("fail", "high", (40,))
-    assert "exactly 0.0 for 3 points from step 40, after 2" in result.message
+    assert "exactly 0.0 for 3 points from step 40, after 1.9" in result.message
     assert "logging_nan_inf_filter=False" in result.remedy
 
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tracker_health.evidence import Curve, Evidence, TensorState
+from tracker_health.facts.chance import chance_fallen_to
 from tracker_health.facts.intent import is_fine_tuning
 from tracker_health.facts.settings import (
     ADAM,
@@ -230,6 +231,22 @@ class Facts:
         return self.finite_loss and broken and not self.has("WGT001", "OPT002", "GRD001")
 
     @cached_property
+    def nonfinite_for_a_while(self) -> str:
+        """Where a loss was NaN or infinite that is finite again at the end, in words; empty where none was so."""
+        if not self.has("LOS001") or self.has("LOS002", "GRD001", "WGT001", "OPT002"):
+            return ""
+        losses = [self.evidence.find(role) for role in ("train_loss", "val_loss")]
+        ends = [one.clean().values[-1] for one in losses if one is not None and one.clean().nonfinite]
+        first, last = (self.measured("LOS001", name) for name in ("first_step", "last_step"))
+        if not ends or not np.isfinite(ends).all() or first is None or last is None:
+            return ""
+        points = int(self.measured("LOS001", "nonfinite") or 0)
+        where = (
+            f"at step {first:.0f} alone" if points == 1 else f"{points} times between steps {first:.0f} and {last:.0f}"
+        )
+        return f"{where}, and finite again afterwards"
+
+    @cached_property
     def rises_throughout(self) -> bool:
         """Whether the training loss only ever rose: it ends at its highest, and never lay below its first points."""
         loss = self.loss
@@ -242,7 +259,13 @@ class Facts:
     @property
     def is_stuck(self) -> bool:
         """Whether the model learnt nothing: neither loss nor accuracy left the level of guessing."""
-        return self.has("LOS005", "LOS006", "GEN003") and not self.has("LOS004", "GEN001", "GEN004")
+        learnt_other = self.has("LOS004", "GEN001", "GEN004") or self.came_down_to_guessing
+        return self.has("LOS005", "LOS006", "GEN003") and not learnt_other
+
+    @cached_property
+    def came_down_to_guessing(self) -> bool:
+        """Whether the loss came down from far above the level of guessing, to that and no further."""
+        return self.has("LOS006") and chance_fallen_to(self.evidence) is not None
 
     @property
     def gradients_arrive(self) -> bool:

@@ -35,6 +35,8 @@ class EvaluationStuck(Cause):
     test = "evaluate the trained model on its training samples"
 
     def sentence(self, facts: Facts) -> str:
+        if facts.only_validation_is_nonfinite and facts.nonfinite_for_a_while:
+            return f"The evaluation is NaN or infinite {facts.nonfinite_for_a_while}; the training loss is finite"
         if facts.only_validation_is_nonfinite:
             return "The evaluation alone is not finite: the training loss is finite throughout"
         return super().sentence(facts)

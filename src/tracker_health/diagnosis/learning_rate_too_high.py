@@ -14,6 +14,10 @@ def _both_fell(facts: Facts) -> bool:
     return "chosen answers became unlikely" in facts.found["RWD009"].message
 
 
+def _only_came_back(facts: Facts) -> bool:
+    return facts.came_down_to_guessing
+
+
 class LearningRateTooHigh(Cause):
     """The learning rate is higher than this training stands.
 
@@ -44,6 +48,7 @@ class LearningRateTooHigh(Cause):
         finding("LOS004", 1, "the loss diverged"),
         finding("LOS008", 1, "the loss left its level"),
         measure("the loss grew tenfold, then became NaN", "loss", lambda facts: facts.grew_before_nan, 3),
+        measure("the loss came down from far above guessing, and no further", "LOS006", _only_came_back, 4),
         finding("GRD002", 1, "the gradient norm jumped"),
         finding("GRD004", 1, "the gradient norm grew and stayed"),
         finding("RWD001", 2, "a reward was lost"),

@@ -37,6 +37,8 @@ class NonFiniteLoss(Cause):
         step = first_of(map(facts.onset, _HARM))
         if step is None:
             return super().sentence(facts)
+        if facts.nonfinite_for_a_while:
+            return f"The loss is NaN or infinite {facts.nonfinite_for_a_while}"
         what = "loss" if facts.has("LOS001", "LOS002") else "gradient"
         before = "" if not _from_the_start(facts) else ", its very first value"
         last = _last_step(facts)
@@ -47,6 +49,10 @@ class NonFiniteLoss(Cause):
         onset, step = facts.went_wrong(_HARM), first_of(map(facts.onset, _HARM))
         if _from_the_start(facts):
             return Action(text="look for NaN in the inputs and the initial weights: the very first value is not finite")
+        if facts.nonfinite_for_a_while:
+            return Action(
+                text=f"look at the batch of step {step}: was its update skipped? Then nothing has to be undone"
+            )
         if step is None:
             return Action(
                 text="go back to the last checkpoint with finite weights, and look at the batch that came next"

@@ -1,7 +1,8 @@
 """Which values of a loss can be compared, and where the learning rate began again.
 
 Values from before the objective was made harder cannot be compared. The first values of a running mean cannot, either:
-it has not yet reached what it is the mean of.
+it has not yet reached what it is the mean of. Nor can first values that lie below all that the loss then comes down
+from. A sum was divided by more batches than it had, or the task grew at first, as where a queue of negatives fills.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from tracker_health.evidence.numerics import in_range
+from tracker_health.evidence.numerics import block_medians, in_range, local_noise, mann_kendall
 from tracker_health.evidence.series import FloatArray, IntArray, Series
 from tracker_health.text import short_name
 
@@ -20,6 +21,12 @@ _BEGINS_BELOW, _FIRST_RISE = 0.5, 1.1  # of where a running mean gets to, and of
 _FORGETS = np.geomspace(1e-3, 0.5, 60)
 _LEVEL = 0.08  # spread of logarithms that is one level
 _LEARNT = 0.75
+_FIRST_PART, _SHORTEST = 0.25, 8  # of the points: where a top may lie that the rest comes down from
+_CLIMB = 1.5  # times the first values: what climbs further has exploded
+_CLEARLY_BELOW = 8.0  # standard deviations of the noise from point to point
+_REGAINED = 0.5  # of the climb
+_NEAR = 0.3  # of the first value: an end so near to it says that the run began there
+_FALLS, _MEDIANS = -3.0, 40
 _CAME_DOWN, _BACK = 0.5, 0.9  # of the highest learning rate so far: a restart begins below one and gets to the other
 
 
@@ -33,6 +40,9 @@ def comparable(loss: Series, weights: Iterable[Series]) -> tuple[Series, str]:
     if warmed:
         loss = loss.at(np.arange(warmed, len(loss)))
         note = f" (a running mean, from step {loss.steps[0]} on)"
+    elif top := top_of(loss.values):
+        loss = loss.at(np.arange(top, len(loss)))
+        note = f" (from step {loss.steps[0]} on: what was before lies below all that it came down from)"
     rise = settled(weights)
     if rise is not None:
         name, step = rise
@@ -84,6 +94,33 @@ def after_warming(values: FloatArray) -> int:
     places = np.arange(1, len(head) + 1)
     levels = [np.log(head / (1.0 - (1.0 - forgets) ** places)) for forgets in _FORGETS]
     return first + climb if min(float(np.std(level)) for level in levels) < _LEVEL else 0
+
+
+def top_of(values: FloatArray) -> int:
+    """Where a loss that falls from there to its end, for sure, had its top; 0 where that is its beginning, or where
+    what comes before is to be judged.
+
+    That is one value alone, so far below that the second is at the top already, unless the loss ends near it again: one
+    value is no level, but two that agree are. Or it is a climb by no more than half, of which as much was regained.
+    """
+    values, _ = in_range(values)
+    early = values[: max(2, int(_FIRST_PART * len(values)))]
+    top = int(np.argmax(early)) if len(values) >= _SHORTEST else 0
+    if not top or not _falls(values[top:]):
+        return 0
+    first, end = float(values[0]), float(np.median(values[-max(1, len(values) // 8) :]))
+    if float(values[top]) - first < _CLEARLY_BELOW * local_noise(values):
+        return 0
+    if values[1] - first > 0.5 * (values[top] - first):
+        alone = float(early[1:].min()) > first and (first <= 0.0 or abs(end - first) > _NEAR * first)
+        return 1 if alone else 0
+    begins, height = float(np.median(values[: min(3, top)])), float(values[top])
+    climbed = 0.0 < begins < height <= _CLIMB * begins and height - end >= _REGAINED * (height - begins)
+    return top if climbed and _falls(values[top + (len(values) - top) // 2 :]) else 0
+
+
+def _falls(values: FloatArray) -> bool:
+    return mann_kendall(block_medians(values, max(1, len(values) // _MEDIANS))) < _FALLS
 
 
 def restarts_of(rates: Iterable[Series]) -> tuple[int, ...]:

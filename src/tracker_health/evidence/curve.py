@@ -37,6 +37,8 @@ _STUDENT, _DECLINE = 8.3, -1.42  # fitted to Student's t over the normal's at th
 _HEAD = 3  # first points whose median is taken for the beginning, where it is another than the first eighth
 _OF_FLAT = 0.2  # of the best level: what a change is measured by in a curve that hardly came down
 _LARGEST = 1e300  # differences of larger numbers may be infinite
+_HELD_OUT = "val_loss"  # an evaluation is a mean over a whole set, of which one alone is a level
+_FALLS = -2.0  # Mann and Kendall's score: one chance in 40, if nothing falls
 _SAMPLED = 64  # values whose last digit is looked at
 
 
@@ -270,9 +272,23 @@ class Curve:
     @cached_property
     def start(self) -> Estimate:
         """Before training changed anything: the first eighth, unless the first level, the first three points or the
-        first one surely differ from it.
+        first one surely differ from it. A first point alone, after which nothing falls, is no level.
         """
-        return _finest([self._parts[0], self.level(0), self.head, self.first])
+        return self._next if self.first_is_alone else _finest([self._next, self.first])
+
+    @cached_property
+    def _next(self) -> Estimate:
+        """The beginning by more points than the first."""
+        return _finest([self._parts[0], self.level(0), self.head])
+
+    @cached_property
+    def first_is_alone(self) -> bool:
+        """Whether the first point is all that lies above the level of the rest, which does not fall."""
+        level = self._next
+        if self.block == 1 or self.series.role == _HELD_OUT or self.first.value <= level.value:
+            return False
+        falls = self.trend_since(float(self.series.steps[0])) < _FALLS
+        return not falls and abs(float(self.series.values[1]) - level.value) <= SURELY * self.first.error
 
     @cached_property
     def outset(self) -> Estimate:
@@ -298,9 +314,12 @@ class Curve:
 
     @cached_property
     def peak(self) -> Estimate:
-        """The part that is surely highest. A single level counts with twice its error, since noise has long tails."""
-        doubled = [Estimate(one.value, one.error * min(self.block, 2)) for one in self._parts[_EIGHTHS:]]
-        return max([*self._parts[:_EIGHTHS], *doubled], key=lambda one: one.value - SURELY * one.error)
+        """The part that is surely highest. A single level counts with twice its error, since noise has long tails. What
+        the first point alone lifts does not count.
+        """
+        parts, alone = self._parts, int(self.first_is_alone)
+        doubled = [Estimate(one.value, one.error * min(self.block, 2)) for one in parts[_EIGHTHS + alone :]]
+        return max([*parts[alone:_EIGHTHS], *doubled], key=lambda one: one.value - SURELY * one.error)
 
     @cached_property
     def best_step(self) -> int:

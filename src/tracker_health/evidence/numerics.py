@@ -93,6 +93,7 @@ def mann_kendall(values: FloatArray) -> float:
     n = len(values)
     if n < 3:
         return 0.0
+    values, _ = in_range(values)
     signs = np.sign(values[None, :] - values[:, None])
     score = float(np.triu(signs, 1).sum())
     spread = np.sqrt(n * (n - 1) * (2 * n + 5) / 18.0)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
-_SHORTEST_PASS = 8
+_SHORTEST_PASS, _SAME = 8, 3
 
 
 class StepUnit(StrEnum):
@@ -74,10 +74,18 @@ class Series:
         """
         steps = self.steps[self._arrival[: len(self) - self.summaries]]
         back = np.flatnonzero(steps[1:] < steps[:-1]) + 1
-        if not len(back) or np.diff(back, prepend=0, append=len(steps)).min() < _SHORTEST_PASS:
+        if not len(back) or np.diff(back, prepend=0, append=len(steps)).min() < self._shortest(back):
             return back[:0]
         last = back[-1]
         return back if steps[last:].max() < steps[:last].max() else back[:0]
+
+    def _shortest(self, back: IntArray) -> int:
+        """Of how many points a pass is one, and no disorder: of fewer where all begin at the very same step, and go on
+        from it as evenly.
+        """
+        steps = self.steps[self._arrival]
+        same = all(np.array_equal(steps[at : at + _SAME], steps[:_SAME]) for at in back)
+        return _SAME if same else _SHORTEST_PASS
 
     @cached_property
     def superseded(self) -> int:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import exp, log
 
-from tracker_health.evidence import Curve, Estimate, Evidence
+from tracker_health.evidence import FEWEST_POINTS, LIKELY, Curve, Estimate, Evidence
+from tracker_health.facts.accuracy import Shares, measures, wrong
 from tracker_health.facts.classes import classes, classes_of_head, counts, vocabulary
 
 UNTRAINED = 0.3
@@ -21,6 +22,13 @@ _NEAR, _COINCIDENCE, _BEGAN = 0.01, 0.06, 0.1
 """For a number of answers that only the level of the loss shows. The first two limit its distance from the loss of
 guessing, as a share of that and of the way to one answer more. The third limits how far above it the loss may begin.
 Chosen on the benchmark's tuning tasks.
+"""
+
+_FAR, _EXPLODED = 3.0, 30.0
+_BELOW, _LEARNT, _AS_OFTEN = 0.01, 0.1, 2.0
+"""For a loss that came down to the level of guessing: so many times that no untrained model has, and only an explosion
+goes so far. So far below it, as a share, something was learnt, and so does an accuracy that gained so much of its way
+to 1. One answer for all is right at most so often, in times of guessing.
 """
 
 
@@ -54,6 +62,20 @@ class Chance:
         """Whether a loss stays and ends at the level of guessing: no further below and above it, in nats."""
         levels = curve.between(0.5, 1.0), curve.end
         return all(self.loss - below <= one.value <= self.loss + above for one in levels)
+
+    def is_fallen_to(self, curve: Curve) -> bool:
+        """Whether a loss came from where no untrained model is, and ends about the level of guessing, no lower."""
+        least, most = (1.0 - _BELOW) * self.loss, (1.0 + UNTRAINED) * self.loss
+        ends = curve.end.value <= most and not curve.end.surely_below(least, LIKELY)
+        return self._began_far(curve, _FAR) and ends and curve.between(0.75, 1.0).value >= least
+
+    def is_fallen_to_from_an_explosion(self, curve: Curve) -> bool:
+        """The same from so far above that only an explosion goes there, without going on down at the end."""
+        late = curve.between(0.75, 0.875) - curve.between(0.875, 1.0)
+        return self.is_fallen_to(curve) and self._began_far(curve, _EXPLODED) and not late.surely_above(0.0, LIKELY)
+
+    def _began_far(self, curve: Curve, times: float) -> bool:
+        return max(curve.start.value, curve.first.value) >= times * self.loss
 
     @property
     def said(self) -> str:
@@ -113,3 +135,48 @@ def chance_of_level(evidence: Evidence) -> Chance | None:
     began = chance.loss - near <= curve.start.value <= (1.0 + _BEGAN) * chance.loss
     elsewhere = held_out is not None and held_out.end.surely_below(chance.loss - near)
     return chance if began and chance.holds(curve, near, near) and not elsewhere else None
+
+
+def chance_of_accuracy(shares: Shares) -> Chance | None:
+    """The chance, of up to twenty answers, whose share of right ones an accuracy has in the second half."""
+    curve = Curve.of(shares.judged)
+    right = curve.between(0.5, 1.0).value if curve is not None else 0.0
+    answers = round(1.0 / right) if right * MOST_SEEN > 0.5 else 0
+    return Chance(answers, told=False) if 2 <= answers <= MOST_SEEN else None
+
+
+def chance_fallen_to(evidence: Evidence) -> Chance | None:
+    """The chance that a training loss came down to from far above, and no further: nothing was learnt but to undo what
+    the first steps had done.
+
+    The accuracy must not have learnt anything, either; where there is none, the loss has to come from as far as only an
+    explosion goes. Where nothing tells the number of answers, the loss and the accuracy have to agree about it.
+    """
+    curve, told = evidence.curve("train_loss"), chance_of_loss(evidence)
+    if curve is None or (vocabulary(evidence) is not None and classes(evidence) is None):
+        return None
+    shares = next((one for one in measures(evidence, FEWEST_POINTS) if one.name == "accuracy"), None)
+    if shares is None:
+        return told if told is not None and told.is_fallen_to_from_an_explosion(curve) else None
+    seen = (_chance_of_end(curve), chance_of_accuracy(shares)) if told is None else (told,)
+    fits = (one for one in seen if one is not None and one.is_fallen_to(curve) and _guesses(shares, one))
+    return next(fits, None)
+
+
+def _chance_of_end(curve: Curve) -> Chance | None:
+    """The chance whose level a loss ends at, among a number of answers that it can show."""
+    level = curve.end.value
+    return (
+        Chance(max(2.0, exp(level) // 1.0), told=False) if (1.0 - _BELOW) * log(2) <= level <= log(MOST_SEEN) else None
+    )
+
+
+def _guesses(shares: Shares, chance: Chance) -> bool:
+    """Whether an accuracy did not rise, and one answer for all may be right as often."""
+    mistakes = wrong(shares.train if shares.train is not None else shares.held_out)
+    if mistakes is None:
+        return False
+    late = mistakes.between(0.5, 1.0)
+    gain, least = mistakes.start - late, _LEARNT * (1.0 - chance.share)
+    rose = gain.value > least and gain.surely_above(0.0, LIKELY)
+    return not rose and 1.0 - late.value <= min(_AS_OFTEN * chance.share, 0.5 * (1.0 + chance.share))

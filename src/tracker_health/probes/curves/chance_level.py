@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from tracker_health.evidence import FEWEST_POINTS, SURELY, Curve, Evidence, Part
-from tracker_health.facts.chance import Chance, chance_of_level, chance_of_loss
+from tracker_health.facts.chance import Chance, chance_fallen_to, chance_of_level, chance_of_loss
 from tracker_health.facts.intent import is_fine_tuning
 from tracker_health.probe import Symptom, Threshold
 from tracker_health.probes.curves.curve_rule import CurveRule
@@ -26,11 +26,11 @@ class ChanceLevel(CurveRule):
         The model has learnt nothing about its inputs.
 
     How it decides:
-        The number of classes comes from the params or the last layer. Fail when second half and end lie within
-        `tolerance` of its logarithm, no further below than `least_fall`. Warn where noise is larger, or the start lies
-        `began_above` higher. An unknown number, up to 20, is the one whose logarithm the loss stays at: within 1 % of
-        it and 6 % of the distance to the next, after a start at most 10 % above. Then warn, unless the validation loss
-        ends surely below.
+        The number of classes comes from params or last layer. Fail when second half and end lie within `tolerance` of
+        its logarithm, at most `least_fall` below. Warn where noise is larger, or the start `began_above` higher. Fail
+        after a fall from three times that to 30 % above. The accuracy, which may tell the number, never rose, or it
+        began at 30 times. An unknown number is that at whose logarithm the loss stays within 1 %. Then warn, unless
+        validation ends surely below.
 
     Known limits:
         Needs a cross-entropy in nats. With unequal classes guessing has a lower loss, which is not known. If the number
@@ -52,7 +52,7 @@ class ChanceLevel(CurveRule):
     code = "LOS006"
     name = "chance-level"
     symptom = Symptom.NOT_LEARNING
-    also, fewest = ("val_loss", Part.WEIGHTS), FEWEST_POINTS
+    also, fewest = ("val_loss", "train_accuracy", "val_accuracy", Part.WEIGHTS), FEWEST_POINTS
 
     tolerance: Annotated[
         float, Threshold("distance from chance that counts as there", "fraction", "design", gt=0, le=1)
@@ -65,8 +65,11 @@ class ChanceLevel(CurveRule):
     ] = 0.3
 
     def judge_curve(self, curve: Curve, evidence: Evidence) -> Finding:
-        told = chance_of_loss(evidence)
+        told, fallen_to = chance_of_loss(evidence), chance_fallen_to(evidence)
         measured: dict[str, float | int] = {"end": curve.end.value}
+        if fallen_to is not None:
+            began = max(curve.start.value, curve.first.value)
+            return self._finding(Verdict.FAIL, curve, fallen_to, measured, began)
         if told is not None:
             measured |= {"classes": int(told.answers), "chance": told.loss}
             if told.holds(curve, self.least_fall * told.loss, self.tolerance * told.loss):
@@ -81,8 +84,11 @@ class ChanceLevel(CurveRule):
         return Finding.passed(message, measured)
 
     @staticmethod
-    def _finding(verdict: Verdict, curve: Curve, chance: Chance, measured: dict[str, float | int]) -> Finding:
-        ends = f"the loss began at {number(curve.start.value)} and ends at {number(curve.end.value)}"
+    def _finding(
+        verdict: Verdict, curve: Curve, chance: Chance, measured: dict[str, float | int], began: float | None = None
+    ) -> Finding:
+        start = curve.start.value if began is None else began
+        ends = f"the loss began at {number(start)} and ends at {number(curve.end.value)}"
         return Finding(
             verdict=verdict,
             message=f"{ends}, the level of {chance.said} ({number(chance.loss)})",

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from tracker_health.evidence import FEWEST_POINTS, SURELY, Curve, Evidence
+from tracker_health.evidence.curve import resolution
 from tracker_health.going_back import Onset
 from tracker_health.probe import Symptom, Threshold
 from tracker_health.probes.curves.curve_rule import CurveRule
@@ -28,13 +29,14 @@ class Diverged(CurveRule):
     How it decides:
         Fail when the end lies surely (by `sigmas` standard errors) above the best level by `rise_share` of the descent;
         of a flat curve a fifth of the best level counts as descent. Fail when a level lies surely above the start by
-        `climb_share` of it. Fail when a loss ends below 0, `runaway` times as large as it began. Levels are medians of
-        up to 40 blocks. Unsure of few points, and where the learning rate began again after the best level.
+        `climb_share` of it. Where both are 0 in print, `from_zero` counts. Fail when a loss ends below 0, `runaway`
+        times as large as it began. Levels are medians of up to 40 blocks. Unsure of few points, and where the learning
+        rate began again after the best level.
 
     Known limits:
         An objective that is made harder looks like a divergence, unless a logged weight says so. Examples are pruning
-        or quantisation that sets in, a curriculum, a queue of negatives that fills, and targets of a network that
-        learns too. Below 8 points only large rises show.
+        or quantisation that sets in, a curriculum, and targets of a network that learns too. Below 8 points only large
+        rises show.
 
     Worked example:
         train_loss: 4 3 2 1.5 1.2 1 1 1.5 2 2.5 2.5 2.5
@@ -61,14 +63,18 @@ class Diverged(CurveRule):
     climb_share: Annotated[
         float, Threshold("climb past the start that counts, as a share of it", "fraction", "first calibration", gt=0)
     ] = 0.5
+    from_zero: Annotated[float, Threshold("loss that a rise from a printed 0 is measured by", "", "design", gt=0)] = 1.0
     runaway: Annotated[
         float, Threshold("size below 0, in sizes of the start, of a loss without a bound", "ratio", "design", gt=1)
     ] = 3000.0
 
     def judge_curve(self, curve: Curve, evidence: Evidence) -> Finding:
         rise, climb = curve.end - curve.best, curve.peak - curve.outset
-        rose = rise.surely_above(self.rise_share * curve.size, self.sigmas)
-        climbed = climb.surely_above(self.climb_share * abs(curve.outset.value), self.sigmas)
+        began = abs(curve.outset.value)
+        is_nothing = max(began, abs(curve.best.value)) <= resolution(curve.series.values)  # there is no share of a 0
+        least = self.from_zero if is_nothing else 0.0
+        rose = rise.surely_above(self.rise_share * max(curve.size, least), self.sigmas)
+        climbed = climb.surely_above(self.climb_share * max(began, least), self.sigmas)
         ran_away = curve.end.surely_below(-self.runaway * max(1.0, abs(curve.start.value)))
         measured: dict[str, float | int] = {
             "start": curve.start.value, "best": curve.best.value, "end": curve.end.value, "peak": curve.peak.value,

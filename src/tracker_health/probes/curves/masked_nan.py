@@ -9,7 +9,7 @@ import numpy as np
 
 from tracker_health.evidence import Evidence, FloatArray, IntArray, Need, Series
 from tracker_health.evidence.curve import resolution
-from tracker_health.evidence.numerics import lasts_from, longest_run, median
+from tracker_health.evidence.numerics import lasts_from, longest_run
 from tracker_health.going_back import Onset
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.result import Finding
@@ -33,10 +33,10 @@ class MaskedNan(Probe):
 
     How it decides:
         Fail at a zero beside a gradient norm that is not finite, and at `min_zeros` zeros in a row. Fail where loss and
-        gradient norm are 0 throughout. The level before them is that of the last positive values, without the very
-        last: a mean may hold zeros. It passes below `descended` of the start if the zeros are true: the level is
-        `units` of the last digit, or gradient norms or validation losses meanwhile are finite, not 0. Unsure below
-        `near_zero`, and where the loss is positive again.
+        gradient norm are always 0. The level before is the lowest of the last positive values but the very last, which
+        may hold zeros. It passes below `descended` of the start (or where that is 0) if the zeros are true: the level
+        is `units` of the last digit, or gradient norms or validation losses are finite, not 0. Unsure below
+        `near_zero`, and before positive losses.
 
     Known limits:
         Losses that are truly 0 look the same if they arrive there suddenly, as hinge and triplet losses may. A trainer
@@ -98,16 +98,19 @@ class MaskedNan(Probe):
         said = f"the loss is exactly 0.0 for {length} points from step {first}, after {number(level)}"
         rounded = level <= self.units * resolution(before)
         true = rounded or _is_alive(evidence, loss.steps[start : start + length])
-        if true and level <= self.descended * before[0]:
+        began_there = loss.values[0] == 0.0
+        if true and (began_there or level <= self.descended * before[0]):
             message = f"{said}: {'the log rounds it' if rounded else 'what was logged beside it is finite'}"
             return Finding.passed(message, measured, sure=False)
-        unsure = level <= self.near_zero * before[0] or bool((loss.values[start + length :] > 0).any())
+        unsure = began_there or level <= self.near_zero * before[0] or bool((loss.values[start + length :] > 0).any())
         return _finding(said, measured, first, _onset(loss), unsure=unsure)
 
 
 def _level(before: FloatArray) -> float:
-    """Of the last positive values, without the very last of several: of an interval's mean a part may be zeros."""
-    return median(before[:-1][-3:] if len(before) > 1 else before)
+    """The lowest of the last positive values, without the very last of several: of an interval's mean a part may be
+    zeros.
+    """
+    return float((before[:-1][-3:] if len(before) > 1 else before).min())
 
 
 def _values(evidence: Evidence, role: str) -> tuple[IntArray, FloatArray]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from tracker_health.evidence import FEWEST_POINTS, LIKELY, SURELY, Curve, Evidence, Need, Part
+from tracker_health.facts.chance import Chance, chance_fallen_to
 from tracker_health.facts.intent import is_fine_tuning
 from tracker_health.probe import Symptom, Threshold
 from tracker_health.probes.curves.curve_rule import CurveRule
@@ -24,7 +25,8 @@ class NoProgress(CurveRule):
     """The loss never came down.
 
     What it finds:
-        A training loss (or, where none was logged, a validation loss) whose best level lies no lower than its start.
+        A training loss (or, where none was logged, a validation loss) whose best level lies no lower than its start, or
+        than guessing.
 
     Why it matters:
         Nothing was learnt: the gradient is zero, the parameters are frozen, the learning rate is far off, or labels do
@@ -32,10 +34,10 @@ class NoProgress(CurveRule):
 
     How it decides:
         The descent goes from the start to the best level. It passes when that is sure and `min_descent` of the start,
-        or `least_descent` is left at the end or in the second half. It warns where it is sure and smaller. Where it is
-        not sure, the second half counts. It fails when that lies surely less than `min_descent` of the start lower, and
-        warns when that is likely. A fine-tune needs `least_descent` there, and is warned of at most. Where noise hides
-        the answer it passes unsure.
+        or `least_descent` is left at the end or in the second half. It warns where it is sure and smaller. Else it
+        fails when the second half surely lies less than `min_descent` lower, and warns when it likely does. A fine-tune
+        needs `least_descent`, and only gets warnings. It passes unsure where noise or the first value alone hides the
+        answer. It fails at LOS006's fall to guessing.
 
     Known limits:
         Where noise could hide a descent, a run that learnt nothing passes. What was learnt before the log begins does
@@ -72,7 +74,7 @@ class NoProgress(CurveRule):
     def needs(self) -> tuple[Need, ...]:
         return (
             Need(role="train_loss", any_of=("val_loss",), min_points=self.fewest),
-            *Need.beside("objective_weight", Part.WEIGHTS),
+            *Need.beside("objective_weight", "train_accuracy", "val_accuracy", Part.WEIGHTS),
         )
 
     def judge(self, evidence: Evidence) -> Finding:
@@ -83,6 +85,8 @@ class NoProgress(CurveRule):
         return self.judge_curve(curve, evidence)
 
     def judge_curve(self, curve: Curve, evidence: Evidence) -> Finding:
+        if (chance := chance_fallen_to(evidence)) is not None and curve.series.role == self.role:
+            return _only_undone(curve, chance)
         fine_tuning, descent, name = is_fine_tuning(evidence), curve.descent, _name(curve)
         scale = max(abs(curve.start.value), abs(curve.best.value))
         needed = scale * (self.least_descent if fine_tuning else self.min_descent)
@@ -98,6 +102,9 @@ class NoProgress(CurveRule):
             return Finding.passed(f"the {name} came down {levels}", measured)
         if not sure and not curve.kept.surely_below(needed, LIKELY):
             return Finding.passed(f"noise may hide a descent of the {name} {levels}", measured, sure=False)
+        if curve.first.surely_above(curve.start.value + needed):
+            first = f"the {name} came down with its first step, from {number(curve.first.value)}, and no more: {levels}"
+            return Finding.passed(first, measured, sure=False)
         flat = curve.kept.surely_below(needed) and not (sure or fine_tuning)
         return Finding(
             verdict=Verdict.FAIL if flat else Verdict.WARN,
@@ -106,6 +113,17 @@ class NoProgress(CurveRule):
             measured=measured,
             confidence="high" if curve.sure else "low",
         )
+
+
+def _only_undone(curve: Curve, chance: Chance) -> Finding:
+    came = f"came down from {number(max(curve.start.value, curve.first.value))} to {number(curve.end.value)}"
+    return Finding(
+        verdict=Verdict.FAIL,
+        message=f"the loss {came} and no further, where {chance.said} has {number(chance.loss)}",
+        remedy=_REMEDY,
+        measured={"start": curve.start.value, "best": curve.best.value, "chance": chance.loss, "points": curve.points},
+        confidence="high" if curve.sure else "low",
+    )
 
 
 def _name(curve: Curve) -> str:

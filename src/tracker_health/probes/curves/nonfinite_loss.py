@@ -34,11 +34,11 @@ class NonfiniteLoss(Probe):
         single one that the training skipped (a bad batch, an fp16 overflow that the scaler caught) does no harm.
 
     How it decides:
-        On the newest value of every step. Fail when at least `max_share` of the points are non-finite, or one lies in
-        the last `tail_share`, or these lie beyond `as_infinite`. Otherwise warn. What was not taken does not count. So
-        is NaN between values at a regular distance, at the steps of the validation loss, or before its first value. So
-        is a perplexity that begins infinite. Warn, too, where a part of the loss, finite `min_part` times, is non-
-        finite for the last `tail_share` of its points.
+        On the newest value of every step. Fail when `max_share` of the points are non-finite, or one lies in the last
+        `tail_share`, or these lie beyond `as_infinite`. Otherwise warn, as at a single one that finite ones follow.
+        What was not taken does not count: NaN between values at a regular distance, at the steps of the validation
+        loss, or before its first value; a perplexity that begins infinite. Warn, too, where a part of the loss, finite
+        `min_part` times, is non-finite for the last `tail_share` of its points.
 
     Known limits:
         A trainer that writes 0.0 in place of NaN hides it from this rule; LOS002 looks for that.
@@ -101,7 +101,8 @@ class NonfiniteLoss(Probe):
                 return Finding(verdict=Verdict.FAIL, message=message, remedy=_HUGE, measured=measured)
             return Finding.passed(f"all {total} points of {name} are finite", measured)
         tail = max(1, round(total * self.tail_share))
-        dead = share >= self.max_share or bool(bad[-tail:].any())
+        skipped = len(steps) == 1 and total > 1 and not bad[-1]
+        dead = not skipped and (share >= self.max_share or bool(bad[-tail:].any()))
         where = f"first at step {steps[0]}, last at step {steps[-1]}"
         ending = "" if bad[-1] else f"; finite again, {number(float(clean.values[-1]))} at the end"
         return Finding(

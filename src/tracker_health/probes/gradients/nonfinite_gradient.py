@@ -8,7 +8,7 @@ from typing import Annotated
 
 import numpy as np
 
-from tracker_health.evidence import LIKELY, Estimate, Evidence, Need
+from tracker_health.evidence import LIKELY, SURELY, Estimate, Evidence, Need
 from tracker_health.evidence.numerics import lasts_from, longest_run, placeholders, stretch_ends
 from tracker_health.going_back import Onset
 from tracker_health.probe import Probe, Symptom, Threshold
@@ -30,9 +30,10 @@ class NonfiniteGradient(Probe):
 
     How it decides:
         A stretch at the very beginning, of less than `calibration` of all, is left out: there a scaler finds its level.
-        Fail when the share of non-finite norms is surely above `max_share`, by the error of a share. Fail also when
-        `max_run` follow each other, or the last `at_end` are all non-finite. Warn when the share is likely above that.
-        NaN between norms at a regular distance stand for steps at which none was taken.
+        Fail when the share of non-finite norms is surely above `max_share`, when `max_run` follow each other, or the
+        last `at_end` are non-finite. Warn when the share is likely above that. NaN at a regular distance is none that
+        was taken. It passes where all norms are non-finite to the end while the training loss surely falls: they are
+        means, and only some steps were skipped.
 
     Known limits:
         Needs the gradient norm. In sparse logs a single point stands for many steps that nobody saw.
@@ -62,7 +63,7 @@ class NonfiniteGradient(Probe):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        return (Need(role="grad_norm", min_points=self.min_points),)
+        return (Need(role="grad_norm", min_points=self.min_points), *Need.beside("train_loss", "objective_weight"))
 
     def judge(self, evidence: Evidence) -> Finding:
         norm = evidence.first("grad_norm").clean()
@@ -80,6 +81,10 @@ class NonfiniteGradient(Probe):
         if not (lasting or share.surely_above(self.max_share, LIKELY)):
             return Finding.passed(message, measured)
         first = lasts_from(bad)
+        loss, since = evidence.curve("train_loss"), int(norm.steps[min(first, len(bad) - 1)])
+        if bad[-1] and loss is not None and loss.trend_since(since - 1) < -SURELY:
+            message = f"{message}, but the loss went on falling from step {since} on: each is a mean over many steps"
+            return Finding.passed(message, measured, sure=False)
         lost = 0 < first < len(bad)
         onset = (
             Onset(step=norm.steps[first], unit=norm.step_unit, what="the gradient norm became NaN or infinite")

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import numpy as np
 
-from tracker_health.evidence import Curve, Evidence, Need, Series
+from tracker_health.evidence import Evidence, Need, Series
 from tracker_health.facts.accuracy import NEEDS, SCORE, Shares, measures, percent, scores, wrong
-from tracker_health.facts.chance import MOST_SEEN, Chance, chance_of_classes, chance_of_level
+from tracker_health.facts.chance import Chance, chance_of_accuracy, chance_of_classes, chance_of_level
 from tracker_health.facts.classes import vocabulary
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.probes.validation._standing import OF_ANOTHER_MODEL, is_of_another_model
@@ -138,10 +138,7 @@ def _chance(shares: Shares, evidence: Evidence) -> Chance | None:
     told = Chance(2) if shares.name == "AUC" else chance_of_classes(evidence) or chance_of_level(evidence)
     if told is not None or vocabulary(evidence) is not None:
         return told
-    curve, loss = Curve.of(shares.judged), evidence.curve("train_loss")
-    right = curve.between(0.5, 1.0).value if curve is not None else 0.0
-    answers = round(1.0 / right) if right * MOST_SEEN > 0.5 else 0
-    guessed = Chance(answers, told=False) if 2 <= answers <= MOST_SEEN else None
+    guessed, loss = chance_of_accuracy(shares), evidence.curve("train_loss")
     return guessed if guessed is not None and loss is not None and guessed.begins(loss.start) else None
 
 
