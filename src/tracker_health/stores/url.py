@@ -32,7 +32,7 @@ from tracker_health.stores.http_parts import CHUNK, Answer, HttpParts
 from tracker_health.stores.progress import downloading
 from tracker_health.stores.temporary import TemporaryFolder
 from tracker_health.stores.tree import AboveLimit, RunFile
-from tracker_health.text import printable, size_of, without_userinfo
+from tracker_health.text import decoded_once, printable, size_of, without_userinfo
 
 _CHECKPOINT = re.compile(r".*[^/]\.(pt|pth|ckpt|bin|tar)", re.IGNORECASE)
 _WEB = frozenset({"http", "https"})
@@ -86,7 +86,7 @@ class UrlRun(Untracked):
         self._url = url
         self._file = file
         self._shown = printable(without_userinfo(url))
-        name = printable(PurePosixPath(unquote(urlsplit(url).path)).name)
+        name = _file_name(url)
         self.files = (RunFile(path=name, size=file.size),)
         self._path: Path | None = None
         self._folder: TemporaryFolder | None = None
@@ -203,6 +203,13 @@ class UrlRun(Untracked):
             needed = f"{size_of(count)} of it would be fetched, and {size_of(self._spent)} were"
             message = f"{needed}: that is above the limit of {size_of(self._limit)}"
             raise AboveLimit(message, "raise it with --max-download")
+
+
+def _file_name(url: str) -> str:
+    """The last part of the path, decoded once; as it stands where that would be a path itself."""
+    encoded = PurePosixPath(urlsplit(url).path).name
+    decoded = decoded_once(encoded)
+    return printable(decoded if decoded and not set(decoded) & {"/", "\\"} else encoded)
 
 
 # Web servers

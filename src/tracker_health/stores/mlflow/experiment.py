@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 from tracker_health.acknowledged import on_evidence
 from tracker_health.config import did_you_mean
@@ -26,7 +25,7 @@ from tracker_health.stores.mlflow.run import MlflowRun, last_heard, last_step_of
 from tracker_health.stores.mlflow.store_files import require_plain_experiments
 from tracker_health.stores.mlflow.writer import latest_points
 from tracker_health.stores.record import DIGEST_TAG, SHADOW_TAG, entries_on, is_finished, recorded_on, tagged
-from tracker_health.text import count, printable
+from tracker_health.text import count, decoded_once, printable
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -179,7 +178,14 @@ def _opened(names: Sequence[str], tracking_uri: str | None) -> tuple[MlflowClien
     if servers:
         hosts.trust(tracking_uri or "")
     client, uri = connect(servers[0] if servers else tracking_uri, pasted=bool(servers))
-    return client, uri, [unquote(pages[name].group(2)) if name in pages else name for name in names]
+    return client, uri, [_of_page(pages[name].group(2)) if name in pages else name for name in names]
+
+
+def _of_page(encoded: str) -> str:
+    decoded = decoded_once(encoded)
+    if decoded is None:
+        raise RunNotFound(f"{printable(encoded, 80)} in the address of a page is not percent-encoded UTF-8")
+    return decoded
 
 
 def _named(client: MlflowClient, name: str) -> Any:
