@@ -73,7 +73,7 @@ def connect(tracking_uri: str | None, *, pasted: bool = False) -> tuple[MlflowCl
         # Whoever pasted the address of a page means the registry of that server.
         registry = {"registry_uri": uri} if pasted else {}
         client = mlflow.MlflowClient(tracking_uri=copy_of(uri) or uri, **registry)
-        if scheme in ("http", "https") and not hosts.is_trusted(uri):
+        if scheme in ("http", "https") and not hosts.gets_credentials(uri):
             client = with_own_credentials(client, uri)
     # The calls to a database stay in this thread: its driver may want that, and has timeouts of its own.
     asks_server = scheme in ("http", "https", *_WORKSPACES) or uri in _WORKSPACES

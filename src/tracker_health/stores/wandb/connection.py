@@ -256,6 +256,9 @@ def _credentials(server: str, settings: Any) -> dict[str, str]:
     exported = os.environ.get("WANDB_API_KEY", "")
     kept = settings.api_key if configured == server else ""
     key = (ours and exported) or wbauth.read_netrc_auth(host=server) or kept
+    if (key or settings.identity_token_file) and not hosts.may_carry_secrets(server):
+        message = f"the API key is not sent to the W&B server {printable(without_userinfo(server))} over plain http"
+        raise StoreRefused(message, hosts.encrypt_hint(server))
     if key:
         return {"api_key": key}
     if settings.identity_token_file and ours:
