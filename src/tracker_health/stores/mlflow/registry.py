@@ -17,6 +17,7 @@ from tracker_health.stores.mlflow.artifacts import ModelFiles
 from tracker_health.stores.mlflow.connection import connect
 from tracker_health.stores.mlflow.failures import shown, translated
 from tracker_health.stores.mlflow.run import MlflowRun, open_mlflow_run
+from tracker_health.stores.paging import Paging
 from tracker_health.stores.tree import FileEvidence
 from tracker_health.text import decoded_once, printable, without_userinfo
 
@@ -174,7 +175,7 @@ def newest_versions(
         # MLflow's language has no way to write a quotation mark within a name.
         if "'" in name:
             raise RunNotFound(f"{printable(name)} is no name of a model that can be searched for", "leave out --model")
-        token = None
+        token, paging, seen = None, Paging(f"model-versions/search ({shown(uri)})"), set[tuple[str, str]]()
         while True:
             with _of_a_model("the versions of models", uri):
                 found = client.search_model_versions(
@@ -183,7 +184,11 @@ def newest_versions(
                     order_by=["creation_timestamp DESC"],
                     page_token=token,
                 )
+            known = len(seen)
             for record in found:
+                if (key := (record.name, str(record.version))) in seen:
+                    continue
+                seen.add(key)
                 if (record.creation_timestamp or 0) < since * 1000:
                     break
                 if name and record.name != name:
@@ -192,6 +197,7 @@ def newest_versions(
                     yield ModelVersion(client, uri, record)
             else:
                 if token := found.token:
+                    paging.turn(token, is_new=len(seen) > known)
                     continue
             break
 
