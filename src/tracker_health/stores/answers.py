@@ -119,28 +119,39 @@ def _placed(where: str) -> Iterator[None]:
 
 def _limit_unpacked(response: Any, where: str) -> None:
     """Have the body end with an error where it unpacks to more than an answer may have."""
-    raw, most = response.raw, _most.get()
     if "," in response.headers.get("Content-Encoding", ""):
-        raw.close()
+        response.raw.close()
         raise ExcessiveAnswer(where, "the server has packed its answer several times")
     # Else its characters would be guessed from all of it, which takes minutes.
     response.encoding = response.encoding or "utf-8"
-    stream = raw.stream
+    response.raw = _Unpacked(response.raw, where, failed=response.status_code >= 400)
 
-    def limited(*arguments: Any, **options: Any) -> Iterator[bytes]:
+
+class _Unpacked:
+    """What a body unpacks to, piece by piece; all else is as the library has it."""
+
+    def __init__(self, raw: Any, where: str, *, failed: bool) -> None:
+        self._raw = raw
+        self._where = where
+        self._failed = failed
+        self._most = _most.get()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._raw, name)
+
+    def stream(self, *arguments: Any, **options: Any) -> Iterator[bytes]:
+        """As the library's own, with an end."""
         count = 0
-        with _placed(where):
-            for chunk in stream(*arguments, **options):
+        with _placed(self._where):
+            for chunk in self._raw.stream(*arguments, **options):
                 count += len(chunk)
-                if response.status_code >= 400 and count > MOST_ERROR_BYTES:
-                    raw.close()
+                if self._failed and count > MOST_ERROR_BYTES:
+                    self._raw.close()
                     return
-                if count > most:
-                    raw.close()
-                    raise ExcessiveAnswer(where, _too_large(most))
+                if count > self._most:
+                    self._raw.close()
+                    raise ExcessiveAnswer(self._where, _too_large(self._most))
                 yield chunk
-
-    raw.stream = limited
 
 
 def _too_large(most: int) -> str:
