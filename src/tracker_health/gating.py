@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tracker_health.acknowledged import open_findings, standing
 from tracker_health.annotating import for_run, judged, resolved
@@ -17,7 +17,7 @@ from tracker_health.engine import diagnose, needs_of
 from tracker_health.errors import ConfigError, RunError, described
 from tracker_health.evidence import Evidence, RunInfo, RunRef, plan_of
 from tracker_health.gate import Answer, Gate, Gated, Rule, decide, tags_of
-from tracker_health.opening import open_model, shown_name
+from tracker_health.opening import model_named, open_model, shown_name
 from tracker_health.registry import RULES_VERSION
 from tracker_health.result import Report
 from tracker_health.stores.base import RegisteredModel, TrackedRun
@@ -27,11 +27,16 @@ from tracker_health.stores.record import VERDICT_TAG
 from tracker_health.stores.tree import Tracked
 from tracker_health.text import printable
 
+if TYPE_CHECKING:
+    from tracker_health.stores.mlflow.registry import ModelName
+    from tracker_health.stores.wandb.artifact import ArtifactName
+
 AGAIN_SECONDS = 3600.0
 """How long a model that could not be judged, and has not changed since, is left alone by a watch."""
 UNFINISHED_SECONDS = 300.0
 """How long a model whose run goes on is."""
 _MOST_REMEMBERED = 100_000
+_MOST_OF_A_NAME = 400
 _SETTINGS_TAG = "health.settings"
 _NO_CHECKPOINT = "there is no checkpoint among the registered files"
 
@@ -51,7 +56,7 @@ class Question:
 
 
 def gate(
-    model: str,
+    model: str | ModelName | ArtifactName,
     *,
     config: Config | str = "default",
     tracking_uri: str | None = None,
@@ -62,7 +67,8 @@ def gate(
 ) -> Gated:
     """Judge the run that made a model, and the registered files where they can be read; say whether it may go on.
 
-    ``model``: as for ``opening.open_model``; the rest: see ``Question``. Whatever keeps the model from being judged is
+    ``model``: as for ``opening.open_model``, which also takes a name from ``stores.mlflow.registry.version_named``; the
+    rest: see ``Question``. Whatever keeps the model from being judged is
     in the answer.
 
     Raises:
@@ -79,9 +85,16 @@ def gate(
     return gate_one(model, question)
 
 
-def gate_one(model: str, question: Question) -> Gated:
-    """The answer about one model; whatever keeps it from being judged is in it."""
-    return _in_time(shown_name(model), question, lambda: open_model(model, tracking_uri=question.tracking_uri))
+def gate_one(model: str | ModelName | ArtifactName, question: Question) -> Gated:
+    """The answer about one model; whatever keeps it from being judged is in it.
+
+    The name is parsed here and nowhere else: the same value is opened, and printed.
+    """
+    try:
+        named = model_named(model) if isinstance(model, str) else model
+    except RunError as error:
+        return _failed(shown_name(str(model)), error, question)
+    return _in_time(named.shown, question, lambda: open_model(named, tracking_uri=question.tracking_uri))
 
 
 @dataclass(kw_only=True)
@@ -145,7 +158,9 @@ def _in_time(name: str, question: Question, opening: Callable[[], RegisteredMode
 def _failed(name: str, error: Exception, question: Question) -> Gated:
     reason = printable(described(error), 400)
     gate = Gate(answer=Answer.NOT_JUDGED, reason=reason)
-    return Gated(model=printable(name), gate=gate, error=error, shadow=question.config.mode == "shadow")
+    return Gated(
+        model=printable(name, _MOST_OF_A_NAME), gate=gate, error=error, shadow=question.config.mode == "shadow"
+    )
 
 
 def _answered(question: Question, opening: Callable[[], RegisteredModel]) -> Gated:

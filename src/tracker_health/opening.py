@@ -18,6 +18,8 @@ from tracker_health.verdict import Verdict
 
 if TYPE_CHECKING:
     from tracker_health.stores.mlflow.database_file import DatabaseFile
+    from tracker_health.stores.mlflow.registry import ModelName
+    from tracker_health.stores.wandb.artifact import ArtifactName
 
 _MLFLOW_RUN = re.compile(r"(?:mlflow:|runs:/)?([A-Za-z0-9_-]{1,250})/?|runs:/([A-Za-z0-9_-]{1,250})/.*", re.DOTALL)
 # The run's page, or one of its tabs. What stands before the fragment is the server, a query aside.
@@ -161,26 +163,37 @@ def newest_runs(run: str | Path, *, most: int = 20) -> tuple[list[Listed], int] 
     return list(islice(listed_runs([], database.uri), most)), database.runs
 
 
-def open_model(model: str, *, tracking_uri: str | None = None) -> RegisteredModel:
+def model_named(text: str) -> ModelName | ArtifactName:
+    """What names a model, from ``models:/NAME/VERSION``, ``models:/NAME@ALIAS``, ``models:/m-...``,
+    ``wandb:ENTITY/PROJECT/ARTIFACT:v3``, or the address of its page. Nothing is asked.
+
+    Raises:
+        RunNotFound: it names none.
+    """
+    from tracker_health.stores.mlflow.registry import model_name_of
+    from tracker_health.stores.wandb.artifact import artifact_name_of
+
+    text = text.strip()
+    if named := model_name_of(text) or artifact_name_of(text):
+        return named
+    hint = "give models:/NAME/VERSION, models:/NAME@ALIAS, models:/m-..., or wandb:ENTITY/PROJECT/ARTIFACT:v3"
+    raise RunNotFound(f"{printable(shown_name(text))} names no version of a model", hint)
+
+
+def open_model(model: str | ModelName | ArtifactName, *, tracking_uri: str | None = None) -> RegisteredModel:
     """A version of a registered model, a model that a run logged, or a version of a W&B artifact.
 
-    They are named ``models:/NAME/VERSION`` or ``models:/NAME@ALIAS``, ``models:/m-...``, and
-    ``wandb:ENTITY/PROJECT/ARTIFACT:v3``. The address of its page names each of them, too.
+    ``model``: what ``model_named`` takes, or gives.
 
     Raises:
         RunNotFound: there is none.
         RunError: the registry cannot be reached or refuses.
     """
-    text = model.strip()
-    from tracker_health.stores.mlflow.registry import model_name_of, open_mlflow_model
-    from tracker_health.stores.wandb.artifact import artifact_name_of, open_artifact
+    from tracker_health.stores.mlflow.registry import ModelName, open_mlflow_model
+    from tracker_health.stores.wandb.artifact import open_artifact
 
-    if of_mlflow := model_name_of(text):
-        return open_mlflow_model(of_mlflow, tracking_uri)
-    if of_wandb := artifact_name_of(text):
-        return open_artifact(of_wandb)
-    hint = "give models:/NAME/VERSION, models:/NAME@ALIAS, models:/m-..., or wandb:ENTITY/PROJECT/ARTIFACT:v3"
-    raise RunNotFound(f"{printable(shown_name(text))} names no version of a model", hint)
+    named = model_named(model) if isinstance(model, str) else model
+    return open_mlflow_model(named, tracking_uri) if isinstance(named, ModelName) else open_artifact(named)
 
 
 def _refuse_what_is_no_run(text: str) -> None:

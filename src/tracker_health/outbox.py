@@ -17,7 +17,6 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from tracker_health.acknowledged import open_codes, standing
 from tracker_health.config import Notify
@@ -37,10 +36,13 @@ from tracker_health.notices import (
     planned,
 )
 from tracker_health.readers.regular_file import read_regular
+from tracker_health.settings_values import may_send, why_not_sent
+from tracker_health.stores import hosts
 from tracker_health.stores.base import Overtaken, TrackedRun, alerting
 from tracker_health.stores.deadline import within
 from tracker_health.stores.in_place import remove_leftovers, replace_file
 from tracker_health.stores.locks import let_go, locked, try_lock
+from tracker_health.stores.web import opener
 from tracker_health.text import printable
 from tracker_health.verdict import Verdict
 
@@ -385,7 +387,8 @@ def _send(message: Message, notify: Notify) -> None:
     fields = fields_of(message.notices)
     if notify.webhook or notify.webhook_env:
         content = json.dumps(payload(fields, notify.template)).encode()
-        _post(_address(notify), content, _secret(notify.token_env) if notify.token_env else "")
+        address = _address(notify)
+        _post(address, content, _token(notify.token_env, address) if notify.token_env else "")
     else:
         _run(notify.command, json.dumps(fields).encode())
 
@@ -394,7 +397,22 @@ def _address(notify: Notify) -> str:
     address = _secret(notify.webhook_env) if notify.webhook_env else notify.webhook
     if not address.startswith(("http://", "https://")):
         raise ConfigError(f"the address in {notify.webhook_env} is not of http or https", "set it again")
+    if notify.webhook_env and not hosts.may_carry_secrets(address):
+        message = f"the address in {notify.webhook_env} is a secret, and would be sent over plain http"
+        raise ConfigError(message, f"{hosts.encrypt_hint(address)}, or give it as webhook if it is none")
     return address
+
+
+def _token(variable: str, address: str) -> str:
+    """The token for a receiver, from a variable that the environment allows: what names the variable may have come with
+    a repository that somebody else wrote.
+    """
+    if not may_send(os.environ, variable, address):
+        raise ConfigError(*why_not_sent(variable, address))
+    if not hosts.may_carry_secrets(address):
+        message = f"the token in {variable} is not sent to {hosts.host_of(address)} over plain http"
+        raise ConfigError(message, hosts.encrypt_hint(address))
+    return _secret(variable)
 
 
 def _secret(variable: str) -> str:
@@ -422,16 +440,12 @@ def _posted(address: str, content: bytes, token: str) -> tuple[int, float | None
     token is for one address.
     """
     from urllib.error import HTTPError
-    from urllib.request import HTTPRedirectHandler, Request, build_opener
-
-    class NoRedirects(HTTPRedirectHandler):
-        def redirect_request(self, *_: Any, **__: Any) -> None:
-            return None
+    from urllib.request import Request
 
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
     request = Request(address, data=content, headers=headers, method="POST")  # noqa: S310  checked by _address
     try:
-        with build_opener(NoRedirects).open(request, timeout=SEND_SECONDS) as answer:
+        with opener(follows=False).open(request, timeout=SEND_SECONDS) as answer:
             return answer.status, None
     except HTTPError as error:
         with error:

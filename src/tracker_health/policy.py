@@ -9,19 +9,22 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from tracker_health.errors import ConfigError, ReadError
 from tracker_health.readers.regular_file import open_regular
 from tracker_health.retired import remarks as remarks_on
-from tracker_health.settings_file import MAX_BYTES, document_of
+from tracker_health.settings_file import MAX_BYTES, Document, document_of
 from tracker_health.settings_layers import Layer, Setting, number_left_out, refuse, written_layer
-from tracker_health.settings_values import FAIL_ON, JUDGING, SECTIONS, require_key
+from tracker_health.settings_values import FAIL_ON, JUDGING, KEYS, OF_JUDGEMENT, SECTIONS, require_key
+from tracker_health.stores import hosts
 from tracker_health.stores.deadline import within
-from tracker_health.text import printable, without_userinfo
+from tracker_health.stores.web import opener
+from tracker_health.text import listing, printable, without_userinfo
 
 VARIABLE = "TRACKER_HEALTH_POLICY"
 FRESH_SECONDS = 300.0
@@ -31,6 +34,7 @@ AGAIN_SECONDS = 60.0
 
 _LOCKED = "locked"
 _EVERYTHING = "*"
+_MOST_NAMED = 20
 _SECONDS = 5.0
 """How long an address may take over its whole answer."""
 
@@ -39,7 +43,7 @@ _SECONDS = 5.0
 class Policy:
     """What a policy says, by dotted key, and which keys it locks. ``origin``: where it is, for messages. ``digest``: 16
     hexadecimal digits of its content. ``warning``: that an older copy had to do; empty otherwise. ``remarks``: which
-    of the locked keys are of retired rules.
+    of the locked keys are of retired rules, and what does nothing as it came from an address.
     """
 
     layer: Mapping[str, Setting]
@@ -48,6 +52,8 @@ class Policy:
     digest: str
     warning: str = ""
     remarks: tuple[str, ...] = ()
+    is_remote: bool = False
+    """Whether it is at an address."""
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -56,7 +62,10 @@ class Policy:
 
     def locks(self, key: str) -> bool:
         """Whether nobody's own settings may change a key."""
-        judges = key in (*JUDGING, "match") or key.partition(".")[0] in SECTIONS
+        section = key.partition(".")[0]
+        if self.is_remote and section not in OF_JUDGEMENT:
+            return False
+        judges = key in (*JUDGING, "match") or section in SECTIONS
         return any(one == key or key.startswith(f"{one}.") or (one == _EVERYTHING and judges) for one in self.locked)
 
     def under(self, chosen: Mapping[str, Setting], holding: Collection[str] = ()) -> tuple[Layer, tuple[str, ...]]:
@@ -121,6 +130,11 @@ def policy_of(environ: Mapping[str, str]) -> Policy | None:
     if _is_address(place) and "@" in place.split("/", 3)[2]:
         message = f"the policy {shown} cannot be used: its address has a user name or a password in it"
         raise ConfigError(message, f"give {VARIABLE} without them: a policy is no secret")
+    if _is_address(place) and "?" in place and not hosts.may_carry_secrets(place):
+        message = (
+            f"the policy {shown} cannot be used: the query in its address may be a secret, and goes over plain http"
+        )
+        raise ConfigError(message, hosts.encrypt_hint(place))
     copy = _copy_of(place)
     try:
         content = _content(place, copy)
@@ -138,13 +152,15 @@ def policy_of(environ: Mapping[str, str]) -> Policy | None:
 
 
 def _parsed(content: bytes, shown: str) -> Policy:
-    document = document_of(content, shown)
+    document, unheard = document_of(content, shown), list[str]()
+    if _is_address(shown):
+        document, unheard = _of_judgement(document)
     locked = document.table.get(_LOCKED, [])
     if not isinstance(locked, list) or not all(isinstance(one, str) for one in locked):
         raise ConfigError(
             f"{document.where((_LOCKED,))}: {_LOCKED} must be a list of keys", 'write locked = ["ignore"]'
         )
-    where, remarks = document.where((_LOCKED,)), []
+    where, remarks = document.where((_LOCKED,)), _remarks_on(unheard, document.shown)
     for key in locked:
         try:
             if key != _EVERYTHING:
@@ -156,13 +172,52 @@ def _parsed(content: bytes, shown: str) -> Policy:
         key: replace(setting, origin=f"policy {setting.origin}")
         for key, setting in written_layer(document, but=(_LOCKED,)).items()
     }
-    if _is_address(shown) and (command := layer.pop("notify.command", None)) is not None:
-        where = command.origin.removeprefix("policy ")
-        refuse(ConfigError(f"{where}: notify.command cannot come from an address", "set it on this machine"))
     digest = hashlib.sha256(content).hexdigest()[:16]
     return Policy(
-        layer=layer, locked=tuple(locked), origin=document.shown, digest=digest, remarks=tuple(dict.fromkeys(remarks))
+        layer=layer,
+        locked=tuple(locked),
+        origin=document.shown,
+        digest=digest,
+        remarks=tuple(dict.fromkeys(remarks)),
+        is_remote=_is_address(shown),
     )
+
+
+def _of_judgement(document: Document) -> tuple[Document, list[str]]:
+    """What a policy from an address may say, and the keys that it says besides: it may be anybody who answers there."""
+    unheard: list[str] = []
+    heard: dict[str, Any] = {}
+    for key, value in document.table.items():
+        if key == "overrides" and isinstance(value, list):
+            heard[key] = [_heard(one, unheard) if isinstance(one, dict) else one for one in value]
+        elif key == _LOCKED and isinstance(value, list):
+            foreign = [one for one in value if isinstance(one, str) and _is_foreign(one)]
+            unheard += [f"{_LOCKED}: {one}" for one in foreign]
+            heard[key] = [one for one in value if one not in foreign]
+        else:
+            heard |= _heard({key: value}, unheard)
+    return replace(document, table=heard), unheard
+
+
+def _heard(table: Mapping[str, Any], unheard: list[str]) -> dict[str, Any]:
+    for key, value in table.items():
+        if _is_foreign(key):
+            unheard += [f"{key}.{name}" for name in value] if isinstance(value, dict) else [key]
+    return {key: value for key, value in table.items() if not _is_foreign(key)}
+
+
+def _is_foreign(key: str) -> bool:
+    """Whether there is such a key, and it is none of judgement. What is no key at all is an error, as everywhere."""
+    section = key.partition(".")[0]
+    return section in (*KEYS, *SECTIONS) and section not in OF_JUDGEMENT
+
+
+def _remarks_on(unheard: Sequence[str], shown: str) -> list[str]:
+    if not unheard:
+        return []
+    names = listing(list(dict.fromkeys(unheard)), _MOST_NAMED)
+    instead = "set it in a configuration file or the environment of this machine"
+    return [f"policy {shown}: from an address only what judges runs counts, so {names} does nothing; {instead}"]
 
 
 def _is_address(place: str) -> bool:
@@ -197,10 +252,9 @@ def _content(place: str, copy: Path | None) -> bytes:
 def _fetched(place: str) -> bytes:
     from http.client import HTTPException
     from urllib.error import HTTPError
-    from urllib.request import urlopen
 
     try:
-        with urlopen(place, timeout=_SECONDS) as answer:  # noqa: S310  http and https alone
+        with opener().open(place, timeout=_SECONDS) as answer:
             content = _bounded(answer.read(MAX_BYTES + 1))
             if answer.length:  # of what it had announced
                 raise ValueError(f"the answer ends {answer.length} bytes too early")

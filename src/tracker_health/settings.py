@@ -30,8 +30,10 @@ from tracker_health.settings_values import (
     as_number,
     converted,
     is_role,
+    may_send,
     plugin_errors,
     quoted,
+    why_not_sent,
 )
 from tracker_health.text import printable, without_userinfo
 
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
     from tracker_health.settings_file import Document
 
 ENVIRONMENT = "TRACKER_HEALTH_"
-SWITCHES = ("DISABLED", "PLUGINS", "HOOK_SECONDS", "LEDGER", "POLICY")
+SWITCHES = ("DISABLED", "PLUGINS", "HOOK_SECONDS", "LEDGER", "POLICY", "TOKEN_ENVS", "PLAIN_HTTP")
 """Environment variables that are no settings: others read them."""
 
 
@@ -139,7 +141,12 @@ def _effective(
         config=config if policy is None else replace(config, policy=policy.digest),
         chosen=chosen,
         files=(*(one.shown for one in found), *(() if policy is None else (policy.origin,))),
-        warnings=(*_warnings(chosen), *refused, *(() if policy is None else policy.warnings)),
+        warnings=(
+            *_warnings(chosen),
+            *_unsent(chosen, environ),
+            *refused,
+            *(() if policy is None else policy.warnings),
+        ),
     )
 
 
@@ -335,6 +342,14 @@ def _warnings(chosen: Mapping[str, Setting]) -> Iterator[str]:
         why = plugin_errors()
         more = f" (+{len(why) - 1} more)" if len(why) > 1 else ""
         yield f"{setting.origin}: {printable(key, 80)} does nothing, {lacks}; {why[0]}{more}"
+
+
+def _unsent(chosen: Mapping[str, Setting], environ: Mapping[str, str]) -> Iterator[str]:
+    """That a token will not be sent, said before a message has to wait for it."""
+    named, webhook = chosen.get("notify.token_env"), chosen.get("notify.webhook")
+    address = webhook.value if webhook is not None and "notify.webhook_env" not in chosen else ""
+    if named is not None and not may_send(environ, named.value, address):
+        yield f"{named.origin}: {'; '.join(why_not_sent(named.value, address))}"
 
 
 def _remarks(layer: Mapping[str, Setting]) -> Iterator[str]:

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from tracker_health.config import CERTAINTIES, INCLUDABLE, MODES, WHEN, did_you_mean, preset, refuse_own_names
 from tracker_health.errors import ConfigError
@@ -378,6 +379,36 @@ KEYS = tuple(_CONVERTERS)[:-1]
 
 JUDGING = KEYS[:10]
 """Those of them that decide how a run is judged, and what is written: an override may have them."""
+
+OF_JUDGEMENT = frozenset({
+    "preset", "select", "ignore", "checkpoint", "stale_after", "mode", "fail_on", "metrics", "pages", "description",
+    "probes", "roles", "overrides", "match",
+})  # fmt: skip
+"""What a policy from an address may say: how runs are judged, and which verdicts are written. Nothing else, and so no
+new key by itself: whoever answers there chooses no server, no receiver, no program and no credentials of this machine.
+"""
+
+TOKEN_ENVS = "TRACKER_HEALTH_TOKEN_ENVS"  # noqa: S105 - no password: a name
+"""The variable that says which variables hold tokens for receivers of messages: ``NAME@HOST``, with commas between."""
+
+
+def may_send(environ: Mapping[str, str], variable: str, address: str) -> bool:
+    """Whether the environment allows that the token in this variable is sent to that address. ``address``: empty where
+    it is not known yet.
+    """
+    host = urlsplit(address).netloc.lower() if address else ""
+    for one in environ.get(TOKEN_ENVS, "").split(","):
+        name, _, at = one.strip().partition("@")
+        if name == variable and (not at or not host or at.lower() in (host, host.rpartition(":")[0])):
+            return True
+    return False
+
+
+def why_not_sent(variable: str, address: str = "") -> tuple[str, str]:
+    """That the environment does not allow it, and how it would."""
+    host = printable(urlsplit(address).netloc, 100) if address else "HOST"
+    message = f"notify.token_env: the environment does not allow that the token in {variable} is sent to {host}"
+    return message, f"if the receiver is yours: export {TOKEN_ENVS}={variable}@{host}"
 
 
 def quoted(text: Any) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
+from urllib.parse import unquote
 
 _ELLIPSIS = "…"
 # Format characters reorder or hide text (direction marks, zero-width joiners); the rest control the terminal.
@@ -58,6 +59,17 @@ def without_userinfo(text: str) -> str:
         return f"{scheme}://{_ELLIPSIS}" if re.fullmatch(r"[\w+.-]{1,50}", scheme) else f"{_ELLIPSIS}://{_ELLIPSIS}"
     route = re.match(r"/[\w./-]*", query_and_fragment.partition("#")[2])
     return f"{scheme}://{host}{path}{f'#{route.group()}' if route else ''}"
+
+
+def decoded_once(text: str) -> str | None:
+    """A part of an address without its percent-encoding; None where what is encoded is no UTF-8.
+
+    For the parts of a page's address alone, and once: decoded again, ``%2574`` would name something else.
+    """
+    try:
+        return unquote(text, errors="strict")
+    except UnicodeDecodeError:
+        return None
 
 
 def _split_before(text: str, pattern: str) -> tuple[str, str]:

@@ -126,6 +126,42 @@ def test_a_page_of_the_server_that_is_named_beside_it_gets_them():
         assert tells(asked)
 
 
+@pytest.fixture
+def elsewhere(monkeypatch):
+    """As if 127.0.0.1 were another machine, to which requests go unencrypted."""
+    monkeypatch.setattr(hosts, "_is_loopback_address", lambda _: False)
+
+
+@pytest.mark.usefixtures("exported", "elsewhere")
+def test_no_server_gets_them_over_plain_http_unless_that_is_allowed(monkeypatch):
+    with server() as (uri, asked):
+        with pytest.raises(StoreRefused) as caught:
+            th.check(RUN, tracking_uri=uri)
+        assert asked
+        assert not tells(asked)
+        host = uri.partition("://")[2]
+        assert f"TRACKER_HEALTH_PLAIN_HTTP={host}" in caught.value.hint
+        monkeypatch.setenv("TRACKER_HEALTH_PLAIN_HTTP", f"other.example,{host}")
+        with pytest.raises(StoreRefused):
+            th.check(RUN, tracking_uri=uri)
+        assert tells(asked)
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_an_address_with_a_password_is_not_asked_over_plain_http():
+    with server() as (uri, asked):
+        with pytest.raises(StoreRefused, match="plain http"):
+            th.check(uri.replace("://", f"://me:{SECRET}@") + "/last.ckpt")
+        assert not asked
+
+
+def test_a_name_that_begins_as_this_machine_is_another():
+    assert not hosts.may_carry_secrets("http://127.evil.example/")
+    assert not hosts.is_of_this_machine("http://127.evil.example/")
+    safe = ["http://127.1.2.3:5000", "http://[::1]:5000", "http://localhost", "https://mlflow.example.com"]
+    assert all(map(hosts.may_carry_secrets, safe))
+
+
 @pytest.mark.usefixtures("exported")
 @pytest.mark.parametrize("where", ["api", "file", "environment"])
 def test_a_host_that_the_configuration_allows_gets_them(where, tmp_path, monkeypatch):

@@ -19,6 +19,8 @@ from pathlib import Path
 
 import pytest
 
+from tracker_health.stores.mlflow.registry import ModelName
+
 from .conftest import _server
 from .test_gate import NAN, client_of, registered, tags_of
 
@@ -66,13 +68,15 @@ def test_only_what_is_signed_young_and_new_counts(example):
 @pytest.mark.parametrize(
     ("body", "model"),
     [
-        (BODY, "models:/net/3"),
-        (BODY.replace(b"created", b"deleted"), ""),
-        (BODY.replace(b'"3"', b'"3/../../4"'), ""),
-        (BODY.replace(b'"3"', b"3"), ""),
-        (b"[" * 100_000, ""),
-        (b"\xff", ""),
-        (b"[]", ""),
+        (BODY, ModelName(name="net", version="3")),
+        (BODY.replace(b"created", b"deleted"), None),
+        (BODY.replace(b'"3"', b'"3/../../4"'), None),
+        (BODY.replace(b'"3"', b"3"), None),
+        (BODY.replace(b"net", b"/net"), None),
+        (BODY.replace(b"net", b"net/1"), None),
+        (b"[" * 100_000, None),
+        (b"\xff", None),
+        (b"[]", None),
     ],
 )
 def test_a_message_names_a_version_or_nothing(example, body, model):
@@ -100,7 +104,7 @@ def test_a_stranger_is_turned_away(example, monkeypatch):
         assert status_of(signed(b" " * 70_000), b" " * 70_000) == 413
         assert asked.empty()
         assert status_of(signed()) == 202
-        assert asked.get(timeout=10) == "models:/net/3"
+        assert asked.get(timeout=10) == ModelName(name="net", version="3")
         receiver.shutdown()
 
 

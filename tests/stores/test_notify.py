@@ -164,6 +164,7 @@ def test_secrets_come_from_the_environment_and_are_in_no_message(sick, receiving
     receiver = receiving(500, 200)
     monkeypatch.setenv("MY_HOOK", f"{receiver.address}?key=s3cret")
     monkeypatch.setenv("MY_TOKEN", "t0ken")
+    monkeypatch.setenv("TRACKER_HEALTH_TOKEN_ENVS", "MY_TOKEN@127.0.0.1")
     config = config_of(receiver, webhook="", webhook_env="MY_HOOK", token_env="MY_TOKEN")
     found(sick, config)
     assert "s3cret" not in delivering(config, now := time.time()).problem
@@ -174,6 +175,26 @@ def test_secrets_come_from_the_environment_and_are_in_no_message(sick, receiving
     monkeypatch.delenv("MY_HOOK")
     found(sick, config)
     assert "s3cret" not in str(delivering(config))
+
+
+@pytest.mark.parametrize(
+    ("allowed", "webhook", "said"),
+    [
+        ("", "", "export TRACKER_HEALTH_TOKEN_ENVS=MY_DB_PASSWORD@127.0.0.1"),
+        ("MY_TOKEN", "", "does not allow"),
+        ("MY_DB_PASSWORD@alerts.example.com", "", "does not allow"),
+        ("MY_DB_PASSWORD", "http://alerts.example.com/x", "plain http"),
+        ("MY_DB_PASSWORD", "http://127.evil.example/x", "plain http"),
+    ],
+)
+def test_only_what_the_environment_allows_leaves_as_a_token(sick, receiving, monkeypatch, allowed, webhook, said):
+    receiver = receiving()
+    monkeypatch.setenv("MY_DB_PASSWORD", "s3cret")
+    monkeypatch.setenv("TRACKER_HEALTH_TOKEN_ENVS", allowed)
+    config = config_of(receiver, webhook=webhook or receiver.address, token_env="MY_DB_PASSWORD")
+    found(sick, config)
+    done = delivering(config)
+    assert (done.messages, receiver.asked, said in done.problem) == (0, 0, True), done.problem
 
 
 def test_a_variable_that_is_not_set_is_said_and_the_message_waits(sick, receiving, monkeypatch):
@@ -490,8 +511,8 @@ def test_a_policy_may_have_a_receiver_but_no_command_from_an_address(tmp_path):
     assert "notify.webhook is locked" in " ".join(found.warnings)
     content = b'[notify]\ncommand = ["rm", "-r", "x"]\n'
     assert _parsed(content, "/etc/policy.toml").layer["notify.command"].value == ("rm", "-r", "x")
-    with pytest.raises(ConfigError, match="cannot come from an address"):
-        _parsed(content, "https://example.com/policy.toml")
+    at_an_address = _parsed(content, "https://policies.example.com/policy.toml")
+    assert (dict(at_an_address.layer), "notify.command" in at_an_address.remarks[0]) == ({}, True)
 
 
 def test_every_key_is_on_the_page_and_every_key_there_exists():

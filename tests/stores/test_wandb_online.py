@@ -630,7 +630,7 @@ def test_who_may_only_read_is_told_so(wandb_server, environment, tmp_path):
         ({}, "wandb:team/nope/abc", "there is no such run", "check entity, project and run id"),
         ({}, "https://elsewhere.example/team/proj/runs/abc", "nor of the configured W&B server", "WANDB_BASE_URL="),
         ({"WANDB_BASE_URL": "http://127.0.0.1:9"}, "wandb:team/proj/abc", "connection refused", "WANDB_BASE_URL"),
-        ({"WANDB_BASE_URL": "http://nowhere.invalid"}, "wandb:team/proj/abc", "no such host", "WANDB_BASE_URL"),
+        ({"WANDB_BASE_URL": "https://nowhere.invalid"}, "wandb:team/proj/abc", "no such host", "WANDB_BASE_URL"),
     ],
 )
 def test_what_is_wrong_is_said_in_a_line(wandb_server, environment, tmp_path, more, name, said, hint):

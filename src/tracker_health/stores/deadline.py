@@ -7,9 +7,11 @@ command without end.
 from __future__ import annotations
 
 import contextvars
+import math
 import threading
 import time
 from collections.abc import Callable
+from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
@@ -21,6 +23,8 @@ TRUST_SECONDS = 60
 """How long a server that has answered is not asked again whether it is there, nor one that has not."""
 AGAIN_SECONDS = 180
 """A server that was too slow twice in this time is no better than one that is not there."""
+
+_ends: ContextVar[float] = ContextVar("when the call that this is part of is given up", default=math.inf)
 
 _answered: dict[str, float] = {}
 _slow: dict[str, float] = {}
@@ -65,7 +69,10 @@ def within(seconds: float, call: Callable[..., Any], *arguments: Any, **options:
     results: list[Any] = []
     errors: list[BaseException] = []
 
+    end = min(time.monotonic() + seconds, _ends.get())
+
     def work() -> None:
+        _ends.set(end)
         try:
             results.append(call(*arguments, **options))
         except BaseException as error:  # noqa: BLE001  raised again below, in the thread that asked
@@ -80,6 +87,13 @@ def within(seconds: float, call: Callable[..., Any], *arguments: Any, **options:
     if not results:
         raise TimeoutError(f"timed out after {seconds:.0f} seconds")
     return results[0]
+
+
+def seconds_left() -> float:
+    """Of the call that this is part of, ``within`` a time: infinity where it is part of none, below 0 where nobody
+    waits for it any more.
+    """
+    return _ends.get() - time.monotonic()
 
 
 class Bounded:

@@ -6,11 +6,16 @@ Everything else that names a server, a pasted address or the record of a run, an
 
 from __future__ import annotations
 
+import ipaddress
+import os
 import socket
 from typing import NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
 from tracker_health.text import printable, without_userinfo
+
+PLAIN_HTTP = "TRACKER_HEALTH_PLAIN_HTTP"
+"""The variable with the hosts, with commas between, to which credentials may go without encryption."""
 
 _PORTS = {"http": 80, "https": 443}
 _OF_THIS_MACHINE = frozenset({"localhost", "::1", "0.0.0.0"})  # noqa: S104 - a name to compare with
@@ -48,6 +53,29 @@ def is_allowed(url: str) -> bool:
     return _is_among(url, _allowed)
 
 
+def may_carry_secrets(url: str) -> bool:
+    """Whether nobody on the way to a server could read what is sent: it is encrypted, or stays on this machine. So do
+    hosts count that the environment allows without.
+    """
+    parts = _parts_of(url)
+    if parts is None or not parts.hostname:
+        return False
+    allowed = {named for one in os.environ.get(PLAIN_HTTP, "").split(",") if (named := _named_by(f"//{one.strip()}"))}
+    return parts.scheme == "https" or _is_loopback_address(parts.hostname) or _is_among(url, allowed)
+
+
+def gets_credentials(url: str) -> bool:
+    """Whether a server is sent the credentials of the environment: the user has named it, and nobody could read them on
+    the way.
+    """
+    return is_trusted(url) and may_carry_secrets(url)
+
+
+def encrypt_hint(url: str) -> str:
+    """What to do where credentials would have to go unencrypted."""
+    return f"use https://, or allow it on a network that you trust: {PLAIN_HTTP}={host_of(url)}"
+
+
 def is_of_this_machine(url: str) -> bool:
     """Whether an address is of a server on this machine; one without a host is."""
     parts = _parts_of(url)
@@ -66,6 +94,8 @@ def hint_on_withheld(url: str, instead: str) -> str:
     host = host_of(url)
     if host not in _withheld:
         return ""
+    if is_trusted(url) and not may_carry_secrets(url):
+        return f"credentials are not sent to {host} over plain http: {encrypt_hint(url)}"
     return (
         f"the credentials of the environment are not sent to {host}, which {instead} does not name: set it, or "
         f"trusted_hosts = [{host!r}] in the configuration"
@@ -113,4 +143,13 @@ def _port_of(parts: SplitResult) -> int | None:
 
 
 def _is_loopback(host: str) -> bool:
-    return host in _OF_THIS_MACHINE or host.startswith("127.") or host == socket.gethostname().lower()
+    return _is_loopback_address(host) or host == socket.gethostname().lower()
+
+
+def _is_loopback_address(host: str) -> bool:
+    if host in _OF_THIS_MACHINE:
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:  # a name, which may begin with 127. as well
+        return False

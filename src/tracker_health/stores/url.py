@@ -16,7 +16,7 @@ from threading import Lock
 from typing import IO, Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import unquote, urlsplit, urlunsplit
-from urllib.request import HTTPRedirectHandler, OpenerDirector, build_opener
+from urllib.request import OpenerDirector
 from urllib.request import Request as HttpRequest
 
 from tracker_health.acknowledged import Acknowledgement
@@ -25,6 +25,7 @@ from tracker_health.errors import ReadError, RunError, RunNotFound, StoreRefused
 from tracker_health.evidence import Evidence, Part, Problem, Request, RunRef
 from tracker_health.readers.random_access import LocalFile, RandomAccess
 from tracker_health.readers.ranged_file import SMALLEST, PartsRefused, RangedFile, Remote
+from tracker_health.stores import hosts
 from tracker_health.stores.base import Cleared, Recorded, Untracked
 from tracker_health.stores.deadline import BYTES_A_SECOND, REQUEST_SECONDS, within
 from tracker_health.stores.files import read_files
@@ -32,7 +33,8 @@ from tracker_health.stores.http_parts import CHUNK, Answer, HttpParts
 from tracker_health.stores.progress import downloading
 from tracker_health.stores.temporary import TemporaryFolder
 from tracker_health.stores.tree import AboveLimit, RunFile
-from tracker_health.text import printable, size_of, without_userinfo
+from tracker_health.stores.web import opener
+from tracker_health.text import decoded_once, printable, size_of, without_userinfo
 
 _CHECKPOINT = re.compile(r".*[^/]\.(pt|pth|ckpt|bin|tar)", re.IGNORECASE)
 _WEB = frozenset({"http", "https"})
@@ -86,7 +88,7 @@ class UrlRun(Untracked):
         self._url = url
         self._file = file
         self._shown = printable(without_userinfo(url))
-        name = printable(PurePosixPath(unquote(urlsplit(url).path)).name)
+        name = _file_name(url)
         self.files = (RunFile(path=name, size=file.size),)
         self._path: Path | None = None
         self._folder: TemporaryFolder | None = None
@@ -205,6 +207,13 @@ class UrlRun(Untracked):
             raise AboveLimit(message, "raise it with --max-download")
 
 
+def _file_name(url: str) -> str:
+    """The last part of the path, decoded once; as it stands where that would be a path itself."""
+    encoded = PurePosixPath(urlsplit(url).path).name
+    decoded = decoded_once(encoded)
+    return printable(decoded if decoded and not set(decoded) & {"/", "\\"} else encoded)
+
+
 # Web servers
 
 
@@ -225,20 +234,9 @@ def _of_web(url: str) -> _File:
     )
 
 
-class _OnTheWeb(HTTPRedirectHandler):
-    """Follows a server to other web servers alone; the one that it is made from would also ask those of FTP."""
-
-    def redirect_request(  # noqa: PLR0917 - as it is there
-        self, req: HttpRequest, fp: IO[bytes], code: int, msg: str, headers: Any, newurl: str
-    ) -> Any:
-        if urlsplit(newurl).scheme.lower() not in _WEB:
-            raise HTTPError(newurl, code, msg, headers, fp)
-        return super().redirect_request(req, fp, code, msg, headers, newurl)
-
-
 @cache
 def _opener() -> OpenerDirector:
-    return build_opener(_OnTheWeb)
+    return opener(unencrypted=True)
 
 
 @contextmanager
@@ -247,6 +245,9 @@ def asked(url: str, headers: Mapping[str, str]) -> Iterator[Answer]:
     parts = urlsplit(url)
     userinfo, _, host = parts.netloc.rpartition("@")
     request = HttpRequest(urlunsplit(parts._replace(netloc=host)), headers=dict(headers))  # noqa: S310 - http(s) only
+    if userinfo and not hosts.may_carry_secrets(url):
+        message = f"{printable(without_userinfo(url))}: the password in the address is not sent over plain http"
+        raise StoreRefused(message, hosts.encrypt_hint(url))
     if userinfo:
         # Not sent on to where the server may lead.
         request.add_unredirected_header("Authorization", _basic(userinfo))

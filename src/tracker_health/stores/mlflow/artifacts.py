@@ -14,6 +14,7 @@ from tracker_health.errors import ReadError, RunError, RunNotFound
 from tracker_health.evidence import Part, Request
 from tracker_health.readers.random_access import LocalFile, RandomAccess
 from tracker_health.readers.regular_file import require_regular
+from tracker_health.stores.answers import at_most
 from tracker_health.stores.checkpoints import CHECKPOINT_PARTS
 from tracker_health.stores.deadline import BYTES_A_SECOND, REQUEST_SECONDS, Bounded, within
 from tracker_health.stores.downloads import Fetch
@@ -217,7 +218,7 @@ class ArtifactTree(FetchedFiles):
     def _fetch_part(self, root: _Root, file: RunFile, parts: HttpParts, start: int, length: int) -> bytearray:
         """A part of a file. Called from several threads."""
         doing = f"a part of the artifact {printable(file.path)} could not be fetched"
-        with translated(doing, self._uri, otherwise=ReadError, at=root.location):
+        with translated(doing, self._uri, otherwise=ReadError, at=root.location), at_most(length):
             part: bytearray = within(REQUEST_SECONDS + length / BYTES_A_SECOND, parts.fetch, start, length)
         return part
 
@@ -248,7 +249,8 @@ class ModelFiles(FilesOfModel):
 
 
 def _download(repository: Bounded, path: str, size: int, target: Path) -> None:
-    repository.for_bytes(size)._download_file(path, str(target))  # noqa: SLF001
+    with at_most(size):
+        repository.for_bytes(size)._download_file(path, str(target))  # noqa: SLF001
 
 
 def _regular(path: Path) -> Path:

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from tracker_health.evidence import Child, Children, RunRef
+from tracker_health.stores.paging import Paging
 from tracker_health.stores.record import tagged
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 MOST = 5_000
-_PAGE = 1_000
+_PAGE = 200
 
 
 def children_of(client: MlflowClient, run: Any) -> Children | None:
@@ -29,13 +30,17 @@ def children_of(client: MlflowClient, run: Any) -> Children | None:
 def _below(client: MlflowClient, run: Any) -> Iterator[Any]:
     """MLflow's records, of one more than are counted at most."""
     where, token, left = f"tags.mlflow.parentRunId = '{run.info.run_id}'", None, MOST + 1
+    paging, seen = Paging("the runs below it (runs/search)"), set[str]()
     while left > 0:
         page = client.search_runs([run.info.experiment_id], where, max_results=min(_PAGE, left), page_token=token)
-        yield from page
-        left -= len(page)
+        fresh = [record for record in page if record.info.run_id not in seen]
+        yield from fresh
+        seen |= {record.info.run_id for record in fresh}
+        left -= len(fresh)
         token = page.token
         if not token:
             return
+        paging.turn(token, is_new=bool(fresh))
 
 
 def _child(record: Any) -> Child:

@@ -24,6 +24,7 @@ from tracker_health.stores.deadline import Bounded, distrust, is_silent, is_trus
 from tracker_health.stores.mlflow.credentials import credentials_for, with_own_credentials
 from tracker_health.stores.mlflow.failures import URI_HINT, is_timeout, shown, translated
 from tracker_health.stores.mlflow.old_database import copied, copy_of, why_not_copied
+from tracker_health.stores.mlflow.transport import bound_requests
 
 if TYPE_CHECKING:
     import sqlalchemy
@@ -60,6 +61,7 @@ def connect(tracking_uri: str | None, *, pasted: bool = False) -> tuple[MlflowCl
     """
     with optional_packages("mlflow"):
         import mlflow
+    bound_requests()
     uri = tracking_uri or mlflow.get_tracking_uri()
     hosts.trust(mlflow.get_tracking_uri(), *(() if pasted else (uri,)))
     scheme = uri.partition(":")[0].lower() if ":" in uri else ""
@@ -74,7 +76,7 @@ def connect(tracking_uri: str | None, *, pasted: bool = False) -> tuple[MlflowCl
         # Whoever pasted the address of a page means the registry of that server.
         registry = {"registry_uri": uri} if pasted else {}
         client = mlflow.MlflowClient(tracking_uri=copy_of(uri) or uri, **registry)
-        if scheme in ("http", "https") and not hosts.is_trusted(uri):
+        if scheme in ("http", "https") and not hosts.gets_credentials(uri):
             client = with_own_credentials(client, uri)
     # The calls to a database stay in this thread: its driver may want that, and has timeouts of its own.
     asks_server = scheme in ("http", "https", *_WORKSPACES) or uri in _WORKSPACES

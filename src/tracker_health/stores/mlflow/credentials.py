@@ -14,14 +14,14 @@ _ASKED = "get_default_host_creds"
 
 
 def credentials_for(uri: str) -> Any:
-    """MLflow's object with what is sent along to a server; for one that the user has not named, without token, user,
-    password and signature.
+    """MLflow's object with what is sent along to a server; for one that the user has not named, or over plain
+    http, without token, user, password and signature.
     """
     from mlflow.utils.credentials import get_default_host_creds
     from mlflow.utils.rest_utils import MlflowHostCreds
 
     found = get_default_host_creds(uri)  # type: ignore[no-untyped-call]
-    if hosts.is_trusted(uri):
+    if hosts.gets_credentials(uri):
         return found
     if found.token or found.username or found.password or found.auth or found.aws_sigv4 or found.client_cert_path:
         hosts.withhold(uri)
@@ -53,7 +53,7 @@ def guard_repository(repository: Any) -> Any:
     """The artifacts of a server, asked for with ``credentials_for`` it: a run's record says where they lie."""
     from mlflow.store.artifact.http_artifact_repo import HttpArtifactRepository
 
-    if isinstance(repository, HttpArtifactRepository) and not hosts.is_trusted(str(repository.artifact_uri)):
+    if isinstance(repository, HttpArtifactRepository) and not hosts.gets_credentials(str(repository.artifact_uri)):
         kind = type(repository)
         repository.__class__ = type(kind.__name__, (kind,), dict(_with_our_credentials(kind)))
     return repository

@@ -9,29 +9,31 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 from tracker_health.acknowledged import on_evidence
 from tracker_health.config import did_you_mean
 from tracker_health.ending import Ended
 from tracker_health.errors import RunNotFound
 from tracker_health.stores import hosts
+from tracker_health.stores.answers import ExcessiveAnswer
 from tracker_health.stores.base import Period, TaggedRun
 from tracker_health.stores.mlflow.batch import Batch
 from tracker_health.stores.mlflow.bulk import BulkHistories
 from tracker_health.stores.mlflow.connection import connect, folder_of, moved
 from tracker_health.stores.mlflow.empty_runs import EmptyRuns
-from tracker_health.stores.mlflow.failures import translated
+from tracker_health.stores.mlflow.failures import shown, translated
 from tracker_health.stores.mlflow.run import MlflowRun, last_heard, last_step_of, ref_of, state_of
 from tracker_health.stores.mlflow.store_files import require_plain_experiments
 from tracker_health.stores.mlflow.writer import latest_points
+from tracker_health.stores.paging import Paging
 from tracker_health.stores.record import DIGEST_TAG, SHADOW_TAG, entries_on, is_finished, recorded_on, tagged
-from tracker_health.text import count, printable
+from tracker_health.text import count, decoded_once, printable
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 _PAGE = 200
+_SMALLEST_PAGE = 5
 _MOST_NAMES = 1000
 _EXPERIMENT_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _NO_EXPERIMENT = frozenset({"RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"})
@@ -179,7 +181,14 @@ def _opened(names: Sequence[str], tracking_uri: str | None) -> tuple[MlflowClien
     if servers:
         hosts.trust(tracking_uri or "")
     client, uri = connect(servers[0] if servers else tracking_uri, pasted=bool(servers))
-    return client, uri, [unquote(pages[name].group(2)) if name in pages else name for name in names]
+    return client, uri, [_of_page(pages[name].group(2)) if name in pages else name for name in names]
+
+
+def _of_page(encoded: str) -> str:
+    decoded = decoded_once(encoded)
+    if decoded is None:
+        raise RunNotFound(f"{printable(encoded, 80)} in the address of a page is not percent-encoded UTF-8")
+    return decoded
 
 
 def _named(client: MlflowClient, name: str) -> Any:
@@ -209,14 +218,16 @@ def _experiments(client: MlflowClient, uri: str, names: Sequence[str]) -> dict[s
                 known = [one.name for one in client.search_experiments(max_results=_MOST_NAMES)]
                 raise RunNotFound(f"there is no experiment {printable(name, 80)!r}", did_you_mean(name, known))
         found[experiment.experiment_id] = experiment.name
-    token = None
+    token, paging = None, Paging(f"experiments/search ({shown(uri)})")
     while not names:
         with translated("the experiments", uri):
             page = client.search_experiments(max_results=_MOST_NAMES, page_token=token)
+        before = len(found)
         found |= {one.experiment_id: one.name for one in page}
         token = page.token
         if not token:
             break
+        paging.turn(token, is_new=len(found) > before)
     return found
 
 
@@ -231,19 +242,29 @@ def _pages(client: MlflowClient, uri: str, experiments: Mapping[str, str], where
     ended: int | None = None
     token: str | None = None
     seen: set[str] = set()
+    paging = Paging(f"the runs of {what}: runs/search ({shown(uri)})")
+    size = _PAGE
     while ids:
         later = f"attributes.start_time <= {ended}" if ended is not None else ""
         condition = " and ".join(filter(None, (where, later)))
-        with translated(f"the runs of {what}", uri):
-            page = client.search_runs(ids, condition, max_results=_PAGE, page_token=token, order_by=_NEWEST_FIRST)
+        try:
+            with translated(f"the runs of {what}", uri):
+                page = client.search_runs(ids, condition, max_results=size, page_token=token, order_by=_NEWEST_FIRST)
+        except ExcessiveAnswer:
+            if size <= _SMALLEST_PAGE:
+                raise
+            size = max(size // 4, _SMALLEST_PAGE)  # such runs have a great many metrics
+            continue
         if fresh := [record for record in page if record.info.run_id not in seen]:
             yield fresh
         if not page.token:
             return
-        last = page[-1].info.start_time
-        if last is None or last == ended:  # more runs than a page has, all begun at the same moment
+        last = page[-1].info.start_time if page else ended
+        if last is None or (ended is not None and last >= ended):
+            # More runs than a page has, all begun at the same moment; or a server that does not heed the time.
             token = page.token
             seen |= {record.info.run_id for record in page}
         else:
             ended, token = last, None
             seen = {record.info.run_id for record in page if record.info.start_time == last}
+        paging.turn((ended, token), is_new=bool(fresh))

@@ -22,6 +22,7 @@ from tracker_health.errors import (
     WriteError,
 )
 from tracker_health.stores import hosts
+from tracker_health.stores.answers import excess_behind
 from tracker_health.stores.deadline import distrust
 from tracker_health.stores.reasons import NO_ANSWER, reason_in, status_hint
 from tracker_health.text import printable
@@ -143,6 +144,8 @@ def translated(
     except TrackerHealthError:
         raise
     except Exception as error:  # noqa: BLE001 - stores are plugins on database and cloud libraries that raise anything
+        if excess := excess_behind(error):
+            raise excess from None
         # Without the cause: its message holds the whole URL, and would be printed with the traceback.
         raise _translation(error, _Attempt(doing, uri, at, otherwise), absent) from None
 

@@ -10,6 +10,8 @@ import numpy as np
 from tracker_health.errors import ReadError
 from tracker_health.readers.mlflow_folder import MAX_POINTS, MetricPoints
 from tracker_health.stores.deadline import Bounded
+from tracker_health.stores.paging import Paging
+from tracker_health.text import short_name
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -30,7 +32,7 @@ def read_history(client: MlflowClient, run_id: str, name: str, limit: int = MAX_
     if isinstance(asked, Bounded):
         store = Bounded(store)
     steps, values, times = array("q"), array("d"), array("d")
-    token = None
+    token, paging, seen = None, Paging(f"metrics/get-history of {short_name(name)}"), set[int]()
     while True:
         page = store.get_metric_history(run_id=run_id, metric_key=name, max_results=PAGE_POINTS, page_token=token)
         steps.extend(point.step for point in page)
@@ -39,8 +41,11 @@ def read_history(client: MlflowClient, run_id: str, name: str, limit: int = MAX_
         if len(values) > limit:
             raise ReadError(f"it has more than the {limit} points that are read")
         token = page.token
-        if token is None:
+        if not token:
             break
+        content = hash(tuple((point.step, point.value, point.timestamp) for point in page))
+        paging.turn(token, is_new=len(page) > 0 and content not in seen)
+        seen.add(content)
     return MetricPoints(
         steps=np.array(steps, dtype=np.int64),
         values=np.array(values, dtype=np.float64),

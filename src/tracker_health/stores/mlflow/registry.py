@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 from tracker_health.errors import RunNotFound, StoreRefused, StoreUnavailable, WriteError
 from tracker_health.evidence import Request
@@ -17,21 +17,26 @@ from tracker_health.stores.mlflow.artifacts import ModelFiles
 from tracker_health.stores.mlflow.connection import connect
 from tracker_health.stores.mlflow.failures import shown, translated
 from tracker_health.stores.mlflow.run import MlflowRun, open_mlflow_run
+from tracker_health.stores.paging import Paging
 from tracker_health.stores.tree import FileEvidence
-from tracker_health.text import printable, without_userinfo
+from tracker_health.text import decoded_once, printable, without_userinfo
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-_NAME = r"[^/@:\s#?][^/@:\x00-\x1f]{0,255}"
-_VERSION = re.compile(rf"models:/{{1,3}}({_NAME})/(\d{{1,12}})/?")
-_ALIAS = re.compile(rf"models:/{{1,3}}({_NAME})@([^/@:\s]{{1,255}})/?")
+# Only what stands where: ``_checked`` says which names are none. Nothing of these is decoded, as MLflow does not.
+_VERSION = re.compile(r"models:/{1,3}([^/]*)/([0-9]{1,12})/?")
+_ALIAS = re.compile(r"models:/{1,3}([^/]*)@([\w-]{1,255})/?")
 _LOGGED = re.compile(r"models:/{1,3}(m-[A-Za-z0-9]{1,64})/?")
-_PAGE = re.compile(r"((?i:https?)://[^#?\s]+?)/(?:\?[^#\s]*)?#/models/([^/?#\s]+)/versions/(\d{1,12})(?:[/?].*)?")
+# In the address of a page, the name is percent-encoded once.
+_PAGE = re.compile(r"((?i:https?)://[^#?\s]+?)/(?:\?[^#\s]*)?#/models/([^/?#\s]+)/versions/([0-9]{1,12})(?:[/?].*)?")
 _LOGGED_PAGE = re.compile(
     r"((?i:https?)://[^#?\s]+?)/(?:\?[^#\s]*)?#/experiments/[^/?#\s]+/models/(m-[A-Za-z0-9]{1,64})(?:[/?].*)?"
 )
 _OF_A_RUN = re.compile(r"runs:/([A-Za-z0-9_-]{1,250})/?(.*)", re.DOTALL)
+_NUMBER = re.compile(r"[0-9]{1,12}")
+MOST_OF_A_NAME = 256
+"""Characters: as many as MLflow's database has room for."""
 _ABSENT = frozenset({"RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"})
 _READY = "READY"
 _PAGE_SIZE = 200
@@ -41,8 +46,10 @@ _EDIT_HINT = "you may read this model and not change it: ask for EDIT permission
 
 
 class ModelName(NamedTuple):
-    """What names a model. Either ``logged`` is the id of a logged model, or ``name`` is that of a registered one, with
-    its version or an alias. ``server``: what its page's address begins with, or empty.
+    """What names a model: parsed once, and then this is what is judged, tagged and printed.
+
+    Either ``logged`` is the id of a logged model, or ``name`` is that of a registered one, letter by letter, with its
+    version or an alias. ``server``: what its page's address begins with, or empty.
     """
 
     name: str = ""
@@ -51,6 +58,23 @@ class ModelName(NamedTuple):
     logged: str = ""
     server: str = ""
 
+    @property
+    def shown(self) -> str:
+        """As it is printed: what ``model_name_of`` makes this of again."""
+        alias = f"@{self.alias}" if self.alias else ""
+        return f"models:/{self.logged or self.name}{alias}{f'/{self.version}' if self.version else ''}"
+
+
+def version_named(name: str, version: str) -> ModelName:
+    """The version of a registered model, from its name and number as a registry has them: nothing is decoded.
+
+    Raises:
+        RunNotFound: these can be no registered model's; the message says why.
+    """
+    if not _NUMBER.fullmatch(version):
+        raise RunNotFound(f"{printable(version, 80)!r} is no version of a registered model", _HINT)
+    return ModelName(name=_checked(name), version=str(int(version)))
+
 
 def model_name_of(text: str) -> ModelName | None:
     """The model that a text names; None where it is not meant for one.
@@ -58,19 +82,50 @@ def model_name_of(text: str) -> ModelName | None:
     Raises:
         RunNotFound: it is, and names none.
     """
-    if found := _VERSION.fullmatch(text):
-        return ModelName(name=unquote(found.group(1)), version=str(int(found.group(2))))
-    if found := _ALIAS.fullmatch(text):
-        return ModelName(name=unquote(found.group(1)), alias=found.group(2))
     if found := _LOGGED.fullmatch(text):
         return ModelName(logged=found.group(1))
+    if found := _VERSION.fullmatch(text):
+        return version_named(found.group(1), found.group(2))
+    if found := _ALIAS.fullmatch(text):
+        return ModelName(name=_checked(found.group(1)), alias=found.group(2))
     if found := _PAGE.fullmatch(text):
-        return ModelName(name=unquote(found.group(2)), version=str(int(found.group(3))), server=found.group(1))
+        return version_named(_decoded(found.group(2)), found.group(3))._replace(server=found.group(1))
     if found := _LOGGED_PAGE.fullmatch(text):
         return ModelName(logged=found.group(2), server=found.group(1))
     if text.startswith("models:"):
         raise RunNotFound(f"{printable(without_userinfo(text))} names no version of a model", _HINT)
     return None
+
+
+def _decoded(name: str) -> str:
+    decoded = decoded_once(name)
+    if decoded is None:
+        raise RunNotFound(f"{printable(name, 80)} in the address of a page is not percent-encoded UTF-8", _HINT)
+    return decoded
+
+
+def _checked(name: str) -> str:
+    """The name, unless no registered model can have it, or two names would look alike.
+
+    Raises:
+        RunNotFound: so it is; the message says why.
+    """
+    if reason := _why_no_name(name):
+        raise RunNotFound(f"{printable(name, 80)!r} cannot be the name of a registered model: {reason}", _HINT)
+    return name
+
+
+def _why_no_name(name: str) -> str:
+    if not name.strip():
+        return "it is empty"
+    if len(name) > MOST_OF_A_NAME:
+        return f"it is longer than {MOST_OF_A_NAME} characters"
+    if bad := [one for one in "/:" if one in name]:
+        return f"it has {bad[0]!r} in it"
+    if name in (".", ".."):
+        return "MLflow takes it for a path"
+    hidden = next((one for one, shown in zip(name, printable(name, len(name)), strict=True) if one != shown), "")
+    return f"the character U+{ord(hidden):04X} in it cannot be seen" if hidden else ""
 
 
 def open_mlflow_model(model: ModelName, tracking_uri: str | None = None) -> MlflowModel:
@@ -94,7 +149,16 @@ def open_mlflow_model(model: ModelName, tracking_uri: str | None = None) -> Mlfl
     else:
         with _of_a_model(f"version {model.version} of model {shown_name}", uri):
             record = client.get_model_version(model.name, model.version)
+    _require_same(model, record, uri)
     return ModelVersion(client, uri, record, server=model.server)
+
+
+def _require_same(model: ModelName, record: Any, uri: str) -> None:
+    """Raises where the registry gives another version than was named: some databases do not tell capitals apart."""
+    if record.name != model.name or model.version not in ("", str(record.version)):
+        other = printable(f"models:/{record.name}/{record.version}", MOST_OF_A_NAME)
+        message = f"{model.shown} was asked for, and the registry ({shown(uri)}) answered with {other}"
+        raise RunNotFound(message, "name the model exactly as the registry does")
 
 
 def newest_versions(
@@ -111,7 +175,7 @@ def newest_versions(
         # MLflow's language has no way to write a quotation mark within a name.
         if "'" in name:
             raise RunNotFound(f"{printable(name)} is no name of a model that can be searched for", "leave out --model")
-        token = None
+        token, paging, seen = None, Paging(f"model-versions/search ({shown(uri)})"), set[tuple[str, str]]()
         while True:
             with _of_a_model("the versions of models", uri):
                 found = client.search_model_versions(
@@ -120,13 +184,20 @@ def newest_versions(
                     order_by=["creation_timestamp DESC"],
                     page_token=token,
                 )
+            known = len(seen)
             for record in found:
+                if (key := (record.name, str(record.version))) in seen:
+                    continue
+                seen.add(key)
                 if (record.creation_timestamp or 0) < since * 1000:
                     break
+                if name and record.name != name:
+                    continue
                 if record.tags.get(_PROMPT_TAG) != "true":
                     yield ModelVersion(client, uri, record)
             else:
                 if token := found.token:
+                    paging.turn(token, is_new=len(seen) > known)
                     continue
             break
 
@@ -261,7 +332,7 @@ class ModelVersion(MlflowModel):
 
     @property
     def name(self) -> str:
-        return f"models:/{printable(self._record.name, 200)}/{self._record.version}"
+        return f"models:/{printable(self._record.name, MOST_OF_A_NAME)}/{self._record.version}"
 
     @property
     def _page(self) -> str:

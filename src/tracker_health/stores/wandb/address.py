@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from typing import NamedTuple
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from tracker_health.errors import RunNotFound
-from tracker_health.text import printable, without_userinfo
+from tracker_health.text import decoded_once, printable, without_userinfo
 
 CLOUD_API = "https://api.wandb.ai"
 
@@ -63,8 +63,9 @@ def address_of(text: str) -> Address | None:
     page = _PAGE.fullmatch(text)
     if page is not None:
         server, *names = page.groups()
-        entity, project, run = (unquote(name) for name in names)
-        if all(re.fullmatch(_NAME, name) for name in (entity, project, run)):
+        decoded = [decoded_once(name) or "" for name in names]
+        if all(re.fullmatch(_NAME, name) for name in decoded):
+            entity, project, run = decoded
             return Address(entity, project, run, server)
     if text.lower().startswith("wandb:") or _is_of_cloud(text):
         raise RunNotFound(f"{printable(without_userinfo(text))} does not name a run of Weights & Biases", _HINT)
@@ -79,8 +80,9 @@ def project_of(text: str) -> Project:
     """
     if page := _PROJECT_PAGE.fullmatch(text):
         server, *names = page.groups()
-        entity, name, sweep = (unquote(one or "") for one in names)
-        return Project(entity, name, sweep, server)
+        decoded = [decoded_once(one) or "" for one in names if one is not None]
+        if all(re.fullmatch(_NAME, one) for one in decoded):
+            return Project(decoded[0], decoded[1], "".join(decoded[2:]), server)
     named = _PROJECT.fullmatch(text)
     if named is None:
         hint = "ENTITY/PROJECT, or ENTITY/PROJECT/sweeps/ID"

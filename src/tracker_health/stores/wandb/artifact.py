@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
-from urllib.parse import unquote
 
 from tracker_health.errors import RunError, RunNotFound, StoreRefused, WriteError
 from tracker_health.evidence import Request
@@ -17,7 +16,7 @@ from tracker_health.stores.wandb.address import Address
 from tracker_health.stores.wandb.connection import Connection, connect
 from tracker_health.stores.wandb.online import OnlineRun, open_online_run, seconds_of
 from tracker_health.stores.wandb.online_files import FilesOfArtifact
-from tracker_health.text import printable
+from tracker_health.text import decoded_once, printable
 
 _NAME = r"[^/\\#?%:\x00-\x1f]{1,128}"
 _SHORT = re.compile(rf"wandb:(?:/{{0,2}}({_NAME})/)?({_NAME})/({_NAME}):({_NAME})", re.IGNORECASE)
@@ -46,6 +45,12 @@ class ArtifactName(NamedTuple):
     version: str
     server: str = ""
 
+    @property
+    def shown(self) -> str:
+        """As it is printed."""
+        entity = f"{self.entity}/" if self.entity else ""
+        return f"wandb:{entity}{self.project}/{self.name}:{self.version}"
+
 
 def artifact_name_of(text: str) -> ArtifactName | None:
     """The version of an artifact that a text names; None where it names none."""
@@ -53,8 +58,9 @@ def artifact_name_of(text: str) -> ArtifactName | None:
         return ArtifactName(short.group(1) or "", *short.groups()[1:])
     if page := _PAGE.fullmatch(text):
         server, *names = page.groups()
-        entity, project, name, version = (unquote(one) for one in names)
-        if all(re.fullmatch(_NAME, one) for one in (entity, project, name, version)):
+        decoded = [decoded_once(one) or "" for one in names]
+        if all(re.fullmatch(_NAME, one) for one in decoded):
+            entity, project, name, version = decoded
             return ArtifactName(entity, project, name, version, server)
     return None
 

@@ -17,9 +17,11 @@ from urllib.parse import urljoin, urlsplit
 from tracker_health.errors import RunError, RunNotFound, StoreRefused, StoreUnavailable, WriteError, optional_packages
 from tracker_health.stores import hosts
 from tracker_health.stores.deadline import BYTES_A_SECOND, REQUEST_SECONDS, is_silent, within
+from tracker_health.stores.paging import Paging
 from tracker_health.stores.temporary import TemporaryFolder
 from tracker_health.stores.wandb.address import CLOUD_API, Address
-from tracker_health.stores.wandb.failures import KEY_HINT, translated
+from tracker_health.stores.wandb.core import bound_requests, writing
+from tracker_health.stores.wandb.failures import KEY_HINT, endpoint_of, translated
 from tracker_health.stores.wandb.server import pause_wanted, reach
 from tracker_health.text import printable, without_userinfo
 
@@ -191,6 +193,7 @@ def connect(page: str = "") -> Connection:
     """
     with optional_packages("wandb"):
         import wandb
+    bound_requests()
     settings = wandb.setup().settings
     server = _server_of(page, settings)
     with translated("W&B cannot be asked", server):
@@ -256,6 +259,9 @@ def _credentials(server: str, settings: Any) -> dict[str, str]:
     exported = os.environ.get("WANDB_API_KEY", "")
     kept = settings.api_key if configured == server else ""
     key = (ours and exported) or wbauth.read_netrc_auth(host=server) or kept
+    if (key or settings.identity_token_file) and not hosts.may_carry_secrets(server):
+        message = f"the API key is not sent to the W&B server {printable(without_userinfo(server))} over plain http"
+        raise StoreRefused(message, hosts.encrypt_hint(server))
     if key:
         return {"api_key": key}
     if settings.identity_token_file and ours:
@@ -350,7 +356,8 @@ def fetched(connection: Connection, file: Any, target: Path) -> None:
     """Fetch a file of the SDK's whole."""
     with TemporaryFolder() as folder:
         doing = f"the file {printable(file.name)} could not be fetched"
-        connection.asked(doing, _download, file, folder, size=file.size)
+        with writing(Path(folder), file.size):
+            connection.asked(doing, _download, file, folder, size=file.size)
         (path,) = (one for one in Path(folder).rglob("*") if one.is_file())
         shutil.move(path, target)
 
@@ -360,10 +367,32 @@ def _download(file: Any, folder: str) -> None:
 
 
 def pages(connection: Connection, doing: str, found: Iterable[Any], size: int) -> Iterator[Any]:
-    """What a lazy list of the SDK's gives, at most ``size`` at a time within the time for one request."""
-    iterator = iter(found)
+    """What a lazy list of the SDK's gives, at most ``size`` at a time within the time for one request.
+
+    Raises:
+        StoreUnavailable: its pages lead nowhere.
+    """
+    where = f"{doing} ({endpoint_of(connection.server)})"
+    iterator, paging, seen = iter(found), Paging(where), set[str]()
     while chunk := connection.asked(doing, _taken, iterator, size):
+        names = {name for one in chunk if (name := _name_of(one))}
         yield from chunk
+        if _goes_on(found):
+            paging.turn(found.cursor, is_new=not names or not names <= seen)  # type: ignore[attr-defined]
+        seen |= names
+    if _goes_on(found):  # where the SDK stops, as if that were all
+        raise StoreUnavailable(f"{where}: the server gave an empty page, and a cursor for the next")
+
+
+def _goes_on(found: Iterable[Any]) -> bool:
+    """Whether the last page of a list says that there are more."""
+    has_asked = getattr(found, "last_response", None) is not None
+    return has_asked and bool(getattr(found, "more", False)) and hasattr(found, "cursor")
+
+
+def _name_of(item: Any) -> str:
+    """What tells an item of a list from others; empty for a row of a history, which has nothing."""
+    return "" if isinstance(item, dict) else str(getattr(item, "id", "") or getattr(item, "name", ""))
 
 
 def _taken(iterator: Iterator[Any], size: int) -> list[Any]:

@@ -15,6 +15,7 @@ from tracker_health.errors import (
     WriteError,
 )
 from tracker_health.readers.ranged_file import PartsRefused
+from tracker_health.stores.answers import ExcessiveAnswer, excess_behind
 from tracker_health.stores.deadline import distrust
 from tracker_health.stores.reasons import NO_ANSWER, reason_in, status_hint
 from tracker_health.stores.wandb.server import last_word
@@ -44,10 +45,23 @@ def translated(doing: str, server: str, otherwise: type[RunError] = StoreUnavail
     """
     try:
         yield
+    except ExcessiveAnswer as error:
+        raise _excess(error, doing, server) from None
     except (TrackerHealthError, PartsRefused):
         raise
     except Exception as error:  # noqa: BLE001  the SDK raises anything, and core's errors are of no type of their own
+        if excess := excess_behind(error):
+            raise _excess(excess, doing, server) from None
         raise _translation(error, doing, server, otherwise) from None
+
+
+def _excess(error: ExcessiveAnswer, doing: str, server: str) -> ExcessiveAnswer:
+    return ExcessiveAnswer(f"{doing} ({endpoint_of(server)})", error.why)
+
+
+def endpoint_of(server: str) -> str:
+    """Where everything is asked for but the content of files."""
+    return f"{printable(without_userinfo(server))}/graphql"
 
 
 def _translation(error: Exception, doing: str, server: str, otherwise: type[RunError]) -> RunError:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import base64
 import ssl
 from urllib.error import HTTPError, URLError
-from urllib.request import Request, urlopen
+from urllib.request import Request
 
 from tracker_health.errors import StoreUnavailable
 from tracker_health.stores.deadline import distrust, is_silent, is_trusted, trust, within
 from tracker_health.stores.reasons import NO_ANSWER, reason_in
+from tracker_health.stores.web import opener
 from tracker_health.text import printable, without_userinfo
 
 ANSWER_SECONDS = 10
@@ -58,7 +59,7 @@ def last_word(server: str) -> tuple[int, str]:
 
 def _status_of(request: Request) -> int:
     try:
-        with urlopen(request, timeout=ANSWER_SECONDS) as response:  # noqa: S310
+        with opener(unencrypted=True).open(request, timeout=ANSWER_SECONDS) as response:
             return int(response.status)
     except HTTPError as error:
         error.close()
@@ -73,7 +74,7 @@ def pause_wanted(server: str, key: str) -> float:
     if key:
         request.add_unredirected_header("Authorization", f"Basic {base64.b64encode(f'api:{key}'.encode()).decode()}")
     try:
-        within(ANSWER_SECONDS + 1, lambda: urlopen(request, timeout=ANSWER_SECONDS).close())  # noqa: S310
+        within(ANSWER_SECONDS + 1, lambda: opener().open(request, timeout=ANSWER_SECONDS).close())
     except HTTPError as error:
         error.close()
         wanted = error.headers.get("RateLimit-Reset") or error.headers.get("Retry-After") or ""

@@ -1,0 +1,151 @@
+"""What names a model is parsed once: the same value is opened, judged, tagged and printed."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+from urllib.parse import quote
+
+import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+
+from tracker_health.config import Config
+from tracker_health.errors import RunNotFound
+from tracker_health.gating import Question, gate_one
+from tracker_health.stores.mlflow import registry
+from tracker_health.stores.mlflow.registry import ModelName, model_name_of
+from tracker_health.stores.url import UrlRun
+from tracker_health.stores.wandb.address import Address, address_of
+from tracker_health.stores.wandb.artifact import ArtifactName, artifact_name_of
+
+WEBHOOK = Path(__file__).parent.parent.parent / "examples" / "gate_webhook.py"
+PIECES = [
+    "net",
+    "ne%74",
+    "%2574",
+    "%",
+    "%2F",
+    "/",
+    "//",
+    "@",
+    "@champion",
+    ":",
+    " ",
+    "?",
+    "#",
+    "..",
+    "\u00e9",
+    "\u200b",
+    "\n",
+    "1",
+]
+names = st.lists(st.sampled_from(PIECES) | st.text(max_size=3), max_size=4).map("".join)
+
+
+@pytest.fixture(scope="module")
+def webhook():
+    spec = importlib.util.spec_from_file_location("gate_webhook", WEBHOOK)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class _Registry:
+    """A registry that has every model, and notes what it was asked for."""
+
+    def __init__(self):
+        self.asked, self.tagged = [], []
+
+    def get_model_version(self, name, version):
+        self.asked.append(name)
+        return SimpleNamespace(name=name, version=version, tags={}, status="READY", run_id="", source="")
+
+    def set_model_version_tag(self, name, version, key, value):
+        self.tagged.append(name)
+
+
+def named(parse, *given_):
+    """What a parser makes of it; None where it refuses."""
+    with suppress(RunNotFound):
+        return parse(*given_)
+    return None
+
+
+@example("ne%74")
+@example("a@b")
+@example("/net")
+@example("%ff")
+@given(name=names)
+def test_a_model_is_named_letter_by_letter_by_text_page_and_webhook(webhook, name):
+    plain = named(registry.version_named, name, "3")
+    assert plain in (None, ModelName(name=name, version="3"))
+    surrogates = any("\ud800" <= one <= "\udfff" for one in name)
+    assume(not surrogates)
+    page = f"https://mlflow.example.com/#/models/{quote(name, safe='')}/versions/3"
+    body = json.dumps({"entity": "model_version", "action": "created", "data": {"name": name, "version": "3"}}).encode()
+    of_page = named(model_name_of, page) if name else None
+    assert of_page == (plain and plain._replace(server="https://mlflow.example.com"))
+    assert webhook.model_of(body) == plain
+    if plain is None:
+        assert "/" not in name.strip("/") or named(model_name_of, f"models:/{name}/3") is None
+        return
+    assert named(model_name_of, f"models:/{name}/3") == plain
+    assert model_name_of(plain.shown) == plain
+    client = _Registry()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(registry, "connect", lambda *_, **__: (client, "https://mlflow.example.com"))
+        answers = [gate_one(one, Question(config=Config())) for one in (plain, plain.shown, page)]
+        model = registry.open_mlflow_model(plain)
+        model.tag({"health.verdict": "pass"})
+    assert set(client.asked) == set(client.tagged) == {name}
+    assert {one.model for one in answers} == {f"models:/{name}/3"}
+    assert model.url == page
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("models:/a:b/1", "':'"),
+        ("models:/../1", "path"),
+        ("models:/ /1", "empty"),
+        ("models:/ne\u200bt/1", "U+200B"),
+        (f"models:/{'n' * 257}/1", "256"),
+        ("https://host/#/models/a%2Fb/versions/1", "'/'"),
+        ("https://host/#/models/%ff/versions/1", "UTF-8"),
+    ],
+)
+def test_what_can_be_no_name_is_refused_with_the_reason(text, why):
+    answer = gate_one(text, Question(config=Config()))
+    assert isinstance(answer.error, RunNotFound)
+    assert why in answer.gate.reason
+
+
+def test_a_registry_that_answers_with_another_model_is_told(monkeypatch):
+    client = _Registry()
+    client.get_model_version = lambda _, version: SimpleNamespace(name="Net", version=version, tags={})
+    monkeypatch.setattr(registry, "connect", lambda *_, **__: (client, "https://mlflow.example.com"))
+    answer = gate_one("models:/net/1", Question(config=Config()))
+    assert (answer.model, "answered with models:/Net/1" in answer.gate.reason) == ("models:/net/1", True)
+
+
+@given(name=names.filter(bool))
+def test_names_in_pages_of_wandb_are_decoded_once(name):
+    encoded = quote(name.encode("utf-8", "replace").decode(), safe="")
+    artifact = artifact_name_of(f"https://wandb.ai/team/proj/artifacts/model/{encoded}/v3")
+    plain = artifact_name_of(f"wandb:team/proj/{name}:v3")
+    assert artifact in (None, ArtifactName("team", "proj", name, "v3", "https://wandb.ai"))
+    assert artifact is None or (plain == artifact._replace(server="") and plain.shown == f"wandb:team/proj/{name}:v3")
+    run = named(address_of, f"https://wandb.ai/team/proj/runs/{encoded}")
+    assert run in (None, Address("team", "proj", name, "https://wandb.ai"))
+
+
+def test_the_name_of_a_file_at_an_address_is_no_path():
+    file = SimpleNamespace(size=1, version="")
+    shown = {
+        end: UrlRun(f"https://host/{end}", file).files[0].path for end in ("a%20b.pt", "..%2F..%2Fb.pt", "%2541.pt")
+    }
+    assert shown == {"a%20b.pt": "a b.pt", "..%2F..%2Fb.pt": "..%2F..%2Fb.pt", "%2541.pt": "%41.pt"}
