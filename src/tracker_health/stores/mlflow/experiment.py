@@ -17,6 +17,7 @@ from tracker_health.ending import Ended
 from tracker_health.errors import RunNotFound
 from tracker_health.stores import hosts
 from tracker_health.stores.base import Period, TaggedRun
+from tracker_health.stores.mlflow import last_word
 from tracker_health.stores.mlflow.batch import Batch
 from tracker_health.stores.mlflow.bulk import BulkHistories
 from tracker_health.stores.mlflow.connection import connect, folder_of, moved
@@ -211,7 +212,7 @@ def _experiments(client: MlflowClient, uri: str, names: Sequence[str]) -> dict[s
         found[experiment.experiment_id] = experiment.name
     token = None
     while not names:
-        with translated("the experiments", uri):
+        with translated("the experiments", uri, asked=last_word.search("mlflow/experiments/search")):
             page = client.search_experiments(max_results=_MOST_NAMES, page_token=token)
         found |= {one.experiment_id: one.name for one in page}
         token = page.token
@@ -234,7 +235,7 @@ def _pages(client: MlflowClient, uri: str, experiments: Mapping[str, str], where
     while ids:
         later = f"attributes.start_time <= {ended}" if ended is not None else ""
         condition = " and ".join(filter(None, (where, later)))
-        with translated(f"the runs of {what}", uri):
+        with translated(f"the runs of {what}", uri, asked=last_word.search("mlflow/runs/search")):
             page = client.search_runs(ids, condition, max_results=_PAGE, page_token=token, order_by=_NEWEST_FIRST)
         if fresh := [record for record in page if record.info.run_id not in seen]:
             yield fresh
