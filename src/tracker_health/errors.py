@@ -76,7 +76,7 @@ class OutdatedPackage(MissingExtra):
 
 
 UNREADABLE: Final = (ReadError, RunNotFound, StoreRefused, OSError)
-"""What whoever reads one part of a run may pass over: the trouble lies in that part. ``StoreUnavailable`` is not among
+"""What whoever reads one part of a run may pass over: the error lies in that part. ``StoreUnavailable`` is not among
 it: where a server fails the whole run counts as not looked at, and keeps the verdict that it has."""
 
 

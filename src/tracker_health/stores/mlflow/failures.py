@@ -168,8 +168,8 @@ def translated(  # noqa: PLR0917  the first three say what was tried, the rest i
     """Turn whatever MLflow and the libraries below it raise into a RunError of one line.
 
     ``doing`` says what went wrong. ``absent``: the MLflow error codes that mean there is no such run. ``otherwise``:
-    the error for everything that is neither that, nor a refusal, nor a failure of the server, which is
-    ``StoreUnavailable`` unless something was to be written. ``uri``: the tracking URI; ``at``: where the artifacts lie
+    the error for everything that is neither that, nor a refusal, nor a failure of the server. That is
+    ``StoreUnavailable``, unless something was to be written. ``uri``: the tracking URI; ``at``: where the artifacts lie
     that it was about. ``asked``: a question of ``last_word``, to see what a server says that gives no answer in time.
     """
     try:

@@ -53,7 +53,7 @@ def translated(
     """Turn whatever the SDK raises into a RunError of one line.
 
     ``doing`` says what went wrong; ``otherwise`` is the error for all that is neither a refusal, nor a run that is not
-    there, nor a failure of the server, which is ``StoreUnavailable`` unless something was to be written. ``again``: a
+    there, nor a failure of the server. That is ``StoreUnavailable``, unless something was to be written. ``again``: a
     question to see what a server says of which the SDK says only that no answer came in time.
     """
     try:
