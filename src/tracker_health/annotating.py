@@ -182,6 +182,8 @@ def annotated(
         )
         if dry_run:
             return outcome
+        if stays := _what_stays(opened, recorded, report, shadow=shadow):
+            return _not_replaced(outcome, stays)
         if shadow:
             return _shadowed(opened, outcome)
         token_before = Told.of(opened.notified()).token
@@ -199,6 +201,26 @@ def annotated(
             alerts=alerts,
         )
         return replace(outcome, notice=notice)
+
+
+def _what_stays(run: TrackedRun, recorded: Recorded | None, report: Report, *, shadow: bool) -> Verdict | None:
+    """The verdict that a run keeps, as this time it could not be judged; None where what was found is written."""
+    if report.verdict is not Verdict.ERROR:
+        return None
+    if shadow:
+        found = run.shadow()
+        before = None if found is None else found.verdict
+    else:
+        before = recorded.verdict if recorded is not None and recorded.is_whole else None
+    return None if before is Verdict.ERROR else before
+
+
+def _not_replaced(outcome: Outcome, stays: Verdict) -> Outcome:
+    """The outcome for a run that has a verdict, and could not be judged this time."""
+    why = next((f"{one.source}: {one.message}" for one in outcome.report.errors), outcome.report.summary)
+    message = f"it could not be judged, and the verdict that it has ({stays}) stays: {printable(why, 400)}"
+    error = RunError(message, "put that right and annotate it again; clear takes the verdict off")
+    return replace(_with_error(outcome, error), status="failed", error=error)
 
 
 def _told_of(

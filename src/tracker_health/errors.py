@@ -6,11 +6,12 @@
     ├── ConfigError             wrong usage or configuration (exit code 2)
     └── RunError                a run could not be found, read or written (exit code 3)
         ├── RunNotFound         no such folder or run
-        ├── StoreUnavailable    the tracking server or database does not answer
+        ├── StoreUnavailable    a server or database could not be asked, or gave no whole answer
         ├── StoreRefused        no permission, or the run is deleted
         ├── ReadError           a file is truncated, foreign or hostile
         ├── WriteError          the verdict could not be written
         └── MissingExtra        an optional package is not installed
+            └── OutdatedPackage it is older than what is supported
 
 Messages may hold text that came from a run: whoever shows one to a person passes it through ``text.printable``.
 """
@@ -19,6 +20,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
+
+from tracker_health.lowest import older_than_supported
 
 
 class TrackerHealthError(Exception):
@@ -46,7 +50,9 @@ class RunNotFound(RunError):
 
 
 class StoreUnavailable(RunError):
-    """The tracking server or database does not answer."""
+    """A server or database could not be asked, or gave no whole answer: no connection, no answer in time, a status of
+    its own failure (5xx, 429), an answer that breaks off. It says nothing about a run, and never becomes a verdict.
+    """
 
 
 class StoreRefused(RunError):
@@ -63,6 +69,15 @@ class WriteError(RunError):
 
 class MissingExtra(RunError):
     """An optional package that this needs is not installed."""
+
+
+class OutdatedPackage(MissingExtra):
+    """An optional package is installed in a version that is older than what is supported."""
+
+
+UNREADABLE: Final = (ReadError, RunNotFound, StoreRefused, OSError)
+"""What whoever reads one part of a run may pass over: the error lies in that part. ``StoreUnavailable`` is not among
+it: where a server fails the whole run counts as not looked at, and keeps the verdict that it has."""
 
 
 def described(error: BaseException) -> str:
@@ -83,12 +98,31 @@ def named(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
+def refuse_outdated(extra: str) -> None:
+    """Say so where a package that an extra asks for is installed and too old.
+
+    Raises:
+        OutdatedPackage: so it is.
+    """
+    if found := older_than_supported(extra):
+        raise OutdatedPackage(
+            f"{found.package} {found.installed} is installed, tracker-health needs >= {found.lowest}",
+            f"pip install -U {found.package}",
+        )
+
+
 @contextmanager
 def optional_packages(extra: str) -> Iterator[None]:
-    """Turn an ImportError inside the block into a MissingExtra that names the pip command."""
+    """Turn an ImportError inside the block into a MissingExtra that names the pip command.
+
+    Raises:
+        OutdatedPackage: what the extra asks for is installed, and older than it asks for.
+        MissingExtra: it is not installed.
+    """
     try:
         yield
     except ImportError as error:
+        refuse_outdated(extra)  # what an older version has under another name is not missing
         package = error.name or str(error)
         raise MissingExtra(
             f"the package {package!r} is not installed", f"pip install 'tracker-health[{extra}]'"

@@ -18,7 +18,7 @@ from tracker_health.annotating import Outcome, for_run, goes_on, judged, store_k
 from tracker_health.annotations import PENDING, JudgedBy
 from tracker_health.api import annotate_many
 from tracker_health.config import Config
-from tracker_health.errors import ConfigError
+from tracker_health.errors import ConfigError, StoreUnavailable
 from tracker_health.notices import Notice
 from tracker_health.opening import open_run
 from tracker_health.outbox import Delivered, Outbox, told_quietly
@@ -183,7 +183,7 @@ class Sweep:
         ):
             run = in_hand.pop(outcome.run)
             kind = _kind(outcome, annotated=run.annotated or self.report_to is not None)
-            self._settle(run, kind, complete=outcome.complete and not outcome.owes)
+            self._settle(run, kind, outcome)
             self._notices += [outcome.notice] if outcome.notice is not None else []
             yield Swept(run=run, kind=kind, outcome=outcome)
 
@@ -268,8 +268,11 @@ class Sweep:
             return goes_on(opened, self.config)
         return False
 
-    def _settle(self, run: SweptRun, kind: Kind, *, complete: bool) -> None:
-        """Remember a run that needs no second look as long as its record stays as it is."""
+    def _settle(self, run: SweptRun, kind: Kind, outcome: Outcome) -> None:
+        """Remember a run that needs no second look as long as its record stays as it is. One of which a server gave
+        nothing is looked at again by the next pass.
+        """
+        complete = outcome.complete and not outcome.owes
         if len(self._settled) > _MOST_REMEMBERED:
             self._settled.clear()
             self._unjudged.clear()
@@ -279,7 +282,7 @@ class Sweep:
             self._unjudged.pop(run.name, None)
         if kind == "unchanged" and complete:
             self._settled[run.name] = (run.state, float("inf"))
-        elif kind != "taken" and not complete:
+        elif kind != "taken" and not complete and not isinstance(outcome.error, StoreUnavailable):
             self._settled[run.name] = (run.state, time.time() + AGAIN_SECONDS)
 
 

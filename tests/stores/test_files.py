@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from tracker_health.api import check
 from tracker_health.cli import cli
-from tracker_health.errors import StoreUnavailable
+from tracker_health.errors import StoreRefused, StoreUnavailable
 from tracker_health.evidence import Part, Request, RunRef
 from tracker_health.roles import assign
 from tracker_health.stores.directory import DirectoryRun
@@ -299,11 +299,12 @@ def test_nothing_is_opened_that_no_rule_needs(tmp_path):
 class Remote:
     """A run whose files cannot be fetched."""
 
-    def __init__(self, *paths):
+    def __init__(self, error, *paths):
         self.files = tuple(RunFile(path=path, size=1) for path in paths)
+        self.error = error
 
     def local(self, file):
-        raise StoreUnavailable("the server does not answer")
+        raise self.error
 
     open = local
 
@@ -319,9 +320,12 @@ class Remote:
     ],
 )
 def test_files_that_cannot_be_fetched_are_problems(paths):
-    found = read_files(Remote(*paths), Request(select_names=assign, parts=frozenset(Part)))
+    request = Request(select_names=assign, parts=frozenset(Part))
+    found = read_files(Remote(StoreRefused("you may not see it"), *paths), request)
     assert found.problems
-    assert {problem.message for problem in found.problems} == {"the server does not answer"}
+    assert {problem.message for problem in found.problems} == {"you may not see it"}
+    with pytest.raises(StoreUnavailable, match="answered 503"):  # that says nothing of the files
+        read_files(Remote(StoreUnavailable("the server answered 503"), *paths), request)
 
 
 # Weights and the adapter trainer

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import PurePosixPath
 
-from tracker_health.errors import ReadError, RunError, described
+from tracker_health.errors import UNREADABLE, ReadError, RunError, described
 from tracker_health.evidence import DlmCheckpoint, OptimizerState, Part, Problem, Request
 from tracker_health.readers.checkpoint_formats import FORMATS, CheckpointFormat, Sign
 from tracker_health.readers.checkpoint_formats.torch_file import TorchFile
@@ -97,7 +97,7 @@ def read_checkpoint(tree: FileTree, request: Request, found: FileEvidence) -> No
     chosen = newest.lead
     try:
         state = newest.format.read(newest.beside, chosen.name, chosen.path)
-    except (RunError, OSError) as error:
+    except UNREADABLE as error:
         found.cannot_read(chosen.path, error, _STATE_PARTS)
         return
     found.optimizer = state if state.global_step is not None else replace(state, global_step=_step_of(steps, chosen))
@@ -132,7 +132,7 @@ def _read_weights_alone(tree: FileTree, request: Request, found: FileEvidence) -
         chosen = max(leads, key=lambda lead: _age_key(steps, lead))
         try:
             reason = why_not_alone(tree, chosen)
-        except (RunError, OSError) as error:
+        except UNREADABLE as error:
             if not isinstance(error, AboveLimit):
                 message = f"it cannot be read: {described(error)}"
                 found.doubtful.append(Problem(source=printable(chosen.path), message=message))
@@ -207,7 +207,7 @@ def _holding(possible: list[_Candidate], found: FileEvidence) -> list[_Candidate
         for candidate in some[:_NEWEST_TRIED]:
             try:
                 holds = candidate.format.holds_state(candidate.beside, candidate.lead.name)
-            except (RunError, OSError) as error:
+            except UNREADABLE as error:
                 unread.append((candidate.lead, error))
                 continue
             holding += some[len(unread) :] if holds else []
@@ -256,7 +256,7 @@ def _steps_of_folders(tree: FileTree, candidates: list[RunFile]) -> dict[str, in
         if file.folder in folders and file.name == "trainer_state.json":
             try:
                 step = read_trainer_state(tree.local(file), file.path, lambda _: {}).global_step
-            except (RunError, OSError):
+            except UNREADABLE:
                 continue  # told as a problem of its own
             if step is not None:
                 steps[file.folder] = step
@@ -286,7 +286,7 @@ def _read_own_weights(candidate: _Candidate, found: FileEvidence) -> None:
     lead = candidate.lead
     try:
         found.weights = candidate.format.weights(candidate.beside, lead.name, lead.path)
-    except (RunError, OSError) as error:
+    except UNREADABLE as error:
         found.cannot_read(lead.path, error, [Part.WEIGHTS])
 
 

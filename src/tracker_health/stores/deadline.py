@@ -29,6 +29,7 @@ _ends: ContextVar[float] = ContextVar("when the call that this is part of is giv
 _answered: dict[str, float] = {}
 _slow: dict[str, float] = {}
 _silent: dict[str, float] = {}
+_said: dict[str, str] = {}
 
 
 class _Pace:
@@ -123,12 +124,14 @@ def trust(server: str) -> None:
     _silent.pop(server, None)
 
 
-def distrust(server: str, *, silent: bool = False) -> None:
-    """Note that a request was not answered in time; ``silent``: the one whether the server is there at all.
+def distrust(server: str, *, silent: bool = False, said: str = "did not answer in time") -> None:
+    """Note that a request was not answered in time; ``silent``: the one whether the server is there at all; ``said``:
+    what it did instead.
 
     Once may be the fault of what was asked for; whoever comes next asks whether the server is there.
     """
     _answered.pop(server, None)
+    _said[server] = said
     if silent or _is_recent(_slow, server, AGAIN_SECONDS):
         _silent[server] = time.monotonic()
     _slow[server] = time.monotonic()
@@ -142,6 +145,11 @@ def is_trusted(server: str) -> bool:
 def is_silent(server: str) -> bool:
     """Whether it is of no use to ask it at this moment."""
     return _is_recent(_silent, server, TRUST_SECONDS)
+
+
+def why_silent(server: str) -> str:
+    """What a server did that is of no use to ask, in words with the verb in front."""
+    return _said.get(server, "did not answer in time")
 
 
 def _is_recent(times: dict[str, float], server: str, seconds: float) -> bool:

@@ -7,11 +7,13 @@ from functools import partial
 from pathlib import Path
 from threading import Lock
 
+from tracker_health.errors import StoreUnavailable
 from tracker_health.evidence import Request
 from tracker_health.readers.random_access import LocalFile, RandomAccess
 from tracker_health.readers.ranged_file import SMALLEST, RangedFile, Remote
 from tracker_health.stores.checkpoints import CHECKPOINT_PARTS
 from tracker_health.stores.progress import downloading
+from tracker_health.stores.reasons import TORN_HINT
 from tracker_health.stores.temporary import TemporaryFolder
 from tracker_health.stores.tree import AboveLimit, FileEvidence, RunFile
 from tracker_health.text import printable, size_of
@@ -36,6 +38,7 @@ class Downloads:
 
         Raises:
             AboveLimit: it is larger than what may still be fetched, or of unknown size.
+            StoreUnavailable: less came than its store says that there is.
         """
         if file.path in self._fetched:
             return self._fetched[file.path]
@@ -48,7 +51,11 @@ class Downloads:
         target = Path(self._folder.name) / str(len(self._fetched))
         with downloading(file.path, file.size, target):
             fetch(target)
-        self._spent += max(file.size, target.stat().st_size)
+        came = target.stat().st_size
+        if came < file.size:
+            shown = printable(file.path)
+            raise StoreUnavailable(f"{shown}: its answer broke off after {came} of {file.size} bytes", TORN_HINT)
+        self._spent += came
         self._fetched[file.path] = target
         return target
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from tracker_health.errors import RunError
+from tracker_health.errors import UNREADABLE
 from tracker_health.evidence import Part, Problem, Request, TextLog
 from tracker_health.gap_names import GAP_FILE, KINDS, metric
 from tracker_health.readers.dlm_log import read_dlm_step_log
@@ -104,7 +104,7 @@ class _Logs:
                 continue
             try:
                 log, form = _read_one(self._tree, file, self._request, alone=len(files) == 1)
-            except (RunError, OSError) as error:
+            except UNREADABLE as error:
                 if named:
                     self._found.cannot_read(file.path, error, HISTORY_ROLES)
             else:
@@ -187,7 +187,7 @@ def read_console(tree: FileTree, request: Request, found: FileEvidence) -> None:
                 log = _read(tree, file, request.select_names)[0]
                 _take_text(found, log)
                 found.printed += log.series
-            except (RunError, OSError) as error:
+            except UNREADABLE as error:
                 found.cannot_read(file.path, error, [Part.TEXT_LOG])
 
 
@@ -197,7 +197,7 @@ def read_live_statistics(tree: FileTree, request: Request, found: FileEvidence) 
         if file.name == GAP_FILE and request.select_names(_OF_EACH_KIND):
             try:
                 log, _ = _read_one(tree, file, request, alone=True)
-            except (RunError, OSError) as error:
+            except UNREADABLE as error:
                 found.cannot_read(file.path, error, GAP_ROLES)
                 continue
             _take_names(found, log)
@@ -316,5 +316,5 @@ def read_dlm_logs(tree: FileTree, found: FileEvidence) -> None:
     files.sort(key=lambda file: file.name)
     try:
         found.dlm_step_log = read_dlm_step_log([(file.path, tree.local(file)) for file in files])
-    except (RunError, OSError) as error:
+    except UNREADABLE as error:
         found.cannot_read(files[0].folder, error, [Part.DLM_STEP_LOG])

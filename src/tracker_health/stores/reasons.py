@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 NO_ANSWER = "no answer in time"
+TORN = "its answer broke off, or is not whole"
 
 _REASONS = (
     (r"connection refused", "connection refused"),
@@ -14,8 +15,12 @@ _REASONS = (
         "no such host",
     ),
     (r"SSLError|CERTIFICATE_VERIFY_FAILED|x509: ", "its TLS certificate is not accepted"),
-    (r"remote end closed|connection aborted|connection reset", "it closed the connection"),
+    (r"remote end closed|connection aborted|connection (was )?(reset|closed)|broken pipe", "it closed the connection"),
+    (r"Incomplete ?Read|connection broken|InvalidChunkLength|ended prematurely|connection ended after", TORN),
+    (r"unexpected (EOF|end of JSON)|: EOF\b|^EOF$|Unterminated string|Expecting (value|property name|',')", TORN),
 )
+_OF_SERVERS = frozenset(reason for _, reason in _REASONS)
+TORN_HINT = "something on the way cut it off: try again later, or see the log of the server and of a proxy before it"
 
 
 def reason_in(text: str, more: tuple[tuple[str, str], ...] = ()) -> str:
@@ -27,6 +32,18 @@ def reason_in(text: str, more: tuple[tuple[str, str], ...] = ()) -> str:
         if re.search(pattern, text, re.IGNORECASE):
             return reason
     return text
+
+
+def is_of_server(reason: str) -> bool:
+    """Whether a reason that ``reason_in`` gave is the server's or the way's to it, and says nothing of what was asked
+    for.
+    """
+    return reason in _OF_SERVERS
+
+
+def is_failure(status: int) -> bool:
+    """Whether with this HTTP status a server failed, or turned away for now, what was no mistake of the client's."""
+    return status in (408, 429) or status >= 500
 
 
 def status_hint(status: int) -> str:

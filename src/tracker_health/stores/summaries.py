@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 
 import numpy as np
 
-from tracker_health.errors import RunError, described
+from tracker_health.errors import UNREADABLE, StoreUnavailable, described
 from tracker_health.evidence import Part, Problem, Request, Series, StepUnit, TensorHeader
 from tracker_health.gap_names import SUMMARY_FILE, layer_of, metric
 from tracker_health.readers.aside import aside
@@ -64,6 +64,8 @@ def read_summary(tree: FileTree, request: Request, found: FileEvidence) -> None:
     (file,) = files
     try:
         summary = read_training_summary(tree.local(file), file.path)
+    except StoreUnavailable:
+        raise
     except Exception as error:  # noqa: BLE001 - it may hold anything at all, and a verdict does not depend on it
         message = f"it is not read: {printable(described(error))}"
         found.doubtful.append(Problem(source=printable(file.path), message=message))
@@ -151,7 +153,7 @@ def _dumps(
                 tensors = read_whole(FolderOfRun(tree, beside), budget)
             else:
                 tensors = tuple(read_corner(tree.local(file), file.path, budget) for file in files[:_MOST_CORNERS])
-        except (RunError, OSError) as error:
+        except UNREADABLE as error:
             found.cannot_read(files[0].folder, error, [role])
             return
         yield GradientDump(step=step, source=files[0].folder, whole=bool(whole), tensors=tensors)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tracker_health.errors import RunError
+from tracker_health.errors import UNREADABLE
 from tracker_health.evidence import Request, StepUnit
 from tracker_health.readers.random_access import RandomAccess
 from tracker_health.stores.naming import saying
@@ -80,7 +80,7 @@ def begins_as_log(tree: FileTree, file: RunFile, request: Request) -> bool:
             return any(_is_of_a_log(_piece(opened, start, size), request) for start, size in pieces)
         finally:
             opened.close()
-    except (RunError, OSError):
+    except UNREADABLE:
         return False
 
 

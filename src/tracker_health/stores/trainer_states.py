@@ -7,7 +7,7 @@ import time
 from itertools import pairwise
 from pathlib import PurePosixPath
 
-from tracker_health.errors import RunError
+from tracker_health.errors import UNREADABLE
 from tracker_health.evidence import Request
 from tracker_health.readers.trainer_state import TrainerState, read_trainer_state
 from tracker_health.stores.naming import numbers, series_of
@@ -51,7 +51,7 @@ def _newest_readable(
     for file in files[:_NEWEST_TRIED]:
         try:
             return read_trainer_state(tree.local(file), file.path, request.select_names)
-        except (RunError, OSError) as error:
+        except UNREADABLE as error:
             found.cannot_read(file.path, error, HISTORY_ROLES if file is files[:_NEWEST_TRIED][-1] else ())
     return None
 

@@ -31,6 +31,7 @@ from tracker_health.stores.deadline import BYTES_A_SECOND, REQUEST_SECONDS, with
 from tracker_health.stores.files import read_files
 from tracker_health.stores.http_parts import CHUNK, Answer, HttpParts
 from tracker_health.stores.progress import downloading
+from tracker_health.stores.reasons import TORN, TORN_HINT
 from tracker_health.stores.temporary import TemporaryFolder
 from tracker_health.stores.tree import AboveLimit, RunFile
 from tracker_health.stores.web import opener
@@ -276,7 +277,10 @@ def _download(url: str, size: int, target: Path) -> None:
             file.write(chunk)
             if file.tell() > size:
                 break
-    if target.stat().st_size != size:
+    came = target.stat().st_size
+    if came < size:
+        raise StoreUnavailable(f"{printable(without_userinfo(url))}: {TORN}", TORN_HINT)
+    if came > size:
         raise ReadError("it has another size than its server said")
 
 

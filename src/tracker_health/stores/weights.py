@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any, NamedTuple
 
-from tracker_health.errors import ReadError, RunError
+from tracker_health.errors import UNREADABLE, ReadError
 from tracker_health.evidence import Attribution, OptimizerState, Part, Problem, Request, WeightChange, Weights
 from tracker_health.readers.closing import Closing
 from tracker_health.readers.json_lines import parse_json
@@ -71,7 +71,7 @@ def holds_model(tree: FileTree, file: RunFile) -> bool:
     with _Archives(tree) as archives:
         try:
             return _is_model(torch_weights(archives.of(file).root))
-        except (RunError, OSError):
+        except UNREADABLE:
             return False  # told where it was looked into for an optimizer's state
 
 
@@ -80,7 +80,7 @@ def is_pickled_model(tree: FileTree, file: RunFile) -> bool:
     with _Archives(tree) as archives:
         try:
             return isinstance(archives.of(file).root, Opaque)
-        except (RunError, OSError):
+        except UNREADABLE:
             return False
 
 
@@ -215,7 +215,7 @@ def _read(
                 _tell_idle_average(archives, checkpoint, earlier, found)
             else:
                 _tell_copies(archives, checkpoint, earlier.first, opened, found)
-    except (RunError, OSError) as error:
+    except UNREADABLE as error:
         found.cannot_read(files.source, error, [Part.WEIGHTS, Part.WEIGHT_CHANGES])
 
 
@@ -247,7 +247,7 @@ def _holds_weights(archives: _Archives, checkpoint: RunFile, state: OptimizerSta
         return state.beside_weights
     try:
         return bool(torch_weights(archives.of(checkpoint).root))
-    except (RunError, OSError):
+    except UNREADABLE:
         return False  # told when its optimizer state was read
 
 
@@ -278,7 +278,7 @@ def _json(tree: FileTree, file: RunFile) -> Any:
         return None
     try:
         return parse_json(read_regular(tree.local(file), _MOST_INDEX_BYTES))
-    except (RunError, OSError, ValueError, RecursionError):
+    except (*UNREADABLE, ValueError, RecursionError):
         return None
 
 
@@ -349,7 +349,7 @@ def _contents_agree(archives: _Archives, checkpoint: RunFile, state: OptimizerSt
     weights = {tensor.name: tensor.values for tensor in opened.tensors if tensor.values is not None}
     try:
         return contents_agree(names, first_moments(archives.of(checkpoint).root), weights, state.steps)
-    except (RunError, OSError):
+    except UNREADABLE:
         return None  # what cannot be read cannot tell
 
 
@@ -363,7 +363,7 @@ def _compare(archives: _Archives, earlier: RunFile, opened: _Opened, found: File
         with _opened(archives, files) as before:
             by_name = {tensor.name: tensor for tensor in before.tensors}
             moved: tuple[WeightChange, ...] = tuple(changes(opened.tensors, by_name, Budget()))
-    except (RunError, OSError) as error:
+    except UNREADABLE as error:
         found.cannot_read(files.source, error, [Part.WEIGHT_CHANGES])
         return False
     found.weights = replace(found.weights, previous=files.source, changes=moved)
@@ -393,7 +393,7 @@ def _same_average(archives: _Archives, now: RunFile, before: RunFile, changed: A
         archives.begin_pass()
         matrices = [one for one in average if len(one.shape) > 1 and one.name in changed][:_MOST_OF_AN_AVERAGE]
         moved = list(changes(matrices, {one.name: one for one in earlier}, Budget()))
-    except (RunError, OSError):
+    except UNREADABLE:
         return ""  # nothing depends on it
     return key if key == other and moved and all(one.unchanged for one in moved) else ""
 
@@ -433,5 +433,5 @@ def _hold_the_same(archives: _Archives, files: _Files, opened: _Opened, amount: 
             by_name = {tensor.name: tensor for tensor in before.tensors}
             same = takewhile(lambda one: one.unchanged, changes(opened.tensors, by_name, Budget()))
             return sum(1 for _ in same) == amount
-    except (RunError, OSError):
+    except UNREADABLE:
         return False  # nothing depends on it

@@ -10,7 +10,7 @@ from functools import cached_property, partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from tracker_health.errors import ReadError, RunError, RunNotFound
+from tracker_health.errors import UNREADABLE, ReadError, RunNotFound, StoreUnavailable
 from tracker_health.evidence import Part, Request
 from tracker_health.readers.random_access import LocalFile, RandomAccess
 from tracker_health.readers.regular_file import require_regular
@@ -21,6 +21,7 @@ from tracker_health.stores.downloads import Fetch
 from tracker_health.stores.fetched_files import MAX_FILES, MAX_SEEN, FetchedFiles, Listing
 from tracker_health.stores.files import is_relevant
 from tracker_health.stores.http_parts import HttpParts
+from tracker_health.stores.mlflow import last_word
 from tracker_health.stores.mlflow.connection import answer_of
 from tracker_health.stores.mlflow.empty_runs import EmptyRuns
 from tracker_health.stores.mlflow.failures import translated
@@ -120,7 +121,8 @@ class ArtifactTree(FetchedFiles):
     def local(self, file: RunFile) -> Path:
         root, path = self._listing.origins[file.path]
         doing = f"the artifact {printable(file.path)} could not be fetched"
-        with translated(doing, self._uri, otherwise=ReadError, at=root.location):
+        asked = last_word.artifacts(root.location, path)
+        with translated(doing, self._uri, otherwise=ReadError, at=root.location, asked=asked):
             if is_local(root.repository):
                 return _regular(Path(root.repository.download_artifacts(path)))
             # Not download_artifacts: it draws a progress bar wherever it is, and first asks whether this is a folder.
@@ -139,9 +141,11 @@ class ArtifactTree(FetchedFiles):
                 counts[matters] += 1
                 if counts[matters] <= MAX_FILES:
                     found.setdefault(file.path, (file, root, path))
-        except RunError as error:
+        except (*UNREADABLE, StoreUnavailable) as error:
             if self._serves_none():
                 self.apart = _NOT_SERVED
+            elif isinstance(error, StoreUnavailable):
+                raise
             else:
                 problem = str(error)
         pickled = tuple(path for path in sorted(found) if _is_pickled_model(path, found))
@@ -166,7 +170,8 @@ class ArtifactTree(FetchedFiles):
                 self._empty_runs.note(self._run, empty=empty)
 
     def _listing_of(self, location: str) -> AbstractContextManager[None]:
-        return translated("the artifacts could not be listed", self._uri, at=location)
+        doing, asked = "the artifacts could not be listed", last_word.artifacts(location)
+        return translated(doing, self._uri, otherwise=ReadError, at=location, asked=asked)
 
     @property
     def _location(self) -> str:
@@ -207,7 +212,7 @@ class ArtifactTree(FetchedFiles):
         """The newest models that the run logged, with the step."""
         outputs = getattr(getattr(self._run, "outputs", None), "model_outputs", None) or []
         for output in sorted(outputs, key=lambda output: int(output.step))[-MAX_MODELS:]:
-            with suppress(RunNotFound), translated("a logged model", self._uri, absent=_DELETED):
+            with suppress(RunNotFound), translated("a logged model", self._uri, ReadError, absent=_DELETED):
                 yield self._client.get_logged_model(output.model_id), output.step
 
     def _parts(self, file: RunFile) -> Fetch | None:
@@ -218,7 +223,8 @@ class ArtifactTree(FetchedFiles):
     def _fetch_part(self, root: _Root, file: RunFile, parts: HttpParts, start: int, length: int) -> bytearray:
         """A part of a file. Called from several threads."""
         doing = f"a part of the artifact {printable(file.path)} could not be fetched"
-        with translated(doing, self._uri, otherwise=ReadError, at=root.location), at_most(length):
+        asked = last_word.artifacts(root.location, self._listing.origins[file.path][1])
+        with translated(doing, self._uri, otherwise=ReadError, at=root.location, asked=asked), at_most(length):
             part: bytearray = within(REQUEST_SECONDS + length / BYTES_A_SECOND, parts.fetch, start, length)
         return part
 

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote
 
-from tracker_health.errors import RunNotFound, StoreRefused, StoreUnavailable, optional_packages
+from tracker_health.errors import RunNotFound, StoreRefused, StoreUnavailable, optional_packages, refuse_outdated
 from tracker_health.readers.mlflow_folder import META_FILE, TRASH_FOLDER
 from tracker_health.stores import hosts
-from tracker_health.stores.deadline import Bounded, distrust, is_silent, is_trusted, trust, within
+from tracker_health.stores.deadline import Bounded, distrust, is_silent, is_trusted, trust, why_silent, within
 from tracker_health.stores.mlflow.credentials import credentials_for, with_own_credentials
 from tracker_health.stores.mlflow.failures import URI_HINT, is_timeout, shown, translated
 from tracker_health.stores.mlflow.old_database import copied, copy_of, why_not_copied
@@ -58,9 +58,11 @@ def connect(tracking_uri: str | None, *, pasted: bool = False) -> tuple[MlflowCl
         RunNotFound: there is no such database or folder; none is created.
         StoreUnavailable: the server does not answer, or the database needs another version of MLflow.
         StoreRefused: it asks for credentials.
+        MissingExtra: mlflow is not installed, or too old.
     """
     with optional_packages("mlflow"):
         import mlflow
+    refuse_outdated("mlflow")
     bound_requests()
     uri = tracking_uri or mlflow.get_tracking_uri()
     hosts.trust(mlflow.get_tracking_uri(), *(() if pasted else (uri,)))
@@ -99,7 +101,7 @@ def _reach(uri: str) -> None:
     if is_trusted(uri):
         return
     if is_silent(uri):
-        message = f"the MLflow server ({shown(uri)}) did not answer in time a moment ago; it was not asked again"
+        message = f"the MLflow server ({shown(uri)}) {why_silent(uri)} a moment ago; it was not asked again"
         raise StoreUnavailable(message, "try the run again in a minute, when the server answers")
     with translated("the MLflow server does not answer", uri):
         try:

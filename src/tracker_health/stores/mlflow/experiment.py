@@ -17,6 +17,7 @@ from tracker_health.errors import RunNotFound
 from tracker_health.stores import hosts
 from tracker_health.stores.answers import ExcessiveAnswer
 from tracker_health.stores.base import Period, TaggedRun
+from tracker_health.stores.mlflow import last_word
 from tracker_health.stores.mlflow.batch import Batch
 from tracker_health.stores.mlflow.bulk import BulkHistories
 from tracker_health.stores.mlflow.connection import connect, folder_of, moved
@@ -220,7 +221,7 @@ def _experiments(client: MlflowClient, uri: str, names: Sequence[str]) -> dict[s
         found[experiment.experiment_id] = experiment.name
     token, paging = None, Paging(f"experiments/search ({shown(uri)})")
     while not names:
-        with translated("the experiments", uri):
+        with translated("the experiments", uri, asked=last_word.search("mlflow/experiments/search")):
             page = client.search_experiments(max_results=_MOST_NAMES, page_token=token)
         before = len(found)
         found |= {one.experiment_id: one.name for one in page}
@@ -248,7 +249,7 @@ def _pages(client: MlflowClient, uri: str, experiments: Mapping[str, str], where
         later = f"attributes.start_time <= {ended}" if ended is not None else ""
         condition = " and ".join(filter(None, (where, later)))
         try:
-            with translated(f"the runs of {what}", uri):
+            with translated(f"the runs of {what}", uri, asked=last_word.search("mlflow/runs/search")):
                 page = client.search_runs(ids, condition, max_results=size, page_token=token, order_by=_NEWEST_FIRST)
         except ExcessiveAnswer:
             if size <= _SMALLEST_PAGE:

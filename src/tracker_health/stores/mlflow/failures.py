@@ -24,7 +24,17 @@ from tracker_health.errors import (
 from tracker_health.stores import hosts
 from tracker_health.stores.answers import excess_behind
 from tracker_health.stores.deadline import distrust
-from tracker_health.stores.reasons import NO_ANSWER, reason_in, status_hint
+from tracker_health.stores.http_parts import Unanswered
+from tracker_health.stores.mlflow.last_word import status_of
+from tracker_health.stores.reasons import (
+    NO_ANSWER,
+    TORN,
+    TORN_HINT,
+    is_failure,
+    is_of_server,
+    reason_in,
+    status_hint,
+)
 from tracker_health.text import printable
 
 URI_HINT = "check --tracking-uri or MLFLOW_TRACKING_URI"
@@ -74,16 +84,22 @@ _PACKAGES = {
     "pyodbc": "pyodbc",
 }
 _STATUS = re.compile(r"too many (\d{3}) error responses|failed with error code (\d{3})")
+# Where the library names the address that it asked; what it was asked for stands behind it.
+_ENDPOINT = re.compile(r"(?:\burl: |request to |endpoint )(?:https?://[^/\s]+)?(/[^\s?'\")]+)")
+_CUT_OFF = re.compile(r"Response body: '\s*[{\[]")
 
 
 @dataclass(frozen=True)
 class _Attempt:
-    """What was tried: in words, at which store, at which place of it, and the error for what is nothing special."""
+    """What was tried: in words, at which store, at which place of it, and the error for what is nothing special.
+    ``asked``: the question to the server, where it can be asked again.
+    """
 
     doing: str
     uri: str
     at: str
     otherwise: type[RunError]
+    asked: str = ""
 
     @property
     def what(self) -> str:
@@ -100,6 +116,23 @@ class _Attempt:
     @property
     def writes(self) -> bool:
         return issubclass(self.otherwise, WriteError)
+
+    @property
+    def failure(self) -> type[RunError]:
+        """The error for what is the server's fault, whatever was asked for."""
+        return self.otherwise if self.writes else StoreUnavailable
+
+    @property
+    def is_far(self) -> bool:
+        """Whether it is no file of this machine that was to be read."""
+        place = self.at or self.uri
+        return _is_of_server(place) or ("://" in place and not place.startswith(("file:", "sqlite")))
+
+    def is_out_of_reach(self, reason: str) -> bool:
+        """Whether it is a store that clients have to reach themselves, and that nobody reaches from this machine: so it
+        may be for good, and what the tracking server has is judged all the same.
+        """
+        return bool(self.at) and not _is_of_server(self.at) and reason not in (NO_ANSWER, TORN)
 
     @property
     def asks_server(self) -> bool:
@@ -125,18 +158,20 @@ def shown(uri: str) -> str:
 
 
 @contextmanager
-def translated(
+def translated(  # noqa: PLR0917  the first three say what was tried, the rest is named
     doing: str,
     uri: str,
     otherwise: type[RunError] = StoreUnavailable,
     absent: frozenset[str] = frozenset(),
     at: str = "",
+    asked: str = "",
 ) -> Iterator[None]:
     """Turn whatever MLflow and the libraries below it raise into a RunError of one line.
 
     ``doing`` says what went wrong. ``absent``: the MLflow error codes that mean there is no such run. ``otherwise``:
-    the error for everything that is neither that nor a refusal. ``uri``: the tracking URI; ``at``: where the artifacts
-    lie that it was about.
+    the error for everything that is neither that, nor a refusal, nor a failure of the server. That is
+    ``StoreUnavailable``, unless something was to be written. ``uri``: the tracking URI; ``at``: where the artifacts lie
+    that it was about. ``asked``: a question of ``last_word``, to see what a server says that gives no answer in time.
     """
     try:
         with _muted("mlflow.store.db.utils"):
@@ -147,7 +182,7 @@ def translated(
         if excess := excess_behind(error):
             raise excess from None
         # Without the cause: its message holds the whole URL, and would be printed with the traceback.
-        raise _translation(error, _Attempt(doing, uri, at, otherwise), absent) from None
+        raise _translation(error, _Attempt(doing, uri, at, otherwise, asked), absent) from None
 
 
 @contextmanager
@@ -172,6 +207,11 @@ def is_timeout(error: Exception) -> bool:
 
 
 def _translation(error: Exception, attempt: _Attempt, absent: frozenset[str]) -> RunError:
+    return _refusal(error, attempt, absent) or _failure(error, attempt)
+
+
+def _refusal(error: Exception, attempt: _Attempt, absent: frozenset[str]) -> RunError | None:
+    """What a server says no to; None for what is nothing of that kind."""
     code, what = _code(error), attempt.what
     withheld = hosts.hint_on_withheld(attempt.server, "MLFLOW_TRACKING_URI")
     if code in _UNAUTHENTICATED:
@@ -181,8 +221,15 @@ def _translation(error: Exception, attempt: _Attempt, absent: frozenset[str]) ->
         return StoreRefused(f"{what}: no permission", hint)
     if code in absent:
         return RunNotFound(f"{what}: there is no such run", "check the run id and the tracking URI")
+    return None
+
+
+def _failure(error: Exception, attempt: _Attempt) -> RunError:
+    code, what = _code(error), attempt.what
     if status := _failing_status(error):
-        return attempt.otherwise(f"{what}: the server answered {status}", status_hint(status))
+        return attempt.failure(f"{what}: the server answered {status}{_endpoint(error)}", status_hint(status))
+    if _is_torn(error, attempt):
+        return attempt.failure(f"{what}: {TORN}{_endpoint(error)}", TORN_HINT)
     if code == "ENDPOINT_NOT_FOUND" or "valid JSON" in str(error):
         return StoreUnavailable(f"{what}: it does not answer as an MLflow server", URI_HINT)
     if _REFUSED_WRITE.search(_first_words(error)):
@@ -191,8 +238,43 @@ def _translation(error: Exception, attempt: _Attempt, absent: frozenset[str]) ->
         return StoreRefused(f"{what}: no permission: {_without_secrets(_first_words(error), attempt)}")
     reason = _reason(error)
     if reason == NO_ANSWER and attempt.asks_server:
+        # MLflow asks again and again, and does not say why.
+        status = status_of(attempt.uri, attempt.asked) if attempt.asked else 0
+        if is_failure(status):
+            distrust(attempt.uri, said=f"answered {status}, again and again,")
+            said = f"the server answers {status}, again and again, to {_place_of(attempt.asked)}"
+            return attempt.failure(f"{what}: {said}", status_hint(status))
         distrust(attempt.uri)
-    return attempt.otherwise(f"{what}: {_without_secrets(reason, attempt)}", _hint(error, reason, attempt))
+    is_failure_of_server = is_of_server(reason) or _is_of_requests(error)
+    kind = attempt.failure if is_failure_of_server and not attempt.is_out_of_reach(reason) else attempt.otherwise
+    return kind(f"{what}: {_without_secrets(reason, attempt)}", _hint(error, reason, attempt))
+
+
+def _is_torn(error: Exception, attempt: _Attempt) -> bool:
+    """Whether an answer came that is not whole, or not what was asked for: then the client stumbles over it."""
+    if not attempt.is_far:
+        return False
+    if isinstance(error, Unanswered) or _CUT_OFF.search(str(error)) or _reason(error) == TORN:
+        return True
+    if attempt.writes or not attempt.asks_server or _is_of_requests(error) or isinstance(error, UnicodeEncodeError):
+        return False
+    return isinstance(error, (ValueError, LookupError, TypeError, AttributeError))
+
+
+def _is_of_requests(error: Exception) -> bool:
+    """Whether the HTTP library had no answer to give."""
+    of_library = any(kind.__module__.startswith(("requests.", "urllib3.")) for kind in type(error).__mro__)
+    return of_library and getattr(error, "response", None) is None
+
+
+def _endpoint(error: Exception) -> str:
+    """To what it was the answer, as far as the library says; in words that go behind the rest."""
+    found = _ENDPOINT.search(str(error))
+    return f" to {printable(found.group(1), 120)}" if found else ""
+
+
+def _place_of(asked: str) -> str:
+    return printable(asked.rpartition(" ")[2].partition("?")[0], 120)
 
 
 def _code(error: Exception) -> str:
@@ -208,11 +290,19 @@ def _response_status(error: Exception) -> int | None:
     return status if isinstance(status, int) else None
 
 
+def _status_of_cloud(error: Exception) -> int:
+    """The HTTP status behind an error of boto, or of the library of another cloud; 0 where none is known."""
+    response = getattr(error, "response", None)
+    facts = response.get("ResponseMetadata") if isinstance(response, dict) else None
+    found = (facts or {}).get("HTTPStatusCode"), getattr(error, "status_code", None), getattr(error, "code", None)
+    return next((int(one) for one in found if isinstance(one, int)), 0)
+
+
 def _failing_status(error: Exception) -> int | None:
     """The HTTP status with which a server failed, or turned away for now, what was no mistake of the client's."""
     found = _STATUS.search(str(error))
-    status = int(found.group(1) or found.group(2)) if found else _response_status(error) or 0
-    return status if status == 429 or status >= 500 else None
+    status = int(found.group(1) or found.group(2)) if found else _response_status(error) or _status_of_cloud(error)
+    return status if is_failure(status) else None
 
 
 def _hint(error: Exception, reason: str, attempt: _Attempt) -> str:

@@ -17,7 +17,14 @@ import numpy as np
 
 from tracker_health.acknowledged import Acknowledgement, on_evidence
 from tracker_health.annotations import NOTIFIED, Annotations, Shadow
-from tracker_health.errors import ReadError, RunError, RunNotFound, StoreRefused, WriteError
+from tracker_health.errors import (
+    UNREADABLE,
+    ReadError,
+    RunNotFound,
+    StoreRefused,
+    StoreUnavailable,
+    WriteError,
+)
 from tracker_health.evidence import Children, Evidence, FloatArray, IntArray, Request, RunRef, Series, StepUnit
 from tracker_health.gap_names import LIVE_TAG, LIVE_WORDS, STOP_TAG, STOPPED_TAG
 from tracker_health.going_back import Shelf
@@ -27,6 +34,7 @@ from tracker_health.stopped import stop_of
 from tracker_health.stores.base import Cleared, Ours, Recorded, WrittenInPart
 from tracker_health.stores.exits import ending_seen
 from tracker_health.stores.files import opened_files
+from tracker_health.stores.mlflow import last_word
 from tracker_health.stores.mlflow.artifacts import ArtifactTree
 from tracker_health.stores.mlflow.batch import Batch
 from tracker_health.stores.mlflow.children import children_of
@@ -40,6 +48,7 @@ from tracker_health.stores.mlflow.saved import saved_by
 from tracker_health.stores.mlflow.store_files import require_plain_run
 from tracker_health.stores.mlflow.writer import MlflowWriter, latest_points
 from tracker_health.stores.own import in_the_way
+from tracker_health.stores.reasons import TORN, TORN_HINT
 from tracker_health.stores.record import (
     EXIT_TAG,
     NOTIFIED_TAG,
@@ -93,9 +102,13 @@ def open_mlflow_run(
 def _fetched(client: MlflowClient, uri: str, run_id: str) -> Any:
     if folder := folder_of(uri):
         require_plain_run(folder, run_id)
+    asked = last_word.question("mlflow/runs/get", run_id=run_id)
     try:
-        with translated(f"MLflow run {printable(run_id, 80)}", uri, absent=_NO_RUN):
-            return moved(client.get_run(run_id), uri)
+        with translated(doing := f"MLflow run {printable(run_id, 80)}", uri, absent=_NO_RUN, asked=asked):
+            found = client.get_run(run_id)
+        if found.info.run_id != run_id:
+            raise StoreUnavailable(f"{doing} ({shown(uri)}): {TORN}", TORN_HINT)
+        return moved(found, uri)
     except RunNotFound as error:
         if hint := hint_on_id(run_id):
             raise RunNotFound(error.message, hint) from None
@@ -181,8 +194,8 @@ class MlflowRun:
         itself for as long as its trials go on.
         """
         info = self._run.info
-        doing = "the runs below it could not be looked up"
-        with suppress(RunError), translated(doing, self._uri):
+        doing, asked = "the runs below it could not be looked up", last_word.search("mlflow/runs/search")
+        with suppress(*UNREADABLE), translated(doing, self._uri, ReadError, asked=asked):
             below = f"tags.mlflow.parentRunId = '{info.run_id}'"
             order = ["attributes.start_time DESC"]
             found = self._client.search_runs([info.experiment_id], below, max_results=_MOST_BELOW, order_by=order)
@@ -477,13 +490,17 @@ class MlflowRun:
 
     def _history(self, name: str, role: str, found: FileEvidence) -> list[Series]:
         """A metric's history; none, and a problem, where it is too long to be read."""
+        run_id, batch = self._run.info.run_id, self._batch
+        doing = f"the history of the metric {printable(name)} could not be read"
+        asked = last_word.question("mlflow/metrics/get-history", run_id=run_id, metric_key=name, max_results="1")
         try:
-            with translated(f"the history of the metric {printable(name)} could not be read", self._uri):
-                run_id, batch = self._run.info.run_id, self._batch
+            with translated(doing, self._uri, asked=asked):
                 points = batch.histories.read(run_id, name) if batch else read_history(self._client, run_id, name)
         except ReadError as error:
             found.cannot_read(f"metric {name}", error, [role])
             return []
+        if not len(points.steps):  # the record has its last one
+            raise StoreUnavailable(f"{doing} ({shown(self._uri)}): {TORN}", TORN_HINT)
         hf = is_hf_trainer(self._latest, self._run.data.params)
         return [history_series(name, role, points.steps, points.values, points.times, source="MLflow", hf=hf)]
 
@@ -492,7 +509,8 @@ class MlflowRun:
         """How the runs below a run without metrics fared; None where there are none, or they cannot be looked up."""
         if self._names:
             return None
-        with suppress(RunError), translated("the runs below it could not be looked up", self._uri):
+        doing, asked = "the runs below it could not be looked up", last_word.search("mlflow/runs/search")
+        with suppress(*UNREADABLE), translated(doing, self._uri, ReadError, asked=asked):
             return children_of(self._client, self._run)
         return None
 

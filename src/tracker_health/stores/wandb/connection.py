@@ -9,20 +9,30 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin, urlsplit
+from urllib.request import Request
 
-from tracker_health.errors import RunError, RunNotFound, StoreRefused, StoreUnavailable, WriteError, optional_packages
+from tracker_health.errors import (
+    ReadError,
+    RunError,
+    RunNotFound,
+    StoreRefused,
+    StoreUnavailable,
+    WriteError,
+    optional_packages,
+    refuse_outdated,
+)
 from tracker_health.stores import hosts
 from tracker_health.stores.deadline import BYTES_A_SECOND, REQUEST_SECONDS, is_silent, within
 from tracker_health.stores.paging import Paging
 from tracker_health.stores.temporary import TemporaryFolder
 from tracker_health.stores.wandb.address import CLOUD_API, Address
 from tracker_health.stores.wandb.core import bound_requests, writing
-from tracker_health.stores.wandb.failures import KEY_HINT, endpoint_of, translated
-from tracker_health.stores.wandb.server import pause_wanted, reach
+from tracker_health.stores.wandb.failures import KEY_HINT, graphql_of, translated
+from tracker_health.stores.wandb.server import about_file, about_project, pause_wanted, reach
 from tracker_health.text import printable, without_userinfo
 
 PATIENCE_SECONDS = 30
@@ -76,13 +86,27 @@ class Connection:
         self.api = api
         self.credentials = credentials
 
-    def asked(self, doing: str, call: Callable[..., Any], *arguments: Any, size: int = 0, **options: Any) -> Any:
+    def asked(
+        self,
+        doing: str,
+        call: Callable[..., Any],
+        *arguments: Any,
+        size: int = 0,
+        otherwise: type[RunError] = StoreUnavailable,
+        again: Request | None = None,
+        **options: Any,
+    ) -> Any:
         """What a call of the SDK's gives; ``size``: bytes that it transfers. ``doing``: what fails if it does.
+        ``otherwise`` and ``again``: see ``translated``.
 
         Raises:
             RunError: it fails, or takes too long.
         """
-        return self._bounded(doing, StoreUnavailable, size, call, *arguments, **options)
+        return self._bounded(doing, otherwise, size, partial(call, *arguments, **options), again=again)
+
+    def question(self, operation: str, wanted: str, **names: str) -> Request:
+        """A question for ``again``, as ``about_project`` takes it."""
+        return about_project(self.server, self.credentials.get("api_key", ""), operation, wanted, **names)
 
     def changed(self, doing: str, call: Callable[..., Any], *arguments: Any) -> Any:
         """The same for a call that changes something.
@@ -101,7 +125,9 @@ class Connection:
         """
         entity = address.entity or self.own_entity()
         shown = printable(f"{entity}/{address.project}/{address.run}")
-        return self.asked(f"W&B run {shown}", self._fresh, entity, address.project, address.run, files)
+        names = {"entity": entity, "project": address.project, "run": address.run}
+        again = self.question("Run", "run(name: $run) { id }", **names)
+        return self.asked(f"W&B run {shown}", self._fresh, *names.values(), files, again=again)
 
     # Changes
 
@@ -150,11 +176,12 @@ class Connection:
         size: int,
         call: Callable[..., Any],
         *arguments: Any,
+        again: Request | None = None,
         **options: Any,
     ) -> Any:
         def asked() -> Any:
             try:
-                with translated(doing, self.server, otherwise):
+                with translated(doing, self.server, otherwise, again):
                     return within(REQUEST_SECONDS + size / BYTES_A_SECOND, call, *arguments, **options)
             except RunError:
                 _kept.__dict__.pop(self.server, None)  # a call that was given up may still use it
@@ -189,10 +216,11 @@ def connect(page: str = "") -> Connection:
         StoreUnavailable: the server does not answer.
         StoreRefused: there is no API key, or the server does not accept it.
         RunNotFound: the page is on another server than the configured one.
-        MissingExtra: wandb is not installed.
+        MissingExtra: wandb is not installed, or too old.
     """
     with optional_packages("wandb"):
         import wandb
+    refuse_outdated("wandb")
     bound_requests()
     settings = wandb.setup().settings
     server = _server_of(page, settings)
@@ -356,8 +384,9 @@ def fetched(connection: Connection, file: Any, target: Path) -> None:
     """Fetch a file of the SDK's whole."""
     with TemporaryFolder() as folder:
         doing = f"the file {printable(file.name)} could not be fetched"
+        again = about_file(connection.server, connection.credentials.get("api_key", ""), file.url)
         with writing(Path(folder), file.size):
-            connection.asked(doing, _download, file, folder, size=file.size)
+            connection.asked(doing, _download, file, folder, size=file.size, otherwise=ReadError, again=again)
         (path,) = (one for one in Path(folder).rglob("*") if one.is_file())
         shutil.move(path, target)
 
@@ -366,15 +395,17 @@ def _download(file: Any, folder: str) -> None:
     file.download(root=folder, replace=True).close()
 
 
-def pages(connection: Connection, doing: str, found: Iterable[Any], size: int) -> Iterator[Any]:
+def pages(
+    connection: Connection, doing: str, found: Iterable[Any], size: int, again: Request | None = None
+) -> Iterator[Any]:
     """What a lazy list of the SDK's gives, at most ``size`` at a time within the time for one request.
 
     Raises:
         StoreUnavailable: its pages lead nowhere.
     """
-    where = f"{doing} ({endpoint_of(connection.server)})"
+    where = f"{doing} ({graphql_of(connection.server)})"
     iterator, paging, seen = iter(found), Paging(where), set[str]()
-    while chunk := connection.asked(doing, _taken, iterator, size):
+    while chunk := connection.asked(doing, _taken, iterator, size, again=again):
         names = {name for one in chunk if (name := _name_of(one))}
         yield from chunk
         if _goes_on(found):

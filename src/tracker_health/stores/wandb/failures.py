@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from urllib.error import URLError
+from urllib.request import Request
 
 from tracker_health.errors import (
     RunError,
@@ -17,8 +19,17 @@ from tracker_health.errors import (
 from tracker_health.readers.ranged_file import PartsRefused
 from tracker_health.stores.answers import ExcessiveAnswer, excess_behind
 from tracker_health.stores.deadline import distrust
-from tracker_health.stores.reasons import NO_ANSWER, reason_in, status_hint
-from tracker_health.stores.wandb.server import last_word
+from tracker_health.stores.http_parts import Unanswered
+from tracker_health.stores.reasons import (
+    NO_ANSWER,
+    TORN,
+    TORN_HINT,
+    is_failure,
+    is_of_server,
+    reason_in,
+    status_hint,
+)
+from tracker_health.stores.wandb.server import endpoint_of, last_word
 from tracker_health.text import printable, without_userinfo
 
 KEY_HINT = "wandb login, or set WANDB_API_KEY; WANDB_BASE_URL names the server"
@@ -37,11 +48,14 @@ _NOT_THERE = ("could not find run", "run not found", "could not find project", "
 
 
 @contextmanager
-def translated(doing: str, server: str, otherwise: type[RunError] = StoreUnavailable) -> Iterator[None]:
+def translated(
+    doing: str, server: str, otherwise: type[RunError] = StoreUnavailable, again: Request | None = None
+) -> Iterator[None]:
     """Turn whatever the SDK raises into a RunError of one line.
 
-    ``doing`` says what went wrong; ``otherwise`` is the error for all that is neither a refusal nor a run that is not
-    there.
+    ``doing`` says what went wrong; ``otherwise`` is the error for all that is neither a refusal, nor a run that is not
+    there, nor a failure of the server. That is ``StoreUnavailable``, unless something was to be written. ``again``: a
+    question to see what a server says of which the SDK says only that no answer came in time.
     """
     try:
         yield
@@ -52,19 +66,21 @@ def translated(doing: str, server: str, otherwise: type[RunError] = StoreUnavail
     except Exception as error:  # noqa: BLE001  the SDK raises anything, and core's errors are of no type of their own
         if excess := excess_behind(error):
             raise _excess(excess, doing, server) from None
-        raise _translation(error, doing, server, otherwise) from None
+        raise _translation(error, doing, server, otherwise, again) from None
 
 
 def _excess(error: ExcessiveAnswer, doing: str, server: str) -> ExcessiveAnswer:
-    return ExcessiveAnswer(f"{doing} ({endpoint_of(server)})", error.why)
+    return ExcessiveAnswer(f"{doing} ({graphql_of(server)})", error.why)
 
 
-def endpoint_of(server: str) -> str:
+def graphql_of(server: str) -> str:
     """Where everything is asked for but the content of files."""
     return f"{printable(without_userinfo(server))}/graphql"
 
 
-def _translation(error: Exception, doing: str, server: str, otherwise: type[RunError]) -> RunError:
+def _translation(
+    error: Exception, doing: str, server: str, otherwise: type[RunError], again: Request | None
+) -> RunError:
     what = f"{doing} ({printable(without_userinfo(server))})"
     cause = error.__cause__ if _UNCHECKED in str(error) else None
     status, text = _status(error), str(cause or error)
@@ -76,21 +92,27 @@ def _translation(error: Exception, doing: str, server: str, otherwise: type[RunE
     if any(words in text.lower() for words in _NOT_THERE):
         hint = "check entity, project and run id; a run that you may not see looks the same"
         return RunNotFound(f"{what}: there is no such run", hint)
-    if status == 429 or status >= 500:
-        return otherwise(f"{what}: the server answered {status}", status_hint(status))
+    failure = otherwise if issubclass(otherwise, WriteError) else StoreUnavailable
+    if is_failure(status):
+        return failure(f"{what}: the server answered {status}", status_hint(status))
     if _NO_JSON in text:
-        return otherwise(f"{what}: what answers there is no W&B server, or a page before it", _PAGE_HINT)
-    reason = reason_in(text)
+        return failure(f"{what}: what answers there is no W&B server, or a page before it", _PAGE_HINT)
+    reason = TORN if isinstance(error, Unanswered) else reason_in(text)
+    if reason == TORN:
+        return failure(f"{what}: {TORN}", TORN_HINT)
     if reason != NO_ANSWER:
         hint = _DIALECT_HINT if _OTHER_DIALECT.search(text) else ""
-        return otherwise(f"{what}: {printable(reason, 300)}", hint)
-    distrust(server)
+        kind = failure if is_of_server(reason) or isinstance(error, URLError) else otherwise
+        return kind(f"{what}: {printable(reason, 300)}", hint)
     # The SDK tries again and again, and does not say why.
-    status, reason = last_word(server)
-    if status == 429 or status >= 500:
-        return otherwise(f"{what}: the server answers {status}, again and again", status_hint(status))
+    status, reason = last_word(server, again)
+    if is_failure(status):
+        distrust(server, said=f"answered {status}, again and again,")
+        asked = f" to {endpoint_of(again)}" if again is not None else ""
+        return failure(f"{what}: the server answers {status}, again and again{asked}", status_hint(status))
+    distrust(server)
     hint = _AGAIN_HINT if issubclass(otherwise, WriteError) else "the server hangs or is very slow: try again later"
-    return otherwise(f"{what}: {reason or NO_ANSWER}", hint)
+    return failure(f"{what}: {reason or NO_ANSWER}", hint)
 
 
 def _status(error: BaseException | None) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 
 from tracker_health.acknowledged import Acknowledgement, on_evidence
 from tracker_health.annotations import NOTIFIED, PENDING, Annotations, Shadow
-from tracker_health.errors import RunError, WriteError
+from tracker_health.errors import UNREADABLE, RunError, WriteError
 from tracker_health.evidence import Evidence, Problem, Request, RunRef, Series
 from tracker_health.gap_names import LIVE_WANDB_TAGS, STOP_WANDB_TAG, STOPPED_TAG, WANDB_ALERT_LEVELS
 from tracker_health.going_back import Shelf
@@ -391,9 +391,8 @@ class OnlineRun:
     def _series(self, roles: Mapping[str, str], found: FileEvidence) -> tuple[Series, ...]:
         try:
             return read_histories(self._connection, self._run, roles)
-        except RunError as error:
-            message = f"{error.message} ({error.hint})" if error.hint else error.message
-            found.problems.append(Problem(source="history", message=message, roles=frozenset(roles.values())))
+        except UNREADABLE as error:
+            found.cannot_read("history", error, roles.values())
             return ()
 
 

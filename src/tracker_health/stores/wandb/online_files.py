@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
+from urllib.request import Request
 
-from tracker_health.errors import ReadError, RunError
+from tracker_health.errors import UNREADABLE, ReadError
 from tracker_health.readers.ranged_file import PartsRefused
 from tracker_health.stores.deadline import BYTES_A_SECOND, REQUEST_SECONDS, within
 from tracker_health.stores.downloads import Fetch
@@ -56,9 +56,8 @@ class OnlineFiles(FetchedFiles):
         return [[file.path, file.size, self._listing.versions[file.path]] for file in files]
 
     def local(self, file: RunFile) -> Path:
-        with _as_read_error():
-            origin = self._listing.origins[file.path]
-            return self._downloads.whole(file, partial(fetched, self._connection, origin))
+        origin = self._listing.origins[file.path]
+        return self._downloads.whole(file, partial(fetched, self._connection, origin))
 
     @cached_property
     def _listing(self) -> _Listing:
@@ -79,7 +78,7 @@ class OnlineFiles(FetchedFiles):
                     found.setdefault(path, (RunFile(path=path, size=file.size), file))
                 if len(found) >= MAX_FILES:
                     break
-        except RunError as error:
+        except UNREADABLE as error:
             problem = str(error)
         return _Listing(
             files=tuple(found[path][0] for path in sorted(found)),
@@ -110,8 +109,14 @@ class OnlineFiles(FetchedFiles):
         if found is not None:
             return found
         doing = "its files could not be listed"
-        listed = self._connection.asked(doing, self._run.files, per_page=_PAGE)
-        return pages(self._connection, doing, listed, _PAGE)
+        again = self._question("RunFiles", "files(first: 1) { edges { node { id } } }")
+        listed = self._connection.asked(doing, self._run.files, per_page=_PAGE, again=again)
+        return pages(self._connection, doing, listed, _PAGE, again)
+
+    def _question(self, operation: str, wanted: str) -> Request:
+        run = self._run
+        names = {"entity": run.entity, "project": run.project, "run": run.id}
+        return self._connection.question(operation, f"run(name: $run) {{ {wanted} }}", **names)
 
     @property
     def own_files(self) -> tuple[RunFile, ...]:
@@ -132,8 +137,9 @@ class OnlineFiles(FetchedFiles):
         if not has_artifacts(self._run):
             return []
         doing = "its artifacts could not be listed"
-        listed = self._connection.asked(doing, self._run.logged_artifacts, per_page=100)
-        found = [one for one in pages(self._connection, doing, listed, 100) if one.type not in _NO_CHECKPOINTS]
+        again = self._question("RunOutputArtifacts", "outputArtifacts(first: 1) { edges { node { id } } }")
+        listed = self._connection.asked(doing, self._run.logged_artifacts, per_page=100, again=again)
+        found = [one for one in pages(self._connection, doing, listed, 100, again) if one.type not in _NO_CHECKPOINTS]
         return [one for one in found if (one.file_count or 0) <= MAX_FILES]
 
     def _parts(self, file: RunFile) -> Fetch | None:
@@ -169,13 +175,3 @@ class FilesOfArtifact(OnlineFiles):
 def folder_of(artifact: Any) -> str:
     """Where the files of an artifact lie in the tree: ``NAME/v3/``."""
     return "/".join(artifact.source_name.rsplit(":", 1)) + "/"
-
-
-@contextmanager
-def _as_read_error() -> Iterator[None]:
-    try:
-        yield
-    except ReadError:
-        raise
-    except RunError as error:
-        raise ReadError(error.message, error.hint) from None

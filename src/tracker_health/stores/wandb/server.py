@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import json
 import ssl
 from urllib.error import HTTPError, URLError
+from urllib.parse import urljoin, urlsplit
 from urllib.request import Request
 
 from tracker_health.errors import StoreUnavailable
-from tracker_health.stores.deadline import distrust, is_silent, is_trusted, trust, within
+from tracker_health.stores.deadline import distrust, is_silent, is_trusted, trust, why_silent, within
 from tracker_health.stores.reasons import NO_ANSWER, reason_in
 from tracker_health.stores.web import opener
 from tracker_health.text import printable, without_userinfo
@@ -32,7 +34,7 @@ def reach(server: str) -> None:
         return
     shown = printable(without_userinfo(server))
     if is_silent(server):
-        message = f"the W&B server ({shown}) did not answer in time a moment ago; it was not asked again"
+        message = f"the W&B server ({shown}) {why_silent(server)} a moment ago; it was not asked again"
         raise StoreUnavailable(message, "try the run again in a minute, when the server answers")
     status, reason = last_word(server)
     if not status and reason:
@@ -42,12 +44,13 @@ def reach(server: str) -> None:
     trust(server)
 
 
-def last_word(server: str) -> tuple[int, str]:
-    """The HTTP status with which a server answers a simple question, or 0 with the reason why it does not.
+def last_word(server: str, again: Request | None = None) -> tuple[int, str]:
+    """The HTTP status with which a server answers a question, by default a simple one, or 0 with the reason why it does
+    not.
 
     Both are empty where only the SDK may know the way: its certificates are its own.
     """
-    request = Request(f"{server}/", method="HEAD")  # noqa: S310  as configured
+    request = again or Request(f"{server}/", method="HEAD")  # noqa: S310  as configured
     try:
         return within(ANSWER_SECONDS + 1, _status_of, request), ""
     except (URLError, OSError) as error:
@@ -66,13 +69,45 @@ def _status_of(request: Request) -> int:
         return error.code
 
 
+def about_project(server: str, key: str, operation: str, wanted: str, **names: str) -> Request:
+    """A question about a project, for ``last_word``: ``wanted`` is what GraphQL selects in it. It has the name of an
+    operation of the SDK's. ``names``: of ``entity``, ``project``, ``run``.
+    """
+    variables = ", ".join(f"${name}: String!" for name in names)
+    query = f"query {operation}({variables}) {{ project(name: $project, entityName: $entity) {{ {wanted} }} }}"
+    return _asking(server, key, json.dumps({"query": query, "variables": names, "operationName": operation}).encode())
+
+
+def about_file(server: str, key: str, url: str) -> Request:
+    """The same for a file at an address, as the SDK fetches it."""
+    place = urljoin(f"{server}/", url)
+    request = Request(place)  # noqa: S310  see above
+    return _signed(request, key) if place.startswith(f"{server}/") else request
+
+
+def endpoint_of(question: Request) -> str:
+    """What such a question asks, in words: ``/graphql (HistoryPage)``."""
+    path = printable(urlsplit(question.full_url).path, 120)
+    asked = json.loads(question.data) if isinstance(question.data, bytes) else {}
+    return f"{path} ({asked['operationName']})" if asked else path
+
+
+def _asking(server: str, key: str, document: bytes) -> Request:
+    request = Request(f"{server}/graphql", data=document, headers={"Content-Type": "application/json"})  # noqa: S310
+    return _signed(request, key)
+
+
+def _signed(request: Request, key: str) -> Request:
+    if key:
+        request.add_unredirected_header("Authorization", f"Basic {base64.b64encode(f'api:{key}'.encode()).decode()}")
+    return request
+
+
 def pause_wanted(server: str, key: str) -> float:
     """For how many seconds a server wants no more requests of this account (429 with ``RateLimit-Reset``, as W&B's own,
     or ``Retry-After``); 0 where it does not say so. The SDK's core process heeds the latter alone.
     """
-    request = Request(f"{server}/graphql", data=_QUESTION, headers={"Content-Type": "application/json"})  # noqa: S310
-    if key:
-        request.add_unredirected_header("Authorization", f"Basic {base64.b64encode(f'api:{key}'.encode()).decode()}")
+    request = _asking(server, key, _QUESTION)
     try:
         within(ANSWER_SECONDS + 1, lambda: opener().open(request, timeout=ANSWER_SECONDS).close())
     except HTTPError as error:
