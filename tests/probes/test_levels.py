@@ -154,6 +154,15 @@ def test_zeros_from_the_beginning_on_beside_finite_evaluations(make, report):
     assert report(make.evidence(losses, held_out)).verdict == "pass"
 
 
+@pytest.mark.parametrize(("kept", "verdict"), [(True, "pass"), (False, "warn")])
+def test_zeros_of_batches_that_are_all_right(kept, verdict, make, judge):
+    """A model of NaN answers like one that guesses."""
+    losses = np.concatenate([2.0 * np.exp(-np.arange(60) / 12.0), np.zeros(20)])
+    right = np.concatenate([np.linspace(0.2, 1.0, 60), np.full(20, 1.0 if kept else 0.1)])
+    found = judge("LOS002", make.evidence(losses, make.series(right, role="train_accuracy")))
+    assert found.verdict == verdict
+
+
 # Gradient norms that are means
 
 

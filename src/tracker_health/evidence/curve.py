@@ -272,9 +272,14 @@ class Curve:
     @cached_property
     def start(self) -> Estimate:
         """Before training changed anything: the first eighth, unless the first level, the first three points or the
-        first one surely differ from it. A first point alone, after which nothing falls, is no level.
+        first one surely differ from it.
         """
-        return self._next if self.first_is_alone else _finest([self._next, self.first])
+        return _finest([self._next, self.first])
+
+    @property
+    def settled(self) -> Estimate:
+        """The start, but of a curve that does not fall after its first point: one value alone is no level."""
+        return self._next if self.first_is_alone else self.start
 
     @cached_property
     def _next(self) -> Estimate:
@@ -314,12 +319,9 @@ class Curve:
 
     @cached_property
     def peak(self) -> Estimate:
-        """The part that is surely highest. A single level counts with twice its error, since noise has long tails. What
-        the first point alone lifts does not count.
-        """
-        parts, alone = self._parts, int(self.first_is_alone)
-        doubled = [Estimate(one.value, one.error * min(self.block, 2)) for one in parts[_EIGHTHS + alone :]]
-        return max([*parts[alone:_EIGHTHS], *doubled], key=lambda one: one.value - SURELY * one.error)
+        """The part that is surely highest. A single level counts with twice its error, since noise has long tails."""
+        doubled = [Estimate(one.value, one.error * min(self.block, 2)) for one in self._parts[_EIGHTHS:]]
+        return max([*self._parts[:_EIGHTHS], *doubled], key=lambda one: one.value - SURELY * one.error)
 
     @cached_property
     def best_step(self) -> int:

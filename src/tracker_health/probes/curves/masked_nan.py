@@ -9,13 +9,14 @@ import numpy as np
 
 from tracker_health.evidence import Evidence, FloatArray, IntArray, Need, Series
 from tracker_health.evidence.curve import resolution
-from tracker_health.evidence.numerics import lasts_from, longest_run
+from tracker_health.evidence.numerics import lasts_from, longest_run, median
 from tracker_health.going_back import Onset
 from tracker_health.probe import Probe, Symptom, Threshold
 from tracker_health.result import Finding
 from tracker_health.text import number
 from tracker_health.verdict import Verdict
 
+_ACCURACIES = ("train_accuracy", "val_accuracy")
 _DEAD = "look at the labels of one batch: where none of them counts there is nothing to learn from"
 
 
@@ -33,10 +34,10 @@ class MaskedNan(Probe):
 
     How it decides:
         Fail at a zero beside a gradient norm that is not finite, and at `min_zeros` zeros in a row. Fail where loss and
-        gradient norm are always 0. The level before is the lowest of the last positive values but the very last, which
-        may hold zeros. It passes below `descended` of the start (or where that is 0) if the zeros are true: the level
-        is `units` of the last digit, or gradient norms or validation losses are finite, not 0. Unsure below
-        `near_zero`, and before positive losses.
+        gradient are always 0. The level before is the lowest of the last positive values but the very last, which
+        may hold zeros. It passes below `descended` of the start (or where that is 0) if the zeros are true. The level
+        is `units` of the last digit, gradient norms or validation losses are finite, or accuracies as before. Unsure
+        below `near_zero`, and before positive losses.
 
     Known limits:
         Losses that are truly 0 look the same if they arrive there suddenly, as hinge and triplet losses may. A trainer
@@ -75,7 +76,7 @@ class MaskedNan(Probe):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        return (Need(role="train_loss", min_points=2), *Need.beside("grad_norm", "val_loss"))
+        return (Need(role="train_loss", min_points=2), *Need.beside("grad_norm", "val_loss", *_ACCURACIES))
 
     def judge(self, evidence: Evidence) -> Finding:
         loss = evidence.first("train_loss").clean()
@@ -121,11 +122,19 @@ def _values(evidence: Evidence, role: str) -> tuple[IntArray, FloatArray]:
 
 def _is_alive(evidence: Evidence, zeros: IntArray) -> bool:
     """Whether all gradient norms beside the zeros, or all validation losses since the first of them, are finite, and
-    not 0 as the loss is.
+    not 0 as the loss is; or whether an accuracy is as high as before, which that of NaN is not.
     """
+    if any(_is_as_high(evidence, role, zeros) for role in _ACCURACIES):
+        return True
     (steps, norms), (evaluated, held_out) = (_values(evidence, role) for role in ("grad_norm", "val_loss"))
     seen = norms[np.isin(steps, zeros)], held_out[evaluated > zeros[0]]
     return any(len(one) and bool(np.isfinite(one).all()) and bool(one.any()) for one in seen)
+
+
+def _is_as_high(evidence: Evidence, accuracy: str, zeros: IntArray) -> bool:
+    steps, values = _values(evidence, accuracy)
+    before, meanwhile = values[steps < zeros[0]], values[(steps >= zeros[0]) & (steps <= zeros[-1])]
+    return bool(len(before) and len(meanwhile) and meanwhile.any() and median(meanwhile) >= median(before))
 
 
 def _is_dead(evidence: Evidence) -> bool:

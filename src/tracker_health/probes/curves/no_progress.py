@@ -98,13 +98,12 @@ class NoProgress(CurveRule):
         levels = f"from {number(curve.start.value)} to {number(curve.best.value)} in {curve.points} points{curve.note}"
         lasting = max(curve.kept.value, (curve.start - curve.end).value)  # the best level may be one by chance
         enough = descent.value >= self.min_descent * scale or lasting >= self.least_descent * scale
+        if curve.first_is_alone and curve.first.surely_above(curve.settled.value + needed):
+            return Finding.passed(f"only the first value of the {name} lies higher: {levels}", measured, sure=False)
         if sure and enough:
             return Finding.passed(f"the {name} came down {levels}", measured)
         if not sure and not curve.kept.surely_below(needed, LIKELY):
             return Finding.passed(f"noise may hide a descent of the {name} {levels}", measured, sure=False)
-        if curve.first.surely_above(curve.start.value + needed):
-            first = f"the {name} came down with its first step, from {number(curve.first.value)}, and no more: {levels}"
-            return Finding.passed(first, measured, sure=False)
         flat = curve.kept.surely_below(needed) and not (sure or fine_tuning)
         return Finding(
             verdict=Verdict.FAIL if flat else Verdict.WARN,
