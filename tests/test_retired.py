@@ -24,9 +24,9 @@ from tracker_health.retired import Retired, RetiredThreshold, remarks
 from tracker_health.settings import configured, effective
 
 MERGED = Retired(
-    code="LOS011", name="slow-descent", since="0.2.0", replaced_by=("LOS007",), why="Both looked at one descent."
+    code="LOS011", name="slow-descent", since="0.1.1", replaced_by=("LOS007",), why="Both looked at one descent."
 )
-GONE = Retired(code="OLD001", name="gone-away", since="0.2.0", why="It found nothing.")
+GONE = Retired(code="OLD001", name="gone-away", since="0.1.1", why="It found nothing.")
 REAL = retired.RETIRED
 RENAMED = RetiredThreshold(rule="still-descending", threshold="patience", replaced_by="little", why="one was meant")
 DROPPED = RetiredThreshold(rule="diverged", threshold="window", why="it follows from the length")
@@ -64,14 +64,14 @@ def codes(config):
 def test_a_selection_means_the_successor(word):
     config = Config(select=frozenset({word}))
     assert codes(config) == {"LOS007"}
-    assert config.notes == ("select: LOS011 slow-descent was retired in 0.2.0, replaced by LOS007; taken as LOS007",)
+    assert config.notes == ("select: LOS011 slow-descent was retired in 0.1.1, replaced by LOS007; taken as LOS007",)
     assert config.digest == Config(select=frozenset({"LOS007"})).digest
 
 
 def test_a_selection_of_what_nothing_replaced_selects_nothing():
     config = Config(select=frozenset({"OLD001"}))
     assert codes(config) == set()
-    assert config.notes == ("select: OLD001 gone-away was retired in 0.2.0, nothing replaced it; it selects nothing",)
+    assert config.notes == ("select: OLD001 gone-away was retired in 0.1.1, nothing replaced it; it selects nothing",)
 
 
 @pytest.mark.parametrize("key", ["ignore", "measure_only"])
@@ -81,7 +81,7 @@ def test_the_successor_is_not_ignored_without_being_named(key):
     assert config.digest == Config().digest
     (note,) = config.notes
     assert note.startswith(
-        f"{key}: LOS011 slow-descent was retired in 0.2.0, replaced by LOS007; naming it does nothing"
+        f"{key}: LOS011 slow-descent was retired in 0.1.1, replaced by LOS007; naming it does nothing"
     )
 
 
@@ -99,7 +99,7 @@ def test_thresholds_are_dropped():
     )
     assert config.thresholds == {"diverged": {"sigmas": 6}}
     assert config.notes == (
-        "probes.slow-descent.margin does nothing: LOS011 slow-descent was retired in 0.2.0, replaced by LOS007",
+        "probes.slow-descent.margin does nothing: LOS011 slow-descent was retired in 0.1.1, replaced by LOS007",
         "probes.diverged.window does nothing: this threshold was retired, nothing replaced it: it follows from the length",
         "probes.still-descending.patience does nothing: this threshold was retired, replaced by little: one was meant",
     )
@@ -204,7 +204,7 @@ def test_a_report_for_python_says_it_in_a_note(write_log, healthy_losses):
 def test_explain_says_what_became_of_it(run, word):
     result = run("explain", word)
     assert result.exit_code == 0
-    assert "LOS011 slow-descent was retired in 0.2.0, replaced by LOS007: Both looked at one descent." in result.stdout
+    assert "LOS011 slow-descent was retired in 0.1.1, replaced by LOS007: Both looked at one descent." in result.stdout
 
 
 def test_its_page_stays():
@@ -212,7 +212,7 @@ def test_its_page_stays():
     assert page.startswith("# LOS011 slow-descent\n")
     assert "[LOS007 still-descending](LOS007.md)" in page
     assert "nothing replaced it: It found nothing." in retired_page(GONE, {})
-    assert "| [LOS011 slow-descent](LOS011.md) | LOS007 | 0.2.0 |" in index((), (MERGED,))
+    assert "| [LOS011 slow-descent](LOS011.md) | LOS007 | 0.1.1 |" in index((), (MERGED,))
     assert "It found nothing." in explain_retired(GONE)
 
 

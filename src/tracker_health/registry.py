@@ -24,7 +24,7 @@ from tracker_health.probes import (
     weights,
 )
 
-RULES_VERSION = 12
+RULES_VERSION = 13
 """Raised whenever a rule may judge the same evidence differently. Annotated runs that go on are then judged again;
 those that have ended keep the verdict of the version that judged them, until ``--rejudge`` asks for another.
 """

@@ -51,32 +51,32 @@ RETIRED: tuple[Retired, ...] = (
     Retired(
         code="LOS011",
         name="slow-descent",
-        since="0.2.0",
+        since="0.1.1",
         replaced_by=("LOS007",),
         why="a small descent that goes on to the end is one way of still descending",
     ),
     Retired(
         code="LOS016",
         name="term-not-learnt",
-        since="0.2.0",
+        since="0.1.1",
         why="of 42 healthy trainings with two terms it found ten, of 18 with a term that was not learnt six",
     ),
     Retired(
         code="LRS002",
         name="plateau-at-constant-lr",
-        since="0.2.0",
+        since="0.1.1",
         why="of 110 healthy runs it found four, of faults only two by chance, and no cause was known by it",
     ),
     Retired(
         code="OPT008",
         name="layer-outlier",
-        since="0.2.0",
+        since="0.1.1",
         why="it found no fault whose truth is known, and few optimizers name their parameters for sure",
     ),
     Retired(
         code="SYS003",
         name="slowdown",
-        since="0.2.0",
+        since="0.1.1",
         why="what slows a step is mostly another program on the machine, and says nothing of the training",
     ),
 )

@@ -162,8 +162,8 @@ def is_leaving() -> bool:
 def unchanged() -> Iterator[None]:
     """Have Python end as it does without us, whatever is done in the block.
 
-    After Ctrl-C that nobody caught Python ends itself by SIGINT, unless text was compiled since then, as modules may do
-    that are imported in the block. Text that raises the same again brings that back; there is no other way to it.
+    After Ctrl-C that nobody caught, Python ends itself by SIGINT. It forgets that when text is compiled, which modules
+    do that are imported in the block. Compiling text that raises the same again brings it back. There is no other way.
     """
     before = len(sys.modules)
     try:

@@ -48,7 +48,7 @@ class EmptyAdapter(Probe):
     code = "WGT007"
     name = "empty-adapter"
     symptom = Symptom.FROZEN
-    since = "0.2.0"
+    since = "0.1.1"
     headline = ("empty", "idle")
 
     min_steps: Annotated[
