@@ -13,7 +13,7 @@ FRAMEWORK_TESTS := tests/hooks/test_frameworks.py tests/monitor/test_lightning.p
 
 # The quick tests: those of rules and of what rules stand on, without those that draw their input
 # or train a model, which `make test` runs.
-QUICK_TESTS := tests/probes tests/test_engine.py tests/test_evidence.py tests/test_curve_parts.py tests/test_parameters.py \
+QUICK_TESTS := tests/rules tests/test_engine.py tests/test_evidence.py tests/test_curve_parts.py tests/test_parameters.py \
     tests/test_package.py tests/test_retired.py
 
 TARGETS := lint check new-rule demo test fuzz frameworks oldest-wandb old-wandb slow bench faults docs site screenshots clean

@@ -30,13 +30,13 @@ from typing import Any, NamedTuple, TypeVar
 import click
 
 from tracker_health import Config
-from tracker_health.annotating import judged
-from tracker_health.engine import configured_probes, diagnose
 from tracker_health.evidence import Evidence
-from tracker_health.opening import open_run
-from tracker_health.probe import WITHOUT, Probe, special_cases_of
-from tracker_health.registry import BUILT_IN
-from tracker_health.result import Report
+from tracker_health.judge.engine import configured_probes, diagnose
+from tracker_health.report.result import Report
+from tracker_health.rules.probe import WITHOUT, Probe, special_cases_of
+from tracker_health.rules.registry import BUILT_IN
+from tracker_health.runs.annotating import judged
+from tracker_health.runs.lookup import open_run
 
 PUBLIC = "public"
 _SUFFIX = ".pickle"

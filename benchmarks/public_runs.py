@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from tracker_health import Config
-from tracker_health.engine import diagnose, needs_of
 from tracker_health.evidence import Evidence, RunInfo, RunRef, Series, StepUnit
-from tracker_health.result import Report
+from tracker_health.judge.engine import diagnose, needs_of
+from tracker_health.report.result import Report
 
 FOLDER = Path(__file__).parent.parent.parent / "shared" / "real_runs"
 CLASSES = {

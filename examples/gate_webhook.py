@@ -33,7 +33,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from tracker_health.errors import TrackerHealthError
-from tracker_health.gating import gate
+from tracker_health.fleet.gate import gate
 from tracker_health.render.model_card import model_lines
 from tracker_health.stores.mlflow.registry import ModelName, version_named
 from tracker_health.text import printable

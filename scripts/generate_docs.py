@@ -19,16 +19,16 @@ from click.testing import CliRunner
 from gallery import choosing
 from gallery.page import symptoms_page
 
-from tracker_health import retired
 from tracker_health.cli import cli
 from tracker_health.diagnosis import CAUSES, Cause
-from tracker_health.probe import Probe
 from tracker_health.readers.log_formats import text_forms
 from tracker_health.readers.log_formats.text_forms import FORMS
-from tracker_health.registry import BUILT_IN
 from tracker_health.render.causes import Diagnosed, cause_page, causes_index
 from tracker_health.render.docs import group_of, index, retired_page
 from tracker_health.render.rule_page import Picture, Pictures, rule_page
+from tracker_health.rules.probe import Probe
+from tracker_health.rules.registry import BUILT_IN
+from tracker_health.words import retired
 
 DOCS = Path(__file__).parent.parent / "docs"
 SITE = DOCS.parent / "mkdocs.yml"

@@ -51,7 +51,7 @@ def main() -> None:
 @contextmanager
 def served(folder: Path) -> Iterator[str]:
     """A server on the demo's store, on a free port of this machine."""
-    from tracker_health.demo import run_demo
+    from tracker_health.cli.demo import run_demo
 
     run_demo(str(folder))
     with socket.socket() as probe:
@@ -85,9 +85,9 @@ def wait_until_up(port: int) -> None:
 def annotated(address: str) -> tuple[str, str]:
     """The page of a failing run, and the list of all failing ones."""
     from tracker_health.api import annotate, runs_of_experiment
-    from tracker_health.demo import EXPERIMENT
-    from tracker_health.opening import filter_link
-    from tracker_health.verdict import Verdict
+    from tracker_health.cli.demo import EXPERIMENT
+    from tracker_health.runs.lookup import filter_link
+    from tracker_health.words.verdict import Verdict
 
     runs = runs_of_experiment(EXPERIMENT, tracking_uri=address)
     refs = [

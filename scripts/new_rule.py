@@ -15,9 +15,9 @@ from string import Template
 
 import click
 
-from tracker_health import retired
 from tracker_health._version import __version__
-from tracker_health.registry import BUILT_IN, WINGS
+from tracker_health.rules.registry import BUILT_IN, WINGS
+from tracker_health.words import retired
 
 ROOT = Path(__file__).parent.parent
 TEMPLATES = Path(__file__).parent / "rule_templates"
@@ -84,8 +84,8 @@ def files_of(name: str, package: str, code: str) -> dict[Path, str]:
     }
     template = "curve" if role else _PARTS[package]
     return {
-        ROOT / "src" / "tracker_health" / "probes" / package / f"{module}.py": _filled(f"{template}_rule", words),
-        ROOT / "tests" / "probes" / f"test_{module}.py": _filled(f"{template}_tests", words),
+        ROOT / "src" / "tracker_health" / "rules" / package / f"{module}.py": _filled(f"{template}_rule", words),
+        ROOT / "tests" / "rules" / f"test_{module}.py": _filled(f"{template}_tests", words),
     }
 
 

@@ -13,13 +13,14 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from tracker_health import check, registry
+from tracker_health import check
 from tracker_health.config import Config
-from tracker_health.engine import diagnose
 from tracker_health.evidence import Evidence, Need, RunRef, Series
-from tracker_health.probe import Probe, Symptom
-from tracker_health.result import Finding
-from tracker_health.verdict import Verdict
+from tracker_health.judge.engine import diagnose
+from tracker_health.report.result import Finding
+from tracker_health.rules import registry
+from tracker_health.rules.probe import Probe, Symptom
+from tracker_health.words.verdict import Verdict
 
 SCRIPT = Path(__file__).parent.parent / "benchmarks" / "ablate.py"
 

@@ -6,10 +6,10 @@ import math
 import pytest
 from click.testing import CliRunner
 
-from tracker_health import acknowledging, annotating
 from tracker_health.cli import cli
+from tracker_health.runs import acknowledging, annotating
 from tracker_health.stores.base import Overtaken
-from tracker_health.stores.directory import DirectoryRun
+from tracker_health.stores.folder.directory import DirectoryRun
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def judged(run, sick, no_pictures):
 
 @pytest.fixture
 def no_pictures(monkeypatch):
-    monkeypatch.setattr("tracker_health.annotating._attached", lambda *_, **__: ({}, ""))
+    monkeypatch.setattr("tracker_health.runs.annotating._attached", lambda *_, **__: ({}, ""))
 
 
 BECAUSE = ("--because", "the data has this", "--who", "ana")
@@ -62,8 +62,8 @@ def test_what_is_acknowledged_no_longer_fails_a_job_and_the_verdict_stays(run, j
 
 def test_it_survives_another_annotation_and_an_upgrade(run, judged, monkeypatch):
     run("ack", judged, "non-finite-loss", *BECAUSE)
-    monkeypatch.setattr("tracker_health.annotating.RULES_VERSION", 999)
-    monkeypatch.setattr("tracker_health.annotations.RULES_VERSION", 999)
+    monkeypatch.setattr("tracker_health.runs.annotating.RULES_VERSION", 999)
+    monkeypatch.setattr("tracker_health.judge.annotations.RULES_VERSION", 999)
     assert run("annotate", "--force", "--rejudge", judged, "--fail-on", "fail").exit_code == 0
 
 
@@ -108,7 +108,7 @@ def test_for_some_time_is_for_some_time(run, judged, monkeypatch):
     assert run("ack", judged, "--for", "14d", *BECAUSE).exit_code == 0
     assert run("check", judged).exit_code == 0
     now = annotating.time.time()
-    monkeypatch.setattr("tracker_health.annotating.time.time", lambda: now + 15 * 86_400)
+    monkeypatch.setattr("tracker_health.runs.annotating.time.time", lambda: now + 15 * 86_400)
     assert run("check", judged).exit_code == 1
 
 

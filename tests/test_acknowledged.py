@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tracker_health.acknowledged import (
+from tracker_health.words.acknowledgements import (
     MAX_ENTRY_CHARACTERS,
     MOST_ENTRIES,
     acknowledgement,
@@ -21,7 +21,7 @@ from tracker_health.acknowledged import (
     standing,
     worst_of,
 )
-from tracker_health.verdict import Verdict
+from tracker_health.words.verdict import Verdict
 
 NOW = 1_800_000_000.0
 
@@ -147,7 +147,7 @@ def test_the_clocks_of_two_people_decide_nothing():
 
 
 def test_a_retired_rule_stands_for_what_replaced_it():
-    from tracker_health.retired import RETIRED
+    from tracker_health.words.retired import RETIRED
 
     replaced = next(one for one in RETIRED if one.replaced_by)
     assert open_codes(replaced.replaced_by, [entry(codes=[replaced.code])]) == ()

@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from tracker_health.annotations import (
+from tracker_health.config import Config, preset
+from tracker_health.evidence import RunRef
+from tracker_health.judge.annotations import (
     MAX_HEADLINE_METRICS,
     REPORT_FILE,
     JudgedBy,
@@ -14,11 +16,9 @@ from tracker_health.annotations import (
     is_wanted,
     plan,
 )
-from tracker_health.config import Config, preset
-from tracker_health.diagnosed import Action, Alternative, Diagnosis
-from tracker_health.evidence import RunRef
-from tracker_health.result import ErrorEntry, Judged, ProbeResult, Report, ToolInfo
-from tracker_health.verdict import Verdict
+from tracker_health.report.result import ErrorEntry, Judged, ProbeResult, Report, ToolInfo
+from tracker_health.words.diagnosis import Action, Alternative, Diagnosis
+from tracker_health.words.verdict import Verdict
 
 
 def result(code, name, verdict, **more):
@@ -112,7 +112,7 @@ def test_by_which_settings_a_run_was_judged():
 
 
 def test_no_more_than_a_dozen_headline_metrics(failing, monkeypatch):
-    from tracker_health.probes.curves.diverged import Diverged
+    from tracker_health.rules.curves.diverged import Diverged
 
     monkeypatch.setattr(Diverged, "headline", tuple(f"m{i}" for i in range(40)))
     many = replace(
@@ -123,7 +123,7 @@ def test_no_more_than_a_dozen_headline_metrics(failing, monkeypatch):
 
 @pytest.mark.parametrize("measure", ["loss (nats)", "", "../x", "x" * 300, "a/b", "ä", "a\n", " a", "1a"])
 def test_a_measure_that_no_tracker_takes_as_a_name_is_left_out(failing, monkeypatch, measure):
-    from tracker_health.probes.curves.diverged import Diverged
+    from tracker_health.rules.curves.diverged import Diverged
 
     monkeypatch.setattr(Diverged, "headline", (measure, "rise_share"))
     found = result("LOS004", "diverged", Verdict.FAIL, measured={measure: 1.0, "rise_share": 2.0})

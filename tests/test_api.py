@@ -6,7 +6,7 @@ import pytest
 
 import tracker_health as th
 from tracker_health.errors import RunNotFound
-from tracker_health.opening import open_run
+from tracker_health.runs.lookup import open_run
 
 
 def test_check_gives_a_report(write_log, healthy_losses):

@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tracker_health.api import read_baseline
-from tracker_health.baseline import Candidate, baseline_of, differences, from_json, to_json
 from tracker_health.cli import cli
 from tracker_health.config import preset
-from tracker_health.engine import diagnose
 from tracker_health.errors import ConfigError
 from tracker_health.evidence import SHARES, Course, Evidence, RunInfo, RunRef, Series
-from tracker_health.verdict import Verdict
+from tracker_health.judge.engine import diagnose
+from tracker_health.report.baseline import Candidate, baseline_of, differences, from_json, to_json
+from tracker_health.words.verdict import Verdict
 
 RATES = [0.001, 0.0012, 0.0015, 0.002, 0.0022, 0.0025, 0.0028, 0.003]
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tracker_health.registry import BUILT_IN
 from tracker_health.render import calibration as module
+from tracker_health.rules.registry import BUILT_IN
 
 _RULES = {
     "AAA001": {"judged": 40, "false_alarms": 1, "found": {"f": [1, 9], "g": [9, 9]}, "missed": {}},

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from tracker_health.config import Config
-from tracker_health.engine import diagnose, needs_of
 from tracker_health.evidence import Evidence, RunInfo, RunRef, Series
+from tracker_health.judge.engine import diagnose, needs_of
 from tracker_health.roles import assign
 
 N = 40

@@ -20,7 +20,7 @@ from click.testing import CliRunner
 
 from tracker_health import terminal
 from tracker_health.cli import cli
-from tracker_health.stores.progress import display
+from tracker_health.stores.remote.progress import display
 
 
 @pytest.fixture
@@ -263,7 +263,9 @@ def test_annotating_a_folder_twice_reads_and_writes_once(run, healthy, monkeypat
     first = run("annotate", healthy)
     assert "written onto the run" in first.stdout
     before = {path: path.stat().st_mtime_ns for path in (healthy / "health").iterdir()}
-    monkeypatch.setattr("tracker_health.stores.directory.read_files", lambda *_, **__: pytest.fail("evidence was read"))
+    monkeypatch.setattr(
+        "tracker_health.stores.folder.directory.read_files", lambda *_, **__: pytest.fail("evidence was read")
+    )
     second = run("annotate", healthy)
     assert second.exit_code == 0
     assert "unchanged since the last annotation: not judged again" in second.stdout
@@ -358,7 +360,7 @@ def test_explain_of_nothing_known(run):
 
 
 def test_probes_lists_every_rule(run):
-    from tracker_health.registry import BUILT_IN
+    from tracker_health.rules.registry import BUILT_IN
 
     lines = run("probes").stdout.splitlines()
     assert len(lines) == len(BUILT_IN)
@@ -379,7 +381,7 @@ def test_a_bug_in_our_own_code_is_one_line_without_v(run, healthy, monkeypatch):
     def broken(*_, **__):
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr("tracker_health.stores.directory.read_files", broken)
+    monkeypatch.setattr("tracker_health.stores.folder.directory.read_files", broken)
     result = run("check", healthy)
     assert result.exit_code == 3
     assert "unexpected ZeroDivisionError: oops" in result.stderr
@@ -577,7 +579,7 @@ def test_what_escapes_a_command_is_one_line_without_v(run, healthy, monkeypatch,
     def broken(*_, **__):
         raise ZeroDivisionError("oops\x1b[2J")
 
-    monkeypatch.setattr("tracker_health.settings.effective", broken)
+    monkeypatch.setattr("tracker_health.settings.sources.effective", broken)
     result = run(command, healthy)
     assert result.exit_code == 3
     assert result.stderr.splitlines() == [
@@ -593,7 +595,7 @@ def test_an_error_of_the_operating_system_is_told_in_its_words(run, monkeypatch)
     def broken():
         raise OSError(5, "Input/output error", "/mnt/share")
 
-    monkeypatch.setattr("tracker_health.registry.probe_classes", broken)
+    monkeypatch.setattr("tracker_health.rules.registry.probe_classes", broken)
     result = run("probes")
     assert (result.exit_code, result.stderr) == (3, "tracker-health: /mnt/share: Input/output error\n")
 
@@ -607,7 +609,7 @@ def test_a_summary_in_markdown_names_the_run_that_could_not_be_read(run, healthy
 
 @pytest.mark.parametrize("option", [[], ["--json"]])
 def test_a_result_that_cannot_be_shown_never_stops_the_others(run, healthy, sick, monkeypatch, valid_report, option):
-    from tracker_health import result as results
+    from tracker_health.report import result as results
 
     to_json, lines = results.Report.to_json, "tracker_health.render.console.report_lines"
 

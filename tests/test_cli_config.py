@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from tracker_health.cli import cli, options
-from tracker_health.settings_values import FAIL_ON
+from tracker_health.settings.values import FAIL_ON
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from tracker_health.api import compare
 from tracker_health.cli import cli
-from tracker_health.verdict import Verdict
+from tracker_health.words.verdict import Verdict
 
 
 def trained(folder, end, *, steps=300):

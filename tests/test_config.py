@@ -5,8 +5,8 @@ from dataclasses import fields
 import pytest
 
 from tracker_health.config import PRESET_FIELDS, PRESETS, Config, Override, changed, did_you_mean, preset
-from tracker_health.engine import configured_probes
 from tracker_health.errors import ConfigError
+from tracker_health.judge.engine import configured_probes
 from tracker_health.roles import DEFAULT_PATTERNS
 
 RL = {"experiment": "rl-ppo", "project": "games", "tag:team": "red"}

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tracker_health.config import Config, changed
-from tracker_health.confirmation import confirm
-from tracker_health.engine import diagnose
 from tracker_health.evidence import Evidence, RunInfo, RunRef, Series
+from tracker_health.judge.confirmation import confirm
+from tracker_health.judge.engine import diagnose
 from tracker_health.roles import understand
 from tracker_health.testing import check_probe
 
@@ -191,7 +191,7 @@ def test_a_run_whose_metrics_are_not_understood_does_not_pass():
 
 
 def test_rules_are_tested_with_the_series_that_they_are_to_see():
-    from tracker_health.probes.curves.no_progress import NoProgress
+    from tracker_health.rules.curves.no_progress import NoProgress
 
     check_probe(NoProgress, series={"box_loss": list(FALL), "cls_loss": list(FALL)}, expect="pass")
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from tracker_health.config import Config, preset
-from tracker_health.engine import diagnose, needs_of
 from tracker_health.evidence import Evidence, OptimizerState, RunInfo, RunRef, Series, StepUnit, TensorState
-from tracker_health.verdict import Verdict
+from tracker_health.judge.engine import diagnose, needs_of
+from tracker_health.words.verdict import Verdict
 
 RUN = RunRef(store="directory", id="run", name="run")
 FALLING = list(2.3 * np.exp(-np.linspace(0, 2, 60)))

@@ -78,8 +78,8 @@ def test_the_verdicts_are_tags_that_mlflow_finds(demo):
 
 def test_results_that_nobody_reads_are_no_error(monkeypatch, write_log, healthy_losses):
     """Printed by rich itself, the table would end the process with code 1."""
-    from tracker_health import demo
     from tracker_health.api import check_many
+    from tracker_health.cli import demo
 
     class Gone(io.StringIO):
         def write(self, text):

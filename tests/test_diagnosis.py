@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from tracker_health.config import Config
-from tracker_health.diagnosed import Diagnosis
 from tracker_health.diagnosis import CAUSES, Facts, cause_named, diagnosis_of, rank
 from tracker_health.diagnosis._base import DECISIVE
 from tracker_health.diagnosis._counts import COUNTS, Counts
-from tracker_health.engine import diagnose, needs_of
 from tracker_health.evidence import Evidence, RunInfo, RunRef, Series
-from tracker_health.registry import BUILT_IN
-from tracker_health.result import ProbeResult, Report
-from tracker_health.verdict import Verdict
+from tracker_health.judge.engine import diagnose, needs_of
+from tracker_health.report.result import ProbeResult, Report
+from tracker_health.rules.registry import BUILT_IN
+from tracker_health.words.diagnosis import Diagnosis
+from tracker_health.words.verdict import Verdict
 
 RUN = RunRef(store="directory", id="run", name="run")
 NAMES = {cause.name for cause in CAUSES}

@@ -6,9 +6,8 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-import tracker_health.engine as engine_module
+import tracker_health.judge.engine as engine_module
 from tracker_health.config import PRESETS, Config, preset
-from tracker_health.engine import NOTHING_VOUCHES, configured_probes, diagnose, known_roles, needs_of
 from tracker_health.errors import ConfigError
 from tracker_health.evidence import (
     Evidence,
@@ -23,11 +22,12 @@ from tracker_health.evidence import (
     StepUnit,
     TensorState,
 )
-from tracker_health.probe import Probe, Symptom
-from tracker_health.registry import probe_classes
-from tracker_health.result import Finding
+from tracker_health.judge.engine import NOTHING_VOUCHES, configured_probes, diagnose, known_roles, needs_of
+from tracker_health.report.result import Finding
 from tracker_health.roles import DEFAULT_PATTERNS
-from tracker_health.verdict import Verdict
+from tracker_health.rules.probe import Probe, Symptom
+from tracker_health.rules.registry import probe_classes
+from tracker_health.words.verdict import Verdict
 
 RUN = RunRef(store="directory", id="runs/a", name="a")
 DESCENT = 1.0 + 3.0 * np.exp(-np.arange(200) / 30)

@@ -10,7 +10,7 @@ import torch
 from safetensors.numpy import save_file
 
 import tracker_health
-from tracker_health.settings import configured
+from tracker_health.settings.sources import configured
 
 
 def losses(n=200, start=2.3, end=0.1, noise=0.02, seed=0):

@@ -7,13 +7,13 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from tracker_health.ending import Ended
 from tracker_health.evidence import RunRef
-from tracker_health.gate import Answer, Gated, Rule, decide
+from tracker_health.judge.gate_decision import Answer, Gated, Rule, decide
 from tracker_health.render.ci import JUnit, check_of_model, check_of_run, github_line
 from tracker_health.render.model_card import model_card, model_lines
-from tracker_health.result import ErrorEntry, ProbeResult, Report, ToolInfo
-from tracker_health.verdict import Verdict
+from tracker_health.report.result import ErrorEntry, ProbeResult, Report, ToolInfo
+from tracker_health.words.ending import Ended
+from tracker_health.words.verdict import Verdict
 
 TOOL = ToolInfo(version="1", preset="default", config_digest="d")
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tracker_health
-from tracker_health.verdict import Verdict
+from tracker_health.words.verdict import Verdict
 
 torch = pytest.importorskip("torch", reason="golden checkpoints are written by torch")
 safetensors_numpy = pytest.importorskip("safetensors.numpy", reason="golden weights are written by safetensors")

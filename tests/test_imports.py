@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from graphlib import CycleError, TopologicalSorter
 
 import pytest
@@ -41,12 +42,29 @@ def test_nothing_outside_a_package_imports_its_private_modules():
     assert list(strangers(GRAPH)) == []
 
 
+def room(module):
+    """The package or module at the root that a module is of."""
+    return module.split(".")[1] if "." in module else "__init__"
+
+
+def test_the_house_stays_small_enough_to_learn():
+    packages = {module for module in GRAPH if any(other.startswith(f"{module}.") for other in GRAPH)}
+    rooms = {room(module) for module in GRAPH}
+    arrows = {(room(one), room(other)) for one, others in GRAPH.items() for other in others}
+    arrows -= {(one, one) for one in rooms}
+    modules = Counter(module.rpartition(".")[0] for module in GRAPH if module not in packages)
+    assert modules["tracker_health"] + 1 <= 10  # one more: the package's own __init__
+    assert len(rooms) <= 32
+    assert len(arrows) <= 200
+    assert max(modules.values()) <= 25
+
+
 def test_every_kind_of_import_is_seen():
     # For types alone, within a function, and of a package's own.
-    assert "tracker_health.annotating" in GRAPH["tracker_health.terminal"]
-    assert "tracker_health.sweep" in GRAPH["tracker_health.cli.sweeping"]
-    assert "tracker_health.stores.deadline" in GRAPH["tracker_health.cli.sweeping"]
-    assert "tracker_health.diagnosis._facts" in GRAPH["tracker_health.diagnosis.overfitting"]
+    assert "tracker_health.runs.annotating" in GRAPH["tracker_health.terminal"]
+    assert "tracker_health.fleet.sweep" in GRAPH["tracker_health.cli.sweeping"]
+    assert "tracker_health.stores.remote.deadline" in GRAPH["tracker_health.cli.sweeping"]
+    assert "tracker_health.diagnosis._facts" in GRAPH["tracker_health.diagnosis.data.overfitting"]
 
 
 def test_circles_and_strangers_are_found():

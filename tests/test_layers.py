@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tracker_health.layers import Place, place_of
+from tracker_health.words.layers import Place, place_of
 
 
 @pytest.mark.parametrize(

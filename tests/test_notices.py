@@ -7,12 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from tracker_health.acknowledged import acknowledgement
 from tracker_health.config import Notify
-from tracker_health.diagnosed import Action, Diagnosis
-from tracker_health.ending import Ended
 from tracker_health.evidence import RunRef
-from tracker_health.notices import (
+from tracker_health.judge.messages import (
     MOST_ALONE,
     MOST_AN_HOUR,
     Before,
@@ -24,8 +21,11 @@ from tracker_health.notices import (
     payload,
     planned,
 )
-from tracker_health.result import ProbeResult, Report, ToolInfo
-from tracker_health.verdict import Verdict
+from tracker_health.report.result import ProbeResult, Report, ToolInfo
+from tracker_health.words.acknowledgements import acknowledgement
+from tracker_health.words.diagnosis import Action, Diagnosis
+from tracker_health.words.ending import Ended
+from tracker_health.words.verdict import Verdict
 
 NOTHING = Told()
 NOTIFY = Notify(webhook="http://127.0.0.1/x")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tracker_health.acknowledged import acknowledgement
-from tracker_health.annotations import Shadow
 from tracker_health.evidence import RunRef
-from tracker_health.overview import overview, overview_lines
+from tracker_health.judge.annotations import Shadow
+from tracker_health.runs.overview import overview, overview_lines
 from tracker_health.stores.base import TaggedRun
-from tracker_health.stores.record import tagged
-from tracker_health.verdict import Verdict
+from tracker_health.stores.common.record import tagged
+from tracker_health.words.acknowledgements import acknowledgement
+from tracker_health.words.verdict import Verdict
 
 NOW = 1_800_000_000.0
 

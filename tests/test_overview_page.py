@@ -10,13 +10,13 @@ import pytest
 
 pytest.importorskip("jinja2")
 
-from tracker_health.acknowledged import acknowledgement
 from tracker_health.evidence import RunRef
-from tracker_health.overview import overview
-from tracker_health.overview_page import GROUPED_BY, MOST_WORST, overview_page
+from tracker_health.fleet.overview_page import GROUPED_BY, MOST_WORST, overview_page
 from tracker_health.render.stacks import Column, columns
+from tracker_health.runs.overview import overview
 from tracker_health.stores.base import TaggedRun
-from tracker_health.verdict import Verdict
+from tracker_health.words.acknowledgements import acknowledgement
+from tracker_health.words.verdict import Verdict
 
 NOW = datetime(2026, 1, 7, 12, tzinfo=UTC)
 """A Wednesday of 2026-W02."""

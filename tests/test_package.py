@@ -11,8 +11,8 @@ import pytest
 
 import tracker_health
 from tracker_health.errors import MissingExtra
-from tracker_health.probe import SECTIONS, Symptom, explanation_of, thresholds_of
-from tracker_health.registry import BUILT_IN
+from tracker_health.rules.probe import SECTIONS, Symptom, explanation_of, thresholds_of
+from tracker_health.rules.registry import BUILT_IN
 
 ROOT = Path(__file__).parent.parent
 HEAVY = {"mlflow", "wandb", "torch", "pydantic", "matplotlib", "sklearn", "pandas", "scipy", "safetensors"}

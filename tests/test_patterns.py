@@ -10,13 +10,13 @@ from functools import partial
 
 import pytest
 
-from tracker_health.gap_names import layer_of
-from tracker_health.layers import place_of
 from tracker_health.readers.log_formats import log_of
 from tracker_health.roles import assign
-from tracker_health.stores.files import is_relevant, is_settings
-from tracker_health.stores.naming import age, checkpoints_of, series_of
-from tracker_health.stores.texts import may_be_text_log
+from tracker_health.stores.files.naming import age, checkpoints_of, series_of
+from tracker_health.stores.files.reading import is_relevant, is_settings
+from tracker_health.stores.files.text_logs import may_be_text_log
+from tracker_health.words.gap_names import layer_of
+from tracker_health.words.layers import place_of
 
 from .patterns import ENDS, all_patterns, lines_of, parts_of, unknown_calls
 
@@ -28,14 +28,14 @@ ATTEMPTS = 3
 # patterns that the walk finds.
 LOOKED_AT = {
     "hooks/memory.py": 1,
-    "probe.py": 1,
+    "rules/probe.py": 1,
     "readers/log_formats/text_forms.py": 1,
     "readers/log_formats/text_patterns.py": 1,
     "readers/log_formats/text_troubles.py": 2,
-    "readers/module_order.py": 1,
+    "readers/optimizers/module_order.py": 1,
     "render/curves.py": 1,  # a number of a report, escaped
     "stores/mlflow/failures.py": 2,
-    "stores/reasons.py": 1,
+    "stores/remote/reasons.py": 1,
     "text.py": 1,
 }
 

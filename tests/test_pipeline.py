@@ -12,13 +12,13 @@ from concurrent.futures import ProcessPoolExecutor
 import pytest
 
 from tracker_health.evidence import RunRef
-from tracker_health.overview import GROUPS
-from tracker_health.pipeline import in_executor
+from tracker_health.runs.overview import GROUPS
+from tracker_health.runs.parallel import in_executor
 from tracker_health.stores.base import TaggedRun
 
 IN_THREADS = """
 import os, signal, time
-from tracker_health.pipeline import in_threads
+from tracker_health.runs.parallel import in_threads
 from tracker_health.terminal import leave_threads
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background ignores it
 def work(item):

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from tracker_health import policy
-from tracker_health.annotating import resolved
 from tracker_health.config import Config, preset
 from tracker_health.errors import ConfigError
-from tracker_health.policy import VARIABLE, policy_of
-from tracker_health.settings import effective
-from tracker_health.settings_values import KEYS, OF_JUDGEMENT, SECTIONS
+from tracker_health.runs.annotating import resolved
+from tracker_health.settings import policy
+from tracker_health.settings.policy import VARIABLE, policy_of
+from tracker_health.settings.sources import effective
+from tracker_health.settings.values import KEYS, OF_JUDGEMENT, SECTIONS
 
 POLICY = """
 ignore = ["LOS004"]
@@ -369,7 +369,7 @@ def test_a_policy_over_https_is_not_led_to_plain_http():
     from urllib.error import HTTPError
     from urllib.request import HTTPRedirectHandler, Request
 
-    from tracker_health.stores.web import opener
+    from tracker_health.stores.remote.web import opener
 
     def led(to, **more):
         (handler,) = [one for one in opener(**more).handlers if isinstance(one, HTTPRedirectHandler)]

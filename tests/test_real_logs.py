@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tracker_health.evidence import Request
-from tracker_health.stores.directory import DirectoryRun
-from tracker_health.stores.files import read_files
+from tracker_health.stores.files.reading import read_files
+from tracker_health.stores.folder.directory import DirectoryRun
 
 FOLDER = Path(__file__).parent.parent.parent / "shared" / "real_runs"
 KINDS = ("hf", "jsonl", "lightning", "tfevents")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tracker_health.verdict import Verdict
+from tracker_health.words.verdict import Verdict
 
 ROOT = Path(__file__).parent.parent
 CURVES = ROOT.parent / "shared" / "real_runs"

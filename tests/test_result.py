@@ -6,8 +6,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tracker_health.evidence import RunRef
-from tracker_health.result import ErrorEntry, Finding, ProbeResult, Report, SeriesUse, SkippedProbe, ToolInfo, strict
-from tracker_health.verdict import Verdict
+from tracker_health.report.result import (
+    ErrorEntry,
+    Finding,
+    ProbeResult,
+    Report,
+    SeriesUse,
+    SkippedProbe,
+    ToolInfo,
+    strict,
+)
+from tracker_health.words.verdict import Verdict
 
 names = st.from_regex(r"[a-z]{1,8}(-[a-z]{1,8})?", fullmatch=True)
 codes = st.from_regex(r"[A-Z]{3}[0-9]{3}", fullmatch=True)

@@ -9,19 +9,21 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from tracker_health import check, registry, retired
+from tracker_health import check
 from tracker_health.cli import cli
 from tracker_health.config import Config, Override
-from tracker_health.engine import configured_probes
 from tracker_health.errors import ConfigError
-from tracker_health.plugins import _taken, load_plugins
-from tracker_health.policy import VARIABLE
-from tracker_health.probe import thresholds_of
-from tracker_health.probes.curves.still_descending import StillDescending
+from tracker_health.judge.engine import configured_probes
 from tracker_health.render.docs import explain_retired, index, retired_page
-from tracker_health.result import Report
-from tracker_health.retired import Retired, RetiredThreshold, remarks
-from tracker_health.settings import configured, effective
+from tracker_health.report.result import Report
+from tracker_health.rules import registry
+from tracker_health.rules.curves.still_descending import StillDescending
+from tracker_health.rules.plugins import _taken, load_plugins
+from tracker_health.rules.probe import thresholds_of
+from tracker_health.settings.policy import VARIABLE
+from tracker_health.settings.sources import configured, effective
+from tracker_health.words import retired
+from tracker_health.words.retired import Retired, RetiredThreshold, remarks
 
 MERGED = Retired(
     code="LOS011", name="slow-descent", since="0.1.1", replaced_by=("LOS007",), why="Both looked at one descent."
@@ -174,7 +176,7 @@ def test_a_policy(read, tmp_path, monkeypatch):
     assert len(settings.warnings) == 3
     assert all("policy.toml" in warning for warning in settings.warnings)
     monkeypatch.setenv(VARIABLE, str(policy))
-    from tracker_health.annotating import resolved
+    from tracker_health.runs.annotating import resolved
 
     assert len(resolved(Config(), writes=True).notes) == 3, "a caller from Python hears of it in the report"
 
@@ -276,8 +278,8 @@ def test_a_policy_with_a_word_of_a_later_version_is_not_kept_as_good(read, tmp_p
 JUDGE = """
 import json, sys
 from pathlib import Path
-from tracker_health.hooks.ledger import RunToJudge
-from tracker_health.hooks.worker import _told
+from tracker_health.hooks.exec_log import RunToJudge
+from tracker_health.hooks.judge_process import _told
 
 folder = sys.argv[1]
 found = _told(RunToJudge(run=folder, folder=folder), quick=False, last_step=None)

@@ -10,19 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracker_health import rewind
-from tracker_health.annotations import plan
-from tracker_health.diagnosed import Action, Diagnosis
 from tracker_health.diagnosis import CAUSES
 from tracker_health.evidence import Evidence, RunRef, Series, StepUnit
-from tracker_health.going_back import Counted, Look, Onset, Rewind, Saved
+from tracker_health.judge import checkpoint_choice as rewind
+from tracker_health.judge.annotations import plan
+from tracker_health.judge.checkpoint_choice import MOST_LOOKED_AT, Axis, rewind_of
 from tracker_health.render.ci import check_of_run
 from tracker_health.render.console import report_lines
 from tracker_health.render.markdown import report_markdown
 from tracker_health.render.page import report_page
-from tracker_health.result import ProbeResult, Report, ToolInfo
-from tracker_health.rewind import MOST_LOOKED_AT, Axis, rewind_of
-from tracker_health.verdict import Verdict
+from tracker_health.report.result import ProbeResult, Report, ToolInfo
+from tracker_health.report.resume_point import Counted, Look, Onset, Rewind, Saved
+from tracker_health.words.diagnosis import Action, Diagnosis
+from tracker_health.words.verdict import Verdict
 
 RUN = RunRef(store="directory", id="outputs", name="outputs")
 TOOL = ToolInfo(version="1", preset="default", config_digest="0")

@@ -6,7 +6,7 @@ import pytest
 
 import tracker_health as th
 from tracker_health.errors import RunNotFound
-from tracker_health.opening import open_run
+from tracker_health.runs.lookup import open_run
 from tracker_health.stores.wandb.address import Project, project_of
 
 RUN_ID = "0123456789abcdef" * 2

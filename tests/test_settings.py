@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tracker_health.engine import configured_probes
 from tracker_health.errors import ConfigError
+from tracker_health.judge.engine import configured_probes
 from tracker_health.roles import DEFAULT_PATTERNS
-from tracker_health.settings import ENVIRONMENT, SWITCHES, configured, effective
-from tracker_health.settings_layers import Setting
-from tracker_health.settings_values import JUDGING, KEYS, parse_size
+from tracker_health.settings.layers import Setting
+from tracker_health.settings.sources import ENVIRONMENT, SWITCHES, configured, effective
+from tracker_health.settings.values import JUDGING, KEYS, parse_size
 
 
 @pytest.mark.parametrize(

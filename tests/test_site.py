@@ -13,16 +13,16 @@ from xml.etree import ElementTree as ET
 import pytest
 
 import tracker_health
-from tracker_health.annotations import plan
 from tracker_health.config import Config
 from tracker_health.diagnosis import CAUSES
-from tracker_health.doc_links import docs_link
-from tracker_health.registry import BUILT_IN
+from tracker_health.judge.annotations import plan
+from tracker_health.judge.doc_links import docs_link
 from tracker_health.render.calibration import how_often_right
 from tracker_health.render.console import report_lines
 from tracker_health.render.markdown import report_markdown
 from tracker_health.render.rule_page import advice_in, can_fail, numbered, plain
-from tracker_health.retired import RETIRED
+from tracker_health.rules.registry import BUILT_IN
+from tracker_health.words.retired import RETIRED
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -181,7 +181,7 @@ def test_only_a_note_with_links_makes_another_digest():
     "value", ["ftp://a/b", "https://u:secret@host/", "javascript:alert(1)", "https://a/(b)", "https://a b"]
 )
 def test_docs_url_is_an_address(value, monkeypatch):
-    from tracker_health.settings import effective
+    from tracker_health.settings.sources import effective
 
     with pytest.raises(tracker_health.ConfigError) as failure:
         effective({}, environ={"TRACKER_HEALTH_DOCS_URL": value})
@@ -190,7 +190,7 @@ def test_docs_url_is_an_address(value, monkeypatch):
 
 
 def test_docs_url_may_come_from_the_policy(tmp_path, monkeypatch):
-    from tracker_health.settings import effective, under_policy
+    from tracker_health.settings.sources import effective, under_policy
 
     policy = tmp_path / "policy.toml"
     policy.write_text(f'docs_url = "{BASE}"\n')

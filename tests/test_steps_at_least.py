@@ -6,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tracker_health.config import Config
-from tracker_health.engine import diagnose
 from tracker_health.evidence import (
     Evidence,
     MomentStats,
@@ -20,6 +19,7 @@ from tracker_health.evidence import (
     WeightChange,
     Weights,
 )
+from tracker_health.judge.engine import diagnose
 
 REF = RunRef(store="directory", id="x", name="x")
 ZERO = MomentStats(count=4, mean=0.0, rms=0.0, minimum=0.0, maximum=0.0, zeros=4, nonfinite=0)

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracker_health.verdict import Verdict, worst_verdict
+from tracker_health.words.verdict import Verdict, worst_verdict
 
 verdicts = st.sampled_from(Verdict)
 

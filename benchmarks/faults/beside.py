@@ -10,14 +10,14 @@ from zlib import crc32
 from score import Run, counted
 
 from tracker_health import preset
-from tracker_health.baseline import Candidate, baseline_of
-from tracker_health.engine import diagnose, needs_of
 from tracker_health.errors import ConfigError
 from tracker_health.evidence import Baseline, Evidence, RunEnd, RunRef, Siblings
-from tracker_health.opening import open_run
-from tracker_health.probes.curves.odd_one_out import OddOneOut
-from tracker_health.siblings import end_of, siblings_among
-from tracker_health.verdict import Verdict
+from tracker_health.judge.engine import diagnose, needs_of
+from tracker_health.report.baseline import Candidate, baseline_of
+from tracker_health.report.siblings import end_of, siblings_among
+from tracker_health.rules.curves.odd_one_out import OddOneOut
+from tracker_health.runs.lookup import open_run
+from tracker_health.words.verdict import Verdict
 
 _RUNS = 8
 _REF = RunRef(store="directory", id="run", name="run")

@@ -14,12 +14,13 @@ from pathlib import Path
 from score import Run, counted
 
 import tracker_health.diagnosis._counts as counts_module
-from tracker_health import annotating, preset
-from tracker_health.diagnosed import Diagnosis
+from tracker_health import preset
 from tracker_health.diagnosis import CAUSES, Facts
 from tracker_health.evidence import Evidence
-from tracker_health.opening import open_run
-from tracker_health.result import Report
+from tracker_health.report.result import Report
+from tracker_health.runs import annotating
+from tracker_health.runs.lookup import open_run
+from tracker_health.words.diagnosis import Diagnosis
 
 _FEWEST = 4
 _LEAST_WEIGHT = 3

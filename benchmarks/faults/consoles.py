@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tracker_health import check
-from tracker_health.verdict import Verdict
+from tracker_health.words.verdict import Verdict
 
 STYLES = {
     "tune": {

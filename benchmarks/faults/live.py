@@ -24,11 +24,11 @@ from torch.nn import functional as F  # noqa: N812
 
 from tracker_health.evidence import Evidence, RunRef, Series
 from tracker_health.monitor import watch
-from tracker_health.monitor.live_judge import History, LiveJudge
-from tracker_health.probe import Probe
-from tracker_health.registry import probe_classes
-from tracker_health.result import Finding
-from tracker_health.verdict import Verdict
+from tracker_health.monitor.gap_rules import History, LiveJudge
+from tracker_health.report.result import Finding
+from tracker_health.rules.probe import Probe
+from tracker_health.rules.registry import probe_classes
+from tracker_health.words.verdict import Verdict
 
 STEPS, INTERVAL, BATCH = 200, 5, 64
 RATES = (0.3, 1.0, 3.0)

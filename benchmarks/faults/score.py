@@ -19,8 +19,8 @@ from generate import jobs
 from oracle import Label, labels
 
 from tracker_health import Config, check, preset
-from tracker_health.probe import Probe
-from tracker_health.registry import BUILT_IN
+from tracker_health.rules.probe import Probe
+from tracker_health.rules.registry import BUILT_IN
 
 COLUMNS = (
     ("default", "checkpoint"), ("default", "all logged"), ("default", "logs"), ("dlm", "checkpoint"),

@@ -13,8 +13,8 @@ from plan import FIRST_LOOK, RIGHT_CAUSES
 from settings import Params
 
 from tracker_health import check
-from tracker_health.registry import BUILT_IN
-from tracker_health.result import Report
+from tracker_health.report.result import Report
+from tracker_health.rules.registry import BUILT_IN
 
 _SPLITS = dict.fromkeys(("cartpole", "bandit", "digits", "copy", "sort"), "tune")
 """The other tasks (grid, mountain, sinusoids, mixture, largest, runs) are the validation split."""

@@ -54,8 +54,8 @@ def _by_hand(uri: str, count: int) -> int:
     import numpy as np
 
     from tracker_health.config import preset
-    from tracker_health.engine import diagnose
     from tracker_health.evidence import Evidence, RunInfo, RunRef, Series
+    from tracker_health.judge.engine import diagnose
 
     client, roles, done = _client(uri), dict(zip(_METRICS, ("train_loss", "val_loss"), strict=True)), 0
     for run_id in _ids(uri, "many", count):
@@ -83,7 +83,7 @@ def _ours(uri: str, count: int, workers: int) -> int:
 def _long_calls(uri: str) -> int:
     """The history calls alone that judging the long run needs."""
     from tracker_health.config import preset
-    from tracker_health.engine import needs_of
+    from tracker_health.judge.engine import needs_of
 
     client = _client(uri)
     (run_id,) = _ids(uri, "long", 1)

@@ -54,7 +54,7 @@ _REST = 2.0  # seconds in which a virtual disk regains the burst that it lets th
 _WORKS = {
     "tracker-health": """
 from pathlib import Path
-from tracker_health.readers.optimizer_state import read_optimizer_state
+from tracker_health.readers.optimizers.optimizer_state import read_optimizer_state
 def work(path):
     return len(read_optimizer_state(Path(path), "file").tensors)
 """,
@@ -163,7 +163,7 @@ def _local(folder: Path, size: int, rounds: int) -> None:
 
 def _places(path: Path) -> list[Any]:
     """Where the two moments of each parameter lie."""
-    from tracker_health.readers.torch_archive import open_torch_archive
+    from tracker_health.readers.torch_files.torch_archive import open_torch_archive
 
     with open_torch_archive(path) as archive:
         entries = archive.root["optimizer_state_dict"]["state"].values()

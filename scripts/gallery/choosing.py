@@ -11,12 +11,12 @@ from gallery import checkpoints, curves
 from gallery.drawing import picture
 from gallery.entry import Entry
 from tracker_health.config import Config
-from tracker_health.diagnosed import Diagnosis
-from tracker_health.engine import diagnose
-from tracker_health.probe import Probe, Symptom
-from tracker_health.registry import BUILT_IN
-from tracker_health.result import Finding, ProbeResult, Report
-from tracker_health.verdict import Verdict
+from tracker_health.judge.engine import diagnose
+from tracker_health.report.result import Finding, ProbeResult, Report
+from tracker_health.rules.probe import Probe, Symptom
+from tracker_health.rules.registry import BUILT_IN
+from tracker_health.words.diagnosis import Diagnosis
+from tracker_health.words.verdict import Verdict
 
 _MOST = 2
 """Runs of either kind on a rule's page."""

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from gallery.entry import Entry, FloatArray, Numbers, descent, noise, run, series, with_params
-from tracker_health.ending import Ended, Ending
 from tracker_health.evidence import DlmStepLog, Evidence, RunEnd, Series, Siblings
+from tracker_health.words.ending import Ended, Ending
 
 N = 400
 STEPS = np.arange(N)

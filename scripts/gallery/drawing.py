@@ -14,8 +14,8 @@ import numpy as np
 
 from gallery.entry import FloatArray
 from tracker_health.evidence import Evidence, IntArray, Part, Series
-from tracker_health.probe import Probe
-from tracker_health.result import Finding
+from tracker_health.report.result import Finding
+from tracker_health.rules.probe import Probe
 
 WIDTH, HEIGHT = 320, 180
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 8, 16, 22

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from gallery.choosing import Judged
 from tracker_health.config import ORIGINAL_RULES
-from tracker_health.probe import Probe
+from tracker_health.rules.probe import Probe
 
 _COLUMNS = 2
 _ABOUT = (

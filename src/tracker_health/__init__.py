@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from tracker_health._version import __version__
 
 if TYPE_CHECKING:
-    from tracker_health.annotating import Outcome
     from tracker_health.api import (
         annotate,
         annotate_many,
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
         read_tensors,
     )
     from tracker_health.config import Config, preset
-    from tracker_health.diagnosed import Diagnosis
     from tracker_health.errors import ConfigError, RunError, TrackerHealthError
     from tracker_health.evidence import (
         Curve,
@@ -37,35 +35,37 @@ if TYPE_CHECKING:
         StepUnit,
         Weights,
     )
-    from tracker_health.going_back import Onset, Rewind
     from tracker_health.hooks import autolog
     from tracker_health.live import LiveFinding, LiveHealth
     from tracker_health.monitor import GradientDumps, watch
-    from tracker_health.opening import open_run
-    from tracker_health.probe import Probe, Symptom, Threshold
-    from tracker_health.probes.curves.curve_rule import CurveRule
-    from tracker_health.result import Finding, ProbeResult, Report
-    from tracker_health.verdict import Verdict, worst_verdict
+    from tracker_health.report.result import Finding, ProbeResult, Report
+    from tracker_health.report.resume_point import Onset, Rewind
+    from tracker_health.rules.curves.curve_rule import CurveRule
+    from tracker_health.rules.probe import Probe, Symptom, Threshold
+    from tracker_health.runs.annotating import Outcome
+    from tracker_health.runs.lookup import open_run
+    from tracker_health.words.diagnosis import Diagnosis
+    from tracker_health.words.verdict import Verdict, worst_verdict
 
 _HOMES = {
-    "Outcome": "annotating",
+    "Outcome": "runs.annotating",
     "annotate": "api", "annotate_many": "api", "check": "api", "check_many": "api",
     "clear_annotations": "api", "read_series": "api", "read_tensors": "api",
     "autolog": "hooks",
     "Config": "config", "preset": "config",
-    "Diagnosis": "diagnosed",
+    "Diagnosis": "words.diagnosis",
     "ConfigError": "errors", "RunError": "errors", "TrackerHealthError": "errors",
     "Curve": "evidence", "Evidence": "evidence", "Need": "evidence", "OptimizerState": "evidence",
     "ParameterTable": "evidence", "Part": "evidence", "RunInfo": "evidence", "Series": "evidence",
     "StepUnit": "evidence", "Weights": "evidence",
-    "Onset": "going_back", "Rewind": "going_back",
+    "Onset": "report.resume_point", "Rewind": "report.resume_point",
     "LiveFinding": "live", "LiveHealth": "live",
     "GradientDumps": "monitor", "watch": "monitor",
-    "open_run": "opening",
-    "Probe": "probe", "Symptom": "probe", "Threshold": "probe",
-    "CurveRule": "probes.curves.curve_rule",
-    "Finding": "result", "ProbeResult": "result", "Report": "result",
-    "Verdict": "verdict", "worst_verdict": "verdict",
+    "open_run": "runs.lookup",
+    "Probe": "rules.probe", "Symptom": "rules.probe", "Threshold": "rules.probe",
+    "CurveRule": "rules.curves.curve_rule",
+    "Finding": "report.result", "ProbeResult": "report.result", "Report": "report.result",
+    "Verdict": "words.verdict", "worst_verdict": "words.verdict",
 }  # fmt: skip
 
 _RENAMED = {

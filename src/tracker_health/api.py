@@ -12,7 +12,16 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracker_health.annotating import (
+from tracker_health.config import Config
+from tracker_health.errors import ConfigError, ReadError, RunError, TrackerHealthError, described
+from tracker_health.evidence import Baseline, Part, Request, RunRef
+from tracker_health.judge.confirmation import confirm
+from tracker_health.judge.engine import compared
+from tracker_health.report.baseline import MOST_RUNS, Candidate, baseline_of, from_json
+from tracker_health.report.result import Report
+from tracker_health.report.siblings import end_of, siblings_among
+from tracker_health.roles import OWN_PREFIXES
+from tracker_health.runs.annotating import (
     Outcome,
     annotated,
     checked,
@@ -23,29 +32,20 @@ from tracker_health.annotating import (
     until_not_overtaken,
     with_note,
 )
-from tracker_health.baseline import MOST_RUNS, Candidate, baseline_of, from_json
-from tracker_health.config import Config
-from tracker_health.confirmation import confirm
-from tracker_health.ending import Ending
-from tracker_health.engine import compared
-from tracker_health.errors import ConfigError, ReadError, RunError, TrackerHealthError, described
-from tracker_health.evidence import Baseline, Part, Request, RunRef
-from tracker_health.opening import open_run, shown_name
-from tracker_health.pipeline import in_executor, in_threads
-from tracker_health.result import Report
-from tracker_health.roles import OWN_PREFIXES
-from tracker_health.siblings import end_of, siblings_among
+from tracker_health.runs.lookup import open_run, shown_name
+from tracker_health.runs.parallel import in_executor, in_threads
 from tracker_health.stores.base import Cleared, Listed, Ours
 from tracker_health.text import printable
-from tracker_health.verdict import Verdict
+from tracker_health.words.ending import Ending
+from tracker_health.words.verdict import Verdict
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from tracker_health.acknowledging import Answered
-    from tracker_health.overview import Overview
     from tracker_health.render.series import SeriesTable
     from tracker_health.render.tensors import TensorTable
+    from tracker_health.runs.acknowledging import Answered
+    from tracker_health.runs.overview import Overview
 
 _MOST_BYTES = 2_000_000
 _MOST_LOOKED_AT, _ENOUGH = 500, 2 * MOST_RUNS  # runs of an experiment, and of them those that passed
@@ -337,7 +337,7 @@ def acknowledge(
         ConfigError: nobody is named or no reason given, or the run has no such finding or cause.
         RunError: the run cannot be found or written to, or has no whole verdict of its present data.
     """
-    from tracker_health.acknowledging import acknowledged
+    from tracker_health.runs.acknowledging import acknowledged
 
     resolved(config)
     return acknowledged(
@@ -463,7 +463,7 @@ def read_baseline(path: str | Path) -> Baseline:
     Raises:
         ConfigError: the file cannot be read, or is no baseline.
     """
-    from tracker_health.readers.regular_file import read_regular
+    from tracker_health.readers.files.regular_file import read_regular
 
     shown = printable(path)
     try:
@@ -554,7 +554,7 @@ def overview_of(
     Raises:
         RunError: the store cannot be reached, or there is no such experiment or project.
     """
-    from tracker_health.overview import overview
+    from tracker_health.runs.overview import overview
 
     if project:
         from tracker_health.stores.wandb.project import tagged_runs as of_project

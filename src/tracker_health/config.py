@@ -13,9 +13,9 @@ from typing import Any
 
 from tracker_health.errors import ConfigError
 from tracker_health.evidence import Baseline
-from tracker_health.retired import RULE_LISTS, living_rules, living_thresholds, remarks
 from tracker_health.roles import DEFAULT_PATTERNS, OWN_PREFIXES, Meaning, Patterns, normal_form, understand
 from tracker_health.text import printable
+from tracker_health.words.retired import RULE_LISTS, living_rules, living_thresholds, remarks
 
 ORIGINAL_RULES = frozenset({"LOS101", "OPT101"})
 """The two rules of the preset ``dlm``; elsewhere they measure without a vote."""

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from tracker_health.lowest import older_than_supported
+from tracker_health.words.lowest_versions import older_than_supported
 
 
 class TrackerHealthError(Exception):

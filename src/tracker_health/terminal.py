@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 import click
 
 from tracker_health.errors import ConfigError, TrackerHealthError, described
-from tracker_health.pipeline import WORKER
-from tracker_health.stores.progress import display
+from tracker_health.runs.parallel import WORKER
+from tracker_health.stores.remote.progress import display
 from tracker_health.text import count, printable, size_of
-from tracker_health.verdict import Verdict
+from tracker_health.words.verdict import Verdict
 
 if TYPE_CHECKING:
-    from tracker_health.annotating import Outcome
+    from tracker_health.runs.annotating import Outcome
 
 EXIT_DONE, EXIT_VERDICT, EXIT_USAGE, EXIT_RUN, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
 EXIT_UNFINISHED = 4

@@ -12,25 +12,25 @@ from tracker_health.api import check
 from tracker_health.evidence import Part, Request
 from tracker_health.readers.checkpoint_formats import FORMATS
 from tracker_health.readers.dlm_log import read_dlm_step_log
-from tracker_health.readers.folder import LocalFolder
+from tracker_health.readers.files.folder import LocalFolder
 from tracker_health.readers.gradient_dumps import read_gradient_dumps
 from tracker_health.readers.log_formats import log_of, read_log
 from tracker_health.readers.mlflow_folder import metric_files, read_meta, read_points, read_texts
-from tracker_health.readers.optimizer_state import has_optimizer_state, read_optimizer_state
+from tracker_health.readers.optimizers.optimizer_state import has_optimizer_state, read_optimizer_state
 from tracker_health.readers.run_settings import read_run_settings
-from tracker_health.readers.safetensors_header import open_safetensors
-from tracker_health.readers.torch_archive import open_torch_archive
-from tracker_health.readers.torch_weights import torch_weights
+from tracker_health.readers.tensors.safetensors_header import open_safetensors
+from tracker_health.readers.tensors.weights import Budget, described
+from tracker_health.readers.torch_files.torch_archive import open_torch_archive
+from tracker_health.readers.torch_files.torch_weights import torch_weights
 from tracker_health.readers.trainer_state import read_trainer_state
 from tracker_health.readers.training_summary import read_training_summary
-from tracker_health.readers.weights import Budget, described
 from tracker_health.roles import assign
-from tracker_health.stores.directory import DirectoryRun
-from tracker_health.stores.record import Written, bears_verdict, owns_note, recorded_on, tagged
+from tracker_health.stores.common.record import Written, bears_verdict, owns_note, recorded_on, tagged
+from tracker_health.stores.folder.directory import DirectoryRun
 from tracker_health.stores.wandb.local import LocalRun
 from tracker_health.stores.wandb.transaction_log import read_log as read_transaction_log
 from tracker_health.stores.wandb.transaction_log import records_of, rows_of
-from tracker_health.verdict import Verdict
+from tracker_health.words.verdict import Verdict
 
 from .framings import EVENTS, WANDB, ZIP, Framing
 

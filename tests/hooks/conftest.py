@@ -69,7 +69,7 @@ class Workplace:
             with suppress(OSError):
                 if process.name.isdecimal() and (process / "cwd").readlink() == self.folder:
                     found += [int(process.name)] * (
-                        b"tracker_health.hooks.worker" in (process / "cmdline").read_bytes()
+                        b"tracker_health.hooks.judge_process" in (process / "cmdline").read_bytes()
                     )
         return found
 

@@ -96,7 +96,7 @@ def test_a_module_as_a_program(tmp_path):
 
 
 IN_DOUBT = """
-from tracker_health.ending import ending_by_exception
+from tracker_health.words.ending import ending_by_exception
 def end(name):
     error = ends.on_its_way(name)
     print(name, "amid", None if error is None else ending_by_exception(error).by)

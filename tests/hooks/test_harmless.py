@@ -15,11 +15,14 @@ from contextlib import suppress
 import pytest
 
 from tracker_health import hooks
-from tracker_health.ending import Ended, Ending
-from tracker_health.hooks import finish, imports, judge, ledger, patches, worker
+from tracker_health.hooks import exec_log as ledger
+from tracker_health.hooks import finish, imports, patches
+from tracker_health.hooks import judge_client as judge
+from tracker_health.hooks import judge_process as worker
+from tracker_health.hooks.exec_log import RunToJudge
 from tracker_health.hooks.guard import safely
-from tracker_health.hooks.ledger import RunToJudge
 from tracker_health.hooks.memory import memory_left
+from tracker_health.words.ending import Ended, Ending
 
 pytestmark = pytest.mark.slow
 
@@ -27,7 +30,7 @@ pytestmark = pytest.mark.slow
 ENDED = """
 import os, signal, sys, time
 from tracker_health.hooks import finish
-from tracker_health.hooks.ledger import RunToJudge
+from tracker_health.hooks.exec_log import RunToJudge
 from tracker_health.hooks.guard import safely
 finish.watch()
 def ended(uri, run="mlflow:" + "a" * 32):
@@ -224,7 +227,7 @@ def test_the_memory_that_is_left_is_the_containers(tmp_path, membership, folder,
 PREPARED = """
 import os, sys, time
 from tracker_health.hooks import finish, judge
-from tracker_health.hooks.ledger import RunToJudge
+from tracker_health.hooks.exec_log import RunToJudge
 finish.watch()
 finish.begun(RunToJudge(run="mlflow:" + "a" * 32, tracking_uri="sqlite:///none.db", folder=os.getcwd()))
 print(judge.of_this_process()._line is not None, flush=True)
@@ -353,7 +356,7 @@ def test_where_standard_output_is_closed_the_judge_does_not_take_its_number(work
     script = """
 import os, sys
 from tracker_health.hooks import finish, judge
-from tracker_health.hooks.ledger import RunToJudge
+from tracker_health.hooks.exec_log import RunToJudge
 os.close(1)
 finish.begun(RunToJudge(run="mlflow:" + "a" * 32, tracking_uri="sqlite:///none.db", folder=os.getcwd()))
 try:

@@ -175,7 +175,7 @@ def test_a_group_that_ends_before_the_command_has_started():
 
 def test_a_signal_while_what_is_left_is_judged_does_not_change_the_exit_code(workplace):
     script = (
-        "import os\nfrom tracker_health.hooks import finish\nfrom tracker_health.hooks.ledger import RunToJudge\n"
+        "import os\nfrom tracker_health.hooks import finish\nfrom tracker_health.hooks.exec_log import RunToJudge\n"
         "finish.begun(RunToJudge(run='mlflow:' + 'a' * 32, tracking_uri=os.environ['HANGS'], folder=os.getcwd()))\n"
         "os.write(1, b'left')\nos._exit(7)\n"
     )
@@ -255,7 +255,7 @@ def test_the_path_of_children():
 def test_a_run_that_goes_on_elsewhere_is_left_alone(workplace):
     """A process that a command leaves behind, and that still trains."""
     script = (
-        "import os, subprocess, sys\nfrom tracker_health.hooks import finish\nfrom tracker_health.hooks.ledger import RunToJudge\n"
+        "import os, subprocess, sys\nfrom tracker_health.hooks import finish\nfrom tracker_health.hooks.exec_log import RunToJudge\n"
         "finish.begun(RunToJudge(run='mlflow:x', folder='/'))\nprint(os.getpid(), flush=True)\n"
         "os.close(1); os.close(2)\n"
         "import time; time.sleep(60)\n"

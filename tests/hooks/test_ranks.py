@@ -11,8 +11,8 @@ from contextlib import closing
 import pytest
 
 from tracker_health import check
-from tracker_health.ending import Ended, Ending
-from tracker_health.hooks.ledger import Ledger, RunToJudge, line_of
+from tracker_health.hooks.exec_log import Ledger, RunToJudge, line_of
+from tracker_health.words.ending import Ended, Ending
 
 TRAINING = """
 import os, sys

@@ -14,20 +14,21 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from tracker_health import annotate, outbox, preset
+from tracker_health import annotate, preset
 from tracker_health.api import baseline_from
-from tracker_health.baseline import from_json, to_json
 from tracker_health.cli import cli
 from tracker_health.config import Notify
 from tracker_health.errors import ConfigError, RunNotFound, StoreRefused, StoreUnavailable
-from tracker_health.following import Follower
-from tracker_health.notices import Told
-from tracker_health.opening import open_run
-from tracker_health.outbox import Outbox
-from tracker_health.stopped import stop_of
-from tracker_health.stores.directory import DirectoryRun
+from tracker_health.fleet.follow import Follower
+from tracker_health.judge.messages import Told
+from tracker_health.report.baseline import from_json, to_json
+from tracker_health.runs import message_queue as outbox
+from tracker_health.runs.lookup import open_run
+from tracker_health.runs.message_queue import Outbox
+from tracker_health.stores.folder.directory import DirectoryRun
 from tracker_health.stores.mlflow.run import MlflowRun
 from tracker_health.terminal import Stop
+from tracker_health.words.stopped import stop_of
 
 from ..receiver import Receiver  # noqa: TID252
 from .test_stopping import diverging
@@ -37,7 +38,7 @@ PLAN = 120
 
 @pytest.fixture(autouse=True)
 def _quickly(monkeypatch, tmp_path):
-    monkeypatch.setattr("tracker_health.following._REST", 0.0)
+    monkeypatch.setattr("tracker_health.fleet.follow._REST", 0.0)
     monkeypatch.setattr(outbox, "SEND_SECONDS", 0.5)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
@@ -205,7 +206,7 @@ def test_a_server_in_trouble_is_said_once_and_tried_again(tmp_path, monkeypatch,
             raise error
         return opened(*arguments, **options)
 
-    monkeypatch.setattr("tracker_health.following.open_run", opening)
+    monkeypatch.setattr("tracker_health.fleet.follow.open_run", opening)
     lines = follow(run)
     assert [one for one in lines if "is tried again" in one] == [f"this failed, and is tried again: {error.message}"]
     assert sum(one == "it works again" for one in lines) == 1
@@ -312,7 +313,7 @@ def told_to(receiver, **more):
 def delivered(config, uri):
     from functools import partial
 
-    from tracker_health.annotating import store_key
+    from tracker_health.runs.annotating import store_key
 
     return Outbox().deliver(config.notify, store_key(uri), partial(open_run, tracking_uri=uri), time.time() + 4_000)
 

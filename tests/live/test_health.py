@@ -15,12 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tracker_health import ConfigError, Verdict, check, preset
-from tracker_health.going_back import Onset
 from tracker_health.live import LIVE_RULES, LiveHealth, When
 from tracker_health.live.health import FREE_SECONDS
 from tracker_health.live.rules import Standing
-from tracker_health.registry import probe_classes
-from tracker_health.result import ProbeResult
+from tracker_health.report.result import ProbeResult
+from tracker_health.report.resume_point import Onset
+from tracker_health.rules.registry import probe_classes
 
 
 def falling(n, noise=0.05, seed=0):
@@ -276,7 +276,7 @@ def test_what_is_no_number_is_passed_over_and_numpy_and_torch_are_numbers():
 
 def test_whatever_breaks_the_training_goes_on(monkeypatch):
     health = LiveHealth()
-    monkeypatch.setattr("tracker_health.live.judge.diagnose", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("tracker_health.live.verdicts.diagnose", lambda *_, **__: 1 / 0)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for step in range(20):
@@ -334,7 +334,7 @@ def test_a_fast_training_waits_for_few_looks(monkeypatch):
         health.step(step=step, loss=1.0)
     health.look()
     report = health.report
-    monkeypatch.setattr("tracker_health.live.judge.diagnose", look)
+    monkeypatch.setattr("tracker_health.live.verdicts.diagnose", look)
     for step in range(8, 5000):
         now += 0.0005
         health.step(step=step, loss=1.0)

@@ -14,14 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tracker_health import annotate, check, clear_annotations
-from tracker_health.ending import Ended, Ending
 from tracker_health.evidence import Evidence, RunInfo, RunRef, Series, stood
 from tracker_health.live import LiveHealth
 from tracker_health.live.tracked import LiveRuns, Requests
 from tracker_health.monitor.background import Background
 from tracker_health.monitor.trackers import WandbRun
-from tracker_health.opening import open_run
-from tracker_health.stopped import MOST_CHARACTERS, Stop, _check, stop_of
+from tracker_health.runs.lookup import open_run
+from tracker_health.words.ending import Ended, Ending
+from tracker_health.words.stopped import MOST_CHARACTERS, Stop, _check, stop_of
 
 PATIENCE = 60.0
 

@@ -18,10 +18,10 @@ from torch import nn  # noqa: E402
 import tracker_health  # noqa: E402
 from tracker_health import ConfigError, watch  # noqa: E402
 from tracker_health.monitor.background import Background  # noqa: E402
+from tracker_health.monitor.gap_rules import History, LiveJudge  # noqa: E402
 from tracker_health.monitor.live_alerts import LiveAlerts  # noqa: E402
-from tracker_health.monitor.live_judge import History, LiveJudge  # noqa: E402
 from tracker_health.monitor.trackers import MlflowRun, WandbRun  # noqa: E402
-from tracker_health.verdict import Verdict  # noqa: E402
+from tracker_health.words.verdict import Verdict  # noqa: E402
 
 from ..stores.wandb_runs import inspected, log_in, run_script  # noqa: E402, TID252  tests are no package of a name
 
@@ -132,7 +132,7 @@ class Rule:
 
 
 def test_a_rule_that_breaks_is_told_once(monkeypatch):
-    monkeypatch.setattr("tracker_health.monitor.live_judge._RULES", (Rule(),))
+    monkeypatch.setattr("tracker_health.monitor.gap_rules._RULES", (Rule(),))
     _, marks, told = judged(*[statistics("grads", 1.0)] * 5)
     assert (marks, len(told)) == ([], 1)
 

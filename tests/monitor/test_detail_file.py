@@ -8,13 +8,13 @@ import math
 import pytest
 
 from tracker_health.config import Config
-from tracker_health.engine import needs_of
 from tracker_health.errors import ConfigError, ReadError
-from tracker_health.gap_names import layer_of, parsed, unwrapped
+from tracker_health.judge.engine import needs_of
 from tracker_health.monitor.sinks import DetailFile, Metrics, layer_summaries
 from tracker_health.readers.log_formats import read_log
 from tracker_health.readers.log_formats.gap_log import GapLog
 from tracker_health.roles import assign
+from tracker_health.words.gap_names import layer_of, parsed, unwrapped
 
 
 def every(names):

@@ -24,13 +24,13 @@ from tracker_health import (
     Weights,
 )
 from tracker_health.evidence import RunRef, TensorHeader
-from tracker_health.probe import flaw_in
-from tracker_health.probes.curves.diverged import Diverged
-from tracker_health.probes.curves.no_progress import NoProgress
-from tracker_health.probes.optimizer.too_few_steps import TooFewSteps
-from tracker_health.readers.optimizer_state import read_optimizer_state
-from tracker_health.registry import BUILT_IN
-from tracker_health.result import ProbeResult, SkippedProbe
+from tracker_health.readers.optimizers.optimizer_state import read_optimizer_state
+from tracker_health.report.result import ProbeResult, SkippedProbe
+from tracker_health.rules.curves.diverged import Diverged
+from tracker_health.rules.curves.no_progress import NoProgress
+from tracker_health.rules.optimizer.too_few_steps import TooFewSteps
+from tracker_health.rules.probe import flaw_in
+from tracker_health.rules.registry import BUILT_IN
 from tracker_health.testing import check_probe
 
 

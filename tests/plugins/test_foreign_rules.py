@@ -7,12 +7,12 @@ from typing import Annotated
 import numpy as np
 import pytest
 
-import tracker_health.engine as engine_module
+import tracker_health.judge.engine as engine_module
 from tracker_health import Config, ConfigError, Evidence, Finding, Need, Probe, Symptom, Threshold, Verdict
-from tracker_health.engine import diagnose, needs_of
 from tracker_health.evidence import RunRef
-from tracker_health.plugins import Plugins
-from tracker_health.result import ErrorEntry
+from tracker_health.judge.engine import diagnose, needs_of
+from tracker_health.report.result import ErrorEntry
+from tracker_health.rules.plugins import Plugins
 
 EVIDENCE = Evidence(run=RunRef(store="directory", id="a", name="a"))
 SOUND = Finding(verdict=Verdict.PASS, message="fine")

@@ -114,7 +114,7 @@ def test_a_plugin_in_a_zip_file_is_found(report, good, tmp_path):
 
 
 def digest(tool, *plugins, **environment):
-    code = "from tracker_health.annotations import digest_of; from tracker_health import preset\n"
+    code = "from tracker_health.judge.annotations import digest_of; from tracker_health import preset\n"
     done = tool(code=code + "print(digest_of('a', preset('default').digest))", plugins=plugins, **environment)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
@@ -278,7 +278,7 @@ def test_nothing_of_a_plugin_is_imported_when_plugins_are_switched_off(tool, goo
 
 
 def test_a_plugin_is_imported_when_rules_are_asked_for_and_not_before(tool, good):
-    done = tool(code="import sys, tracker_health.registry\nprint('good_plugin' in sys.modules)", plugins=[good])
+    done = tool(code="import sys, tracker_health.rules.registry\nprint('good_plugin' in sys.modules)", plugins=[good])
     assert done.stdout == "False\n"
     assert tool(code=SEEN, plugins=[good]).stdout == "pass ['good_plugin', 'importlib.metadata']\n"
 

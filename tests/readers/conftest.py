@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from tracker_health.evidence import Weights
-from tracker_health.readers.safetensors_header import open_safetensors
-from tracker_health.readers.weights import Budget, described
+from tracker_health.readers.tensors.safetensors_header import open_safetensors
+from tracker_health.readers.tensors.weights import Budget, described
 from tracker_health.text import printable
 
 MEMORY_ABOVE_START = 256 * 2**20
@@ -43,16 +43,16 @@ _CHILD = (
 import json, resource, sys
 from pathlib import Path
 from tracker_health.errors import ReadError
-from tracker_health.readers.folder import LocalFolder
+from tracker_health.readers.files.folder import LocalFolder
 from tracker_health.readers.checkpoint_formats.torch_distributed import TorchDistributed
 from tracker_health.readers.dlm_log import read_dlm_step_log
-from tracker_health.readers.optimizer_state import read_optimizer_state
-from tracker_health.readers.safe_pickle import SafePickle
-from tracker_health.readers.safetensors_header import open_safetensors
+from tracker_health.readers.optimizers.optimizer_state import read_optimizer_state
+from tracker_health.readers.torch_files.safe_pickle import SafePickle
+from tracker_health.readers.tensors.safetensors_header import open_safetensors
 from tracker_health.readers.log_formats import read_log
 from tracker_health.readers.log_formats.step_log import StepLog
 from tracker_health.readers.trainer_state import read_trainer_state
-from tracker_health.readers.weights import Budget, described
+from tracker_health.readers.tensors.weights import Budget, described
 from tracker_health.roles import assign
 
 def safetensors(path):

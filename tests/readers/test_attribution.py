@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tracker_health.evidence import Attribution, OptimizerState, TensorHeader, TensorState, Weights
-from tracker_health.readers.attribution import attributed, unattributed
+from tracker_health.readers.optimizers.attribution import attributed, unattributed
 
 DATA = Path(__file__).parent.parent / "data" / "attribution"
 CHECKPOINTS = json.loads(gzip.decompress((DATA / "shapes.json.gz").read_bytes()))

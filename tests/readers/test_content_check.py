@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from tracker_health.readers.content_check import contents_agree
-from tracker_health.readers.tensor_values import Values
+from tracker_health.readers.tensors.content_check import contents_agree
+from tracker_health.readers.tensors.tensor_values import Values
 
 
 class Held(Values):

@@ -16,7 +16,7 @@ from tracker_health.errors import ReadError
 from tracker_health.evidence import Attribution
 from tracker_health.readers.checkpoint_formats import Sign
 from tracker_health.readers.checkpoint_formats.deepspeed import DeepSpeedZero
-from tracker_health.readers.folder import LocalFolder
+from tracker_health.readers.files.folder import LocalFolder
 from tracker_health.text import printable
 
 torch = pytest.importorskip("torch")

@@ -11,13 +11,13 @@ import pytest
 
 from tracker_health.api import annotate
 from tracker_health.errors import ReadError
-from tracker_health.opening import open_run
-from tracker_health.readers import regular_file
+from tracker_health.readers.files import regular_file
+from tracker_health.readers.files.random_access import LocalFile
+from tracker_health.readers.files.regular_file import open_regular, pass_hole
 from tracker_health.readers.log_formats import read_log
 from tracker_health.readers.mlflow_folder import read_points
-from tracker_health.readers.random_access import LocalFile
-from tracker_health.readers.regular_file import open_regular, pass_hole
 from tracker_health.roles import assign
+from tracker_health.runs.lookup import open_run
 from tracker_health.stores.wandb.transaction_log import read_log as read_transaction_log
 
 from ..stores import wandb_logs  # noqa: TID252  tests are no package of a name

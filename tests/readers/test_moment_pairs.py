@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from tracker_health.errors import ReadError
 from tracker_health.evidence import Evidence, RunRef
-from tracker_health.probes.optimizer.stale_gradient import StaleGradient
-from tracker_health.readers.optimizer_state import read_optimizer_state
-from tracker_health.readers.tensor_values import TensorStatistics
-from tracker_health.readers.torch_archive import open_torch_archive
+from tracker_health.readers.optimizers.optimizer_state import read_optimizer_state
+from tracker_health.readers.tensors.tensor_values import TensorStatistics
+from tracker_health.readers.torch_files.torch_archive import open_torch_archive
+from tracker_health.rules.optimizer.stale_gradient import StaleGradient
 
 torch = pytest.importorskip("torch")
 

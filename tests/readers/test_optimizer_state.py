@@ -15,8 +15,13 @@ import pytest
 
 import tracker_health
 from tracker_health.errors import ReadError
-from tracker_health.readers.optimizer_state import MAX_PARAMETERS, dangerous, has_optimizer_state, read_optimizer_state
-from tracker_health.readers.safe_pickle import SafePickle
+from tracker_health.readers.optimizers.optimizer_state import (
+    MAX_PARAMETERS,
+    dangerous,
+    has_optimizer_state,
+    read_optimizer_state,
+)
+from tracker_health.readers.torch_files.safe_pickle import SafePickle
 
 torch = pytest.importorskip("torch")
 

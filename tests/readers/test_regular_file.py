@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from tracker_health.errors import ReadError
-from tracker_health.readers import regular_file
 from tracker_health.readers.dlm_log import read_dlm_step_log
+from tracker_health.readers.files import regular_file
+from tracker_health.readers.files.regular_file import open_regular, read_regular
 from tracker_health.readers.log_formats.step_log import StepLog
-from tracker_health.readers.optimizer_state import has_optimizer_state, read_optimizer_state
-from tracker_health.readers.regular_file import open_regular, read_regular
+from tracker_health.readers.optimizers.optimizer_state import has_optimizer_state, read_optimizer_state
 from tracker_health.readers.trainer_state import MAX_BYTES, read_trainer_state
 from tracker_health.roles import assign
 

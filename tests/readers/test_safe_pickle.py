@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tracker_health.errors import ReadError
-from tracker_health.readers.safe_pickle import (
+from tracker_health.readers.torch_files.safe_pickle import (
     MAX_BYTES,
     MAX_CONTAINERS,
     MAX_OPCODES,

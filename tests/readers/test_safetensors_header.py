@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tracker_health.errors import ReadError
-from tracker_health.readers.safetensors_header import MAX_HEADER_BYTES
+from tracker_health.readers.tensors.safetensors_header import MAX_HEADER_BYTES
 from tracker_health.text import printable
 
 from .conftest import read_safetensors as read

@@ -8,11 +8,11 @@ import pytest
 from tracker_health.api import check
 from tracker_health.evidence import Part, Request
 from tracker_health.readers.checkpoint_formats import FORMATS
-from tracker_health.readers.optimizer_state import read_optimizer_state
-from tracker_health.readers.saved_scaler import scales_in
+from tracker_health.readers.optimizers.optimizer_state import read_optimizer_state
+from tracker_health.readers.optimizers.saved_scaler import scales_in
 from tracker_health.roles import assign
-from tracker_health.stores.directory import DirectoryRun
-from tracker_health.stores.files import read_files
+from tracker_health.stores.files.reading import read_files
+from tracker_health.stores.folder.directory import DirectoryRun
 
 torch = pytest.importorskip("torch")
 

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tracker_health.evidence import Part, Request
-from tracker_health.readers.optimizer_state import read_optimizer_state
-from tracker_health.readers.saved_schedule import saved_schedules
+from tracker_health.readers.optimizers.optimizer_state import read_optimizer_state
+from tracker_health.readers.optimizers.saved_schedule import saved_schedules
 from tracker_health.roles import assign
-from tracker_health.stores.directory import DirectoryRun
-from tracker_health.stores.files import read_files
+from tracker_health.stores.files.reading import read_files
+from tracker_health.stores.folder.directory import DirectoryRun
 
 torch = pytest.importorskip("torch")
 lr = torch.optim.lr_scheduler

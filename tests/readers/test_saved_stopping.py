@@ -3,8 +3,8 @@
 import pytest
 
 from tracker_health.api import check
-from tracker_health.readers.optimizer_state import read_optimizer_state
-from tracker_health.readers.saved_stopping import early_stopping_in
+from tracker_health.readers.optimizers.optimizer_state import read_optimizer_state
+from tracker_health.readers.optimizers.saved_stopping import early_stopping_in
 
 torch = pytest.importorskip("torch")
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tracker_health.errors import ReadError
 from tracker_health.evidence import StepUnit
-from tracker_health.readers.json_lines import (
+from tracker_health.readers.files.json_lines import (
     MAX_FIELDS,
     MAX_JSON_PARTS,
     MAX_LINE_BYTES,
@@ -484,7 +484,7 @@ def test_a_line_without_end_is_given_up(tmp_path, measured):
 
 
 def test_a_line_of_a_gigabyte_is_given_up(tmp_path, monkeypatch):
-    monkeypatch.setattr("tracker_health.readers.json_lines._MAX_SKIPPED", 2)
+    monkeypatch.setattr("tracker_health.readers.files.json_lines._MAX_SKIPPED", 2)
     path = tmp_path / "a.jsonl"
     path.write_bytes(GOOD + b"x" * (4 * MAX_LINE_BYTES))
     with pytest.raises(ReadError, match="a line of more than a gigabyte"):

@@ -14,8 +14,8 @@ from tracker_health.errors import ReadError
 from tracker_health.evidence import Attribution
 from tracker_health.readers.checkpoint_formats import Sign
 from tracker_health.readers.checkpoint_formats.torch_distributed import LEAD, TorchDistributed
-from tracker_health.readers.folder import LocalFolder
-from tracker_health.readers.optimizer_state import read_optimizer_state
+from tracker_health.readers.files.folder import LocalFolder
+from tracker_health.readers.optimizers.optimizer_state import read_optimizer_state
 from tracker_health.text import printable
 
 torch = pytest.importorskip("torch")
@@ -405,7 +405,7 @@ def test_a_pickle_that_is_no_index_is_refused(tmp_path, value):
 
 
 def test_a_record_is_inert_and_takes_any_state():
-    from tracker_health.readers.safe_pickle import Record, SafePickle
+    from tracker_health.readers.torch_files.safe_pickle import Record, SafePickle
 
     data = pickle.dumps({meta.MetadataIndex("a", (1, 2)): meta.BytesStorageMetadata()})
     names = {f"torch.distributed.checkpoint.metadata.{name}" for name in ("MetadataIndex", "BytesStorageMetadata")}

@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tracker_health.errors import ReadError
-from tracker_health.readers.safe_pickle import Opaque
-from tracker_health.readers.tensor_values import Room, TensorStatistics
-from tracker_health.readers.torch_archive import open_torch_archive
-from tracker_health.readers.torch_pickle import TensorRef
-from tracker_health.readers.zip_directory import MAX_DIRECTORY_BYTES, MAX_ENTRIES
+from tracker_health.readers.files.zip_directory import MAX_DIRECTORY_BYTES, MAX_ENTRIES
+from tracker_health.readers.tensors.tensor_values import Room, TensorStatistics
+from tracker_health.readers.torch_files.safe_pickle import Opaque
+from tracker_health.readers.torch_files.torch_archive import open_torch_archive
+from tracker_health.readers.torch_files.torch_pickle import TensorRef
 from tracker_health.text import printable
 
 torch = pytest.importorskip("torch")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tracker_health.errors import ReadError
 from tracker_health.evidence import StepUnit
-from tracker_health.readers.json_lines import MAX_FIELDS, MAX_JSON_PARTS
+from tracker_health.readers.files.json_lines import MAX_FIELDS, MAX_JSON_PARTS
 from tracker_health.readers.trainer_state import MAX_BYTES, read_trainer_state
 
 LAW = settings(derandomize=True, deadline=None, database=None, max_examples=150)

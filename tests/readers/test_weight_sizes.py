@@ -8,8 +8,8 @@ torch = pytest.importorskip("torch")
 from safetensors.torch import save_file  # noqa: E402
 
 from tracker_health.errors import ReadError  # noqa: E402
-from tracker_health.readers.safetensors_header import open_safetensors  # noqa: E402
-from tracker_health.readers.weights import Budget, described  # noqa: E402
+from tracker_health.readers.tensors.safetensors_header import open_safetensors  # noqa: E402
+from tracker_health.readers.tensors.weights import Budget, described  # noqa: E402
 
 from .conftest import read_safetensors  # noqa: E402
 

@@ -16,8 +16,8 @@ pytest.importorskip("matplotlib")
 pytest.importorskip("jinja2")
 
 from tracker_health.config import preset
-from tracker_health.engine import diagnose
 from tracker_health.evidence import Evidence, RunInfo, RunRef, Series
+from tracker_health.judge.engine import diagnose
 from tracker_health.render.attachments import page_of
 from tracker_health.render.comparison import comparison_page, row_of
 from tracker_health.render.page import report_page

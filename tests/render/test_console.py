@@ -3,13 +3,13 @@
 import click
 import pytest
 
-from tracker_health.diagnosed import Action, Alternative, Diagnosis, SignSeen
 from tracker_health.evidence import RunRef
 from tracker_health.render.console import one_line, report_lines
 from tracker_health.render.markdown import report_markdown
 from tracker_health.render.page import report_page
-from tracker_health.result import Judged, ProbeResult, Report, ToolInfo
-from tracker_health.verdict import Verdict
+from tracker_health.report.result import Judged, ProbeResult, Report, ToolInfo
+from tracker_health.words.diagnosis import Action, Alternative, Diagnosis, SignSeen
+from tracker_health.words.verdict import Verdict
 
 
 def result(code, name, message, remedy=""):

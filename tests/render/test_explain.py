@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from tracker_health.probe import explanation_of, thresholds_of
-from tracker_health.registry import BUILT_IN
 from tracker_health.render import docs
 from tracker_health.render.docs import MOST_LINES, explain, explain_in_full
+from tracker_health.rules.probe import explanation_of, thresholds_of
+from tracker_health.rules.registry import BUILT_IN
 
 WORDS = 90
 """A rule whose decision takes no more is shown whole in the short form."""

@@ -14,9 +14,7 @@ from xml.etree import ElementTree as ET
 import numpy as np
 import pytest
 
-from tracker_health.acknowledged import Acknowledgement
 from tracker_health.config import preset
-from tracker_health.engine import diagnose
 from tracker_health.evidence import (
     Evidence,
     MomentStats,
@@ -28,7 +26,9 @@ from tracker_health.evidence import (
     TensorState,
     Weights,
 )
-from tracker_health.result import ErrorEntry, Report
+from tracker_health.judge.engine import diagnose
+from tracker_health.report.result import ErrorEntry, Report
+from tracker_health.words.acknowledgements import Acknowledgement
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("jinja2")

@@ -12,15 +12,15 @@ import pytest
 from click.testing import CliRunner
 
 import tracker_health as th
-from tracker_health.annotations import PENDING, incomplete
 from tracker_health.cli import cli
 from tracker_health.errors import WriteError
+from tracker_health.judge.annotations import PENDING, incomplete
 from tracker_health.stores.base import Recorded, WrittenInPart
-from tracker_health.stores.mlflow import artifact_folder
-from tracker_health.stores.mlflow.artifact_folder import ArtifactFolder
 from tracker_health.stores.mlflow.note_block import BEGIN, END
+from tracker_health.stores.mlflow.stored_files import artifact_folder
+from tracker_health.stores.mlflow.stored_files.artifact_folder import ArtifactFolder
 from tracker_health.stores.mlflow.writer import NOTE_TAG, MlflowWriter
-from tracker_health.verdict import Verdict
+from tracker_health.words.verdict import Verdict
 
 from .test_mlflow_store import SKIP, Store, broken, descent, fail, folder_of
 

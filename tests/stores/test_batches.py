@@ -12,9 +12,10 @@ from click.testing import CliRunner
 import tracker_health as th
 from tracker_health.api import runs_of_experiment
 from tracker_health.cli import cli
-from tracker_health.stores.mlflow import artifacts, bulk, empty_runs, experiment
+from tracker_health.stores.mlflow import bulk, experiment
 from tracker_health.stores.mlflow.histories import read_history
 from tracker_health.stores.mlflow.run import MlflowRun
+from tracker_health.stores.mlflow.stored_files import artifacts, empty_runs
 
 from .many_runs import make_runs
 

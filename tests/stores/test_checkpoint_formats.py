@@ -10,8 +10,8 @@ import pytest
 from tracker_health.evidence import Attribution, Part, Request
 from tracker_health.readers.checkpoint_formats import FORMATS
 from tracker_health.roles import assign
-from tracker_health.stores.directory import DirectoryRun
-from tracker_health.stores.files import read_files, relevant_files
+from tracker_health.stores.files.reading import read_files, relevant_files
+from tracker_health.stores.folder.directory import DirectoryRun
 
 torch = pytest.importorskip("torch")
 dcp = pytest.importorskip("torch.distributed.checkpoint")

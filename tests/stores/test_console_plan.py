@@ -7,7 +7,7 @@ import math
 import pytest
 
 import tracker_health
-from tracker_health.verdict import Verdict
+from tracker_health.words.verdict import Verdict
 
 
 def loss(epoch):

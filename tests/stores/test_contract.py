@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 
 from tracker_health.errors import StoreRefused
-from tracker_health.stores import directory
-from tracker_health.stores.directory import DirectoryRun
-from tracker_health.stores.mlflow import artifact_folder
+from tracker_health.stores.folder import directory
+from tracker_health.stores.folder.directory import DirectoryRun
 from tracker_health.stores.mlflow import folder as mlflow_folder
 from tracker_health.stores.mlflow import run as mlflow_run
-from tracker_health.stores.mlflow.artifact_folder import ArtifactFolder
-from tracker_health.stores.mlflow.artifacts import ArtifactTree
 from tracker_health.stores.mlflow.connection import _folders_allowed
 from tracker_health.stores.mlflow.folder import open_run_folder
 from tracker_health.stores.mlflow.run import open_mlflow_run
+from tracker_health.stores.mlflow.stored_files import artifact_folder
+from tracker_health.stores.mlflow.stored_files.artifact_folder import ArtifactFolder
+from tracker_health.stores.mlflow.stored_files.artifacts import ArtifactTree
 from tracker_health.testing.stores import (
     FAIL,
     PASS,

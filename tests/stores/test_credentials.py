@@ -14,8 +14,8 @@ from click.testing import CliRunner
 import tracker_health as th
 from tracker_health.cli import cli
 from tracker_health.errors import RunError, StoreRefused
-from tracker_health.stores import deadline, hosts
-from tracker_health.stores.mlflow.repositories import repository_of
+from tracker_health.stores.mlflow.stored_files.repositories import repository_of
+from tracker_health.stores.remote import deadline, hosts
 
 pytest.importorskip("mlflow")
 

@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from tracker_health.annotations import Annotations
 from tracker_health.errors import RunNotFound, StoreRefused, WriteError
 from tracker_health.evidence import Part, Request
+from tracker_health.judge.annotations import Annotations
 from tracker_health.roles import assign
-from tracker_health.stores import directory
 from tracker_health.stores.base import Recorded
-from tracker_health.stores.directory import ANNOTATION_SCHEMA, MAX_DEPTH, DirectoryRun
-from tracker_health.stores.locks import locked
+from tracker_health.stores.common.locks import locked
+from tracker_health.stores.folder import directory
+from tracker_health.stores.folder.directory import ANNOTATION_SCHEMA, MAX_DEPTH, DirectoryRun
 from tracker_health.text import printable
-from tracker_health.verdict import Verdict
+from tracker_health.words.verdict import Verdict
 
 EVERYTHING = Request(select_names=assign, parts=frozenset(Part))
 
@@ -140,7 +140,7 @@ def test_folders_are_searched_to_a_depth(run):
 
 
 def test_more_files_than_are_looked_at_is_told(run, monkeypatch):
-    monkeypatch.setattr("tracker_health.stores.directory.MAX_FILES", 3)
+    monkeypatch.setattr("tracker_health.stores.folder.directory.MAX_FILES", 3)
     for index in range(5):
         log(run.ref.id, 1.0, name=f"{index}.jsonl")
     assert any("more than 3 files" in problem.message for problem in run.read(EVERYTHING).problems)
@@ -352,7 +352,7 @@ def test_a_file_in_the_place_of_the_health_folder_is_an_error(run):
 
 
 def test_an_enormous_annotation_is_not_read(run, monkeypatch):
-    monkeypatch.setattr("tracker_health.stores.directory._MAX_ANNOTATION_BYTES", 10)
+    monkeypatch.setattr("tracker_health.stores.folder.directory._MAX_ANNOTATION_BYTES", 10)
     run.write(ANNOTATIONS)
     assert run.recorded() is None
 

@@ -17,8 +17,8 @@ from types import SimpleNamespace
 import pytest
 
 from tracker_health.errors import RunError, StoreUnavailable
-from tracker_health.stores import answers, deadline
-from tracker_health.stores.paging import MOST_IDLE_PAGES, Paging
+from tracker_health.stores.remote import answers, deadline
+from tracker_health.stores.remote.paging import MOST_IDLE_PAGES, Paging
 
 pytest.importorskip("mlflow")
 
@@ -197,7 +197,7 @@ def test_pages_of_wandb_that_lead_nowhere_are_an_error_that_names_the_endpoint(c
 
 
 def test_the_body_of_a_redirect_is_not_read():
-    from tracker_health.stores.web import opener
+    from tracker_health.stores.remote.web import opener
 
     def answer(handler):
         if handler.path == "/there":
@@ -235,8 +235,8 @@ def test_only_our_own_requests_are_bounded(monkeypatch):
 def test_credentials_of_a_file_of_passwords_stay_here_as_well(monkeypatch, tmp_path):
     from mlflow.utils.rest_utils import MlflowHostCreds, http_request
 
-    from tracker_health.stores import hosts
     from tracker_health.stores.mlflow.transport import bound_requests
+    from tracker_health.stores.remote import hosts
 
     bound_requests()
     (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password s3cret\n")

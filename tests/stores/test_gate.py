@@ -13,12 +13,12 @@ import pytest
 from click.testing import CliRunner
 
 from tracker_health import annotate
-from tracker_health.acknowledged import acknowledgement
 from tracker_health.cli import cli
 from tracker_health.config import preset
-from tracker_health.gate import Answer
-from tracker_health.gating import Question, Watch
-from tracker_health.opening import open_run
+from tracker_health.fleet.gate import Question, Watch
+from tracker_health.judge.gate_decision import Answer
+from tracker_health.runs.lookup import open_run
+from tracker_health.words.acknowledgements import acknowledgement
 
 from .conftest import ADMIN_PASSWORD, READER_PASSWORD
 from .many_runs import make_runs

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracker_health.stores.mlflow.heard import last_heard_of
+from tracker_health.stores.mlflow.last_activity import last_heard_of
 
 NOW = time.time()
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tracker_health.annotations import PENDING
+from tracker_health.judge.annotations import PENDING
 from tracker_health.testing.stores import FAIL, LOSS, PASS, View, write
 
 from .test_contract import DirectoryHarness, MlflowHarness
@@ -19,7 +19,7 @@ from .test_contract import DirectoryHarness, MlflowHarness
 ANNOTATOR = """
 import sys
 from contextlib import closing
-from tracker_health.opening import open_run
+from tracker_health.runs.lookup import open_run
 from tracker_health.testing.stores import FAIL, PASS
 
 print("ready", flush=True)

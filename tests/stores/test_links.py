@@ -10,10 +10,10 @@ import pytest
 
 import tracker_health as th
 from tracker_health.errors import WriteError
-from tracker_health.opening import open_run
-from tracker_health.stores import hosts
+from tracker_health.runs.lookup import open_run
+from tracker_health.stores.common.record import DIGEST_TAG, WRITTEN_TAG
 from tracker_health.stores.mlflow.connection import _folders_allowed
-from tracker_health.stores.record import DIGEST_TAG, WRITTEN_TAG
+from tracker_health.stores.remote import hosts
 from tracker_health.testing.stores import FAIL
 
 from . import wandb_logs

@@ -13,7 +13,7 @@ import pytest
 
 import tracker_health
 from tracker_health.errors import WriteError
-from tracker_health.stores.locks import let_go, locked, try_lock
+from tracker_health.stores.common.locks import let_go, locked, try_lock
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="no such locks here")
 
@@ -21,7 +21,7 @@ PACKAGE = Path(tracker_health.__file__).parent
 HOLDER = """
 import sys, time
 from pathlib import Path
-from tracker_health.stores.locks import locked
+from tracker_health.stores.common.locks import locked
 with locked(Path(sys.argv[1]), "a run"):
     print("held", flush=True)
     time.sleep(60)
@@ -97,4 +97,4 @@ def test_there_is_one_means_of_locking():
             name = node.attr if isinstance(node, ast.Attribute) else node.name if isinstance(node, ast.alias) else ""
             if name in calls:
                 found.add(path.relative_to(PACKAGE).as_posix())
-    assert found == {"stores/locks.py"}
+    assert found == {"stores/common/locks.py"}

@@ -16,8 +16,8 @@ import tracker_health
 from tracker_health.api import check
 from tracker_health.evidence import Part, Request
 from tracker_health.roles import assign
-from tracker_health.stores.directory import DirectoryRun
-from tracker_health.stores.files import read_files
+from tracker_health.stores.files.reading import read_files
+from tracker_health.stores.folder.directory import DirectoryRun
 
 N = 200
 

@@ -19,11 +19,11 @@ from click.testing import CliRunner
 import tracker_health as th
 from tracker_health.cli import cli
 from tracker_health.errors import RunNotFound, StoreRefused, StoreUnavailable, WriteError
-from tracker_health.stores import deadline
 from tracker_health.stores.mlflow import connection
 from tracker_health.stores.mlflow.failures import translated
 from tracker_health.stores.mlflow.run import open_mlflow_run
-from tracker_health.verdict import Verdict
+from tracker_health.stores.remote import deadline
+from tracker_health.words.verdict import Verdict
 
 from .conftest import READER_PASSWORD
 from .test_mlflow_store import Store, copied, fail, long_descent, no_secret

@@ -9,9 +9,10 @@ import pytest
 import tracker_health as th
 from tracker_health.errors import ReadError
 from tracker_health.evidence import Part
-from tracker_health.stores.mlflow import artifacts, histories
+from tracker_health.stores.mlflow import histories
 from tracker_health.stores.mlflow import run as mlflow_run
-from tracker_health.stores.mlflow.artifacts import ArtifactTree
+from tracker_health.stores.mlflow.stored_files import artifacts
+from tracker_health.stores.mlflow.stored_files.artifacts import ArtifactTree
 
 from .test_mlflow_store import METRICS_ONLY, STATE, WITH_STATE, Store, checkpoint, descent, folder_of  # noqa: F401
 

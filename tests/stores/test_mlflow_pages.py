@@ -15,9 +15,9 @@ import pytest
 mlflow = pytest.importorskip("mlflow")
 
 from tracker_health.api import annotate  # noqa: E402
-from tracker_health.opening import filter_link  # noqa: E402
 from tracker_health.render.page import headline_of  # noqa: E402
-from tracker_health.verdict import Verdict  # noqa: E402
+from tracker_health.runs.lookup import filter_link  # noqa: E402
+from tracker_health.words.verdict import Verdict  # noqa: E402
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 PATIENCE = 60_000  # milliseconds

@@ -13,8 +13,8 @@ import pytest
 import tracker_health as th
 from tracker_health.api import runs_of_experiment
 from tracker_health.errors import RunNotFound, StoreRefused, StoreUnavailable
-from tracker_health.opening import open_run
-from tracker_health.verdict import Verdict
+from tracker_health.runs.lookup import open_run
+from tracker_health.words.verdict import Verdict
 
 from .conftest import _server
 

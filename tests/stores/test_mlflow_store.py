@@ -21,20 +21,20 @@ import pytest
 from click.testing import CliRunner
 
 import tracker_health as th
-from tracker_health.annotations import PENDING, Annotations
 from tracker_health.cli import cli
 from tracker_health.errors import ReadError, RunNotFound, StoreRefused, StoreUnavailable, WriteError
 from tracker_health.evidence import Part, Request, StepUnit
+from tracker_health.judge.annotations import PENDING, Annotations
 from tracker_health.roles import assign
 from tracker_health.stores.base import Recorded, WrittenInPart
+from tracker_health.stores.files.naming import is_plain
 from tracker_health.stores.mlflow import connection as mlflow_connection
 from tracker_health.stores.mlflow import run as mlflow_run
-from tracker_health.stores.mlflow.artifacts import ArtifactTree, _Budget, _walk
 from tracker_health.stores.mlflow.note_block import BEGIN, END
 from tracker_health.stores.mlflow.run import MlflowRun, open_mlflow_run
+from tracker_health.stores.mlflow.stored_files.artifacts import ArtifactTree, _Budget, _walk
 from tracker_health.stores.mlflow.writer import NOTE_TAG
-from tracker_health.stores.naming import is_plain
-from tracker_health.verdict import Verdict
+from tracker_health.words.verdict import Verdict
 
 mlflow = pytest.importorskip("mlflow")
 

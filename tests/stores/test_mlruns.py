@@ -15,9 +15,9 @@ import yaml
 import tracker_health as th
 from tracker_health.errors import ReadError, RunNotFound, StoreRefused
 from tracker_health.evidence import Part, Request, StepUnit
-from tracker_health.opening import open_run
 from tracker_health.readers import mlflow_folder
 from tracker_health.roles import assign
+from tracker_health.runs.lookup import open_run
 from tracker_health.stores.mlflow.connection import _folders_allowed, folder_of
 from tracker_health.stores.mlflow.folder import LoneMlflowRun
 from tracker_health.stores.mlflow.run import MlflowRun, open_mlflow_run
@@ -251,7 +251,7 @@ def test_what_was_not_looked_at_is_told(lone, monkeypatch):
     (lone / "artifacts" / "secret").mkdir()
     monkeypatch.setattr(os, "scandir", scandir)
     assert "artifacts/secret" in str(th.check(lone).errors)
-    monkeypatch.setattr("tracker_health.stores.directory.MAX_FILES", 1)
+    monkeypatch.setattr("tracker_health.stores.folder.directory.MAX_FILES", 1)
     assert "more than 1 files" in str(open_run(lone).read(Request(select_names=assign, parts=frozenset(Part))).problems)
 
 

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from tracker_health.config import Config
 from tracker_health.errors import RunNotFound
-from tracker_health.gating import Question, gate_one
+from tracker_health.fleet.gate import Question, gate_one
 from tracker_health.stores.mlflow import registry
 from tracker_health.stores.mlflow.registry import ModelName, model_name_of
-from tracker_health.stores.url import UrlRun
+from tracker_health.stores.remote.url import UrlRun
 from tracker_health.stores.wandb.address import Address, address_of
 from tracker_health.stores.wandb.artifact import ArtifactName, artifact_name_of
 

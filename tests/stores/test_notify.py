@@ -14,15 +14,16 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tracker_health import annotate, outbox, preset
-from tracker_health.annotating import store_key
+from tracker_health import annotate, preset
 from tracker_health.cli import cli
 from tracker_health.config import Notify
 from tracker_health.errors import ConfigError
-from tracker_health.notices import Told
-from tracker_health.opening import open_run
-from tracker_health.outbox import Outbox
-from tracker_health.sweep import Sweep
+from tracker_health.fleet.sweep import Sweep
+from tracker_health.judge.messages import Told
+from tracker_health.runs import message_queue as outbox
+from tracker_health.runs.annotating import store_key
+from tracker_health.runs.lookup import open_run
+from tracker_health.runs.message_queue import Outbox
 
 from ..receiver import Receiver  # noqa: TID252  tests are no package of a name
 from .many_runs import make_runs
@@ -257,8 +258,8 @@ def test_an_upgrade_and_other_settings_are_no_news(write_log, healthy_losses, re
     assert found(run, config).notice is None
     later = write_log(healthy_losses, folder="later")
     with monkeypatch.context() as older:
-        older.setattr("tracker_health.annotating.RULES_VERSION", 1)
-        older.setattr("tracker_health.annotations.RULES_VERSION", 1)
+        older.setattr("tracker_health.runs.annotating.RULES_VERSION", 1)
+        older.setattr("tracker_health.judge.annotations.RULES_VERSION", 1)
         assert annotate(later, config=config).report.verdict == "pass"
     write_log([*healthy_losses[:100], *[math.nan] * 100], folder="later")
     outcome = found(later, config)
@@ -284,7 +285,7 @@ def test_what_the_finder_did_not_send_is_sent_by_another_machine(sick, receiving
     assert (other.status, other.notice, other.owes) == ("unchanged", None, True)
     later = time.time() + 1_801
     with monkeypatch.context() as ahead:
-        ahead.setattr("tracker_health.annotating.time.time", lambda: later)
+        ahead.setattr("tracker_health.runs.annotating.time.time", lambda: later)
         assert found(sick, config).notice is not None
     elsewhere = Outbox(tmp_path / "another machine" / "tracker-health" / "notices")
     assert elsewhere.deliver(config.notify, store_key(None), open_run, later).messages == 1
@@ -298,7 +299,7 @@ def test_a_run_that_cannot_be_marked_now_is_marked_later_and_said_once(sick, rec
     config = config_of(receiver)
     found(sick, config)
     with monkeypatch.context() as broken:
-        broken.setattr("tracker_health.stores.directory.DirectoryRun.mark_notified", lambda *_: 1 / 0)
+        broken.setattr("tracker_health.stores.folder.directory.DirectoryRun.mark_notified", lambda *_: 1 / 0)
         assert delivering(config).messages == 1
     assert told_on(sick).due
     assert delivering(config).messages == 0
@@ -469,7 +470,7 @@ def test_a_training_is_not_held_up_by_a_receiver_that_hangs(sqlite_uri, receivin
     ],
 )
 def test_a_wrong_setting_is_refused_without_the_secret_in_it(key, value):
-    from tracker_health.settings_values import converted
+    from tracker_health.settings.values import converted
 
     with pytest.raises(ConfigError) as caught:
         converted(f"notify.{key}", value)
@@ -477,7 +478,7 @@ def test_a_wrong_setting_is_refused_without_the_secret_in_it(key, value):
 
 
 def test_the_settings_are_read_and_shown_without_the_webhooks_path(tmp_path, monkeypatch):
-    from tracker_health.settings import effective
+    from tracker_health.settings.sources import effective
 
     (tmp_path / "tracker-health.toml").write_text(
         '[notify]\nwebhook = "https://hooks.example.com/T0/B1"\nmute = ["experiment:sweep/*"]\non = "warn"\n'
@@ -492,7 +493,7 @@ def test_the_settings_are_read_and_shown_without_the_webhooks_path(tmp_path, mon
 
 
 def test_an_override_has_no_receiver_of_its_own(tmp_path):
-    from tracker_health.settings import effective
+    from tracker_health.settings.sources import effective
 
     (tmp_path / "tracker-health.toml").write_text('[[overrides]]\nmatch = "experiment:x"\nnotify = {on = "warn"}\n')
     with pytest.raises(ConfigError):
@@ -500,8 +501,8 @@ def test_an_override_has_no_receiver_of_its_own(tmp_path):
 
 
 def test_a_policy_may_have_a_receiver_but_no_command_from_an_address(tmp_path):
-    from tracker_health.policy import _parsed
-    from tracker_health.settings import effective
+    from tracker_health.settings.policy import _parsed
+    from tracker_health.settings.sources import effective
 
     policy = tmp_path / "policy.toml"
     policy.write_text('locked = ["notify"]\n[notify]\nwebhook = "https://hooks.example.com/x"\n')

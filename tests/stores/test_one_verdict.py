@@ -12,8 +12,8 @@ from click.testing import CliRunner
 
 from tracker_health import annotate, check, clear_annotations, preset
 from tracker_health.cli import cli
-from tracker_health.ending import Ended, Ending
-from tracker_health.policy import VARIABLE
+from tracker_health.settings.policy import VARIABLE
+from tracker_health.words.ending import Ended, Ending
 
 pytestmark = pytest.mark.usefixtures("no_pictures")
 

@@ -9,11 +9,11 @@ import pytest
 from click.testing import CliRunner
 
 import tracker_health as th
-from tracker_health.annotations import plan
 from tracker_health.cli import cli
 from tracker_health.evidence import Child, Children
-from tracker_health.result import Report
-from tracker_health.verdict import Verdict
+from tracker_health.judge.annotations import plan
+from tracker_health.report.result import Report
+from tracker_health.words.verdict import Verdict
 
 mlflow = pytest.importorskip("mlflow")
 

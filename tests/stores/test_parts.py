@@ -16,12 +16,12 @@ import pytest
 import tracker_health as th
 from tracker_health.errors import ReadError, RunNotFound, StoreRefused, StoreUnavailable
 from tracker_health.evidence import Part, Request
-from tracker_health.readers import ranged_file
-from tracker_health.readers.optimizer_state import read_optimizer_state
-from tracker_health.readers.ranged_file import BLOCK, NEAR, PIECE, PartsRefused, RangedFile, Remote
+from tracker_health.readers.files import ranged_file
+from tracker_health.readers.files.ranged_file import BLOCK, NEAR, PIECE, PartsRefused, RangedFile, Remote
+from tracker_health.readers.optimizers.optimizer_state import read_optimizer_state
 from tracker_health.roles import assign
-from tracker_health.stores import http_parts, url
-from tracker_health.stores.url import is_checkpoint_url, open_url
+from tracker_health.stores.remote import http_parts, url
+from tracker_health.stores.remote.url import is_checkpoint_url, open_url
 
 from .ranges import serving
 from .test_mlflow_store import Store, descent

@@ -16,13 +16,13 @@ from click.testing import CliRunner
 import tracker_health as th
 from tracker_health.cli import cli
 from tracker_health.errors import ReadError
-from tracker_health.going_back import Counted, Saved
-from tracker_health.readers.random_access import LocalFile
-from tracker_health.readers.weights import Budget
-from tracker_health.stores.directory import DirectoryRun
-from tracker_health.stores.naming import counted, saved_together
-from tracker_health.stores.saved import SavedFiles, is_model_file
-from tracker_health.stores.tree import AboveLimit, RunFile
+from tracker_health.readers.files.random_access import LocalFile
+from tracker_health.readers.tensors.weights import Budget
+from tracker_health.report.resume_point import Counted, Saved
+from tracker_health.stores.files.all_checkpoints import SavedFiles, is_model_file
+from tracker_health.stores.files.naming import counted, saved_together
+from tracker_health.stores.files.tree import AboveLimit, RunFile
+from tracker_health.stores.folder.directory import DirectoryRun
 
 torch = pytest.importorskip("torch")
 

@@ -17,14 +17,14 @@ from tracker_health import errors
 from tracker_health.cli import cli
 from tracker_health.config import Config
 from tracker_health.errors import OutdatedPackage, StoreUnavailable
-from tracker_health.gate import Answer
-from tracker_health.gating import gate
-from tracker_health.stores import deadline
+from tracker_health.fleet.gate import gate
+from tracker_health.fleet.sweep import Sweep
+from tracker_health.judge.gate_decision import Answer
 from tracker_health.stores.mlflow import last_word
+from tracker_health.stores.remote import deadline
 from tracker_health.stores.wandb import connection as wandb_connection
 from tracker_health.stores.wandb import server as wandb_of
-from tracker_health.sweep import Sweep
-from tracker_health.verdict import Verdict
+from tracker_health.words.verdict import Verdict
 
 from ..wandb_server import Fault  # noqa: TID252  tests are no package of a name
 from ..wandb_server.store import Blob  # noqa: TID252
@@ -64,7 +64,7 @@ def checkpoint(tmp_path_factory):
 @pytest.fixture
 def little_patience(monkeypatch):
     monkeypatch.setattr(deadline, "REQUEST_SECONDS", 3)
-    for module in ("tracker_health.stores.wandb.connection", "tracker_health.stores.mlflow.artifacts"):
+    for module in ("tracker_health.stores.wandb.connection", "tracker_health.stores.mlflow.stored_files.artifacts"):
         monkeypatch.setattr(f"{module}.REQUEST_SECONDS", 3)
     monkeypatch.setattr(last_word, "ANSWER_SECONDS", 2)
     monkeypatch.setattr(wandb_of, "ANSWER_SECONDS", 2)

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tracker_health.api import check
-from tracker_health.gap_names import SUMMARY_FILE, SUMMARY_SCHEMA
-from tracker_health.verdict import Verdict
+from tracker_health.words.gap_names import SUMMARY_FILE, SUMMARY_SCHEMA
+from tracker_health.words.verdict import Verdict
 
 torch = pytest.importorskip("torch")
 

@@ -15,9 +15,9 @@ from click.testing import CliRunner
 from tracker_health import annotate, check, preset
 from tracker_health.cli import cli
 from tracker_health.config import Override
-from tracker_health.ending import Ended, Ending
+from tracker_health.fleet.sweep import Sweep
 from tracker_health.stores.mlflow.writer import MlflowWriter
-from tracker_health.sweep import Sweep
+from tracker_health.words.ending import Ended, Ending
 
 from .many_runs import make_runs
 
@@ -236,7 +236,7 @@ def test_a_run_that_another_is_annotating_is_tried_again_a_few_times(sqlite_uri,
             client_of(sqlite_uri).set_tag(self._id, "health.digest", "pending:ffffffff")
 
     monkeypatch.setattr(MlflowWriter, "_begin", overtaken)
-    monkeypatch.setattr("tracker_health.annotating._PAUSES", (0.01, 0.01, 0.01))
+    monkeypatch.setattr("tracker_health.runs.annotating._PAUSES", (0.01, 0.01, 0.01))
     result = sweeping(sqlite_uri, name)
     if times == 1:
         assert (result.exit_code, len(met)) == (0, 2)
@@ -301,7 +301,7 @@ def test_what_makes_no_sense_is_told(sqlite_uri, options, said):
 
 
 def test_no_more_requests_a_second_than_allowed(server_uri):
-    from tracker_health.stores import deadline
+    from tracker_health.stores.remote import deadline
 
     name, _ = make_runs(server_uri, 2)
     waits = []

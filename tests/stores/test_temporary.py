@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from tracker_health.stores import temporary
-from tracker_health.stores.temporary import TemporaryFolder
+from tracker_health.stores.common import temporary
+from tracker_health.stores.common.temporary import TemporaryFolder
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="no such locks here")
 
 HOLDER = """
 import sys, time
-from tracker_health.stores.temporary import TemporaryFolder
+from tracker_health.stores.common.temporary import TemporaryFolder
 folder = TemporaryFolder()
 open(folder.name + "/part", "w").close()
 print(folder.name, flush=True)

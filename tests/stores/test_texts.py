@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from tracker_health.evidence import Part, Request
-from tracker_health.readers.random_access import LocalFile
+from tracker_health.readers.files.random_access import LocalFile
 from tracker_health.roles import assign
-from tracker_health.stores.directory import MANY_FILES, DirectoryRun
-from tracker_health.stores.files import opened_files, relevant_files
-from tracker_health.stores.texts import MOST_TEXTS, may_be_text_log
+from tracker_health.stores.files.reading import opened_files, relevant_files
+from tracker_health.stores.files.text_logs import MOST_TEXTS, may_be_text_log
+from tracker_health.stores.folder.directory import MANY_FILES, DirectoryRun
 
 REQUEST = Request(select_names=assign, parts=frozenset(Part))
 LINES = [f"2025-10-13 04:01:54 - INFO - step={step}/400 loss={3 / step:.4f} lr=1.0e-03\n" for step in range(1, 401)]
@@ -162,7 +162,7 @@ def test_many_of_them_are_data(tmp_path):
 
 
 def test_one_behind_very_many_files(tmp_path, monkeypatch):
-    monkeypatch.setattr("tracker_health.stores.directory.MANY_FILES", 3)
+    monkeypatch.setattr("tracker_health.stores.folder.directory.MANY_FILES", 3)
     assert MANY_FILES > 3
     for one in range(9):
         write(tmp_path / f"{one}.png", "")

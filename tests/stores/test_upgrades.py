@@ -9,15 +9,17 @@ from dataclasses import replace
 import pytest
 from click.testing import CliRunner
 
-from tracker_health import annotate, annotating, annotations, preset
-from tracker_health.annotations import RULES
+from tracker_health import annotate, preset
 from tracker_health.cli import cli
-from tracker_health.probes.curves.diverged import Diverged
-from tracker_health.registry import RULES_VERSION
-from tracker_health.result import Finding
+from tracker_health.fleet.sweep import Sweep
+from tracker_health.judge import annotations
+from tracker_health.judge.annotations import RULES
+from tracker_health.report.result import Finding
+from tracker_health.rules.curves.diverged import Diverged
+from tracker_health.rules.registry import RULES_VERSION
+from tracker_health.runs import annotating
 from tracker_health.stores.mlflow.run import MlflowRun
-from tracker_health.sweep import Sweep
-from tracker_health.verdict import Verdict
+from tracker_health.words.verdict import Verdict
 
 pytestmark = pytest.mark.usefixtures("no_pictures")
 

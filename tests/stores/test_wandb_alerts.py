@@ -14,14 +14,15 @@ import pytest
 
 pytest.importorskip("wandb")
 
-from tracker_health import annotate, outbox, preset
-from tracker_health.annotating import store_key
+from tracker_health import annotate, preset
 from tracker_health.config import Notify
-from tracker_health.notices import Told
-from tracker_health.opening import open_run
-from tracker_health.outbox import Outbox
-from tracker_health.sweep import Sweep
-from tracker_health.verdict import Verdict
+from tracker_health.fleet.sweep import Sweep
+from tracker_health.judge.messages import Told
+from tracker_health.runs import message_queue as outbox
+from tracker_health.runs.annotating import store_key
+from tracker_health.runs.lookup import open_run
+from tracker_health.runs.message_queue import Outbox
+from tracker_health.words.verdict import Verdict
 
 from ..receiver import Receiver  # noqa: TID252  tests are no package of a name
 from ..wandb_server import READER, Fault  # noqa: TID252

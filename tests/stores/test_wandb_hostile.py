@@ -7,8 +7,8 @@ import zlib
 
 import pytest
 
-from tracker_health.readers.record_log import HEADER, framed
-from tracker_health.readers.wire import written
+from tracker_health.readers.files.protobuf import written
+from tracker_health.readers.files.record_log import HEADER, framed
 
 from ..readers.test_hostile_files import judge, require_bounded  # noqa: F401, TID252  the fixture is used by its name
 

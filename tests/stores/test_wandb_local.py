@@ -17,14 +17,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tracker_health.annotations import PENDING
 from tracker_health.api import annotate, annotate_many, check, clear_annotations
 from tracker_health.config import Config
 from tracker_health.errors import RunNotFound, StoreRefused, WriteError
 from tracker_health.evidence import Part, Request, StepUnit
-from tracker_health.opening import open_run
-from tracker_health.readers import record_log
-from tracker_health.stores.directory import DirectoryRun
+from tracker_health.judge.annotations import PENDING
+from tracker_health.readers.files import record_log
+from tracker_health.runs.lookup import open_run
+from tracker_health.stores.folder.directory import DirectoryRun
 from tracker_health.stores.wandb import alive, local, log_writer
 from tracker_health.stores.wandb.local import LocalRun
 from tracker_health.stores.wandb.transaction_log import read_log

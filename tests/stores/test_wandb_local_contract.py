@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tracker_health.stores import directory
+from tracker_health.stores.folder import directory
 from tracker_health.stores.wandb import local, log_writer
 from tracker_health.stores.wandb.folders import open_local_run
 from tracker_health.stores.wandb.local import LocalRun

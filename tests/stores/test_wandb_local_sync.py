@@ -14,7 +14,7 @@ import pytest
 
 from tracker_health.api import annotate, clear_annotations
 from tracker_health.config import Config
-from tracker_health.opening import open_run
+from tracker_health.runs.lookup import open_run
 from tracker_health.stores.wandb import alive
 from tracker_health.stores.wandb.media import media_of, place_of
 from tracker_health.testing.stores import PASS

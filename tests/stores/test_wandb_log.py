@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tracker_health.errors import ReadError
-from tracker_health.readers import record_log, wire
-from tracker_health.readers.record_log import BLOCK, HEADER, RecordLog, framed
+from tracker_health.readers.files import protobuf as wire
+from tracker_health.readers.files import record_log
+from tracker_health.readers.files.record_log import BLOCK, HEADER, RecordLog, framed
 from tracker_health.stores.wandb.transaction_log import read_log, records_of, rows_of
 from tracker_health.stores.wandb.values import params_of
 

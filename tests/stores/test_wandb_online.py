@@ -18,10 +18,10 @@ from tracker_health.api import runs_of_project
 from tracker_health.errors import RunNotFound, StoreRefused, StoreUnavailable, WriteError
 from tracker_health.evidence import Part, Request
 from tracker_health.roles import assign
-from tracker_health.stores import deadline
+from tracker_health.stores.remote import deadline
 from tracker_health.stores.wandb import connection, online_history, online_writer
 from tracker_health.stores.wandb.address import Address
-from tracker_health.verdict import Verdict
+from tracker_health.words.verdict import Verdict
 
 from ..wandb_server import READER, Fault  # noqa: TID252  tests are no package of a name
 from ..wandb_server.store import Blob  # noqa: TID252

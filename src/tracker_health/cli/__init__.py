@@ -13,10 +13,10 @@ from tracker_health.cli import (  # noqa: F401  each adds its commands
     explaining,
     following,
     gating,
-    judging,
     looking,
     sweeping,
     training,
+    verdicts,
     viewing,
 )
 from tracker_health.cli.group import cli

@@ -39,7 +39,7 @@ def ack(run: str, names: tuple[str, ...], lasts: str | None, as_json: bool, quie
     has gone on, or another cause is found. Nothing is judged: the run must have a verdict.
     """
     from tracker_health.api import acknowledge
-    from tracker_health.settings_values import parse_duration
+    from tracker_health.settings.values import parse_duration
 
     settings = settings_of(choices)
     found = acknowledge(

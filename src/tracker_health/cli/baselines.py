@@ -19,7 +19,7 @@ from tracker_health.terminal import Output, write_page
 from tracker_health.text import count, printable
 
 if TYPE_CHECKING:
-    from tracker_health.settings import Effective
+    from tracker_health.settings.sources import Effective
     from tracker_health.stores.base import Listed
 
 AGAINST = click.option(
@@ -100,7 +100,7 @@ def save(runs: tuple[str, ...], path: str, **choices: Any) -> None:
     file holds params of the runs and their ids.
     """
     from tracker_health.api import baseline_from
-    from tracker_health.baseline import to_json
+    from tracker_health.report.baseline import to_json
 
     settings = settings_of(choices)
     found = baseline_from(

@@ -11,7 +11,7 @@ from tracker_health.terminal import lines_of_input, say_error
 from tracker_health.text import printable
 
 if TYPE_CHECKING:
-    from tracker_health.settings import Effective
+    from tracker_health.settings.sources import Effective
     from tracker_health.stores.base import Listed
 
 _BRIEF_ABOVE = 5
@@ -22,7 +22,7 @@ def settings_of(choices: dict[str, Any], fail_on: str = "never", *, writes: bool
     """The configuration in force; what it says of ``fail_on``, or else this, is put into the choices, and so is
     ``docs_url``. ``writes``: verdicts are written by it.
     """
-    from tracker_health.settings import effective
+    from tracker_health.settings.sources import effective
 
     settings = effective(choices, config_file=choices["config_file"], writes=writes)
     for warning in settings.warnings:
@@ -121,7 +121,7 @@ def _newest_of(run: str | Listed) -> list[str | Listed]:
     """The newest runs of a database; of all else itself, also where the database cannot be opened: that is then said of
     it as of any run.
     """
-    from tracker_health.opening import newest_runs
+    from tracker_health.runs.lookup import newest_runs
 
     try:
         found = newest_runs(run) if isinstance(run, str) else None

@@ -17,7 +17,7 @@ from tracker_health.text import count, listing, printable, without_userinfo
 
 if TYPE_CHECKING:
     from tracker_health.cli.choices import Batch
-    from tracker_health.settings import Effective
+    from tracker_health.settings.sources import Effective
     from tracker_health.stores.base import Cleared, Listed, Ours
 
 

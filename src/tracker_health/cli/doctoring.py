@@ -26,7 +26,7 @@ def doctor(experiment: str | None, project: str | None, verbose: bool, **choices
     Each line says what works, or why it does not; the last ones, which commands that is enough for. The exit code is 3
     if something does not work. In MLflow a deleted run stays in the trash until mlflow gc.
     """
-    from tracker_health.doctor import State, commands_that_work, examine_mlflow, examine_wandb
+    from tracker_health.fleet.doctor import State, commands_that_work, examine_mlflow, examine_wandb
 
     if experiment and project:
         raise ConfigError("an experiment is of MLflow and a project of W&B", "name one of the two")

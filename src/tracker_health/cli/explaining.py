@@ -15,7 +15,7 @@ from tracker_health.terminal import say_error
 from tracker_health.text import printable
 
 if TYPE_CHECKING:
-    from tracker_health.settings_layers import Setting
+    from tracker_health.settings.layers import Setting
 
 
 @cli.command()
@@ -30,11 +30,11 @@ def explain(code: str, full: bool) -> None:
     """
     from tracker_health.config import did_you_mean
     from tracker_health.diagnosis import CAUSES, cause_named
-    from tracker_health.registry import probe_classes
     from tracker_health.render.causes import cause_text, explain_cause
     from tracker_health.render.docs import explain as in_short
     from tracker_health.render.docs import explain_in_full, explain_retired
-    from tracker_health.retired import retired_rule
+    from tracker_health.rules.registry import probe_classes
+    from tracker_health.words.retired import retired_rule
 
     for probe in probe_classes():
         if code.upper() == probe.code or code.lower() == probe.name:
@@ -61,8 +61,8 @@ def probes(as_json: bool) -> None:
     Those of installed plugins too, unless the environment has TRACKER_HEALTH_PLUGINS=0.
     """
     from tracker_health.config import preset
-    from tracker_health.probe import explanation_of
-    from tracker_health.registry import plugins, probe_classes
+    from tracker_health.rules.probe import explanation_of
+    from tracker_health.rules.registry import plugins, probe_classes
 
     for error in plugins().errors:
         say_error(f"{error.source}: {error.message}")
@@ -94,7 +94,7 @@ def config(as_json: bool, everything: bool, **choices: Any) -> None:
     Command line, environment (TRACKER_HEALTH_...), tracker-health.toml, [tool.tracker-health] in pyproject.toml,
     preset, defaults: what comes first wins. Only what is not at its default is shown.
     """
-    from tracker_health.engine import configured_probes
+    from tracker_health.judge.engine import configured_probes
 
     settings = settings_of(choices, writes=True)
     configured_probes(settings.config)

@@ -49,7 +49,7 @@ def follow(run: str, stop_on: str | None, every: float, dry_run: bool, against: 
     A confirmed FAIL goes out as a message if [notify] has a receiver, once per run and cause. So does a loss above the
     band of --against.
     """
-    from tracker_health.following import Follower
+    from tracker_health.fleet.follow import Follower
 
     configured = settings_of(choices)
     if against:

@@ -27,8 +27,8 @@ from tracker_health.terminal import (
 from tracker_health.text import printable
 
 if TYPE_CHECKING:
-    from tracker_health.gate import Gated
-    from tracker_health.gating import Question
+    from tracker_health.fleet.gate import Question
+    from tracker_health.judge.gate_decision import Gated
 
 # By the words of gate.Answer, which --help does without.
 _CODES = {
@@ -93,9 +93,9 @@ def gate(models: tuple[str, ...], watch: int | None, names: tuple[str, ...], sin
 
 
 def _question(choices: dict[str, Any]) -> Question:
-    from tracker_health.gate import Rule
-    from tracker_health.gating import Question
-    from tracker_health.settings_values import parse_duration
+    from tracker_health.fleet.gate import Question
+    from tracker_health.judge.gate_decision import Rule
+    from tracker_health.settings.values import parse_duration
 
     timeout = parse_duration(choices["timeout"])
     settings = settings_of(choices, fail_on="fail", writes=not choices["no_tags"])
@@ -111,7 +111,7 @@ def _question(choices: dict[str, Any]) -> Question:
 
 
 def _answered(models: tuple[str, ...], question: Question, choices: dict[str, Any]) -> int:
-    from tracker_health.gating import gate_one
+    from tracker_health.fleet.gate import gate_one
     from tracker_health.render.ci import JUnit
 
     output, report = Output(), JUnit()
@@ -123,9 +123,9 @@ def _answered(models: tuple[str, ...], question: Question, choices: dict[str, An
 
 def _watched(question: Question, seconds: int, names: tuple[str, ...], since: str, choices: dict[str, Any]) -> None:
     """Answer for new versions until stopped; a service goes on when the registry is back."""
-    from tracker_health.gating import Watch
+    from tracker_health.fleet.gate import Watch
     from tracker_health.render.ci import JUnit
-    from tracker_health.settings_values import parse_duration
+    from tracker_health.settings.values import parse_duration
 
     if choices["form"] == "junit":
         raise ConfigError("a watch has no end, and a test report needs one", "give another --format")

@@ -45,10 +45,10 @@ def summary(since: str | None, by: str, as_json: bool, html: str | None, export:
     """
     from tracker_health.api import overview_of
     from tracker_health.config import did_you_mean
-    from tracker_health.overview import GROUPS, MOST_WORST, overview_lines
-    from tracker_health.overview_page import GROUPED_BY, overview_page
-    from tracker_health.overview_page import MOST_WORST as MOST_ON_PAGE
-    from tracker_health.settings_values import parse_duration
+    from tracker_health.fleet.overview_page import GROUPED_BY, overview_page
+    from tracker_health.fleet.overview_page import MOST_WORST as MOST_ON_PAGE
+    from tracker_health.runs.overview import GROUPS, MOST_WORST, overview_lines
+    from tracker_health.settings.values import parse_duration
 
     if html == "-":
         raise ConfigError("standard output has the summary as text", "give the page a file: --html summary.html")

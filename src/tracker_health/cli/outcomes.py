@@ -29,12 +29,12 @@ from tracker_health.terminal import (
     width,
 )
 from tracker_health.text import count, printable
-from tracker_health.verdict import Verdict
+from tracker_health.words.verdict import Verdict
 
 if TYPE_CHECKING:
-    from tracker_health.annotating import Outcome
     from tracker_health.render.ci import JUnit
-    from tracker_health.result import Report
+    from tracker_health.report.result import Report
+    from tracker_health.runs.annotating import Outcome
     from tracker_health.stores.base import Listed
 
 _MOST_LINKS = 5
@@ -100,7 +100,7 @@ def _leave(tally: Tally, *, again: bool, at_once: bool) -> NoReturn:
 
 def _links(outcome: Outcome, *, many: bool) -> dict[str, str]:
     """Where to see, in the tracker, what was written."""
-    from tracker_health.opening import filter_link
+    from tracker_health.runs.lookup import filter_link
 
     ref, verdict = outcome.report.run, outcome.report.verdict
     if outcome.status != "written":

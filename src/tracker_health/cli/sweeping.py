@@ -32,7 +32,7 @@ from tracker_health.terminal import (
 from tracker_health.text import count, printable, short_name, size_of
 
 if TYPE_CHECKING:
-    from tracker_health.sweep import Difference, Sweep
+    from tracker_health.fleet.sweep import Difference, Sweep
 
 
 _EXPERIMENTS = click.option(
@@ -114,9 +114,9 @@ def diff(rate: float | None, as_json: bool, **choices: Any) -> None:
 
 def _sweep_over(choices: dict[str, Any], rate: float | None) -> Sweep:
     """The sweep that a call asks for; without a limit in time it goes back to the first run."""
-    from tracker_health.settings_values import parse_duration
-    from tracker_health.stores.deadline import at_most
-    from tracker_health.sweep import Sweep
+    from tracker_health.fleet.sweep import Sweep
+    from tracker_health.settings.values import parse_duration
+    from tracker_health.stores.remote.deadline import at_most
 
     _refuse_both(choices)
     since, rejudge = choices["since"], choices.pop("rejudge", False)

@@ -44,7 +44,7 @@ def demo(folder: str) -> None:
 
     FOLDER takes the store (default: tracker-health-demo).
     """
-    from tracker_health.demo import run_demo
+    from tracker_health.cli.demo import run_demo
 
     if not all(outcome.complete for outcome in run_demo(folder)):
         sys.exit(EXIT_RUN)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tracker_health.diagnosed import Action
 from tracker_health.diagnosis._facts import Facts
 from tracker_health.text import number
+from tracker_health.words.diagnosis import Action
 
 
 def rounded(value: float) -> float:

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tracker_health.diagnosed import Action
 from tracker_health.diagnosis._counts import COUNTS, Counts
 from tracker_health.diagnosis._facts import Facts
-from tracker_health.going_back import Onset
+from tracker_health.report.resume_point import Onset
+from tracker_health.words.diagnosis import Action
 
 Kind = Literal["finding", "number", "setting"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tracker_health.diagnosis._base import Cause, Sign, first_message
 from tracker_health.diagnosis._facts import Facts
-from tracker_health.ending import Ended
+from tracker_health.words.ending import Ended
 
 ENDS = ("RUN003", "RUN004")
 

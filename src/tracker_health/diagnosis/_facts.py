@@ -23,9 +23,9 @@ from tracker_health.facts.settings import (
     USUAL_RATE,
     Settings,
 )
-from tracker_health.going_back import Onset
-from tracker_health.result import ProbeResult, earliest_onset
-from tracker_health.verdict import Verdict
+from tracker_health.report.result import ProbeResult, earliest_onset
+from tracker_health.report.resume_point import Onset
+from tracker_health.words.verdict import Verdict
 
 _RATE_JUMP = 5.0  # a learning rate that rises so much from one point to the next jumped
 _BACK = 0.35  # of the descent: so near to its start a loss is back where it began

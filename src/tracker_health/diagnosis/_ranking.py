@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from tracker_health.diagnosed import Certainty
 from tracker_health.diagnosis._base import Cause, Sign
 from tracker_health.diagnosis._facts import Facts
+from tracker_health.words.diagnosis import Certainty
 
 LEAST = 2
 """A cause with a lower sum is not named."""

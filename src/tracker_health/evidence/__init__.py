@@ -3,7 +3,6 @@
 Readers and stores make these; nothing here does I/O. Arrays are float64 or int64 and are never changed in place.
 """
 
-from tracker_health.ending import Ended, Ending
 from tracker_health.evidence.children import Child, Children
 from tracker_health.evidence.course import CHARACTERS, SHARES, Baseline, Course, Usual
 from tracker_health.evidence.curve import (
@@ -56,6 +55,7 @@ from tracker_health.evidence.tensors import (
     Weights,
     label_of,
 )
+from tracker_health.words.ending import Ended, Ending
 
 __all__ = [
     "BEST_CHECKPOINT",

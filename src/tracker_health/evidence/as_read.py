@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy.typing as npt
 
-from tracker_health.ending import Ended, Ending
 from tracker_health.evidence.ending import ending_of
 from tracker_health.evidence.plan import plan_of, planned_epochs, steps_of_plan
 from tracker_health.evidence.run import DlmCheckpoint, DlmStepLog, Problem, RunInfo, RunRef, Siblings, TextLog
 from tracker_health.evidence.series import Series, StepUnit
 from tracker_health.evidence.tensors import OptimizerState, Weights
+from tracker_health.words.ending import Ended, Ending
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tracker_health.text import count
-from tracker_health.verdict import Verdict
+from tracker_health.words.verdict import Verdict
 
 MOST_WORST = 3
 _NONE = "without a verdict"

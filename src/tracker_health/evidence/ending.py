@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from tracker_health.ending import Ended, Ending, ending_by_status, ending_by_wandb_code
 from tracker_health.evidence.run import RunInfo, TextLog, Trouble
 from tracker_health.evidence.series import Series
-from tracker_health.stopped import Stop
 from tracker_health.text import printable
+from tracker_health.words.ending import Ended, Ending, ending_by_status, ending_by_wandb_code
+from tracker_health.words.stopped import Stop
 
 ANY_EXCEPTION = "an exception"
 LINES_AFTER = 200

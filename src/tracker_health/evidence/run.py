@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tracker_health.ending import Ending
 from tracker_health.evidence.children import Children
 from tracker_health.evidence.series import FloatArray, IntArray
 from tracker_health.evidence.tensors import OptimizerState
-from tracker_health.stopped import Stop
+from tracker_health.words.ending import Ending
+from tracker_health.words.stopped import Stop
 
 BEST_CHECKPOINT = "best_model_checkpoint"
 """The param that names the checkpoint that a trainer kept as its best."""

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from tracker_health.evidence import Evidence, OptimizerState, accumulation, is_whole_multiple, told_by_checkpoint
-from tracker_health.result import Finding
+from tracker_health.report.result import Finding
 from tracker_health.text import count, listing, printable
-from tracker_health.verdict import Verdict
+from tracker_health.words.verdict import Verdict
 
 # What the groups of optimizers have that keep state whatever their settings: Adam and comparable ones, RMSprop,
 # Adadelta, Adafactor.

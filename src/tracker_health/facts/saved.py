@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tracker_health.evidence import OptimizerState, StepUnit
-from tracker_health.going_back import Onset
+from tracker_health.report.resume_point import Onset
 
 
 def nan_saved(state: OptimizerState | None) -> Onset | None:

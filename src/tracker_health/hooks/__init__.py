@@ -33,7 +33,7 @@ def _is_wanted() -> bool:
     said = os.environ.get("TRACKER_HEALTH_AUTO", "").strip()
     if said:
         return is_on(said)
-    from tracker_health.settings_file import documents
+    from tracker_health.settings.file import documents
 
     try:
         folder, home = Path.cwd(), Path.home()

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
-from tracker_health.ending import Ending, ending_by_exception, exit_code_of
+from tracker_health.words.ending import Ending, ending_by_exception, exit_code_of
 
 _MARK = "_tracker_health"
 """An attribute of exceptions: runs, and whether each ended (True) or began (False) while the exception was handled."""

@@ -7,15 +7,15 @@ import os
 import sys
 from contextlib import suppress
 
-from tracker_health.ending import Ended, Ending, ending_by_exception
 from tracker_health.hooks import ends
+from tracker_health.hooks.exec_log import VARIABLE, RunToJudge, note
 from tracker_health.hooks.guard import is_disabled, safely, say
-from tracker_health.hooks.ledger import VARIABLE, RunToJudge, note
+from tracker_health.words.ending import Ended, Ending, ending_by_exception
 
 _ATTEMPT = "TORCHELASTIC_RESTART_COUNT"
 _RANKS = ("RANK", "LOCAL_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
 
-_JUDGE = "tracker_health.hooks.judge"
+_JUDGE = "tracker_health.hooks.judge_client"
 
 _owners: dict[str, int] = {}
 _going_on: set[str] = set()
@@ -47,7 +47,7 @@ def begun(run: RunToJudge) -> None:
     """Note that this process has begun a run, and have its judge get ready."""
     if is_disabled():
         return
-    from tracker_health.hooks import judge
+    from tracker_health.hooks import judge_client
 
     _owners[run.key] = os.getpid()
     _going_on.add(run.key)
@@ -56,7 +56,7 @@ def begun(run: RunToJudge) -> None:
     _watch_child()
     note("start", run)
     with suppress(OSError, RuntimeError):  # told when there is something to judge
-        judge.of_this_process().prepare(run)
+        judge_client.of_this_process().prepare(run)
 
 
 def resumed(run: RunToJudge) -> None:
@@ -98,11 +98,11 @@ def _ended(run: RunToJudge, *, wait: bool, failed: bool) -> None:
 def _hand_over(
     run: RunToJudge, ending: Ending | None, *, wait: bool = True, leaving: bool = False, doubt: Ending | None = None
 ) -> None:
-    from tracker_health.hooks import judge
+    from tracker_health.hooks import judge_client
 
     over = run.over(ending, os.environ.get(VARIABLE) or None)
     note("end", over, leaving=leaving, doubt=doubt)
-    for line in judge.of_this_process().verdict(over, wait=wait):
+    for line in judge_client.of_this_process().verdict(over, wait=wait):
         say(line)
 
 
@@ -156,7 +156,7 @@ def _leave_all() -> None:
 def _tell_rest() -> None:
     if _JUDGE not in sys.modules:  # no run has begun or ended here
         return
-    from tracker_health.hooks import judge
+    from tracker_health.hooks import judge_client
 
-    for line in judge.of_this_process().rest():
+    for line in judge_client.of_this_process().rest():
         say(line)

@@ -14,13 +14,13 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from tracker_health.ending import Ended, Ending, ending_by_exit_code
-from tracker_health.hooks import judge
+from tracker_health.hooks import judge_client
+from tracker_health.hooks.exec_log import VARIABLE, EndedRun, Ledger, LeftRun, RunToJudge, Told
 from tracker_health.hooks.guard import is_disabled, safely, say
-from tracker_health.hooks.ledger import VARIABLE, EndedRun, Ledger, LeftRun, RunToJudge, Told
+from tracker_health.hooks.signals import Witness
 from tracker_health.hooks.startup_path import with_startup
-from tracker_health.hooks.witness import Witness
 from tracker_health.terminal import say_error
+from tracker_health.words.ending import Ended, Ending, ending_by_exit_code
 
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
 _SIGNALLED = 128
@@ -205,7 +205,7 @@ def _judge_all(path: Path, code: int, pid: int, wait: float) -> None:
     if ledger.full:
         say("the command had more runs than are followed here; those that it left open are left to sweep")
     waiting.until(time.monotonic() + wait)
-    judge.of_this_process().leave()
+    judge_client.of_this_process().leave()
 
 
 class _Waiting:
@@ -232,7 +232,7 @@ class _Waiting:
         """Have a run judged by a judge of ours."""
         over = run.over(ending, str(self._ledger.path), left=left)
         self._runs[run.key] = over
-        judge.of_this_process().verdict(over)
+        judge_client.of_this_process().verdict(over)
 
     def until(self, end: float) -> None:
         """Print each final verdict as it comes; at the end of the time, what there is."""
@@ -256,7 +256,7 @@ class _Waiting:
 
 def _said(run: RunToJudge, lines: list[Told]) -> str:
     if not lines:
-        return judge.being_judged(run)
+        return judge_client.being_judged(run)
     if lines[-1].final or not lines[-1].line:  # nothing is said of what is only tried out
         return lines[-1].line
     return f"provisional: {lines[-1].line}; the final verdict will be there"

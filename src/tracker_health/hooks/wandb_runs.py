@@ -10,9 +10,9 @@ from types import ModuleType
 from typing import Any
 
 from tracker_health.hooks import finish
+from tracker_health.hooks.exec_log import RunToJudge
 from tracker_health.hooks.guard import safely, say
 from tracker_health.hooks.imports import forget, when_imported
-from tracker_health.hooks.ledger import RunToJudge
 from tracker_health.hooks.patches import wrap
 
 _MODULE = "wandb.sdk.wandb_run"

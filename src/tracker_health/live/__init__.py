@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tracker_health.live.health import LiveHealth
-from tracker_health.live.judge import LiveFinding
 from tracker_health.live.rules import LIVE_RULES, When
+from tracker_health.live.verdicts import LiveFinding
 
 __all__ = ["LIVE_RULES", "LiveFinding", "LiveHealth", "When"]

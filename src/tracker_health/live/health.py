@@ -12,16 +12,16 @@ from tracker_health.config import Config, preset
 from tracker_health.errors import ConfigError, named
 from tracker_health.evidence import Evidence, RunInfo, RunRef
 from tracker_health.live.history import History
-from tracker_health.live.judge import FEWEST_POINTS, GROWTH, Judge, LiveFinding
 from tracker_health.live.rules import share_known
 from tracker_health.live.together import Rows, from_first, is_first, is_one_of_several
 from tracker_health.live.tracked import LiveRuns, Requests
-from tracker_health.monitor.notices import tell
+from tracker_health.live.verdicts import FEWEST_POINTS, GROWTH, Judge, LiveFinding
+from tracker_health.monitor.measuring_errors import tell
 from tracker_health.monitor.trackers import TrackedRun
-from tracker_health.result import Report
-from tracker_health.stopped import Stop, stop_of
+from tracker_health.report.result import Report
 from tracker_health.text import printable
-from tracker_health.verdict import Verdict
+from tracker_health.words.stopped import Stop, stop_of
+from tracker_health.words.verdict import Verdict
 
 SECONDS = 60.0
 REST = 20.0

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from tracker_health.config import preset
 from tracker_health.errors import ConfigError, named, optional_packages
 from tracker_health.live.health import LiveHealth
-from tracker_health.live.judge import LiveFinding
 from tracker_health.live.options import check_options
 from tracker_health.live.tracked import LiveRuns
-from tracker_health.monitor.notices import tell
+from tracker_health.live.verdicts import LiveFinding
+from tracker_health.monitor.measuring_errors import tell
 from tracker_health.roles import TRAIN_LOSS
 from tracker_health.text import printable
 

@@ -8,7 +8,7 @@ from typing import Any
 from tracker_health.errors import named, optional_packages
 from tracker_health.live.health import LiveHealth
 from tracker_health.live.options import announce, check_options
-from tracker_health.monitor.notices import tell
+from tracker_health.monitor.measuring_errors import tell
 
 with optional_packages("ray"):
     from ray.tune import Stopper

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from tracker_health.result import ProbeResult
-from tracker_health.verdict import Verdict
+from tracker_health.report.result import ProbeResult
+from tracker_health.words.verdict import Verdict
 
 FACT_GROWTH, SHAPE_GROWTH = 1.1, 1.2
 """By how much the history must grow while a finding stands, until it counts."""

@@ -13,7 +13,7 @@ from weakref import WeakMethod
 from tracker_health.errors import named
 from tracker_health.monitor.background import Background
 from tracker_health.monitor.live_alerts import LiveAlerts
-from tracker_health.monitor.notices import tell
+from tracker_health.monitor.measuring_errors import tell
 from tracker_health.monitor.trackers import TrackedRun, active_runs
 
 ASK_SECONDS = 30.0

@@ -16,7 +16,7 @@ from tracker_health.errors import ConfigError, optional_packages
 from tracker_health.live.health import LiveHealth
 from tracker_health.live.options import announce, check_options
 from tracker_health.live.together import from_first, is_one_of_several
-from tracker_health.monitor.notices import reported
+from tracker_health.monitor.measuring_errors import reported
 from tracker_health.monitor.trainer_params import keras_params, lightning_params, transformers_params
 
 _reported = reported("the training goes on without being judged")

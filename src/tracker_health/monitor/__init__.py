@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracker_health.errors import ConfigError, optional_packages
-from tracker_health.gap_names import KINDS
 from tracker_health.monitor.dumps import GradientDumps
+from tracker_health.monitor.gap_rules import LiveJudge
 from tracker_health.monitor.live_alerts import LiveAlerts
-from tracker_health.monitor.live_judge import LiveJudge
 from tracker_health.monitor.sinks import Files, Log, Metrics, Runs, Several, Sink, TrainerLog, detail_file, log_to
 from tracker_health.monitor.trackers import TrackedRun, active_runs
-from tracker_health.verdict import Verdict
+from tracker_health.words.gap_names import KINDS
+from tracker_health.words.verdict import Verdict
 
 if TYPE_CHECKING:
     import torch

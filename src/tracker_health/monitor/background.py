@@ -10,7 +10,7 @@ from contextlib import suppress
 from queue import Full, Queue
 
 from tracker_health.errors import named
-from tracker_health.monitor.notices import tell
+from tracker_health.monitor.measuring_errors import tell
 
 _MOST_WAITING = 200
 _SECONDS = 10.0

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from tracker_health.errors import ConfigError, named, optional_packages
-from tracker_health.gap_names import SUMMARY_FILE, SUMMARY_SCHEMA
 from tracker_health.monitor import watch
-from tracker_health.monitor.notices import reported, tell
+from tracker_health.monitor.measuring_errors import reported, tell
 from tracker_health.monitor.sinks import TrainerLog, log_to
 from tracker_health.monitor.trackers import TrackedRun, active_runs, runs_of_loggers
 from tracker_health.monitor.trainer_params import lightning_params, transformers_params
+from tracker_health.words.gap_names import SUMMARY_FILE, SUMMARY_SCHEMA
 
 _reported = reported("the training goes on without live statistics")
 

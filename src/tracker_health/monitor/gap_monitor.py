@@ -14,16 +14,16 @@ import torch
 from torch import nn
 
 from tracker_health.errors import ConfigError, named
-from tracker_health.gap_names import unwrapped
 from tracker_health.monitor.distributed import all_have, is_first, joined, world_size
 from tracker_health.monitor.dumps import GradientDumps
-from tracker_health.monitor.live_judge import LiveJudge
+from tracker_health.monitor.gap_rules import LiveJudge
+from tracker_health.monitor.measuring_errors import tell
 from tracker_health.monitor.models import can_be_hooked, unwrapped_optimizer, unwrapped_root
-from tracker_health.monitor.notices import tell
 from tracker_health.monitor.observer import Observer
 from tracker_health.monitor.sinks import Sink
 from tracker_health.monitor.statistics import Rows, Statistics, Sums, fetched, rows_of
 from tracker_health.monitor.torch_hooks import only_makes_state, untraced_hook
+from tracker_health.words.gap_names import unwrapped
 
 
 class GapMonitor:

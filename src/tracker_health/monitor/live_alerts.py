@@ -6,8 +6,8 @@ from functools import cached_property
 
 from tracker_health.config import Config
 from tracker_health.monitor.trackers import TrackedRun, WandbRun
-from tracker_health.settings import effective
-from tracker_health.verdict import Verdict
+from tracker_health.settings.sources import effective
+from tracker_health.words.verdict import Verdict
 
 
 class LiveAlerts:

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, Protocol, TextIO
 
 from tracker_health.errors import ConfigError, named
-from tracker_health.gap_names import GAP_FILE, GAP_SCHEMA, STATISTICS, layer_of, metric
-from tracker_health.monitor.notices import tell
+from tracker_health.monitor.measuring_errors import tell
 from tracker_health.monitor.trackers import TrackedRun, wandb_folder
+from tracker_health.words.gap_names import GAP_FILE, GAP_SCHEMA, STATISTICS, layer_of, metric
 
 Key = tuple[str, str]
 """Kind and name: ``("grads", "layers.0.weight")``."""

@@ -14,7 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from tracker_health.gap_names import (
+from tracker_health.monitor.background import Background
+from tracker_health.text import printable
+from tracker_health.words.gap_names import (
     LIVE_TAG,
     LIVE_WANDB_TAGS,
     LIVE_WORDS,
@@ -28,9 +30,7 @@ from tracker_health.gap_names import (
     metric,
     parsed,
 )
-from tracker_health.monitor.background import Background
-from tracker_health.stopped import stop_of
-from tracker_health.text import printable
+from tracker_health.words.stopped import stop_of
 
 _METRICS_A_REQUEST = 1000
 _ASKING_SECONDS = 20

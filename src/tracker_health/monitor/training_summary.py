@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from tracker_health.evidence import FloatArray, OptimizerState, TensorHeader, Weights
-from tracker_health.gap_names import unwrapped
-from tracker_health.readers.optimizer_state import optimizer_state
-from tracker_health.readers.tensor_values import BLOCK_VALUES, Room, TensorStatistics, Values
+from tracker_health.readers.optimizers.optimizer_state import optimizer_state
+from tracker_health.readers.tensors.tensor_values import BLOCK_VALUES, Room, TensorStatistics, Values
 from tracker_health.readers.training_summary import TrainingSummary
+from tracker_health.words.gap_names import unwrapped
 
 _MOST_VALUES = 300_000_000
 """Above that it would take more than a few seconds; the run's checkpoint tells."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from tracker_health.errors import ReadError
 from tracker_health.evidence import DlmStepLog
-from tracker_health.readers.json_lines import MAX_LINES, BadLine, json_lines
+from tracker_health.readers.files.json_lines import MAX_LINES, BadLine, json_lines
 
 
 def read_dlm_step_log(files: Sequence[tuple[str, Path]]) -> DlmStepLog:

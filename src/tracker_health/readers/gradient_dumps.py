@@ -11,15 +11,15 @@ from urllib.parse import unquote
 
 from tracker_health.errors import ReadError
 from tracker_health.evidence import TensorHeader
-from tracker_health.readers.chunked import Chunk, ChunkedTensor
-from tracker_health.readers.distributed_index import Item, read_distributed_index
-from tracker_health.readers.distributed_index import StoredTensor as Located
-from tracker_health.readers.file_pool import FilePool
-from tracker_health.readers.folder import Folder, LocalFolder
-from tracker_health.readers.random_access import Stretch
-from tracker_health.readers.safetensors_header import open_safetensors
-from tracker_health.readers.torch_archive import open_torch_archive
-from tracker_health.readers.weights import Budget, StoredTensor, described
+from tracker_health.readers.files.file_pool import FilePool
+from tracker_health.readers.files.folder import Folder, LocalFolder
+from tracker_health.readers.files.random_access import Stretch
+from tracker_health.readers.optimizers.distributed_index import Item, read_distributed_index
+from tracker_health.readers.optimizers.distributed_index import StoredTensor as Located
+from tracker_health.readers.tensors.safetensors_header import open_safetensors
+from tracker_health.readers.tensors.weights import Budget, StoredTensor, described
+from tracker_health.readers.torch_files.chunked import Chunk, ChunkedTensor
+from tracker_health.readers.torch_files.torch_archive import open_torch_archive
 
 _STEP = re.compile(r"step(\d{1,18})")
 _CORNER = re.compile(r"(?P<name>.+?)(?:_first\d{1,18})?\.safetensors")

@@ -19,8 +19,8 @@ import numpy as np
 
 from tracker_health.errors import ReadError
 from tracker_health.evidence import FloatArray, IntArray
-from tracker_health.readers.json_lines import MAX_NAME_CHARACTERS, as_number, as_step
-from tracker_health.readers.regular_file import open_regular, pass_hole
+from tracker_health.readers.files.json_lines import MAX_NAME_CHARACTERS, as_number, as_step
+from tracker_health.readers.files.regular_file import open_regular, pass_hole
 
 TRASH_FOLDER = ".trash"
 """Where a file store keeps what was deleted."""

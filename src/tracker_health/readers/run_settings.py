@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from tracker_health.errors import ReadError
-from tracker_health.readers.json_lines import MAX_NAME_CHARACTERS, param_text, parse_json
-from tracker_health.readers.regular_file import read_regular
+from tracker_health.readers.files.json_lines import MAX_NAME_CHARACTERS, param_text, parse_json
+from tracker_health.readers.files.regular_file import read_regular
 
 SETTINGS_FILE = re.compile(r"(config|args|params|hparams|training_args|train_args|train_config)\.(json|ya?ml)")
 _TRAINING = re.compile(r"train(er|ing)?(_args|_config)?|hparams|hyper_?param(eter)?s|args|params|optim(ization)?")

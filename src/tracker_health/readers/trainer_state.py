@@ -12,8 +12,8 @@ import numpy as np
 
 from tracker_health.errors import ReadError
 from tracker_health.evidence import BEST_CHECKPOINT, Series, StepUnit
-from tracker_health.readers.json_lines import MAX_FIELDS, MAX_NAME_CHARACTERS, as_number, as_step, parse_json
-from tracker_health.readers.regular_file import read_regular
+from tracker_health.readers.files.json_lines import MAX_FIELDS, MAX_NAME_CHARACTERS, as_number, as_step, parse_json
+from tracker_health.readers.files.regular_file import read_regular
 
 MAX_BYTES = 20 * 2**20
 

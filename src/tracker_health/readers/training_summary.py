@@ -25,9 +25,9 @@ from tracker_health.evidence import (
     TensorState,
     Weights,
 )
-from tracker_health.gap_names import SUMMARY_SCHEMA
-from tracker_health.readers.json_lines import MAX_NAME_CHARACTERS, as_number, as_step, param_text, parse_json
-from tracker_health.readers.regular_file import read_regular
+from tracker_health.readers.files.json_lines import MAX_NAME_CHARACTERS, as_number, as_step, param_text, parse_json
+from tracker_health.readers.files.regular_file import read_regular
+from tracker_health.words.gap_names import SUMMARY_SCHEMA
 
 _MOST_BYTES = 64 * 2**20
 _MOST_ITEMS = 100_000

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tracker_health.annotations import PAGE_FILE, PICTURE_FILE
 from tracker_health.errors import MissingExtra, described
 from tracker_health.evidence import Evidence
+from tracker_health.judge.annotations import PAGE_FILE, PICTURE_FILE
 from tracker_health.render.page import report_page
 from tracker_health.render.picture import loss_picture
-from tracker_health.result import Report
+from tracker_health.report.result import Report
 
 
 @dataclass(frozen=True, kw_only=True)

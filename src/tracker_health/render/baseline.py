@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tracker_health.baseline import in_words
 from tracker_health.evidence import SHARES, Baseline
+from tracker_health.report.baseline import in_words
 from tracker_health.text import count, number, printable
 
 

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
 
-from tracker_health.diagnosed import Action, Diagnosis
 from tracker_health.diagnosis import CERTAIN, LEAD, LEAST, LIKELY, SMALL_LEAD, Cause, Sign
-from tracker_health.registry import BUILT_IN
 from tracker_health.render.rule_page import in_terminal, plain
+from tracker_health.rules.registry import BUILT_IN
 from tracker_health.text import printable
+from tracker_health.words.diagnosis import Action, Diagnosis
 
 _COLUMNS = 100
 _SIGNS_IN_SHORT = 6

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Literal
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from tracker_health.doc_links import page_about
-from tracker_health.gate import FAILS_ON, Answer, Gated
-from tracker_health.result import Report, once_a_source
+from tracker_health.judge.doc_links import page_about
+from tracker_health.judge.gate_decision import FAILS_ON, Answer, Gated
+from tracker_health.report.result import Report, once_a_source
 from tracker_health.text import printable
-from tracker_health.verdict import Verdict
+from tracker_health.words.verdict import Verdict
 
 _MOST_TITLE, _MOST_MESSAGE = 200, 2_000  # characters
 _MOST_CASES = 100_000

@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tracker_health.evidence import Evidence, FloatArray, IntArray
-from tracker_health.probe import Symptom
 from tracker_health.render.page import Chart, link_of, render
 from tracker_health.render.plot import Line, Plot, draw
 from tracker_health.render.thinning import thin
-from tracker_health.result import Report
+from tracker_health.report.result import Report
+from tracker_health.rules.probe import Symptom
 from tracker_health.text import count, printable, split_sentence
-from tracker_health.verdict import Verdict
+from tracker_health.words.verdict import Verdict
 
 _BUCKETS = 30
 _WIDTH, _HEIGHT = 320.0, 64.0  # twice the size at which it is shown: whole numbers are fine enough

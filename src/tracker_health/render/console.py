@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator
 
 import click
 
-from tracker_health.diagnosed import Diagnosis
-from tracker_health.doc_links import page_about
-from tracker_health.result import ErrorEntry, ProbeResult, Report, once_a_source
+from tracker_health.judge.doc_links import page_about
+from tracker_health.report.result import ErrorEntry, ProbeResult, Report, once_a_source
 from tracker_health.text import count, printable, short_name
-from tracker_health.verdict import Verdict
+from tracker_health.words.diagnosis import Diagnosis
+from tracker_health.words.verdict import Verdict
 
 _COLOURS = {
     Verdict.PASS: "green",

@@ -11,9 +11,9 @@ from tracker_health.diagnosis import Facts
 from tracker_health.evidence import SHARES, Evidence, Series
 from tracker_health.render.plot import Area, Band, Line, Mark, Plot, Reference
 from tracker_health.render.thinning import level, stretches
-from tracker_health.result import ProbeResult, Report
+from tracker_health.report.result import ProbeResult, Report
 from tracker_health.text import count, number, printable, short_name
-from tracker_health.verdict import Verdict
+from tracker_health.words.verdict import Verdict
 
 KIND_BY_CODE = {"GRD": "gradient", "LRS": "rate", "AMP": "scale", "OPT": "layers", "WGT": "layers"}
 """Where a rule's findings are marked, by the first letters of its code; all others in the loss."""

@@ -8,11 +8,11 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from textwrap import wrap
 
-from tracker_health.probe import CASES, EXAMPLE, Probe, explanation_of, thresholds_of
 from tracker_health.render.calibration import calibration_in_short
 from tracker_health.render.rule_page import example_lines, rule_text, vote_of
-from tracker_health.retired import Retired, RetiredThreshold
+from tracker_health.rules.probe import CASES, EXAMPLE, Probe, explanation_of, thresholds_of
 from tracker_health.text import printable
+from tracker_health.words.retired import Retired, RetiredThreshold
 
 _ITEM = re.compile(r"\s*(?:[-*]|\d+\.)\s")
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from tracker_health.ending import Ended
 from tracker_health.evidence import Evidence
 from tracker_health.render.curves import clean
-from tracker_health.result import Report
+from tracker_health.report.result import Report
 from tracker_health.text import count, number, printable
-from tracker_health.verdict import Verdict
+from tracker_health.words.ending import Ended
+from tracker_health.words.verdict import Verdict
 
 _NAMES = {"train_loss": "train loss", "val_loss": "validation loss"}
 _LONG_VALUE, _LONG_MORE = 24, 60  # characters

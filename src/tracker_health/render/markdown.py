@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tracker_health.annotations import (
+from tracker_health.judge.annotations import (
     diagnosis_in_markdown,
     finding_in_markdown,
     headline_in_markdown,
     in_markdown,
     rewind_in_markdown,
 )
-from tracker_health.result import Report, once_a_source
+from tracker_health.report.result import Report, once_a_source
 
 _MOST_ERRORS = 20
 

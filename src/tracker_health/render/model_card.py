@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tracker_health.annotations import in_markdown
-from tracker_health.gate import Gated
+from tracker_health.judge.annotations import in_markdown
+from tracker_health.judge.gate_decision import Gated
 from tracker_health.text import listing, printable
 
 _MOST_NOTES = 5

@@ -12,13 +12,10 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from tracker_health.diagnosed import SignSeen
 from tracker_health.diagnosis import cause_named
-from tracker_health.doc_links import docs_link
 from tracker_health.errors import optional_packages
 from tracker_health.evidence import Evidence
-from tracker_health.probe import Symptom
-from tracker_health.registry import probe_classes
+from tracker_health.judge.doc_links import docs_link
 from tracker_health.render.curves import KIND_BY_CODE, plots_of, usual_rates
 from tracker_health.render.facts import facts_of, moment
 from tracker_health.render.heat import HeatMap, heat_map
@@ -26,9 +23,12 @@ from tracker_health.render.markdown import report_markdown
 from tracker_health.render.plot import Plot, draw
 from tracker_health.render.questions import missing_from, not_applicable, questions_of
 from tracker_health.render.yardsticks import Bar, bar, bar_of
-from tracker_health.result import Measure, ProbeResult, Report, once_a_source
+from tracker_health.report.result import Measure, ProbeResult, Report, once_a_source
+from tracker_health.rules.probe import Symptom
+from tracker_health.rules.registry import probe_classes
 from tracker_health.text import count, number, printable, sentence, split_sentence, without_userinfo
-from tracker_health.verdict import Verdict
+from tracker_health.words.diagnosis import SignSeen
+from tracker_health.words.verdict import Verdict
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -19,9 +19,9 @@ from tracker_health.evidence import Evidence
 from tracker_health.render.curves import loss_plot
 from tracker_health.render.plot import LARGEST, Line, Mark, Plot, apart, pieces, tick
 from tracker_health.render.thinning import thin
-from tracker_health.result import Report
+from tracker_health.report.result import Report
 from tracker_health.text import printable
-from tracker_health.verdict import Verdict
+from tracker_health.words.verdict import Verdict
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from tracker_health.result import ProbeResult, Report, SkippedProbe
+from tracker_health.report.result import ProbeResult, Report, SkippedProbe
 from tracker_health.text import count
-from tracker_health.verdict import Verdict
+from tracker_health.words.verdict import Verdict
 
 _NUMBERS = "Are all numbers finite?"
 _OTHER = "What else was checked"

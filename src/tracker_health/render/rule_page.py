@@ -14,10 +14,10 @@ from textwrap import wrap
 from tracker_health.config import Config
 from tracker_health.diagnosis import CAUSES
 from tracker_health.evidence import Need, Part
-from tracker_health.probe import CASES, EXAMPLE, Explanation, Probe, explanation_of, thresholds_of
-from tracker_health.registry import BUILT_IN
 from tracker_health.render.calibration import faults_found, how_often_right
-from tracker_health.result import ProbeResult
+from tracker_health.report.result import ProbeResult
+from tracker_health.rules.probe import CASES, EXAMPLE, Explanation, Probe, explanation_of, thresholds_of
+from tracker_health.rules.registry import BUILT_IN
 from tracker_health.text import number, printable
 
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z`(])")

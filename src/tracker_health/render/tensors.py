@@ -15,8 +15,8 @@ from typing import Any
 import click
 
 from tracker_health.evidence import Attribution, Evidence, LeftOut, OptimizerState, Parameter, RunRef, TensorHeader
-from tracker_health.layers import Place, place_of
 from tracker_health.text import count, listing, number, printable
+from tracker_health.words.layers import Place, place_of
 
 SCHEMA = "tracker-health/tensors/2"
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from tracker_health.result import ProbeResult
+from tracker_health.report.result import ProbeResult
 from tracker_health.text import number
 
 _ROUND = 3.0  # a bar goes on beyond its outermost number by this factor, or on a linear one by a tenth

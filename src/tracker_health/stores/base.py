@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, cast
 
-from tracker_health.acknowledged import Acknowledgement
-from tracker_health.annotations import PENDING, Annotations, Shadow
 from tracker_health.errors import StoreRefused, WriteError
 from tracker_health.evidence import Evidence, Request, RunRef
-from tracker_health.going_back import Shelf
-from tracker_health.verdict import Verdict
+from tracker_health.judge.annotations import PENDING, Annotations, Shadow
+from tracker_health.report.resume_point import Shelf
+from tracker_health.words.acknowledgements import Acknowledgement
+from tracker_health.words.verdict import Verdict
 
 if TYPE_CHECKING:
-    from tracker_health.stores.tree import FileEvidence
+    from tracker_health.stores.files.tree import FileEvidence
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,9 +12,9 @@ import numpy.typing as npt
 
 from tracker_health.evidence import FloatArray, OptimizerState, TextLog, Weights
 from tracker_health.readers.log_formats.text_lines import log_of
-from tracker_health.readers.optimizer_state import optimizer_state
-from tracker_health.readers.tensor_values import BLOCK_VALUES, Room, TensorStatistics, Values
-from tracker_health.readers.weights import Budget, StoredTensor, changes, described
+from tracker_health.readers.optimizers.optimizer_state import optimizer_state
+from tracker_health.readers.tensors.tensor_values import BLOCK_VALUES, Room, TensorStatistics, Values
+from tracker_health.readers.tensors.weights import Budget, StoredTensor, changes, described
 
 StateDict = Mapping[str, Any]
 """An optimizer's state dict as torch saves it (``state``, ``param_groups``), or by name what it keeps of parameters."""

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from tracker_health.config import Config
-from tracker_health.engine import diagnose, request_for
 from tracker_health.evidence import (
     Evidence,
     OptimizerState,
@@ -24,11 +23,12 @@ from tracker_health.evidence import (
     TextLog,
     Weights,
 )
-from tracker_health.probe import Probe, flaw_in
-from tracker_health.result import ProbeResult, Report, SkippedProbe
+from tracker_health.judge.engine import diagnose, request_for
+from tracker_health.report.result import ProbeResult, Report, SkippedProbe
+from tracker_health.rules.probe import Probe, flaw_in
 from tracker_health.testing.parts import Arrays, StateDict, make_optimizer_state, make_text_log, make_weights
 from tracker_health.text import listing
-from tracker_health.verdict import Verdict
+from tracker_health.words.verdict import Verdict
 
 Points = Sequence[float] | Sequence[tuple[int, float]]
 """A metric's history: its values, logged at the steps 0, 1, 2, ...; or pairs of step and value."""

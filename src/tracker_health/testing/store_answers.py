@@ -8,10 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from tracker_health.acknowledged import Acknowledgement
-from tracker_health.annotations import Annotations, Shadow
 from tracker_health.errors import StoreRefused
-from tracker_health.stopped import Stop
+from tracker_health.judge.annotations import Annotations, Shadow
 from tracker_health.stores.base import Overtaken
 from tracker_health.testing.store_harness import (
     NOON,
@@ -30,7 +28,9 @@ from tracker_health.testing.store_harness import (
     try_out,
     write,
 )
-from tracker_health.verdict import Verdict
+from tracker_health.words.acknowledgements import Acknowledgement
+from tracker_health.words.stopped import Stop
+from tracker_health.words.verdict import Verdict
 
 FAIL = Annotations(
     verdict=Verdict.FAIL,

@@ -10,14 +10,14 @@ from typing import Any, Protocol
 
 import pytest
 
-from tracker_health.acknowledged import Acknowledgement, acknowledgement
-from tracker_health.annotations import Annotations, Shadow
-from tracker_health.ending import Ending
 from tracker_health.errors import RunError
 from tracker_health.evidence import Evidence, Request
+from tracker_health.judge.annotations import Annotations, Shadow
 from tracker_health.roles import assign
 from tracker_health.stores.base import TrackedRun
-from tracker_health.stores.exits import ending_seen
+from tracker_health.stores.common.exits import ending_seen
+from tracker_health.words.acknowledgements import Acknowledgement, acknowledgement
+from tracker_health.words.ending import Ending
 
 Points = Sequence[tuple[int, float]]
 LOSS: Points = [(step, 2.0 - 0.01 * step) for step in range(50)]

@@ -22,12 +22,10 @@ from functools import partial
 
 import pytest
 
-from tracker_health.annotations import Annotations
-from tracker_health.ending import Ended, Ending
 from tracker_health.errors import RunError, RunNotFound, StoreRefused, WriteError
 from tracker_health.evidence import Part
-from tracker_health.stopped import Stop
-from tracker_health.stores.exits import exit_value
+from tracker_health.judge.annotations import Annotations
+from tracker_health.stores.common.exits import exit_value
 from tracker_health.testing.store_answers import FAIL, MARKED, PASS, SHADOW, SKIP, AnswersContract
 from tracker_health.testing.store_harness import (
     LOSS,
@@ -55,6 +53,8 @@ from tracker_health.testing.store_harness import (
     write,
     write_or_clear,
 )
+from tracker_health.words.ending import Ended, Ending
+from tracker_health.words.stopped import Stop
 
 __all__ = [
     "FAIL",

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from tracker_health.evidence.parameters import answers
-from tracker_health.evidence.parameters.answers import Answer
+from tracker_health.evidence.parameters import purpose_checks
 from tracker_health.evidence.parameters.left_out import Case, Left
+from tracker_health.evidence.parameters.purpose_checks import Answer
 from tracker_health.evidence.parameters.rows import Naming, Parameter
 
 SURE, LIKELY, UNSURE = 0.99, 0.9, 0.6
@@ -55,72 +55,84 @@ def _wrong(name: str, sentence: str, confidence: float, find: Callable[[Case], A
 
 _NOBODY = "never trained, as the weights still are what an initialiser draws: nobody freezes random weights"
 _BOTH = (
-    _meant("said", "a param of the run says so", SURE, answers.says_so),
-    _meant("asks for none", "it asks for no gradient", SURE, answers.asks_for_none),
+    _meant("said", "a param of the run says so", SURE, purpose_checks.says_so),
+    _meant("asks for none", "it asks for no gradient", SURE, purpose_checks.asks_for_none),
 )
 _UNUSUAL = (
     _wrong(
         "left out",
         "unused, frozen, or cut off from the loss, and none of the usual ways explains it",
         LIKELY,
-        answers.is_more_than_a_layer,
+        purpose_checks.is_more_than_a_layer,
     ),
 )
-_LAST = (_meant("unused layer", "one layer may be unused", UNSURE, answers.is_one_layer),)
+_LAST = (_meant("unused layer", "one layer may be unused", UNSURE, purpose_checks.is_one_layer),)
 QUESTIONS: tuple[Question, ...] = (
     *_BOTH,
     _meant(
-        "copy", "it is a copy of trained weights: a teacher, a moving average, a tied tensor", SURE, answers.is_copy
+        "copy",
+        "it is a copy of trained weights: a teacher, a moving average, a tied tensor",
+        SURE,
+        purpose_checks.is_copy,
     ),
-    _meant("often unused", "many models carry a part of this name along unused", LIKELY, answers.is_often_unused),
-    _meant("buffer", "it holds nothing but zeros, as a buffer may", LIKELY, answers.may_be_buffer),
-    _meant("base of adapters", "adapters beside it are trained instead", SURE, answers.is_base_of_adapters),
-    _meant("first factors", "the first factors of all adapters are frozen", LIKELY, answers.is_first_factor),
-    _meant("idle experts", "a few experts got no token", LIKELY, answers.is_idle_expert),
-    _wrong("lost experts", "most experts got no token", LIKELY, answers.is_lost_expert),
     _meant(
-        "other head", "it serves another task, beside a part like it that is trained", LIKELY, answers.is_another_head
+        "often unused", "many models carry a part of this name along unused", LIKELY, purpose_checks.is_often_unused
     ),
-    _wrong("half a module", "the rest of the same module is trained", SURE, answers.is_half_of_a_module),
-    _wrong("adapter", "it is part of an adapter that is trained", SURE, answers.is_part_of_an_adapter_file),
-    _wrong("embedding", f"{_NOBODY}; an embedding like it is trained", LIKELY, answers.is_an_embedding_beside_others),
+    _meant("buffer", "it holds nothing but zeros, as a buffer may", LIKELY, purpose_checks.may_be_buffer),
+    _meant("base of adapters", "adapters beside it are trained instead", SURE, purpose_checks.is_base_of_adapters),
+    _meant("first factors", "the first factors of all adapters are frozen", LIKELY, purpose_checks.is_first_factor),
+    _meant("idle experts", "a few experts got no token", LIKELY, purpose_checks.is_idle_expert),
+    _wrong("lost experts", "most experts got no token", LIKELY, purpose_checks.is_lost_expert),
+    _meant(
+        "other head",
+        "it serves another task, beside a part like it that is trained",
+        LIKELY,
+        purpose_checks.is_another_head,
+    ),
+    _wrong("half a module", "the rest of the same module is trained", SURE, purpose_checks.is_half_of_a_module),
+    _wrong("adapter", "it is part of an adapter that is trained", SURE, purpose_checks.is_part_of_an_adapter_file),
+    _wrong(
+        "embedding", f"{_NOBODY}; an embedding like it is trained", LIKELY, purpose_checks.is_an_embedding_beside_others
+    ),
     _meant(
         "pretrained front",
         "nothing before it is trained, and it was trained before",
         LIKELY,
-        answers.is_first_and_trained_before,
+        purpose_checks.is_first_and_trained_before,
     ),
     _wrong(
         "inside a layer",
         "its own layer is trained, and the same in later ones",
         SURE,
-        answers.is_inside_a_trained_layer,
+        purpose_checks.is_inside_a_trained_layer,
     ),
-    _wrong("between sisters", "the same of the modules beside it is trained", LIKELY, answers.is_between_sisters),
-    _meant("lone front", "it lies before all that is trained", UNSURE, answers.is_alone_at_the_front),
-    _meant("rate of 0", "its learning rate was set to 0", LIKELY, answers.has_a_rate_of_zero),
-    _meant("unused layer", "no layer gives what it takes: it may be unused", UNSURE, answers.is_beside_the_way),
-    _wrong("random", _NOBODY, LIKELY, answers.is_random),
-    _wrong("asks", "it asks for a gradient, and none came", LIKELY, answers.asks_for_a_gradient),
-    _meant("backbone", "most of the model is frozen", SURE, answers.are_most),
-    _meant("kind", "it is one kind of parameters in all layers", LIKELY, answers.are_kinds_of_parameters),
-    _meant("front", "nothing before it is trained", LIKELY, answers.are_first),
-    _meant("branch", "it is a whole branch", LIKELY, answers.are_a_branch),
-    _meant("tied output", "it may be tied to the embedding", UNSURE, answers.is_tied_output),
-    _wrong("no matrix", "a bias of the same module is trained", LIKELY, answers.lacks_its_matrix),
-    _wrong("not given", "what lies before it is trained", LIKELY, answers.is_not_given),
+    _wrong(
+        "between sisters", "the same of the modules beside it is trained", LIKELY, purpose_checks.is_between_sisters
+    ),
+    _meant("lone front", "it lies before all that is trained", UNSURE, purpose_checks.is_alone_at_the_front),
+    _meant("rate of 0", "its learning rate was set to 0", LIKELY, purpose_checks.has_a_rate_of_zero),
+    _meant("unused layer", "no layer gives what it takes: it may be unused", UNSURE, purpose_checks.is_beside_the_way),
+    _wrong("random", _NOBODY, LIKELY, purpose_checks.is_random),
+    _wrong("asks", "it asks for a gradient, and none came", LIKELY, purpose_checks.asks_for_a_gradient),
+    _meant("backbone", "most of the model is frozen", SURE, purpose_checks.are_most),
+    _meant("kind", "it is one kind of parameters in all layers", LIKELY, purpose_checks.are_kinds_of_parameters),
+    _meant("front", "nothing before it is trained", LIKELY, purpose_checks.are_first),
+    _meant("branch", "it is a whole branch", LIKELY, purpose_checks.are_a_branch),
+    _meant("tied output", "it may be tied to the embedding", UNSURE, purpose_checks.is_tied_output),
+    _wrong("no matrix", "a bias of the same module is trained", LIKELY, purpose_checks.lacks_its_matrix),
+    _wrong("not given", "what lies before it is trained", LIKELY, purpose_checks.is_not_given),
     *_UNUSUAL,
     *_LAST,
 )
 NAMELESS_QUESTIONS: tuple[Question, ...] = (
     *_BOTH,
-    _wrong("adapter", "it is part of an adapter that is trained", SURE, answers.is_part_of_an_adapter_file),
-    _meant("rate of 0", "its learning rate was set to 0", LIKELY, answers.has_a_rate_of_zero),
-    _wrong("random", _NOBODY, LIKELY, answers.is_random),
-    _meant("backbone", "most of the model is frozen", SURE, answers.are_most),
-    _meant("kind", "one kind of parameters is trained", LIKELY, answers.trains_kinds_alone),
-    _meant("front", "nothing before it is trained", LIKELY, answers.are_first),
-    _meant("branch", "it is a whole branch", LIKELY, answers.are_in_one_piece),
+    _wrong("adapter", "it is part of an adapter that is trained", SURE, purpose_checks.is_part_of_an_adapter_file),
+    _meant("rate of 0", "its learning rate was set to 0", LIKELY, purpose_checks.has_a_rate_of_zero),
+    _wrong("random", _NOBODY, LIKELY, purpose_checks.is_random),
+    _meant("backbone", "most of the model is frozen", SURE, purpose_checks.are_most),
+    _meant("kind", "one kind of parameters is trained", LIKELY, purpose_checks.trains_kinds_alone),
+    _meant("front", "nothing before it is trained", LIKELY, purpose_checks.are_first),
+    _meant("branch", "it is a whole branch", LIKELY, purpose_checks.are_in_one_piece),
     *_UNUSUAL,
     *_LAST,
 )

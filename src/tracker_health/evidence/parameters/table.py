@@ -11,11 +11,10 @@ from typing import Any
 
 from tracker_health.evidence.as_read import AsRead
 from tracker_health.evidence.numerics import median
-from tracker_health.evidence.parameters.answers import FEWEST_OF_A_BRANCH
-from tracker_health.evidence.parameters.depth import along_the_depth
+from tracker_health.evidence.parameters.gradient_by_depth import along_the_depth
 from tracker_health.evidence.parameters.initial import Initial
 from tracker_health.evidence.parameters.joining import TELLING, Order, Replaced, may_be_named, replaced, untaken
-from tracker_health.evidence.parameters.layers_of import (
+from tracker_health.evidence.parameters.layer_facts import (
     Normalisation,
     gives_units,
     inputs_by_moments,
@@ -26,7 +25,14 @@ from tracker_health.evidence.parameters.layers_of import (
 )
 from tracker_health.evidence.parameters.left_out import Case, Left
 from tracker_health.evidence.parameters.purpose import LeftOut, purposes
+from tracker_health.evidence.parameters.purpose_checks import FEWEST_OF_A_BRANCH
 from tracker_health.evidence.parameters.rows import Naming, Parameter, Place
+from tracker_health.evidence.parameters.same_in_two_checkpoints import (
+    is_hidden,
+    is_stepped,
+    only_layers,
+    stuck_by_shape,
+)
 from tracker_health.evidence.parameters.steps import (
     Walk,
     decays_alone,
@@ -37,10 +43,9 @@ from tracker_health.evidence.parameters.steps import (
     silent_for,
     walks,
 )
-from tracker_health.evidence.parameters.unmoved import is_hidden, is_stepped, only_layers, stuck_by_shape
 from tracker_health.evidence.parameters.words import bare_name, is_sparse, parameters_of, tail_of
 from tracker_health.evidence.tensors import Attribution, OptimizerState, TensorHeader, TensorState, Weights
-from tracker_health.layers import are_names
+from tracker_health.words.layers import are_names
 
 _UNNAMED = re.compile(r"(?:^|/)#(-?\d+)$")
 _UNSURE = (Naming.ASSUMED, Naming.NONE)

@@ -7,7 +7,7 @@ from enum import IntEnum
 from typing import Protocol
 
 from tracker_health.evidence import OptimizerState, Weights
-from tracker_health.readers.folder import Folder
+from tracker_health.readers.files.folder import Folder
 
 
 class Sign(IntEnum):

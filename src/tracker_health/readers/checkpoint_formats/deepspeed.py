@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tracker_health.evidence import OptimizerState, Weights
 from tracker_health.readers.checkpoint_formats.base import Sign
-from tracker_health.readers.folder import Folder
+from tracker_health.readers.files.folder import Folder
 
 _STATES = re.compile(r"(?:bf16_|fp16_)?zero_pp_rank_(\d{1,6})_mp_rank_(\d{1,6})_optim_states\.pt")
 _MODEL = re.compile(r"(?:(?:bf16_|fp16_)?zero_pp_rank_\d{1,6}_)?mp_rank_(\d{1,6})_model_states\.pt")
@@ -40,13 +40,13 @@ class DeepSpeedZero:
     def read(self, folder: Folder, lead: str, source: str) -> OptimizerState:
         del lead  # one rank's, as good as any
         # Imported where there is such a checkpoint: most runs have none.
-        from tracker_health.readers.zero_partitions import read_partitions
+        from tracker_health.readers.optimizers.zero_partitions import read_partitions
 
         return read_partitions(folder, _ranks(folder.names), _models(folder.names), source)
 
     def weights(self, folder: Folder, lead: str, source: str) -> Weights | None:
         del lead
-        from tracker_health.readers.zero_partitions import read_module
+        from tracker_health.readers.optimizers.zero_partitions import read_module
 
         return read_module(folder, _models(folder.names).get(min(_ranks(folder.names))[0]), source)
 

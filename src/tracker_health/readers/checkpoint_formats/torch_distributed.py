@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tracker_health.evidence import OptimizerState, Weights
 from tracker_health.readers.checkpoint_formats.base import Sign
-from tracker_health.readers.folder import Folder
+from tracker_health.readers.files.folder import Folder
 
 LEAD = ".metadata"
 _PART = ".distcp"
@@ -33,16 +33,16 @@ class TorchDistributed:
     # What reads it is imported where there is such a checkpoint: most runs have none.
 
     def holds_state(self, folder: Folder, lead: str) -> bool:
-        from tracker_health.readers.distributed_state import has_state
+        from tracker_health.readers.optimizers.distributed_state import has_state
 
         return has_state(folder, lead)
 
     def read(self, folder: Folder, lead: str, source: str) -> OptimizerState:
-        from tracker_health.readers.distributed_state import read_state
+        from tracker_health.readers.optimizers.distributed_state import read_state
 
         return read_state(folder, lead, _BESIDE if _BESIDE in folder.names else None, source)
 
     def weights(self, folder: Folder, lead: str, source: str) -> Weights | None:
-        from tracker_health.readers.distributed_state import read_headers
+        from tracker_health.readers.optimizers.distributed_state import read_headers
 
         return read_headers(folder, lead, source)

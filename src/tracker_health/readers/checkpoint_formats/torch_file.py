@@ -12,14 +12,14 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from tracker_health.evidence import OptimizerState, Weights
-from tracker_health.readers.aside import aside
 from tracker_health.readers.checkpoint_formats.base import Sign
-from tracker_health.readers.folder import Folder
-from tracker_health.readers.optimizer_state import has_optimizer_state, joined, read_optimizer_state
-from tracker_health.readers.saved_scaler import saved_loss_scale
-from tracker_health.readers.saved_schedule import saved_schedules
-from tracker_health.readers.tensor_values import TensorStatistics
-from tracker_health.readers.torch_archive import open_torch_archive
+from tracker_health.readers.files.folder import Folder
+from tracker_health.readers.optimizers.aside import aside
+from tracker_health.readers.optimizers.optimizer_state import has_optimizer_state, joined, read_optimizer_state
+from tracker_health.readers.optimizers.saved_scaler import saved_loss_scale
+from tracker_health.readers.optimizers.saved_schedule import saved_schedules
+from tracker_health.readers.tensors.tensor_values import TensorStatistics
+from tracker_health.readers.torch_files.torch_archive import open_torch_archive
 
 _KNOWN = re.compile(r"(training_state\.pt|optimizer\.(pt|bin))", re.IGNORECASE)
 _FURTHER = re.compile(r"optimizer_(\d{1,4})\.bin", re.IGNORECASE)

@@ -8,6 +8,7 @@ from gzip import BadGzipFile
 from pathlib import Path, PurePosixPath
 
 from tracker_health.errors import ReadError
+from tracker_health.readers.files.regular_file import open_log
 from tracker_health.readers.log_formats.base import HEAD_BYTES, Log, LogFormat, SelectNames
 from tracker_health.readers.log_formats.csv_table import CsvTable
 from tracker_health.readers.log_formats.event_file import EventFile
@@ -15,7 +16,6 @@ from tracker_health.readers.log_formats.gap_log import GapLog
 from tracker_health.readers.log_formats.json_history import JsonHistory
 from tracker_health.readers.log_formats.step_log import StepLog
 from tracker_health.readers.log_formats.text_lines import TextLines, log_of
-from tracker_health.readers.regular_file import open_log
 
 FORMATS: tuple[LogFormat, ...] = (EventFile(), GapLog(), StepLog(), JsonHistory(), CsvTable(), TextLines())
 """Of two that recognise a file the first is tried first, and the other where that finds nothing."""

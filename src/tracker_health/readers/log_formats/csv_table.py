@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tracker_health.errors import ReadError
-from tracker_health.readers.json_lines import MAX_FIELDS, MAX_LINE_BYTES, as_number
+from tracker_health.readers.files.json_lines import MAX_FIELDS, MAX_LINE_BYTES, as_number
 from tracker_health.readers.log_formats.base import Log, SelectNames
 from tracker_health.readers.log_formats.names import axis_of
 from tracker_health.readers.log_formats.row_kinds import EMPTY

@@ -16,10 +16,10 @@ import numpy as np
 
 from tracker_health.errors import ReadError
 from tracker_health.evidence import Series, StepUnit
-from tracker_health.readers.json_lines import MAX_FIELDS, MAX_LOG_BYTES, MAX_NAME_CHARACTERS
+from tracker_health.readers.files.json_lines import MAX_FIELDS, MAX_LOG_BYTES, MAX_NAME_CHARACTERS
+from tracker_health.readers.files.protobuf import double, fields, signed, text, varint
+from tracker_health.readers.files.regular_file import open_regular
 from tracker_health.readers.log_formats.base import Log, SelectNames
-from tracker_health.readers.regular_file import open_regular
-from tracker_health.readers.wire import double, fields, signed, text, varint
 from tracker_health.text import count, size_of
 
 _MAX_POINTS = 3_000_000

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from tracker_health.errors import ReadError
-from tracker_health.gap_names import GAP_SCHEMA, KINDS, STATISTICS
-from tracker_health.readers.json_lines import MAX_FIELDS, MAX_NAME_CHARACTERS, as_number, as_step, json_lines
+from tracker_health.readers.files.json_lines import MAX_FIELDS, MAX_NAME_CHARACTERS, as_number, as_step, json_lines
 from tracker_health.readers.log_formats.base import Log, SelectNames
 from tracker_health.readers.log_formats.step_log import bad_lines
 from tracker_health.readers.log_formats.table import LogTable
+from tracker_health.words.gap_names import GAP_SCHEMA, KINDS, STATISTICS
 
 _MARK = f'"{GAP_SCHEMA}"'.encode()
 

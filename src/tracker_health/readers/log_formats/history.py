@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from tracker_health.evidence import FloatArray, IntArray, Series, StepUnit
-from tracker_health.readers.json_lines import as_number
+from tracker_health.readers.files.json_lines import as_number
 from tracker_health.readers.log_formats.axis import UNITS, BoolArray, Places, Rows, counts_up, place
 from tracker_health.readers.log_formats.names import AMOUNT, BAR, BATCH, END, EPOCH, OF, STEP, axis_of, is_held_out
 from tracker_health.readers.log_formats.row_kinds import RowKind, is_null, may_be_nan

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from tracker_health.errors import ReadError
-from tracker_health.readers.json_lines import MAX_FIELDS, MAX_NAME_CHARACTERS, as_number, as_step, parse_json
+from tracker_health.readers.files.json_lines import MAX_FIELDS, MAX_NAME_CHARACTERS, as_number, as_step, parse_json
+from tracker_health.readers.files.regular_file import open_log
 from tracker_health.readers.log_formats.base import HEAD_BYTES, Log, SelectNames
 from tracker_health.readers.log_formats.names import HELD_OUT, axis_of
 from tracker_health.readers.log_formats.table import LogTable
-from tracker_health.readers.regular_file import open_log
 
 MAX_BYTES = 20 * 2**20
 _DEPTH = 3

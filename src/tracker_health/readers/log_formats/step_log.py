@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from tracker_health.readers.json_lines import BadLine, json_lines
+from tracker_health.readers.files.json_lines import BadLine, json_lines
 from tracker_health.readers.log_formats.base import Log, SelectNames
 from tracker_health.readers.log_formats.table import LogTable
 from tracker_health.readers.log_formats.text_troubles import Troubles

@@ -9,7 +9,7 @@ from typing import Any
 
 from tracker_health.errors import ReadError
 from tracker_health.evidence import FloatArray
-from tracker_health.readers.json_lines import MAX_FIELDS, MAX_NAME_CHARACTERS, as_number, param_text
+from tracker_health.readers.files.json_lines import MAX_FIELDS, MAX_NAME_CHARACTERS, as_number, param_text
 from tracker_health.readers.log_formats.base import Log, SelectNames
 from tracker_health.readers.log_formats.history import History
 from tracker_health.readers.log_formats.names import EPOCH, HELD_OUT, PLAN_FIELDS, axis_of, name_on

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tracker_health.errors import ReadError
-from tracker_health.readers.json_lines import MAX_LOG_BYTES
-from tracker_health.readers.regular_file import open_log, pass_hole
+from tracker_health.readers.files.json_lines import MAX_LOG_BYTES
+from tracker_health.readers.files.regular_file import open_log, pass_hole
 
 MAX_LINE_CHARACTERS = 2**16
 _BLOCK_BYTES = 2**18

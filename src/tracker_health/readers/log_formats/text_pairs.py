@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
-from tracker_health.readers.json_lines import MAX_NAME_CHARACTERS, as_number
+from tracker_health.readers.files.json_lines import MAX_NAME_CHARACTERS, as_number
 from tracker_health.readers.log_formats.base import SelectNames
 from tracker_health.readers.log_formats.names import (
     AMOUNT,

@@ -9,7 +9,7 @@ from itertools import chain
 
 import numpy as np
 
-from tracker_health.readers.json_lines import as_number
+from tracker_health.readers.files.json_lines import as_number
 from tracker_health.readers.log_formats.printed import Printed
 from tracker_health.readers.log_formats.row_kinds import RowKind
 from tracker_health.readers.log_formats.table import LogTable

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tracker_health.stores.mlflow.bulk import BulkHistories
-from tracker_health.stores.mlflow.empty_runs import EmptyRuns
+from tracker_health.stores.mlflow.stored_files.empty_runs import EmptyRuns
 
 
 @dataclass(frozen=True)

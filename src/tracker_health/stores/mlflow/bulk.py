@@ -18,10 +18,10 @@ import numpy as np
 
 from tracker_health.errors import RunError
 from tracker_health.readers.mlflow_folder import MetricPoints
-from tracker_health.stores.deadline import REQUEST_SECONDS, within
 from tracker_health.stores.mlflow.credentials import credentials_for
 from tracker_health.stores.mlflow.failures import translated
 from tracker_health.stores.mlflow.histories import PAGE_POINTS, read_history
+from tracker_health.stores.remote.deadline import REQUEST_SECONDS, within
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

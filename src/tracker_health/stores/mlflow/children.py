@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from tracker_health.evidence import Child, Children, RunRef
-from tracker_health.stores.paging import Paging
-from tracker_health.stores.record import tagged
+from tracker_health.stores.common.record import tagged
+from tracker_health.stores.remote.paging import Paging
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -8,7 +8,7 @@ from inspect import getattr_static
 from types import FunctionType
 from typing import Any
 
-from tracker_health.stores import hosts
+from tracker_health.stores.remote import hosts
 
 _ASKED = "get_default_host_creds"
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tracker_health.errors import ReadError, RunNotFound
-from tracker_health.readers.regular_file import open_regular
+from tracker_health.readers.files.regular_file import open_regular
 from tracker_health.stores.base import TrackedRun
 from tracker_health.text import count, printable
 

@@ -10,25 +10,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tracker_health.acknowledged import on_evidence
 from tracker_health.config import did_you_mean
-from tracker_health.ending import Ended
 from tracker_health.errors import RunNotFound
-from tracker_health.stores import hosts
-from tracker_health.stores.answers import ExcessiveAnswer
 from tracker_health.stores.base import Period, TaggedRun
+from tracker_health.stores.common.record import DIGEST_TAG, SHADOW_TAG, entries_on, is_finished, recorded_on, tagged
 from tracker_health.stores.mlflow import last_word
 from tracker_health.stores.mlflow.batch import Batch
 from tracker_health.stores.mlflow.bulk import BulkHistories
 from tracker_health.stores.mlflow.connection import connect, folder_of, moved
-from tracker_health.stores.mlflow.empty_runs import EmptyRuns
 from tracker_health.stores.mlflow.failures import shown, translated
 from tracker_health.stores.mlflow.run import MlflowRun, last_heard, last_step_of, ref_of, state_of
-from tracker_health.stores.mlflow.store_files import require_plain_experiments
+from tracker_health.stores.mlflow.stored_files.empty_runs import EmptyRuns
+from tracker_health.stores.mlflow.stored_files.store_files import require_plain_experiments
 from tracker_health.stores.mlflow.writer import latest_points
-from tracker_health.stores.paging import Paging
-from tracker_health.stores.record import DIGEST_TAG, SHADOW_TAG, entries_on, is_finished, recorded_on, tagged
+from tracker_health.stores.remote import hosts
+from tracker_health.stores.remote.answers import ExcessiveAnswer
+from tracker_health.stores.remote.paging import Paging
 from tracker_health.text import count, decoded_once, printable
+from tracker_health.words.acknowledgements import on_evidence
+from tracker_health.words.ending import Ended
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -21,12 +21,12 @@ from tracker_health.errors import (
     TrackerHealthError,
     WriteError,
 )
-from tracker_health.stores import hosts
-from tracker_health.stores.answers import excess_behind
-from tracker_health.stores.deadline import distrust
-from tracker_health.stores.http_parts import Unanswered
 from tracker_health.stores.mlflow.last_word import status_of
-from tracker_health.stores.reasons import (
+from tracker_health.stores.remote import hosts
+from tracker_health.stores.remote.answers import excess_behind
+from tracker_health.stores.remote.deadline import distrust
+from tracker_health.stores.remote.http_parts import Unanswered
+from tracker_health.stores.remote.reasons import (
     NO_ANSWER,
     TORN,
     TORN_HINT,

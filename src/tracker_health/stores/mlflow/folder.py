@@ -14,8 +14,7 @@ from pathlib import Path
 
 from tracker_health.errors import ReadError, RunNotFound
 from tracker_health.evidence import Evidence, Problem, Request, RunRef, Series
-from tracker_health.gap_names import STOPPED_TAG
-from tracker_health.readers.json_lines import as_number
+from tracker_health.readers.files.json_lines import as_number
 from tracker_health.readers.mlflow_folder import (
     META_FILE,
     TRASH_FOLDER,
@@ -28,14 +27,15 @@ from tracker_health.readers.mlflow_folder import (
     status_of,
 )
 from tracker_health.roles import ANY_LOSS, OWN_PREFIXES
-from tracker_health.stopped import stop_of
 from tracker_health.stores.base import TrackedRun
-from tracker_health.stores.directory import DirectoryRun
-from tracker_health.stores.files import read_files, relevant_files
+from tracker_health.stores.files.reading import read_files, relevant_files
+from tracker_health.stores.files.tree import FileEvidence, RunFile, Tracked
+from tracker_health.stores.folder.directory import DirectoryRun
 from tracker_health.stores.mlflow.database_file import holds_databases
-from tracker_health.stores.mlflow.heard import in_seconds, last_heard_of
-from tracker_health.stores.tree import FileEvidence, RunFile, Tracked
+from tracker_health.stores.mlflow.last_activity import in_seconds, last_heard_of
 from tracker_health.text import count, printable
+from tracker_health.words.gap_names import STOPPED_TAG
+from tracker_health.words.stopped import stop_of
 
 _ARTIFACTS = "artifacts/"
 _STORE = "mlruns"

@@ -9,8 +9,8 @@ import numpy as np
 
 from tracker_health.errors import ReadError
 from tracker_health.readers.mlflow_folder import MAX_POINTS, MetricPoints
-from tracker_health.stores.deadline import Bounded
-from tracker_health.stores.paging import Paging
+from tracker_health.stores.remote.deadline import Bounded
+from tracker_health.stores.remote.paging import Paging
 from tracker_health.text import short_name
 
 if TYPE_CHECKING:

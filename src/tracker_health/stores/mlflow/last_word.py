@@ -6,8 +6,8 @@ from contextlib import closing
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from tracker_health.stores.deadline import within
 from tracker_health.stores.mlflow.credentials import credentials_for
+from tracker_health.stores.remote.deadline import within
 
 ANSWER_SECONDS = 5
 """How long it may take over it. It has just left the same question without an answer for much longer."""

@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracker_health.stores.temporary import TemporaryFolder
+from tracker_health.stores.common.temporary import TemporaryFolder
 from tracker_health.text import size_of
 
 if TYPE_CHECKING:

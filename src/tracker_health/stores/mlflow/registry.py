@@ -12,13 +12,13 @@ from urllib.parse import quote
 from tracker_health.errors import RunNotFound, StoreRefused, StoreUnavailable, WriteError
 from tracker_health.evidence import Request
 from tracker_health.roles import OWN_PREFIXES
-from tracker_health.stores import hosts
-from tracker_health.stores.mlflow.artifacts import ModelFiles
+from tracker_health.stores.files.tree import FileEvidence
 from tracker_health.stores.mlflow.connection import connect
 from tracker_health.stores.mlflow.failures import shown, translated
 from tracker_health.stores.mlflow.run import MlflowRun, open_mlflow_run
-from tracker_health.stores.paging import Paging
-from tracker_health.stores.tree import FileEvidence
+from tracker_health.stores.mlflow.stored_files.artifacts import ModelFiles
+from tracker_health.stores.remote import hosts
+from tracker_health.stores.remote.paging import Paging
 from tracker_health.text import decoded_once, printable, without_userinfo
 
 if TYPE_CHECKING:

@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracker_health.acknowledged import Acknowledgement, on_evidence
-from tracker_health.annotations import NOTIFIED, Annotations, Shadow
 from tracker_health.errors import (
     UNREADABLE,
     ReadError,
@@ -26,30 +24,14 @@ from tracker_health.errors import (
     WriteError,
 )
 from tracker_health.evidence import Children, Evidence, FloatArray, IntArray, Request, RunRef, Series, StepUnit
-from tracker_health.gap_names import LIVE_TAG, LIVE_WORDS, STOP_TAG, STOPPED_TAG
-from tracker_health.going_back import Shelf
-from tracker_health.readers.json_lines import MAX_NAME_CHARACTERS
+from tracker_health.judge.annotations import NOTIFIED, Annotations, Shadow
+from tracker_health.readers.files.json_lines import MAX_NAME_CHARACTERS
+from tracker_health.report.resume_point import Shelf
 from tracker_health.roles import ANY_LOSS, OWN_PREFIXES
-from tracker_health.stopped import stop_of
 from tracker_health.stores.base import Cleared, Ours, Recorded, WrittenInPart
-from tracker_health.stores.exits import ending_seen
-from tracker_health.stores.files import opened_files
-from tracker_health.stores.mlflow import last_word
-from tracker_health.stores.mlflow.artifacts import ArtifactTree
-from tracker_health.stores.mlflow.batch import Batch
-from tracker_health.stores.mlflow.children import children_of
-from tracker_health.stores.mlflow.connection import command_on, connect, folder_of, moved, refuse_copy
-from tracker_health.stores.mlflow.failures import shown, translated
-from tracker_health.stores.mlflow.heard import in_seconds, last_heard_of
-from tracker_health.stores.mlflow.histories import read_history
-from tracker_health.stores.mlflow.marks import MlflowMarks, remove_tag
-from tracker_health.stores.mlflow.old_database import copy_of
-from tracker_health.stores.mlflow.saved import saved_by
-from tracker_health.stores.mlflow.store_files import require_plain_run
-from tracker_health.stores.mlflow.writer import MlflowWriter, latest_points
-from tracker_health.stores.own import in_the_way
-from tracker_health.stores.reasons import TORN, TORN_HINT
-from tracker_health.stores.record import (
+from tracker_health.stores.common.exits import ending_seen
+from tracker_health.stores.common.ownership import in_the_way
+from tracker_health.stores.common.record import (
     EXIT_TAG,
     NOTIFIED_TAG,
     SHADOW_TAG,
@@ -61,8 +43,26 @@ from tracker_health.stores.record import (
     recorded_on,
     shadow_on,
 )
-from tracker_health.stores.tree import FileEvidence, RunFile, Tracked
+from tracker_health.stores.files.reading import opened_files
+from tracker_health.stores.files.tree import FileEvidence, RunFile, Tracked
+from tracker_health.stores.mlflow import last_word
+from tracker_health.stores.mlflow.acknowledgement_tags import MlflowMarks, remove_tag
+from tracker_health.stores.mlflow.batch import Batch
+from tracker_health.stores.mlflow.children import children_of
+from tracker_health.stores.mlflow.connection import command_on, connect, folder_of, moved, refuse_copy
+from tracker_health.stores.mlflow.failures import shown, translated
+from tracker_health.stores.mlflow.histories import read_history
+from tracker_health.stores.mlflow.last_activity import in_seconds, last_heard_of
+from tracker_health.stores.mlflow.old_database import copy_of
+from tracker_health.stores.mlflow.stored_files.all_checkpoints import saved_by
+from tracker_health.stores.mlflow.stored_files.artifacts import ArtifactTree
+from tracker_health.stores.mlflow.stored_files.store_files import require_plain_run
+from tracker_health.stores.mlflow.writer import MlflowWriter, latest_points
+from tracker_health.stores.remote.reasons import TORN, TORN_HINT
 from tracker_health.text import printable
+from tracker_health.words.acknowledgements import Acknowledgement, on_evidence
+from tracker_health.words.gap_names import LIVE_TAG, LIVE_WORDS, STOP_TAG, STOPPED_TAG
+from tracker_health.words.stopped import stop_of
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

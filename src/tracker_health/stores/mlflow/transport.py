@@ -6,7 +6,7 @@ import threading
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from tracker_health.stores.answers import bounded, is_ours
+from tracker_health.stores.remote.answers import bounded, is_ours
 
 _installing = threading.Lock()
 _sessions: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()

@@ -19,7 +19,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracker_health.annotations import (
+from tracker_health.errors import RunError, WriteError
+from tracker_health.judge.annotations import (
     ACK,
     NOTIFIED,
     PENDING,
@@ -28,18 +29,12 @@ from tracker_health.annotations import (
     Annotations,
     incomplete,
 )
-from tracker_health.errors import RunError, WriteError
-from tracker_health.gap_names import LIVE_TAG, STOP_TAG, STOPPED_TAG
-from tracker_health.result import SCHEMAS
+from tracker_health.report.result import SCHEMAS
 from tracker_health.stores.base import Cleared, WrittenInPart
-from tracker_health.stores.exits import is_exit_value
-from tracker_health.stores.in_place import refuse_links
-from tracker_health.stores.mlflow.failures import translated
-from tracker_health.stores.mlflow.health_folder import HealthFolder
-from tracker_health.stores.mlflow.note_block import has_broken_markers, has_markers, with_note
-from tracker_health.stores.mlflow.panel import IMAGES_TAG, Panel
-from tracker_health.stores.own import HEALTH_FOLDER, OUR_FILES, in_the_way, is_file_name, overtaken
-from tracker_health.stores.record import (
+from tracker_health.stores.common.atomic_files import refuse_links
+from tracker_health.stores.common.exits import is_exit_value
+from tracker_health.stores.common.ownership import HEALTH_FOLDER, OUR_FILES, in_the_way, is_file_name, overtaken
+from tracker_health.stores.common.record import (
     DIGEST_TAG,
     ENTRY_PREFIX,
     EXIT_TAG,
@@ -55,7 +50,12 @@ from tracker_health.stores.record import (
     owns_note,
     shadow_on,
 )
+from tracker_health.stores.mlflow.failures import translated
+from tracker_health.stores.mlflow.note_block import has_broken_markers, has_markers, with_note
+from tracker_health.stores.mlflow.stored_files.health_folder import HealthFolder
+from tracker_health.stores.mlflow.stored_files.panel import IMAGES_TAG, Panel
 from tracker_health.text import count, printable
+from tracker_health.words.gap_names import LIVE_TAG, STOP_TAG, STOPPED_TAG
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

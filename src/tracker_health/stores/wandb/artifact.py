@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 from tracker_health.errors import RunError, RunNotFound, StoreRefused, WriteError
 from tracker_health.evidence import Request
-from tracker_health.readers.random_access import LocalFile, RandomAccess
+from tracker_health.readers.files.random_access import LocalFile, RandomAccess
 from tracker_health.roles import OWN_PREFIXES
-from tracker_health.stores.tree import FileEvidence, RunFile
+from tracker_health.stores.files.tree import FileEvidence, RunFile
 from tracker_health.stores.wandb.address import Address
 from tracker_health.stores.wandb.connection import Connection, connect
 from tracker_health.stores.wandb.online import OnlineRun, open_online_run, seconds_of

@@ -25,10 +25,10 @@ from tracker_health.errors import (
     optional_packages,
     refuse_outdated,
 )
-from tracker_health.stores import hosts
-from tracker_health.stores.deadline import BYTES_A_SECOND, REQUEST_SECONDS, is_silent, within
-from tracker_health.stores.paging import Paging
-from tracker_health.stores.temporary import TemporaryFolder
+from tracker_health.stores.common.temporary import TemporaryFolder
+from tracker_health.stores.remote import hosts
+from tracker_health.stores.remote.deadline import BYTES_A_SECOND, REQUEST_SECONDS, is_silent, within
+from tracker_health.stores.remote.paging import Paging
 from tracker_health.stores.wandb.address import CLOUD_API, Address
 from tracker_health.stores.wandb.core import bound_requests, writing
 from tracker_health.stores.wandb.failures import KEY_HINT, graphql_of, translated

@@ -17,8 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-from tracker_health.stores.answers import MOST_ANSWER_BYTES, ExcessiveAnswer, is_ours
-from tracker_health.stores.deadline import seconds_left
+from tracker_health.stores.remote.answers import MOST_ANSWER_BYTES, ExcessiveAnswer, is_ours
+from tracker_health.stores.remote.deadline import seconds_left
 from tracker_health.text import size_of
 
 MOST_CORE_BYTES = 2**29

@@ -16,11 +16,11 @@ from tracker_health.errors import (
     TrackerHealthError,
     WriteError,
 )
-from tracker_health.readers.ranged_file import PartsRefused
-from tracker_health.stores.answers import ExcessiveAnswer, excess_behind
-from tracker_health.stores.deadline import distrust
-from tracker_health.stores.http_parts import Unanswered
-from tracker_health.stores.reasons import (
+from tracker_health.readers.files.ranged_file import PartsRefused
+from tracker_health.stores.remote.answers import ExcessiveAnswer, excess_behind
+from tracker_health.stores.remote.deadline import distrust
+from tracker_health.stores.remote.http_parts import Unanswered
+from tracker_health.stores.remote.reasons import (
     NO_ANSWER,
     TORN,
     TORN_HINT,

@@ -7,8 +7,8 @@ from itertools import islice
 from typing import Any
 
 from tracker_health.errors import ReadError
-from tracker_health.readers.json_lines import MAX_FIELDS, MAX_NAME_CHARACTERS, parse_json
-from tracker_health.readers.wire import double, fields, signed, text, texts, varint, zigzag
+from tracker_health.readers.files.json_lines import MAX_FIELDS, MAX_NAME_CHARACTERS, parse_json
+from tracker_health.readers.files.protobuf import double, fields, signed, text, texts, varint, zigzag
 from tracker_health.stores.wandb.values import MEDIA, STEP, flattened, number
 
 _INTEGER, _DOUBLE, _TEXT, _JSON = 5, 6, 7, 8

@@ -16,23 +16,21 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from tracker_health.annotations import PENDING, Annotations
 from tracker_health.errors import ReadError, RunNotFound, StoreRefused, WriteError
 from tracker_health.evidence import Evidence, Part, Problem, Request, RunRef, Series
-from tracker_health.gap_names import LIVE_WANDB_TAGS
+from tracker_health.judge.annotations import PENDING, Annotations
+from tracker_health.readers.files.regular_file import open_regular, require_written
 from tracker_health.readers.log_formats import log_of
-from tracker_health.readers.regular_file import open_regular, require_written
 from tracker_health.roles import ANY_LOSS
-from tracker_health.stopped import stop_of
 from tracker_health.stores.base import Cleared, Recorded
-from tracker_health.stores.checkpoints import CHECKPOINT_PARTS
-from tracker_health.stores.directory import DirectoryRun
-from tracker_health.stores.files import is_relevant, read_files
-from tracker_health.stores.in_place import link_among
-from tracker_health.stores.locks import locked
-from tracker_health.stores.naming import is_plain
-from tracker_health.stores.own import HEALTH_FOLDER, in_the_way
-from tracker_health.stores.tree import FileEvidence, RunFile, Tracked
+from tracker_health.stores.common.atomic_files import link_among
+from tracker_health.stores.common.locks import locked
+from tracker_health.stores.common.ownership import HEALTH_FOLDER, in_the_way
+from tracker_health.stores.files.checkpoints import CHECKPOINT_PARTS
+from tracker_health.stores.files.naming import is_plain
+from tracker_health.stores.files.reading import is_relevant, read_files
+from tracker_health.stores.files.tree import FileEvidence, RunFile, Tracked
+from tracker_health.stores.folder.directory import DirectoryRun
 from tracker_health.stores.wandb.alive import Writer, is_long_ago, writer_of
 from tracker_health.stores.wandb.log_writer import (
     backup_of,
@@ -55,6 +53,8 @@ from tracker_health.stores.wandb.values import (
     summary_of,
 )
 from tracker_health.text import count, listing, printable
+from tracker_health.words.gap_names import LIVE_WANDB_TAGS
+from tracker_health.words.stopped import stop_of
 
 FILES_FOLDER = "files"
 SYNCED = ".synced"

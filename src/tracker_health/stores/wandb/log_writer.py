@@ -15,12 +15,11 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from tracker_health.annotations import Annotations
 from tracker_health.errors import ReadError, WriteError
-from tracker_health.gap_names import LIVE_WANDB_TAGS
-from tracker_health.readers.record_log import framed
-from tracker_health.readers.regular_file import open_regular
-from tracker_health.readers.wire import fields, without, written
+from tracker_health.judge.annotations import Annotations
+from tracker_health.readers.files.protobuf import fields, without, written
+from tracker_health.readers.files.record_log import framed
+from tracker_health.readers.files.regular_file import open_regular
 from tracker_health.stores.wandb.media import media_of, place_of
 from tracker_health.stores.wandb.transaction_log import (
     EXIT,
@@ -39,6 +38,7 @@ from tracker_health.stores.wandb.transaction_log import (
 )
 from tracker_health.stores.wandb.values import OWN_KEY, summary_of, tags_with
 from tracker_health.text import printable
+from tracker_health.words.gap_names import LIVE_WANDB_TAGS
 
 BACKUP = ".before-tracker-health"
 """What the name of the backup has behind the log's: ``wandb sync`` takes all that ends in ``.wandb`` for a run."""

@@ -12,22 +12,20 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
-from tracker_health.acknowledged import Acknowledgement, on_evidence
-from tracker_health.annotations import NOTIFIED, PENDING, Annotations, Shadow
 from tracker_health.errors import UNREADABLE, RunError, WriteError
 from tracker_health.evidence import Evidence, Problem, Request, RunRef, Series
-from tracker_health.gap_names import LIVE_WANDB_TAGS, STOP_WANDB_TAG, STOPPED_TAG, WANDB_ALERT_LEVELS
-from tracker_health.going_back import Shelf
-from tracker_health.notices import Told
-from tracker_health.readers.json_lines import as_step
+from tracker_health.judge.annotations import NOTIFIED, PENDING, Annotations, Shadow
+from tracker_health.judge.messages import Told
+from tracker_health.readers.files.json_lines import as_step
+from tracker_health.report.resume_point import Shelf
 from tracker_health.roles import ANY_LOSS
-from tracker_health.stopped import stop_of
 from tracker_health.stores.base import Cleared, Ours, Recorded
-from tracker_health.stores.exits import ending_seen
-from tracker_health.stores.files import opened_files
-from tracker_health.stores.record import EXIT_TAG, changed_marks, notified_on, ours_on, recorded_on, shadow_on
-from tracker_health.stores.tree import FileEvidence, RunFile, Tracked
+from tracker_health.stores.common.exits import ending_seen
+from tracker_health.stores.common.record import EXIT_TAG, changed_marks, notified_on, ours_on, recorded_on, shadow_on
+from tracker_health.stores.files.reading import opened_files
+from tracker_health.stores.files.tree import FileEvidence, RunFile, Tracked
 from tracker_health.stores.wandb.address import Address
+from tracker_health.stores.wandb.all_checkpoints import saved_by
 from tracker_health.stores.wandb.connection import Connection, connect
 from tracker_health.stores.wandb.online_files import OnlineFiles
 from tracker_health.stores.wandb.online_history import metric_counts, read_histories
@@ -42,7 +40,6 @@ from tracker_health.stores.wandb.online_writer import (
     own_names,
     without_ack,
 )
-from tracker_health.stores.wandb.saved import saved_by
 from tracker_health.stores.wandb.values import (
     ACK_WANDB_TAG,
     NOTIFIED_PLACE,
@@ -52,7 +49,10 @@ from tracker_health.stores.wandb.values import (
     params_of,
     tags_with,
 )
-from tracker_health.verdict import Verdict
+from tracker_health.words.acknowledgements import Acknowledgement, on_evidence
+from tracker_health.words.gap_names import LIVE_WANDB_TAGS, STOP_WANDB_TAG, STOPPED_TAG, WANDB_ALERT_LEVELS
+from tracker_health.words.stopped import stop_of
+from tracker_health.words.verdict import Verdict
 
 _LIVE = frozenset({"running", "pending", "preempting"})
 _FINISHED = "finished"

@@ -11,17 +11,17 @@ from urllib.error import HTTPError
 from urllib.request import Request
 
 from tracker_health.errors import UNREADABLE, ReadError
-from tracker_health.readers.ranged_file import PartsRefused
-from tracker_health.stores.deadline import BYTES_A_SECOND, REQUEST_SECONDS, within
-from tracker_health.stores.downloads import Fetch
-from tracker_health.stores.fetched_files import MAX_FILES, MAX_SEEN, FetchedFiles, Listing
-from tracker_health.stores.files import is_relevant
-from tracker_health.stores.http_parts import HttpParts
-from tracker_health.stores.naming import is_plain
-from tracker_health.stores.saved import is_model_file
-from tracker_health.stores.texts import MOST_TEXTS, may_be_text_log
-from tracker_health.stores.tree import RunFile
-from tracker_health.stores.url import asked
+from tracker_health.readers.files.ranged_file import PartsRefused
+from tracker_health.stores.files.all_checkpoints import is_model_file
+from tracker_health.stores.files.naming import is_plain
+from tracker_health.stores.files.reading import is_relevant
+from tracker_health.stores.files.text_logs import MOST_TEXTS, may_be_text_log
+from tracker_health.stores.files.tree import RunFile
+from tracker_health.stores.remote.deadline import BYTES_A_SECOND, REQUEST_SECONDS, within
+from tracker_health.stores.remote.downloads import Fetch
+from tracker_health.stores.remote.fetched_files import MAX_FILES, MAX_SEEN, FetchedFiles, Listing
+from tracker_health.stores.remote.http_parts import HttpParts
+from tracker_health.stores.remote.url import asked
 from tracker_health.stores.wandb.connection import Connection, fetched, files_of, has_artifacts, pages
 from tracker_health.stores.wandb.failures import translated
 from tracker_health.stores.wandb.values import SDK_FILES

@@ -24,16 +24,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from tracker_health.acknowledged import (
-    MOST_ENTRIES,
-    Acknowledgement,
-    Marks,
-    from_json,
-    in_order,
-    is_ack_mark,
-    parsed,
-)
-from tracker_health.annotations import (
+from tracker_health.errors import RunError, StoreRefused, WriteError
+from tracker_health.judge.annotations import (
     ACK,
     ACTION,
     BASELINE,
@@ -56,17 +48,15 @@ from tracker_health.annotations import (
     Shadow,
     incomplete,
 )
-from tracker_health.errors import RunError, StoreRefused, WriteError
-from tracker_health.gap_names import LIVE_WANDB_TAGS
-from tracker_health.notices import Told
-from tracker_health.readers.regular_file import read_regular
-from tracker_health.registry import probe_classes
-from tracker_health.result import SCHEMAS
+from tracker_health.judge.messages import Told
+from tracker_health.readers.files.regular_file import read_regular
+from tracker_health.report.result import SCHEMAS
+from tracker_health.rules.registry import probe_classes
 from tracker_health.stores.base import Cleared, WrittenInPart
-from tracker_health.stores.exits import is_exit_value
-from tracker_health.stores.locks import locked
-from tracker_health.stores.own import HEALTH_FOLDER, OUR_FILES, in_the_way, overtaken
-from tracker_health.stores.record import (
+from tracker_health.stores.common.exits import is_exit_value
+from tracker_health.stores.common.locks import locked
+from tracker_health.stores.common.ownership import HEALTH_FOLDER, OUR_FILES, in_the_way, overtaken
+from tracker_health.stores.common.record import (
     DIGEST_TAG,
     EXIT_TAG,
     VERDICT_TAG,
@@ -77,7 +67,7 @@ from tracker_health.stores.record import (
     is_annotated,
     recorded_on,
 )
-from tracker_health.stores.temporary import TemporaryFolder
+from tracker_health.stores.common.temporary import TemporaryFolder
 from tracker_health.stores.wandb.address import Address
 from tracker_health.stores.wandb.connection import Connection, fetched, files_of
 from tracker_health.stores.wandb.media import LOCAL_COPIES, MEDIA_KEYS, media_of, place_of
@@ -91,7 +81,17 @@ from tracker_health.stores.wandb.values import (
     tags_with,
 )
 from tracker_health.text import printable
-from tracker_health.verdict import Verdict
+from tracker_health.words.acknowledgements import (
+    MOST_ENTRIES,
+    Acknowledgement,
+    Marks,
+    from_json,
+    in_order,
+    is_ack_mark,
+    parsed,
+)
+from tracker_health.words.gap_names import LIVE_WANDB_TAGS
+from tracker_health.words.verdict import Verdict
 
 _OF_ANY_VERDICT = frozenset({BASELINE, ENDED, ENDED_BY, IGNORED, JUDGED, RULES, SETTINGS, STEP})
 _PLAIN_NAMES = _OF_ANY_VERDICT | {

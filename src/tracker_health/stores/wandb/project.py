@@ -9,7 +9,7 @@ from typing import Any
 
 from tracker_health.errors import ConfigError, RunNotFound
 from tracker_health.stores.base import Period, TaggedRun
-from tracker_health.stores.record import tagged
+from tracker_health.stores.common.record import tagged
 from tracker_health.stores.wandb.address import address_of, project_of
 from tracker_health.stores.wandb.connection import connect, pages
 from tracker_health.stores.wandb.online import (

@@ -10,9 +10,9 @@ from urllib.parse import urljoin, urlsplit
 from urllib.request import Request
 
 from tracker_health.errors import StoreUnavailable
-from tracker_health.stores.deadline import distrust, is_silent, is_trusted, trust, why_silent, within
-from tracker_health.stores.reasons import NO_ANSWER, reason_in
-from tracker_health.stores.web import opener
+from tracker_health.stores.remote.deadline import distrust, is_silent, is_trusted, trust, why_silent, within
+from tracker_health.stores.remote.reasons import NO_ANSWER, reason_in
+from tracker_health.stores.remote.web import opener
 from tracker_health.text import printable, without_userinfo
 
 ANSWER_SECONDS = 10

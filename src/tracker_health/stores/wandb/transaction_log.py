@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from tracker_health.errors import ReadError
-from tracker_health.gap_names import STOPPED_KEY
-from tracker_health.readers.json_lines import MAX_FIELDS, MAX_NAME_CHARACTERS, as_step
-from tracker_health.readers.record_log import Record, RecordLog
-from tracker_health.readers.regular_file import open_regular
-from tracker_health.readers.wire import fields, text, texts
-from tracker_health.stores.naming import MAX_PATH_CHARACTERS
+from tracker_health.readers.files.json_lines import MAX_FIELDS, MAX_NAME_CHARACTERS, as_step
+from tracker_health.readers.files.protobuf import fields, text, texts
+from tracker_health.readers.files.record_log import Record, RecordLog
+from tracker_health.readers.files.regular_file import open_regular
+from tracker_health.stores.files.naming import MAX_PATH_CHARACTERS
 from tracker_health.stores.wandb.history_rows import Names, integer, messages, name_of, parsed, row_of, step_of
 from tracker_health.stores.wandb.values import MAX_PARAMS, OWN_KEY, STEP, TIME, number, params_of
+from tracker_health.words.gap_names import STOPPED_KEY
 
 # Which field of a record holds what it is: a record has one of them.
 HISTORY, SUMMARY, CONFIG, FILES, STATS, ARTIFACT, OUTPUT_RAW, RUN, EXIT, UUID = 2, 3, 5, 6, 7, 8, 13, 17, 18, 19

@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from tracker_health.annotations import STEP as STEP_TAG
-from tracker_health.annotations import Annotations
 from tracker_health.errors import ReadError
 from tracker_health.evidence import FloatArray, IntArray, Series, StepUnit
-from tracker_health.gap_names import LIVE_WANDB_TAGS
-from tracker_health.readers.json_lines import MAX_NAME_CHARACTERS, as_number, as_step, param_text
+from tracker_health.judge.annotations import STEP as STEP_TAG
+from tracker_health.judge.annotations import Annotations
+from tracker_health.readers.files.json_lines import MAX_NAME_CHARACTERS, as_number, as_step, param_text
 from tracker_health.roles import OWN_PREFIXES
-from tracker_health.verdict import Verdict
+from tracker_health.words.gap_names import LIVE_WANDB_TAGS
+from tracker_health.words.verdict import Verdict
 
 STEP, TIME, MEDIA = "_step", "_timestamp", "_type"
 MAX_POINTS = 3_000_000

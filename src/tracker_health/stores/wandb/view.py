@@ -13,7 +13,7 @@ from tracker_health.stores.wandb.address import Project, project_of
 from tracker_health.stores.wandb.connection import connect
 from tracker_health.stores.wandb.values import OWN_KEY
 from tracker_health.text import printable
-from tracker_health.verdict import Verdict
+from tracker_health.words.verdict import Verdict
 
 NAME = "Training health"
 COLUMNS = tuple(f"{OWN_KEY}{name}" for name in ("verdict", "cause", "open", "action", "codes", "summary"))

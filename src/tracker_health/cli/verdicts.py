@@ -1,0 +1,168 @@
+"""The commands that judge the runs they are given: check, annotate, report."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tracker_health.cli.baselines import AGAINST, AGAINST_FILE, compared_to, compared_to_file
+from tracker_health.cli.choices import batch_of, chosen_runs, settings_of, workers_of
+from tracker_health.cli.group import cli
+from tracker_health.cli.options import (
+    METRICS,
+    REJUDGE,
+    SCHEMA,
+    SHADOW,
+    all_of,
+    batch_options,
+    choice_options,
+    note_verbose,
+    run_options,
+)
+from tracker_health.cli.outcomes import finish, say_errors, say_unread, verdict_code
+from tracker_health.errors import ConfigError
+from tracker_health.terminal import EXIT_DONE, EXIT_RUN, say_error, write_page
+from tracker_health.text import count, printable
+from tracker_health.words.verdict import Verdict
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+PAGE = "health-report.html"
+"""The page that ``report`` writes where it is given no name."""
+
+
+@cli.command()
+@run_options(fail_on="fail", batch=True)
+@AGAINST
+@SHADOW
+def check(runs: tuple[str, ...], **choices: Any) -> None:
+    """Judge runs and print the verdicts. Writes nothing."""
+    from tracker_health.api import check_many
+
+    batch = batch_of(choices)
+    workers = workers_of(choices, batch)
+    against = choices.pop("against")
+    settings = settings_of(choices, fail_on="fail")
+    listed = chosen_runs(runs, batch, settings, newest=True)
+    if against:
+        listed = listed.kept()
+        settings = compared_to(against, settings, listed.runs)
+    work = partial(check_many, config=settings.config, tracking_uri=settings.tracking_uri, workers=workers)
+    finish(work, listed, choices, writes=False)
+
+
+@cli.command()
+@run_options(fail_on="never", batch=True)
+@click.option("--dry-run", is_flag=True, help="Judge and show, but write nothing.")
+@click.option("--force", is_flag=True, help="Judge and write even if nothing has changed since the last annotation.")
+@REJUDGE
+@METRICS
+@SHADOW
+@AGAINST_FILE
+@click.option("--sidecar", is_flag=True, help="Of W&B runs on this machine write only files, and leave the log alone.")
+@click.option("--dask", metavar="ADDRESS", help="Do the runs on the Dask cluster of this scheduler (tcp://host:8786).")
+def annotate(
+    runs: tuple[str, ...], dry_run: bool, force: bool, sidecar: bool, dask: str | None, **choices: Any
+) -> None:
+    """Judge runs and write the verdicts onto them."""
+    from tracker_health.api import annotate_many
+
+    batch = batch_of(choices)
+    workers = workers_of(choices, batch)
+    against = choices.pop("against")
+    settings = settings_of(choices, fail_on="never", writes=True)
+    if against:
+        settings = compared_to_file(against, settings)
+    with _cluster(dask) as executor:
+        work = partial(
+            annotate_many,
+            config=settings.config,
+            tracking_uri=settings.tracking_uri,
+            dry_run=dry_run,
+            force=force,
+            rejudge=choices.pop("rejudge"),
+            sidecar=sidecar,
+            workers=workers,
+            executor=executor,
+        )
+        finish(work, chosen_runs(runs, batch, settings), choices, writes=not dry_run)
+
+
+def _cluster(address: str | None) -> AbstractContextManager[Executor | None]:
+    if not address:
+        return nullcontext()
+    from tracker_health.fleet.dask_cluster import dask_executor
+
+    return dask_executor(address)
+
+
+@cli.command()
+@click.argument("runs", metavar="RUN...", nargs=-1)
+@click.option(
+    "-o", "--output", "path", metavar="FILE", help=f"The page to write, by default {PAGE}; - is standard output."
+)
+@click.option("--open", "opens", is_flag=True, help="Open the page in the browser.")
+@all_of(*batch_options(), *choice_options(fail_on="never"))
+@AGAINST
+@click.option("--json", "as_json", is_flag=True, help="One JSON report a line, on standard output; -o may be left out.")
+@SCHEMA
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+@click.option("-v", "--verbose", is_flag=True, callback=note_verbose, help="Tracebacks.")
+def report(runs: tuple[str, ...], path: str | None, opens: bool, quiet: bool, **choices: Any) -> None:
+    """Judge runs and write an HTML page about them: of one run its report, of several a table with their curves.
+
+    The page is one file and needs no network. Nothing is written onto the runs.
+    """
+    from tracker_health.api import compare, page_of_run
+
+    unnamed = not path
+    path = path or (PAGE if opens or not choices["as_json"] else None)
+    if path == "-" and opens:
+        raise ConfigError("a page on standard output cannot be opened", "leave out -o -, or --open")
+    if path == "-" and choices["as_json"]:
+        raise ConfigError("page and JSON cannot both go to standard output", "give the page a file: -o report.html")
+    batch = batch_of(choices)
+    against = choices.pop("against")
+    settings = settings_of(choices)
+    listed = list(chosen_runs(runs, batch, settings, newest=True).runs)
+    if against:
+        settings = compared_to(against, settings, listed)
+    if len(listed) == 1 and not batch.name:
+        page = page_of_run(listed[0], config=settings.config, tracking_uri=settings.tracking_uri)
+        reports, html = [page.report], page.html
+        complete = not page.report.errors
+        say_unread(page.report)
+    else:
+        title = batch.name or count(len(listed), "run")
+        outcomes, html = compare(listed, title=title, config=settings.config, tracking_uri=settings.tracking_uri)
+        reports, complete = [one.report for one in outcomes], all(one.complete for one in outcomes)
+        for one in outcomes:
+            say_errors(one, {**choices, "as_json": True}, brief=False)
+    for judged in reports if choices["as_json"] else ():
+        click.echo(json.dumps(judged.to_json(int(choices["schema"])), allow_nan=False))
+    if path:
+        write_page(path, html)
+    if path and not (quiet or choices["as_json"] or path == "-"):
+        verdicts = ", ".join(f"{sum(one.verdict is verdict for one in reports)} {verdict}" for verdict in Verdict)
+        click.echo(f"{'wrote ' * unnamed}{printable(path)}: {verdicts}")
+    if path and opens:
+        _open(path)
+    gate = choices["fail_on"]
+    codes = [verdict_code(one, gate) for one in reports]
+    sys.exit(EXIT_RUN if not complete else max(codes, default=EXIT_DONE))
+
+
+def _open(path: str) -> None:
+    """Open a page in the browser; where there is none, say so: the page is written all the same."""
+    import webbrowser
+
+    address = Path(path).resolve().as_uri()
+    if not webbrowser.open(address):
+        say_error("no browser could be started", f"open {address}")

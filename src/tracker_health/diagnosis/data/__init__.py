@@ -1,0 +1,1 @@
+"""Causes in the data and in how it is evaluated."""

@@ -1,0 +1,1 @@
+"""Causes in reinforcement learning and preference training."""

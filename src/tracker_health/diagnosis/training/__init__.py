@@ -1,0 +1,1 @@
+"""Causes in the optimization: rates, schedules, gradients, precision, what was trained."""

@@ -1,0 +1,1 @@
+"""Many runs: a server swept, a registry gated, a run followed, a server tried out."""

@@ -1,0 +1,290 @@
+"""A run that goes on, followed from outside: judged by the live rules again and again, until it ends."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from tracker_health.config import Config, Notify
+from tracker_health.errors import ConfigError, RunError, RunNotFound, StoreRefused, described
+from tracker_health.evidence import Evidence
+from tracker_health.judge.messages import Told, due_of, notice_of
+from tracker_health.live.rules import share_known
+from tracker_health.live.verdicts import FEWEST_POINTS, GROWTH, Judge, LiveFinding
+from tracker_health.report.result import Report
+from tracker_health.runs.annotating import for_run, name_for_others, store_key
+from tracker_health.runs.lookup import open_run, shown_name
+from tracker_health.runs.message_queue import Outbox, told_quietly
+from tracker_health.stores.base import TrackedRun, alerting
+from tracker_health.text import printable
+from tracker_health.words.verdict import Verdict
+
+EVERY_SECONDS = 60.0
+_ASKS = 4
+"""How often the run's record is asked for in that time: its history is fetched only where that says that it grew."""
+_REST = 20.0
+"""So many times as long as a look took nothing is asked or fetched again: a long history costs its server little."""
+_MOST_CHARACTERS = 600
+_COMPARED = "CMP001"
+_OUR_TRACKERS = frozenset({"mlflow", "wandb"})
+
+
+class Follower:
+    """One run, for as long as it goes on. Nothing of its history is kept from one look to the next."""
+
+    def __init__(
+        self,
+        run: str,
+        config: Config,
+        tracking_uri: str | None = None,
+        *,
+        stop_on: str | None = None,
+        every: float = EVERY_SECONDS,
+        dry_run: bool = False,
+        outbox: Outbox | None = None,
+    ) -> None:
+        """Follow a run.
+
+        Args:
+            run: What names it, as ``open_run`` takes it.
+            config: How to judge, and whom to send messages. Its ``baseline`` is what is usual.
+            tracking_uri: The MLflow store of run ids.
+            stop_on: ``"fail"`` or ``"warn"``: at such a finding the run is asked to stop; None for never.
+            every: Seconds between two judgements at most, if something was logged since.
+            dry_run: Only say so: nobody is asked to stop or sent a message.
+            outbox: Where messages wait; by default that of this user.
+
+        Raises:
+            ConfigError: ``stop_on`` makes no sense.
+        """
+        if stop_on not in (None, "warn", "fail"):
+            raise ConfigError(f'stop_on={stop_on!r}: it must be "warn", "fail" or None')
+        self._run, self._config, self._tracking_uri = run, config, tracking_uri
+        self._stop_on, self._every, self._dry_run = Verdict(stop_on) if stop_on else None, every, dry_run
+        self._outbox = outbox or Outbox()
+        self._judge: Judge | None = None
+        self._seen: tuple[str, bool] | None = None
+        self._last_step, self._changed = -1, time.monotonic()
+        self._rested = self._next = self._spent = 0.0
+        self._asked: LiveFinding | None = None
+        self._is_asked = False
+        self._advice: list[tuple[Report, LiveFinding]] = []
+        self._owes: list[str] = []
+        self._trouble = self._unsent = ""
+        self._over = False
+
+    def lines(self, wait: Callable[[float], bool]) -> Iterator[str]:
+        """What there is to say of the run, each in one line, while it goes on.
+
+        Args:
+            wait: Waits for so many seconds; true where nobody wants to follow the run any longer.
+
+        Yields:
+            Findings, requests, what went wrong on the way, and at last how the run ended.
+
+        Raises:
+            RunError: the run is not there, cannot be opened to begin with, or cannot be asked to stop.
+        """
+        yield from self._begun()
+        while True:
+            try:
+                yield from self._looked()
+                if self._trouble:
+                    yield "it works again"
+                self._trouble = ""
+            except RunNotFound:
+                raise
+            except RunError as error:
+                if not self._trouble:
+                    self._trouble = described(error)
+                    yield _line(f"this failed, and is tried again: {self._trouble}")
+            yield from self._delivered()
+            if self._over or wait(max(self._every / _ASKS, min(self._every, _REST * self._spent))):
+                return
+
+    def _begun(self) -> Iterator[str]:
+        with closing(self._opened()) as opened:
+            settings = for_run(self._config, opened)
+            self._judge = Judge(settings, self._stop_on)
+            if self._stop_on is not None and (why := opened.why_not_asked()):
+                raise StoreRefused(
+                    f"{printable(shown_name(self._run))} cannot be asked to stop: {why}", "leave out --stop-on"
+                )
+            asks = f"; asks it to stop at {self._stop_on}" if self._stop_on is not None else ""
+            dry = " (dry run: only says so)" if self._dry_run and asks else ""
+            yield _line(f"following {opened.ref.name} ({opened.ref.url or opened.ref.id}){asks}{dry}")
+
+    def _opened(self) -> TrackedRun:
+        return open_run(self._run, tracking_uri=self._tracking_uri)
+
+    @property
+    def _known(self) -> Judge:
+        if self._judge is None:
+            raise LookupError("the run was not opened yet")
+        return self._judge
+
+    # Looking
+
+    def _looked(self) -> Iterator[str]:
+        begin = time.monotonic()
+        with closing(self._opened()) as opened:
+            request = replace(self._known.request, parts=frozenset())  # what trains is not read back from its files
+            silent = self._silent_for(opened)
+            state = (opened.fingerprint(request), silent is not None)
+            self._spent = time.monotonic() - begin
+            if state != self._seen and (self._is_due(opened) or self._has_ended(opened) or silent is not None):
+                begin = time.monotonic()
+                evidence = self._as_it_goes_on(opened.read(request), silent)
+                yield from self._judged(evidence)
+                self._seen = state
+                self._rest_after(begin)
+            yield from self._asking(opened)
+            while self._advice and not self._owes:  # of two messages at once a run keeps only that the second is due
+                yield from self._advised(opened, *self._advice[0])
+                del self._advice[0]
+                yield from self._delivered()
+
+    def _is_due(self, opened: TrackedRun) -> bool:
+        """Whether the history has grown by a twentieth since it was judged, or the time for that is over."""
+        step, now = opened.last_step(), time.monotonic()
+        grew = step is not None and step >= max(self._last_step + 1, self._last_step * GROWTH)
+        return now >= (self._rested if grew else max(self._rested, self._next))
+
+    def _rest_after(self, begin: float) -> None:
+        end = time.monotonic()
+        self._changed, self._rested, self._next = end, end + _REST * (end - begin), end + self._every
+
+    @staticmethod
+    def _has_ended(opened: TrackedRun) -> bool:
+        return opened.ref.store in _OUR_TRACKERS and opened.heard() is None
+
+    def _silent_for(self, opened: TrackedRun) -> float | None:
+        """For how many seconds nothing came, where these are too many."""
+        heard = opened.heard()
+        # A file says no more than when it was written, which is seen from here.
+        silent = time.monotonic() - self._changed if heard is None else time.time() - heard
+        too_long = silent > self._known.config.stale_after and not self._has_ended(opened)
+        return silent if too_long else None
+
+    def _as_it_goes_on(self, evidence: Evidence, silent: float | None) -> Evidence:
+        """The evidence of a run that may still go on. Of a folder nobody says so."""
+        info = replace(evidence.info, silent_for=silent)
+        if evidence.ending is None:
+            info = replace(info, status="RUNNING", tracker="the folder")
+        return replace(evidence, info=info, baseline=self._known.config.baseline)
+
+    def _judged(self, evidence: Evidence) -> Iterator[str]:
+        steps = [one.steps for one in evidence.series]
+        points = len(np.unique(np.concatenate(steps))) if steps else 0
+        self._last_step = max((int(one.max()) for one in steps if len(one)), default=-1)
+        self._over = evidence.ending is not None and evidence.ending.how.is_over
+        if points >= FEWEST_POINTS:
+            progress = evidence.progress_so_far
+            first = min((int(one.min()) for one in steps if len(one)), default=0)
+            share = share_known(None if progress is None else min(1.0, progress.fraction), first, self._last_step)
+            for finding in self._known.look(evidence, points=points, step=self._last_step, share=share):
+                yield _line(f"{finding}{_then(finding.remedy)}")
+                self._asked = finding if finding.stops and not self._over else self._asked
+                if (report := self._known.report) is not None:
+                    self._advice.append((report, finding))
+        if self._over:
+            yield self._ended(evidence)
+
+    def _ended(self, evidence: Evidence) -> str:
+        how = evidence.ending
+        found = self._known.findings
+        worst = max(found, key=lambda one: one.verdict.rank, default=None)
+        codes = ", ".join(dict.fromkeys(one.code for one in found))
+        said = "it was over before anybody followed it" if self._seen is None else "nothing was found while it went on"
+        said = f"{worst.verdict.upper()}: {codes}" if worst is not None else said
+        ended = f"{how.how} ({how.by})" if how is not None else "ended"
+        at = f" at step {self._last_step}" if self._last_step >= 0 else ""
+        return _line(f"it is over{at}: {ended}; {said}; annotate judges all of it")
+
+    # Asking
+
+    def _asking(self, opened: TrackedRun) -> Iterator[str]:
+        """Ask the run to stop, once that is due, and again where somebody's own tags took the place of the request."""
+        finding = self._asked
+        if finding is None or self._over:
+            return
+        if self._dry_run:
+            self._asked = None
+            yield _line(f"would ask it to stop, for {finding.code}; in a dry run it goes on")
+        elif not self._is_asked or not (opened.asked_to_stop() or opened.stopped()):
+            first, self._is_asked = not self._is_asked, True
+            try:
+                opened.ask_to_stop(finding.stop(time.time()).as_request)
+            except RunError:
+                self._is_asked = not first
+                raise
+            if first:
+                obeys = "a training with LiveHealth(obey=True) stops within half a minute, any other goes on"
+                yield _line(f"asked it to stop, for {finding.code}: {obeys}")
+
+    # Messages
+
+    def _advised(self, opened: TrackedRun, report: Report, finding: LiveFinding) -> Iterator[str]:
+        """Let a message wait where one is due, once for a run and its cause; the run keeps that."""
+        config, alerts = self._known.config, alerting(opened) is not None
+        if self._dry_run or config.mode == "shadow" or not config.notify.reaches(alerts=alerts):
+            return
+        about, notify = _about(report, finding, config)
+        told, traits = Told.of(opened.notified()), opened.traits()
+        due = due_of(about, notify, traits, told, None)
+        if not due:
+            return
+        told = told.owing(due, time.time(), secrets.token_hex(4))
+        opened.mark_notified(told.value)
+        notice = notice_of(
+            about,
+            run=name_for_others(self._run),
+            store=store_key(self._tracking_uri),
+            traits=traits,
+            notify=config.notify,
+            docs_url=config.docs_url,
+            due=told,
+            alerts=alerts,
+        )
+        try:
+            self._outbox.put([notice])
+        except OSError as error:
+            yield _line(f"a message about {due} is left to the next sweep: {described(error)}")
+            return
+        self._owes.append(due)
+
+    def _delivered(self) -> Iterator[str]:
+        if not self._owes:
+            return
+        opener = partial(open_run, tracking_uri=self._tracking_uri)
+        notify = self._known.config.notify
+        done = told_quietly(partial(self._outbox.deliver, notify, store_key(self._tracking_uri), opener))
+        if done.messages:
+            yield _line(f"sent a message: {', '.join(self._owes)}")
+        self._owes = self._owes if done.waiting and not done.messages else []
+        if done.problem and done.problem != self._unsent:
+            self._unsent = done.problem
+            yield _line(f"the message could not be sent yet: {done.problem}")
+
+
+def _about(report: Report, finding: LiveFinding, config: Config) -> tuple[Report, Notify]:
+    """What a message on a finding is about, and to whom. A baseline was named to hear of what lies above it."""
+    if finding.code != _COMPARED or config.baseline is None or not config.baseline.frozen:
+        return replace(report, verdict=finding.verdict), config.notify
+    results = tuple(one for one in report.results if one.code == _COMPARED)
+    alone = replace(report, verdict=finding.verdict, results=results, errors=(), diagnosis=None)
+    return alone, replace(config.notify, on="warn", certainty="possible")
+
+
+def _then(remedy: str) -> str:
+    return f"; {remedy}" if remedy else ""
+
+
+def _line(text: str) -> str:
+    return printable(text, _MOST_CHARACTERS)

@@ -1,0 +1,266 @@
+"""A registered model, from its name to the answer whether it may go on: found, judged, tagged. No alias is moved."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from tracker_health.config import Config
+from tracker_health.errors import ConfigError, RunError, described
+from tracker_health.evidence import Evidence, RunInfo, RunRef, plan_of
+from tracker_health.judge.annotations import SHADOW, JudgedBy
+from tracker_health.judge.engine import diagnose, needs_of
+from tracker_health.judge.gate_decision import Answer, Gate, Gated, Rule, decide, tags_of
+from tracker_health.report.result import Report
+from tracker_health.rules.registry import RULES_VERSION
+from tracker_health.runs.annotating import for_run, judged, resolved
+from tracker_health.runs.lookup import model_named, open_model, shown_name
+from tracker_health.stores.base import RegisteredModel, TrackedRun
+from tracker_health.stores.common.record import VERDICT_TAG
+from tracker_health.stores.files.checkpoints import CHECKPOINT_PARTS
+from tracker_health.stores.files.tree import Tracked
+from tracker_health.stores.remote.deadline import within
+from tracker_health.text import printable
+from tracker_health.words.acknowledgements import open_findings, standing
+
+if TYPE_CHECKING:
+    from tracker_health.stores.mlflow.registry import ModelName
+    from tracker_health.stores.wandb.artifact import ArtifactName
+
+AGAIN_SECONDS = 3600.0
+"""How long a model that could not be judged, and has not changed since, is left alone by a watch."""
+UNFINISHED_SECONDS = 300.0
+"""How long a model whose run goes on is."""
+_MOST_REMEMBERED = 100_000
+_MOST_OF_A_NAME = 400
+_SETTINGS_TAG = "health.settings"
+_NO_CHECKPOINT = "there is no checkpoint among the registered files"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """How models are asked about. ``timeout``: in seconds, for one. ``tags``: write the verdict and its cause onto the
+    version of the model. ``accept_ack``: what somebody has acknowledged on the run may pass.
+    """
+
+    config: Config
+    tracking_uri: str | None = None
+    rule: Rule = field(default_factory=Rule)
+    timeout: float = 600.0
+    tags: bool = True
+    accept_ack: bool = False
+
+
+def gate(
+    model: str | ModelName | ArtifactName,
+    *,
+    config: Config | str = "default",
+    tracking_uri: str | None = None,
+    rule: Rule | None = None,
+    timeout: float = 600.0,
+    tags: bool = True,
+    accept_ack: bool = False,
+) -> Gated:
+    """Judge the run that made a model, and the registered files where they can be read; say whether it may go on.
+
+    ``model``: as for ``opening.open_model``, which also takes a name from ``stores.mlflow.registry.version_named``; the
+    rest: see ``Question``. Whatever keeps the model from being judged is
+    in the answer.
+
+    Raises:
+        ConfigError: the configuration names something that does not exist.
+    """
+    question = Question(
+        config=resolved(config, writes=tags),
+        tracking_uri=tracking_uri,
+        rule=rule or Rule(),
+        timeout=timeout,
+        tags=tags,
+        accept_ack=accept_ack,
+    )
+    return gate_one(model, question)
+
+
+def gate_one(model: str | ModelName | ArtifactName, question: Question) -> Gated:
+    """The answer about one model; whatever keeps it from being judged is in it.
+
+    The name is parsed here and nowhere else: the same value is opened, and printed.
+    """
+    try:
+        named = model_named(model) if isinstance(model, str) else model
+    except RunError as error:
+        return _failed(shown_name(str(model)), error, question)
+    return _in_time(named.shown, question, lambda: open_model(named, tracking_uri=question.tracking_uri))
+
+
+@dataclass(kw_only=True)
+class Watch:
+    """Looks at MLflow's registry again and again: each version of a model is asked about once, and again when its run
+    has ended. ``names``: of models, all without any. ``since``: how many seconds ago a version may have been
+    registered.
+    """
+
+    question: Question
+    names: tuple[str, ...] = ()
+    since: float = 7 * 86_400.0
+    _settled: dict[str, tuple[str, float]] = field(default_factory=dict, repr=False)
+
+    def once(self) -> Iterator[Gated]:
+        """The answers about the versions that have none yet under these settings.
+
+        Raises:
+            RunError: the registry cannot be reached.
+        """
+        from tracker_health.stores.mlflow.registry import newest_versions
+
+        now = time.time()
+        for version in newest_versions(self.names, self.question.tracking_uri, now - self.since):
+            state, again = self._settled.get(version.name, ("", 0.0))
+            if (state == version.state and now < again) or self._has_answer(version):
+                continue
+            answer = _in_time(version.name, self.question, partial(_itself, version))
+            self._settle(version, answer)
+            yield answer
+
+    def _has_answer(self, version: RegisteredModel) -> bool:
+        by = JudgedBy.of(version.tags.get(_SETTINGS_TAG, ""))
+        return VERDICT_TAG in version.tags and by.config == self.question.config.digest
+
+    def _settle(self, version: RegisteredModel, answer: Gated) -> None:
+        if len(self._settled) > _MOST_REMEMBERED:
+            self._settled.clear()
+        waits = {Answer.UNFINISHED: UNFINISHED_SECONDS, Answer.NOT_JUDGED: AGAIN_SECONDS}
+        until = time.time() + waits[answer.gate.answer] if answer.gate.answer in waits else float("inf")
+        self._settled[version.name] = (version.state, until)
+
+
+def _itself(version: RegisteredModel) -> RegisteredModel:
+    return version
+
+
+def _in_time(name: str, question: Question, opening: Callable[[], RegisteredModel]) -> Gated:
+    try:
+        answer: Gated = within(question.timeout, _answered, question, opening)
+    except ConfigError:
+        raise
+    except TimeoutError:
+        message = f"it could not be judged within {question.timeout:g} seconds"
+        return _failed(name, RunError(message, "give it more time: --timeout 30m"), question)
+    except Exception as error:  # noqa: BLE001  whatever it is, there is an answer
+        return _failed(name, error, question)
+    return answer
+
+
+def _failed(name: str, error: Exception, question: Question) -> Gated:
+    reason = printable(described(error), 400)
+    gate = Gate(answer=Answer.NOT_JUDGED, reason=reason)
+    return Gated(
+        model=printable(name, _MOST_OF_A_NAME), gate=gate, error=error, shadow=question.config.mode == "shadow"
+    )
+
+
+def _answered(question: Question, opening: Callable[[], RegisteredModel]) -> Gated:
+    with closing(opening()) as model:
+        run, evidence, notes, failure, accepts = _run_of(model, question)
+        try:
+            files, unread = _files_of(model, evidence, question.config)
+        except Exception as error:  # noqa: BLE001  the run may still be bad
+            files, unread = None, described(error)
+            failure = failure or unread
+        answer = Gated(
+            model=model.name,
+            gate=decide(run, files, failure, replace(question.rule, accepts=accepts)),
+            url=model.url,
+            run=run,
+            files=files,
+            unread=unread,
+            notes=notes,
+            shadow=question.config.mode == "shadow",
+        )
+        return _tagged(model, answer, question) if question.tags else answer
+
+
+class _OfRun(NamedTuple):
+    """What became of the run: its report and evidence, what to know besides, why there is none, and the codes of what
+    somebody has acknowledged on it and may pass.
+    """
+
+    report: Report | None = None
+    evidence: Evidence | None = None
+    notes: tuple[str, ...] = ()
+    failure: str = ""
+    accepts: frozenset[str] = frozenset()
+
+
+def _run_of(model: RegisteredModel, question: Question) -> _OfRun:
+    try:
+        with closing(model.run()) as run:
+            config = for_run(question.config, run)
+            report, evidence = judged(run, config, go_back=False)
+            notes = _notes_on(run, report, config)
+            entries = run.acknowledgements() if question.accept_ack else ()
+    except Exception as error:  # noqa: BLE001  the files may still be bad
+        return _OfRun(failure=described(error))
+    now = time.time()
+    still_open = {one.code for one in open_findings(report, entries, now)}
+    accepts = frozenset(one.code for one in report.findings) - still_open
+    cause = report.diagnosis.cause if report.diagnosis is not None else ""
+    said = [one for one in standing(entries, cause=cause, now=now) if accepts.intersection(one.codes)]
+    notes += tuple(f"{one.said}: {printable(one.because, 300)}" for one in said)
+    return _OfRun(report, evidence, notes, accepts=accepts)
+
+
+def _notes_on(run: TrackedRun, report: Report, config: Config) -> tuple[str, ...]:
+    """That the verdict on the run itself was given otherwise."""
+    recorded = run.recorded()
+    if recorded is None or recorded.verdict is None:
+        return report.notes
+    by = JudgedBy.of(recorded.settings)
+    if by.config in ("", config.digest):
+        return report.notes
+    how = "under another policy" if by.policy != config.policy else "with other settings"
+    note = (
+        f"the verdict on the run ({recorded.verdict}) was given {how}; the gate judged it by these ({report.verdict})"
+    )
+    return (*report.notes, note)
+
+
+def _files_of(model: RegisteredModel, evidence: Evidence | None, config: Config) -> tuple[Report | None, str]:
+    """The report on the registered files alone, None where there is nothing to judge; and why there is not.
+
+    What a run was meant to become is left out: a checkpoint from the middle of it may be the one that was chosen.
+    """
+    request = needs_of(config)
+    request = replace(request, parts=request.parts & set(CHECKPOINT_PARTS), checkpoint=None)
+    found = model.files(request)
+    ref = RunRef(store="registry", id=model.name, name=model.name, url=model.url or None)
+    params = dict(evidence.info.params) if evidence is not None else {}
+    params = {key: value for key, value in params.items() if key not in plan_of(params)}
+    read = found.evidence(ref, request, Tracked(params=params))
+    read = replace(read, info=RunInfo(params=read.info.params), series=())
+    if read.optimizer is None and read.weights is None and not read.problems:
+        return None, printable(next(iter(read.missing.values()), _NO_CHECKPOINT), 300)
+    return diagnose(read, config), ""
+
+
+def _tagged(model: RegisteredModel, answer: Gated, question: Question) -> Gated:
+    """The answer, with what became of the tags. What is not known for good yet is not written."""
+    config = question.config
+    by = JudgedBy(config=config.digest, policy=config.policy, stale_after=config.stale_after)
+    tags = tags_of(answer.gate, by.value, RULES_VERSION)
+    if answer.shadow and tags:
+        tags = {SHADOW: tags["verdict"]}
+    if not tags or answer.gate.answer is Answer.UNFINISHED:
+        return answer
+    is_theirs = VERDICT_TAG in model.tags and not JudgedBy.of(model.tags.get(_SETTINGS_TAG, "")).config
+    if is_theirs and not answer.shadow:
+        return replace(answer, unwritten=f"it has a {VERDICT_TAG} that is not ours")
+    try:
+        model.tag({f"health.{key}": value for key, value in tags.items()})
+    except RunError as error:
+        return replace(answer, unwritten=printable(described(error), 400))
+    return replace(answer, written=True)

@@ -1,0 +1,294 @@
+"""What a team's server runs with an account of its own: runs that ended without a verdict get one, and so do those that
+died without a word. And what this version would say differently of the runs that have one.
+
+Several may do so at once. A run that another has just annotated, or is annotating, is left to it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from math import inf
+from pathlib import Path
+from typing import Any, Literal
+
+from tracker_health.api import annotate_many
+from tracker_health.config import Config
+from tracker_health.errors import ConfigError, StoreUnavailable
+from tracker_health.judge.annotations import PENDING, JudgedBy
+from tracker_health.judge.messages import Notice
+from tracker_health.report.result import Report
+from tracker_health.rules.registry import RULES_VERSION
+from tracker_health.runs.annotating import Outcome, for_run, goes_on, judged, store_key, would_annotate
+from tracker_health.runs.lookup import open_run
+from tracker_health.runs.message_queue import Delivered, Outbox, told_quietly
+from tracker_health.runs.parallel import in_threads
+from tracker_health.stores.base import Period, SweptRun, TrackedRun
+from tracker_health.stores.folder.reports import reporting_to
+from tracker_health.words.verdict import Verdict
+
+AGAIN_SECONDS = 3600
+"""How long a run that could not be judged, and has not changed since, is left alone by a sweep that keeps on."""
+_MOST_REMEMBERED = 1_000_000
+
+Kind = Literal["annotated", "unchanged", "failed", "taken"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Swept:
+    """What a sweep did to a run. ``taken``: another annotator has had it since it was found."""
+
+    run: SweptRun
+    kind: Kind
+    outcome: Outcome
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """What a sweep would do: ``runs`` to write onto, ``silent`` of them that claim to go on, and ``size`` bytes of
+    files to read at most; ``failed``: what could not be looked at, with the reason.
+    """
+
+    runs: int
+    silent: int
+    size: int
+    failed: tuple[tuple[str, Exception], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """A run on which this version would give another verdict than the one that it has. ``before``: that verdict, and
+    ``rules``: of which version of the rules, None where it does not say. ``report``: what this version says.
+    ``other_settings``: it was judged with other settings; ``older``: the run has data that it did not judge.
+    """
+
+    before: Verdict
+    rules: int | None
+    report: Report
+    other_settings: bool
+    older: bool
+
+    @property
+    def finding(self) -> str:
+        """The worst finding of the new verdict, or what it rests on."""
+        found = self.report.findings
+        return f"{found[0].code} {self.report.summary}" if found else self.report.summary
+
+    def to_json(self) -> dict[str, Any]:
+        """As strict JSON."""
+        run = self.report.run
+        return {
+            "run": {"store": run.store, "id": run.id, "name": run.name, "url": run.url},
+            "before": str(self.before),
+            "rules_before": self.rules,
+            "after": str(self.report.verdict),
+            "rules": RULES_VERSION,
+            "finding": self.finding,
+            "other_settings": self.other_settings,
+            "older_than_data": self.older,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compared:
+    """What comparing a run came to: its ``difference``, or the ``error`` that kept it from being judged; neither where
+    the verdict would stay. ``judged``: whether it had a whole verdict to compare with.
+    """
+
+    run: SweptRun
+    judged: bool = False
+    difference: Difference | None = None
+    error: Exception | None = None
+
+
+@dataclass(kw_only=True)
+class Sweep:
+    """Sweeps of the same runs, one after the other. Times are in seconds; without ``experiments`` all are swept.
+
+    ``since``: how long ago a run may have ended. ``rejudge``: as for ``annotate``. ``report_to``: a folder for the
+    reports, where nothing is to be written onto the runs. ``outbox``: where messages wait for ``tell``. A run that
+    claims to go on must have been silent for the ``stale_after`` of the configuration that is in force for it. Or its
+    verdict must already call it silent.
+    """
+
+    config: Config
+    experiments: tuple[str, ...] = ()
+    project: str = ""
+    tracking_uri: str | None = None
+    since: float = 7 * 86_400.0
+    rejudge: bool = False
+    workers: int = 1
+    report_to: Path | None = None
+    outbox: Outbox = field(default_factory=Outbox)
+    _notices: list[Notice] = field(default_factory=list, repr=False)
+    _settled: dict[str, tuple[str, float]] = field(default_factory=dict, repr=False)
+    _unjudged: dict[str, float | None] = field(default_factory=dict, repr=False)
+
+    @property
+    def oldest_unjudged(self) -> tuple[str, float] | None:
+        """The run that has waited longest for a verdict, as far as this sweep has looked, and since when (in seconds
+        since 1970); None where none waits.
+        """
+        waiting = [(since, name) for name, since in self._unjudged.items() if since is not None]
+        return (min(waiting)[1], min(waiting)[0]) if waiting else None
+
+    def candidates(self) -> Iterator[SweptRun]:
+        """The runs to look at, but for those that an earlier pass of this sweep has settled.
+
+        Raises:
+            ConfigError: runs that must still go on would count as silent, or none as recent.
+            RunError: the store cannot be reached, or there is no such experiment or project.
+        """
+        now = time.time()
+        limits = [self.config.stale_after, *(one.changes.get("stale_after", inf) for one in self.config.overrides)]
+        period = Period(since=now - self.since, silent_since=now - min(limits))
+        if min(limits) >= self.since:
+            raise ConfigError("no run is silent for longer than it is looked at", "give a longer --since")
+        for run in self._found(period):
+            state, again = self._settled.get(run.name, ("", 0.0))
+            if state != run.state or again < now:
+                yield run
+
+    def _found(self, period: Period) -> Iterator[SweptRun]:
+        if self.project:
+            from tracker_health.stores.wandb.project import swept_runs as of_project
+
+            return of_project(self.project, period)
+        from tracker_health.stores.mlflow.experiment import swept_runs
+
+        return swept_runs(self.experiments, self.tracking_uri, period)
+
+    def once(self, runs: Iterable[SweptRun]) -> Iterator[Swept]:
+        """Judge runs and write the verdicts."""
+        in_hand: dict[str, SweptRun] = {}
+
+        def noted() -> Iterator[SweptRun]:
+            for run in runs:
+                if run.silent and self._goes_on(run):
+                    self._settled[run.name] = (run.state, time.time() + AGAIN_SECONDS)
+                else:
+                    in_hand[run.name] = run
+                    yield run
+
+        for outcome in annotate_many(
+            noted(),
+            config=self.config,
+            tracking_uri=self.tracking_uri,
+            rejudge=self.rejudge,
+            workers=self.workers,
+            report_to=self.report_to,
+            notify=self._tells and self.outbox.knows(self._server),
+        ):
+            run = in_hand.pop(outcome.run)
+            kind = _kind(outcome, annotated=run.annotated or self.report_to is not None)
+            self._settle(run, kind, outcome)
+            self._notices += [outcome.notice] if outcome.notice is not None else []
+            yield Swept(run=run, kind=kind, outcome=outcome)
+
+    def tell(self, *, whole: bool) -> Delivered:
+        """Send the messages that ``once`` found and those that wait; the first ``whole`` sweep of a server finds none:
+        what is wrong there is no news.
+        """
+        return told_quietly(lambda: self._tell(whole=whole)) if self._tells else Delivered()
+
+    def _tell(self, *, whole: bool) -> Delivered:
+        found, self._notices = self._notices, []
+        if found:
+            self.outbox.put(found)
+        if whole and not self.outbox.knows(self._server):
+            self.outbox.remember(self._server)
+        return self.outbox.deliver(self.config.notify, store_key(self.tracking_uri), self._opened)
+
+    def _opened(self, name: str) -> TrackedRun:
+        found = open_run(name, tracking_uri=self.tracking_uri)
+        return found if self.report_to is None else reporting_to(found, self.report_to)
+
+    @property
+    def _tells(self) -> bool:
+        return self.config.notify.wanted and self.config.mode != "shadow"
+
+    @property
+    def _server(self) -> str:
+        return f"{store_key(self.tracking_uri)} {self.project}".strip()
+
+    def estimate(self, runs: Iterable[SweptRun]) -> Estimate:
+        """What ``once`` would do; nothing of a run is read but its record and the list of its files."""
+        written = silent = size = 0
+        failed = []
+        for run, result in in_threads(self._looked_at, runs, self.workers):
+            if isinstance(result, Exception):
+                failed.append((run.name, result))
+            elif result is not None:
+                written, silent, size = written + 1, silent + run.silent, size + result
+        return Estimate(runs=written, silent=silent, size=size, failed=tuple(failed))
+
+    def compare(self, runs: Iterable[SweptRun]) -> Iterator[Compared]:
+        """Judge the runs that have a verdict, and give those of which this version would say something else. Nothing is
+        written.
+        """
+        return in_threads(self._compared, runs, self.workers)
+
+    def _compared(self, run: SweptRun) -> Compared:
+        try:
+            with closing(run.open()) as opened:
+                recorded = opened.recorded()
+                if recorded is None or recorded.verdict is None or recorded.digest == PENDING:
+                    return Compared(run=run)
+                if run.silent and goes_on(opened, self.config):
+                    return Compared(run=run)
+                settings = for_run(self.config, opened)
+                report, _ = judged(opened, settings, go_back=False)
+                if report.verdict is recorded.verdict:
+                    return Compared(run=run, judged=True)
+                difference = Difference(
+                    before=recorded.verdict,
+                    rules=recorded.rules,
+                    report=report,
+                    other_settings=JudgedBy.of(recorded.settings).config not in ("", settings.digest),
+                    older=recorded.is_older_than(opened.last_step()),
+                )
+                return Compared(run=run, judged=True, difference=difference)
+        except Exception as error:  # noqa: BLE001  one bad run never stops the others
+            return Compared(run=run, error=error)
+
+    def _looked_at(self, run: SweptRun) -> tuple[SweptRun, int | Exception | None]:
+        try:
+            with closing(run.open()) as opened:
+                alive = run.silent and goes_on(opened, self.config)
+                target = opened if self.report_to is None else reporting_to(opened, self.report_to)
+                return run, None if alive else would_annotate(target, self.config, rejudge=self.rejudge)
+        except Exception as error:  # noqa: BLE001  one bad run never stops the others
+            return run, error
+
+    def _goes_on(self, run: SweptRun) -> bool:
+        """Whether a run is alive after all, by its own settings or by the runs below it."""
+        with suppress(Exception), closing(run.open()) as opened:  # what is wrong is reported where it is judged
+            return goes_on(opened, self.config)
+        return False
+
+    def _settle(self, run: SweptRun, kind: Kind, outcome: Outcome) -> None:
+        """Remember a run that needs no second look as long as its record stays as it is. One of which a server gave
+        nothing is looked at again by the next pass.
+        """
+        complete = outcome.complete and not outcome.owes
+        if len(self._settled) > _MOST_REMEMBERED:
+            self._settled.clear()
+            self._unjudged.clear()
+        if kind == "failed" or (kind == "annotated" and not complete):
+            self._unjudged[run.name] = run.since
+        else:
+            self._unjudged.pop(run.name, None)
+        if kind == "unchanged" and complete:
+            self._settled[run.name] = (run.state, float("inf"))
+        elif kind != "taken" and not complete and not isinstance(outcome.error, StoreUnavailable):
+            self._settled[run.name] = (run.state, time.time() + AGAIN_SECONDS)
+
+
+def _kind(outcome: Outcome, *, annotated: bool) -> Kind:
+    if outcome.error is not None:
+        return "failed"
+    if outcome.status == "unchanged":
+        return "unchanged" if annotated else "taken"
+    return "annotated"

@@ -1,0 +1,192 @@
+"""Whether a registered model may go on: the answer, from the reports on its run and on its own files. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from tracker_health.report.result import ProbeResult, Report
+from tracker_health.text import printable
+from tracker_health.words.ending import Ended
+from tracker_health.words.verdict import Verdict, worst_verdict
+
+SCHEMA = "tracker-health/gate/1"
+"""Of the JSON document."""
+
+FAILS_ON: Mapping[str, frozenset[Verdict]] = {
+    "never": frozenset(),
+    "fail": frozenset({Verdict.FAIL}),
+    "warn": frozenset({Verdict.FAIL, Verdict.WARN}),
+    "skip": frozenset({Verdict.FAIL, Verdict.WARN}),
+}
+"""The verdicts of findings that make a bad model, for each value of ``fail_on``. A run with nothing to judge is never a
+bad model: it could not be judged.
+"""
+_MOST_REASON = 400
+
+
+class Answer(StrEnum):
+    """What a gate says."""
+
+    GO_ON = "go on"
+    BAD = "bad model"
+    NOT_JUDGED = "could not be judged"
+    UNFINISHED = "unfinished run"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """When a model may go on. ``fail_on``: of ``FAILS_ON``. ``allow_unfinished``: also while its run goes on.
+    ``accepts``: codes of findings that somebody has acknowledged, and that may pass for that.
+    """
+
+    fail_on: str = "fail"
+    allow_unfinished: bool = False
+    accepts: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gate:
+    """The answer about one model. ``verdict``: on its run and its files together, whatever was accepted; None where
+    neither could be judged. ``cause``: the one cause of the findings, empty where none is known. ``accepted``: the
+    codes that passed since somebody has acknowledged them.
+    """
+
+    answer: Answer
+    reason: str
+    verdict: Verdict | None = None
+    cause: str = ""
+    accepted: tuple[str, ...] = ()
+
+
+def decide(run: Report | None, files: Report | None, failure: str = "", rule: Rule | None = None) -> Gate:
+    """The answer. ``run``: the report on the run that made the model; ``files``: on the registered files alone, None
+    where there was nothing to read. ``failure``: why there is no report on the run, or why one of them cannot be relied
+    upon.
+
+    What is surely wrong comes first: a model that is bad stays bad, whatever else could not be read. Then a run that
+    still goes on, which has to be asked about again; then what could not be judged.
+    """
+    chosen = rule or Rule()
+    found = _findings(run, files)
+    counted = [one for one in found if one.verdict in FAILS_ON[chosen.fail_on]]
+    barred = [one for one in counted if one.code not in chosen.accepts]
+    gate = Gate(
+        answer=Answer.GO_ON,
+        reason="",
+        verdict=_verdict(run, files),
+        cause=_cause(run, files),
+        accepted=tuple(one.code for one in counted if one.code in chosen.accepts),
+    )
+    if barred:
+        return replace(gate, answer=Answer.BAD, reason=_why_bad(barred[0], run, files))
+    if run is not None and run.ended == Ended.RUNNING and not chosen.allow_unfinished:
+        return replace(gate, answer=Answer.UNFINISHED, reason="its run still goes on")
+    if reason := failure or _why_not_judged(run, files):
+        return replace(gate, answer=Answer.NOT_JUDGED, reason=printable(reason, _MOST_REASON))
+    accepted = f"acknowledged: {', '.join(gate.accepted)}" if gate.accepted else ""
+    return replace(gate, reason=accepted or (run.headline if run is not None else ""))
+
+
+def _findings(run: Report | None, files: Report | None) -> list[ProbeResult]:
+    """Of both, worst first; what the run's own checkpoint shows already is not said of the files again."""
+    of_run = list(run.findings) if run is not None else []
+    known = {one.code for one in of_run}
+    of_files = [one for one in (files.findings if files is not None else ()) if one.code not in known]
+    return sorted([*of_run, *of_files], key=lambda one: -one.verdict.rank)
+
+
+def _verdict(run: Report | None, files: Report | None) -> Verdict | None:
+    """The worse of the two. That files alone do not show whether training worked takes nothing from the run's."""
+    if run is None:
+        return files.verdict if files is not None and files.findings else None
+    return worst_verdict(
+        [run.verdict, *([files.verdict] if files is not None and files.verdict is not Verdict.SKIP else [])]
+    )
+
+
+def _cause(run: Report | None, files: Report | None) -> str:
+    known = [one.diagnosis.cause for one in (run, files) if one is not None and one.diagnosis is not None]
+    return known[0] if known else ""
+
+
+def _why_bad(finding: ProbeResult, run: Report | None, files: Report | None) -> str:
+    explained = next(
+        (
+            one.diagnosis
+            for one in (run, files)
+            if one is not None and one.diagnosis is not None and finding.code in one.diagnosis.explains
+        ),
+        None,
+    )
+    text = explained.headline if explained is not None else f"{finding.code} {finding.name}: {finding.message}"
+    return printable(text, _MOST_REASON)
+
+
+def _why_not_judged(run: Report | None, files: Report | None) -> str:
+    """Why what was judged says nothing; empty where it does."""
+    if run is None:
+        return "no run is known that made it"
+    for report in (run, files):
+        if report is not None and (report.errors or report.verdict is Verdict.ERROR):
+            return next((f"{one.source}: {one.message}" for one in report.errors), report.summary)
+    return run.summary if run.verdict is Verdict.SKIP else ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gated:
+    """The answer about a model, with what it rests on.
+
+    ``model``: as ``models:/net/3`` or ``wandb:team/proj/net:v3``; ``url``: of its page. ``run`` and ``files``: the
+    reports; ``unread``: why the registered files were not read, empty where they were. ``notes``: what to know besides.
+    ``written``: the tags that were written onto the model's version; ``unwritten``: why they were not. ``error``: what
+    kept the model from being judged. ``shadow``: answers are only tried out, and keep nothing back.
+    """
+
+    model: str
+    gate: Gate
+    url: str = ""
+    run: Report | None = None
+    files: Report | None = None
+    unread: str = ""
+    notes: tuple[str, ...] = ()
+    written: bool = False
+    unwritten: str = ""
+    error: Exception | None = None
+    shadow: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """As a document of strict JSON values."""
+        gate = self.gate
+        return {
+            "schema": SCHEMA,
+            "model": self.model,
+            "url": self.url or None,
+            "answer": str(gate.answer),
+            "reason": gate.reason,
+            "verdict": None if gate.verdict is None else str(gate.verdict),
+            "cause": gate.cause or None,
+            "accepted": list(gate.accepted),
+            "files": "read" if self.files is not None else self.unread or "not read",
+            "notes": list(self.notes),
+            "tags": "written" if self.written else self.unwritten or "as they were",
+            "run_report": None if self.run is None else self.run.to_json(),
+            "files_report": None if self.files is None else self.files.to_json(),
+        }
+
+
+def tags_of(gate: Gate, settings: str, rules: int) -> dict[str, str]:
+    """The tags of a model's version, by bare name; one that does not apply is empty, and comes off. ``settings``: by
+    which configuration it was judged, as ``annotations.JudgedBy`` has it; ``rules``: under which version of the rules.
+    """
+    if gate.verdict is None:
+        return {}
+    return {
+        "verdict": str(gate.verdict),
+        "cause": gate.cause,
+        "accepted": ",".join(gate.accepted),
+        "settings": settings,
+        "rules": str(rules),
+    }

@@ -1,0 +1,1 @@
+"""Values of stored tensors: statistics in one pass, safetensors files, saved weights."""

@@ -1,0 +1,1 @@
+"""What rules find and what a run's report holds: plain data."""

@@ -1,0 +1,102 @@
+"""GRD001."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+from typing import Annotated
+
+import numpy as np
+
+from tracker_health.evidence import LIKELY, SURELY, Estimate, Evidence, Need
+from tracker_health.evidence.numerics import lasts_from, longest_run, placeholders, stretch_ends
+from tracker_health.report.result import Finding
+from tracker_health.report.resume_point import Onset
+from tracker_health.rules.probe import Probe, Symptom, Threshold
+from tracker_health.text import count
+from tracker_health.words.verdict import Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class NonfiniteGradient(Probe):
+    """The gradient norm is NaN or infinite, again and again.
+
+    What it finds:
+        A gradient norm that is not finite over a stretch of steps, over a large share of them, or at the end.
+
+    Why it matters:
+        A step with such a gradient either ruins the weights or is skipped. A half-precision scaler skips single ones
+        on purpose; many in a row mean that nothing is trained any more.
+
+    How it decides:
+        A stretch at the very beginning, of less than `calibration` of all, is left out: there a scaler finds its level.
+        Fail when the share of non-finite norms is surely above `max_share`, when `max_run` follow each other, or the
+        last `at_end` are non-finite. Warn when the share is likely above that. NaN at a regular distance is none that
+        was taken. It passes where all norms are non-finite to the end while the training loss surely falls: they are
+        means, and only some steps were skipped.
+
+    Known limits:
+        Needs the gradient norm. In sparse logs a single point stands for many steps that nobody saw.
+
+    Worked example:
+        grad_norm: 1.2 0.9 1.1 1.0 0.8 nan nan nan
+        fail: the last 3 norms are NaN, as many as `at_end`.
+
+    What to do:
+        Restart from before the first one with a lower learning rate, bf16 in place of fp16, or gradient clipping.
+
+    References:
+        Micikevicius et al. (2018), mixed precision training.
+    """
+
+    code = "GRD001"
+    name = "nonfinite-gradient"
+    symptom = Symptom.NONFINITE
+
+    max_share: Annotated[float, Threshold("share of the points", "fraction", "calibration", gt=0, le=1)] = 0.05
+    max_run: Annotated[int, Threshold("points in a row", "points", "design", ge=2)] = 5
+    at_end: Annotated[int, Threshold("points in a row at the end", "points", "design", ge=1)] = 3
+    calibration: Annotated[
+        float, Threshold("share of the points in which a scaler finds its level", "fraction", "design", ge=0, le=1)
+    ] = 0.25
+    min_points: Annotated[int, Threshold("points needed", "points", "design", ge=1)] = 4
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        return (Need(role="grad_norm", min_points=self.min_points), *Need.beside("train_loss", "objective_weight"))
+
+    def judge(self, evidence: Evidence) -> Finding:
+        norm = evidence.first("grad_norm").clean()
+        norm = norm.at(np.flatnonzero(~placeholders(norm.values)))
+        bad = ~np.isfinite(norm.values)
+        first_good = int(np.argmin(bad))
+        if first_good < self.calibration * len(bad):
+            bad[:first_good] = False
+        steps, value = norm.steps[bad], float(bad.mean())
+        share = Estimate(value, sqrt(value * (1.0 - value) / len(bad)))
+        start, length = longest_run(bad)
+        measured = {"nonfinite": len(steps), "points": len(norm), "longest_run": length, "share": value}
+        message = f"{len(steps)} of {count(len(norm), 'gradient norm')} are NaN or infinite"
+        lasting = length >= self.max_run or (len(bad) >= self.at_end and bool(bad[-self.at_end :].all()))
+        if not (lasting or share.surely_above(self.max_share, LIKELY)):
+            return Finding.passed(message, measured)
+        first = lasts_from(bad)
+        loss, since = evidence.curve("train_loss"), int(norm.steps[min(first, len(bad) - 1)])
+        if bad[-1] and loss is not None and loss.trend_since(since - 1) < -SURELY:
+            message = f"{message}, but the loss went on falling from step {since} on: each is a mean over many steps"
+            return Finding.passed(message, measured, sure=False)
+        lost = 0 < first < len(bad)
+        onset = (
+            Onset(step=norm.steps[first], unit=norm.step_unit, what="the gradient norm became NaN or infinite")
+            if lost
+            else None
+        )
+        row = f"{length} in a row from step {int(norm.steps[start])}" if length > 1 else f"from step {int(steps[0])} on"
+        return Finding(
+            verdict=Verdict.FAIL if lasting or share.surely_above(self.max_share) else Verdict.WARN,
+            message=f"{message}, {row}",
+            remedy=f"restart from before step {int(steps[0])} with a lower learning rate, clipping, or bf16",
+            measured=measured | {"first_step": int(steps[0])},
+            steps=tuple(int(step) for step in norm.steps[stretch_ends(bad)]),
+            onset=onset,
+        )

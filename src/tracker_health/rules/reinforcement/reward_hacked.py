@@ -1,0 +1,85 @@
+"""RWD008."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+from tracker_health.evidence import FEWEST_LEVELS, Curve, Evidence, Need
+from tracker_health.report.result import Finding
+from tracker_health.report.resume_point import Onset
+from tracker_health.roles import REWARDS
+from tracker_health.rules.probe import Probe, Symptom, Threshold
+from tracker_health.rules.reinforcement._policy import course, found, levels, reward_of
+from tracker_health.text import short_name
+
+_REMEDY = "read answers of high reward; give what fell more weight, and stop at the best evaluation"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewardHacked(Probe):
+    """The training reward rose while an evaluation's, or one of several rewards, fell.
+
+    What it finds:
+        Training that improves the measured reward and loses the intended behaviour.
+
+    Why it matters:
+        A policy finds what is rewarded most. If a reward can be earned without doing the task, the total rises as in a
+        healthy run. Only another measure of the task shows what was lost.
+
+    How it decides:
+        The reward of training must have surely risen. Warn when that of evaluations, or one of the rewards that make it
+        up, surely fell from its start to its end. The fall must be more than `least_fall` of its start's size, and more
+        than `least_fall` of what its levels span.
+
+    Known limits:
+        A penalty may have to rise for a task to be done. If rewards conflict, one of them falls by design.
+
+    Worked example:
+        train_reward: 1 1.2 1.4 1.6 1.8 1.9 2 2.1 2.1 2.2 2.2 2.2
+        reward_part: 0.5 0.48 0.45 0.4 0.36 0.3 0.27 0.24 0.22 0.2 0.2 0.2
+        warn: the total rose from 1 to 2.2, and the part fell from 0.5 to 0.2, by more than 0.25 of 0.5.
+
+    What to do:
+        Read answers of high reward. Give the reward that fell more weight, or make the other one depend on it; stop at
+        the best evaluation.
+
+    References:
+        Gao et al. (2023), scaling laws for reward model overoptimization; Skalse et al. (2022), reward hacking.
+    """
+
+    code = "RWD008"
+    name = "reward-hacked"
+    symptom = Symptom.OVERFIT
+
+    least_fall: Annotated[
+        float, Threshold("fall that is one, as a share of its start", "fraction", "design", gt=0, le=1)
+    ] = 0.25
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        return (
+            Need(role=REWARDS[0], min_points=FEWEST_LEVELS),
+            Need(role="reward_part", any_of=("val_reward",)),
+            Need(role="val_reward", optional=True),
+        )
+
+    def judge(self, evidence: Evidence) -> Finding:
+        reward = reward_of(evidence, REWARDS[:1])
+        held_out = evidence.curve("val_reward")
+        parts = [Curve.of(part) for part in evidence.all_of("reward_part")]
+        others = [one for one in (held_out, *parts) if one is not None]
+        if reward is None or not others:
+            return Finding.skipped("too few points can be compared")
+        lost = [one for one in others if reward.rose and self._fell(one)]
+        if not lost:
+            return Finding.passed(reward.said, levels(reward.curve))
+        said = f"{reward.said}, while {course(lost[0])}"
+        best, unit = lost[0].peak_step, lost[0].series.step_unit
+        onset = Onset(step=best, unit=unit, what=f"the best {short_name(lost[0].series.name)}", is_best=True)
+        return replace(found(lost[0], said, _REMEDY, sure=reward.curve.sure), onset=onset)
+
+    def _fell(self, other: Curve) -> bool:
+        wide = other.with_waves
+        span = float(other.levels.max() - other.levels.min())
+        return (wide.start - wide.end).surely_above(self.least_fall * max(abs(wide.start.value), span))

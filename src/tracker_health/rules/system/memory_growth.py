@@ -1,0 +1,79 @@
+"""SYS002."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from tracker_health.evidence import Curve, Evidence, Need
+from tracker_health.report.result import Finding
+from tracker_health.rules.probe import Probe, Symptom, Threshold
+from tracker_health.text import number
+from tracker_health.words.verdict import Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryGrowth(Probe):
+    """Memory rises steadily: a leak.
+
+    What it finds:
+        Memory of the device or the host that goes on growing after warm-up.
+
+    Why it matters:
+        Sooner or later the process is killed for it, often hours into a run.
+
+    How it decides:
+        The level after `warm_up` of the run, up to its middle, is compared with the last part of the same length. Warn
+        when it rose by `growth` or more, beyond three standard errors, and still rises in the second half. Caches that
+        fill up level off.
+
+    Known limits:
+        A cache that fills evenly to the very end of the run looks the same. So do other programs, where the memory of
+        the whole machine is recorded. That is why the rule has no vote. Only two of the runs whose truth is known
+        record memory.
+
+    What to do:
+        Look for tensors that are kept with their graph (`total += loss`), growing lists, and loader workers that copy.
+
+    References:
+        None: plain comparisons.
+    """
+
+    code = "SYS002"
+    name = "memory-growth"
+    symptom = Symptom.THROUGHPUT
+    status = "preview"
+
+    growth: Annotated[float, Threshold("rise over the first level", "fraction", "design", gt=0)] = 0.2
+    warm_up: Annotated[float, Threshold("share of the run that warms up", "fraction", "design", ge=0, le=0.4)] = 0.25
+    min_points: Annotated[int, Threshold("points needed", "points", "design", ge=16)] = 32
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        return (Need(role="memory", min_points=self.min_points),)
+
+    def judge(self, evidence: Evidence) -> Finding:
+        every = [
+            curve for one in evidence.all_of("memory") if (curve := Curve.of(one)) and curve.points >= self.min_points
+        ]
+        if not every:
+            return Finding(verdict=Verdict.SKIP, message=f"fewer than {self.min_points} finite points of memory")
+        growth, goes_on, curve = max(map(self._growth, every), key=lambda one: one[0])
+        measured, name = {"growth": growth}, curve.series.name
+        if not (growth >= self.growth and goes_on):
+            message = f"memory grew by {growth:.0%} after warm-up"
+            return Finding(verdict=Verdict.PASS, message=message, measured=measured)
+        return Finding(
+            verdict=Verdict.WARN,
+            message=f"{name} rose steadily after warm-up, by {growth:.0%} to {number(curve.end.value)}",
+            remedy="look for tensors kept with their graph, growing lists, and loader workers that copy",
+            measured=measured,
+        )
+
+    def _growth(self, curve: Curve) -> tuple[float, bool, Curve]:
+        """The growth over the level after warm-up, and whether that and its second half are sure."""
+        first, late = curve.between(self.warm_up, 0.5), curve.between(0.5, 1.0 - self.warm_up)
+        last = curve.between(1.0 - self.warm_up, 1.0)
+        rise = last - first
+        sure = rise.surely_above(0.0) and (last - late).surely_above(0.0)
+        return rise.value / abs(first.value) if first.value else 0.0, sure, curve

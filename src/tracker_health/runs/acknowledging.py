@@ -1,0 +1,147 @@
+"""Answering the verdict that is on a run: what of it is meant, and the entry that says so. Nothing is judged."""
+
+from __future__ import annotations
+
+import random
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from tracker_health.config import did_you_mean
+from tracker_health.errors import ConfigError, WriteError
+from tracker_health.evidence import RunRef
+from tracker_health.runs.lookup import open_run
+from tracker_health.stores.base import Listed, Overtaken, Recorded, TrackedRun
+from tracker_health.text import printable
+from tracker_health.words.acknowledgements import Acknowledgement, acknowledgement, open_codes, standing
+from tracker_health.words.verdict import Verdict
+
+_PAUSES = (0.5, 1.0, 2.0, 4.0)
+"""Seconds at most before another try, where somebody else was writing onto the run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answered:
+    """What an answer came to. ``open``: the codes that somebody still has to look at; ``entry``: what was added."""
+
+    run: RunRef
+    verdict: Verdict
+    entry: Acknowledgement
+    open: tuple[str, ...]
+
+
+def acknowledged(
+    run: str | Path | Listed,
+    names: Sequence[str],
+    *,
+    because: str,
+    who: str,
+    wrong: bool,
+    until: float | None,
+    undo: bool,
+    tracking_uri: str | None,
+) -> Answered:
+    """See ``api.acknowledge``."""
+    if not who.strip():
+        raise ConfigError("an acknowledgement says who it is from", "give a name: --who ana")
+    if not (because.strip() or undo):
+        raise ConfigError("an acknowledgement needs a reason", 'give a reason: --because "the data has this spike"')
+    now = time.time()
+    if until is not None and until <= now:
+        raise ConfigError("it would be over before it began", "give a longer --for")
+
+    def once() -> Answered:
+        with closing(open_run(run, tracking_uri=tracking_uri)) as opened:
+            recorded = _verdict_on(opened)
+            codes, about_cause = _meant(recorded, names)
+            entries = opened.acknowledgements()
+            if any(one.id == entry_id for one in entries):  # before somebody else stopped us
+                opened.settle(now)
+                return _came_to(opened, recorded, next(one for one in entries if one.id == entry_id), now)
+            undone = _undone(entries, codes if names else (), recorded.cause, now) if undo else ()
+            entry = acknowledgement(
+                id=entry_id,
+                who=who,
+                when=now,
+                because=because,
+                codes=codes if names or not undo else (),
+                cause=recorded.cause,
+                about_cause=about_cause,
+                until=until,
+                wrong=wrong and not undo,
+                undoes=undone,
+                evidence=opened.evidence(),
+            )
+            opened.acknowledge(entry)
+            return _came_to(opened, recorded, entry, now)
+
+    entry_id = secrets.token_hex(8)
+    return _again_while_overtaken(once)
+
+
+def _came_to(run: TrackedRun, recorded: Recorded, entry: Acknowledgement, now: float) -> Answered:
+    counting = standing(run.acknowledgements(), cause=recorded.cause, now=now)
+    verdict = recorded.verdict or Verdict.ERROR
+    return Answered(run=run.ref, verdict=verdict, entry=entry, open=open_codes(recorded.codes, counting))
+
+
+def _again_while_overtaken(work: Callable[[], Answered]) -> Answered:
+    """The entry keeps its id, so that one that was added before is not added twice."""
+    for pause in _PAUSES:
+        try:
+            return work()
+        except Overtaken:
+            time.sleep(pause * random.uniform(0.2, 1.0))  # noqa: S311  no secret
+    return work()
+
+
+def _verdict_on(run: TrackedRun) -> Recorded:
+    recorded, shown = run.recorded(), printable(run.ref.name, 80)
+    if recorded is None:
+        raise WriteError(f"{shown} has no verdict to acknowledge", "annotate it first")
+    if not recorded.is_whole:
+        raise WriteError(f"the annotation of {shown} was begun and not ended", "annotate it again, then acknowledge")
+    if recorded.is_older_than(run.last_step()):
+        raise WriteError(f"the verdict on {shown} is older than its data", "annotate it again, then acknowledge")
+    if not recorded.codes:
+        raise WriteError(f"nothing was found of {shown}: the verdict is {recorded.verdict}", "there is nothing to do")
+    return recorded
+
+
+def _meant(recorded: Recorded, names: Sequence[str]) -> tuple[tuple[str, ...], bool]:
+    """The codes that are meant by codes, names of rules, and the cause; and whether the cause is."""
+    from tracker_health.rules.registry import probe_classes
+
+    if not names:
+        return recorded.codes, bool(recorded.cause)
+    by_name = {probe.name: probe.code for probe in probe_classes()}
+    codes: list[str] = []
+    about_cause = False
+    for name in names:
+        word = name.strip()
+        code = by_name.get(word.lower(), word.upper())
+        if recorded.cause and word.lower() == recorded.cause:
+            codes += recorded.explained
+            about_cause = True
+        elif code in recorded.codes:
+            codes.append(code)
+        else:
+            known = [*recorded.codes, *([recorded.cause] if recorded.cause else [])]
+            raise ConfigError(f"the run has no finding or cause {printable(word, 60)!r}", did_you_mean(word, known))
+    return tuple(dict.fromkeys(codes)), about_cause
+
+
+def _undone(entries: Sequence[Acknowledgement], codes: Sequence[str], cause: str, now: float) -> tuple[str, ...]:
+    """The ids of what is taken back: what counts now, for these codes, or all of it.
+
+    Raises:
+        WriteError: there is nothing to take back.
+    """
+    counting = standing(entries, cause=cause, now=now)
+    found = tuple(one.id for one in counting if not codes or set(codes) & set(one.codes))
+    if not found:
+        raise WriteError("nobody has acknowledged that: there is nothing to take back")
+    return found

@@ -1,0 +1,307 @@
+"""The health of many runs, from what their tags say of it; no history is read and nothing is judged."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from tracker_health.rules.registry import probe_classes
+from tracker_health.stores.base import TaggedRun
+from tracker_health.text import count, printable
+from tracker_health.words import retired
+from tracker_health.words.acknowledgements import Acknowledgement, answers, marks
+from tracker_health.words.verdict import Verdict
+
+MOST_WORST = 10
+_MOST_REASONS = 10
+_MOST_GROUPS = 30
+_NONE = "none"
+WORDS = (*map(str, sorted(Verdict, key=lambda verdict: -verdict.rank)), _NONE)
+"""The verdicts, the worst first, and what stands for none."""
+
+
+def _week(run: TaggedRun) -> str:
+    if run.started is None:
+        return ""
+    try:
+        year, week, _ = datetime.fromtimestamp(run.started, UTC).isocalendar()
+    except (ValueError, OverflowError, OSError):  # anybody may give a run any time
+        return ""
+    return f"{year}-W{week:02}"
+
+
+GROUPS: dict[str, Callable[[TaggedRun], Sequence[str]]] = {
+    "user": lambda run: [run.user],
+    "experiment": lambda run: [run.experiment],
+    "week": lambda run: [_week(run)],
+    "code": lambda run: run.codes,
+    "cause": lambda run: [run.cause] if run.cause else [],
+}
+"""What runs can be grouped by; a run is in as many groups as it has codes."""
+
+
+@dataclass(kw_only=True)
+class Answers:
+    """How people answered what a rule, or a cause, said of runs: in how many it was ``flagged``; of these
+    ``acknowledged`` as right, and called ``wrong``. Who calls it wrong, and who does not, both count as wrong.
+    """
+
+    flagged: int = 0
+    acknowledged: int = 0
+    wrong: int = 0
+
+    @property
+    def precision(self) -> float | None:
+        """The share of those answered that was right; None where nobody has answered."""
+        answered = self.acknowledged + self.wrong
+        return self.acknowledged / answered if answered else None
+
+    def add(self, about: Sequence[Acknowledgement]) -> None:
+        """Count a run, of which this was said."""
+        self.flagged += 1
+        wrong = any(one.wrong for one in about)
+        self.wrong += wrong
+        self.acknowledged += bool(about) and not wrong
+
+    def to_json(self) -> dict[str, Any]:
+        """As strict JSON."""
+        return {
+            "flagged": self.flagged,
+            "acknowledged": self.acknowledged,
+            "wrong": self.wrong,
+            "precision": self.precision,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overview:
+    """``verdicts``: how many runs have each, ``none`` for no verdict of ours. ``reasons``: in how many runs each rule's
+    code stands. ``causes``: how many have each cause. ``worst``: the runs with the most severe verdicts, of equal ones
+    the newest. ``groups``: the verdicts of each group, by what runs are grouped by, and ``group_causes`` their causes.
+    ``older``: how many verdicts are older than the data of their runs. ``open``: at how many runs somebody still has to
+    look. ``rules`` and ``by_cause``: how people answered each. ``tried``: how many runs have which verdict in shadow
+    alone.
+    """
+
+    verdicts: Counter[str]
+    reasons: Counter[str]
+    causes: Counter[str]
+    worst: tuple[TaggedRun, ...]
+    groups: dict[str, dict[str, Counter[str]]]
+    group_causes: dict[str, dict[str, Counter[str]]]
+    older: int = 0
+    open: int = 0
+    rules: dict[str, Answers] = field(default_factory=dict)
+    by_cause: dict[str, Answers] = field(default_factory=dict)
+    tried: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def runs(self) -> int:
+        """How many there are."""
+        return self.verdicts.total()
+
+    def narrowed(self, by: Sequence[str]) -> Overview:
+        """The same, with these groups alone, and with the fewest of the worst runs."""
+        groups = {what: self.groups[what] for what in by}
+        causes = {what: self.group_causes[what] for what in by}
+        return replace(self, groups=groups, group_causes=causes, worst=self.worst[:MOST_WORST])
+
+    def to_json(self) -> dict[str, Any]:
+        """A document of strict JSON values."""
+        names = rule_names()
+        return {
+            "schema": "tracker-health/summary/1",
+            "runs": self.runs,
+            "verdicts": {word: self.verdicts[word] for word in WORDS},
+            "older": self.older,
+            "reasons": [
+                {"code": code, "name": names.get(code), "runs": runs} for code, runs in by_number(self.reasons)
+            ],
+            "causes": [{"cause": cause, "runs": runs} for cause, runs in by_number(self.causes)],
+            "open": self.open,
+            "shadow": {str(word): self.tried[word] for word in Verdict if self.tried[word]},
+            "precision": {
+                "rules": [
+                    {"code": code, "name": names.get(code), **found.to_json()}
+                    for code, found in sorted(self.rules.items())
+                ],
+                "causes": [{"cause": cause, **found.to_json()} for cause, found in sorted(self.by_cause.items())],
+            },
+            "worst": [_as_json(run) for run in self.worst],
+            "by": {
+                what: {name: {word: counted[word] for word in WORDS} for name, counted in sorted(groups.items())}
+                for what, groups in self.groups.items()
+            },
+        }
+
+
+def overview(
+    runs: Iterable[TaggedRun],
+    by: Sequence[str] = (),
+    *,
+    now: float,
+    labelled: Callable[[dict[str, Any]], None] | None = None,
+    most_worst: int = MOST_WORST,
+) -> Overview:
+    """Counts of the runs, which are not kept. ``by``: of ``GROUPS``. ``now``: in seconds since 1970. ``labelled``: is
+    given each run that somebody has answered, with what was said, as a JSON document. ``most_worst``: how many of the
+    worst runs are named.
+    """
+    rules: dict[str, Answers] = {}
+    by_cause: dict[str, Answers] = {}
+    tried: Counter[str] = Counter()
+    is_open = 0
+    verdicts: Counter[str] = Counter()
+    reasons: Counter[str] = Counter()
+    causes: Counter[str] = Counter()
+    groups: dict[str, dict[str, Counter[str]]] = {what: {} for what in by}
+    group_causes: dict[str, dict[str, Counter[str]]] = {what: {} for what in by}
+    worst: list[tuple[int, float, int, TaggedRun]] = []
+    older = 0
+    for number, run in enumerate(runs):
+        word = str(run.verdict or _NONE)
+        verdicts[word] += 1
+        older += run.older
+        tried.update([str(run.shadow.verdict)] if run.shadow is not None else [])
+        is_open += marks(run.codes, run.cause, run.acks, now).open == "true"
+        said = _count_answers(run, rules, by_cause)
+        if labelled is not None and said:
+            labelled(_labels(run, said))
+        reasons.update(set(run.codes))
+        causes.update([run.cause] if run.cause else [])
+        for what, counted in groups.items():
+            for name in set(GROUPS[what](run)):
+                counted.setdefault(name, Counter())[word] += 1
+                if run.cause:
+                    group_causes[what].setdefault(name, Counter())[run.cause] += 1
+        if run.verdict is not None and (run.verdict.severity or 0) > 0:
+            entry = (run.verdict.rank, run.started or 0.0, -number, run)
+            (heapq.heappush if len(worst) < most_worst else heapq.heappushpop)(worst, entry)
+    ordered = tuple(run for *_, run in sorted(worst, key=lambda one: one[:3], reverse=True))
+    return Overview(
+        verdicts=verdicts,
+        reasons=reasons,
+        causes=causes,
+        worst=ordered,
+        groups=groups,
+        group_causes=group_causes,
+        older=older,
+        open=is_open,
+        rules=rules,
+        by_cause=by_cause,
+        tried=tried,
+    )
+
+
+def _count_answers(
+    run: TaggedRun, rules: dict[str, Answers], causes: dict[str, Answers]
+) -> tuple[Acknowledgement, ...]:
+    """Count what was said of a run's findings and cause, also where it no longer silences them: gives all of it."""
+    said = answers(run.acks)
+    for code in set(run.codes):
+        rules.setdefault(code, Answers()).add([one for one in said if code in one.codes])
+    if run.cause:
+        about = [one for one in said if one.about_cause and one.cause == run.cause]
+        causes.setdefault(run.cause, Answers()).add(about)
+    return said
+
+
+def _labels(run: TaggedRun, said: Iterable[Acknowledgement]) -> dict[str, Any]:
+    return {
+        "schema": "tracker-health/labels/1",
+        **_as_json(run),
+        "acknowledged": [{key: value for key, value in one.to_json().items() if key != "evidence"} for one in said],
+    }
+
+
+def overview_lines(found: Overview) -> Iterator[str]:
+    """The same as a table for the terminal."""
+    names = rule_names()
+    yield from _counted_lines(found)
+    yield from _precision_lines(found, names)
+    if found.causes:
+        yield ""
+        yield "most frequent causes"
+        for cause, runs in by_number(found.causes)[:_MOST_REASONS]:
+            yield f"  {runs:>6}  {printable(cause, 40)}"
+    if found.reasons:
+        yield ""
+        yield "most frequent reasons"
+        for code, runs in by_number(found.reasons)[:_MOST_REASONS]:
+            yield f"  {runs:>6}  {printable(code, 20)} {names.get(code, '')}".rstrip()
+    if found.worst:
+        yield ""
+        yield "worst runs"
+        for run in found.worst:
+            name, where = printable(run.ref.name, 40), printable(run.ref.url or run.ref.id)
+            said = f"{run.cause}: {run.summary}" if run.cause else run.summary
+            summary = printable(said, 100) + " (older than its data)" * run.older
+            yield f"  {run.verdict!s:<5}  {name}  {summary}  {where}"
+    for what, groups in found.groups.items():
+        yield ""
+        yield from _group_lines(what, groups)
+
+
+def _counted_lines(found: Overview) -> Iterator[str]:
+    yield f"{count(found.runs, 'run')}: " + ", ".join(f"{found.verdicts[word]} {word}" for word in WORDS)
+    if found.tried:
+        counts = ", ".join(f"{found.tried[word]} {word}" for word in WORDS if found.tried[word])
+        yield f"in shadow only: {counts}"
+    if found.older:
+        are = "verdict is" if found.older == 1 else "verdicts are"
+        yield f"{found.older} {are} older than the data of the run: sweep or annotate judges again"
+    if any(one.precision is not None for one in found.rules.values()):
+        yield f"{count(found.open, 'run')} open: somebody still has to look"
+
+
+def _precision_lines(found: Overview, names: dict[str, str]) -> Iterator[str]:
+    """How people answered: nothing where nobody has."""
+    rows = [(f"{printable(code, 20)} {names.get(code, '')}".rstrip(), one) for code, one in found.rules.items()]
+    rows += [(printable(cause, 40), one) for cause, one in found.by_cause.items()]
+    answered = [(name, one) for name, one in rows if one.precision is not None]
+    if not answered:
+        return
+    yield ""
+    yield f"{'answered by people':<40} {'flagged':>8} {'right':>6} {'wrong':>6} {'precision':>10}"
+    for name, one in sorted(answered, key=lambda row: (-row[1].acknowledged - row[1].wrong, row[0]))[:_MOST_GROUPS]:
+        yield f"{name:<40} {one.flagged:>8} {one.acknowledged:>6} {one.wrong:>6} {one.precision:>10.0%}"
+
+
+def _group_lines(what: str, groups: dict[str, Counter[str]]) -> Iterator[str]:
+    """Most runs first, but weeks in their order."""
+    ordered = sorted(groups) if what == "week" else sorted(groups, key=lambda name: (-groups[name].total(), name))
+    shown = ordered[-_MOST_GROUPS:] if what == "week" else ordered[:_MOST_GROUPS]
+    yield f"{what:<20} {'runs':>7} " + " ".join(f"{word:>6}" for word in WORDS)
+    for name in shown:
+        counts = " ".join(f"{groups[name][word]:>6}" for word in WORDS)
+        yield f"{printable(name, 20) or '(unknown)':<20} {groups[name].total():>7} {counts}"
+    if len(groups) > len(shown):
+        yield f"and {len(groups) - len(shown)} more"
+
+
+def _as_json(run: TaggedRun) -> dict[str, Any]:
+    ref = run.ref
+    place = {"store": ref.store, "id": ref.id, "name": ref.name, "url": ref.url}
+    return {
+        "run": place,
+        "verdict": str(run.verdict),
+        "codes": list(run.codes),
+        "cause": run.cause or None,
+        "summary": run.summary,
+        "older": run.older,
+    }
+
+
+def rule_names() -> dict[str, str]:
+    """The name of each rule, retired ones too, by its code."""
+    gone = {rule.code: rule.name for rule in retired.RETIRED}
+    return gone | {probe.code: probe.name for probe in probe_classes()}
+
+
+def by_number(counted: Counter[str]) -> list[tuple[str, int]]:
+    """The most frequent first; of equally frequent ones in the order of their names."""
+    return sorted(counted.items(), key=lambda one: (-one[1], one[0]))

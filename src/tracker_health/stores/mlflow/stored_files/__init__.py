@@ -1,0 +1,1 @@
+"""The files of runs in MLflow: artifacts and where they are, the health folder, checkpoints."""

@@ -1,0 +1,80 @@
+"""How explainable rules are: none may hold a number that nobody declared, nor be longer than a person can follow.
+
+Counted per file: numbers that are neither 0, 1, -1, 2, 0.5 in a function, nor an index, nor a declared ``Threshold``;
+lines without docstrings and blanks; the words of "How it decides".
+"""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from tracker_health import rules as probes
+from tracker_health.rules.probe import explanation_of
+from tracker_health.rules.registry import BUILT_IN
+
+TRIVIAL = {0, 1, -1, 2, 0.5}
+MOST_LINES, MOST_WORDS, LONGEST_SENTENCE = 110, 90, 25
+FOLDER = Path(probes.__file__).parent
+SOURCES = sorted(FOLDER.rglob("*.py"))
+
+
+def documented(tree):
+    """The lines of docstrings."""
+    holders = [one for one in ast.walk(tree) if isinstance(one, (ast.ClassDef, ast.FunctionDef, ast.Module))]
+    there = [one.body[0] for one in holders if ast.get_docstring(one) is not None]
+    return {line for one in there for line in range(one.lineno, one.end_lineno + 1)}
+
+
+def undeclared(tree):
+    """The numbers that nobody declared, each with its line."""
+    thresholds = {
+        line
+        for one in ast.walk(tree)
+        if isinstance(one, ast.AnnAssign) and "Annotated" in ast.dump(one.annotation)
+        for line in range(one.lineno, one.end_lineno + 1)
+    }
+    indices = {id(part) for one in ast.walk(tree) if isinstance(one, ast.Subscript) for part in ast.walk(one.slice)}
+    constants = {
+        line
+        for one in tree.body
+        if isinstance(one, (ast.Assign, ast.AnnAssign))
+        for line in range(one.lineno, one.end_lineno + 1)
+    }
+    return [
+        (one.lineno, one.value)
+        for one in ast.walk(tree)
+        if isinstance(one, ast.Constant)
+        and isinstance(one.value, (int, float))
+        and not isinstance(one.value, bool)
+        and id(one) not in indices
+        and one.lineno not in thresholds
+        and (one.lineno in constants or one.value not in TRIVIAL)
+    ]
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
+def test_numbers_are_declared(path):
+    assert undeclared(ast.parse(path.read_text())) == []
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
+def test_a_rule_can_be_seen_whole(path):
+    text = path.read_text()
+    docstrings = documented(ast.parse(text))
+    lines = [line for number, line in enumerate(text.splitlines(), 1) if line.strip() and number not in docstrings]
+    assert len(lines) <= MOST_LINES
+
+
+@pytest.mark.parametrize("rule", BUILT_IN, ids=lambda rule: rule.code)
+def test_how_it_decides_can_be_kept_in_mind(rule):
+    decides = explanation_of(rule).sections["How it decides"]
+    assert len(decides.split()) <= MOST_WORDS
+    for sentence in re.split(r"[.:;]\s", decides):
+        assert len(sentence.split()) <= LONGEST_SENTENCE, sentence
+
+
+def test_the_count_sees_what_it_counts():
+    tree = ast.parse("A = 3\ndef f(x):\n    return x[5] * 0.25 + 2\nclass R:\n    y: Annotated[float, T(4)] = 7.0\n")
+    assert undeclared(tree) == [(1, 3), (3, 0.25)]
