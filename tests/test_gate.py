@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from tracker_health.evidence import RunRef
-from tracker_health.judge.gate_decision import Answer, Gated, Rule, decide
+from tracker_health.judge.gate_decision import Gated, GateDecision, Rule, decide
 from tracker_health.render.ci import JUnit, check_of_model, check_of_run, github_line
 from tracker_health.render.model_card import model_card, model_lines
 from tracker_health.report.result import ErrorEntry, ProbeResult, Report, ToolInfo
@@ -40,22 +40,22 @@ RUNNING = replace(PASSED, ended=Ended.RUNNING)
 @pytest.mark.parametrize(
     ("run", "files", "failure", "answer", "verdict"),
     [
-        (PASSED, None, "", Answer.GO_ON, Verdict.PASS),
-        (PASSED, SKIPPED, "", Answer.GO_ON, Verdict.PASS),
-        (WARNED, PASSED, "", Answer.GO_ON, Verdict.WARN),
-        (FAILED, PASSED, "", Answer.BAD, Verdict.FAIL),
-        (PASSED, BAD_FILES, "", Answer.BAD, Verdict.FAIL),
-        (None, BAD_FILES, "the run is gone", Answer.BAD, Verdict.FAIL),
-        (None, PASSED, "the run is gone", Answer.NOT_JUDGED, None),
-        (None, None, "", Answer.NOT_JUDGED, None),
-        (SKIPPED, SKIPPED, "", Answer.NOT_JUDGED, Verdict.SKIP),
-        (UNREAD, None, "", Answer.NOT_JUDGED, Verdict.ERROR),
-        (PASSED, UNREAD, "", Answer.NOT_JUDGED, Verdict.ERROR),
-        (PASSED, None, "its files are out of reach", Answer.NOT_JUDGED, Verdict.PASS),
-        (FAILED, None, "its files are out of reach", Answer.BAD, Verdict.FAIL),
-        (RUNNING, None, "", Answer.UNFINISHED, Verdict.PASS),
-        (replace(SKIPPED, ended=Ended.RUNNING), None, "", Answer.UNFINISHED, Verdict.SKIP),
-        (replace(FAILED, ended=Ended.RUNNING), None, "", Answer.BAD, Verdict.FAIL),
+        (PASSED, None, "", GateDecision.GO_ON, Verdict.PASS),
+        (PASSED, SKIPPED, "", GateDecision.GO_ON, Verdict.PASS),
+        (WARNED, PASSED, "", GateDecision.GO_ON, Verdict.WARN),
+        (FAILED, PASSED, "", GateDecision.BAD, Verdict.FAIL),
+        (PASSED, BAD_FILES, "", GateDecision.BAD, Verdict.FAIL),
+        (None, BAD_FILES, "the run is gone", GateDecision.BAD, Verdict.FAIL),
+        (None, PASSED, "the run is gone", GateDecision.NOT_JUDGED, None),
+        (None, None, "", GateDecision.NOT_JUDGED, None),
+        (SKIPPED, SKIPPED, "", GateDecision.NOT_JUDGED, Verdict.SKIP),
+        (UNREAD, None, "", GateDecision.NOT_JUDGED, Verdict.ERROR),
+        (PASSED, UNREAD, "", GateDecision.NOT_JUDGED, Verdict.ERROR),
+        (PASSED, None, "its files are out of reach", GateDecision.NOT_JUDGED, Verdict.PASS),
+        (FAILED, None, "its files are out of reach", GateDecision.BAD, Verdict.FAIL),
+        (RUNNING, None, "", GateDecision.UNFINISHED, Verdict.PASS),
+        (replace(SKIPPED, ended=Ended.RUNNING), None, "", GateDecision.UNFINISHED, Verdict.SKIP),
+        (replace(FAILED, ended=Ended.RUNNING), None, "", GateDecision.BAD, Verdict.FAIL),
     ],
 )
 def test_answers(run, files, failure, answer, verdict):
@@ -65,18 +65,18 @@ def test_answers(run, files, failure, answer, verdict):
 
 
 def test_what_is_asked_for_decides():
-    assert decide(WARNED, None, rule=Rule(fail_on="warn")).answer is Answer.BAD
-    assert decide(FAILED, None, rule=Rule(fail_on="never")).answer is Answer.GO_ON
-    assert decide(SKIPPED, None, rule=Rule(fail_on="never")).answer is Answer.NOT_JUDGED
-    assert decide(RUNNING, None, rule=Rule(allow_unfinished=True)).answer is Answer.GO_ON
+    assert decide(WARNED, None, rule=Rule(fail_on="warn")).answer is GateDecision.BAD
+    assert decide(FAILED, None, rule=Rule(fail_on="never")).answer is GateDecision.GO_ON
+    assert decide(SKIPPED, None, rule=Rule(fail_on="never")).answer is GateDecision.NOT_JUDGED
+    assert decide(RUNNING, None, rule=Rule(allow_unfinished=True)).answer is GateDecision.GO_ON
 
 
 def test_an_acknowledged_finding_may_pass_and_is_recorded_and_the_verdict_stays():
     gate = decide(FAILED, None, rule=Rule(accepts=frozenset({"LOS001"})))
-    assert (gate.answer, gate.verdict, gate.accepted) == (Answer.GO_ON, Verdict.FAIL, ("LOS001",))
+    assert (gate.answer, gate.verdict, gate.accepted) == (GateDecision.GO_ON, Verdict.FAIL, ("LOS001",))
     assert "LOS001" in gate.reason
     other = decide(FAILED, BAD_FILES, rule=Rule(accepts=frozenset({"LOS001"})))
-    assert (other.answer, other.accepted) == (Answer.BAD, ("LOS001",))
+    assert (other.answer, other.accepted) == (GateDecision.BAD, ("LOS001",))
     assert "WGT001" in other.reason
 
 

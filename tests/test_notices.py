@@ -14,7 +14,7 @@ from tracker_health.judge.messages import (
     MOST_AN_HOUR,
     Before,
     Notice,
-    Told,
+    SentMessages,
     due_of,
     fields_of,
     notice_of,
@@ -27,7 +27,7 @@ from tracker_health.words.diagnosis import Action, Diagnosis
 from tracker_health.words.ending import Ended
 from tracker_health.words.verdict import Verdict
 
-NOTHING = Told()
+NOTHING = SentMessages()
 NOTIFY = Notify(webhook="http://127.0.0.1/x")
 HOSTILE = "<!channel> \x1b[31m*bold*"
 
@@ -104,7 +104,7 @@ def test_of_preempted_and_pruned_runs_nothing_is_sent(ended):
 
 
 def test_a_cause_is_said_once_and_another_once_more():
-    told = Told(causes=("learning-rate-too-high",))
+    told = SentMessages(causes=("learning-rate-too-high",))
     assert not due(report(), told=told)
     assert due(report(cause="overfitting"), told=told) == "overfitting"
 
@@ -118,7 +118,7 @@ def test_what_an_upgrade_or_a_setting_changed_is_no_news():
 
 
 def test_what_is_due_stays_due_whoever_judges_again():
-    told = Told(due="learning-rate-too-high", since=1, token="0123abcd")
+    told = SentMessages(due="learning-rate-too-high", since=1, token="0123abcd")
     assert due(report(), told=told, before=Before(verdict=Verdict.FAIL, cause="learning-rate-too-high", alike=False))
 
 
@@ -138,31 +138,31 @@ def test_acknowledged_and_muted_runs_are_silent():
 @pytest.mark.parametrize("causes", [(), ("a",), ("a", "LOS004", "b-c")])
 @pytest.mark.parametrize("cause", ["", "overfitting"])
 def test_what_a_run_says_is_read_as_it_was_written(causes, cause):
-    told = Told(causes=causes).owing(cause, 1_764_000_000.7, "0123abcd")
-    assert Told.of(told.value) == told
+    told = SentMessages(causes=causes).owing(cause, 1_764_000_000.7, "0123abcd")
+    assert SentMessages.of(told.value) == told
     assert told.paid().due == ""
     assert set(told.paid().causes) == {*causes, *filter(None, [cause])}
 
 
 @pytest.mark.parametrize("text", ["", "hello", "due=a@b#c", "told=", "told=a due=b@1#zzzzzzzz", "x" * 10_000, "due=a"])
 def test_what_is_not_ours_says_nothing(text):
-    assert Told.of(text) == Told()
+    assert SentMessages.of(text) == SentMessages()
 
 
 def test_a_run_keeps_a_bounded_number_of_causes():
-    told = Told()
+    told = SentMessages()
     for number in range(1_000):
         told = told.owing(f"cause-{number}", number, "0123abcd").paid()
-    assert Told.of(told.value).causes[-1] == "cause-999"
+    assert SentMessages.of(told.value).causes[-1] == "cause-999"
     assert len(told.value) < 500
 
 
 def test_a_message_is_overdue_when_whoever_took_it_had_the_time():
-    told = Told(due="a", since=1_000, token="0123abcd")
+    told = SentMessages(due="a", since=1_000, token="0123abcd")
     assert not told.is_overdue(1_000)
     assert told.is_overdue(1_000 + 1_800)
     assert told.is_overdue(0)  # by a clock that is wrong
-    assert not Told(causes=("a",)).is_overdue(1e12)
+    assert not SentMessages(causes=("a",)).is_overdue(1e12)
 
 
 # Words
@@ -176,7 +176,7 @@ def said_of(judged, include=(), **more):
         traits={"experiment": "lr search"},
         notify=replace(NOTIFY, include=tuple(include)),
         docs_url=more.get("docs_url", ""),
-        due=Told(due=judged.diagnosis.cause, since=5, token="0123abcd"),
+        due=SentMessages(due=judged.diagnosis.cause, since=5, token="0123abcd"),
     )
     return fields_of([made])
 

@@ -14,13 +14,13 @@ from tracker_health.diagnosis import CAUSES
 from tracker_health.evidence import Evidence, RunRef, Series, StepUnit
 from tracker_health.judge import checkpoint_choice as rewind
 from tracker_health.judge.annotations import plan
-from tracker_health.judge.checkpoint_choice import MOST_LOOKED_AT, Axis, rewind_of
+from tracker_health.judge.checkpoint_choice import MOST_LOOKED_AT, StepAxis, rewind_of
 from tracker_health.render.ci import check_of_run
 from tracker_health.render.console import report_lines
 from tracker_health.render.markdown import report_markdown
 from tracker_health.render.page import report_page
 from tracker_health.report.result import ProbeResult, Report, ToolInfo
-from tracker_health.report.resume_point import Counted, Look, Onset, Rewind, Saved
+from tracker_health.report.resume_point import CheckpointContents, Counted, Onset, Rewind, Saved
 from tracker_health.words.diagnosis import Action, Diagnosis
 from tracker_health.words.verdict import Verdict
 
@@ -33,7 +33,7 @@ class FakeShelf:
     """Checkpoints of a run, as a list; what is in each, by its key."""
 
     listed: list[Saved]
-    looks: dict[str, Look] = field(default_factory=dict)
+    looks: dict[str, CheckpointContents] = field(default_factory=dict)
     inside: dict[str, Counted] = field(default_factory=dict)
     looked_at: list[str] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
@@ -44,7 +44,7 @@ class FakeShelf:
 
     def look(self, saved):
         self.looked_at.append(saved.key)
-        return self.looks.get(saved.key, Look(tensors=148))
+        return self.looks.get(saved.key, CheckpointContents(tensors=148))
 
 
 def shelf_at(*steps, **looks):
@@ -148,13 +148,15 @@ def test_one_of_the_very_step_is_too_late_but_that_of_the_best_step_is_right():
 
 
 def test_one_with_nan_gives_way_to_the_next_older_one():
-    found = rewind_of(DIVERGED, evidence_up_to(), shelf_at(400, 500, 600, s600=Look(tensors=3, nonfinite=True)))
+    found = rewind_of(
+        DIVERGED, evidence_up_to(), shelf_at(400, 500, 600, s600=CheckpointContents(tensors=3, nonfinite=True))
+    )
     assert found.path == "outputs/checkpoint-500"
     assert found.said.endswith("no NaN in 148 tensors; outputs/checkpoint-600 holds NaN)")
 
 
 def test_no_more_than_three_are_read():
-    broken = {f"s{step}": Look(nonfinite=True) for step in range(100, 601, 100)}
+    broken = {f"s{step}": CheckpointContents(nonfinite=True) for step in range(100, 601, 100)}
     shelf = shelf_at(*range(100, 601, 100), **broken)
     found = rewind_of(DIVERGED, evidence_up_to(), shelf)
     assert shelf.looked_at == ["s600", "s500", "s400"]
@@ -165,19 +167,19 @@ def test_no_more_than_three_are_read():
 
 
 def test_one_that_may_not_be_read_is_named_with_the_reason():
-    found = rewind_of(DIVERGED, evidence_up_to(), shelf_at(500, s500=Look(unchecked="it has 3 GB")))
+    found = rewind_of(DIVERGED, evidence_up_to(), shelf_at(500, s500=CheckpointContents(unchecked="it has 3 GB")))
     assert found.said.endswith("rose at step 620; not checked: it has 3 GB)")
 
 
 def test_one_that_cannot_be_read_gives_way_to_one_that_can():
-    cut = Look(unchecked="it is cut short", is_broken=True)
+    cut = CheckpointContents(unchecked="it is cut short", is_broken=True)
     found = rewind_of(DIVERGED, evidence_up_to(), shelf_at(500, 600, s600=cut))
     assert (found.path, found.passed_over) == ("outputs/checkpoint-500", ("outputs/checkpoint-600 cannot be read",))
     assert rewind_of(DIVERGED, evidence_up_to(), shelf_at(600, s600=cut)).checked == "not checked: it is cut short"
 
 
 def test_what_is_no_checkpoint_after_all_is_passed_over_in_silence():
-    found = rewind_of(DIVERGED, evidence_up_to(), shelf_at(500, 600, s600=Look(is_none=True)))
+    found = rewind_of(DIVERGED, evidence_up_to(), shelf_at(500, 600, s600=CheckpointContents(is_none=True)))
     assert (found.path, found.passed_over) == ("outputs/checkpoint-500", ())
 
 
@@ -319,10 +321,10 @@ steps = st.integers(0, 2000)
 )
 def test_the_chosen_one_is_from_before_and_no_clean_one_lies_between(kinds, at, is_best):
     look = {
-        "clean": Look(tensors=5),
-        "nan": Look(nonfinite=True),
-        "cut": Look(is_broken=True, unchecked="c"),
-        "data": Look(is_none=True),
+        "clean": CheckpointContents(tensors=5),
+        "nan": CheckpointContents(nonfinite=True),
+        "cut": CheckpointContents(is_broken=True, unchecked="c"),
+        "data": CheckpointContents(is_none=True),
     }
     shelf = shelf_at(*kinds, **{f"s{step}": look[kind] for step, kind in kinds.items()})
     onset = Onset(step=at, what="w", unit=StepUnit.OPTIMIZER_STEP, is_best=is_best)
@@ -406,4 +408,4 @@ def test_a_step_out_of_an_array_is_a_plain_number():
 
 
 def test_an_axis_of_a_run_without_points_holds_nothing():
-    assert Axis.of(Evidence(run=RUN), StepUnit.UNKNOWN).last == 0
+    assert StepAxis.of(Evidence(run=RUN), StepUnit.UNKNOWN).last == 0

@@ -9,7 +9,7 @@ import pytest
 from tracker_health.errors import ConfigError
 from tracker_health.judge.engine import configured_probes
 from tracker_health.roles import DEFAULT_PATTERNS
-from tracker_health.settings.layers import Setting
+from tracker_health.settings.layers import SourcedValue
 from tracker_health.settings.sources import ENVIRONMENT, SWITCHES, configured, effective
 from tracker_health.settings.values import JUDGING, KEYS, parse_size
 
@@ -369,11 +369,11 @@ def test_overrides_of_the_stronger_file_replace_the_others(seen):
 def test_described(seen):
     one = seen('preset = "dlm"\ntracking_uri = "http://me:secret@host/x?token=1"')
     shown = one.described(everything=False)
-    assert shown["tracking_uri"] == Setting(value="http://host/x", origin="tracker-health.toml:2")
-    assert shown["votes"] == Setting(value=["LOS101", "OPT101"], origin="preset dlm")
+    assert shown["tracking_uri"] == SourcedValue(value="http://host/x", origin="tracker-health.toml:2")
+    assert shown["votes"] == SourcedValue(value=["LOS101", "OPT101"], origin="preset dlm")
     everything = one.described(everything=True)
     assert list(everything)[: len(shown)] == list(shown)
-    assert everything["probes.diverged.sigmas"] == Setting(value=3.0, origin="default")
+    assert everything["probes.diverged.sigmas"] == SourcedValue(value=3.0, origin="default")
     assert everything["max_download"].origin == "default"
 
 

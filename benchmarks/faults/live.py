@@ -24,7 +24,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from tracker_health.evidence import Evidence, RunRef, Series
 from tracker_health.monitor import watch
-from tracker_health.monitor.gap_rules import History, LiveJudge
+from tracker_health.monitor.gap_rules import GapJudge, MeasuredSteps
 from tracker_health.report.result import Finding
 from tracker_health.rules.probe import Probe
 from tracker_health.rules.registry import probe_classes
@@ -260,7 +260,7 @@ def trained(kind: Kind, optimizer: str, seed: int, fault: Fault | None = None) -
     if fault is not None:
         fault.spoil(model)
     stepper = OPTIMIZERS[optimizer](list(model.parameters()), kind.rate)
-    history, judge = History(), LiveJudge(lambda _: None, None, rest=0.0)
+    history, judge = MeasuredSteps(), GapJudge(lambda _: None, None, rest=0.0)
 
     class Both:
         def write(self, step: int, found: dict, _: object) -> None:

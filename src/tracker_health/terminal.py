@@ -219,7 +219,7 @@ class Tally:
             click.echo(f"\r\x1b[K{text}", err=True, nl=False, color=True)
 
 
-class Stop:
+class StopFlag:
     """Whether the work is to end after what is in hand.
 
     A plain flag: whoever sets a ``threading.Event`` in a signal handler may wait without end for the lock that the
@@ -253,9 +253,9 @@ def leave_threads(code: int) -> None:
 
 
 @contextmanager
-def stopping(*, also: Iterable[signal.Signals] = ()) -> Iterator[Stop]:
+def stopping(*, also: Iterable[signal.Signals] = ()) -> Iterator[StopFlag]:
     """Let the first Ctrl-C (and the first of other signals) end the work after what is in hand, the second at once."""
-    stop = Stop()
+    stop = StopFlag()
     before: dict[int, Any] = {}
 
     def wanted(number: int, _: object) -> None:

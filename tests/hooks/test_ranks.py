@@ -11,7 +11,7 @@ from contextlib import closing
 import pytest
 
 from tracker_health import check
-from tracker_health.hooks.exec_log import Ledger, RunToJudge, line_of
+from tracker_health.hooks.exec_log import ExecLog, RunToJudge, line_of
 from tracker_health.words.ending import Ended, Ending
 
 TRAINING = """
@@ -93,7 +93,7 @@ def ledger_of(tmp_path, *events):
     path.write_bytes(
         b"".join(line.replace(f'"pid": {os.getpid()}'.encode(), f'"pid": {pid}'.encode()) for pid, line in events)
     )
-    return Ledger(path).read()
+    return ExecLog(path).read()
 
 
 FAILED = Ending(how=Ended.FAILED, by="ValueError: no")

@@ -20,14 +20,14 @@ from tracker_health.cli import cli
 from tracker_health.config import Notify
 from tracker_health.errors import ConfigError, RunNotFound, StoreRefused, StoreUnavailable
 from tracker_health.fleet.follow import Follower
-from tracker_health.judge.messages import Told
+from tracker_health.judge.messages import SentMessages
 from tracker_health.report.baseline import from_json, to_json
 from tracker_health.runs import message_queue as outbox
 from tracker_health.runs.lookup import open_run
-from tracker_health.runs.message_queue import Outbox
+from tracker_health.runs.message_queue import MessageQueue
 from tracker_health.stores.folder.directory import DirectoryRun
 from tracker_health.stores.mlflow.run import MlflowRun
-from tracker_health.terminal import Stop
+from tracker_health.terminal import StopFlag
 from tracker_health.words.stopped import stop_of
 
 from ..receiver import Receiver  # noqa: TID252
@@ -315,7 +315,9 @@ def delivered(config, uri):
 
     from tracker_health.runs.annotating import store_key
 
-    return Outbox().deliver(config.notify, store_key(uri), partial(open_run, tracking_uri=uri), time.time() + 4_000)
+    return MessageQueue().deliver(
+        config.notify, store_key(uri), partial(open_run, tracking_uri=uri), time.time() + 4_000
+    )
 
 
 @pytest.mark.parametrize("ended", [False, True], ids=["again while it goes on", "when it is over"])
@@ -327,7 +329,7 @@ def test_a_confirmed_fail_is_sent_once_and_its_final_verdict_not_again(mlflow, u
     assert sent["text"].startswith(f"FAIL calm-rat (live): {cause}")
     assert "[31m" not in sent["text"]
     with closing(open_run(run.name, tracking_uri=uri)) as opened:
-        assert (Told.of(opened.notified()).causes, opened.recorded()) == ((cause,), None)
+        assert (SentMessages.of(opened.notified()).causes, opened.recorded()) == ((cause,), None)
     if not ended:
         follow(run, config)
     outcome = annotate(run.name, config=config, tracking_uri=uri, notify=True)
@@ -366,7 +368,7 @@ def test_a_receiver_in_trouble_holds_nothing_up(tmp_path):
     assert receiver.asked == 1
     assert any("LOS004" in one for one in lines)
     assert DirectoryRun(run.name).recorded() is None
-    assert Told.of(DirectoryRun(run.name).notified()).due
+    assert SentMessages.of(DirectoryRun(run.name).notified()).due
 
 
 @pytest.fixture
@@ -426,7 +428,7 @@ def invoked(*arguments):
 
 def test_the_command_ends_with_the_run_and_says_what_it_found(mlflow, uri, monkeypatch):
     run = Tracked(mlflow, uri, diverging())
-    monkeypatch.setattr(Stop, "wait", lambda self, seconds: run.go_on())
+    monkeypatch.setattr(StopFlag, "wait", lambda self, seconds: run.go_on())
     result = invoked(run.name, "--tracking-uri", uri, "--stop-on", "fail", "--every", 1)
     assert result.exit_code == 0
     first, *_, last = result.output.splitlines()
@@ -441,7 +443,7 @@ def test_ctrl_c_ends_it_politely(tmp_path, monkeypatch):
         self.wanted = run.go_on() or len(run._left) < 100
         return self.wanted
 
-    monkeypatch.setattr(Stop, "wait", wait)
+    monkeypatch.setattr(StopFlag, "wait", wait)
     result = invoked(run.name)
     assert result.exit_code == 130
     assert result.output.splitlines()[-1] == "tracker-health: no longer followed; the run goes on"

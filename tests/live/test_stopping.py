@@ -18,7 +18,7 @@ from tracker_health.evidence import Evidence, RunInfo, RunRef, Series, stood
 from tracker_health.live import LiveHealth
 from tracker_health.live.tracked import LiveRuns, Requests
 from tracker_health.monitor.background import Background
-from tracker_health.monitor.trackers import WandbRun
+from tracker_health.monitor.trackers import ActiveWandbRun
 from tracker_health.runs.lookup import open_run
 from tracker_health.words.ending import Ended, Ending
 from tracker_health.words.stopped import MOST_CHARACTERS, Stop, _check, stop_of
@@ -338,7 +338,7 @@ def test_an_offline_wandb_run_keeps_why_it_stopped(tmp_path, monkeypatch):
     health = LiveHealth(rest=0, plan=120, obey=True)
     step = train(lambda step, value: run.log({"loss": value}), diverging(), health)
     health.close()
-    assert not WandbRun(run).asks_to_stop()
+    assert not ActiveWandbRun(run).asks_to_stop()
     folder = tmp_path / "wandb" / run.dir.split("/")[-2]
     run.finish()
     outcome = annotate(str(folder))
@@ -457,7 +457,7 @@ def test_wandb_alerts_people_only_where_that_was_asked_for(tmp_path, monkeypatch
     (tmp_path / "tracker-health.toml").write_text("[notify]\nwandb_alert = true\n")
     monkeypatch.chdir(tmp_path)
     theirs = TheirRun()
-    health = LiveHealth(plan=120, rest=0, runs=[WandbRun(theirs)], alert=alert)
+    health = LiveHealth(plan=120, rest=0, runs=[ActiveWandbRun(theirs)], alert=alert)
     train(lambda *_: None, diverging(), health)
     health.close()
     assert health.should_stop

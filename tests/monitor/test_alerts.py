@@ -18,9 +18,9 @@ from torch import nn  # noqa: E402
 import tracker_health  # noqa: E402
 from tracker_health import ConfigError, watch  # noqa: E402
 from tracker_health.monitor.background import Background  # noqa: E402
-from tracker_health.monitor.gap_rules import History, LiveJudge  # noqa: E402
+from tracker_health.monitor.gap_rules import GapJudge, MeasuredSteps  # noqa: E402
 from tracker_health.monitor.live_alerts import LiveAlerts  # noqa: E402
-from tracker_health.monitor.trackers import MlflowRun, WandbRun  # noqa: E402
+from tracker_health.monitor.trackers import ActiveMlflowRun, ActiveWandbRun  # noqa: E402
 from tracker_health.words.verdict import Verdict  # noqa: E402
 
 from ..stores.wandb_runs import inspected, log_in, run_script  # noqa: E402, TID252  tests are no package of a name
@@ -81,7 +81,7 @@ def statistics(kind, value, *, name="w"):
 def judged(*steps, stop_on=Verdict.FAIL):
     """A judge that has seen these steps, one at a time."""
     marks = []
-    judge = LiveJudge(lambda word, _: marks.append(word), stop_on, rest=0.0)
+    judge = GapJudge(lambda word, _: marks.append(word), stop_on, rest=0.0)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         for step, found in enumerate(steps):
@@ -111,7 +111,7 @@ def test_a_run_is_marked_once_a_minute_at_most():
 
 
 def test_what_is_kept_of_a_long_run_is_bounded():
-    history = History()
+    history = MeasuredSteps()
     for step in range(5000):
         history.add(
             step, statistics("grads", float(step)) | (statistics("params", 1.0, name="late") if step > 4000 else {})
@@ -181,11 +181,11 @@ def test_a_tag_of_the_users_own_is_left_alone(store):
     client, _, experiment = store
     with mlflow.start_run(experiment_id=experiment) as run:
         client.set_tag(run.info.run_id, "health.live", "births")
-        marked = MlflowRun(client, run.info.run_id)
+        marked = ActiveMlflowRun(client, run.info.run_id)
         marked.mark("fail")
         marked.close()
         assert tag_of(client, run) == "births"
-    ended = MlflowRun(client, run.info.run_id)
+    ended = ActiveMlflowRun(client, run.info.run_id)
     client.set_tag(run.info.run_id, "health.live", "warn")
     ended.mark("fail")
     ended.close()
@@ -207,7 +207,7 @@ class Hanging:
 
 def test_a_server_that_does_not_answer_holds_nothing_up(tmp_path, monkeypatch):
     client = Hanging()
-    run = MlflowRun(client, "0" * 32)
+    run = ActiveMlflowRun(client, "0" * 32)
     run._calls = Background("MLflow run 0", seconds=0.2)
     monkeypatch.setattr("tracker_health.monitor.active_runs", lambda: [run])
     try:
@@ -228,7 +228,7 @@ class Refusing:
 
 @pytest.mark.filterwarnings("error")
 def test_trouble_is_one_line_even_where_warnings_are_errors(tmp_path, monkeypatch, capsys):
-    run = MlflowRun(Refusing(), "0" * 32)
+    run = ActiveMlflowRun(Refusing(), "0" * 32)
     monkeypatch.setattr("tracker_health.monitor.active_runs", lambda: [run])
     assert trained(Cut(cut=False), 5, folder=tmp_path).steps == 5
     assert capsys.readouterr().err == f"tracker-health: MLflow run {'0' * 32}: ConnectionError: no route to host\n"
@@ -279,7 +279,7 @@ def alerted(monkeypatch, tmp_path, settings, run):
     """A training that goes wrong beside that run of W&B's, with these settings in its folder."""
     (tmp_path / "tracker-health.toml").write_text(settings)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("tracker_health.monitor.active_runs", lambda: [WandbRun(run)])
+    monkeypatch.setattr("tracker_health.monitor.active_runs", lambda: [ActiveWandbRun(run)])
     torch.manual_seed(0)
     monitor = trained(Cut(), 10**6, lambda monitor: "live-fail" in str(run.tags), folder=tmp_path, alert=True)
     return monitor, run.alerts
@@ -319,7 +319,7 @@ def test_a_warning_is_an_alert_only_where_messages_are_wanted_from_warn_on(monke
     for on, expected in (("fail", 0), ("warn", 1)):
         Path("tracker-health.toml").write_text(f'{ON}on = "{on}"\n')
         run = WandbsRun()
-        LiveAlerts().send(WandbRun(run), "warn", "GAP003 gap-saturated: 97 % of values")
+        LiveAlerts().send(ActiveWandbRun(run), "warn", "GAP003 gap-saturated: 97 % of values")
         assert [level for _, _, level in run.alerts] == ["WARN"] * expected
 
 

@@ -13,7 +13,7 @@ from torch import nn  # noqa: E402
 
 import tracker_health  # noqa: E402
 from tracker_health import watch  # noqa: E402
-from tracker_health.monitor.trackers import WandbRun, mlflow_name  # noqa: E402
+from tracker_health.monitor.trackers import ActiveWandbRun, mlflow_name  # noqa: E402
 from tracker_health.stores.wandb.transaction_log import read_log  # noqa: E402
 
 
@@ -154,7 +154,7 @@ def test_the_mark_on_an_offline_wandb_run_goes_with_the_verdict(tmp_path, monkey
     for name, value in (("WANDB_MODE", "offline"), ("WANDB_SILENT", "true"), ("WANDB_DIR", str(tmp_path))):
         monkeypatch.setenv(name, value)
     run = wandb.init(project="watched", tags=["mine"])
-    mark = WandbRun(run)
+    mark = ActiveWandbRun(run)
     mark.mark("warn")
     mark.mark("fail")
     assert set(run.tags) == {"mine", "health:live-fail"}

@@ -14,7 +14,7 @@ import pytest
 
 from tracker_health.errors import ReadError
 from tracker_health.evidence import Attribution
-from tracker_health.readers.checkpoint_formats import Sign
+from tracker_health.readers.checkpoint_formats import NameMatch
 from tracker_health.readers.checkpoint_formats.deepspeed import DeepSpeedZero
 from tracker_health.readers.files.folder import LocalFolder
 from tracker_health.text import printable
@@ -210,6 +210,6 @@ def test_a_cut_file_is_named(copied):
 
 def test_the_lowest_rank_leads():
     names = [RANK.format(10), RANK.format(2), "mp_rank_00_model_states.pt", "other.pt"]
-    assert FORMAT.leads(names) == {RANK.format(2): Sign.SURE}
+    assert FORMAT.leads(names) == {RANK.format(2): NameMatch.SURE}
     assert FORMAT.belongs("zero_pp_rank_0_mp_rank_00_model_states.pt")
     assert not FORMAT.belongs("other.pt")

@@ -12,7 +12,7 @@ import pytest
 
 from tracker_health.errors import ReadError
 from tracker_health.evidence import Attribution
-from tracker_health.readers.checkpoint_formats import Sign
+from tracker_health.readers.checkpoint_formats import NameMatch
 from tracker_health.readers.checkpoint_formats.torch_distributed import LEAD, TorchDistributed
 from tracker_health.readers.files.folder import LocalFolder
 from tracker_health.readers.optimizers.optimizer_state import read_optimizer_state
@@ -405,12 +405,12 @@ def test_a_pickle_that_is_no_index_is_refused(tmp_path, value):
 
 
 def test_a_record_is_inert_and_takes_any_state():
-    from tracker_health.readers.torch_files.safe_pickle import Record, SafePickle
+    from tracker_health.readers.torch_files.safe_pickle import PickledObject, SafePickle
 
     data = pickle.dumps({meta.MetadataIndex("a", (1, 2)): meta.BytesStorageMetadata()})
     names = {f"torch.distributed.checkpoint.metadata.{name}" for name in ("MetadataIndex", "BytesStorageMetadata")}
     ((key, value),) = SafePickle(data, records=names).load().items()
-    assert isinstance(key, Record)
+    assert isinstance(key, PickledObject)
     assert key.get("fqn") == "a"
     assert (key.get("nothing"), value.get("anything"), value.state) == (None, None, None)
 
@@ -489,7 +489,7 @@ def test_an_index_with_tens_of_thousands_of_pieces_is_read(tmp_path):
 
 
 def test_only_the_index_leads():
-    assert FORMAT.leads([".metadata", "__0_0.distcp"]) == {LEAD: Sign.LIKELY}
+    assert FORMAT.leads([".metadata", "__0_0.distcp"]) == {LEAD: NameMatch.LIKELY}
     assert FORMAT.leads(["__0_0.distcp"]) == FORMAT.leads([".metadata"]) == {}
     assert "without its .metadata" in FORMAT.why_not(["__0_0.distcp"])
     assert not FORMAT.why_not([".metadata"])  # other programs have files of this name

@@ -15,8 +15,8 @@ from click.testing import CliRunner
 from tracker_health import annotate
 from tracker_health.cli import cli
 from tracker_health.config import preset
-from tracker_health.fleet.gate import Question, Watch
-from tracker_health.judge.gate_decision import Answer
+from tracker_health.fleet.gate import GateOptions, Watch
+from tracker_health.judge.gate_decision import GateDecision
 from tracker_health.runs.lookup import open_run
 from tracker_health.words.acknowledgements import acknowledgement
 
@@ -269,15 +269,15 @@ def test_a_reader_is_answered_and_writes_nothing(auth_server_uri, tmp_path, monk
 
 def test_a_watch_answers_once_for_each_new_version(server_uri, tmp_path):
     run, name, _ = registered(server_uri, tmp_path)
-    watch = Watch(question=Question(config=preset("default"), tracking_uri=server_uri), names=(name,))
-    assert [one.gate.answer for one in watch.once()] == [Answer.GO_ON]
+    watch = Watch(question=GateOptions(config=preset("default"), tracking_uri=server_uri), names=(name,))
+    assert [one.gate.answer for one in watch.once()] == [GateDecision.GO_ON]
     assert list(watch.once()) == []
     client = client_of(server_uri)
     client.create_model_version(name, f"{client.get_run(run).info.artifact_uri}/model", run_id=run)
     assert [one.model for one in watch.once()] == [f"models:/{name}/2"]
     # One that begins now sees by the tags what was answered, and asks again under other settings.
     assert list(Watch(question=watch.question, names=(name,)).once()) == []
-    other = Question(config=preset("strict"), tracking_uri=server_uri)
+    other = GateOptions(config=preset("strict"), tracking_uri=server_uri)
     assert len(list(Watch(question=other, names=(name,)).once())) == 2
 
 
@@ -287,9 +287,9 @@ def test_a_watch_without_permission_to_tag_remembers(auth_server_uri, tmp_path, 
     _, name, _ = registered(auth_server_uri, tmp_path)
     monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "reader")
     monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", READER_PASSWORD)
-    watch = Watch(question=Question(config=preset("default"), tracking_uri=auth_server_uri), names=(name,))
+    watch = Watch(question=GateOptions(config=preset("default"), tracking_uri=auth_server_uri), names=(name,))
     (first,) = watch.once()
-    assert (first.gate.answer, first.written) == (Answer.GO_ON, False)
+    assert (first.gate.answer, first.written) == (GateDecision.GO_ON, False)
     assert "no permission" in first.unwritten
     assert list(watch.once()) == []
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tracker_health.config import Config
 from tracker_health.errors import RunNotFound
-from tracker_health.fleet.gate import Question, gate_one
+from tracker_health.fleet.gate import GateOptions, gate_one
 from tracker_health.stores.mlflow import registry
 from tracker_health.stores.mlflow.registry import ModelName, model_name_of
 from tracker_health.stores.remote.url import UrlRun
@@ -98,7 +98,7 @@ def test_a_model_is_named_letter_by_letter_by_text_page_and_webhook(webhook, nam
     client = _Registry()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(registry, "connect", lambda *_, **__: (client, "https://mlflow.example.com"))
-        answers = [gate_one(one, Question(config=Config())) for one in (plain, plain.shown, page)]
+        answers = [gate_one(one, GateOptions(config=Config())) for one in (plain, plain.shown, page)]
         model = registry.open_mlflow_model(plain)
         model.tag({"health.verdict": "pass"})
     assert set(client.asked) == set(client.tagged) == {name}
@@ -119,7 +119,7 @@ def test_a_model_is_named_letter_by_letter_by_text_page_and_webhook(webhook, nam
     ],
 )
 def test_what_can_be_no_name_is_refused_with_the_reason(text, why):
-    answer = gate_one(text, Question(config=Config()))
+    answer = gate_one(text, GateOptions(config=Config()))
     assert isinstance(answer.error, RunNotFound)
     assert why in answer.gate.reason
 
@@ -128,7 +128,7 @@ def test_a_registry_that_answers_with_another_model_is_told(monkeypatch):
     client = _Registry()
     client.get_model_version = lambda _, version: SimpleNamespace(name="Net", version=version, tags={})
     monkeypatch.setattr(registry, "connect", lambda *_, **__: (client, "https://mlflow.example.com"))
-    answer = gate_one("models:/net/1", Question(config=Config()))
+    answer = gate_one("models:/net/1", GateOptions(config=Config()))
     assert (answer.model, "answered with models:/Net/1" in answer.gate.reason) == ("models:/net/1", True)
 
 

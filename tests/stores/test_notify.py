@@ -19,11 +19,11 @@ from tracker_health.cli import cli
 from tracker_health.config import Notify
 from tracker_health.errors import ConfigError
 from tracker_health.fleet.sweep import Sweep
-from tracker_health.judge.messages import Told
+from tracker_health.judge.messages import SentMessages
 from tracker_health.runs import message_queue as outbox
 from tracker_health.runs.annotating import store_key
 from tracker_health.runs.lookup import open_run
-from tracker_health.runs.message_queue import Outbox
+from tracker_health.runs.message_queue import MessageQueue
 
 from ..receiver import Receiver  # noqa: TID252  tests are no package of a name
 from .many_runs import make_runs
@@ -65,18 +65,18 @@ def config_of(receiver, **more):
 
 def told_on(run, uri=None):
     with closing(open_run(run, tracking_uri=uri)) as opened:
-        return Told.of(opened.recorded().notified)
+        return SentMessages.of(opened.recorded().notified)
 
 
 def delivering(config, now=None, uri=None):
-    return Outbox().deliver(config.notify, store_key(uri), partial(open_run, tracking_uri=uri), now)
+    return MessageQueue().deliver(config.notify, store_key(uri), partial(open_run, tracking_uri=uri), now)
 
 
 def found(run, config, **more):
     """The run judged, and its message in the outbox."""
     outcome = annotate(run, config=config, notify=True, **more)
     if outcome.notice is not None:
-        Outbox().put([outcome.notice])
+        MessageQueue().put([outcome.notice])
     return outcome
 
 
@@ -247,7 +247,7 @@ def test_in_shadow_and_by_default_nothing_is_due(sick, receiving):
     assert found(sick, replace(config, mode="shadow")).notice is None
     assert annotate(sick, config=config).notice is None  # nobody asked for it
     assert found(sick, preset("default"), force=True).notice is None
-    assert told_on(sick) == Told()
+    assert told_on(sick) == SentMessages()
 
 
 def test_an_upgrade_and_other_settings_are_no_news(write_log, healthy_losses, receiving, monkeypatch):
@@ -287,9 +287,9 @@ def test_what_the_finder_did_not_send_is_sent_by_another_machine(sick, receiving
     with monkeypatch.context() as ahead:
         ahead.setattr("tracker_health.runs.annotating.time.time", lambda: later)
         assert found(sick, config).notice is not None
-    elsewhere = Outbox(tmp_path / "another machine" / "tracker-health" / "notices")
+    elsewhere = MessageQueue(tmp_path / "another machine" / "tracker-health" / "notices")
     assert elsewhere.deliver(config.notify, store_key(None), open_run, later).messages == 1
-    first = Outbox(tmp_path / "state" / "tracker-health" / "notices")
+    first = MessageQueue(tmp_path / "state" / "tracker-health" / "notices")
     assert first.deliver(config.notify, store_key(None), open_run).messages == 0
     assert len(receiver.accepted) == 1
 
@@ -319,7 +319,7 @@ def test_a_damaged_memory_costs_nothing_but_what_was_in_it(sick, receiving, tmp_
     ):
         (folder := tmp_path / "damaged").mkdir(exist_ok=True)
         (folder / "notices.json").write_bytes(content)
-        box = Outbox(folder)
+        box = MessageQueue(folder)
         assert not box.knows("x")
         box.remember("x")
         assert box.knows("x")
@@ -329,7 +329,7 @@ def test_a_damaged_memory_costs_nothing_but_what_was_in_it(sick, receiving, tmp_
 def test_a_user_without_a_home_is_said_so_and_judged_all_the_same(monkeypatch):
     monkeypatch.delenv("XDG_STATE_HOME")
     monkeypatch.setattr(Path, "home", classmethod(lambda _: (_ for _ in ()).throw(RuntimeError)))
-    box = Outbox()
+    box = MessageQueue()
     assert not box.knows("x")
     done = outbox.told_quietly(lambda: box.deliver(Notify(webhook="http://127.0.0.1/"), "s", open_run))
     assert "set XDG_STATE_HOME" in done.problem
@@ -366,7 +366,7 @@ def test_the_first_sweep_of_a_server_is_silent_and_what_fails_at_once_later_is_o
 def test_two_sweeps_of_the_same_runs_say_it_once(sqlite_uri, receiving):
     receiver = receiving()
     config = config_of(receiver)
-    Outbox().remember(store_key(sqlite_uri))
+    MessageQueue().remember(store_key(sqlite_uri))
     name, _ = make_runs(sqlite_uri, 2, sick=(1,))
     one, other = (sweep_of(sqlite_uri, name, config) for _ in range(2))
     ahead = other.candidates()
@@ -381,7 +381,7 @@ def test_two_sweeps_of_the_same_runs_say_it_once(sqlite_uri, receiving):
 def test_a_sweep_that_may_only_read_says_it_once_too(sqlite_uri, receiving, tmp_path):
     receiver = receiving()
     config = config_of(receiver)
-    Outbox().remember(store_key(sqlite_uri))
+    MessageQueue().remember(store_key(sqlite_uri))
     name, (run,) = make_runs(sqlite_uri, 1, sick=(0,))
     for _ in range(2):
         swept(sweep_of(sqlite_uri, name, config, report_to=tmp_path / "reports"))
@@ -394,7 +394,7 @@ def test_the_command_says_what_it_sent_and_a_dead_receiver_costs_no_exit_code(sq
     receiver = receiving(500, 200)
     settings = tmp_path / "health.toml"
     settings.write_text(f'[notify]\nwebhook = "{receiver.address}"\ncertainty = "possible"\n')
-    Outbox().remember(store_key(sqlite_uri))
+    MessageQueue().remember(store_key(sqlite_uri))
     name, _ = make_runs(sqlite_uri, 1, sick=(0,))
     arguments = ["sweep", "--config", str(settings), "--experiment", name, "--tracking-uri", sqlite_uri]
     first = CliRunner().invoke(cli, arguments)

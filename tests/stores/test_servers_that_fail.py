@@ -19,7 +19,7 @@ from tracker_health.config import Config
 from tracker_health.errors import OutdatedPackage, StoreUnavailable
 from tracker_health.fleet.gate import gate
 from tracker_health.fleet.sweep import Sweep
-from tracker_health.judge.gate_decision import Answer
+from tracker_health.judge.gate_decision import GateDecision
 from tracker_health.stores.mlflow import last_word
 from tracker_health.stores.remote import deadline
 from tracker_health.stores.wandb import connection as wandb_connection
@@ -164,10 +164,10 @@ def test_a_model_whose_run_or_files_a_server_does_not_give_may_not_go_on(
     store.client.create_model_version(name, f"runs:/{run_id}/model", run_id)
     with proxied.failing(500, ENDPOINTS[endpoint]):
         answer = gate(f"models:/{name}/1", tracking_uri=proxied.uri)
-    assert answer.gate.answer is Answer.NOT_JUDGED
+    assert answer.gate.answer is GateDecision.NOT_JUDGED
     assert "500" in answer.gate.reason
     assert not answer.written
-    assert gate(f"models:/{name}/1", tracking_uri=proxied.uri).gate.answer is Answer.GO_ON
+    assert gate(f"models:/{name}/1", tracking_uri=proxied.uri).gate.answer is GateDecision.GO_ON
 
 
 @pytest.mark.slow

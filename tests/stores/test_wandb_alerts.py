@@ -17,11 +17,11 @@ pytest.importorskip("wandb")
 from tracker_health import annotate, preset
 from tracker_health.config import Notify
 from tracker_health.fleet.sweep import Sweep
-from tracker_health.judge.messages import Told
+from tracker_health.judge.messages import SentMessages
 from tracker_health.runs import message_queue as outbox
 from tracker_health.runs.annotating import store_key
 from tracker_health.runs.lookup import open_run
-from tracker_health.runs.message_queue import Outbox
+from tracker_health.runs.message_queue import MessageQueue
 from tracker_health.words.verdict import Verdict
 
 from ..receiver import Receiver  # noqa: TID252  tests are no package of a name
@@ -61,17 +61,17 @@ def found(run, notify):
     """The run judged, and its message in the outbox."""
     outcome = annotate(run, config=replace(preset("default"), notify=notify), notify=True)
     if outcome.notice is not None:
-        Outbox().put([outcome.notice])
+        MessageQueue().put([outcome.notice])
     return outcome
 
 
 def delivering(notify, now=None):
-    return Outbox().deliver(notify, store_key(None), open_run, now)
+    return MessageQueue().deliver(notify, store_key(None), open_run, now)
 
 
 def told_on(run):
     with closing(open_run(run)) as opened:
-        return Told.of(opened.recorded().notified)
+        return SentMessages.of(opened.recorded().notified)
 
 
 def test_it_is_asked_for_as_the_sdk_asks_for_its_own(wandb_server, tmp_path):
@@ -112,7 +112,7 @@ def test_as_the_only_receiver_it_is_sent_once_and_the_run_says_so(wandb_server):
 def test_runs_of_other_trackers_are_due_to_nobody(write_log, healthy_losses):
     sick = write_log([*healthy_losses[:100], *[float("nan")] * 100], folder="sick")
     assert found(sick, ALERTS).notice is None
-    assert told_on(sick) == Told()
+    assert told_on(sick) == SentMessages()
 
 
 def test_a_message_to_one_receiver_does_not_wait_for_the_other_nor_is_it_sent_twice(wandb_server, receiver):
@@ -166,7 +166,7 @@ def test_a_sweep_alerts_once_about_many(wandb_server):
 def test_an_account_that_may_only_read_is_said_so(wandb_server, monkeypatch, tmp_path):
     run = make_sick(wandb_server)
     config = replace(preset("default"), notify=ALERTS)
-    Outbox().remember(f"{store_key(None)} team/proj")
+    MessageQueue().remember(f"{store_key(None)} team/proj")
     monkeypatch.setenv("WANDB_API_KEY", READER)
     sweep = Sweep(config=config, project="team/proj", since=time.time(), report_to=tmp_path / "reports")
     list(sweep.once(sweep.candidates()))

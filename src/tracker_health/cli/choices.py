@@ -54,8 +54,8 @@ def only_run(run: str, command: str) -> str:
     return listed[0]
 
 
-class Batch(NamedTuple):
-    """Runs that are named together."""
+class RunQuery(NamedTuple):
+    """ChosenRuns that are named together."""
 
     experiment: str
     project: str
@@ -69,11 +69,11 @@ class Batch(NamedTuple):
         return f"Project {self.project}" if self.project else ""
 
 
-def batch_of(choices: dict[str, Any], *, needs_name: bool = True) -> Batch:
+def batch_of(choices: dict[str, Any], *, needs_name: bool = True) -> RunQuery:
     """What of the choices names many runs at once, which is taken out of them. ``needs_name``: a filter without one
     makes no sense.
     """
-    batch = Batch(*(choices.pop(name) or "" for name in ("experiment", "project", "where")))
+    batch = RunQuery(*(choices.pop(name) or "" for name in ("experiment", "project", "where")))
     if batch.experiment and batch.project:
         raise ConfigError("an experiment is of MLflow and a project of W&B", "name one of the two")
     if needs_name and batch.where and not batch.name:
@@ -82,7 +82,7 @@ def batch_of(choices: dict[str, Any], *, needs_name: bool = True) -> Batch:
     return batch
 
 
-class Runs(NamedTuple):
+class ChosenRuns(NamedTuple):
     """The runs that a command is about. ``total``: how many, None where that is seen at the end."""
 
     runs: Iterable[str | Listed]
@@ -92,12 +92,12 @@ class Runs(NamedTuple):
     def many(self) -> bool:
         return self.total is None or self.total > _BRIEF_ABOVE
 
-    def kept(self) -> Runs:
+    def kept(self) -> ChosenRuns:
         """The same, to be gone through more than once."""
         return self._replace(runs=list(self.runs))
 
 
-def chosen_runs(runs: Iterable[str], batch: Batch, settings: Effective, *, newest: bool = False) -> Runs:
+def chosen_runs(runs: Iterable[str], batch: RunQuery, settings: Effective, *, newest: bool = False) -> ChosenRuns:
     """The runs as given, and those of the batch, which are found while the first of them are done. ``newest``: the file
     of a database stands for its newest runs.
     """
@@ -114,7 +114,7 @@ def chosen_runs(runs: Iterable[str], batch: Batch, settings: Effective, *, newes
         found = runs_of_project(batch.project, where=batch.where)
     listed += islice(found, _BRIEF_ABOVE + 1)
     more = list(islice(found, 1))
-    return Runs(chain(listed, more, found), None if more else len(listed))
+    return ChosenRuns(chain(listed, more, found), None if more else len(listed))
 
 
 def _newest_of(run: str | Listed) -> list[str | Listed]:
@@ -136,7 +136,7 @@ def _newest_of(run: str | Listed) -> list[str | Listed]:
     return [*runs]
 
 
-def workers_of(choices: dict[str, Any], batch: Batch) -> int:
+def workers_of(choices: dict[str, Any], batch: RunQuery) -> int:
     """How many threads: several where there are many runs, most likely of a server, one for folders named singly."""
     wanted: int | None = choices.pop("workers")
     return wanted or (WORKERS_OF_BATCH if batch.name else 1)

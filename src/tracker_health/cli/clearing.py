@@ -16,7 +16,7 @@ from tracker_health.terminal import EXIT_DONE, EXIT_RUN, say_failure
 from tracker_health.text import count, listing, printable, without_userinfo
 
 if TYPE_CHECKING:
-    from tracker_health.cli.choices import Batch
+    from tracker_health.cli.choices import RunQuery
     from tracker_health.settings.sources import Effective
     from tracker_health.stores.base import Cleared, Listed, Ours
 
@@ -63,7 +63,7 @@ def clear(runs: tuple[str, ...], acks: bool, dry_run: bool, verbose: bool, **cho
 
 
 def _runs_to_clear(
-    runs: tuple[str, ...], batch: Batch, settings: Effective, *, everything: bool
+    runs: tuple[str, ...], batch: RunQuery, settings: Effective, *, everything: bool
 ) -> Iterable[str | Listed]:
     from tracker_health.api import runs_of_server
 

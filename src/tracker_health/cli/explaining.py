@@ -15,7 +15,7 @@ from tracker_health.terminal import say_error
 from tracker_health.text import printable
 
 if TYPE_CHECKING:
-    from tracker_health.settings.layers import Setting
+    from tracker_health.settings.layers import SourcedValue
 
 
 @cli.command()
@@ -112,7 +112,7 @@ def config(as_json: bool, everything: bool, **choices: Any) -> None:
         click.echo(line)
 
 
-def _config_lines(files: tuple[str, ...], shown: dict[str, Setting]) -> list[str]:
+def _config_lines(files: tuple[str, ...], shown: dict[str, SourcedValue]) -> list[str]:
     written = [(f"{key} = {_toml(one.value)}", one.origin) for key, one in shown.items()]
     width = min(max((len(text) for text, _ in written), default=0), 60)
     head = f"# read: {', '.join(printable(file) for file in files) or 'no configuration file'}"

@@ -27,7 +27,7 @@ from tracker_health.terminal import (
 from tracker_health.text import printable
 
 if TYPE_CHECKING:
-    from tracker_health.fleet.gate import Question
+    from tracker_health.fleet.gate import GateOptions
     from tracker_health.judge.gate_decision import Gated
 
 # By the words of gate.Answer, which --help does without.
@@ -92,15 +92,15 @@ def gate(models: tuple[str, ...], watch: int | None, names: tuple[str, ...], sin
     sys.exit(_answered(models, question, choices))
 
 
-def _question(choices: dict[str, Any]) -> Question:
-    from tracker_health.fleet.gate import Question
+def _question(choices: dict[str, Any]) -> GateOptions:
+    from tracker_health.fleet.gate import GateOptions
     from tracker_health.judge.gate_decision import Rule
     from tracker_health.settings.values import parse_duration
 
     timeout = parse_duration(choices["timeout"])
     settings = settings_of(choices, fail_on="fail", writes=not choices["no_tags"])
     rule = Rule(fail_on=choices["fail_on"], allow_unfinished=choices["allow_unfinished"])
-    return Question(
+    return GateOptions(
         config=settings.config,
         tracking_uri=settings.tracking_uri,
         rule=rule,
@@ -110,7 +110,7 @@ def _question(choices: dict[str, Any]) -> Question:
     )
 
 
-def _answered(models: tuple[str, ...], question: Question, choices: dict[str, Any]) -> int:
+def _answered(models: tuple[str, ...], question: GateOptions, choices: dict[str, Any]) -> int:
     from tracker_health.fleet.gate import gate_one
     from tracker_health.render.ci import JUnit
 
@@ -121,7 +121,7 @@ def _answered(models: tuple[str, ...], question: Question, choices: dict[str, An
     return next(code for code in _WORST_FIRST if code in codes) or output.exit_code
 
 
-def _watched(question: Question, seconds: int, names: tuple[str, ...], since: str, choices: dict[str, Any]) -> None:
+def _watched(question: GateOptions, seconds: int, names: tuple[str, ...], since: str, choices: dict[str, Any]) -> None:
     """Answer for new versions until stopped; a service goes on when the registry is back."""
     from tracker_health.fleet.gate import Watch
     from tracker_health.render.ci import JUnit

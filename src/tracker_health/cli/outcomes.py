@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from tracker_health.cli.choices import Runs
+from tracker_health.cli.choices import ChosenRuns
 from tracker_health.terminal import (
     EXIT_DONE,
     EXIT_INTERRUPTED,
     EXIT_RUN,
     EXIT_VERDICT,
     Output,
-    Stop,
+    StopFlag,
     Tally,
     add_to_job_summary,
     draws_blocks,
@@ -41,7 +41,11 @@ _MOST_LINKS = 5
 
 
 def finish(
-    work: Callable[[Iterable[str | Listed]], Iterable[Outcome]], runs: Runs, choices: dict[str, Any], *, writes: bool
+    work: Callable[[Iterable[str | Listed]], Iterable[Outcome]],
+    runs: ChosenRuns,
+    choices: dict[str, Any],
+    *,
+    writes: bool,
 ) -> NoReturn:
     """Print each outcome as it comes, then exit with the code that the whole call deserves.
 
@@ -51,7 +55,7 @@ def finish(
     output, code, links, tally = Output(), EXIT_DONE, {}, Tally(runs.total)
     cases = _test_report() if choices["form"] == "junit" and not choices["as_json"] else None
     try:
-        with stopping() if runs.many else nullcontext(Stop()) as stop:
+        with stopping() if runs.many else nullcontext(StopFlag()) as stop:
             for outcome in work(stop.until(runs.runs)):
                 tally.clear()
                 code = max(code, show(outcome, choices, output, brief=runs.many, cases=cases))

@@ -23,7 +23,7 @@ from tracker_health.terminal import (
     EXIT_INTERRUPTED,
     EXIT_RUN,
     Output,
-    Stop,
+    StopFlag,
     say_error,
     say_failure,
     stopping,
@@ -32,7 +32,7 @@ from tracker_health.terminal import (
 from tracker_health.text import count, printable, short_name, size_of
 
 if TYPE_CHECKING:
-    from tracker_health.fleet.sweep import Difference, Sweep
+    from tracker_health.fleet.sweep import Sweep, VerdictChange
 
 
 _EXPERIMENTS = click.option(
@@ -134,7 +134,7 @@ def _sweep_over(choices: dict[str, Any], rate: float | None) -> Sweep:
     )
 
 
-def _compared(swept: Sweep, stop: Stop, *, as_json: bool, verbose: bool) -> int:
+def _compared(swept: Sweep, stop: StopFlag, *, as_json: bool, verbose: bool) -> int:
     """Print what would change, as it is found; the exit code that this deserves."""
     output, code, done, changes = Output(), EXIT_DONE, 0, Counter[str]()
     for one in swept.compare(stop.until(swept.candidates())):
@@ -151,7 +151,7 @@ def _compared(swept: Sweep, stop: Stop, *, as_json: bool, verbose: bool) -> int:
     return max(code, output.exit_code)
 
 
-def _difference_line(found: Difference) -> str:
+def _difference_line(found: VerdictChange) -> str:
     rules = "" if found.rules is None else f" (rules {found.rules})"
     run = found.report.run
     identity = "" if run.id == run.name else f" ({printable(run.id, 120)})"
@@ -173,7 +173,7 @@ def _estimated(swept: Sweep) -> int:
     return EXIT_RUN if found.failed else EXIT_DONE
 
 
-def _swept(swept: Sweep, stop: Stop, choices: dict[str, Any]) -> int:
+def _swept(swept: Sweep, stop: StopFlag, choices: dict[str, Any]) -> int:
     """Sweep once, and print what became of each run; the exit code that this deserves."""
     output, code, older, stats = Output(), EXIT_DONE, 0, PassStats()
     shown = {**choices, "form": "text", "quiet": choices["quiet"]}

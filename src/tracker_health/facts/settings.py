@@ -59,7 +59,7 @@ USUAL_MOMENTUM = 0.9
 """Of SGD, where it has one."""
 
 
-class Setting(NamedTuple):
+class ParamValue(NamedTuple):
     """A number, and the param that says it."""
 
     name: str
@@ -155,7 +155,7 @@ class Settings:
         return self._highest("momentum", _MOMENTUM)
 
     @cached_property
-    def clip_said(self) -> Setting | None:
+    def clip_said(self) -> ParamValue | None:
         """The limit of the gradient norm, above 0, by the param that has it."""
         return next((one for one in self._settings(_CLIP) if one.value > 0.0), None)
 
@@ -165,7 +165,7 @@ class Settings:
         return None if self.clip_said is None else self.clip_said.value
 
     @cached_property
-    def dropout(self) -> Setting | None:
+    def dropout(self) -> ParamValue | None:
         """The largest dropout of the model below 1."""
         return max(
             (one for one in self._settings(_DROPOUT) if one.value < 1.0), key=lambda one: one.value, default=None
@@ -223,10 +223,10 @@ class Settings:
             (_HALF.search(name) and text not in _NO) or _HALF.search(text) for name, text in _params(self.evidence)
         )
 
-    def _settings(self, named: re.Pattern[str]) -> list[Setting]:
+    def _settings(self, named: re.Pattern[str]) -> list[ParamValue]:
         """The params of such names that are finite numbers."""
         said = ((name, _numbers([text])) for name, text in _params(self.evidence) if named.search(name))
-        return [Setting(name, value[0]) for name, value in said if value]
+        return [ParamValue(name, value[0]) for name, value in said if value]
 
     def _said(self, named: re.Pattern[str]) -> float | None:
         return max((one.value for one in self._settings(named)), default=None)

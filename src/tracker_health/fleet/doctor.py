@@ -39,7 +39,7 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class Trial:
     """One thing that was tried. ``need``: what for, empty for what no command needs by itself. ``detail``: what was
     seen, or why it does not work.
     """
@@ -50,7 +50,7 @@ class Step:
     need: str = ""
 
 
-def commands_that_work(steps: list[Step]) -> tuple[list[str], list[str]]:
+def commands_that_work(steps: list[Trial]) -> tuple[list[str], list[str]]:
     """The commands that work by these steps, and those that do not."""
     states = {need: [one.state for one in steps if one.need == need] for need in (READS, WRITES, FILES, REGISTRY)}
     good = [
@@ -65,25 +65,25 @@ class _Trial:
     """Tries things one after the other; what needs something that did not work is not tried."""
 
     def __init__(self) -> None:
-        self.steps: list[Step] = []
+        self.steps: list[Trial] = []
         self.undo: list[tuple[str, Callable[[], Any]]] = []
 
-    def do(self, what: str, need: str, work: Callable[[], Any], *, after: bool = True) -> tuple[Step, Any]:
+    def do(self, what: str, need: str, work: Callable[[], Any], *, after: bool = True) -> tuple[Trial, Any]:
         """``after``: whether what it needs has worked. ``work`` gives a detail, or a pair of it and a value."""
         value = None
         if not after:
-            step = Step(what=what, need=need, state=State.NOT_TRIED)
+            step = Trial(what=what, need=need, state=State.NOT_TRIED)
         else:
             try:
                 made = work()
                 detail, value = made if isinstance(made, tuple) else (made, True)
-                step = Step(what=what, need=need, state=State.WORKS, detail=printable(detail or "", 300))
+                step = Trial(what=what, need=need, state=State.WORKS, detail=printable(detail or "", 300))
             except Exception as error:  # noqa: BLE001  that is what is asked
-                step = Step(what=what, need=need, state=State.FAILS, detail=printable(described(error), 600))
+                step = Trial(what=what, need=need, state=State.FAILS, detail=printable(described(error), 600))
         self.steps.append(step)
         return step, value
 
-    def clean(self) -> Step:
+    def clean(self) -> Trial:
         """Take away what was made, the last first; each is tried whatever became of the others."""
         left = []
         for what, work in reversed(self.undo):
@@ -92,7 +92,7 @@ class _Trial:
             except Exception as error:  # noqa: BLE001  the others are still taken away
                 left.append(f"{what} is still there ({printable(described(error), 200)})")
         state = State.FAILS if left else State.WORKS if self.undo else State.NOT_TRIED
-        return Step(what="clean up", state=state, detail="; ".join(left))
+        return Trial(what="clean up", state=state, detail="; ".join(left))
 
 
 @contextmanager
@@ -104,7 +104,7 @@ def _cleaned(trial: _Trial) -> Iterator[None]:
         raise
 
 
-def examine_mlflow(experiment: str, tracking_uri: str | None, config: Config) -> Iterator[Step]:
+def examine_mlflow(experiment: str, tracking_uri: str | None, config: Config) -> Iterator[Trial]:
     """Try an MLflow server with one run in an experiment, and one registered model, which are taken away again. A
     deleted run stays in MLflow's trash until ``mlflow gc``.
     """
@@ -208,7 +208,7 @@ def _registered(client: MlflowClient, run: str, asked: Callable[..., Any], trial
     return name
 
 
-def examine_wandb(project: str) -> Iterator[Step]:
+def examine_wandb(project: str) -> Iterator[Trial]:
     """Try a W&B server with one run in a project, which is deleted again. Whether artifacts can be logged is not tried:
     that takes a run of the SDK's own.
     """

@@ -14,13 +14,13 @@ import numpy as np
 from tracker_health.config import Config, Notify
 from tracker_health.errors import ConfigError, RunError, RunNotFound, StoreRefused, described
 from tracker_health.evidence import Evidence
-from tracker_health.judge.messages import Told, due_of, notice_of
+from tracker_health.judge.messages import SentMessages, due_of, notice_of
 from tracker_health.live.rules import share_known
-from tracker_health.live.verdicts import FEWEST_POINTS, GROWTH, Judge, LiveFinding
+from tracker_health.live.verdicts import FEWEST_POINTS, GROWTH, LiveFinding, LiveJudge
 from tracker_health.report.result import Report
 from tracker_health.runs.annotating import for_run, name_for_others, store_key
 from tracker_health.runs.lookup import open_run, shown_name
-from tracker_health.runs.message_queue import Outbox, told_quietly
+from tracker_health.runs.message_queue import MessageQueue, told_quietly
 from tracker_health.stores.base import TrackedRun, alerting
 from tracker_health.text import printable
 from tracker_health.words.verdict import Verdict
@@ -47,7 +47,7 @@ class Follower:
         stop_on: str | None = None,
         every: float = EVERY_SECONDS,
         dry_run: bool = False,
-        outbox: Outbox | None = None,
+        outbox: MessageQueue | None = None,
     ) -> None:
         """Follow a run.
 
@@ -67,8 +67,8 @@ class Follower:
             raise ConfigError(f'stop_on={stop_on!r}: it must be "warn", "fail" or None')
         self._run, self._config, self._tracking_uri = run, config, tracking_uri
         self._stop_on, self._every, self._dry_run = Verdict(stop_on) if stop_on else None, every, dry_run
-        self._outbox = outbox or Outbox()
-        self._judge: Judge | None = None
+        self._outbox = outbox or MessageQueue()
+        self._judge: LiveJudge | None = None
         self._seen: tuple[str, bool] | None = None
         self._last_step, self._changed = -1, time.monotonic()
         self._rested = self._next = self._spent = 0.0
@@ -111,7 +111,7 @@ class Follower:
     def _begun(self) -> Iterator[str]:
         with closing(self._opened()) as opened:
             settings = for_run(self._config, opened)
-            self._judge = Judge(settings, self._stop_on)
+            self._judge = LiveJudge(settings, self._stop_on)
             if self._stop_on is not None and (why := opened.why_not_asked()):
                 raise StoreRefused(
                     f"{printable(shown_name(self._run))} cannot be asked to stop: {why}", "leave out --stop-on"
@@ -124,7 +124,7 @@ class Follower:
         return open_run(self._run, tracking_uri=self._tracking_uri)
 
     @property
-    def _known(self) -> Judge:
+    def _known(self) -> LiveJudge:
         if self._judge is None:
             raise LookupError("the run was not opened yet")
         return self._judge
@@ -236,7 +236,7 @@ class Follower:
         if self._dry_run or config.mode == "shadow" or not config.notify.reaches(alerts=alerts):
             return
         about, notify = _about(report, finding, config)
-        told, traits = Told.of(opened.notified()), opened.traits()
+        told, traits = SentMessages.of(opened.notified()), opened.traits()
         due = due_of(about, notify, traits, told, None)
         if not due:
             return

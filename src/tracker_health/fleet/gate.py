@@ -14,7 +14,7 @@ from tracker_health.errors import ConfigError, RunError, described
 from tracker_health.evidence import Evidence, RunInfo, RunRef, plan_of
 from tracker_health.judge.annotations import SHADOW, JudgedBy
 from tracker_health.judge.engine import diagnose, needs_of
-from tracker_health.judge.gate_decision import Answer, Gate, Gated, Rule, decide, tags_of
+from tracker_health.judge.gate_decision import Gate, Gated, GateDecision, Rule, decide, tags_of
 from tracker_health.report.result import Report
 from tracker_health.rules.registry import RULES_VERSION
 from tracker_health.runs.annotating import for_run, judged, resolved
@@ -42,7 +42,7 @@ _NO_CHECKPOINT = "there is no checkpoint among the registered files"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question:
+class GateOptions:
     """How models are asked about. ``timeout``: in seconds, for one. ``tags``: write the verdict and its cause onto the
     version of the model. ``accept_ack``: what somebody has acknowledged on the run may pass.
     """
@@ -68,13 +68,13 @@ def gate(
     """Judge the run that made a model, and the registered files where they can be read; say whether it may go on.
 
     ``model``: as for ``opening.open_model``, which also takes a name from ``stores.mlflow.registry.version_named``; the
-    rest: see ``Question``. Whatever keeps the model from being judged is
+    rest: see ``GateOptions``. Whatever keeps the model from being judged is
     in the answer.
 
     Raises:
         ConfigError: the configuration names something that does not exist.
     """
-    question = Question(
+    question = GateOptions(
         config=resolved(config, writes=tags),
         tracking_uri=tracking_uri,
         rule=rule or Rule(),
@@ -85,7 +85,7 @@ def gate(
     return gate_one(model, question)
 
 
-def gate_one(model: str | ModelName | ArtifactName, question: Question) -> Gated:
+def gate_one(model: str | ModelName | ArtifactName, question: GateOptions) -> Gated:
     """The answer about one model; whatever keeps it from being judged is in it.
 
     The name is parsed here and nowhere else: the same value is opened, and printed.
@@ -104,7 +104,7 @@ class Watch:
     registered.
     """
 
-    question: Question
+    question: GateOptions
     names: tuple[str, ...] = ()
     since: float = 7 * 86_400.0
     _settled: dict[str, tuple[str, float]] = field(default_factory=dict, repr=False)
@@ -133,7 +133,7 @@ class Watch:
     def _settle(self, version: RegisteredModel, answer: Gated) -> None:
         if len(self._settled) > _MOST_REMEMBERED:
             self._settled.clear()
-        waits = {Answer.UNFINISHED: UNFINISHED_SECONDS, Answer.NOT_JUDGED: AGAIN_SECONDS}
+        waits = {GateDecision.UNFINISHED: UNFINISHED_SECONDS, GateDecision.NOT_JUDGED: AGAIN_SECONDS}
         until = time.time() + waits[answer.gate.answer] if answer.gate.answer in waits else float("inf")
         self._settled[version.name] = (version.state, until)
 
@@ -142,7 +142,7 @@ def _itself(version: RegisteredModel) -> RegisteredModel:
     return version
 
 
-def _in_time(name: str, question: Question, opening: Callable[[], RegisteredModel]) -> Gated:
+def _in_time(name: str, question: GateOptions, opening: Callable[[], RegisteredModel]) -> Gated:
     try:
         answer: Gated = within(question.timeout, _answered, question, opening)
     except ConfigError:
@@ -155,15 +155,15 @@ def _in_time(name: str, question: Question, opening: Callable[[], RegisteredMode
     return answer
 
 
-def _failed(name: str, error: Exception, question: Question) -> Gated:
+def _failed(name: str, error: Exception, question: GateOptions) -> Gated:
     reason = printable(described(error), 400)
-    gate = Gate(answer=Answer.NOT_JUDGED, reason=reason)
+    gate = Gate(answer=GateDecision.NOT_JUDGED, reason=reason)
     return Gated(
         model=printable(name, _MOST_OF_A_NAME), gate=gate, error=error, shadow=question.config.mode == "shadow"
     )
 
 
-def _answered(question: Question, opening: Callable[[], RegisteredModel]) -> Gated:
+def _answered(question: GateOptions, opening: Callable[[], RegisteredModel]) -> Gated:
     with closing(opening()) as model:
         run, evidence, notes, failure, accepts = _run_of(model, question)
         try:
@@ -196,7 +196,7 @@ class _OfRun(NamedTuple):
     accepts: frozenset[str] = frozenset()
 
 
-def _run_of(model: RegisteredModel, question: Question) -> _OfRun:
+def _run_of(model: RegisteredModel, question: GateOptions) -> _OfRun:
     try:
         with closing(model.run()) as run:
             config = for_run(question.config, run)
@@ -247,14 +247,14 @@ def _files_of(model: RegisteredModel, evidence: Evidence | None, config: Config)
     return diagnose(read, config), ""
 
 
-def _tagged(model: RegisteredModel, answer: Gated, question: Question) -> Gated:
+def _tagged(model: RegisteredModel, answer: Gated, question: GateOptions) -> Gated:
     """The answer, with what became of the tags. What is not known for good yet is not written."""
     config = question.config
     by = JudgedBy(config=config.digest, policy=config.policy, stale_after=config.stale_after)
     tags = tags_of(answer.gate, by.value, RULES_VERSION)
     if answer.shadow and tags:
         tags = {SHADOW: tags["verdict"]}
-    if not tags or answer.gate.answer is Answer.UNFINISHED:
+    if not tags or answer.gate.answer is GateDecision.UNFINISHED:
         return answer
     is_theirs = VERDICT_TAG in model.tags and not JudgedBy.of(model.tags.get(_SETTINGS_TAG, "")).config
     if is_theirs and not answer.shadow:

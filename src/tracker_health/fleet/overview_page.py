@@ -28,7 +28,7 @@ _NAME_CHARACTERS = 60
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class RunGroup:
     """A group of runs. ``bar``: SVG; ``causes``: the most frequent ones, with their number."""
 
     name: str
@@ -47,7 +47,7 @@ class Group:
     """The runs by one thing: ``heading``, ``rows`` with the most first, and how many groups are ``left_out``."""
 
     heading: str
-    rows: tuple[Row, ...]
+    rows: tuple[RunGroup, ...]
     left_out: int
 
 
@@ -70,7 +70,7 @@ class Worst:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answered:
+class AnswerCounts:
     """What people said of a rule or a cause."""
 
     name: str
@@ -165,7 +165,7 @@ def _group(found: Overview, what: str) -> Group:
         causes = by_number(found.group_causes[what].get(name, Counter()))[:_CAUSES_IN_A_ROW]
         shown = printable(name, _NAME_CHARACTERS) or "(unknown)"
         bar = row_bar(groups[name], WORDS, most)
-        rows.append(Row(name=shown, counts=groups[name], bar=bar, causes=tuple(causes)))
+        rows.append(RunGroup(name=shown, counts=groups[name], bar=bar, causes=tuple(causes)))
     return Group(heading=what, rows=tuple(rows), left_out=max(0, len(names) - _MOST_ROWS))
 
 
@@ -184,10 +184,12 @@ def _worst(run: TaggedRun) -> Worst:
     return Worst(run=run, link=link, why=split_sentence(run.summary))
 
 
-def _answered(found: Overview) -> list[Answered]:
+def _answered(found: Overview) -> list[AnswerCounts]:
     """Rules and causes that people have answered, those most often answered first."""
     names = rule_names()
-    rows = [Answered(name=f"{code} {names.get(code, '')}".strip(), answers=one) for code, one in found.rules.items()]
-    rows += [Answered(name=cause, answers=one) for cause, one in found.by_cause.items()]
+    rows = [
+        AnswerCounts(name=f"{code} {names.get(code, '')}".strip(), answers=one) for code, one in found.rules.items()
+    ]
+    rows += [AnswerCounts(name=cause, answers=one) for cause, one in found.by_cause.items()]
     said = [row for row in rows if row.answers.precision is not None]
     return sorted(said, key=lambda row: (-row.answers.acknowledged - row.answers.wrong, row.name))[:_MOST_ANSWERED]

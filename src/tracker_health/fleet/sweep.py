@@ -23,7 +23,7 @@ from tracker_health.report.result import Report
 from tracker_health.rules.registry import RULES_VERSION
 from tracker_health.runs.annotating import Outcome, for_run, goes_on, judged, store_key, would_annotate
 from tracker_health.runs.lookup import open_run
-from tracker_health.runs.message_queue import Delivered, Outbox, told_quietly
+from tracker_health.runs.message_queue import Delivered, MessageQueue, told_quietly
 from tracker_health.runs.parallel import in_threads
 from tracker_health.stores.base import Period, SweptRun, TrackedRun
 from tracker_health.stores.folder.reports import reporting_to
@@ -46,7 +46,7 @@ class Swept:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Estimate:
+class SweepEstimate:
     """What a sweep would do: ``runs`` to write onto, ``silent`` of them that claim to go on, and ``size`` bytes of
     files to read at most; ``failed``: what could not be looked at, with the reason.
     """
@@ -58,7 +58,7 @@ class Estimate:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Difference:
+class VerdictChange:
     """A run on which this version would give another verdict than the one that it has. ``before``: that verdict, and
     ``rules``: of which version of the rules, None where it does not say. ``report``: what this version says.
     ``other_settings``: it was judged with other settings; ``older``: the run has data that it did not judge.
@@ -99,7 +99,7 @@ class Compared:
 
     run: SweptRun
     judged: bool = False
-    difference: Difference | None = None
+    difference: VerdictChange | None = None
     error: Exception | None = None
 
 
@@ -121,7 +121,7 @@ class Sweep:
     rejudge: bool = False
     workers: int = 1
     report_to: Path | None = None
-    outbox: Outbox = field(default_factory=Outbox)
+    outbox: MessageQueue = field(default_factory=MessageQueue)
     _notices: list[Notice] = field(default_factory=list, repr=False)
     _settled: dict[str, tuple[str, float]] = field(default_factory=dict, repr=False)
     _unjudged: dict[str, float | None] = field(default_factory=dict, repr=False)
@@ -213,7 +213,7 @@ class Sweep:
     def _server(self) -> str:
         return f"{store_key(self.tracking_uri)} {self.project}".strip()
 
-    def estimate(self, runs: Iterable[SweptRun]) -> Estimate:
+    def estimate(self, runs: Iterable[SweptRun]) -> SweepEstimate:
         """What ``once`` would do; nothing of a run is read but its record and the list of its files."""
         written = silent = size = 0
         failed = []
@@ -222,7 +222,7 @@ class Sweep:
                 failed.append((run.name, result))
             elif result is not None:
                 written, silent, size = written + 1, silent + run.silent, size + result
-        return Estimate(runs=written, silent=silent, size=size, failed=tuple(failed))
+        return SweepEstimate(runs=written, silent=silent, size=size, failed=tuple(failed))
 
     def compare(self, runs: Iterable[SweptRun]) -> Iterator[Compared]:
         """Judge the runs that have a verdict, and give those of which this version would say something else. Nothing is
@@ -242,7 +242,7 @@ class Sweep:
                 report, _ = judged(opened, settings, go_back=False)
                 if report.verdict is recorded.verdict:
                     return Compared(run=run, judged=True)
-                difference = Difference(
+                difference = VerdictChange(
                     before=recorded.verdict,
                     rules=recorded.rules,
                     report=report,

@@ -114,7 +114,7 @@ class FailedRank:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told:
+class JudgeLine:
     """What a judge wrote of a run. ``final``: nothing more will come; ``ended``: how it found that the run ended."""
 
     line: str
@@ -122,7 +122,7 @@ class Told:
     ended: str
 
 
-class Ledger:
+class ExecLog:
     """What a command's processes have written by now. Runs are in the order in which they were begun, or ended.
 
     ``told``: by the token of an end. ``exits``: by the processes that came to their end in order, how they did, None
@@ -133,7 +133,7 @@ class Ledger:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.ended: list[EndedRun] = []
-        self.told: dict[str, list[Told]] = {}
+        self.told: dict[str, list[JudgeLine]] = {}
         self.exits: dict[int, Ending | None] = {}
         self.failed: list[FailedRank] = []
         self.full = False
@@ -143,7 +143,7 @@ class Ledger:
         self._read_to = 0
         self._rest = b""
 
-    def read(self) -> Ledger:
+    def read(self) -> ExecLog:
         """Take in what was written since the last time."""
         with self.path.open("rb") as file:
             file.seek(self._read_to)
@@ -176,7 +176,7 @@ class Ledger:
         elif event == "start":
             self._begun.setdefault(run.key, {})[pid] = run
         elif event == "verdict":
-            told = Told(line=str(document["line"]), final=document["final"] is True, ended=str(document["ended"]))
+            told = JudgeLine(line=str(document["line"]), final=document["final"] is True, ended=str(document["ended"]))
             self.told.setdefault(run.token, []).append(told)
         elif event == "end":
             by_process = self._begun.get(run.key, {pid: run})

@@ -12,7 +12,7 @@ Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 
-class FromOutside(BaseException):
+class ProgramInterrupt(BaseException):
     """An exception that a signal handler of the program's raised while a hook was waiting: it is none of ours."""
 
     def __init__(self, error: BaseException) -> None:
@@ -30,7 +30,7 @@ def from_outside(*expected: type[Exception]) -> Iterator[None]:
     except Exception as error:
         if type(error) in expected:
             raise
-        raise FromOutside(error) from None
+        raise ProgramInterrupt(error) from None
 
 
 def is_on(text: str) -> bool:
@@ -49,7 +49,7 @@ def safely(call: Callable[Arguments, Result], *arguments: Arguments.args, **opti
     """
     try:
         return call(*arguments, **options)
-    except FromOutside as error:
+    except ProgramInterrupt as error:
         raise error.error from None
     except Exception as error:  # noqa: BLE001  a hook never raises
         with suppress(Exception):

@@ -60,7 +60,7 @@ _OF_STORES = re.compile(
 _NO_SIGPIPE = getattr(socket, "MSG_NOSIGNAL", 0)
 
 
-class Judge:
+class JudgeProcess:
     """A judge for the runs of one process, started when there is a run to judge and started again when it has left."""
 
     def __init__(self) -> None:
@@ -99,7 +99,7 @@ class Judge:
         begin = time.monotonic()
         end = begin + budget()
         if not self._acquired(budget()):  # another thread waits for the verdict on a run of its own
-            return Judge().verdict(run, wait=False)
+            return JudgeProcess().verdict(run, wait=False)
         try:
             idle = not self._unanswered and not self._waiting
             if len(self._outgoing) > MOST_OUTGOING:
@@ -341,14 +341,14 @@ def _state(run: RunToJudge) -> tuple[str, frozenset[tuple[str, str]]]:
     return run.folder, frozenset((name, value) for name, value in _environment().items() if _OF_STORES.match(name))
 
 
-_judges: dict[int, Judge] = {}
+_judges: dict[int, JudgeProcess] = {}
 """By process: a fork inherits its parent's, and has one of its own."""
 
 
-def of_this_process() -> Judge:
+def of_this_process() -> JudgeProcess:
     """The judge of this process, one also for threads that ask for it at the same moment."""
     pid = os.getpid()
-    return _judges.get(pid) or _judges.setdefault(pid, Judge())
+    return _judges.get(pid) or _judges.setdefault(pid, JudgeProcess())
 
 
 def _leave_to_parent() -> None:

@@ -248,10 +248,10 @@ def _told(run: RunToJudge, *, quick: bool, last_step: int | None) -> _Judgement:
 
 def _put(notice: Notice, receiver: _Receiver) -> Mapping[str, _Receiver]:
     """Let a message wait on this machine. Where it cannot, it stays due on the run, and a sweep sends it."""
-    from tracker_health.runs.message_queue import Outbox
+    from tracker_health.runs.message_queue import MessageQueue
 
     with suppress(OSError):
-        Outbox().put([notice])
+        MessageQueue().put([notice])
         return {notice.store: receiver}
     return {}
 
@@ -259,12 +259,12 @@ def _put(notice: Notice, receiver: _Receiver) -> Mapping[str, _Receiver]:
 def _send(owing: dict[str, _Receiver]) -> None:
     """Send the messages that wait. What cannot be sent now is sent by whoever comes next."""
     from tracker_health.runs.lookup import open_run
-    from tracker_health.runs.message_queue import Outbox, told_quietly
+    from tracker_health.runs.message_queue import MessageQueue, told_quietly
 
     signal.alarm(HARD_LIMIT_SECONDS)
     for store, receiver in owing.items():
         opener = partial(open_run, tracking_uri=receiver.tracking_uri)
-        told_quietly(partial(Outbox().deliver, receiver.notify, store, opener))
+        told_quietly(partial(MessageQueue().deliver, receiver.notify, store, opener))
     owing.clear()
     signal.alarm(0)
 

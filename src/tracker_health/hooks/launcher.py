@@ -15,9 +15,9 @@ from types import FrameType
 from typing import NoReturn
 
 from tracker_health.hooks import judge_client
-from tracker_health.hooks.exec_log import VARIABLE, EndedRun, Ledger, LeftRun, RunToJudge, Told
+from tracker_health.hooks.exec_log import VARIABLE, EndedRun, ExecLog, JudgeLine, LeftRun, RunToJudge
 from tracker_health.hooks.guard import is_disabled, safely, say
-from tracker_health.hooks.signals import Witness
+from tracker_health.hooks.signals import SignalWitness
 from tracker_health.hooks.startup_path import with_startup
 from tracker_health.terminal import say_error
 from tracker_health.words.ending import Ended, Ending, ending_by_exit_code
@@ -142,7 +142,7 @@ def _supervised(command: Sequence[str], environment: Mapping[str, str]) -> tuple
         return process.wait(), process.pid
 
 
-def _has_reached(process: subprocess.Popen[bytes], number: int, witness: Witness) -> bool:
+def _has_reached(process: subprocess.Popen[bytes], number: int, witness: SignalWitness) -> bool:
     """Whether a signal that has come to us has come to the command as well; where that is not known it has not."""
     with suppress(OSError):
         return os.getpgid(process.pid) == os.getpgrp() and witness.saw(number)
@@ -150,10 +150,10 @@ def _has_reached(process: subprocess.Popen[bytes], number: int, witness: Witness
 
 
 @contextmanager
-def _witness(caught: list[int]) -> Iterator[Witness | None]:
+def _witness(caught: list[int]) -> Iterator[SignalWitness | None]:
     """Somebody who sees which of the signals reach the command anyway; nobody where there is no room for it."""
     try:
-        witness = Witness(caught) if hasattr(signal, "pthread_sigmask") else None
+        witness = SignalWitness(caught) if hasattr(signal, "pthread_sigmask") else None
     except OSError:
         witness = None
     if witness is None:
@@ -190,7 +190,7 @@ def _exit_code(code: int) -> int:
 
 def _judge_all(path: Path, code: int, pid: int, wait: float) -> None:
     """Have the runs judged that the command left open, and print the verdict on all, for which it waits a while."""
-    ledger = Ledger(path).read()
+    ledger = ExecLog(path).read()
     waiting = _Waiting(ledger)
     for ended in ledger.ended:
         # What its own hook saw of the process's end is there already.
@@ -211,7 +211,7 @@ def _judge_all(path: Path, code: int, pid: int, wait: float) -> None:
 class _Waiting:
     """For the verdicts on the runs of a command, which judges put down in its ledger."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: ExecLog) -> None:
         self._ledger = ledger
         self._runs: dict[str, RunToJudge] = {}
         self._behind: dict[str, Ending] = {}
@@ -254,7 +254,7 @@ class _Waiting:
                 time.sleep(_LOOK_SECONDS)
 
 
-def _said(run: RunToJudge, lines: list[Told]) -> str:
+def _said(run: RunToJudge, lines: list[JudgeLine]) -> str:
     if not lines:
         return judge_client.being_judged(run)
     if lines[-1].final or not lines[-1].line:  # nothing is said of what is only tried out
@@ -292,7 +292,7 @@ def _taken_with(ended: EndedRun, code: int) -> Ending | None:
     return ended.after.said if ended.after is not None and failed and code else None
 
 
-def _ending_of_left(left: LeftRun, ledger: Ledger, code: int, pid: int) -> Ending | None:
+def _ending_of_left(left: LeftRun, ledger: ExecLog, code: int, pid: int) -> Ending | None:
     """How a run ended that nobody ended, by what its process saw, or by what the command returned: its own code, or
     what its shell or launcher made of it. None where its process came to its end in order, and did not fail: it may be
     meant to go on elsewhere.

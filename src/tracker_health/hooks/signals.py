@@ -39,7 +39,7 @@ os.read(0, 1)
 """
 
 
-class Witness:
+class SignalWitness:
     """A process in our group that does nothing but see signals.
 
     Raises:

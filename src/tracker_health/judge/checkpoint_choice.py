@@ -52,11 +52,11 @@ def rewind_of(report: Report, evidence: Evidence, shelf: Shelf) -> Rewind | None
     onset = onset_of(report, evidence)
     if onset is None or not shelf.listed:
         return None
-    return _Search(onset, Axis.of(evidence, onset.unit), shelf).found()
+    return _Search(onset, StepAxis.of(evidence, onset.unit), shelf).found()
 
 
 @dataclass(frozen=True)
-class Axis:
+class StepAxis:
     """The step axis on which a run went wrong. ``first``, ``last``: of the run; ``beyond``: how far a checkpoint may
     lie behind the last point. ``epochs``, ``counter``: at which epoch and optimizer step it was, at each of some steps.
     """
@@ -69,7 +69,7 @@ class Axis:
     counter: Series | None = None
 
     @classmethod
-    def of(cls, evidence: Evidence, unit: StepUnit) -> Axis:
+    def of(cls, evidence: Evidence, unit: StepUnit) -> StepAxis:
         """The axis of the run's series that count in this unit."""
         alike = [one for one in evidence.series if one.step_unit is unit and len(one)]
         alike = alike or [one for one in evidence.series if {one.step_unit, unit} <= OF_STEPS and len(one)]
@@ -117,7 +117,7 @@ class Axis:
 class _Search:
     """A search for one onset on one axis."""
 
-    def __init__(self, onset: Onset, axis: Axis, shelf: Shelf) -> None:
+    def __init__(self, onset: Onset, axis: StepAxis, shelf: Shelf) -> None:
         self._onset, self._axis, self._shelf = onset, axis, shelf
         self._inside: dict[str, Counted] = {}
         self._asked = 0
@@ -229,7 +229,7 @@ class _Search:
         return [value for value in values if value is not None]
 
 
-def _step_of(counted: Counted, axis: Axis) -> int | None:
+def _step_of(counted: Counted, axis: StepAxis) -> int | None:
     """The step to name: what the checkpoint says, or its number where the axis counts steps."""
     if counted.step is not None:
         return counted.step

@@ -33,7 +33,7 @@ _PARTS: tuple[tuple[str, frozenset[str]], ...] = (
 )
 
 
-class Outcome(NamedTuple):
+class RuleOutcome(NamedTuple):
     """A rule that was asked, whether it votes, and what it came to; None where it broke or lost its evidence.
     ``required``: the roles that it cannot do without.
     """
@@ -44,12 +44,12 @@ class Outcome(NamedTuple):
     required: frozenset[str]
 
 
-def coverage_of(evidence: Evidence, outcomes: Sequence[Outcome]) -> tuple[Judged, ...]:
+def coverage_of(evidence: Evidence, outcomes: Sequence[RuleOutcome]) -> tuple[Judged, ...]:
     """Each part of a run: judged, not there, or there and not usable, with the reason."""
     return tuple(_judged(part, roles, evidence, outcomes) for part, roles in _PARTS)
 
 
-def _judged(part: str, roles: frozenset[str], evidence: Evidence, outcomes: Sequence[Outcome]) -> Judged:
+def _judged(part: str, roles: frozenset[str], evidence: Evidence, outcomes: Sequence[RuleOutcome]) -> Judged:
     there = {role for role in roles if evidence.amount(role)}
     asked = [one for one in outcomes if one.result is not None and one.required & there]
     vouching = [one for one in asked if one.probe.vouches] if there & MAIN_SIGNALS else []
@@ -67,11 +67,11 @@ def _judged(part: str, roles: frozenset[str], evidence: Evidence, outcomes: Sequ
     return Judged(part=part, state="not usable" if missing else "not there", why=_shown(missing))
 
 
-def _counts(outcome: Outcome, evidence: Evidence) -> bool:
+def _counts(outcome: RuleOutcome, evidence: Evidence) -> bool:
     return isinstance(outcome.result, ProbeResult) and not _is_hidden(outcome.result, evidence)
 
 
-def _found(outcome: Outcome) -> bool:
+def _found(outcome: RuleOutcome) -> bool:
     return isinstance(outcome.result, ProbeResult) and outcome.result.verdict is not Verdict.PASS
 
 
@@ -79,7 +79,7 @@ def _shown(text: str) -> str:
     return printable(text, _REASON_CHARACTERS)
 
 
-def why_unjudged(evidence: Evidence, outcomes: Sequence[Outcome]) -> str | None:
+def why_unjudged(evidence: Evidence, outcomes: Sequence[RuleOutcome]) -> str | None:
     """Why a run without findings does not pass: nothing that votes looked at its main signal, or none with confidence.
     None where it does pass.
 
@@ -122,7 +122,7 @@ def _is_drawn(curve: Curve) -> bool:
     return curve.noise >= max(abs(curve.start.value), abs(curve.best.value))
 
 
-def notes_on(evidence: Evidence, outcomes: Sequence[Outcome]) -> Iterator[str]:
+def notes_on(evidence: Evidence, outcomes: Sequence[RuleOutcome]) -> Iterator[str]:
     """What a reader of a pass should know of it."""
     for one in outcomes:
         if isinstance(one.result, ProbeResult) and one.votes and "kept" in one.result.measured:

@@ -15,7 +15,7 @@ from tracker_health.errors import ConfigError, named
 from tracker_health.evidence import Evidence, Part, Request, Siblings
 from tracker_health.facts.steps import plan_reached
 from tracker_health.judge.confirmation import confirm
-from tracker_health.judge.coverage import Outcome, coverage_of, notes_on, why_unjudged
+from tracker_health.judge.coverage import RuleOutcome, coverage_of, notes_on, why_unjudged
 from tracker_health.judge.run_rule import judged, off_stdout
 from tracker_health.report.result import (
     ErrorEntry,
@@ -150,13 +150,13 @@ def diagnose(evidence: Evidence, config: Config, *, probes: Sequence[Probe] | No
     results: list[ProbeResult] = []
     skipped: list[SkippedProbe] = []
     errors = [ErrorEntry(source=problem.source, message=problem.message) for problem in evidence.problems]
-    outcomes: list[Outcome] = []
+    outcomes: list[RuleOutcome] = []
     broken: list[Verdict] = []
     for probe in configured_probes(config) if probes is None else probes:
         votes = _votes(probe, evidence, config)
         outcome = judged(probe, evidence, config, votes)
         result = None if isinstance(outcome, ErrorEntry) else outcome
-        outcomes.append(Outcome(probe, votes, result, _roles_of(probe, optional=False)))
+        outcomes.append(RuleOutcome(probe, votes, result, _roles_of(probe, optional=False)))
         match outcome:
             case ProbeResult():
                 results.append(outcome)

@@ -27,7 +27,7 @@ bad model: it could not be judged.
 _MOST_REASON = 400
 
 
-class Answer(StrEnum):
+class GateDecision(StrEnum):
     """What a gate says."""
 
     GO_ON = "go on"
@@ -54,7 +54,7 @@ class Gate:
     codes that passed since somebody has acknowledged them.
     """
 
-    answer: Answer
+    answer: GateDecision
     reason: str
     verdict: Verdict | None = None
     cause: str = ""
@@ -74,18 +74,18 @@ def decide(run: Report | None, files: Report | None, failure: str = "", rule: Ru
     counted = [one for one in found if one.verdict in FAILS_ON[chosen.fail_on]]
     barred = [one for one in counted if one.code not in chosen.accepts]
     gate = Gate(
-        answer=Answer.GO_ON,
+        answer=GateDecision.GO_ON,
         reason="",
         verdict=_verdict(run, files),
         cause=_cause(run, files),
         accepted=tuple(one.code for one in counted if one.code in chosen.accepts),
     )
     if barred:
-        return replace(gate, answer=Answer.BAD, reason=_why_bad(barred[0], run, files))
+        return replace(gate, answer=GateDecision.BAD, reason=_why_bad(barred[0], run, files))
     if run is not None and run.ended == Ended.RUNNING and not chosen.allow_unfinished:
-        return replace(gate, answer=Answer.UNFINISHED, reason="its run still goes on")
+        return replace(gate, answer=GateDecision.UNFINISHED, reason="its run still goes on")
     if reason := failure or _why_not_judged(run, files):
-        return replace(gate, answer=Answer.NOT_JUDGED, reason=printable(reason, _MOST_REASON))
+        return replace(gate, answer=GateDecision.NOT_JUDGED, reason=printable(reason, _MOST_REASON))
     accepted = f"acknowledged: {', '.join(gate.accepted)}" if gate.accepted else ""
     return replace(gate, reason=accepted or (run.headline if run is not None else ""))
 

@@ -47,7 +47,7 @@ _ENDS_OF_PROCESSES = "RUN"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told:
+class SentMessages:
     """About what people were sent a message, as a run keeps it in the tag ``NOTIFIED``.
 
     ``causes``: those of which a message was sent. ``due``: the cause of one that is still to be sent, "" for none;
@@ -67,7 +67,7 @@ class Told:
         return f"{told} {due}".strip()
 
     @classmethod
-    def of(cls, text: str) -> Told:
+    def of(cls, text: str) -> SentMessages:
         """What a tag's value says; nothing, where it is not ours."""
         found = _TOLD.fullmatch(text[:4_000])
         if found is None:
@@ -75,14 +75,18 @@ class Told:
         causes = tuple(dict.fromkeys(found[1].split(","))) if found[1] else ()
         return cls(causes=causes[-_MOST_CAUSES:], due=found[2] or "", since=int(found[3] or 0), token=found[4] or "")
 
-    def owing(self, cause: str, now: float, token: str) -> Told:
+    def owing(self, cause: str, now: float, token: str) -> SentMessages:
         """The same, with a message on this cause due; on none where it is ""."""
-        return Told(causes=self.causes, due=cause, since=int(now), token=token) if cause else Told(causes=self.causes)
+        return (
+            SentMessages(causes=self.causes, due=cause, since=int(now), token=token)
+            if cause
+            else SentMessages(causes=self.causes)
+        )
 
-    def paid(self) -> Told:
+    def paid(self) -> SentMessages:
         """The same after the message that was due has been sent."""
         left = tuple(one for one in self.causes if one != self.due)
-        return Told(causes=(*left, self.due)[-_MOST_CAUSES:]) if self.due else self
+        return SentMessages(causes=(*left, self.due)[-_MOST_CAUSES:]) if self.due else self
 
     def is_overdue(self, now: float) -> bool:
         """Whether a message is due that whoever took it over did not send in time."""
@@ -105,7 +109,7 @@ def subject_of(report: Report) -> str:
     return report.findings[0].code if report.findings else ""
 
 
-def due_of(report: Report, notify: Notify, traits: Mapping[str, str], told: Told, before: Before | None) -> str:
+def due_of(report: Report, notify: Notify, traits: Mapping[str, str], told: SentMessages, before: Before | None) -> str:
     """What a message is to be sent about, "" for none.
 
     ``traits``: of the run, as ``Config.for_run`` has them. ``before``: None for a run without a whole verdict.
@@ -138,9 +142,9 @@ class Notice:
     """A verdict that somebody is to be sent a message about.
 
     ``run``: what ``open_run`` takes, in the ``store`` of this key. ``place``: the experiment or project, "" for none.
-    ``subject``: see ``subject_of``. ``found``: when, in seconds since 1970; ``token``: of ``Told``. ``alerts``: the
-    run's tracker can alert people itself. ``taken``: the channels by which the message has left. ``sent``: it has left
-    by one of them, and the run does not say so yet.
+    ``subject``: see ``subject_of``. ``found``: when, in seconds since 1970; ``token``: of ``SentMessages``.
+    ``alerts``: the run's tracker can alert people itself. ``taken``: the channels by which the message has left.
+    ``sent``: it has left by one of them, and the run does not say so yet.
     """
 
     run: str
@@ -191,7 +195,7 @@ def notice_of(
     traits: Mapping[str, str],
     notify: Notify,
     docs_url: str,
-    due: Told,
+    due: SentMessages,
     alerts: bool = False,
 ) -> Notice:
     """The notice on a report. ``run``, ``store`` and ``alerts``: see ``Notice``; ``due``: with whose token and time."""

@@ -11,13 +11,13 @@ from typing import Any, Self
 from tracker_health.config import Config, preset
 from tracker_health.errors import ConfigError, named
 from tracker_health.evidence import Evidence, RunInfo, RunRef
-from tracker_health.live.history import History
+from tracker_health.live.history import LoggedSoFar
 from tracker_health.live.rules import share_known
-from tracker_health.live.together import Rows, from_first, is_first, is_one_of_several
+from tracker_health.live.together import LookSchedule, from_first, is_first, is_one_of_several
 from tracker_health.live.tracked import LiveRuns, Requests
-from tracker_health.live.verdicts import FEWEST_POINTS, GROWTH, Judge, LiveFinding
+from tracker_health.live.verdicts import FEWEST_POINTS, GROWTH, LiveFinding, LiveJudge
 from tracker_health.monitor.measuring_errors import tell
-from tracker_health.monitor.trackers import TrackedRun
+from tracker_health.monitor.trackers import ActiveRun
 from tracker_health.report.result import Report
 from tracker_health.text import printable
 from tracker_health.words.stopped import Stop, stop_of
@@ -57,7 +57,7 @@ class LiveHealth:
         rest: float = REST,
         together: bool = False,
         on_finding: Callable[[LiveFinding], object] | None = None,
-        runs: Sequence[TrackedRun] | None = None,
+        runs: Sequence[ActiveRun] | None = None,
         alert: bool = False,
         obey: bool = False,
     ) -> None:
@@ -101,20 +101,20 @@ class LiveHealth:
             "seconds": seconds, "rest": rest, "together": together, "alert": alert, "obey": obey,
         }  # fmt: skip
         base = preset(config) if isinstance(config, str) else config
-        self._judge = Judge(base, Verdict(stop_on) if stop_on else None)
+        self._judge = LiveJudge(base, Verdict(stop_on) if stop_on else None)
         self._plan, self._seconds, self._rest = plan, seconds, rest
         self._params = {str(name): str(value) for name, value in (params or {}).items() if value is not None}
         if plan is not None:
             self._params.setdefault(_PLAN_PARAM, f"{plan:g}")
         self._dry_run, self._on_finding = dry_run, on_finding
-        self._history = History(self._judge.request.select_names, "the training")
+        self._history = LoggedSoFar(self._judge.request.select_names, "the training")
         self._runs, self._alert, self._marked = LiveRuns(runs), alert, Verdict.PASS
         self._requests = Requests(self._asked) if obey else None
         self._asked_for: tuple[LiveFinding, Stop] | None = None
         self._next_points, self._rested, self._next_time = float(FEWEST_POINTS), 0.0, math.inf
         self._spent = 0.0
         self._broken = False
-        self._together, self._rows = together, Rows(FEWEST_POINTS, GROWTH) if together else None
+        self._together, self._rows = together, LookSchedule(FEWEST_POINTS, GROWTH) if together else None
         self.should_stop, self.stopped_by = False, None
 
     should_stop: bool
@@ -183,7 +183,7 @@ class LiveHealth:
         self._broken = True
         tell(f"the training goes on without being judged: {named(error)}")
 
-    def _log_together(self, rows: Rows, metrics: Mapping[str, Any], step: int | None) -> LiveFinding | None:
+    def _log_together(self, rows: LookSchedule, metrics: Mapping[str, Any], step: int | None) -> LiveFinding | None:
         """As ``log``; a process that cannot judge any more still takes part until all know it."""
         try:
             at, judges = rows.add(step), is_first()

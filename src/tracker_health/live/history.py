@@ -13,7 +13,7 @@ _MOST_NAMES = 2000
 _SORTED_OUT_AT = 1000  # points, after which what no rule asks for is let go
 
 
-class History:
+class LoggedSoFar:
     """Metrics by name and step.
 
     ``select``: of the names those that rules ask for. Of the others nothing is kept once the history is long: memory

@@ -39,7 +39,7 @@ def from_first(value: T) -> T:
     return broadcast(value)
 
 
-class Rows:
+class LookSchedule:
     """How many steps were logged, and when the next look is due."""
 
     def __init__(self, fewest: int, growth: float) -> None:

@@ -14,7 +14,7 @@ from tracker_health.errors import named
 from tracker_health.monitor.background import Background
 from tracker_health.monitor.live_alerts import LiveAlerts
 from tracker_health.monitor.measuring_errors import tell
-from tracker_health.monitor.trackers import TrackedRun, active_runs
+from tracker_health.monitor.trackers import ActiveRun, active_runs
 
 ASK_SECONDS = 30.0
 """How often a training that wants to obey looks for a request."""
@@ -28,9 +28,9 @@ class LiveRuns:
     Nothing waits for a tracker but the end of the process, and that for ten seconds at most.
     """
 
-    def __init__(self, given: Sequence[TrackedRun] | None, *, since: float = 0.0) -> None:
+    def __init__(self, given: Sequence[ActiveRun] | None, *, since: float = 0.0) -> None:
         self._given, self._since = None if given is None else list(given), since
-        self._found: list[TrackedRun] = []
+        self._found: list[ActiveRun] = []
         self._next = 0.0
         self._kept = self._told = False
         self._alerts, self._behind = LiveAlerts(), Background("W&B's alert")
@@ -57,7 +57,7 @@ class LiveRuns:
                 run.close()
         atexit.unregister(self.close)
 
-    def there(self) -> Sequence[TrackedRun]:
+    def there(self) -> Sequence[ActiveRun]:
         """The runs; none as long as none is active."""
         if self._given is not None:
             return self._given
@@ -66,7 +66,7 @@ class LiveRuns:
             self._found = active_runs(since=self._since)
         return self._found
 
-    def _each(self, say: Callable[[TrackedRun], object]) -> None:
+    def _each(self, say: Callable[[ActiveRun], object]) -> None:
         self._next = 0.0
         try:
             runs = self.there()
@@ -100,7 +100,7 @@ class Requests:
         self._ended = threading.Event()
         self._begun = False
 
-    def begin(self, runs: Sequence[TrackedRun]) -> None:
+    def begin(self, runs: Sequence[ActiveRun]) -> None:
         """Look from now on, once there are runs."""
         if self._begun or not runs:
             return
@@ -120,7 +120,7 @@ class Requests:
 
 
 def _look(
-    runs: Sequence[TrackedRun],
+    runs: Sequence[ActiveRun],
     asked: WeakMethod[Callable[[str], object]],
     ended: threading.Event,
     seconds: float,

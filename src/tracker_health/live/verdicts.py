@@ -63,7 +63,7 @@ class LiveFinding:
         )
 
 
-class Judge:
+class LiveJudge:
     """Judges one run again and again, from the beginning of its history to more and more of it.
 
     ``report``: the newest judgement, None before the first. It is that of ``check`` on the same history with the live
@@ -90,7 +90,7 @@ class Judge:
         self._told: dict[str, Verdict] = {}
 
     def look(self, evidence: Evidence, *, points: int, step: int, share: float | None) -> list[LiveFinding]:
-        """Judge what there is by now.
+        """LiveJudge what there is by now.
 
         Args:
             evidence: The whole history so far.

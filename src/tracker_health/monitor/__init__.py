@@ -12,10 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 from tracker_health.errors import ConfigError, optional_packages
 from tracker_health.monitor.dumps import GradientDumps
-from tracker_health.monitor.gap_rules import LiveJudge
+from tracker_health.monitor.gap_rules import GapJudge
 from tracker_health.monitor.live_alerts import LiveAlerts
-from tracker_health.monitor.sinks import Files, Log, Metrics, Runs, Several, Sink, TrainerLog, detail_file, log_to
-from tracker_health.monitor.trackers import TrackedRun, active_runs
+from tracker_health.monitor.sinks import (
+    ActiveRunsSink,
+    Files,
+    Log,
+    Metrics,
+    Several,
+    StatisticsSink,
+    TrainerLog,
+    detail_file,
+    log_to,
+)
+from tracker_health.monitor.trackers import ActiveRun, active_runs
 from tracker_health.words.gap_names import KINDS
 from tracker_health.words.verdict import Verdict
 
@@ -92,19 +102,19 @@ def watch(
         from tracker_health.monitor.models import refuse_others
     refuse_others(model, optimizer)
     runs = list(log.runs) if isinstance(log, TrainerLog) else active_runs()
-    sinks: list[Sink] = []
+    sinks: list[StatisticsSink] = []
     if chosen:
         sinks.append(_sink(detail, folder, log, runs, continued=steps_done > 0))
     judge = None
     if alert or stop_on:
-        judge = LiveJudge(partial(_mark, runs, LiveAlerts()), Verdict(stop_on) if stop_on else None)
+        judge = GapJudge(partial(_mark, runs, LiveAlerts()), Verdict(stop_on) if stop_on else None)
         sinks.append(judge)
     if dumps is not None and dumps.log:
         sinks.append(Files(dumps.root, runs))
     return GapMonitor(
         model,
         optimizer,
-        Several([*sinks, Runs(runs)]),
+        Several([*sinks, ActiveRunsSink(runs)]),
         interval=interval,
         kinds=chosen,
         include=tuple(include),
@@ -116,7 +126,7 @@ def watch(
     )
 
 
-def _mark(runs: Sequence[TrackedRun], alerts: LiveAlerts, word: str, reason: str) -> None:
+def _mark(runs: Sequence[ActiveRun], alerts: LiveAlerts, word: str, reason: str) -> None:
     for run in runs:
         with suppress(Exception):  # a tracker out of reach shows itself
             run.mark(word)
@@ -125,8 +135,8 @@ def _mark(runs: Sequence[TrackedRun], alerts: LiveAlerts, word: str, reason: str
 
 
 def _sink(
-    detail: str | Log, folder: str | Path | None, log: Log | None, runs: Sequence[TrackedRun], *, continued: bool
-) -> Sink:
+    detail: str | Log, folder: str | Path | None, log: Log | None, runs: Sequence[ActiveRun], *, continued: bool
+) -> StatisticsSink:
     to = log or log_to(runs)
     if callable(detail):
         return Metrics(detail, layers=False)

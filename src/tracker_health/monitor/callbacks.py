@@ -18,7 +18,7 @@ from tracker_health.errors import ConfigError, named, optional_packages
 from tracker_health.monitor import watch
 from tracker_health.monitor.measuring_errors import reported, tell
 from tracker_health.monitor.sinks import TrainerLog, log_to
-from tracker_health.monitor.trackers import TrackedRun, active_runs, runs_of_loggers
+from tracker_health.monitor.trackers import ActiveRun, active_runs, runs_of_loggers
 from tracker_health.monitor.trainer_params import lightning_params, transformers_params
 from tracker_health.words.gap_names import SUMMARY_FILE, SUMMARY_SCHEMA
 
@@ -212,12 +212,12 @@ def _nowhere(_: int, __: Mapping[str, float]) -> None:
 # What the rules ask for
 
 
-def _runs_of(loggers: Any) -> list[TrackedRun]:
+def _runs_of(loggers: Any) -> list[ActiveRun]:
     found = runs_of_loggers(loggers)
     return found or active_runs()
 
 
-def _lightning_log(trainer: Any, runs: list[TrackedRun]) -> Callable[[int, Mapping[str, float]], None]:
+def _lightning_log(trainer: Any, runs: list[ActiveRun]) -> Callable[[int, Mapping[str, float]], None]:
     """To the loggers, but to MLflow by a way that waits for no server."""
     behind = log_to([run for run in runs if type(run).__name__ == "MlflowRun"])
 

@@ -16,12 +16,12 @@ from torch import nn
 from tracker_health.errors import ConfigError, named
 from tracker_health.monitor.distributed import all_have, is_first, joined, world_size
 from tracker_health.monitor.dumps import GradientDumps
-from tracker_health.monitor.gap_rules import LiveJudge
+from tracker_health.monitor.gap_rules import GapJudge
 from tracker_health.monitor.measuring_errors import tell
 from tracker_health.monitor.models import can_be_hooked, unwrapped_optimizer, unwrapped_root
 from tracker_health.monitor.observer import Observer
-from tracker_health.monitor.sinks import Sink
-from tracker_health.monitor.statistics import Rows, Statistics, Sums, fetched, rows_of
+from tracker_health.monitor.sinks import StatisticsSink
+from tracker_health.monitor.statistics import RowSums, Statistics, Sums, fetched, rows_of
 from tracker_health.monitor.torch_hooks import only_makes_state, untraced_hook
 from tracker_health.words.gap_names import unwrapped
 
@@ -41,7 +41,7 @@ class GapMonitor:
         self,
         model: nn.Module,
         optimizer: torch.optim.Optimizer,
-        sink: Sink,
+        sink: StatisticsSink,
         *,
         interval: int,
         kinds: Sequence[str],
@@ -50,7 +50,7 @@ class GapMonitor:
         scaler: Any,
         steps_done: int,
         dumps: GradientDumps | None,
-        judge: LiveJudge | None = None,
+        judge: GapJudge | None = None,
     ) -> None:
         self.steps, self._dumps = steps_done, dumps
         self._first = steps_done + 1
@@ -220,7 +220,7 @@ class GapMonitor:
         parts = {name: part * factor if factor != 1.0 else part for name, part in sorted(self._seen.kept.items())}
         self._dumps.write(self.steps, parts, first_process=is_first())
 
-    def _loss_scale(self) -> Rows | None:
+    def _loss_scale(self) -> RowSums | None:
         """By what the gradients were multiplied, as a tensor of its own: fetched together with all others."""
         return None if self._seen.kept_scale is None else rows_of(self._seen.kept_scale)
 

@@ -40,7 +40,7 @@ _REST = 100.0  # times as long as judging takes, before it is done again: it nev
 _MOST_ROWS = 256
 
 
-class LiveJudge:
+class GapJudge:
     """Judges what was measured so far, in a thread of its own: a sink for statistics.
 
     ``mark`` is called with ``warn`` or ``fail`` and why, once a minute at most. A rule must say so at two judgements in
@@ -51,7 +51,7 @@ class LiveJudge:
     def __init__(self, mark: Callable[[str, str], object], stop_on: Verdict | None, *, rest: float = _REST) -> None:
         self.should_stop, self.reason = False, ""
         self._mark, self._stop_on, self._rest = mark, stop_on, rest
-        self._history = History()
+        self._history = MeasuredSteps()
         self._behind = Background("judging the run while it goes on")
         self._before: dict[str, list[Verdict]] = {}
         self._worst, self._marked = Verdict.PASS, Verdict.PASS
@@ -107,7 +107,7 @@ class LiveJudge:
             self._mark(str(self._worst), self.reason)
 
 
-class History:
+class MeasuredSteps:
     """The statistics of the measured steps, in bounded memory: of a long run every other step is left out, again and
     again, but for the newest.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 
 from tracker_health.config import Config
-from tracker_health.monitor.trackers import TrackedRun, WandbRun
+from tracker_health.monitor.trackers import ActiveRun, ActiveWandbRun
 from tracker_health.settings.sources import effective
 from tracker_health.words.verdict import Verdict
 
@@ -19,12 +19,12 @@ class LiveAlerts:
     def _config(self) -> Config:
         return effective({}, lenient=True).config
 
-    def send(self, run: TrackedRun, word: str, reason: str) -> None:
+    def send(self, run: ActiveRun, word: str, reason: str) -> None:
         """Have W&B alert people about its run. ``word``: ``warn`` or ``fail``; ``reason``: what was found."""
-        if isinstance(run, WandbRun) and self._wants(run, Verdict(word)):
+        if isinstance(run, ActiveWandbRun) and self._wants(run, Verdict(word)):
             run.alert(word, reason)
 
-    def _wants(self, run: WandbRun, verdict: Verdict) -> bool:
+    def _wants(self, run: ActiveWandbRun, verdict: Verdict) -> bool:
         notify = self._config.notify
         if not notify.wandb_alert or self._config.mode == "shadow":
             return False

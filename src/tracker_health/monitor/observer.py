@@ -15,7 +15,7 @@ from tracker_health.errors import named
 from tracker_health.monitor.distributed import local_part
 from tracker_health.monitor.dumps import GradientDumps
 from tracker_health.monitor.models import can_be_hooked, is_compiled
-from tracker_health.monitor.statistics import Rows, Sums, is_sparse, rows_of
+from tracker_health.monitor.statistics import RowSums, Sums, is_sparse, rows_of
 from tracker_health.monitor.torch_hooks import Eager, Hook, in_backward, is_measurable, is_traced, tensors_in
 
 _NOT_CALLED = "the model was not called, or by code compiled around it, which measured steps have compiled once more"
@@ -35,7 +35,7 @@ class _Seen(NamedTuple):
 
     kind: str
     name: str
-    rows: Rows
+    rows: RowSums
     call: _Call | None = None
 
 
@@ -303,7 +303,7 @@ class Observer:
                 seen.append(_Seen(kind, name, rows))
         return seen
 
-    def _rows_of_all(self, kind: str, name: str, tensor: Tensor) -> Rows | None:
+    def _rows_of_all(self, kind: str, name: str, tensor: Tensor) -> RowSums | None:
         if tensor.numel() <= 1 or not is_measurable(tensor):
             return None
         local, sharded = local_part(tensor)
@@ -312,7 +312,7 @@ class Observer:
         return rows_of(local)
 
 
-def _rows_of_instances(tensor: Tensor) -> Rows | None:
+def _rows_of_instances(tensor: Tensor) -> RowSums | None:
     if is_sparse(tensor):
         raise TypeError("it is sparse")
     local = local_part(tensor)[0]

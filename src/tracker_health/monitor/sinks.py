@@ -13,7 +13,7 @@ from typing import Any, Protocol, TextIO
 
 from tracker_health.errors import ConfigError, named
 from tracker_health.monitor.measuring_errors import tell
-from tracker_health.monitor.trackers import TrackedRun, wandb_folder
+from tracker_health.monitor.trackers import ActiveRun, wandb_folder
 from tracker_health.words.gap_names import GAP_FILE, GAP_SCHEMA, STATISTICS, layer_of, metric
 
 Key = tuple[str, str]
@@ -25,7 +25,7 @@ Log = Callable[[int, Mapping[str, float]], object]
 """Takes a step and its metrics."""
 
 
-class Sink(Protocol):
+class StatisticsSink(Protocol):
     """Takes the statistics of measured steps, in the first process alone."""
 
     def write(self, step: int, found: Found, counts: Mapping[Key, float]) -> None:
@@ -38,7 +38,7 @@ class Sink(Protocol):
 class Several:
     """Hands everything to each of several sinks."""
 
-    def __init__(self, sinks: Sequence[Sink]) -> None:
+    def __init__(self, sinks: Sequence[StatisticsSink]) -> None:
         self._sinks = sinks
 
     def write(self, step: int, found: Found, counts: Mapping[Key, float]) -> None:
@@ -159,7 +159,7 @@ def _largest(values: Iterable[float]) -> float:
 class Files:
     """Keeps files with the runs when nothing more is written to them."""
 
-    def __init__(self, path: Path, runs: Sequence[TrackedRun]) -> None:
+    def __init__(self, path: Path, runs: Sequence[ActiveRun]) -> None:
         self._path, self._runs = path, runs
 
     def write(self, step: int, found: Found, counts: Mapping[Key, float]) -> None:
@@ -171,10 +171,10 @@ class Files:
                 run.keep(self._path)
 
 
-class Runs:
+class ActiveRunsSink:
     """Lets go of the runs when all others are closed."""
 
-    def __init__(self, runs: Sequence[TrackedRun]) -> None:
+    def __init__(self, runs: Sequence[ActiveRun]) -> None:
         self._runs = runs
 
     def write(self, step: int, found: Found, counts: Mapping[Key, float]) -> None:
@@ -188,14 +188,14 @@ class Runs:
 class TrainerLog:
     """A trainer's own way to log, and the runs behind it."""
 
-    def __init__(self, log: Log, runs: Sequence[TrackedRun]) -> None:
+    def __init__(self, log: Log, runs: Sequence[ActiveRun]) -> None:
         self._log, self.runs = log, runs
 
     def __call__(self, step: int, metrics: Mapping[str, float]) -> None:
         self._log(step, metrics)
 
 
-def log_to(runs: Sequence[TrackedRun]) -> Log | None:
+def log_to(runs: Sequence[ActiveRun]) -> Log | None:
     """Logs to these runs; None where there are none."""
     if not runs:
         return None
@@ -208,7 +208,7 @@ def log_to(runs: Sequence[TrackedRun]) -> Log | None:
 
 
 def detail_file(
-    folder: str | Path | None, runs: Sequence[TrackedRun], *, continued: bool, keep: bool = False
+    folder: str | Path | None, runs: Sequence[ActiveRun], *, continued: bool, keep: bool = False
 ) -> DetailFile:
     """The file for all statistics.
 
@@ -231,7 +231,7 @@ def detail_file(
     return DetailFile(path, when_closed=partial(_keep, runs, remove=True))
 
 
-def _keep(runs: Sequence[TrackedRun], path: Path, *, remove: bool = False) -> None:
+def _keep(runs: Sequence[ActiveRun], path: Path, *, remove: bool = False) -> None:
     def delete() -> None:
         path.unlink()
         path.parent.rmdir()

@@ -30,7 +30,7 @@ class Statistics(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowSums:
     """One tensor's sums, row by row: of an activation the rows are the instances of the batch.
 
     ``totals``, ``norms``, ``highest``, ``lowest``: one value a row, on the tensor's device. ``width``: values a row.
@@ -94,7 +94,7 @@ class Sums(NamedTuple):
         return _scaled(Statistics(self.largest, self.means / self.instances, variance), factor)
 
 
-def rows_of(tensor: Tensor) -> Rows | None:
+def rows_of(tensor: Tensor) -> RowSums | None:
     """A tensor's sums, a row for each place of its first dimension; None for an empty one. Launches a few reductions,
     and waits for nothing on a device that works by itself. Of a sparse tensor only the sums of all rows mean something.
     """
@@ -112,7 +112,7 @@ def rows_of(tensor: Tensor) -> Rows | None:
     inner = tuple(range(1, tensor.dim()))
     highest, lowest = tensor.amax(inner), tensor.amin(inner)
     totals, norms = _sums_of_rows(tensor, highest, lowest)
-    return Rows(totals=totals, norms=norms, highest=highest, lowest=lowest, width=tensor[0].numel())
+    return RowSums(totals=totals, norms=norms, highest=highest, lowest=lowest, width=tensor[0].numel())
 
 
 def is_sparse(tensor: Tensor) -> bool:
@@ -120,7 +120,7 @@ def is_sparse(tensor: Tensor) -> bool:
     return tensor.layout in (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
 
 
-def _rows_of_sparse(tensor: Tensor) -> Rows | None:
+def _rows_of_sparse(tensor: Tensor) -> RowSums | None:
     values = tensor.coalesce().values() if tensor.layout is torch.sparse_coo else tensor.values()
     rows = rows_of(values if values.numel() else values.new_zeros(1))
     unstored = tensor.numel() - max(values.numel(), 1)
@@ -175,7 +175,7 @@ def _in_blocks(tensor: Tensor, scale: Tensor | None, most: int) -> tuple[Tensor,
     return (totals.sum(0), torch.linalg.vector_norm(norms, dim=0)) if dimension else (totals, norms)
 
 
-def fetched(every: Sequence[Rows]) -> list[Sums]:
+def fetched(every: Sequence[RowSums]) -> list[Sums]:
     """The sums of all tensors as plain numbers, with one transfer from each device."""
     found: list[Sums | None] = [None] * len(every)
     places: dict[torch.device, list[int]] = {}
@@ -187,7 +187,7 @@ def fetched(every: Sequence[Rows]) -> list[Sums]:
     return [one for one in found if one is not None]
 
 
-def _from_one_device(every: Sequence[Rows]) -> list[Sums]:
+def _from_one_device(every: Sequence[RowSums]) -> list[Sums]:
     precise = _precise(every[0].totals)
     names = ("totals", "norms", "highest", "lowest")
     columns = torch.stack([torch.cat([getattr(one, name).to(precise) for one in every]) for name in names])

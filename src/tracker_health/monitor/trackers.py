@@ -40,7 +40,7 @@ _CUT_CHARACTERS = 8  # of the digest in the place of what was cut out
 _REFUSED = re.compile(r"[^/\w.\- ]|_(?=x[0-9a-f]+_)" if os.name == "nt" else r"[^/\w.\- :]|_(?=x[0-9a-f]+_)")
 
 
-class TrackedRun(Protocol):
+class ActiveRun(Protocol):
     """A run of a tracker. What takes long happens behind; what raises is caught by whoever calls."""
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -68,7 +68,7 @@ class TrackedRun(Protocol):
         """Nothing more comes: wait for what is under way, for a while."""
 
 
-class WandbRun:
+class ActiveWandbRun:
     """A run of this process. The SDK itself waits for nothing."""
 
     def __init__(self, run: Any) -> None:
@@ -131,7 +131,7 @@ class WandbRun:
         pass
 
 
-class MlflowRun:
+class ActiveMlflowRun:
     """A run of any tracking server, by its id. Nothing waits for the server."""
 
     def __init__(self, client: Any, run_id: str) -> None:
@@ -221,7 +221,7 @@ def _cut(name: str, room: int) -> str:
     return f"{name[:head]}-{digest}-{name[-tail:]}"
 
 
-def active_runs(*, since: float = 0.0) -> list[TrackedRun]:
+def active_runs(*, since: float = 0.0) -> list[ActiveRun]:
     """The W&B run and the MLflow run that are active.
 
     Args:
@@ -230,32 +230,32 @@ def active_runs(*, since: float = 0.0) -> list[TrackedRun]:
     return [*_wandb_runs(since), *_mlflow_runs(since)]
 
 
-def _wandb_runs(since: float) -> list[TrackedRun]:
+def _wandb_runs(since: float) -> list[ActiveRun]:
     run: Any = getattr(sys.modules.get("wandb"), "run", None)
-    return [] if run is None or (since and run.start_time < since) else [WandbRun(run)]
+    return [] if run is None or (since and run.start_time < since) else [ActiveWandbRun(run)]
 
 
-def _mlflow_runs(since: float) -> list[TrackedRun]:
+def _mlflow_runs(since: float) -> list[ActiveRun]:
     mlflow: Any = sys.modules.get("mlflow")
     active = mlflow.active_run() if mlflow is not None and hasattr(mlflow, "active_run") else None
     if active is None or active.info.start_time < int(since * 1000):  # it counts whole milliseconds
         return []
-    return [MlflowRun(mlflow.MlflowClient(mlflow.get_tracking_uri()), active.info.run_id)]
+    return [ActiveMlflowRun(mlflow.MlflowClient(mlflow.get_tracking_uri()), active.info.run_id)]
 
 
-def runs_of_loggers(loggers: Iterable[Any]) -> list[TrackedRun]:
+def runs_of_loggers(loggers: Iterable[Any]) -> list[ActiveRun]:
     """The runs behind Lightning's loggers."""
-    runs: list[TrackedRun] = []
+    runs: list[ActiveRun] = []
     for logger in loggers:
         kinds = {one.__name__ for one in type(logger).__mro__}
         with suppress(Exception):  # a logger that cannot reach its tracker is its trainer's trouble
             if "MLFlowLogger" in kinds:
-                runs.append(MlflowRun(logger.experiment, logger.run_id))
+                runs.append(ActiveMlflowRun(logger.experiment, logger.run_id))
             elif "WandbLogger" in kinds:
-                runs.append(WandbRun(logger.experiment))
+                runs.append(ActiveWandbRun(logger.experiment))
     return runs
 
 
-def wandb_folder(runs: Sequence[TrackedRun]) -> Path | None:
+def wandb_folder(runs: Sequence[ActiveRun]) -> Path | None:
     """Where the files of the W&B run lie, if there is one."""
-    return next((Path(one._run.dir) for one in runs if isinstance(one, WandbRun)), None)  # noqa: SLF001
+    return next((Path(one._run.dir) for one in runs if isinstance(one, ActiveWandbRun)), None)  # noqa: SLF001

@@ -15,7 +15,7 @@ from tracker_health.readers.files.file_pool import FilePool
 from tracker_health.readers.files.folder import Folder, LocalFolder
 from tracker_health.readers.files.random_access import Stretch
 from tracker_health.readers.optimizers.distributed_index import Item, read_distributed_index
-from tracker_health.readers.optimizers.distributed_index import StoredTensor as Located
+from tracker_health.readers.optimizers.distributed_index import ShardedTensor as Located
 from tracker_health.readers.tensors.safetensors_header import open_safetensors
 from tracker_health.readers.tensors.weights import Budget, StoredTensor, described
 from tracker_health.readers.torch_files.chunked import Chunk, ChunkedTensor

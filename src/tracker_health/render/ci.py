@@ -7,7 +7,7 @@ from typing import Literal
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from tracker_health.judge.doc_links import page_about
-from tracker_health.judge.gate_decision import FAILS_ON, Answer, Gated
+from tracker_health.judge.gate_decision import FAILS_ON, Gated, GateDecision
 from tracker_health.report.result import Report, once_a_source
 from tracker_health.text import printable
 from tracker_health.words.verdict import Verdict
@@ -68,12 +68,12 @@ def _result_of(report: Report, fail_on: str) -> Result:
 def check_of_model(gated: Gated, *, blocks: bool) -> Check:
     """The check of a model at a gate. ``blocks``: whether the answer keeps it back."""
     answer = gated.gate.answer
-    result: Result = "failed" if answer is Answer.BAD else "error" if blocks else "passed"
+    result: Result = "failed" if answer is GateDecision.BAD else "error" if blocks else "passed"
     return Check(
         group="tracker-health.gate",
         name=gated.model,
         result=result,
-        level="error" if blocks else "notice" if answer is Answer.GO_ON else "warning",
+        level="error" if blocks else "notice" if answer is GateDecision.GO_ON else "warning",
         title=f"{answer}: {gated.model}",
         message="\n".join([gated.gate.reason, *gated.notes]),
     )

@@ -26,7 +26,7 @@ _NAME_CHARACTERS = 32
 
 
 @dataclass(frozen=True, kw_only=True)
-class Curve:
+class LossCurve:
     """A run's loss, thinned and finite, and what was made of the run."""
 
     name: str
@@ -36,17 +36,17 @@ class Curve:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class RunRow:
     """One run of the table: its report, and as much of its loss as a small picture needs. ``last``: its last value,
     finite or not; ``span``: the first and last step at which it was logged.
     """
 
     report: Report
-    curve: Curve | None
+    curve: LossCurve | None
     last: float | None = None
     span: tuple[int, int] = (0, 0)
 
-    def with_report(self, report: Report) -> Row:
+    def with_report(self, report: Report) -> RunRow:
         """The same run, judged again."""
         curve = self.curve and replace(self.curve, verdict=report.verdict)
         return replace(self, report=report, curve=curve)
@@ -88,21 +88,21 @@ class Row:
         return "" if self.curve is None else _points(self.curve, self.span)
 
 
-def row_of(report: Report, evidence: Evidence | None) -> Row:
+def row_of(report: Report, evidence: Evidence | None) -> RunRow:
     """A run's row; what is kept of its evidence does not grow with it."""
     series = None if evidence is None else evidence.find("train_loss") or evidence.find("val_loss")
     points = None if series is None else series.clean()
     if points is None or not len(points):
-        return Row(report=report, curve=None)
+        return RunRow(report=report, curve=None)
     finite, curve = points.finite(), None
     if len(finite):
         steps, values = thin(finite.steps, finite.values, _BUCKETS)
-        curve = Curve(name=report.run.name, steps=steps, values=values, verdict=report.verdict)
+        curve = LossCurve(name=report.run.name, steps=steps, values=values, verdict=report.verdict)
     span = int(points.steps[0]), int(points.steps[-1])
-    return Row(report=report, curve=curve, last=float(points.values[-1]), span=span)
+    return RunRow(report=report, curve=curve, last=float(points.values[-1]), span=span)
 
 
-def comparison_page(rows: Sequence[Row], *, title: str) -> bytes:
+def comparison_page(rows: Sequence[RunRow], *, title: str) -> bytes:
     """The page of many runs, the worst first.
 
     Raises:
@@ -126,11 +126,11 @@ def comparison_page(rows: Sequence[Row], *, title: str) -> bytes:
     )
 
 
-def _name_of(code: str, rows: Sequence[Row]) -> str:
+def _name_of(code: str, rows: Sequence[RunRow]) -> str:
     return next(finding.name for row in rows for finding in row.report.findings if finding.code == code)
 
 
-def overlay(curves: Sequence[tuple[str, Curve]]) -> Plot:
+def overlay(curves: Sequence[tuple[str, LossCurve]]) -> Plot:
     """Many runs' losses over each other, each with the key of its row: those with findings in colour and on top. As
     many are labelled where they end as there is room for, the worst and the best first.
     """
@@ -157,7 +157,7 @@ def overlay(curves: Sequence[tuple[str, Curve]]) -> Plot:
     )
 
 
-def _labelled(curves: Sequence[tuple[str, Curve]]) -> set[str]:
+def _labelled(curves: Sequence[tuple[str, LossCurve]]) -> set[str]:
     """The keys of the lines that get a label: half for the worst verdicts, half for the lowest ends."""
     worst = sorted(curves, key=lambda one: -one[1].verdict.rank)
     best = sorted(curves, key=lambda one: float(one[1].values[-1]))
@@ -169,7 +169,7 @@ def _labelled(curves: Sequence[tuple[str, Curve]]) -> set[str]:
     return chosen
 
 
-def _points(curve: Curve, span: tuple[int, int]) -> str:
+def _points(curve: LossCurve, span: tuple[int, int]) -> str:
     """Of a loss that spans orders of magnitude, the logarithm. What is not finite leaves its place empty."""
     heights = _scaled(np.log(curve.values) if _spans_orders(curve.values) else curve.values)
     places = (curve.steps - span[0]) / max(1.0, float(span[1]) - float(span[0]))

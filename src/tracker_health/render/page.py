@@ -65,7 +65,7 @@ class Chart:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class ReportStep:
     """The cause, one of its effects, or another finding. ``look``: its class in the style sheet."""
 
     role: str
@@ -183,7 +183,7 @@ def _steps_title(report: Report) -> str:
     return f"Why: one cause, {count(effects, 'effect')}" if effects else "Why"
 
 
-def _steps(report: Report, evidence: Evidence, heat: HeatMap | None) -> Iterator[Step]:
+def _steps(report: Report, evidence: Evidence, heat: HeatMap | None) -> Iterator[ReportStep]:
     """The cause, its effects in the order of time, and what it does not explain. The layers stand at the first finding
     about them.
     """
@@ -197,7 +197,7 @@ def _steps(report: Report, evidence: Evidence, heat: HeatMap | None) -> Iterator
         for finding in findings:
             here = left if KIND_BY_CODE.get(finding.code[:3]) == "layers" else None
             left = None if here is not None else left
-            yield Step(
+            yield ReportStep(
                 role="Found" if report.diagnosis is None else role,
                 title=sentence(finding.message),
                 code=finding.code,
@@ -216,7 +216,7 @@ def _is_about_the_setting(finding: ProbeResult, report: Report) -> bool:
     return isinstance(old, (int, float)) and any(value == old for value in finding.measured.values())
 
 
-def _cause(report: Report, evidence: Evidence, own: Sequence[ProbeResult]) -> Step:
+def _cause(report: Report, evidence: Evidence, own: Sequence[ProbeResult]) -> ReportStep:
     diagnosis = report.diagnosis
     assert diagnosis is not None  # noqa: S101  its only caller asked
     known = cause_named(diagnosis.cause)  # a report of another version may name another one
@@ -226,7 +226,7 @@ def _cause(report: Report, evidence: Evidence, own: Sequence[ProbeResult]) -> St
     if isinstance(action.old, (int, float)):
         title += f" ({printable(action.setting, 60)} = {number(action.old)})"
         shown = _setting_bar(report, evidence, own)
-    return Step(
+    return ReportStep(
         role="Cause",
         title=sentence(title),
         code=", ".join(one.code for one in own),

@@ -16,7 +16,7 @@ import click
 
 from tracker_health.evidence import Attribution, Evidence, LeftOut, OptimizerState, Parameter, RunRef, TensorHeader
 from tracker_health.text import count, listing, number, printable
-from tracker_health.words.layers import Place, place_of
+from tracker_health.words.layers import LayerPlace, place_of
 
 SCHEMA = "tracker-health/tensors/2"
 
@@ -136,7 +136,7 @@ def remark_of(row: Parameter) -> str:
     return f"{count(row.dead_rows, 'zero row')}" if row.dead_rows else ""
 
 
-def _place_of(row: Parameter) -> Place | None:
+def _place_of(row: Parameter) -> LayerPlace | None:
     return None if row.name is None else place_of(row.name)
 
 

@@ -115,7 +115,7 @@ class Saved:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Look:
+class CheckpointContents:
     """What is in a checkpoint. ``tensors``: so many were read, ``in_part`` of them not to their end. ``nonfinite``: one
     holds NaN or infinity. ``unchecked``: why that is not known, empty where it is; ``is_broken``: since it cannot be
     read. ``is_none``: it is no checkpoint of a model.
@@ -147,7 +147,7 @@ class Shelf(Protocol):
     def counted(self, saved: Saved) -> Counted:
         """When it was saved, as its contents say; a small read."""
 
-    def look(self, saved: Saved) -> Look:
+    def look(self, saved: Saved) -> CheckpointContents:
         """Whether it holds NaN."""
 
 

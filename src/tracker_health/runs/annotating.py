@@ -35,7 +35,7 @@ from tracker_health.judge.annotations import (
 )
 from tracker_health.judge.checkpoint_choice import onset_of, rewind_of
 from tracker_health.judge.engine import configured_probes, diagnose, needs_of, tool_of
-from tracker_health.judge.messages import Before, Notice, Told, due_of, notice_of
+from tracker_health.judge.messages import Before, Notice, SentMessages, due_of, notice_of
 from tracker_health.report.result import ErrorEntry, Report, ToolInfo
 from tracker_health.rules.registry import RULES_VERSION, plugins
 from tracker_health.runs.lookup import open_run, shown_name, store_of
@@ -144,7 +144,7 @@ def annotated(
         is_news = ending is not None and ending != ending_seen(opened)
         if recorded is not None and recorded.verdict and not force and not is_news:
             note = _why_it_stays(opened, recorded, settings, end, fingerprint, rejudge=rejudge)
-            told = Told.of(recorded.notified)
+            told = SentMessages.of(recorded.notified)
             if note is not None and not (asked and told.is_overdue(time.time())):
                 report = _unchanged(opened.ref, recorded.verdict, fingerprint, settings, note)
                 report = report.answered(opened.acknowledgements(), time.time(), recorded.codes, recorded.cause)
@@ -186,7 +186,7 @@ def annotated(
             return _not_replaced(outcome, stays)
         if shadow:
             return _shadowed(opened, outcome)
-        token_before = Told.of(opened.notified()).token
+        token_before = SentMessages.of(opened.notified()).token
         outcome = _written(opened, annotations, outcome)
         if quick or not notify or not told.due or outcome.error is not None or told.token == token_before:
             return outcome
@@ -225,9 +225,9 @@ def _not_replaced(outcome: Outcome, stays: Verdict) -> Outcome:
 
 def _told_of(
     run: TrackedRun, report: Report, config: Config, recorded: Recorded | None, now: float, *, notify: bool
-) -> Told:
+) -> SentMessages:
     """About what people were sent a message, and whether one is due now; a token that is new says that it is ours."""
-    told = Told.of(run.notified())
+    told = SentMessages.of(run.notified())
     reaches = config.notify.reaches(alerts=alerting(run) is not None)
     if not (notify and reaches) or config.mode == "shadow":
         return told

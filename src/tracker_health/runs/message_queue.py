@@ -27,7 +27,7 @@ from tracker_health.judge.messages import (
     Message,
     Notice,
     Sent,
-    Told,
+    SentMessages,
     alert_of,
     fields_of,
     payload,
@@ -93,7 +93,7 @@ class _NotSent(Exception):
         self.after = after
 
 
-class Outbox:
+class MessageQueue:
     """The messages of this user on this machine. ``folder``: where they wait, by default that for programs' state.
 
     What cannot be kept there is not sent: nothing is ever said twice for want of a memory.
@@ -208,7 +208,7 @@ class Outbox:
         """
         try:
             with closing(open_run(notice.run)) as opened:
-                recorded, told = opened.recorded(), Told.of(opened.notified())
+                recorded, told = opened.recorded(), SentMessages.of(opened.notified())
                 is_due = (told.due, told.token) == (notice.subject, notice.token)
                 if not (is_due or (notice.taken and notice.subject in told.causes)):
                     return False
@@ -228,7 +228,7 @@ class Outbox:
         done = set()
         for notice in notices:
             with suppress(Exception), closing(open_run(notice.run)) as opened:
-                told = Told.of(opened.notified())
+                told = SentMessages.of(opened.notified())
                 if told.due == notice.subject:
                     opened.mark_notified(told.paid().value)
                 done.add(notice.key)

@@ -17,12 +17,12 @@ from tracker_health.settings.values import JUDGING, JUDGING_SECTIONS, KEYS, MATC
 from tracker_health.text import printable
 from tracker_health.words.retired import RULE_LISTS
 
-Layer = dict[str, "Setting"]
+Layer = dict[str, "SourcedValue"]
 """What one source says, by dotted key; ``overrides.0.KEY`` is what its first override says."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
+class SourcedValue:
     """A value and where it came from: ``command line``, ``environment NAME``, ``FILE:LINE``, ``preset NAME`` or
     ``default``.
     """
@@ -68,7 +68,7 @@ def number_left_out() -> int:
 # Files: what a table of ours says, by dotted key
 
 
-def written_layer(document: Document, *, but: tuple[str, ...] = ()) -> dict[str, Setting]:
+def written_layer(document: Document, *, but: tuple[str, ...] = ()) -> dict[str, SourcedValue]:
     """The settings of a configuration file. ``but``: keys at the top that somebody else reads.
 
     Raises:
@@ -93,7 +93,7 @@ def written_layer(document: Document, *, but: tuple[str, ...] = ()) -> dict[str,
 
 def _table(
     document: Document, table: Mapping[str, Any], path: KeyPath, known: tuple[str, ...]
-) -> Iterator[tuple[str, Setting]]:
+) -> Iterator[tuple[str, SourcedValue]]:
     for key, value in table.items():
         if key not in known:
             where, hint = document.where((*path, key)), did_you_mean(key, known)
@@ -137,13 +137,13 @@ def _items(document: Document, path: KeyPath, key: KeyPath, value: Any) -> Itera
     return value.items()
 
 
-def located(key: str, raw: Any, where: str, origin: str) -> Setting | None:
+def located(key: str, raw: Any, where: str, origin: str) -> SourcedValue | None:
     """The setting of a key, None where it is left out; what is wrong with it is said with the place where it stands."""
     if _left_out.get() is not None and key in RULE_LISTS and isinstance(raw, list) and len(raw) > 1:
         known = [one.value for word in raw if (one := located(key, [word], where, origin)) is not None]
-        return Setting(value=frozenset().union(*known), origin=origin) if known else None
+        return SourcedValue(value=frozenset().union(*known), origin=origin) if known else None
     try:
-        return Setting(value=converted(key, raw), origin=origin)
+        return SourcedValue(value=converted(key, raw), origin=origin)
     except ConfigError as error:
         refuse(ConfigError(f"{where}: {error.message}", error.hint))
     return None

@@ -18,7 +18,7 @@ from typing import Any
 from tracker_health.errors import ConfigError, ReadError
 from tracker_health.readers.files.regular_file import open_regular
 from tracker_health.settings.file import MAX_BYTES, Document, document_of
-from tracker_health.settings.layers import Layer, Setting, number_left_out, refuse, written_layer
+from tracker_health.settings.layers import Layer, SourcedValue, number_left_out, refuse, written_layer
 from tracker_health.settings.values import FAIL_ON, JUDGING, KEYS, OF_JUDGEMENT, SECTIONS, require_key
 from tracker_health.stores.remote import hosts
 from tracker_health.stores.remote.deadline import within
@@ -46,7 +46,7 @@ class Policy:
     of the locked keys are of retired rules, and what does nothing as it came from an address.
     """
 
-    layer: Mapping[str, Setting]
+    layer: Mapping[str, SourcedValue]
     locked: tuple[str, ...]
     origin: str
     digest: str
@@ -68,7 +68,7 @@ class Policy:
         judges = key in (*JUDGING, "match") or section in SECTIONS
         return any(one == key or key.startswith(f"{one}.") or (one == _EVERYTHING and judges) for one in self.locked)
 
-    def under(self, chosen: Mapping[str, Setting], holding: Collection[str] = ()) -> tuple[Layer, tuple[str, ...]]:
+    def under(self, chosen: Mapping[str, SourcedValue], holding: Collection[str] = ()) -> tuple[Layer, tuple[str, ...]]:
         """Somebody's own settings with the policy beneath them, and a warning for each that it does not let pass.
 
         ``holding``: keys of theirs that hold even where they are locked, as nothing is written by them.
@@ -90,7 +90,7 @@ class Policy:
             kept[key] = _joined(own, setting) if own is not None and joined else own or setting
         return kept, tuple(refused)
 
-    def _is_stricter(self, key: str, setting: Setting) -> bool:
+    def _is_stricter(self, key: str, setting: SourcedValue) -> bool:
         """Whether a value of somebody's own only asks for more than the policy does."""
         there = self.layer.get(key)
         return key == "fail_on" and there is not None and _strictness(setting.value) >= _strictness(there.value)
@@ -100,8 +100,8 @@ def _strictness(gate: str) -> int:
     return ("never", *(word for word in FAIL_ON if word != "never")).index(gate)
 
 
-def _joined(own: Setting, other: Setting) -> Setting:
-    return Setting(value=own.value | other.value, origin=f"{own.origin}, {other.origin}")
+def _joined(own: SourcedValue, other: SourcedValue) -> SourcedValue:
+    return SourcedValue(value=own.value | other.value, origin=f"{own.origin}, {other.origin}")
 
 
 def is_override(key: str) -> bool:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from tracker_health.config import PRESET_FIELDS, Config, Notify, Override, changed, did_you_mean, preset
 from tracker_health.errors import ConfigError
 from tracker_health.roles import DEFAULT_PATTERNS
-from tracker_health.settings.layers import Setting, leaving_out, located, refuse, written_layer
+from tracker_health.settings.layers import SourcedValue, leaving_out, located, refuse, written_layer
 from tracker_health.settings.policy import is_override, policy_of
 from tracker_health.settings.values import (
     JUDGING,
@@ -53,7 +53,7 @@ class Effective:
     """
 
     config: Config
-    chosen: Mapping[str, Setting]
+    chosen: Mapping[str, SourcedValue]
     files: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -67,13 +67,13 @@ class Effective:
         """The MLflow store of run ids; None leaves it to MLflow."""
         return self.chosen["tracking_uri"].value if "tracking_uri" in self.chosen else None
 
-    def described(self, *, everything: bool) -> dict[str, Setting]:
+    def described(self, *, everything: bool) -> dict[str, SourcedValue]:
         """What differs from the defaults, in plain values that may be shown, and then ``everything`` else."""
         config, base = self.config, Config()
         shown = dict(self.chosen)
         for name in PRESET_FIELDS[1:]:
             if getattr(config, name) != getattr(base, name):
-                shown[name] = Setting(value=getattr(config, name), origin=f"preset {config.preset}")
+                shown[name] = SourcedValue(value=getattr(config, name), origin=f"preset {config.preset}")
         if everything:
             shown = {**shown, **{key: one for key, one in _defaults(base).items() if key not in shown}}
         return {key: replace(one, value=_plain(key, one.value)) for key, one in shown.items()}
@@ -119,7 +119,7 @@ def _effective(
 ) -> Effective:
     strong = [_typed(choices), _exported(environ)]
     found = _documents(config_file or environ.get(f"{ENVIRONMENT}CONFIG") or None, folder)
-    chosen: dict[str, Setting] = {}
+    chosen: dict[str, SourcedValue] = {}
     for layer in strong:
         chosen = {**layer, **chosen}
     pinned = frozenset(chosen)
@@ -173,7 +173,7 @@ def under_policy(config: Config, *, writes: bool) -> Config:
     )
 
 
-def _chosen_in(config: Config) -> dict[str, Setting]:
+def _chosen_in(config: Config) -> dict[str, SourcedValue]:
     """What of a configuration is not at its default, by dotted key."""
     base = Config()
     values: dict[str, Any] = {
@@ -190,7 +190,7 @@ def _chosen_in(config: Config) -> dict[str, Setting]:
         values |= {
             f"overrides.{index}.{key}": one for key, one in {"match": override.match, **override.changes}.items()
         }
-    return {key: Setting(value=value, origin="the call") for key, value in values.items()}
+    return {key: SourcedValue(value=value, origin="the call") for key, value in values.items()}
 
 
 def configured(
@@ -223,19 +223,21 @@ def configured(
 # Layers: what each source says, by dotted key
 
 
-def _typed(choices: Mapping[str, Any]) -> dict[str, Setting]:
+def _typed(choices: Mapping[str, Any]) -> dict[str, SourcedValue]:
     """The command line's choices, of which an empty one is none."""
     given = {key: choices.get("preset_name" if key == "preset" else key) for key in KEYS}
     given = {key: list(value) if key in ("select", "ignore") and value else value for key, value in given.items()}
-    layer = {key: Setting(value=converted(key, value), origin="command line") for key, value in given.items() if value}
+    layer = {
+        key: SourcedValue(value=converted(key, value), origin="command line") for key, value in given.items() if value
+    }
     return layer | _set(choices.get("settings", ()), "--set ", "command line")
 
 
-def _exported(environ: Mapping[str, str]) -> dict[str, Setting]:
+def _exported(environ: Mapping[str, str]) -> dict[str, SourcedValue]:
     """The environment's settings, of which an empty one is none."""
     known = {f"{ENVIRONMENT}{key.upper()}": key for key in KEYS}
     others = {f"{ENVIRONMENT}{name}" for name in ("SET", "CONFIG", *SWITCHES)}
-    layer: dict[str, Setting] = {}
+    layer: dict[str, SourcedValue] = {}
     for name, text in environ.items():
         if not name.startswith(ENVIRONMENT):
             continue
@@ -252,9 +254,9 @@ def _exported(environ: Mapping[str, str]) -> dict[str, Setting]:
     return layer | _set(settings, f"{name}: ", f"environment {name}")
 
 
-def _set(settings: Iterable[str], where: str, origin: str) -> dict[str, Setting]:
+def _set(settings: Iterable[str], where: str, origin: str) -> dict[str, SourcedValue]:
     """Settings such as ``probes.diverged.sigmas=6`` or ``pages=always``; the last of a key holds."""
-    layer: dict[str, Setting] = {}
+    layer: dict[str, SourcedValue] = {}
     for setting in settings:
         try:
             key, raw = _assignment(setting, where)
@@ -262,7 +264,7 @@ def _set(settings: Iterable[str], where: str, origin: str) -> dict[str, Setting]
             refuse(error)
             continue
         if origin == "command line":
-            layer[key] = Setting(value=converted(key, raw), origin=origin)
+            layer[key] = SourcedValue(value=converted(key, raw), origin=origin)
         elif (found := located(key, raw, where.rstrip(": "), origin)) is not None:
             layer[key] = found
     return layer
@@ -302,7 +304,7 @@ def _documents(config_file: str | None, folder: Path | None) -> list[Document]:
 # The whole
 
 
-def _config(chosen: Mapping[str, Setting]) -> Config:
+def _config(chosen: Mapping[str, SourcedValue]) -> Config:
     own = living_changes({key: one.value for key, one in chosen.items() if not is_override(key)})
     by_index: dict[int, dict[str, Any]] = {}
     for key, one in chosen.items():
@@ -315,13 +317,13 @@ def _config(chosen: Mapping[str, Setting]) -> Config:
     return replace(changed(_base(chosen), own), overrides=overrides)
 
 
-def _base(chosen: Mapping[str, Setting]) -> Config:
+def _base(chosen: Mapping[str, SourcedValue]) -> Config:
     """The defaults, in which the roles that only a rule of a plugin knows are there to be set."""
     unusual = {role for section, role in map(_section, chosen) if section == "roles"} - DEFAULT_PATTERNS.keys()
     return Config(roles={**DEFAULT_PATTERNS, **dict.fromkeys(sorted(unusual), ())}) if unusual else Config()
 
 
-def _warnings(chosen: Mapping[str, Setting]) -> Iterator[str]:
+def _warnings(chosen: Mapping[str, SourcedValue]) -> Iterator[str]:
     """What of the settings names a retired rule or threshold. Then thresholds and roles that only a plugin which does
     not work could know: they were let through, and do nothing.
     """
@@ -344,7 +346,7 @@ def _warnings(chosen: Mapping[str, Setting]) -> Iterator[str]:
         yield f"{setting.origin}: {printable(key, 80)} does nothing, {lacks}; {why[0]}{more}"
 
 
-def _unsent(chosen: Mapping[str, Setting], environ: Mapping[str, str]) -> Iterator[str]:
+def _unsent(chosen: Mapping[str, SourcedValue], environ: Mapping[str, str]) -> Iterator[str]:
     """That a token will not be sent, said before a message has to wait for it."""
     named, webhook = chosen.get("notify.token_env"), chosen.get("notify.webhook")
     address = webhook.value if webhook is not None and "notify.webhook_env" not in chosen else ""
@@ -352,7 +354,7 @@ def _unsent(chosen: Mapping[str, Setting], environ: Mapping[str, str]) -> Iterat
         yield f"{named.origin}: {'; '.join(why_not_sent(named.value, address))}"
 
 
-def _remarks(layer: Mapping[str, Setting]) -> Iterator[str]:
+def _remarks(layer: Mapping[str, SourcedValue]) -> Iterator[str]:
     for key, setting in layer.items():
         bare = key.split(".", 2)[2] if is_override(key) else key
         yield from (f"{setting.origin}: {remark}" for remark in remarks(bare, setting.value))
@@ -372,7 +374,7 @@ def _rank(key: str) -> tuple[int, int, int, str]:
     return (0, KEYS.index(key), 0, "") if key in KEYS else (1, 0, 0, key)
 
 
-def _defaults(base: Config) -> dict[str, Setting]:
+def _defaults(base: Config) -> dict[str, SourcedValue]:
     from tracker_health.rules.probe import thresholds_of
     from tracker_health.rules.registry import probe_classes
 
@@ -381,7 +383,7 @@ def _defaults(base: Config) -> dict[str, Setting]:
     values |= {f"roles.{role}": patterns for role, patterns in DEFAULT_PATTERNS.items()}
     for probe in probe_classes():
         values |= {f"probes.{probe.name}.{name}": getattr(probe, name) for name in thresholds_of(probe)}
-    return {key: Setting(value=value, origin="default") for key, value in values.items()}
+    return {key: SourcedValue(value=value, origin="default") for key, value in values.items()}
 
 
 def _plain(key: str, value: Any) -> Any:

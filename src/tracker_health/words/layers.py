@@ -9,7 +9,7 @@ from typing import NamedTuple
 _LAYER = re.compile(r"(?:^|\.)(layers|h|blocks?|layer|resblocks|encoder_layers|decoder_layers)\.(\d{1,6})(?:\.|$)")
 
 
-class Place(NamedTuple):
+class LayerPlace(NamedTuple):
     """A parameter's place. ``stack``: what leads to the layers (``model.decoder.layers``). ``layer``: its index there.
     ``role``: what is left of the name (``self_attn.q_proj.weight``), the same in every layer of the stack.
     """
@@ -19,7 +19,7 @@ class Place(NamedTuple):
     role: str
 
 
-def place_of(name: str) -> Place | None:
+def place_of(name: str) -> LayerPlace | None:
     """The place that a parameter's name tells, None for one outside of numbered layers.
 
     The first number counts: blocks within a layer (the experts of a mixture) are part of its role.
@@ -27,7 +27,7 @@ def place_of(name: str) -> Place | None:
     found = _LAYER.search(name)
     if found is None:
         return None
-    return Place(name[: found.end(1)], int(found.group(2)), name[found.end() :])
+    return LayerPlace(name[: found.end(1)], int(found.group(2)), name[found.end() :])
 
 
 _LONGEST = 500

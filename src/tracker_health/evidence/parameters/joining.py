@@ -20,7 +20,7 @@ OF_ONE_LAYER = 2
 Shape = tuple[int, ...]
 
 
-class Untaken(NamedTuple):
+class UnmatchedWeight(NamedTuple):
     """A weight that an optimizer keeps nothing for, and how sure it is that it is this one."""
 
     weight: TensorHeader
@@ -40,14 +40,14 @@ def may_be_named(state: OptimizerState) -> bool:
     return is_named(state) or assumed
 
 
-def untaken(state: OptimizerState, weights: Weights | None) -> list[Untaken]:
+def untaken(state: OptimizerState, weights: Weights | None) -> list[UnmatchedWeight]:
     """The trainable weights that the optimizer keeps nothing for, in order; nothing where it is not known."""
     if weights is None:
         return []
     sure, doubtful = parameters_of(weights.tensors)
     if may_be_named(state):
         naming = Naming.FILE if is_named(state) else Naming.ASSUMED
-        return [Untaken(one, naming) for one in _by_name(state, sure, doubtful)]
+        return [UnmatchedWeight(one, naming) for one in _by_name(state, sure, doubtful)]
     return _by_shape([tensor.shape for tensor in state.tensors], sure, doubtful)
 
 
@@ -77,7 +77,7 @@ def _by_name(state: OptimizerState, sure: list[TensorHeader], doubtful: list[Ten
     return missing if there & tails else []
 
 
-def _by_shape(shapes: Sequence[Shape], sure: list[TensorHeader], doubtful: list[TensorHeader]) -> list[Untaken]:
+def _by_shape(shapes: Sequence[Shape], sure: list[TensorHeader], doubtful: list[TensorHeader]) -> list[UnmatchedWeight]:
     """What is left of the weights when each of the optimizer's shapes has taken one. Of several tensors of a shape
     those count as left that alone are as they began, with the rest of their modules; else those that would most likely
     be frozen on purpose: a file of weights need not keep the model's order. What may be a buffer is never left, but may
@@ -107,7 +107,7 @@ def _by_shape(shapes: Sequence[Shape], sure: list[TensorHeader], doubtful: list[
         if left[one.shape]:
             left[one.shape] -= 1
             certain = not have[one.shape] or one.name in alone or module_of(one.name) in whole
-            found.append(Untaken(one, Naming.VALUES if certain else Naming.SHAPE))
+            found.append(UnmatchedWeight(one, Naming.VALUES if certain else Naming.SHAPE))
     values = Counter(map(values_of, sure))
     return [one for one in found if values_of(one.weight) is None or values[values_of(one.weight)] == 1]
 

@@ -38,19 +38,19 @@ class LeftOut:
     purpose: Purpose
 
 
-class Question(NamedTuple):
+class PurposeCheck(NamedTuple):
     """An answer, and what finds the parameters that it is the answer for."""
 
     purpose: Purpose
     find: Callable[[Case], Answer]
 
 
-def _meant(name: str, sentence: str, confidence: float, find: Callable[[Case], Answer]) -> Question:
-    return Question(Purpose(name, sentence, meant=True, confidence=confidence), find)
+def _meant(name: str, sentence: str, confidence: float, find: Callable[[Case], Answer]) -> PurposeCheck:
+    return PurposeCheck(Purpose(name, sentence, meant=True, confidence=confidence), find)
 
 
-def _wrong(name: str, sentence: str, confidence: float, find: Callable[[Case], Answer]) -> Question:
-    return Question(Purpose(name, sentence, meant=False, confidence=confidence), find)
+def _wrong(name: str, sentence: str, confidence: float, find: Callable[[Case], Answer]) -> PurposeCheck:
+    return PurposeCheck(Purpose(name, sentence, meant=False, confidence=confidence), find)
 
 
 _NOBODY = "never trained, as the weights still are what an initialiser draws: nobody freezes random weights"
@@ -67,7 +67,7 @@ _UNUSUAL = (
     ),
 )
 _LAST = (_meant("unused layer", "one layer may be unused", UNSURE, purpose_checks.is_one_layer),)
-QUESTIONS: tuple[Question, ...] = (
+QUESTIONS: tuple[PurposeCheck, ...] = (
     *_BOTH,
     _meant(
         "copy",
@@ -124,7 +124,7 @@ QUESTIONS: tuple[Question, ...] = (
     *_UNUSUAL,
     *_LAST,
 )
-NAMELESS_QUESTIONS: tuple[Question, ...] = (
+NAMELESS_QUESTIONS: tuple[PurposeCheck, ...] = (
     *_BOTH,
     _wrong("adapter", "it is part of an adapter that is trained", SURE, purpose_checks.is_part_of_an_adapter_file),
     _meant("rate of 0", "its learning rate was set to 0", LIKELY, purpose_checks.has_a_rate_of_zero),

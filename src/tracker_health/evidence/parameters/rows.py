@@ -8,7 +8,7 @@ from functools import cached_property
 from math import prod, sqrt
 
 from tracker_health.evidence.parameters.initial import Initial, initial_of, is_constant
-from tracker_health.evidence.parameters.steps import Walk
+from tracker_health.evidence.parameters.steps import DistanceMoved
 from tracker_health.evidence.parameters.words import (
     embedding_kind,
     expert_of,
@@ -102,7 +102,7 @@ class Parameter:
     decays: bool = False
     silent_for: float | None = None
     is_stepped: bool = False
-    walk: Walk | None = None
+    walk: DistanceMoved | None = None
     is_parameter: bool = True
 
     @property

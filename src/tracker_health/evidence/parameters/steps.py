@@ -277,14 +277,14 @@ def relative_updates(evidence: AsRead) -> list[tuple[TensorState, float]]:
     return [(tensor, ratio) for tensor, ratio in found if np.isfinite(ratio)]
 
 
-class Walk(NamedTuple):
+class DistanceMoved(NamedTuple):
     """How far a parameter's values went, at least: in one step, and in all of them if their gradients are noise."""
 
     step: float
     whole: float
 
 
-def walks(evidence: AsRead, steps: int) -> dict[str, Walk]:
+def walks(evidence: AsRead, steps: int) -> dict[str, DistanceMoved]:
     """How far each parameter went at the highest rate that its group is known to have reached.
 
     The gradients are assumed to have been what the moments say now.
@@ -306,7 +306,7 @@ def walks(evidence: AsRead, steps: int) -> dict[str, Walk]:
         step = size * (rate.value if reached is None else min(rate.value, reached))
         if np.isfinite(step):
             done = min(max(steps if tensor.step is None else tensor.step, 1.0), _MOST_STEPS)
-            found[tensor.label] = Walk(step, step * float(np.sqrt(done)))
+            found[tensor.label] = DistanceMoved(step, step * float(np.sqrt(done)))
     return found
 
 

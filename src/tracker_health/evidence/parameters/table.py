@@ -34,7 +34,7 @@ from tracker_health.evidence.parameters.same_in_two_checkpoints import (
     stuck_by_shape,
 )
 from tracker_health.evidence.parameters.steps import (
-    Walk,
+    DistanceMoved,
     decays_alone,
     groups_without_rate,
     rate_of_group,
@@ -298,7 +298,9 @@ def _bare(state: OptimizerState | None) -> list[Parameter]:
 class _Rows:
     """Brings an optimizer's state and weights together."""
 
-    def __init__(self, state: OptimizerState | None, weights: Weights | None, walked: Mapping[str, Walk]) -> None:
+    def __init__(
+        self, state: OptimizerState | None, weights: Weights | None, walked: Mapping[str, DistanceMoved]
+    ) -> None:
         self._state, self._weights, self._walked = state, weights, walked
         self._keeps = state is not None and bool(state.tensors)
         known = weights.tensors if weights is not None else ()

@@ -10,7 +10,7 @@ from tracker_health.evidence import OptimizerState, Weights
 from tracker_health.readers.files.folder import Folder
 
 
-class Sign(IntEnum):
+class NameMatch(IntEnum):
     """What a file's name says about it, the more the higher."""
 
     POSSIBLE = 1  # anything can be called so: it has to be looked into
@@ -28,7 +28,7 @@ class CheckpointFormat(Protocol):
     def belongs(self, name: str) -> bool:
         """Whether reading a checkpoint of this format may open a file of this name."""
 
-    def leads(self, names: Sequence[str]) -> dict[str, Sign]:
+    def leads(self, names: Sequence[str]) -> dict[str, NameMatch]:
         """The leads among the files of one folder."""
 
     def why_not(self, names: Sequence[str]) -> str:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from tracker_health.evidence import OptimizerState, Weights
-from tracker_health.readers.checkpoint_formats.base import Sign
+from tracker_health.readers.checkpoint_formats.base import NameMatch
 from tracker_health.readers.files.folder import Folder
 
 _STATES = re.compile(r"(?:bf16_|fp16_)?zero_pp_rank_(\d{1,6})_mp_rank_(\d{1,6})_optim_states\.pt")
@@ -21,9 +21,9 @@ class DeepSpeedZero:
     def belongs(self, name: str) -> bool:
         return bool(_STATES.fullmatch(name) or _MODEL.fullmatch(name))
 
-    def leads(self, names: Sequence[str]) -> dict[str, Sign]:
+    def leads(self, names: Sequence[str]) -> dict[str, NameMatch]:
         files = _ranks(names)
-        return {files[min(files)]: Sign.SURE} if files else {}
+        return {files[min(files)]: NameMatch.SURE} if files else {}
 
     def why_not(self, names: Sequence[str]) -> str:
         lost = any(_MODEL.fullmatch(name) for name in names)

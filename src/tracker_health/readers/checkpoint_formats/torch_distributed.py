@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tracker_health.evidence import OptimizerState, Weights
-from tracker_health.readers.checkpoint_formats.base import Sign
+from tracker_health.readers.checkpoint_formats.base import NameMatch
 from tracker_health.readers.files.folder import Folder
 
 LEAD = ".metadata"
@@ -21,10 +21,10 @@ class TorchDistributed:
     def belongs(self, name: str) -> bool:
         return name in {LEAD, _BESIDE} or name.endswith(_PART)
 
-    def leads(self, names: Sequence[str]) -> dict[str, Sign]:
+    def leads(self, names: Sequence[str]) -> dict[str, NameMatch]:
         # The weights alone may be saved like this; and other programs have files called .metadata.
         whole = LEAD in names and any(name.endswith(_PART) for name in names)
-        return {LEAD: Sign.LIKELY} if whole else {}
+        return {LEAD: NameMatch.LIKELY} if whole else {}
 
     def why_not(self, names: Sequence[str]) -> str:
         lost = LEAD not in names and any(name.endswith(_PART) for name in names)

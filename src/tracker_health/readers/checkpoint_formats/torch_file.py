@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from tracker_health.evidence import OptimizerState, Weights
-from tracker_health.readers.checkpoint_formats.base import Sign
+from tracker_health.readers.checkpoint_formats.base import NameMatch
 from tracker_health.readers.files.folder import Folder
 from tracker_health.readers.optimizers.aside import aside
 from tracker_health.readers.optimizers.optimizer_state import has_optimizer_state, joined, read_optimizer_state
@@ -45,10 +45,10 @@ class TorchFile:
     def belongs(self, name: str) -> bool:
         return _may_lead(name) or name == _SCALER or name in _SCHEDULERS
 
-    def leads(self, names: Sequence[str]) -> dict[str, Sign]:
+    def leads(self, names: Sequence[str]) -> dict[str, NameMatch]:
         first = any(name.lower() == "optimizer.bin" for name in names)
         found = [name for name in names if _may_lead(name) and not (first and _FURTHER.fullmatch(name))]
-        return {name: Sign.SURE if _KNOWN.fullmatch(name) else Sign.POSSIBLE for name in found}
+        return {name: NameMatch.SURE if _KNOWN.fullmatch(name) else NameMatch.POSSIBLE for name in found}
 
     def why_not(self, names: Sequence[str]) -> str:
         del names

@@ -26,7 +26,7 @@ _CHUNK = struct.Struct("<IHB")
 _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 
 
-class Record(NamedTuple):
+class LogRecord(NamedTuple):
     """``start``: the offset of its first chunk in the file; ``end``: that behind its last one."""
 
     start: int
@@ -69,7 +69,7 @@ class RecordLog:
         self.end = len(HEADER)
         self.torn = False
 
-    def __iter__(self) -> Iterator[Record]:
+    def __iter__(self) -> Iterator[LogRecord]:
         parts: list[bytes] = []
         start = length = 0
         for place, kind, content in self._chunks():
@@ -78,7 +78,7 @@ class RecordLog:
                 parts = []
             if kind == _FULL:
                 self.end = place + _CHUNK.size + len(content)
-                yield Record(place, self.end, content)
+                yield LogRecord(place, self.end, content)
             elif kind == _FIRST:
                 parts, start, length = [content], place, len(content)
             elif parts:
@@ -90,7 +90,7 @@ class RecordLog:
                 elif kind == _LAST:
                     self.end = place + _CHUNK.size + len(content)
                     joined, parts = b"".join(parts), []
-                    yield Record(start, self.end, joined)
+                    yield LogRecord(start, self.end, joined)
         self.torn = self.torn or bool(parts)
 
     def _chunks(self) -> Iterator[tuple[int, int, bytes]]:

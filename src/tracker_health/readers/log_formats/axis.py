@@ -33,7 +33,7 @@ _FEWEST_HEADINGS = 0.5  # for each row of the training
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rows:
+class RowPlaces:
     """What each of the rows of a log says of its place: float64[n] each, NaN where it says nothing.
 
     ``step``: a step or a batch, ``of``: what it counts up to, ``unit``: int8[n], an index into ``UNITS``; ``bar``: the
@@ -70,7 +70,7 @@ class Places(NamedTuple):
     epochs: FloatArray = np.empty(0)
 
 
-def place(rows: Rows) -> Places:
+def place(rows: RowPlaces) -> Places:
     """The place of every row."""
     named = ~np.isnan(rows.step)
     whole = _whole(rows.epoch)
@@ -121,7 +121,7 @@ def _at(steps: FloatArray, unit: int) -> Places:
 # Logs with steps
 
 
-def _by_step(rows: Rows, at: FloatArray, epoch: FloatArray, named: BoolArray) -> Places:
+def _by_step(rows: RowPlaces, at: FloatArray, epoch: FloatArray, named: BoolArray) -> Places:
     """``epoch``: that of each row, or what there is instead; ``named``: the rows that say their step."""
     own = ~np.isnan(at)
     leads = own & (rows.training | ~rows.metric)
@@ -176,7 +176,7 @@ def _at_ends(filled: FloatArray, at: FloatArray, epoch: FloatArray, leads: BoolA
 # Logs without
 
 
-def _without_numbers(rows: Rows) -> Places:
+def _without_numbers(rows: RowPlaces) -> Places:
     """A log of which no row says a whole step or epoch."""
     for steps in _candidates(rows):
         main = steps[rows.main]
@@ -186,7 +186,7 @@ def _without_numbers(rows: Rows) -> Places:
     return _at(np.maximum(np.cumsum(leads), 1).astype(np.float64), _COUNTED)
 
 
-def _candidates(rows: Rows) -> Iterator[FloatArray]:
+def _candidates(rows: RowPlaces) -> Iterator[FloatArray]:
     bars = np.flatnonzero(~np.isnan(rows.bar) & (rows.bar_of > 1))
     main = np.flatnonzero(rows.main)
     planned, epochs = rows.plan
@@ -208,7 +208,7 @@ def _candidates(rows: Rows) -> Iterator[FloatArray]:
         yield rows.amount
 
 
-def _of_shares(rows: Rows, planned: float, epochs: float | None) -> FloatArray:
+def _of_shares(rows: RowPlaces, planned: float, epochs: float | None) -> FloatArray:
     """The steps of rows that say which share of an epoch was done, on their grid where they lie on one."""
     shares, main = rows.epoch, np.flatnonzero(rows.main)
     per_epoch = planned / (epochs or np.ceil(np.max(shares[main])))
@@ -222,7 +222,7 @@ def _of_shares(rows: Rows, planned: float, epochs: float | None) -> FloatArray:
 # Several trainings
 
 
-def _last_training(rows: Rows, places: Places) -> Places:
+def _last_training(rows: RowPlaces, places: Places) -> Places:
     """The places of the last training's rows, counted on through what is one training."""
     main = np.flatnonzero(rows.main & ~np.isnan(places.steps) & ~places.of_epoch)
     steps, loss, numbers = places.steps[main], rows.loss[main], _filled(rows.epoch)[main]

@@ -10,7 +10,7 @@ import numpy as np
 
 from tracker_health.evidence import FloatArray, IntArray, Series, StepUnit
 from tracker_health.readers.files.json_lines import as_number
-from tracker_health.readers.log_formats.axis import UNITS, BoolArray, Places, Rows, counts_up, place
+from tracker_health.readers.log_formats.axis import UNITS, BoolArray, Places, RowPlaces, counts_up, place
 from tracker_health.readers.log_formats.names import AMOUNT, BAR, BATCH, END, EPOCH, OF, STEP, axis_of, is_held_out
 from tracker_health.readers.log_formats.row_kinds import RowKind, is_null, may_be_nan
 from tracker_health.roles import ANY_LOSS, LOSSES, VAL_LOSS
@@ -139,7 +139,7 @@ class History:
         steps, epochs = (
             next(filter(None, (as_number(self._params.get(name)) for name in names)), None) for names in _PLANS
         )
-        rows = Rows(
+        rows = RowPlaces(
             step=step,
             of=of,
             unit=unit,
@@ -267,7 +267,7 @@ class History:
         series = Series(name=name, role=role, step_unit=unit, steps=steps, values=values)
         if unit is not StepUnit.EPOCH or not several or (np.diff(steps) < 0).any():
             return series
-        # Rows that say nothing but their epoch, several to each.
+        # RowPlaces that say nothing but their epoch, several to each.
         return replace(series, steps=np.arange(1, len(steps) + 1, dtype=np.int64), step_unit=StepUnit.UNKNOWN)
 
     def _is_missed(self, name: str, at: IntArray, cells: FloatArray) -> BoolArray:

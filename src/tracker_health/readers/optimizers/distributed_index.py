@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from tracker_health.errors import ReadError
 from tracker_health.readers.files.random_access import RandomAccess, read_bytes
-from tracker_health.readers.torch_files.safe_pickle import MAX_BYTES, Global, Record, SafePickle
+from tracker_health.readers.torch_files.safe_pickle import MAX_BYTES, Global, PickledObject, SafePickle
 from tracker_health.readers.torch_files.torch_pickle import BUILDERS, sizes
 from tracker_health.text import printable
 
@@ -33,7 +33,7 @@ class Item(NamedTuple):
     length: int
 
 
-class StoredTensor(NamedTuple):
+class ShardedTensor(NamedTuple):
     """A tensor: its dtype as torch calls it (``float32``), its shape, and offsets, sizes and place of its pieces."""
 
     dtype: str
@@ -44,7 +44,7 @@ class StoredTensor(NamedTuple):
 class DistributedIndex(NamedTuple):
     """What a checkpoint holds, by the names of its items. ``stubs``: names in the pickle that were not looked up."""
 
-    tensors: dict[str, StoredTensor]
+    tensors: dict[str, ShardedTensor]
     others: dict[str, Item]
     stubs: tuple[str, ...]
 
@@ -60,17 +60,17 @@ def read_distributed_index(source: RandomAccess) -> DistributedIndex:
         raise ReadError(f"it is {source.size} bytes long, more than the {MAX_BYTES} that are read")
     machine = SafePickle(read_bytes(source, 0, source.size), BUILDERS, records=_RECORDS)
     root = machine.load()
-    if not isinstance(root, Record) or root.path != f"{_METADATA}.Metadata":
+    if not isinstance(root, PickledObject) or root.path != f"{_METADATA}.Metadata":
         raise ReadError("it does not describe a torch distributed checkpoint")
     described, storage = root.get("state_dict_metadata"), root.get("storage_data")
     if not isinstance(described, dict) or not isinstance(storage, dict):
         raise ReadError("it does not say which items there are, or where they lie")
     places = _places(storage)
-    tensors: dict[str, StoredTensor] = {}
+    tensors: dict[str, ShardedTensor] = {}
     others: dict[str, Item] = {}
     left = len(places)
     for name, entry in described.items():
-        if not isinstance(name, str) or len(name) > _MOST_NAME or not isinstance(entry, Record):
+        if not isinstance(name, str) or len(name) > _MOST_NAME or not isinstance(entry, PickledObject):
             raise ReadError("it describes an item in an unknown way")
         if entry.path.endswith(".TensorStorageMetadata"):
             tensors[name] = _tensor(name, entry, places, left)
@@ -80,9 +80,13 @@ def read_distributed_index(source: RandomAccess) -> DistributedIndex:
     return DistributedIndex(tensors, others, machine.stubs)
 
 
-def _tensor(name: str, entry: Record, places: Mapping[tuple[str, Offsets | None], Item], most: int) -> StoredTensor:
+def _tensor(
+    name: str, entry: PickledObject, places: Mapping[tuple[str, Offsets | None], Item], most: int
+) -> ShardedTensor:
     properties, chunks = entry.get("properties"), entry.get("chunks")
-    dtype = properties.state[0] if isinstance(properties, Record) and isinstance(properties.state, tuple) else None
+    dtype = (
+        properties.state[0] if isinstance(properties, PickledObject) and isinstance(properties.state, tuple) else None
+    )
     if not isinstance(dtype, Global) or not isinstance(chunks, list):
         raise ReadError(f"it describes the tensor {printable(name, 80)} in an unknown way")
     # One list of a thousand pieces can be that of a million tensors; but each piece has a place of its own.
@@ -90,7 +94,7 @@ def _tensor(name: str, entry: Record, places: Mapping[tuple[str, Offsets | None]
         raise ReadError(f"it describes more pieces than it has places for, at the tensor {printable(name, 80)}")
     pieces = []
     for chunk in chunks:
-        if not isinstance(chunk, Record):
+        if not isinstance(chunk, PickledObject):
             raise ReadError(f"it describes a piece of the tensor {printable(name, 80)} in an unknown way")
         offsets, extent = sizes(chunk.get("offsets")), sizes(chunk.get("sizes"))
         if min((*offsets, *extent), default=0) < 0:
@@ -99,15 +103,15 @@ def _tensor(name: str, entry: Record, places: Mapping[tuple[str, Offsets | None]
         if item is None:
             raise ReadError(f"it does not say where a piece of the tensor {printable(name, 80)} lies")
         pieces.append((offsets, extent, item))
-    return StoredTensor(dtype.name, sizes(entry.get("size")), tuple(pieces))
+    return ShardedTensor(dtype.name, sizes(entry.get("size")), tuple(pieces))
 
 
 def _places(storage: Mapping[Any, Any]) -> dict[tuple[str, Offsets | None], Item]:
     """Where each item lies, by its name and, for a tensor's pieces, where in the tensor it begins."""
     places: dict[tuple[str, Offsets | None], Item] = {}
     for index, info in storage.items():
-        name = index.get("fqn") if isinstance(index, Record) else None
-        if not isinstance(name, str) or len(name) > _MOST_NAME or not isinstance(info, Record):
+        name = index.get("fqn") if isinstance(index, PickledObject) else None
+        if not isinstance(name, str) or len(name) > _MOST_NAME or not isinstance(info, PickledObject):
             raise ReadError("it says in an unknown way where an item lies")
         offsets = index.get("offset")
         places[name, None if offsets is None else sizes(offsets)] = _item(name, info)
@@ -115,7 +119,7 @@ def _places(storage: Mapping[Any, Any]) -> dict[tuple[str, Offsets | None], Item
     return places
 
 
-def _item(name: str, info: Record) -> Item:
+def _item(name: str, info: PickledObject) -> Item:
     file, offset, length = info.get("relative_path"), info.get("offset"), info.get("length")
     shown = printable(name, 80)
     if not isinstance(file, str) or not all(type(one) is int and 0 <= one < 2**60 for one in (offset, length)):

@@ -24,7 +24,7 @@ from tracker_health.readers.files.random_access import Stretch
 from tracker_health.readers.optimizers.distributed_index import (
     DistributedIndex,
     Item,
-    StoredTensor,
+    ShardedTensor,
     read_distributed_index,
 )
 from tracker_health.readers.optimizers.moments import MOMENT_KEYS
@@ -273,7 +273,7 @@ class _Checkpoint(Closing):
             return [one for one in value if isinstance(one, (int, str))]
         return plain_values({"": value}, self._statistics).get("")
 
-    def _tensor(self, tensor: StoredTensor) -> ChunkedTensor:
+    def _tensor(self, tensor: ShardedTensor) -> ChunkedTensor:
         chunks = [Chunk(offsets, sizes, partial(self._root, item)) for offsets, sizes, item in tensor.pieces]
         return ChunkedTensor(tensor.shape, chunks)
 

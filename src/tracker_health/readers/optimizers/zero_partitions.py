@@ -29,7 +29,7 @@ from tracker_health.readers.optimizers.optimizer_state import (
 )
 from tracker_health.readers.tensors.tensor_values import TensorStatistics
 from tracker_health.readers.torch_files.chunked import JoinedTensor, part_of
-from tracker_health.readers.torch_files.safe_pickle import Record
+from tracker_health.readers.torch_files.safe_pickle import PickledObject
 from tracker_health.readers.torch_files.torch_archive import open_torch_archive
 from tracker_health.readers.torch_files.torch_pickle import TensorRef, sizes
 from tracker_health.text import listing, printable
@@ -198,7 +198,7 @@ def _slices(partitions: Mapping[int, _Partition]) -> dict[str, list[_Slice]]:
 
 
 def _slice(rank: int, group: int, name: Any, address: Any) -> _Slice:
-    start, count = (address.get("start"), address.get("numel")) if isinstance(address, Record) else (0, None)
+    start, count = (address.get("start"), address.get("numel")) if isinstance(address, PickledObject) else (0, None)
     if not isinstance(name, str) or type(start) is not int or type(count) is not int:
         raise ReadError("it says in an unknown way which part belongs to which parameter")
     return _Slice(rank, group, start, count)

@@ -54,7 +54,7 @@ class Global:
         return f"{self.module}.{self.name}"
 
 
-class Record:
+class PickledObject:
     """An object of a class that its caller knows: what the class was given, and the state that was set. Inert."""
 
     __slots__ = ("arguments", "path", "state")
@@ -73,7 +73,7 @@ Builder = Callable[[tuple[Any, ...]], Any]
 
 _ORDERED_DICTS = frozenset({"collections.OrderedDict", "collections.defaultdict"})
 _COUNTER = "collections.Counter"  # of a schedule's milestones
-_PLAIN_KEYS = frozenset({str, float, bool, bytes, type(None), Opaque, Global, Record})
+_PLAIN_KEYS = frozenset({str, float, bool, bytes, type(None), Opaque, Global, PickledObject})
 
 
 class _Stop(Exception):
@@ -98,7 +98,7 @@ class SafePickle:
 
     ``builders`` make values for the named callables (``torch._utils._rebuild_tensor_v2``); every other callable becomes
     an ``Opaque`` and is listed in ``stubs``. ``persistent`` makes a value of a persistent id. ``records`` are classes
-    whose objects are kept as a ``Record`` of their plain state. ``at`` is where the pickle begins in the data.
+    whose objects are kept as a ``PickledObject`` of their plain state. ``at`` is where the pickle begins in the data.
     """
 
     def __init__(
@@ -365,12 +365,12 @@ class SafePickle:
         if builder is not None and isinstance(arguments, tuple):
             return builder(arguments)
         if target.path in self._records and isinstance(arguments, tuple):
-            return Record(target.path, arguments)
+            return PickledObject(target.path, arguments)
         path = target.path
         owner, member = _member_of_enum(target, arguments)
         if owner is not None:
             if owner.path in self._records:
-                return Record(owner.path, (member,))
+                return PickledObject(owner.path, (member,))
             path = f"{owner.path}.{member}"
         if path not in self._stubs:
             self._stubs[path] = printable(path, 120)
@@ -383,7 +383,7 @@ class SafePickle:
         # State for an object: dictionaries keep their items without it (torch's `_metadata`), stand-ins keep nothing.
         state = self._stack.pop()
         target = self._stack[-1]
-        if isinstance(target, Record):
+        if isinstance(target, PickledObject):
             target.state = state
 
 

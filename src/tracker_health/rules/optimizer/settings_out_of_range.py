@@ -10,7 +10,7 @@ import numpy as np
 from tracker_health.evidence import Evidence, FloatArray, Need, Part
 from tracker_health.evidence.numerics import median
 from tracker_health.facts.descent import descent
-from tracker_health.facts.settings import ADAM, SGD, USUAL_MOMENTUM, Setting, Settings
+from tracker_health.facts.settings import ADAM, SGD, USUAL_MOMENTUM, ParamValue, Settings
 from tracker_health.report.result import Finding
 from tracker_health.rules.probe import Probe, Symptom, Threshold
 from tracker_health.text import count, number, short_name
@@ -113,7 +113,7 @@ class SettingsOutOfRange(Probe):
         kept = momentum if momentum is not None and 0.0 <= momentum < 1.0 else USUAL_MOMENTUM
         return size * rate * steps / (1.0 - kept)
 
-    def _clipped(self, limit: Setting, sizes: FloatArray) -> Finding | None:
+    def _clipped(self, limit: ParamValue, sizes: FloatArray) -> Finding | None:
         if limit.value > self.least_clip or (len(sizes) and median(sizes) < 0.5 * limit.value):
             return None
         said = f"gradients are clipped to a norm of {number(limit.value)} ({short_name(limit.name)})"
@@ -131,7 +131,7 @@ class SettingsOutOfRange(Probe):
         said = f"a learning rate of {number(rate)} moves every weight by about as much in each step of Adam"
         return _odd(said, "1e-4 to 1e-2 are usual for Adam", {"rate": rate})
 
-    def _dropped(self, dropout: Setting | None) -> Finding | None:
+    def _dropped(self, dropout: ParamValue | None) -> Finding | None:
         if dropout is None or dropout.value < self.most_dropout:
             return None
         said = f"a dropout of {number(dropout.value)} ({short_name(dropout.name)}) leaves little to learn from"

@@ -9,7 +9,7 @@ from tracker_health.words.ending import Ended
 from tracker_health.words.verdict import Verdict
 
 
-class Worth(NamedTuple):
+class EndingVerdicts(NamedTuple):
     """What an end says of a run, in words, what to do, and its verdict by whether the plan was reached; None where that
     is not known. ``afterwards``: what it did to what came after training.
     """
@@ -25,37 +25,37 @@ _INTERRUPTED = {True: Verdict.PASS, False: Verdict.WARN, None: Verdict.WARN}
 _SILENT = {True: Verdict.PASS, False: Verdict.FAIL, None: Verdict.FAIL}
 _FINE = dict.fromkeys((True, False, None), Verdict.PASS)
 _RESUME = "resume from the last checkpoint"
-TABLE: Mapping[Ended, Worth] = {
-    Ended.FAILED: Worth("the run failed", "failed", f"fix the error that ended it, and {_RESUME}", _BAD),
-    Ended.OUT_OF_MEMORY: Worth(
+TABLE: Mapping[Ended, EndingVerdicts] = {
+    Ended.FAILED: EndingVerdicts("the run failed", "failed", f"fix the error that ended it, and {_RESUME}", _BAD),
+    Ended.OUT_OF_MEMORY: EndingVerdicts(
         "the run ran out of memory",
         "ran out of memory",
         f"use a smaller batch, shorter sequences or gradient checkpointing, and {_RESUME}",
         _BAD,
     ),
-    Ended.KILLED: Worth(
+    Ended.KILLED: EndingVerdicts(
         "the run was killed",
         "was killed",
         f"look in the log of the scheduler or the kernel (dmesg) for the reason, and {_RESUME}",
         _BAD,
     ),
-    Ended.INTERRUPTED: Worth(
+    Ended.INTERRUPTED: EndingVerdicts(
         "the run was interrupted", "was interrupted", f"{_RESUME} if it was meant to go on", _INTERRUPTED
     ),
-    Ended.PREEMPTED: Worth(
+    Ended.PREEMPTED: EndingVerdicts(
         "the run was preempted",
         "was preempted",
         f"{_RESUME}; save a checkpoint more often where jobs are preempted",
         _INTERRUPTED,
     ),
-    Ended.SILENT: Worth(
+    Ended.SILENT: EndingVerdicts(
         "the run went silent",
         "",
         f"check whether its process is still there; if not, {_RESUME}",
         _SILENT,
     ),
-    Ended.FINISHED: Worth("the run finished", "", "", _FINE),
-    Ended.PRUNED: Worth("the run was stopped on purpose", "", "", _FINE),
+    Ended.FINISHED: EndingVerdicts("the run finished", "", "", _FINE),
+    Ended.PRUNED: EndingVerdicts("the run was stopped on purpose", "", "", _FINE),
 }
 REMEDIES = {
     "no space left on the disk": "free the disk or keep fewer checkpoints; the last one may be cut short",

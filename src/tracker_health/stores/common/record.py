@@ -24,7 +24,7 @@ from tracker_health.judge.annotations import (
     STEP,
     Shadow,
 )
-from tracker_health.judge.messages import Told
+from tracker_health.judge.messages import SentMessages
 from tracker_health.readers.files.json_lines import as_step
 from tracker_health.stores.base import Ours, Recorded, TaggedRun
 from tracker_health.stores.common.ownership import is_file_name
@@ -138,7 +138,7 @@ def entries_on(tags: Mapping[str, str]) -> tuple[Acknowledgement, ...]:
 def notified_on(tags: Mapping[str, str]) -> str:
     """About what people were sent a message, by a tag that is ours by its form: a run may have it before a verdict."""
     text = tags.get(NOTIFIED_TAG, "")
-    return text if Told.of(text).value else ""
+    return text if SentMessages.of(text).value else ""
 
 
 def shadow_on(tags: Mapping[str, str]) -> Shadow | None:

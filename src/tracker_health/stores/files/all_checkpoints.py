@@ -35,7 +35,7 @@ from tracker_health.readers.torch_files.safe_pickle import Opaque
 from tracker_health.readers.torch_files.torch_archive import open_torch_archive
 from tracker_health.readers.torch_files.torch_weights import torch_weights
 from tracker_health.readers.trainer_state import read_trainer_state
-from tracker_health.report.resume_point import NOTHING, Counted, Look, Saved
+from tracker_health.report.resume_point import NOTHING, CheckpointContents, Counted, Saved
 from tracker_health.stores.files.checkpoints import FolderOfRun
 from tracker_health.stores.files.naming import checkpoints_of, counted, saved_together
 from tracker_health.stores.files.tree import AboveLimit, FileTree, RunFile
@@ -147,25 +147,25 @@ class SavedFiles:
                 step = steps_in(archive.root)
         return Counted(step=step, epoch=epoch)
 
-    def look(self, saved: Saved) -> Look:
+    def look(self, saved: Saved) -> CheckpointContents:
         """Whether it holds NaN, as far as the budget and the limit on downloads allow."""
         unit = self._units[saved.key]
         known = [file for file in unit.files if not _is_only_named(file.name)]
         if not known:
             kind = unit.files[0].name.rpartition(".")[2]
-            return Look(unchecked=f"no values are read from files of .{printable(kind, 20)}")
+            return CheckpointContents(unchecked=f"no values are read from files of .{printable(kind, 20)}")
         try:
             return self._looked_into(known)
         except AboveLimit as error:
-            return Look(unchecked=described(error))
+            return CheckpointContents(unchecked=described(error))
         except _NotRead as error:
-            return Look(unchecked=error.message)
+            return CheckpointContents(unchecked=error.message)
         except ReadError as error:
-            return Look(unchecked=described(error), is_broken=True)
+            return CheckpointContents(unchecked=described(error), is_broken=True)
         except (RunError, OSError) as error:
-            return Look(unchecked=described(error))
+            return CheckpointContents(unchecked=described(error))
 
-    def _looked_into(self, files: Sequence[RunFile]) -> Look:
+    def _looked_into(self, files: Sequence[RunFile]) -> CheckpointContents:
         passes: list[Passed] = []
         models = 0
         for part in _parts(files):
@@ -177,8 +177,8 @@ class SavedFiles:
             if passes[-1].nonfinite:
                 break
         if not models or not any(one.tensors for one in passes):
-            return Look(is_none=True)
-        return Look(
+            return CheckpointContents(is_none=True)
+        return CheckpointContents(
             tensors=sum(one.tensors for one in passes),
             in_part=sum(one.in_part for one in passes),
             nonfinite=passes[-1].nonfinite,

@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 
 from tracker_health.errors import UNREADABLE, ReadError, RunError, described
 from tracker_health.evidence import DlmCheckpoint, OptimizerState, Part, Problem, Request
-from tracker_health.readers.checkpoint_formats import FORMATS, CheckpointFormat, Sign
+from tracker_health.readers.checkpoint_formats import FORMATS, CheckpointFormat, NameMatch
 from tracker_health.readers.checkpoint_formats.torch_file import TorchFile
 from tracker_health.readers.files.folder import Folder
 from tracker_health.readers.files.random_access import RandomAccess
@@ -62,7 +62,7 @@ class _Candidate:
 
     format: CheckpointFormat
     lead: RunFile
-    sign: Sign
+    sign: NameMatch
     beside: Folder
 
     @property
@@ -168,7 +168,7 @@ def _candidates(tree: FileTree, request: Request, found: FileEvidence) -> list[_
     every = _all_candidates(tree)
     if request.checkpoint is not None:
         return _chosen(tree, every, PurePosixPath(request.checkpoint), found)
-    sure = [candidate for candidate in every if candidate.sign is Sign.SURE]
+    sure = [candidate for candidate in every if candidate.sign is NameMatch.SURE]
     return sure or _holding(sorted(every, key=lambda one: numbers(one.lead.path)), found)
 
 
@@ -178,8 +178,8 @@ def _chosen(tree: FileTree, every: list[_Candidate], wanted: PurePosixPath, foun
         if PurePosixPath(file.path) == wanted:
             return _of_file(every, tree, file)
     inside = [candidate for candidate in every if wanted in PurePosixPath(candidate.lead.path).parents]
-    known = [candidate for candidate in inside if candidate.sign is Sign.SURE]
-    likely = [candidate for candidate in inside if candidate.sign is Sign.LIKELY]
+    known = [candidate for candidate in inside if candidate.sign is NameMatch.SURE]
+    likely = [candidate for candidate in inside if candidate.sign is NameMatch.LIKELY]
     return known or (_holding(likely, found) if len(likely) > 1 else likely)
 
 
@@ -187,11 +187,11 @@ def _of_file(every: list[_Candidate], tree: FileTree, file: RunFile) -> list[_Ca
     """The checkpoint that a file is of; a file of an unknown name counts as one of ``torch.save``."""
     there = [one for one in every if one.lead.folder == file.folder and one.format.belongs(file.name)]
     exact = [one for one in there if one.lead == file]
-    part_of = [one for one in there if one.sign > Sign.POSSIBLE and not isinstance(one.format, TorchFile)]
+    part_of = [one for one in there if one.sign > NameMatch.POSSIBLE and not isinstance(one.format, TorchFile)]
     if exact or part_of:
         return (exact or part_of)[:1]
     beside = FolderOfRun(tree, [one for one in tree.files if one.folder == file.folder])
-    return [_Candidate(TorchFile(), file, Sign.SURE, beside)]
+    return [_Candidate(TorchFile(), file, NameMatch.SURE, beside)]
 
 
 def _holding(possible: list[_Candidate], found: FileEvidence) -> list[_Candidate]:

@@ -10,14 +10,14 @@ from typing import Protocol
 
 from tracker_health.errors import RunError, described
 from tracker_health.readers.files.random_access import RandomAccess
-from tracker_health.report.resume_point import NOTHING, Counted, Look, Saved, Shelf
+from tracker_health.report.resume_point import NOTHING, CheckpointContents, Counted, Saved, Shelf
 from tracker_health.stores.files.all_checkpoints import SavedFiles
 from tracker_health.stores.files.tree import FileTree, RunFile
 from tracker_health.stores.remote.fetched_files import FetchedFiles
 from tracker_health.text import printable
 
 
-class SomeFiles:
+class PartOfTree:
     """See ``FileTree``: a few of the files of a tree."""
 
     def __init__(self, tree: FileTree, files: tuple[RunFile, ...]) -> None:
@@ -71,7 +71,7 @@ class Versions:
         """As ``SavedFiles``; of a version nothing but what its record says."""
         return NOTHING if saved.key in self._versions else self._own.counted(saved)
 
-    def look(self, saved: Saved) -> Look:
+    def look(self, saved: Saved) -> CheckpointContents:
         """As ``SavedFiles``."""
         version = self._versions.get(saved.key)
         if version is None:
@@ -82,13 +82,13 @@ class Versions:
                 look = _look_among(files, version)
                 self._left = max(0, self._left - files.fetched_bytes)
         except RunError as error:
-            return Look(unchecked=described(error))
+            return CheckpointContents(unchecked=described(error))
         return look
 
 
-def _look_among(files: FetchedFiles, version: Version) -> Look:
+def _look_among(files: FetchedFiles, version: Version) -> CheckpointContents:
     if files.problem:
-        return Look(unchecked=printable(files.problem, 300))
+        return CheckpointContents(unchecked=printable(files.problem, 300))
     inside: Shelf = SavedFiles(files, str)
     looks = [inside.look(one) for one in inside.listed[:1]]
-    return looks[0] if looks and not looks[0].is_none else Look(unchecked=version.why_none(files))
+    return looks[0] if looks and not looks[0].is_none else CheckpointContents(unchecked=version.why_none(files))

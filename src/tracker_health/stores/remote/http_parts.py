@@ -24,7 +24,7 @@ class Unanswered(OSError):
 
 
 @dataclass(frozen=True)
-class Answer:
+class HttpResponse:
     """An HTTP response: its status, its headers (names in any case), and its body in pieces."""
 
     status: int
@@ -32,7 +32,7 @@ class Answer:
     chunks: Iterable[bytes]
 
 
-Ask = Callable[[Mapping[str, str]], AbstractContextManager[Answer]]
+Ask = Callable[[Mapping[str, str]], AbstractContextManager[HttpResponse]]
 
 
 class HttpParts:
@@ -71,7 +71,7 @@ class HttpParts:
             self._check(answer, start, length)
             return _body(answer, length)
 
-    def _check(self, answer: Answer, start: int, length: int) -> None:
+    def _check(self, answer: HttpResponse, start: int, length: int) -> None:
         stated = _RANGE.fullmatch(_header(answer, "content-range"))
         if stated is None or _header(answer, "content-encoding") not in ("", "identity"):
             raise PartsRefused
@@ -91,11 +91,11 @@ def _passes(error: OSError) -> bool:
     return not isinstance(status, int) or status in _PASSING
 
 
-def _header(answer: Answer, name: str) -> str:
+def _header(answer: HttpResponse, name: str) -> str:
     return next((str(value) for key, value in answer.headers.items() if key.lower() == name), "")
 
 
-def _body(answer: Answer, length: int) -> bytearray:
+def _body(answer: HttpResponse, length: int) -> bytearray:
     body = bytearray()
     for chunk in answer.chunks:
         body += chunk

@@ -30,7 +30,7 @@ from tracker_health.stores.files.reading import read_files
 from tracker_health.stores.files.tree import AboveLimit, RunFile
 from tracker_health.stores.remote import hosts
 from tracker_health.stores.remote.deadline import BYTES_A_SECOND, REQUEST_SECONDS, within
-from tracker_health.stores.remote.http_parts import CHUNK, Answer, HttpParts
+from tracker_health.stores.remote.http_parts import CHUNK, HttpParts, HttpResponse
 from tracker_health.stores.remote.progress import downloading
 from tracker_health.stores.remote.reasons import TORN, TORN_HINT
 from tracker_health.stores.remote.web import opener
@@ -241,7 +241,7 @@ def _opener() -> OpenerDirector:
 
 
 @contextmanager
-def asked(url: str, headers: Mapping[str, str]) -> Iterator[Answer]:
+def asked(url: str, headers: Mapping[str, str]) -> Iterator[HttpResponse]:
     """The answer of a web server to a GET request; what the address holds of user and password goes to it alone."""
     parts = urlsplit(url)
     userinfo, _, host = parts.netloc.rpartition("@")
@@ -254,12 +254,12 @@ def asked(url: str, headers: Mapping[str, str]) -> Iterator[Answer]:
         request.add_unredirected_header("Authorization", _basic(userinfo))
     try:
         with _opener().open(request, timeout=_SILENCE_SECONDS) as response:
-            yield Answer(response.status, response.headers, _chunks(response))
+            yield HttpResponse(response.status, response.headers, _chunks(response))
     except HTTPError as error:
         error.close()
         if error.code != 416:
             raise
-        yield Answer(416, {}, ())
+        yield HttpResponse(416, {}, ())
 
 
 def _basic(userinfo: str) -> str:

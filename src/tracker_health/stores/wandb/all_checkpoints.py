@@ -10,7 +10,7 @@ from tracker_health.readers.optimizers.optimizer_state import global_step_of
 from tracker_health.report.resume_point import NOTHING, Counted, Saved, Shelf
 from tracker_health.stores.files.all_checkpoints import SavedFiles
 from tracker_health.stores.files.naming import counted
-from tracker_health.stores.remote.checkpoint_places import SomeFiles, Versions
+from tracker_health.stores.remote.checkpoint_places import PartOfTree, Versions
 from tracker_health.stores.remote.fetched_files import FetchedFiles
 from tracker_health.stores.wandb.address import Address
 from tracker_health.stores.wandb.connection import Connection
@@ -24,7 +24,7 @@ _FILE_NAME = "original_filename"  # where Lightning's logger keeps it
 def saved_by(connection: Connection, address: Address, files: OnlineFiles, most: int) -> Shelf:
     """The checkpoints of a run. ``most``: bytes that may be fetched of it, with what was fetched before."""
     run = f"wandb:{'/'.join(address[:3])}"
-    own = SavedFiles(SomeFiles(files, files.own_files), lambda path: f"{run}: {path}" if path else run)
+    own = SavedFiles(PartOfTree(files, files.own_files), lambda path: f"{run}: {path}" if path else run)
     return Versions(own, lambda: [_Logged(connection, one) for one in files.logged], most - files.fetched_bytes)
 
 

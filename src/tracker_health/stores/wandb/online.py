@@ -15,7 +15,7 @@ from typing import Any
 from tracker_health.errors import UNREADABLE, RunError, WriteError
 from tracker_health.evidence import Evidence, Problem, Request, RunRef, Series
 from tracker_health.judge.annotations import NOTIFIED, PENDING, Annotations, Shadow
-from tracker_health.judge.messages import Told
+from tracker_health.judge.messages import SentMessages
 from tracker_health.readers.files.json_lines import as_step
 from tracker_health.report.resume_point import Shelf
 from tracker_health.roles import ANY_LOSS
@@ -242,7 +242,7 @@ class OnlineRun:
                 writer.mark_notified(value)
         elif has_their_notified(self._connection, self._run):
             return
-        elif not (theirs := summary.get(NOTIFIED_KEY)) or Told.of(str(theirs)).value:
+        elif not (theirs := summary.get(NOTIFIED_KEY)) or SentMessages.of(str(theirs)).value:
             self._connection.upload(self._run, {NOTIFIED_PLACE: value.encode()})
 
     def alert(self, title: str, text: str, verdict: Verdict) -> None:

@@ -48,7 +48,7 @@ from tracker_health.judge.annotations import (
     Shadow,
     incomplete,
 )
-from tracker_health.judge.messages import Told
+from tracker_health.judge.messages import SentMessages
 from tracker_health.readers.files.regular_file import read_regular
 from tracker_health.report.result import SCHEMAS
 from tracker_health.rules.registry import probe_classes
@@ -158,13 +158,13 @@ def notified_in(connection: Connection, run: Any) -> str:
         RunError: the file cannot be fetched.
     """
     text = _notified_text(connection, run)
-    return text if text is not None and Told.of(text).value else ""
+    return text if text is not None and SentMessages.of(text).value else ""
 
 
 def has_their_notified(connection: Connection, run: Any) -> bool:
     """Whether the file of that name is not ours."""
     text = _notified_text(connection, run)
-    return text is not None and not Told.of(text).value
+    return text is not None and not SentMessages.of(text).value
 
 
 def _notified_text(connection: Connection, run: Any) -> str | None:

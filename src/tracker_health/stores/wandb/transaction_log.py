@@ -18,7 +18,7 @@ from typing import Any
 from tracker_health.errors import ReadError
 from tracker_health.readers.files.json_lines import MAX_FIELDS, MAX_NAME_CHARACTERS, as_step
 from tracker_health.readers.files.protobuf import fields, text, texts
-from tracker_health.readers.files.record_log import Record, RecordLog
+from tracker_health.readers.files.record_log import LogRecord, RecordLog
 from tracker_health.readers.files.regular_file import open_regular
 from tracker_health.stores.files.naming import MAX_PATH_CHARACTERS
 from tracker_health.stores.wandb.history_rows import Names, integer, messages, name_of, parsed, row_of, step_of
@@ -112,7 +112,7 @@ def read_log(path: Path) -> TransactionLog:
     return _Reader().read(path)
 
 
-def records_of(path: Path) -> Iterator[tuple[Record, bool]]:
+def records_of(path: Path) -> Iterator[tuple[LogRecord, bool]]:
     """Every record of a log, and whether it is ours.
 
     Raises:
@@ -186,7 +186,7 @@ class _Reader:
             with suppress(ReadError):
                 yield from (float(integer(stamp, 1)) for stamp in messages(record, place))
 
-    def _take(self, record: Record, parts: Mapping[int, int | bytes], *, ours: bool) -> None:
+    def _take(self, record: LogRecord, parts: Mapping[int, int | bytes], *, ours: bool) -> None:
         """Take a record by what it is; nearly all are of the history."""
         for kind, value in parts.items():
             if type(value) is not bytes:

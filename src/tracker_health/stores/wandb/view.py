@@ -27,7 +27,7 @@ _PANELS = {"picture": "Loss curves", "report": "Reports"}
 """The keys of media, as ``media.MEDIA_KEYS`` has them, and what their panels are called."""
 
 
-class View:
+class UnsavedView:
     """A view that is not saved yet."""
 
     def __init__(self, project: Project, name: str) -> None:
@@ -69,7 +69,7 @@ class View:
         return str(connection.changed(f"the view of the W&B project {printable(f'{entity}/{name}', 200)}", saved))
 
 
-def view_of(project: str, name: str = NAME) -> View:
+def view_of(project: str, name: str = NAME) -> UnsavedView:
     """The view of a project.
 
     Args:
@@ -87,7 +87,7 @@ def view_of(project: str, name: str = NAME) -> View:
     found = project_of(project)
     if found.sweep:
         raise ConfigError("a view is of a whole project, and this names a sweep", "leave out /sweeps/ID")
-    return View(found, name)
+    return UnsavedView(found, name)
 
 
 def _workspace(project: Project, name: str) -> Any:

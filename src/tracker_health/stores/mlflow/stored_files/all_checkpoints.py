@@ -10,7 +10,7 @@ from tracker_health.stores.files.all_checkpoints import SavedFiles
 from tracker_health.stores.files.weights import pickled_reason
 from tracker_health.stores.mlflow.failures import translated
 from tracker_health.stores.mlflow.stored_files.artifacts import ArtifactTree, FilesOfModel
-from tracker_health.stores.remote.checkpoint_places import SomeFiles, Versions
+from tracker_health.stores.remote.checkpoint_places import PartOfTree, Versions
 from tracker_health.stores.remote.fetched_files import FetchedFiles
 from tracker_health.text import printable
 
@@ -24,7 +24,7 @@ _DELETED = frozenset({"RESOURCE_DOES_NOT_EXIST"})
 def saved_by(client: MlflowClient, uri: str, run: Any, artifacts: ArtifactTree, most: int) -> Shelf:
     """The checkpoints of a run. ``most``: bytes that may be fetched of it, with what was fetched before."""
     run_id = run.info.run_id
-    own = SavedFiles(SomeFiles(artifacts, artifacts.own_files), lambda path: f"runs:/{run_id}/{path}".rstrip("/"))
+    own = SavedFiles(PartOfTree(artifacts, artifacts.own_files), lambda path: f"runs:/{run_id}/{path}".rstrip("/"))
     outputs = getattr(getattr(run, "outputs", None), "model_outputs", None) or []
     return Versions(
         own,

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tracker_health.stores.remote.deadline import Bounded
-from tracker_health.stores.remote.http_parts import CHUNK, Answer, HttpParts
+from tracker_health.stores.remote.http_parts import CHUNK, HttpParts, HttpResponse
 
 _HANDLED = frozenset({200, 206, 416})
 
@@ -24,12 +24,12 @@ def parts_of(repository: Any, path: str, size: int) -> HttpParts | None:
         return None
 
     @contextmanager
-    def ask(headers: Mapping[str, str]) -> Iterator[Answer]:
+    def ask(headers: Mapping[str, str]) -> Iterator[HttpResponse]:
         credentials = inner._host_creds  # noqa: SLF001 - the same server, proxies, certificates and credentials
         options = {"stream": True, "extra_headers": dict(headers)}
         with http_request(credentials, posixpath.join("/", path), "GET", **options) as response:  # type: ignore[no-untyped-call]
             if response.status_code not in _HANDLED:
                 augmented_raise_for_status(response)  # type: ignore[no-untyped-call]
-            yield Answer(response.status_code, response.headers, response.iter_content(CHUNK))
+            yield HttpResponse(response.status_code, response.headers, response.iter_content(CHUNK))
 
     return HttpParts(ask, size)
