@@ -396,7 +396,6 @@ def test_it_survives_its_json_and_fits_the_schema(valid_report, found):
     document = json.loads(json.dumps(report.to_json()))
     valid_report(document)
     assert Report.from_json(document) == report
-    assert "rewind" not in report.to_json(schema=1)
 
 
 def test_a_report_without_one_says_nothing_of_it():

@@ -2,7 +2,6 @@
 
 from tracker_health.report.result import (
     SCHEMA,
-    SCHEMAS,
     Confidence,
     ErrorEntry,
     Finding,
@@ -20,7 +19,6 @@ from tracker_health.report.result import (
 
 __all__ = [
     "SCHEMA",
-    "SCHEMAS",
     "Confidence",
     "ErrorEntry",
     "Finding",

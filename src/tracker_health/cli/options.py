@@ -12,7 +12,6 @@ _FORMATS_HELP = (
     "The format of the report on standard output. markdown is for the summary of a CI job, and junit is a test report. "
     "github prints annotations of GitHub Actions and adds to GITHUB_STEP_SUMMARY. json is the same as --json."
 )
-_SCHEMAS = ("1", "2")
 _FAIL_ON = ("fail", "warn", "skip", "never")
 VERBOSE_KEY = "tracker_health.verbose"
 
@@ -41,11 +40,6 @@ WORKERS = click.option(
 
 METRICS = click.option(
     "--metrics", is_flag=True, help="Write measures as metrics, too; report.json always has them all."
-)
-
-
-SCHEMA = click.option(
-    "--schema", type=click.Choice(_SCHEMAS), default="2", help="Of the JSON reports: 1 leaves out cause and coverage."
 )
 
 
@@ -117,7 +111,6 @@ def run_options(fail_on: str, *, batch: bool = False) -> Callable[[Command], Com
         *((*batch_options(), WORKERS) if batch else ()),
         *choice_options(fail_on),
         click.option("--json", "as_json", is_flag=True, help="One JSON report a line, on standard output."),
-        SCHEMA,
         FORMAT,
         click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors."),
         click.option("-v", "--verbose", is_flag=True, callback=note_verbose, help=details),

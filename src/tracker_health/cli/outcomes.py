@@ -141,7 +141,7 @@ def _text(outcome: Outcome, choices: dict[str, Any], *, brief: bool) -> str:
 
     docs_url = choices.get("docs_url", "")
     if choices["as_json"]:
-        return json.dumps(outcome.report.to_json(int(choices.get("schema", 2))), allow_nan=False)
+        return json.dumps(outcome.report.to_json(), allow_nan=False)
     if choices["form"] == "github":
         add_to_job_summary(report_markdown(outcome.report, docs_url))
         return github_line(check_of_run(outcome.report, choices["fail_on"], docs_url))

@@ -17,7 +17,6 @@ from tracker_health.cli.group import cli
 from tracker_health.cli.options import (
     METRICS,
     REJUDGE,
-    SCHEMA,
     SHADOW,
     all_of,
     batch_options,
@@ -112,7 +111,6 @@ def _cluster(address: str | None) -> AbstractContextManager[Executor | None]:
 @all_of(*batch_options(), *choice_options(fail_on="never"))
 @AGAINST
 @click.option("--json", "as_json", is_flag=True, help="One JSON report a line, on standard output; -o may be left out.")
-@SCHEMA
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 @click.option("-v", "--verbose", is_flag=True, callback=note_verbose, help="Tracebacks.")
 def report(runs: tuple[str, ...], path: str | None, opens: bool, quiet: bool, **choices: Any) -> None:
@@ -146,7 +144,7 @@ def report(runs: tuple[str, ...], path: str | None, opens: bool, quiet: bool, **
         for one in outcomes:
             say_errors(one, {**choices, "as_json": True}, brief=False)
     for judged in reports if choices["as_json"] else ():
-        click.echo(json.dumps(judged.to_json(int(choices["schema"])), allow_nan=False))
+        click.echo(json.dumps(judged.to_json(), allow_nan=False))
     if path:
         write_page(path, html)
     if path and not (quiet or choices["as_json"] or path == "-"):

@@ -1,8 +1,7 @@
 """What rules find and what a run's report holds: plain data, and its versioned JSON.
 
 Results know neither tracker nor terminal nor page. The JSON form is strict (no NaN or Infinity literals) and a
-contract: ``docs/report.schema.json`` describes it, and readers ignore keys that they do not know. Schema 2 has all
-keys of schema 1, with the same names and meanings, and the diagnosis and what was judged besides.
+contract: ``docs/report.schema.json`` describes it, and readers ignore keys that they do not know.
 """
 
 from __future__ import annotations
@@ -18,10 +17,7 @@ from tracker_health.words.acknowledgements import Acknowledgement, from_json, op
 from tracker_health.words.diagnosis import Diagnosis
 from tracker_health.words.verdict import Verdict
 
-SCHEMAS: Mapping[int, str] = {1: "tracker-health/report/1", 2: "tracker-health/report/2"}
-"""The schemas that are read, and that can be written, by their number."""
-
-SCHEMA = SCHEMAS[2]
+SCHEMA = "tracker-health/report/2"
 """The one that is written unless another is asked for."""
 
 Confidence = Literal["high", "medium", "low"]
@@ -385,30 +381,24 @@ class Report:
         by_code = {one.code: one for one in self.findings}
         return tuple(by_code[code] for code in order if code in by_code)
 
-    def to_json(self, schema: int = 2) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """The report as a document of strict JSON values.
-
-        Args:
-            schema: Of ``SCHEMAS``; 1 is the form of version 0.1.
 
         Returns:
             Plain values that fit ``docs/report.schema.json``.
         """
-        document = self._to_json(SCHEMAS[schema])
-        if schema > 1:
-            document["diagnosis"] = self.diagnosis.to_json() if self.diagnosis is not None else None
-            document["judged"] = [{"part": one.part, "state": one.state, "why": one.why} for one in self.judged]
-        if schema > 1 and self.acknowledged:
+        document = self._always()
+        if self.acknowledged:
             document["acknowledged"] = [one.to_json() for one in self.acknowledged]
             document["open"] = list(self.open or ())
-        if schema > 1 and self.rewind is not None:
+        if self.rewind is not None:
             document["rewind"] = self.rewind.to_json()
         return document
 
-    def _to_json(self, schema: str) -> dict[str, Any]:
-        """What both schemas have."""
+    def _always(self) -> dict[str, Any]:
+        """What every report has."""
         return {
-            "schema": schema,
+            "schema": SCHEMA,
             "run": {"store": self.run.store, "id": self.run.id, "name": self.run.name, "url": self.run.url},
             "verdict": str(self.verdict),
             "severity": self.severity,
@@ -444,6 +434,8 @@ class Report:
                 "ignored": list(self.tool.ignored),
             },
             "fingerprint": self.fingerprint,
+            "diagnosis": self.diagnosis.to_json() if self.diagnosis is not None else None,
+            "judged": [{"part": one.part, "state": one.state, "why": one.why} for one in self.judged],
         }
 
     @classmethod
@@ -460,7 +452,7 @@ class Report:
             ValueError: the document has another schema.
             KeyError: a key of the schema is missing.
         """
-        if document.get("schema") not in SCHEMAS.values():
+        if document.get("schema") != SCHEMA:
             raise ValueError(f"not a {SCHEMA} document: its schema is {document.get('schema')!r}")
         return cls(
             run=RunRef(**_known(document["run"], "store", "id", "name", "url")),

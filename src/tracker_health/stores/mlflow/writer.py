@@ -29,7 +29,7 @@ from tracker_health.judge.annotations import (
     Annotations,
     incomplete,
 )
-from tracker_health.report.result import SCHEMAS
+from tracker_health.report.result import SCHEMA
 from tracker_health.stores.base import Cleared, WrittenInPart
 from tracker_health.stores.common.atomic_files import refuse_links
 from tracker_health.stores.common.exits import is_exit_value
@@ -252,7 +252,7 @@ class MlflowWriter:
         """Whether the report that is there is one on this run: its tags are lost where a database was restored."""
         with suppress(Exception):  # whatever a store's own library raises, and whatever stands there
             document = json.loads(self._folder.read(REPORT_FILE, _MAX_REPORT_BYTES))
-            return bool(document["schema"] in SCHEMAS.values() and document["run"]["id"] == self._id)
+            return bool(document["schema"] == SCHEMA and document["run"]["id"] == self._id)
         return False
 
     def _in_the_way(self, what: str) -> WriteError:

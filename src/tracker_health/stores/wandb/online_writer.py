@@ -50,7 +50,7 @@ from tracker_health.judge.annotations import (
 )
 from tracker_health.judge.messages import SentMessages
 from tracker_health.readers.files.regular_file import read_regular
-from tracker_health.report.result import SCHEMAS
+from tracker_health.report.result import SCHEMA
 from tracker_health.rules.registry import probe_classes
 from tracker_health.stores.base import Cleared, WrittenInPart
 from tracker_health.stores.common.exits import is_exit_value
@@ -483,7 +483,7 @@ class OnlineWriter:
         content = self._content(file)
         with suppress(ValueError, RecursionError, KeyError, TypeError):
             document = json.loads(content)
-            return bool(document["schema"] in SCHEMAS.values() and document["run"]["id"] == self._id)
+            return bool(document["schema"] == SCHEMA and document["run"]["id"] == self._id)
         return False
 
     # Two at once
