@@ -9,6 +9,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.stores.contract import (
+    FAIL,
+    PASS,
+    StoreContract,
+    View,
+    assert_bears,
+    calls_counted,
+    write,
+)
 
 from tracker_health.errors import StoreRefused
 from tracker_health.stores.folder import directory
@@ -21,15 +30,6 @@ from tracker_health.stores.mlflow.run import open_mlflow_run
 from tracker_health.stores.mlflow.stored_files import artifact_folder
 from tracker_health.stores.mlflow.stored_files.artifact_folder import ArtifactFolder
 from tracker_health.stores.mlflow.stored_files.artifacts import ArtifactTree
-from tracker_health.testing.stores import (
-    FAIL,
-    PASS,
-    StoreContract,
-    View,
-    assert_bears,
-    calls_counted,
-    write,
-)
 
 BLOCK = "<!-- tracker-health:begin -->"
 

@@ -24,6 +24,7 @@ from tracker_health.stores.mlflow import last_word
 from tracker_health.stores.remote import deadline
 from tracker_health.stores.wandb import connection as wandb_connection
 from tracker_health.stores.wandb import server as wandb_of
+from tracker_health.words.lowest_versions import _numbers
 from tracker_health.words.verdict import Verdict
 
 from ..wandb_server import Fault  # noqa: TID252  tests are no package of a name
@@ -293,14 +294,20 @@ def test_a_client_that_is_too_old_is_named_and_no_server_blamed(monkeypatch, pac
     for version, lowest in (("3.10.0rc1", "3.10"), ("3.9", "3.10"), ("2.13.0+cpu", "2.10")):
         assert (
             errors.older_than_supported("no such extra"),
-            th.lowest._numbers(version) < th.lowest._numbers(lowest),
+            _numbers(version) < _numbers(lowest),
         ) == (None, version == "3.9")
 
 
 def test_no_reader_of_a_part_takes_a_servers_failure_for_the_parts():
     """Who reads evidence catches ``UNREADABLE``: a ``RunError`` may be a server's failure."""
     folder = Path(th.__file__).parent / "stores"
-    of_the_way_back_and_writers = {"saved.py", "shelves.py", "writer.py", "online_writer.py", "registry.py"}
+    of_the_way_back_and_writers = {
+        "all_checkpoints.py",
+        "checkpoint_places.py",
+        "writer.py",
+        "online_writer.py",
+        "registry.py",
+    }
     late = {
         ("empty_runs.py", 1),
         ("bulk.py", 1),

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.stores.contract import FAIL, SKIP
 
 from tracker_health.evidence import StepUnit
 from tracker_health.stores.wandb import values
 from tracker_health.stores.wandb.values import Histories, flattened, is_metric, number, params_of, summary_of, tags_with
-from tracker_health.testing.stores import FAIL, SKIP
 from tracker_health.words.verdict import Verdict
 
 

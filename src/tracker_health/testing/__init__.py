@@ -1,4 +1,4 @@
-"""For authors of rules and stores: helpers and suites for their tests."""
+"""For authors of rules: helpers and a suite for their tests."""
 
 from tracker_health.testing.parts import make_optimizer_state, make_text_log, make_weights
 from tracker_health.testing.probes import check_probe

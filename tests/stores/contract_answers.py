@@ -7,11 +7,7 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
-
-from tracker_health.errors import StoreRefused
-from tracker_health.judge.annotations import Annotations, Shadow
-from tracker_health.stores.base import Overtaken
-from tracker_health.testing.store_harness import (
+from tests.stores.contract_harness import (
     NOON,
     StoreHarness,
     View,
@@ -28,6 +24,10 @@ from tracker_health.testing.store_harness import (
     try_out,
     write,
 )
+
+from tracker_health.errors import StoreRefused
+from tracker_health.judge.annotations import Annotations, Shadow
+from tracker_health.stores.base import Overtaken
 from tracker_health.words.acknowledgements import Acknowledgement
 from tracker_health.words.stopped import Stop
 from tracker_health.words.verdict import Verdict
