@@ -9,9 +9,8 @@ from importlib import metadata
 from typing import NamedTuple
 
 _OURS = "tracker-health"
-_REQUIREMENT = re.compile(
-    r"([\w.-]+)\s*(?:\[([\w,\s-]*)\])?\s*(?:[^;]*?>=\s*(\d[\w.]*))?[^;]*;.*\bextra\s*==\s*[\"']([\w-]+)[\"']"
-)
+_NAME, _EXTRAS, _LOWEST = re.compile(r"[\w.-]+"), re.compile(r"\[([^\[\]]*)\]"), re.compile(r">= ?(\d[\w.]*)")
+_OF_EXTRA = re.compile(r"\bextra ?== ?[\"']([\w-]+)")
 
 
 class Outdated(NamedTuple):
@@ -40,13 +39,15 @@ def _lowest_of(extra: str) -> tuple[tuple[str, str], ...]:
         return ()
     found: list[tuple[str, str]] = []
     for text in declared:
-        match = _REQUIREMENT.match(text)
-        if match is None or match[4] != extra:
+        requirement, _, marker = text.partition(";")
+        package, of, lowest = _NAME.match(requirement), _OF_EXTRA.search(marker), _LOWEST.search(requirement)
+        if package is None or of is None or of[1] != extra:
             continue
-        if match[1] == _OURS:
-            found += (one for inner in re.split(r"[,\s]+", match[2] or "") if inner for one in _lowest_of(inner))
-        elif match[3]:
-            found.append((match[1], match[3]))
+        if package[0] == _OURS:
+            inner = _EXTRAS.search(requirement)
+            found += (one for name in (inner[1].split(",") if inner else ()) for one in _lowest_of(name.strip()))
+        elif lowest:
+            found.append((package[0], lowest[1]))
     return tuple(found)
 
 
