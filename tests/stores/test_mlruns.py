@@ -418,9 +418,10 @@ def test_a_folder_with_nothing_to_judge_gets_nothing_written(folder, tmp_path):
         assert not (path / "health").exists()
 
 
-def test_a_folder_that_lost_what_there_was_to_judge_says_so(write_log, healthy_losses):
+def test_a_folder_that_lost_what_there_was_to_judge_says_so_and_keeps_its_verdict(write_log, healthy_losses):
     run = write_log(healthy_losses)
     th.annotate(run)
     (run / "train_log.jsonl").unlink()
-    assert th.annotate(run).report.verdict is th.Verdict.ERROR
-    assert '"error"' in (run / "health" / "annotation.json").read_text()
+    with pytest.raises(th.RunError, match=r"the verdict that it has \(pass\) stays"):
+        th.annotate(run)
+    assert '"pass"' in (run / "health" / "annotation.json").read_text()

@@ -158,16 +158,19 @@ _METHODS = frozenset({"read_bytes", "read_text"})
 _WRITING = frozenset({"wb", "xb", "w", "x", "ab", "a"})
 # What opens something else than a run's file.
 ALLOWED = {
-    "readers/regular_file.py: os.open(path, flags)": "the one place",
+    "readers/files/regular_file.py: os.open(path, flags)": "the one place",
     "readers/run_settings.py: yaml.load(content, loader)": "of bytes that were read",
-    "readers/torch_legacy.py: pickle.load()": "our own machine of that name",
-    "stores/locks.py: os.open(place, flags | os.O_NONBLOCK | os.O_NOFOLLOW, 384)": "to lock it",
+    "readers/torch_files/torch_legacy.py: pickle.load()": "our own machine of that name",
+    "stores/common/locks.py: os.open(place, flags | os.O_NONBLOCK | os.O_NOFOLLOW, 384)": "to lock it",
     "stores/mlflow/database_file.py: sqlite3.connect(source, uri=True, timeout=_LOOKING_SECONDS)": "what was looked at before",
     "stores/mlflow/old_database.py: sqlite3.connect(source, uri=True)": "a database that was named, to copy it",
     "stores/mlflow/old_database.py: sqlite3.connect(copy)": "the copy",
-    "stores/mlflow/panel.py: Image.open(io.BytesIO(png))": "our own picture",
-    "stores/url.py: system.open(path, 'rb', cache_type='none')": "of an object store",
+    "stores/mlflow/stored_files/panel.py: Image.open(io.BytesIO(png))": "our own picture",
+    "stores/remote/url.py: system.open(path, 'rb', cache_type='none')": "of an object store",
     "stores/wandb/alive.py: (process / 'fdinfo' / link.name).read_text()": "the kernel's",
+    "stores/wandb/core.py: Path(f'/proc/{process}/statm').read_text()": "the kernel's",
+    "stores/wandb/server.py: opener().open(request, timeout=ANSWER_SECONDS)": "a server, asked",
+    "stores/wandb/server.py: opener(unencrypted=True).open(request, timeout=ANSWER_SECONDS)": "a server, asked",
     "stores/wandb/connection.py: shutil.move(path, target)": "what was fetched just now",
     "stores/wandb/log_writer.py: os.open(path.parent, os.O_RDONLY)": "a folder, to sync it",
 }

@@ -74,18 +74,19 @@ class Series:
         """
         steps = self.steps[self._arrival[: len(self) - self.summaries]]
         back = np.flatnonzero(steps[1:] < steps[:-1]) + 1
-        if not len(back) or np.diff(back, prepend=0, append=len(steps)).min() < self._shortest(back):
+        lengths = np.diff(back, prepend=0, append=len(steps))
+        if not len(back) or lengths.min() < self._shortest(back, int(lengths[0])):
             return back[:0]
         last = back[-1]
         return back if steps[last:].max() < steps[:last].max() else back[:0]
 
-    def _shortest(self, back: IntArray) -> int:
-        """Of how many points a pass is one, and no disorder: of fewer where all begin at the very same step, and go on
-        from it as evenly.
+    def _shortest(self, back: IntArray, first: int) -> int:
+        """Of how many points a pass is one, and no disorder. Fewer are enough where all begin with the very same steps,
+        and are at least half as long as the ``first``.
         """
         steps = self.steps[self._arrival]
         same = all(np.array_equal(steps[at : at + _SAME], steps[:_SAME]) for at in back)
-        return _SAME if same else _SHORTEST_PASS
+        return min(max(_SAME, first // 2), _SHORTEST_PASS) if same else _SHORTEST_PASS
 
     @cached_property
     def superseded(self) -> int:

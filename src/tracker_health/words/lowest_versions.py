@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import sys
 from functools import cache
-from importlib import metadata
 from typing import NamedTuple
 
 _OURS = "tracker-health"
@@ -33,6 +32,8 @@ def older_than_supported(extra: str) -> Outdated | None:
 @cache
 def _lowest_of(extra: str) -> tuple[tuple[str, str], ...]:
     """The packages of an extra, and of those extras that it takes along, with their lowest versions."""
+    from importlib import metadata  # slow to import, and seldom needed
+
     try:
         declared = metadata.requires(_OURS) or []
     except metadata.PackageNotFoundError:  # run from a folder that nobody installed
@@ -56,6 +57,8 @@ def _installed(package: str) -> str:
     loaded = getattr(sys.modules.get(package.replace("-", "_")), "__version__", None)
     if isinstance(loaded, str):
         return loaded
+    from importlib import metadata
+
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

@@ -26,11 +26,11 @@ class Killed(Probe):
         from an arbitrary moment.
 
     How it decides:
-        How it ended is known from what `tracker-health exec` or the hook saw of the process. Else W&B's exit code says
-        it, or the tracker's status. Fail for a kill: SIGKILL, exit code 137; warn where the plan was reached. Warn for
-        Ctrl-C, SIGTERM, a time limit or a preemption; pass where the plan was reached. Fail for a run that nobody
-        closed: W&B calls it crashed, or it was silent for `stale_after`, 6 hours; pass where the plan was reached. A
-        plan is reached from 99 % on, or where the console says so.
+        `tracker-health exec` or the hook saw the end. Else W&B's exit code says it, or the
+        tracker's status. Fail for a kill: SIGKILL, exit code 137; warn where the plan was reached. Warn for Ctrl-C,
+        SIGTERM, a time limit or a preemption; pass where the plan was reached. Fail for a run that nobody closed: W&B
+        calls it crashed, or it was silent for `stale_after`, 6 hours; pass where the plan was reached. A plan is
+        reached from 99 % on, or where the console says so.
 
     Known limits:
         A run that logs less often than every `stale_after` fails until it logs again. Without `exec` nothing sees a
