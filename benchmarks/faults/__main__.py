@@ -52,18 +52,6 @@ def score(size: str, out: Path, split: str | None, misses: bool, tools: str, wri
 
 
 @main.command()
-@click.option("--size", type=click.Choice(["small", "full"]), default="small", show_default=True)
-@click.option("--out", type=click.Path(path_type=Path), default=OUT, show_default=True)
-@click.option("--split", type=click.Choice(["tune", "validate"]), default="tune", show_default=True)
-def beside(size: str, out: Path, split: str) -> None:
-    """Print how often CMP001 calls a run odd beside the healthy ones of its task, per fault."""
-    from beside import tally
-
-    for fault, found in sorted(tally(size, out, split).items()):
-        print(f"{fault:28} {found}")
-
-
-@main.command()
 @click.option("--size", type=click.Choice(["small", "full"]), default="full", show_default=True)
 @click.option("--out", type=click.Path(path_type=Path), default=OUT, show_default=True)
 @click.option("--split", type=click.Choice(["tune", "validate"]), default="tune", show_default=True)
@@ -71,7 +59,7 @@ def beside(size: str, out: Path, split: str) -> None:
 def against(size: str, out: Path, split: str, write: bool) -> None:
     """Print, per fault, how many runs are flagged alone, and against a baseline of eight healthy ones of the task."""
     import report
-    from beside import against as judged
+    from against import against as judged
 
     found = {one: judged(size, out, one) for one in (("validate", "tune") if write else (split,))}
     for one, faults in found.items():

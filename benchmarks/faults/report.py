@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from beside import Tally
+from against import Tally
 from score import Scores, by_rule, table
 
 ROOT = Path(__file__).parent.parent.parent

@@ -16,10 +16,8 @@ from tracker_health.config import Config
 from tracker_health.errors import ConfigError, ReadError, RunError, TrackerHealthError, described
 from tracker_health.evidence import Baseline, Part, Request, RunRef
 from tracker_health.judge.confirmation import confirm
-from tracker_health.judge.engine import compared
 from tracker_health.report.baseline import MOST_RUNS, Candidate, baseline_of, from_json
 from tracker_health.report.result import Report
-from tracker_health.report.siblings import end_of, siblings_among
 from tracker_health.roles import OWN_PREFIXES
 from tracker_health.runs.annotating import (
     Outcome,
@@ -428,8 +426,8 @@ def compare(
     config: Config | str = "default",
     tracking_uri: str | None = None,
 ) -> tuple[tuple[Outcome, ...], bytes]:
-    """Judge runs, alone and beside each other, and make one page with all of them; nothing is written. A run that fails
-    is a row with its error.
+    """Judge runs, and make one page with all of them and their curves; nothing is written. A run that fails is a row
+    with its error.
 
     Raises:
         ConfigError: the configuration names something that does not exist.
@@ -438,7 +436,7 @@ def compare(
     from tracker_health.render.comparison import comparison_page, row_of
 
     settings = resolved(config)
-    outcomes, rows, ends = [], [], []
+    outcomes, rows = [], []
     for run in runs:
         evidence = None
         try:
@@ -449,11 +447,6 @@ def compare(
             outcome = failed(run, error, settings)
         outcomes.append(outcome)
         rows.append(row_of(outcome.report, evidence))
-        ends.append(None if evidence is None else end_of(evidence))
-    for place, siblings in enumerate(siblings_among(ends)):
-        if siblings is not None:
-            report = compared(outcomes[place].report, siblings, settings)
-            outcomes[place], rows[place] = replace(outcomes[place], report=report), rows[place].with_report(report)
     return tuple(outcomes), comparison_page(rows, title=title)
 
 

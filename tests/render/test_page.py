@@ -403,15 +403,17 @@ def test_a_report_alone_gives_a_page(monkeypatch):
     assert "No loss was logged" in text
 
 
-def test_siblings_stand_in_a_box_of_their_own():
+def test_what_a_baseline_shows_is_in_a_box_of_its_own():
     given = evidence(*CASES["healthy"])
     report = diagnose(given, preset("default"))
-    assert "At the time of judging" not in page(given)[0]
+    assert "Compared with healthy runs" not in page(given)[0]
     odd = replace(
-        report.results[0], code="CMP001", name="odd-one-out", symptom="odd_one_out", message="it ended at 0.3"
-    )
+        report.results[0], code="CMP001", name="odd-one-out", symptom="odd_one_out", message="it ended at 0.3",
+        details={"baseline": "0123456789abcdef", "frozen": True},
+    )  # fmt: skip
     text = pages.report_page(replace(report, results=(*report.results, odd)), given).decode()
-    assert re.search(r"At the time of judging</h2><p>It ended at 0\.3\.", text)
+    assert re.search(r"Compared with healthy runs</h2><p>It ended at 0\.3\.", text)
+    assert "Baseline 0123456789abcdef." in text
 
 
 def test_what_was_not_there_is_listed_once_with_the_way_to_get_it():

@@ -20,7 +20,6 @@ from tracker_health.diagnosis.data.labels_do_not_match import LabelsDoNotMatch
 from tracker_health.diagnosis.data.outliers_in_data import OutliersInData
 from tracker_health.diagnosis.data.overfitting import Overfitting
 from tracker_health.diagnosis.data.same_batch_repeated import SameBatchRepeated
-from tracker_health.diagnosis.data.too_good_to_be_true import TooGoodToBeTrue
 from tracker_health.diagnosis.post_training.entropy_bonus_too_high import EntropyBonusTooHigh
 from tracker_health.diagnosis.post_training.kl_coefficient_too_high import KlCoefficientTooHigh
 from tracker_health.diagnosis.post_training.kl_coefficient_too_low import KlCoefficientTooLow
@@ -101,7 +100,6 @@ CAUSES: tuple[Cause, ...] = (
     InitialisationWrong(),
     Overfitting(),
     StoppedTooEarly(),
-    TooGoodToBeTrue(),
     EvaluationStuck(),
     CheckpointIncomplete(),
     WrongWeightsSaved(),

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from tracker_health.evidence.ending import ending_of
 from tracker_health.evidence.plan import plan_of, planned_epochs, steps_of_plan
-from tracker_health.evidence.run import DlmCheckpoint, DlmStepLog, Problem, RunInfo, RunRef, Siblings, TextLog
+from tracker_health.evidence.run import DlmCheckpoint, DlmStepLog, Problem, RunInfo, RunRef, TextLog
 from tracker_health.evidence.series import Series, StepUnit
 from tracker_health.evidence.tensors import OptimizerState, Weights
 from tracker_health.words.ending import Ended, Ending
@@ -30,7 +30,6 @@ class AsRead:
     weights: Weights | None = None
     dlm_step_log: DlmStepLog | None = None
     dlm_checkpoint: DlmCheckpoint | None = None
-    siblings: Siblings | None = None
     text_log: TextLog | None = None
     problems: tuple[Problem, ...] = ()
     notes: tuple[str, ...] = ()

@@ -138,5 +138,4 @@ _AMOUNTS: Mapping[str, Callable[[Evidence], int]] = {
     Part.BASELINE: lambda evidence: (
         len(evidence.baseline.runs) if evidence.baseline is not None and not evidence.not_compared else 0
     ),
-    Part.SIBLINGS: lambda evidence: len(evidence.siblings.others) if evidence.siblings is not None else 0,
 }

@@ -24,7 +24,6 @@ class Part(StrEnum):
     ENDING = "ending"
     DLM_STEP_LOG = "dlm_step_log"
     DLM_CHECKPOINT = "dlm_checkpoint"
-    SIBLINGS = "siblings"
     BASELINE = "baseline"
 
 

@@ -1,4 +1,4 @@
-"""A run as such: which one, its own record, how it ended, its console log, its siblings."""
+"""A run as such: which one, its own record, how it ended, its console log."""
 
 from __future__ import annotations
 
@@ -60,27 +60,6 @@ class RunInfo:
     experiment: str = ""
     started: float | None = None
     ended: float | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunEnd:
-    """Where a loss began and ended, as levels of several points each: what a run is compared to others by.
-
-    ``metric``: the loss's name. ``step``: its last step.
-    """
-
-    metric: str
-    step: int
-    start: float
-    end: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Siblings:
-    """A run's own end, and those of the other runs that it can be compared to: of the same metric, about as long."""
-
-    own: RunEnd
-    others: tuple[RunEnd, ...]
 
 
 @dataclass(frozen=True, kw_only=True)

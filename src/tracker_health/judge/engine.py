@@ -12,7 +12,7 @@ from tracker_health._version import __version__
 from tracker_health.config import Config, did_you_mean
 from tracker_health.diagnosis import diagnosis_of
 from tracker_health.errors import ConfigError, named
-from tracker_health.evidence import Evidence, Part, Request, Siblings
+from tracker_health.evidence import Evidence, Part, Request
 from tracker_health.facts.steps import plan_reached
 from tracker_health.judge.confirmation import confirm
 from tracker_health.judge.coverage import RuleOutcome, coverage_of, notes_on, why_unjudged
@@ -205,13 +205,9 @@ def diagnose(evidence: Evidence, config: Config, *, probes: Sequence[Probe] | No
 
 
 def _votes(probe: Probe, evidence: Evidence, config: Config) -> bool:
-    """Whether a rule's verdict counts. One that compares a run to others does only against a baseline that somebody
-    froze: whatever else lies beside a run advises.
-    """
-    if Part.SIBLINGS not in _roles_of(probe):
-        return config.counts(probe.code, probe.status)
+    """Whether a rule's verdict counts. One that compares a run with a baseline advises where nobody froze that."""
     frozen = evidence.baseline is not None and evidence.baseline.frozen
-    return frozen and config.counts(probe.code, "stable")
+    return config.counts(probe.code, probe.status) and (frozen or Part.BASELINE not in _roles_of(probe))
 
 
 def _advice(results: Iterable[ProbeResult]) -> Iterator[str]:
@@ -238,23 +234,6 @@ def tool_of(config: Config) -> ToolInfo:
     """Which version judges, under which configuration."""
     version, preset_name = __version__, config.preset
     return ToolInfo(version=version, preset=preset_name, config_digest=config.digest, ignored=config.left_out)
-
-
-def compared(report: Report, siblings: Siblings, config: Config) -> Report:
-    """A report, with what the rules find that compare a run to others. Its verdict stays: they advise.
-
-    They need nothing else of the run, so that its evidence can be let go before the last of the others is read.
-    """
-    evidence = Evidence(run=report.run, siblings=siblings)
-    wanted = tuple(probe for probe in configured_probes(config) if Part.SIBLINGS in _roles_of(probe))
-    found = diagnose(evidence, config, probes=wanted)
-    codes = {probe.code for probe in wanted}
-    return replace(
-        report,
-        results=(*report.results, *found.results),
-        skipped=(*(one for one in report.skipped if one.code not in codes), *found.skipped),
-        errors=(*report.errors, *found.errors),
-    )
 
 
 def _notes(evidence: Evidence, config: Config) -> Iterable[str]:

@@ -26,7 +26,7 @@ from tracker_health.words.verdict import Verdict
 MIN_POINTS = 8
 """Measured steps before anything is said that has to last: twice as many as of a run that has ended."""
 
-# Without GAP004, which asks the loss, and GAP007, which calls for a look and no more.
+# Without GAP004, which asks the loss.
 _RULES: tuple[Probe, ...] = (
     GapNonfinite(),
     GapZeroGradient(min_points=MIN_POINTS),

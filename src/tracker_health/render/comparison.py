@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,7 +13,6 @@ from tracker_health.render.page import Chart, link_of, render
 from tracker_health.render.plot import Line, Plot, draw
 from tracker_health.render.thinning import thin
 from tracker_health.report.result import Report
-from tracker_health.rules.probe import Symptom
 from tracker_health.text import count, printable, split_sentence
 from tracker_health.words.verdict import Verdict
 
@@ -46,20 +45,9 @@ class RunRow:
     last: float | None = None
     span: tuple[int, int] = (0, 0)
 
-    def with_report(self, report: Report) -> RunRow:
-        """The same run, judged again."""
-        curve = self.curve and replace(self.curve, verdict=report.verdict)
-        return replace(self, report=report, curve=curve)
-
     @property
     def codes(self) -> str:
         return ", ".join(finding.code for finding in self.report.findings)
-
-    @property
-    def oddity(self) -> str:
-        """What sets the run apart from the others, where no rule that votes says so; else ""."""
-        odd = [one for one in self.report.results if one.symptom == Symptom.ODD_ONE_OUT and one.verdict is Verdict.WARN]
-        return "; ".join(f"{one.code}: {one.message}" for one in odd if not one.votes)
 
     @property
     def link(self) -> str:

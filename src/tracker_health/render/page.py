@@ -117,7 +117,7 @@ def report_page(
         pages={step.explain: page for step in steps if (page := docs_link(step.explain, docs_url))},
         steps_title=_steps_title(report),
         heat=heat if not any(step.heat for step in steps) else None,
-        siblings=next((one for one in report.results if one.symptom == Symptom.ODD_ONE_OUT), None),
+        compared=next((one for one in report.results if one.symptom == Symptom.ODD_ONE_OUT), None),
         without_pictures=without_pictures,
         errors=told[:_MOST_ERRORS],
         more_errors=max(0, len(told) - _MOST_ERRORS),

@@ -45,7 +45,7 @@ _WAYS: Mapping[str, tuple[str, str]] = {
     "text_log": ("console log", "keep what the training prints, as train.log beside the checkpoints"),
     "plan": ("the plan of the run", "log max_steps or num_train_epochs as a parameter"),
     "optimizer_steps": ("number of optimizer steps", "save optimizer.state_dict() with the checkpoint"),
-    "siblings": ("comparable runs", "tracker-health report --experiment NAME judges them together"),
+    "baseline": ("a baseline of healthy runs", "tracker-health baseline save makes one, --against compares with it"),
     "epoch": ("epochs", "log the epoch with the loss"),
     "step_time": ("time of a step", "log seconds per step, as step_time"),
     "memory": ("memory", "log the accelerator's memory in use"),

@@ -41,7 +41,6 @@ _PARTS = {
     Part.ENDING: "how the run ended",
     Part.DLM_STEP_LOG: "a step log `logs/train-*.jsonl`",
     Part.DLM_CHECKPOINT: "`training_state.pt` with its global step",
-    Part.SIBLINGS: "comparable runs",
     Part.BASELINE: "a baseline",
 }
 _ROLES = {

@@ -21,7 +21,7 @@ class AllLabelsIgnored(Cause):
     name = "all-labels-ignored"
     title = "No label counts"
     from_the_start = True
-    explains = codes("GRD003 OPT003 LOS001 LOS002 LOS005 LOS014 GEN003 GAP006 WGT002 OPT004 LOS013")
+    explains = codes("GRD003 OPT003 LOS001 LOS002 LOS005 GEN003 GAP006 WGT002 OPT004 LOS013")
     signs = (
         measure("the loss is exactly 0 from the first point on", "loss", _nothing_is_learnt_from, 7),
         measure(

@@ -9,7 +9,6 @@ from typing import Annotated
 import numpy as np
 
 from tracker_health.evidence import Baseline, Course, Evidence, Need, Part
-from tracker_health.evidence.numerics import median
 from tracker_health.report.baseline import differences
 from tracker_health.report.result import Finding
 from tracker_health.rules.probe import Probe, Symptom, Threshold
@@ -21,79 +20,51 @@ _NOTHING_DIFFERS = "no param differs from theirs: look at the data, the code and
 
 @dataclass(frozen=True, kw_only=True)
 class OddOneOut(Probe):
-    """The loss stayed clearly above that of comparable runs.
+    """The loss stayed clearly above that of healthy runs.
 
     What it finds:
-        A run whose curve looks ordinary by itself, and that is worse than its siblings: a learning rate that is
-        somewhat too high or too low, data that was mixed up, an augmentation that was left on.
+        A run whose curve looks ordinary by itself, and that is worse than healthy runs of its kind: a learning rate
+        that is somewhat too high or too low, data that was mixed up, an augmentation that was left on.
 
     Why it matters:
-        Such a fault cannot be seen from one run. Beside the others it is plain.
+        Such a fault cannot be seen from one run. Compared with healthy ones it is plain.
 
     How it decides:
-        Against a baseline, levels are compared at each twentieth of the plan. Warn when half of them lie above the
-        highest of its runs by `above` of what these descended, or of the spread of their ends.
-        Beside other runs the ends are compared: the median of the last tenth of the points. Warn when that lies above
-        the median of at least `min_runs` others by `deviations` of their median absolute deviations. It must also lie
-        above it by `worse` of its size and of their descent.
+        The run's levels are compared with those of a baseline at each twentieth of the plan. Warn when half of them
+        are above the highest of its runs by `above` of what these descended, or of the spread of their ends. The
+        baseline needs `min_runs` runs.
 
     Known limits:
-        Only where runs are read together (`tracker-health report` of several), or beside a baseline (`--against`). It
-        votes only against a baseline that somebody chose and froze into a file. Runs that merely lie beside a run may
-        differ on purpose, in size, data or regularisation: what they show is advice. Where most runs have the same
-        fault, they are the rule.
+        Only with `--against`. It votes only against a baseline that somebody froze into a file. Runs that are named by
+        `--against` themselves may differ on purpose, in size, data or regularisation: what they show is advice. A fault
+        that the runs of the baseline have, too, is not found.
 
     What to do:
-        Look at what this run has that the others have not: a finding against a baseline lists the params that differ.
+        Look at what this run has that the others have not: the finding lists the params that differ.
 
     References:
-        Hampel, The influence curve and its role in robust estimation, 1974.
+        None: plain comparisons.
     """
 
     code = "CMP001"
     name = "odd-one-out"
     symptom = Symptom.ODD_ONE_OUT
-    status = "preview"
-    headline = ("deviations",)
+    headline = ("above",)
 
     above: Annotated[
         float,
         Threshold("distance above a baseline that counts, of its descent", "fraction", "calibration", ge=0),
     ] = 0.2
-    deviations: Annotated[
-        float, Threshold("distance from the others that counts", "median absolute deviations", "calibration", ge=0)
-    ] = 5.0
-    worse: Annotated[
-        float,
-        Threshold("distance that counts, of the others' end and of their descent", "fraction", "calibration", ge=0),
-    ] = 0.15
-    min_runs: Annotated[int, Threshold("other runs needed", "runs", "design", ge=3)] = 5
+    min_runs: Annotated[int, Threshold("runs of the baseline needed", "runs", "design", ge=3)] = 5
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        return (Need(role=Part.SIBLINGS, any_of=(Part.BASELINE,), min_points=self.min_runs, unit="runs"),)
+        return (Need(role=Part.BASELINE, min_points=self.min_runs, unit="runs"),)
 
     def judge(self, evidence: Evidence) -> Finding:
-        if evidence.baseline is not None and evidence.course is not None:
-            return self.judged_against(evidence.baseline, evidence.course, evidence.info.params)
-        siblings = evidence.siblings
-        if siblings is None:
-            raise LookupError("the rule's needs name the siblings")
-        ends, own = np.array([one.end for one in siblings.others]), siblings.own.end
-        usual, descent = median(ends), median([one.start - one.end for one in siblings.others])
-        spread, above = median(np.abs(ends - usual)), own - usual
-        deviations = above / spread if spread > 0 else 0.0
-        measured = {"end": own, "usual_end": usual, "spread": spread, "runs": len(ends), "deviations": deviations}
-        said = f"it ended at {number(own)}; {len(ends)} comparable runs around {number(usual)}"
-        if not above > max(self.deviations * spread, self.worse * abs(usual), self.worse * descent):
-            return Finding.passed(said, measured)
-        return Finding(
-            verdict=Verdict.WARN,
-            message=f"the loss ended at {number(own)}, where {len(ends)} comparable runs ended around {number(usual)}, "
-            f"give or take {number(spread)}",
-            remedy="compare its parameters with those of the other runs",
-            measured=measured,
-        )
+        if evidence.baseline is None or evidence.course is None:
+            raise LookupError("the rule's needs name the baseline")
+        return self.judged_against(evidence.baseline, evidence.course, evidence.info.params)
 
     def judged_against(self, baseline: Baseline, course: Course, params: Mapping[str, str]) -> Finding:
         """What a baseline shows of a run that can be compared to it."""

@@ -1,4 +1,4 @@
-"""How right CMP001 is: beside the certified healthy runs of a task, and against a baseline of eight of them."""
+"""How right CMP001 is: against a baseline of eight certified healthy runs of a task."""
 
 from __future__ import annotations
 
@@ -7,58 +7,29 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from zlib import crc32
 
-from score import Run, counted
+from score import counted
 
 from tracker_health import preset
 from tracker_health.errors import ConfigError
-from tracker_health.evidence import Baseline, Evidence, RunEnd, RunRef, Siblings
+from tracker_health.evidence import Baseline
 from tracker_health.judge.engine import diagnose, needs_of
 from tracker_health.report.baseline import Candidate, baseline_of
-from tracker_health.report.siblings import end_of, siblings_among
 from tracker_health.rules.curves.odd_one_out import OddOneOut
 from tracker_health.runs.lookup import open_run
 from tracker_health.words.verdict import Verdict
 
 _RUNS = 8
-_REF = RunRef(store="directory", id="run", name="run")
 
 
 @dataclass
 class Tally:
-    """Runs that had five siblings, and those of them that were called odd."""
+    """Runs that were judged, and those of them that were flagged."""
 
     judged: int = 0
     odd: int = 0
 
     def __str__(self) -> str:
         return f"{self.odd:4} of {self.judged:4}" + (f"  {self.odd / self.judged:5.1%}" if self.judged else "")
-
-
-def tally(size: str, out: Path, split: str) -> dict[str, Tally]:
-    """Per fault, ``healthy`` among them, how many runs are odd beside the healthy ones of their task."""
-    by_task: dict[str, list[tuple[Run, RunEnd | None]]] = defaultdict(list)
-    for run in counted(size, out, split):
-        by_task[run.task].append((run, _end(out / "runs" / run.id)))
-    found: dict[str, Tally] = defaultdict(Tally)
-    for runs in by_task.values():
-        healthy = [(run.id, end) for run, end in runs if run.label.certified]
-        for run, end in runs:
-            if run.label.certified or run.label.manifested:
-                others = [other for key, other in healthy if key != run.id]
-                _count(found["healthy" if run.label.certified else run.fault], siblings_among([end, *others])[0])
-    return found
-
-
-def _end(folder: Path) -> RunEnd | None:
-    run = open_run(folder)
-    return end_of(run.read(needs_of(preset("default"))))
-
-
-def _count(into: Tally, siblings: Siblings | None) -> None:
-    rule = OddOneOut()
-    if siblings is not None and len(siblings.others) >= rule.min_runs:
-        into.judged += 1
-        into.odd += rule.judge(Evidence(run=_REF, siblings=siblings)).verdict is Verdict.WARN
 
 
 def against(size: str, out: Path, split: str) -> dict[str, dict[str, Tally]]:
