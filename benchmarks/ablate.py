@@ -35,7 +35,7 @@ from tracker_health.judge.engine import configured_probes, diagnose
 from tracker_health.report.result import Report
 from tracker_health.rules.probe import WITHOUT, Probe, special_cases_of
 from tracker_health.rules.registry import BUILT_IN
-from tracker_health.runs.annotating import judged
+from tracker_health.runs.judging import judge_run
 from tracker_health.runs.lookup import open_run
 
 PUBLIC = "public"
@@ -107,7 +107,7 @@ def cache_generated(cache: Path, out: Path, workers: int = 1) -> int:
 def _cache_run(cache: Path, runs: Path, run: tuple[str, str, str]) -> int:
     name, split, label = run
     with closing(open_run(runs / name)) as opened:
-        _, evidence = judged(opened, Config())
+        _, evidence = judge_run(opened, Config())
     keep(cache, split, name, Cached(label, evidence))
     return 1
 

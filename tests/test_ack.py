@@ -2,12 +2,13 @@
 
 import json
 import math
+import time
 
 import pytest
 from click.testing import CliRunner
 
 from tracker_health.cli import cli
-from tracker_health.runs import acknowledging, annotating
+from tracker_health.runs import retrying
 from tracker_health.stores.base import Overtaken
 from tracker_health.stores.folder.directory import DirectoryRun
 
@@ -35,7 +36,7 @@ def judged(run, sick, no_pictures):
 
 @pytest.fixture
 def no_pictures(monkeypatch):
-    monkeypatch.setattr("tracker_health.runs.annotating._attached", lambda *_, **__: ({}, ""))
+    monkeypatch.setattr("tracker_health.runs.annotating._draw", lambda *_, **__: ({}, ""))
 
 
 BECAUSE = ("--because", "the data has this", "--who", "ana")
@@ -62,7 +63,7 @@ def test_what_is_acknowledged_no_longer_fails_a_job_and_the_verdict_stays(run, j
 
 def test_it_survives_another_annotation_and_an_upgrade(run, judged, monkeypatch):
     run("ack", judged, "non-finite-loss", *BECAUSE)
-    monkeypatch.setattr("tracker_health.runs.annotating.RULES_VERSION", 999)
+    monkeypatch.setattr("tracker_health.runs.still_holds.RULES_VERSION", 999)
     monkeypatch.setattr("tracker_health.judge.annotations.RULES_VERSION", 999)
     assert run("annotate", "--force", "--rejudge", judged, "--fail-on", "fail").exit_code == 0
 
@@ -107,8 +108,8 @@ def test_what_is_taken_back_is_open_again(run, judged):
 def test_for_some_time_is_for_some_time(run, judged, monkeypatch):
     assert run("ack", judged, "--for", "14d", *BECAUSE).exit_code == 0
     assert run("check", judged).exit_code == 0
-    now = annotating.time.time()
-    monkeypatch.setattr("tracker_health.runs.annotating.time.time", lambda: now + 15 * 86_400)
+    now = time.time()
+    monkeypatch.setattr("time.time", lambda: now + 15 * 86_400)
     assert run("check", judged).exit_code == 1
 
 
@@ -138,7 +139,7 @@ def test_there_must_be_something_to_acknowledge(run, sick, write_log, healthy_lo
 
 
 def test_who_is_told_to_come_again_does_and_says_it_once(run, judged, monkeypatch):
-    monkeypatch.setattr(acknowledging.time, "sleep", lambda _: None)
+    monkeypatch.setattr(retrying.time, "sleep", lambda _: None)
     real, refused = DirectoryRun.acknowledge, []
 
     def twice(self, entry):

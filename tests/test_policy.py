@@ -15,7 +15,7 @@ import pytest
 
 from tracker_health.config import Config, preset
 from tracker_health.errors import ConfigError
-from tracker_health.runs.annotating import resolved
+from tracker_health.runs.run_config import resolve_config
 from tracker_health.settings import policy
 from tracker_health.settings.policy import VARIABLE, policy_of
 from tracker_health.settings.sources import effective
@@ -306,13 +306,13 @@ def test_a_secret_in_an_address_is_refused_and_not_told(place):
 def test_python_callers_are_held_to_it_where_they_write(written, monkeypatch):
     monkeypatch.setenv(VARIABLE, written(POLICY))
     own = replace(preset("strict"), ignore=frozenset({"LOS006"}), thresholds={"diverged": {"sigmas": 50}})
-    held = resolved(own, writes=True)
+    held = resolve_config(own, writes=True)
     assert (held.preset, held.preview_votes, held.ignore) == ("strict", True, {"LOS004"})
     assert held.thresholds["diverged"] == {"sigmas": 7}
-    free = resolved(own)
+    free = resolve_config(own)
     assert (free.ignore, free.thresholds["diverged"]) == ({"LOS004", "LOS006"}, {"sigmas": 50})
-    assert resolved("default", writes=True).ignore == {"LOS004"}
-    assert resolved(held, writes=True) is held, "once is enough"
+    assert resolve_config("default", writes=True).ignore == {"LOS004"}
+    assert resolve_config(held, writes=True) is held, "once is enough"
 
 
 EVIL = """
@@ -385,4 +385,4 @@ def test_a_policy_over_https_is_not_led_to_plain_http():
 def test_without_one_nothing_changes(monkeypatch):
     monkeypatch.delenv(VARIABLE, raising=False)
     config = Config()
-    assert resolved(config, writes=True) is config
+    assert resolve_config(config, writes=True) is config

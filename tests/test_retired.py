@@ -176,9 +176,9 @@ def test_a_policy(read, tmp_path, monkeypatch):
     assert len(settings.warnings) == 3
     assert all("policy.toml" in warning for warning in settings.warnings)
     monkeypatch.setenv(VARIABLE, str(policy))
-    from tracker_health.runs.annotating import resolved
+    from tracker_health.runs.run_config import resolve_config
 
-    assert len(resolved(Config(), writes=True).notes) == 3, "a caller from Python hears of it in the report"
+    assert len(resolve_config(Config(), writes=True).notes) == 3, "a caller from Python hears of it in the report"
 
 
 # Commands

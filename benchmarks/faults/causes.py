@@ -18,7 +18,7 @@ from tracker_health import preset
 from tracker_health.diagnosis import CAUSES, Facts
 from tracker_health.evidence import Evidence
 from tracker_health.report.result import Report
-from tracker_health.runs import annotating
+from tracker_health.runs.judging import judge_run
 from tracker_health.runs.lookup import open_run
 from tracker_health.words.diagnosis import Diagnosis
 
@@ -63,7 +63,7 @@ def _judged(folder: Path) -> tuple[Report, Evidence]:
     config = preset("default")
     source = open_run(str(folder), tracking_uri=None, sidecar=False)
     try:
-        return annotating.judged(source, config, source.fingerprint(annotating.needs_of(config)))
+        return judge_run(source, config)
     finally:
         source.close()
 

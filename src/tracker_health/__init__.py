@@ -42,13 +42,13 @@ if TYPE_CHECKING:
     from tracker_health.report.resume_point import Onset, Rewind
     from tracker_health.rules.curves.curve_rule import CurveRule
     from tracker_health.rules.probe import Probe, Symptom, Threshold
-    from tracker_health.runs.annotating import Outcome
     from tracker_health.runs.lookup import open_run
+    from tracker_health.runs.outcome import Outcome
     from tracker_health.words.diagnosis import Diagnosis
     from tracker_health.words.verdict import Verdict, worst_verdict
 
 _HOMES = {
-    "Outcome": "runs.annotating",
+    "Outcome": "runs.outcome",
     "annotate": "api", "annotate_many": "api", "check": "api", "check_many": "api",
     "clear_annotations": "api", "read_series": "api", "read_tensors": "api",
     "autolog": "hooks",

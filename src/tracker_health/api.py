@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,19 +18,12 @@ from tracker_health.judge.confirmation import confirm
 from tracker_health.report.baseline import MOST_RUNS, Candidate, baseline_of, from_json
 from tracker_health.report.result import Report
 from tracker_health.roles import OWN_PREFIXES
-from tracker_health.runs.annotating import (
-    Outcome,
-    annotated,
-    checked,
-    failed,
-    for_run,
-    judged,
-    resolved,
-    until_not_overtaken,
-    with_note,
-)
+from tracker_health.runs.annotating import AnnotateOptions, annotate_run
+from tracker_health.runs.judging import check_run, judge_run
 from tracker_health.runs.lookup import open_run, shown_name
+from tracker_health.runs.outcome import Outcome, add_note, failed_outcome
 from tracker_health.runs.parallel import in_executor, in_threads
+from tracker_health.runs.run_config import open_with_config, resolve_config
 from tracker_health.stores.base import Cleared, Listed, Ours
 from tracker_health.text import printable
 from tracker_health.words.ending import Ending
@@ -108,7 +100,7 @@ def check(run: str | Path, *, config: Config | str = "default", tracking_uri: st
         RunError: the run cannot be found or read at all. What cannot be read of a run that is there is listed in the
             report's ``errors``.
     """
-    return checked(run, resolved(config), tracking_uri).report
+    return check_run(run, resolve_config(config), tracking_uri).report
 
 
 def check_many(
@@ -132,7 +124,8 @@ def check_many(
     Raises:
         ConfigError: the configuration names something that does not exist.
     """
-    yield from in_threads(_Task(resolved(config), tracking_uri, writes=False), runs, workers)
+    options = AnnotateOptions(config=resolve_config(config), tracking_uri=tracking_uri)
+    yield from in_threads(_Task(options, writes=False), runs, workers)
 
 
 def annotate(
@@ -173,11 +166,9 @@ def annotate(
         ConfigError: the configuration names something that does not exist.
         RunError: the run cannot be found, read at all, or written.
     """
-    work = partial(
-        annotated,
-        run,
-        resolved(config, writes=True),
-        tracking_uri,
+    options = AnnotateOptions(
+        config=resolve_config(config, writes=True),
+        tracking_uri=tracking_uri,
         dry_run=dry_run,
         force=force,
         sidecar=sidecar,
@@ -187,7 +178,7 @@ def annotate(
         last_step=last_step,
         notify=notify,
     )
-    outcome = until_not_overtaken(work)
+    outcome = annotate_run(run, options)
     if outcome.error is not None:
         raise outcome.error
     return outcome
@@ -233,16 +224,23 @@ def annotate_many(
     Raises:
         ConfigError: the configuration names something that does not exist.
     """
-    settings = resolved(config, writes=True)
-    place = None if report_to is None else Path(report_to)
-    task = _Task(settings, tracking_uri, dry_run=dry_run, force=force, sidecar=sidecar, rejudge=rejudge)
-    task = replace(task, report_to=place, notify=notify)
+    options = AnnotateOptions(
+        config=resolve_config(config, writes=True),
+        tracking_uri=tracking_uri,
+        dry_run=dry_run,
+        force=force,
+        sidecar=sidecar,
+        rejudge=rejudge,
+        report_to=None if report_to is None else Path(report_to),
+        notify=notify,
+    )
+    task = _Task(options)
     if executor is None:
         yield from _parents_last(task, runs, workers)
         return
     names: Iterator[str] = (str(run) for run in runs)
-    for name, result in in_executor(task.far_away, names, executor, in_hand=_IN_HAND, retries=_RETRIES):
-        yield failed(name, result, task.config) if isinstance(result, Exception) else result
+    for name, result in in_executor(task.elsewhere, names, executor, in_hand=_IN_HAND, retries=_RETRIES):
+        yield failed_outcome(name, result, options.config) if isinstance(result, Exception) else result
 
 
 def _parents_last(task: _Task, runs: Iterable[str | Path | Listed], workers: int) -> Iterator[Outcome]:
@@ -250,12 +248,12 @@ def _parents_last(task: _Task, runs: Iterable[str | Path | Listed], workers: int
     in_hand: dict[str, str | Path | Listed] = {}
     parents: list[tuple[str | Path | Listed, Outcome]] = []
 
-    def noted() -> Iterator[str | Path | Listed]:
+    def remembering() -> Iterator[str | Path | Listed]:
         for run in runs:
             in_hand[shown_name(run)] = run
             yield run
 
-    for outcome in in_threads(task, noted(), workers):
+    for outcome in in_threads(task, remembering(), workers):
         run = in_hand.pop(outcome.run, outcome.run)
         if outcome.report.is_parent and outcome.status in ("written", "shadow"):
             parents.append((run, outcome))
@@ -268,30 +266,20 @@ def _parents_last(task: _Task, runs: Iterable[str | Path | Listed], workers: int
 
 @dataclass(frozen=True)
 class _Task:
-    """What is to be done to each run of many."""
+    """What is to be done to each run of many: to annotate it, or only to check it."""
 
-    config: Config
-    tracking_uri: str | None
-    dry_run: bool = False
-    force: bool = False
-    sidecar: bool = False
-    rejudge: bool = False
-    report_to: Path | None = None
-    notify: bool = False
+    options: AnnotateOptions
     writes: bool = True
 
     def __call__(self, run: str | Path | Listed) -> Outcome:
         try:
-            if not self.writes:
-                return checked(run, self.config, self.tracking_uri)
-            work = partial(annotated, run, self.config, self.tracking_uri, dry_run=self.dry_run, force=self.force)
-            work = partial(work, sidecar=self.sidecar, rejudge=self.rejudge, report_to=self.report_to)
-            work = partial(work, notify=self.notify)
-            return until_not_overtaken(work)
+            if self.writes:
+                return annotate_run(run, self.options)
+            return check_run(run, self.options.config, self.options.tracking_uri)
         except Exception as error:  # noqa: BLE001  one bad run never stops the others
-            return failed(run, error, self.config)
+            return failed_outcome(run, error, self.options.config)
 
-    def far_away(self, run: str) -> Outcome:
+    def elsewhere(self, run: str) -> Outcome:
         """The same for another process: with nothing in it that is large, or that cannot travel."""
         outcome = self(run)
         annotations, error = outcome.annotations, outcome.error
@@ -335,10 +323,10 @@ def acknowledge(
         ConfigError: nobody is named or no reason given, or the run has no such finding or cause.
         RunError: the run cannot be found or written to, or has no whole verdict of its present data.
     """
-    from tracker_health.runs.acknowledging import acknowledged
+    from tracker_health.runs.acknowledging import acknowledge_verdict
 
-    resolved(config)
-    return acknowledged(
+    resolve_config(config)
+    return acknowledge_verdict(
         run, tuple(names), because=because, who=who, wrong=wrong, until=until, undo=undo, tracking_uri=tracking_uri
     )
 
@@ -359,7 +347,7 @@ def ours_on(run: str | Path | Listed, *, config: Config | str = "default", track
         ConfigError: the configuration names something that does not exist.
         RunError: the run cannot be found.
     """
-    resolved(config)
+    resolve_config(config)
     with closing(open_run(run, tracking_uri=tracking_uri)) as opened:
         return opened.ours()
 
@@ -387,7 +375,7 @@ def clear_annotations(
         ConfigError: the configuration names something that does not exist.
         RunError: the run cannot be found, or not be written to.
     """
-    resolved(config)
+    resolve_config(config)
     with closing(open_run(run, tracking_uri=tracking_uri)) as opened:
         return opened.clear(acks=acks)
 
@@ -412,11 +400,11 @@ def page_of_run(
     """
     from tracker_health.render.attachments import page_of
 
-    settings = resolved(config)
-    with closing(open_run(run, tracking_uri=tracking_uri)) as opened:
-        report, evidence = judged(opened, for_run(settings, opened))
-    page, missing = page_of(evidence, report, settings.docs_url)
-    return ReportPage(report=with_note(report, missing), html=page)
+    base = resolve_config(config)
+    with open_with_config(run, base, tracking_uri) as (opened, settings):
+        report, evidence = judge_run(opened, settings)
+    page, missing = page_of(evidence, report, base.docs_url)
+    return ReportPage(report=add_note(report, missing), html=page)
 
 
 def compare(
@@ -435,16 +423,16 @@ def compare(
     """
     from tracker_health.render.comparison import comparison_page, row_of
 
-    settings = resolved(config)
+    base = resolve_config(config)
     outcomes, rows = [], []
     for run in runs:
         evidence = None
         try:
-            with closing(open_run(run, tracking_uri=tracking_uri)) as opened:
-                report, evidence = judged(opened, for_run(settings, opened))
+            with open_with_config(run, base, tracking_uri) as (opened, settings):
+                report, evidence = judge_run(opened, settings)
             outcome = Outcome(run=shown_name(run), status="checked", report=report)
         except Exception as error:  # noqa: BLE001  one bad run never stops the others
-            outcome = failed(run, error, settings)
+            outcome = failed_outcome(run, error, base)
         outcomes.append(outcome)
         rows.append(row_of(outcome.report, evidence))
     return tuple(outcomes), comparison_page(rows, title=title)
@@ -492,25 +480,25 @@ def baseline_from(
     Raises:
         ConfigError: too few runs passed and are comparable.
     """
-    settings = replace(resolved(config), baseline=None)
+    settings = replace(resolve_config(config), baseline=None)
     found: list[Candidate] = []
     for run in islice(runs, _MOST_LOOKED_AT):
-        one = _candidate(run, settings, tracking_uri, without)
+        one = _judge_candidate(run, settings, tracking_uri, without)
         found += [one] if one is not None else []
         if sum(not one.why_not for one in found) >= _ENOUGH:
             break
     return baseline_of(found, of)
 
 
-def _candidate(
-    run: str | Path | Listed, settings: Config, tracking_uri: str | None, without: Collection[RunRef]
+def _judge_candidate(
+    run: str | Path | Listed, base: Config, tracking_uri: str | None, without: Collection[RunRef]
 ) -> Candidate | None:
     try:
-        with closing(open_run(run, tracking_uri=tracking_uri)) as opened:
+        with open_with_config(run, base, tracking_uri) as (opened, settings):
             name = opened.ref.id
             if opened.ref in without:
                 return None
-            report, evidence = judged(opened, for_run(settings, opened), go_back=False)
+            report, evidence = judge_run(opened, settings, go_back=False)
     except Exception as error:  # noqa: BLE001  one bad run never stops the others
         return Candidate(id=shown_name(run), why_not=f"it cannot be read: {described(error)}")
     if report.verdict is not Verdict.PASS or evidence.goes_on:
@@ -578,9 +566,7 @@ def read_series(run: str | Path, *, config: Config | str = "default", tracking_u
     """
     from tracker_health.render.series import series_table
 
-    base = resolved(config)
-    with closing(open_run(run, tracking_uri=tracking_uri)) as opened:
-        settings = for_run(base, opened)
+    with open_with_config(run, resolve_config(config), tracking_uri) as (opened, settings):
 
         def every_name(names: Iterable[str]) -> dict[str, str]:
             theirs = [name for name in names if not name.startswith(OWN_PREFIXES)]
@@ -615,9 +601,7 @@ def read_tensors(run: str | Path, *, config: Config | str = "default", tracking_
     """
     from tracker_health.render.tensors import tensor_table
 
-    base = resolved(config)
-    with closing(open_run(run, tracking_uri=tracking_uri)) as opened:
-        settings = for_run(base, opened)
+    with open_with_config(run, resolve_config(config), tracking_uri) as (opened, settings):
         request = Request(
             select_names=lambda _: {},
             parts=frozenset({Part.OPTIMIZER_STATE, Part.SECOND_MOMENTS, Part.WEIGHTS}),

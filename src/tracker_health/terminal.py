@@ -27,7 +27,7 @@ from tracker_health.text import count, printable, size_of
 from tracker_health.words.verdict import Verdict
 
 if TYPE_CHECKING:
-    from tracker_health.runs.annotating import Outcome
+    from tracker_health.runs.outcome import Outcome
 
 EXIT_DONE, EXIT_VERDICT, EXIT_USAGE, EXIT_RUN, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
 EXIT_UNFINISHED = 4

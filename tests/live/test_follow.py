@@ -313,7 +313,7 @@ def told_to(receiver, **more):
 def delivered(config, uri):
     from functools import partial
 
-    from tracker_health.runs.annotating import store_key
+    from tracker_health.runs.due_messages import store_key
 
     return MessageQueue().deliver(
         config.notify, store_key(uri), partial(open_run, tracking_uri=uri), time.time() + 4_000

@@ -36,7 +36,7 @@ def _no_telemetry():
 @pytest.fixture
 def no_pictures(monkeypatch):
     """What is drawn is no matter to these tests, and takes most of the time."""
-    monkeypatch.setattr("tracker_health.runs.annotating._attached", lambda *_, **__: ({}, ""))
+    monkeypatch.setattr("tracker_health.runs.annotating._draw", lambda *_, **__: ({}, ""))
 
 
 @pytest.fixture

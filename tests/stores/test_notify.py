@@ -21,7 +21,7 @@ from tracker_health.errors import ConfigError
 from tracker_health.fleet.sweep import Sweep
 from tracker_health.judge.messages import SentMessages
 from tracker_health.runs import message_queue as outbox
-from tracker_health.runs.annotating import store_key
+from tracker_health.runs.due_messages import store_key
 from tracker_health.runs.lookup import open_run
 from tracker_health.runs.message_queue import MessageQueue
 
@@ -258,7 +258,7 @@ def test_an_upgrade_and_other_settings_are_no_news(write_log, healthy_losses, re
     assert found(run, config).notice is None
     later = write_log(healthy_losses, folder="later")
     with monkeypatch.context() as older:
-        older.setattr("tracker_health.runs.annotating.RULES_VERSION", 1)
+        older.setattr("tracker_health.runs.still_holds.RULES_VERSION", 1)
         older.setattr("tracker_health.judge.annotations.RULES_VERSION", 1)
         assert annotate(later, config=config).report.verdict == "pass"
     write_log([*healthy_losses[:100], *[math.nan] * 100], folder="later")
@@ -285,7 +285,7 @@ def test_what_the_finder_did_not_send_is_sent_by_another_machine(sick, receiving
     assert (other.status, other.notice, other.owes) == ("unchanged", None, True)
     later = time.time() + 1_801
     with monkeypatch.context() as ahead:
-        ahead.setattr("tracker_health.runs.annotating.time.time", lambda: later)
+        ahead.setattr("time.time", lambda: later)
         assert found(sick, config).notice is not None
     elsewhere = MessageQueue(tmp_path / "another machine" / "tracker-health" / "notices")
     assert elsewhere.deliver(config.notify, store_key(None), open_run, later).messages == 1
@@ -331,7 +331,7 @@ def test_a_user_without_a_home_is_said_so_and_judged_all_the_same(monkeypatch):
     monkeypatch.setattr(Path, "home", classmethod(lambda _: (_ for _ in ()).throw(RuntimeError)))
     box = MessageQueue()
     assert not box.knows("x")
-    done = outbox.told_quietly(lambda: box.deliver(Notify(webhook="http://127.0.0.1/"), "s", open_run))
+    done = outbox.deliver_quietly(lambda: box.deliver(Notify(webhook="http://127.0.0.1/"), "s", open_run))
     assert "set XDG_STATE_HOME" in done.problem
 
 
@@ -344,8 +344,8 @@ def sweep_of(uri, name, config, **more):
 
 def swept(sweep):
     """One pass, as the command does it."""
-    kinds = [one.kind for one in sweep.once(sweep.candidates())]
-    return kinds, sweep.tell(whole=True)
+    kinds = [one.kind for one in sweep.annotate(sweep.candidates())]
+    return kinds, sweep.send_messages(whole=True)
 
 
 def test_the_first_sweep_of_a_server_is_silent_and_what_fails_at_once_later_is_one_message(sqlite_uri, receiving):
@@ -372,8 +372,8 @@ def test_two_sweeps_of_the_same_runs_say_it_once(sqlite_uri, receiving):
     ahead = other.candidates()
     first = next(ahead)
     swept(one)
-    list(other.once([first, *ahead]))
-    other.tell(whole=True)
+    list(other.annotate([first, *ahead]))
+    other.send_messages(whole=True)
     assert len(receiver.accepted) == 1
     assert receiver.accepted[0]["text"].startswith(f"FAIL run 1 ({name})")
 

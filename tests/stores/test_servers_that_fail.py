@@ -142,12 +142,12 @@ def test_a_sweep_passes_over_what_a_server_does_not_give_and_comes_back(
     before = ours(store, settled)
     sweep = Sweep(config=Config(), experiments=(name,), tracking_uri=proxied.uri)
     with proxied.failing(503, ENDPOINTS["listing"]):
-        passes = [{one.run.name: one.kind for one in sweep.once(sweep.candidates())} for _ in range(2)]
+        passes = [{one.run.name: one.kind for one in sweep.annotate(sweep.candidates())} for _ in range(2)]
     assert passes == [{settled: "failed", new: "failed"}] * 2
     assert ours(store, settled) == before
     assert ours(store, new) == {}
     assert sweep.oldest_unjudged is not None
-    assert {one.kind for one in sweep.once(sweep.candidates())} == {"annotated"}
+    assert {one.kind for one in sweep.annotate(sweep.candidates())} == {"annotated"}
     assert (ours(store, settled)["health.verdict"], ours(store, new)["health.verdict"]) == ("fail", "pass")
 
 

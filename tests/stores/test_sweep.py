@@ -42,7 +42,7 @@ def sweep_of(uri, name, *, stale_after=6 * 3600.0, **more):
 
 
 def swept(sweep):
-    return Counter(one.kind for one in sweep.once(sweep.candidates()))
+    return Counter(one.kind for one in sweep.annotate(sweep.candidates()))
 
 
 def sweeping(uri, name, *options):
@@ -211,7 +211,7 @@ def test_two_sweeps_at_once_leave_each_run_with_one_whole_verdict(server_uri):
 
     def work():
         sweep = sweep_of(server_uri, name)
-        errors.extend(one.outcome.error for one in sweep.once(sweep.candidates()) if one.kind == "failed")
+        errors.extend(one.outcome.error for one in sweep.annotate(sweep.candidates()) if one.kind == "failed")
 
     threads = [threading.Thread(target=work) for _ in range(2)]
     for thread in threads:

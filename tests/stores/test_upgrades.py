@@ -17,7 +17,7 @@ from tracker_health.judge.annotations import RULES
 from tracker_health.report.result import Finding
 from tracker_health.rules.curves.diverged import Diverged
 from tracker_health.rules.registry import RULES_VERSION
-from tracker_health.runs import annotating
+from tracker_health.runs import still_holds
 from tracker_health.stores.mlflow.run import MlflowRun
 from tracker_health.words.verdict import Verdict
 
@@ -32,7 +32,7 @@ def upgraded(monkeypatch):
 
     def to(version=RULES_VERSION + 1):
         monkeypatch.setattr(annotations, "RULES_VERSION", version)
-        monkeypatch.setattr(annotating, "RULES_VERSION", version)
+        monkeypatch.setattr(still_holds, "RULES_VERSION", version)
 
     return to
 
@@ -133,10 +133,10 @@ def test_a_sweep_rejudges_when_asked(make, sqlite_uri, upgraded):
     upgraded()
     swept = Sweep(config=preset("default"), experiments=(name,), tracking_uri=sqlite_uri)
     assert swept.estimate(swept.candidates()).runs == 0
-    assert [one.kind for one in swept.once(swept.candidates())] == ["unchanged"]
+    assert [one.kind for one in swept.annotate(swept.candidates())] == ["unchanged"]
     swept = Sweep(config=preset("default"), experiments=(name,), tracking_uri=sqlite_uri, rejudge=True)
     assert swept.estimate(swept.candidates()).runs == 1
-    assert [one.kind for one in swept.once(swept.candidates())] == ["annotated"]
+    assert [one.kind for one in swept.annotate(swept.candidates())] == ["annotated"]
     assert tags_of(client, run)["health.rules"] == str(RULES_VERSION + 1)
 
 

@@ -19,7 +19,7 @@ from tracker_health.config import Notify
 from tracker_health.fleet.sweep import Sweep
 from tracker_health.judge.messages import SentMessages
 from tracker_health.runs import message_queue as outbox
-from tracker_health.runs.annotating import store_key
+from tracker_health.runs.due_messages import store_key
 from tracker_health.runs.lookup import open_run
 from tracker_health.runs.message_queue import MessageQueue
 from tracker_health.words.verdict import Verdict
@@ -150,8 +150,8 @@ def test_a_sweep_alerts_once_about_many(wandb_server):
 
     def swept():
         sweep = Sweep(config=config, project="team/proj", since=time.time())
-        list(sweep.once(sweep.candidates()))
-        return sweep.tell(whole=True)
+        list(sweep.annotate(sweep.candidates()))
+        return sweep.send_messages(whole=True)
 
     assert swept().messages == 0, "what is wrong there is not new"
     for number in range(5):
@@ -169,8 +169,8 @@ def test_an_account_that_may_only_read_is_said_so(wandb_server, monkeypatch, tmp
     MessageQueue().remember(f"{store_key(None)} team/proj")
     monkeypatch.setenv("WANDB_API_KEY", READER)
     sweep = Sweep(config=config, project="team/proj", since=time.time(), report_to=tmp_path / "reports")
-    list(sweep.once(sweep.candidates()))
-    done = sweep.tell(whole=True)
+    list(sweep.annotate(sweep.candidates()))
+    done = sweep.send_messages(whole=True)
     assert (done.messages, done.waiting) == (0, 1)
     assert "an alert about W&B run sick" in done.problem
     assert "no permission" in done.problem

@@ -6,6 +6,7 @@ import getpass
 import json
 import sys
 import time
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -54,9 +55,8 @@ def ack(run: str, names: tuple[str, ...], lasts: str | None, as_json: bool, quie
         tracking_uri=settings.tracking_uri,
     )
     if as_json:
-        ref = found.run
-        place = {"store": ref.store, "id": ref.id, "name": ref.name, "url": ref.url}
-        document = {"run": place, "verdict": str(found.verdict), **found.entry.to_json(), "open": list(found.open)}
+        about = {"run": asdict(found.run), "verdict": str(found.verdict)}
+        document = {**about, **found.entry.to_json(), "open": list(found.open)}
         click.echo(json.dumps(document, allow_nan=False))
     elif not quiet:
         said = "taken back" if found.entry.undoes else found.entry.said

@@ -69,13 +69,22 @@ class RunQuery(NamedTuple):
         return f"Project {self.project}" if self.project else ""
 
 
+def refuse_both(experiment: object, project: object) -> None:
+    """One of the two is enough.
+
+    Raises:
+        ConfigError: both are named.
+    """
+    if experiment and project:
+        raise ConfigError("an experiment is of MLflow and a project of W&B", "name one of the two")
+
+
 def batch_of(choices: dict[str, Any], *, needs_name: bool = True) -> RunQuery:
     """What of the choices names many runs at once, which is taken out of them. ``needs_name``: a filter without one
     makes no sense.
     """
     batch = RunQuery(*(choices.pop(name) or "" for name in ("experiment", "project", "where")))
-    if batch.experiment and batch.project:
-        raise ConfigError("an experiment is of MLflow and a project of W&B", "name one of the two")
+    refuse_both(batch.experiment, batch.project)
     if needs_name and batch.where and not batch.name:
         hint = "name one with --experiment or --project"
         raise ConfigError("--where filters the runs of an experiment or a project", hint)

@@ -23,7 +23,7 @@ import click
 
 from tracker_health.api import annotate_many
 from tracker_health.errors import WriteError, optional_packages
-from tracker_health.runs.annotating import Outcome
+from tracker_health.runs.outcome import Outcome
 from tracker_health.text import printable
 from tracker_health.words.verdict import Verdict
 

@@ -7,10 +7,9 @@ from typing import Any
 
 import click
 
-from tracker_health.cli.choices import settings_of
+from tracker_health.cli.choices import refuse_both, settings_of
 from tracker_health.cli.group import cli
 from tracker_health.cli.options import CONFIG_FILE, TRACKING_URI, all_of, note_verbose
-from tracker_health.errors import ConfigError
 from tracker_health.terminal import EXIT_DONE, EXIT_RUN, Output
 from tracker_health.text import printable
 
@@ -28,8 +27,7 @@ def doctor(experiment: str | None, project: str | None, verbose: bool, **choices
     """
     from tracker_health.fleet.doctor import State, commands_that_work, examine_mlflow, examine_wandb
 
-    if experiment and project:
-        raise ConfigError("an experiment is of MLflow and a project of W&B", "name one of the two")
+    refuse_both(experiment, project)
     settings = settings_of(choices, writes=True)
     output, steps = Output(), []
     examined = (

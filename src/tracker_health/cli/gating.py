@@ -82,17 +82,17 @@ def gate(models: tuple[str, ...], watch: int | None, names: tuple[str, ...], sin
     Exit codes: 0 it may go on; 1 a bad model; 2 wrong usage or configuration; 3 it could not be judged; 4 its run still
     goes on. Of several models the worst, in the order 1, 3, 4, 0.
     """
-    question = _question(choices)
+    question = _gate_options(choices)
     if watch:
         if models:
             raise ConfigError("--watch finds the models itself", "name them with --model NAME, or leave out --watch")
-        _watched(question, watch, names, since, choices)
+        _watch(question, watch, names, since, choices)
     if not models:
         raise ConfigError("no model was given", "name one: models:/NAME/VERSION")
-    sys.exit(_answered(models, question, choices))
+    sys.exit(_answer_all(models, question, choices))
 
 
-def _question(choices: dict[str, Any]) -> GateOptions:
+def _gate_options(choices: dict[str, Any]) -> GateOptions:
     from tracker_health.fleet.gate import GateOptions
     from tracker_health.judge.gate_decision import Rule
     from tracker_health.settings.values import parse_duration
@@ -110,18 +110,18 @@ def _question(choices: dict[str, Any]) -> GateOptions:
     )
 
 
-def _answered(models: tuple[str, ...], question: GateOptions, choices: dict[str, Any]) -> int:
+def _answer_all(models: tuple[str, ...], question: GateOptions, choices: dict[str, Any]) -> int:
     from tracker_health.fleet.gate import gate_one
     from tracker_health.render.ci import JUnit
 
     output, report = Output(), JUnit()
-    codes = {_shown(gate_one(model, question), choices, output, report) for model in models}
+    codes = {_print_answer(gate_one(model, question), choices, output, report) for model in models}
     if choices["form"] == "junit":
         output.print(report.document())
     return next(code for code in _WORST_FIRST if code in codes) or output.exit_code
 
 
-def _watched(question: GateOptions, seconds: int, names: tuple[str, ...], since: str, choices: dict[str, Any]) -> None:
+def _watch(question: GateOptions, seconds: int, names: tuple[str, ...], since: str, choices: dict[str, Any]) -> None:
     """Answer for new versions until stopped; a service goes on when the registry is back."""
     from tracker_health.fleet.gate import Watch
     from tracker_health.render.ci import JUnit
@@ -133,15 +133,15 @@ def _watched(question: GateOptions, seconds: int, names: tuple[str, ...], since:
     with stopping(also=[signal.SIGTERM]) as stop:
         while True:
             try:
-                for gated in stop.until(watch.once()):
-                    _shown(gated, choices, output, JUnit())
+                for gated in stop.until(watch.answer_new()):
+                    _print_answer(gated, choices, output, JUnit())
             except RunError as error:
                 told(error, verbose=choices["verbose"])
             if stop.wait(seconds):
                 sys.exit(EXIT_DONE)
 
 
-def _shown(gated: Gated, choices: dict[str, Any], output: Output, report: Any) -> int:
+def _print_answer(gated: Gated, choices: dict[str, Any], output: Output, report: Any) -> int:
     """Print one answer; the exit code that it deserves."""
     from tracker_health.render.ci import check_of_model, github_line
     from tracker_health.render.model_card import model_card, model_lines

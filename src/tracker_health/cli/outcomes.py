@@ -34,7 +34,7 @@ from tracker_health.words.verdict import Verdict
 if TYPE_CHECKING:
     from tracker_health.render.ci import JUnit
     from tracker_health.report.result import Report
-    from tracker_health.runs.annotating import Outcome
+    from tracker_health.runs.outcome import Outcome
     from tracker_health.stores.base import Listed
 
 _MOST_LINKS = 5

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracker_health.cli.choices import WORKERS_OF_BATCH, settings_of
+from tracker_health.cli.choices import WORKERS_OF_BATCH, refuse_both, settings_of
 from tracker_health.cli.group import cli
 from tracker_health.cli.options import METRICS, REJUDGE, SHADOW, WORKERS, all_of, choice_options, note_verbose
 from tracker_health.cli.outcomes import show
 from tracker_health.cli.stats import PassStats, write_stats
-from tracker_health.errors import ConfigError, RunError
+from tracker_health.errors import RunError
 from tracker_health.terminal import (
     EXIT_DONE,
     EXIT_INTERRUPTED,
@@ -79,18 +79,13 @@ def sweep(rate: float | None, dry_run: bool, watch: int | None, **choices: Any) 
     """
     swept = _sweep_over(choices, rate)
     if dry_run:
-        sys.exit(_estimated(swept))
+        sys.exit(_print_estimate(swept))
     with stopping(also=[signal.SIGTERM]) as stop:
-        code = _swept(swept, stop, choices)
+        code = _sweep_once(swept, stop, choices)
         while watch and not stop.wait(watch):
-            _swept(swept, stop, choices)
+            _sweep_once(swept, stop, choices)
     interrupted = stop.wanted and not watch
     sys.exit(EXIT_INTERRUPTED if interrupted else EXIT_DONE if watch else code)
-
-
-def _refuse_both(choices: dict[str, Any]) -> None:
-    if choices["project"] and choices["experiments"]:
-        raise ConfigError("an experiment is of MLflow and a project of W&B", "name one of the two")
 
 
 @cli.command()
@@ -108,7 +103,7 @@ def diff(rate: float | None, as_json: bool, **choices: Any) -> None:
     """
     compared = _sweep_over(choices, rate)
     with stopping() as stop:
-        code = _compared(compared, stop, as_json=as_json, verbose=choices["verbose"])
+        code = _print_differences(compared, stop, as_json=as_json, verbose=choices["verbose"])
     sys.exit(EXIT_INTERRUPTED if stop.wanted else code)
 
 
@@ -118,7 +113,7 @@ def _sweep_over(choices: dict[str, Any], rate: float | None) -> Sweep:
     from tracker_health.settings.values import parse_duration
     from tracker_health.stores.remote.deadline import at_most
 
-    _refuse_both(choices)
+    refuse_both(choices["experiments"], choices["project"])
     since, rejudge = choices["since"], choices.pop("rejudge", False)
     settings = settings_of(choices, writes=True)
     at_most(rate)
@@ -134,7 +129,7 @@ def _sweep_over(choices: dict[str, Any], rate: float | None) -> Sweep:
     )
 
 
-def _compared(swept: Sweep, stop: StopFlag, *, as_json: bool, verbose: bool) -> int:
+def _print_differences(swept: Sweep, stop: StopFlag, *, as_json: bool, verbose: bool) -> int:
     """Print what would change, as it is found; the exit code that this deserves."""
     output, code, done, changes = Output(), EXIT_DONE, 0, Counter[str]()
     for one in swept.compare(stop.until(swept.candidates())):
@@ -163,7 +158,7 @@ def _difference_line(found: VerdictChange) -> str:
     )
 
 
-def _estimated(swept: Sweep) -> int:
+def _print_estimate(swept: Sweep) -> int:
     """Say what a sweep would do; the exit code that this deserves."""
     found = swept.estimate(swept.candidates())
     for name, error in found.failed:
@@ -173,12 +168,12 @@ def _estimated(swept: Sweep) -> int:
     return EXIT_RUN if found.failed else EXIT_DONE
 
 
-def _swept(swept: Sweep, stop: StopFlag, choices: dict[str, Any]) -> int:
+def _sweep_once(swept: Sweep, stop: StopFlag, choices: dict[str, Any]) -> int:
     """Sweep once, and print what became of each run; the exit code that this deserves."""
     output, code, older, stats = Output(), EXIT_DONE, 0, PassStats()
     shown = {**choices, "form": "text", "quiet": choices["quiet"]}
     try:
-        for one in swept.once(stop.until(swept.candidates())):
+        for one in swept.annotate(stop.until(swept.candidates())):
             stats.kinds[one.kind] += 1
             stats.incomplete += one.kind == "annotated" and not one.outcome.complete
             older += one.outcome.replaces_older
@@ -192,7 +187,7 @@ def _swept(swept: Sweep, stop: StopFlag, choices: dict[str, Any]) -> int:
         if not isinstance(error, RunError):
             stop.wanted = True
     stats.complete &= not stop.wanted
-    _say_told(swept, whole=stats.complete, quiet=choices["quiet"])
+    _send_messages(swept, whole=stats.complete, quiet=choices["quiet"])
     stats.end(swept.oldest_unjudged)
     for path in choices["stats"]:
         write_stats(path, stats)
@@ -204,9 +199,9 @@ def _swept(swept: Sweep, stop: StopFlag, choices: dict[str, Any]) -> int:
     return max(code, output.exit_code)
 
 
-def _say_told(swept: Sweep, *, whole: bool, quiet: bool) -> None:
+def _send_messages(swept: Sweep, *, whole: bool, quiet: bool) -> None:
     """Send the messages that are due, and say so. One that cannot be sent costs nobody a verdict, nor an exit code."""
-    done = swept.tell(whole=whole)
+    done = swept.send_messages(whole=whole)
     if done.problem:
         say_error(f"messages could not be sent: {done.problem}; still waiting: {done.waiting}")
     if done.messages and not quiet:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -14,14 +13,15 @@ import numpy as np
 from tracker_health.config import Config, Notify
 from tracker_health.errors import ConfigError, RunError, RunNotFound, StoreRefused, described
 from tracker_health.evidence import Evidence
-from tracker_health.judge.messages import SentMessages, due_of, notice_of
+from tracker_health.judge.messages import SentMessages, due_of
 from tracker_health.live.rules import share_known
 from tracker_health.live.verdicts import FEWEST_POINTS, GROWTH, LiveFinding, LiveJudge
 from tracker_health.report.result import Report
-from tracker_health.runs.annotating import for_run, name_for_others, store_key
+from tracker_health.runs.due_messages import has_receiver, make_notice, owe_message, store_key
 from tracker_health.runs.lookup import open_run, shown_name
-from tracker_health.runs.message_queue import MessageQueue, told_quietly
-from tracker_health.stores.base import TrackedRun, alerting
+from tracker_health.runs.message_queue import MessageQueue, deliver_quietly
+from tracker_health.runs.run_config import config_for_run
+from tracker_health.stores.base import TrackedRun
 from tracker_health.text import printable
 from tracker_health.words.verdict import Verdict
 
@@ -71,12 +71,12 @@ class Follower:
         self._judge: LiveJudge | None = None
         self._seen: tuple[str, bool] | None = None
         self._last_step, self._changed = -1, time.monotonic()
-        self._rested = self._next = self._spent = 0.0
-        self._asked: LiveFinding | None = None
-        self._is_asked = False
-        self._advice: list[tuple[Report, LiveFinding]] = []
-        self._owes: list[str] = []
-        self._trouble = self._unsent = ""
+        self._not_before = self._due_at = self._spent = 0.0
+        self._to_stop_for: LiveFinding | None = None
+        self._was_asked = False
+        self._to_send: list[tuple[Report, LiveFinding]] = []
+        self._owed: list[str] = []
+        self._trouble = self._unsent_why = ""
         self._over = False
 
     def lines(self, wait: Callable[[float], bool]) -> Iterator[str]:
@@ -91,10 +91,10 @@ class Follower:
         Raises:
             RunError: the run is not there, cannot be opened to begin with, or cannot be asked to stop.
         """
-        yield from self._begun()
+        yield from self._begin()
         while True:
             try:
-                yield from self._looked()
+                yield from self._look()
                 if self._trouble:
                     yield "it works again"
                 self._trouble = ""
@@ -104,13 +104,13 @@ class Follower:
                 if not self._trouble:
                     self._trouble = described(error)
                     yield _line(f"this failed, and is tried again: {self._trouble}")
-            yield from self._delivered()
+            yield from self._deliver()
             if self._over or wait(max(self._every / _ASKS, min(self._every, _REST * self._spent))):
                 return
 
-    def _begun(self) -> Iterator[str]:
-        with closing(self._opened()) as opened:
-            settings = for_run(self._config, opened)
+    def _begin(self) -> Iterator[str]:
+        with closing(self._open()) as opened:
+            settings = config_for_run(self._config, opened)
             self._judge = LiveJudge(settings, self._stop_on)
             if self._stop_on is not None and (why := opened.why_not_asked()):
                 raise StoreRefused(
@@ -120,7 +120,7 @@ class Follower:
             dry = " (dry run: only says so)" if self._dry_run and asks else ""
             yield _line(f"following {opened.ref.name} ({opened.ref.url or opened.ref.id}){asks}{dry}")
 
-    def _opened(self) -> TrackedRun:
+    def _open(self) -> TrackedRun:
         return open_run(self._run, tracking_uri=self._tracking_uri)
 
     @property
@@ -131,34 +131,34 @@ class Follower:
 
     # Looking
 
-    def _looked(self) -> Iterator[str]:
+    def _look(self) -> Iterator[str]:
         begin = time.monotonic()
-        with closing(self._opened()) as opened:
+        with closing(self._open()) as opened:
             request = replace(self._known.request, parts=frozenset())  # what trains is not read back from its files
             silent = self._silent_for(opened)
             state = (opened.fingerprint(request), silent is not None)
             self._spent = time.monotonic() - begin
             if state != self._seen and (self._is_due(opened) or self._has_ended(opened) or silent is not None):
                 begin = time.monotonic()
-                evidence = self._as_it_goes_on(opened.read(request), silent)
-                yield from self._judged(evidence)
+                evidence = self._add_silence(opened.read(request), silent)
+                yield from self._judge_evidence(evidence)
                 self._seen = state
-                self._rest_after(begin)
-            yield from self._asking(opened)
-            while self._advice and not self._owes:  # of two messages at once a run keeps only that the second is due
-                yield from self._advised(opened, *self._advice[0])
-                del self._advice[0]
-                yield from self._delivered()
+                self._rest(begin)
+            yield from self._ask_to_stop(opened)
+            while self._to_send and not self._owed:  # of two messages at once a run keeps only that the second is due
+                yield from self._queue_message(opened, *self._to_send[0])
+                del self._to_send[0]
+                yield from self._deliver()
 
     def _is_due(self, opened: TrackedRun) -> bool:
         """Whether the history has grown by a twentieth since it was judged, or the time for that is over."""
         step, now = opened.last_step(), time.monotonic()
         grew = step is not None and step >= max(self._last_step + 1, self._last_step * GROWTH)
-        return now >= (self._rested if grew else max(self._rested, self._next))
+        return now >= (self._not_before if grew else max(self._not_before, self._due_at))
 
-    def _rest_after(self, begin: float) -> None:
+    def _rest(self, begin: float) -> None:
         end = time.monotonic()
-        self._changed, self._rested, self._next = end, end + _REST * (end - begin), end + self._every
+        self._changed, self._not_before, self._due_at = end, end + _REST * (end - begin), end + self._every
 
     @staticmethod
     def _has_ended(opened: TrackedRun) -> bool:
@@ -172,14 +172,14 @@ class Follower:
         too_long = silent > self._known.config.stale_after and not self._has_ended(opened)
         return silent if too_long else None
 
-    def _as_it_goes_on(self, evidence: Evidence, silent: float | None) -> Evidence:
+    def _add_silence(self, evidence: Evidence, silent: float | None) -> Evidence:
         """The evidence of a run that may still go on. Of a folder nobody says so."""
         info = replace(evidence.info, silent_for=silent)
         if evidence.ending is None:
             info = replace(info, status="RUNNING", tracker="the folder")
         return replace(evidence, info=info, baseline=self._known.config.baseline)
 
-    def _judged(self, evidence: Evidence) -> Iterator[str]:
+    def _judge_evidence(self, evidence: Evidence) -> Iterator[str]:
         steps = [one.steps for one in evidence.series]
         points = len(np.unique(np.concatenate(steps))) if steps else 0
         self._last_step = max((int(one.max()) for one in steps if len(one)), default=-1)
@@ -190,13 +190,13 @@ class Follower:
             share = share_known(None if progress is None else min(1.0, progress.fraction), first, self._last_step)
             for finding in self._known.look(evidence, points=points, step=self._last_step, share=share):
                 yield _line(f"{finding}{_then(finding.remedy)}")
-                self._asked = finding if finding.stops and not self._over else self._asked
+                self._to_stop_for = finding if finding.stops and not self._over else self._to_stop_for
                 if (report := self._known.report) is not None:
-                    self._advice.append((report, finding))
+                    self._to_send.append((report, finding))
         if self._over:
-            yield self._ended(evidence)
+            yield self._describe_end(evidence)
 
-    def _ended(self, evidence: Evidence) -> str:
+    def _describe_end(self, evidence: Evidence) -> str:
         how = evidence.ending
         found = self._known.findings
         worst = max(found, key=lambda one: one.verdict.rank, default=None)
@@ -209,20 +209,20 @@ class Follower:
 
     # Asking
 
-    def _asking(self, opened: TrackedRun) -> Iterator[str]:
+    def _ask_to_stop(self, opened: TrackedRun) -> Iterator[str]:
         """Ask the run to stop, once that is due, and again where somebody's own tags took the place of the request."""
-        finding = self._asked
+        finding = self._to_stop_for
         if finding is None or self._over:
             return
         if self._dry_run:
-            self._asked = None
+            self._to_stop_for = None
             yield _line(f"would ask it to stop, for {finding.code}; in a dry run it goes on")
-        elif not self._is_asked or not (opened.asked_to_stop() or opened.stopped()):
-            first, self._is_asked = not self._is_asked, True
+        elif not self._was_asked or not (opened.asked_to_stop() or opened.stopped()):
+            first, self._was_asked = not self._was_asked, True
             try:
                 opened.ask_to_stop(finding.stop(time.time()).as_request)
             except RunError:
-                self._is_asked = not first
+                self._was_asked = not first
                 raise
             if first:
                 obeys = "a training with LiveHealth(obey=True) stops within half a minute, any other goes on"
@@ -230,46 +230,37 @@ class Follower:
 
     # Messages
 
-    def _advised(self, opened: TrackedRun, report: Report, finding: LiveFinding) -> Iterator[str]:
+    def _queue_message(self, opened: TrackedRun, report: Report, finding: LiveFinding) -> Iterator[str]:
         """Let a message wait where one is due, once for a run and its cause; the run keeps that."""
-        config, alerts = self._known.config, alerting(opened) is not None
-        if self._dry_run or config.mode == "shadow" or not config.notify.reaches(alerts=alerts):
+        config = self._known.config
+        if self._dry_run or not has_receiver(opened, config):
             return
         about, notify = _about(report, finding, config)
-        told, traits = SentMessages.of(opened.notified()), opened.traits()
-        due = due_of(about, notify, traits, told, None)
+        sent, traits = SentMessages.of(opened.notified()), opened.traits()
+        due = due_of(about, notify, traits, sent, None)
         if not due:
             return
-        told = told.owing(due, time.time(), secrets.token_hex(4))
-        opened.mark_notified(told.value)
-        notice = notice_of(
-            about,
-            run=name_for_others(self._run),
-            store=store_key(self._tracking_uri),
-            traits=traits,
-            notify=config.notify,
-            docs_url=config.docs_url,
-            due=told,
-            alerts=alerts,
-        )
+        sent = owe_message(sent, due, time.time())
+        opened.mark_notified(sent.value)
+        notice = make_notice(opened, self._run, about, config, traits=traits, due=sent, tracking_uri=self._tracking_uri)
         try:
             self._outbox.put([notice])
         except OSError as error:
             yield _line(f"a message about {due} is left to the next sweep: {described(error)}")
             return
-        self._owes.append(due)
+        self._owed.append(due)
 
-    def _delivered(self) -> Iterator[str]:
-        if not self._owes:
+    def _deliver(self) -> Iterator[str]:
+        if not self._owed:
             return
         opener = partial(open_run, tracking_uri=self._tracking_uri)
         notify = self._known.config.notify
-        done = told_quietly(partial(self._outbox.deliver, notify, store_key(self._tracking_uri), opener))
+        done = deliver_quietly(partial(self._outbox.deliver, notify, store_key(self._tracking_uri), opener))
         if done.messages:
-            yield _line(f"sent a message: {', '.join(self._owes)}")
-        self._owes = self._owes if done.waiting and not done.messages else []
-        if done.problem and done.problem != self._unsent:
-            self._unsent = done.problem
+            yield _line(f"sent a message: {', '.join(self._owed)}")
+        self._owed = self._owed if done.waiting and not done.messages else []
+        if done.problem and done.problem != self._unsent_why:
+            self._unsent_why = done.problem
             yield _line(f"the message could not be sent yet: {done.problem}")
 
 

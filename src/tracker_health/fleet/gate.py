@@ -17,8 +17,9 @@ from tracker_health.judge.engine import diagnose, needs_of
 from tracker_health.judge.gate_decision import Gate, Gated, GateDecision, Rule, decide, tags_of
 from tracker_health.report.result import Report
 from tracker_health.rules.registry import RULES_VERSION
-from tracker_health.runs.annotating import for_run, judged, resolved
-from tracker_health.runs.lookup import model_named, open_model, shown_name
+from tracker_health.runs.judging import judge_run
+from tracker_health.runs.lookup import open_model, parse_model_name, shown_name
+from tracker_health.runs.run_config import config_for_run, resolve_config
 from tracker_health.stores.base import RegisteredModel, TrackedRun
 from tracker_health.stores.common.record import VERDICT_TAG
 from tracker_health.stores.files.checkpoints import CHECKPOINT_PARTS
@@ -67,15 +68,14 @@ def gate(
 ) -> Gated:
     """Judge the run that made a model, and the registered files where they can be read; say whether it may go on.
 
-    ``model``: as for ``opening.open_model``, which also takes a name from ``stores.mlflow.registry.version_named``; the
-    rest: see ``GateOptions``. Whatever keeps the model from being judged is
-    in the answer.
+    ``model``: as for ``lookup.open_model``; the rest: see ``GateOptions``. Whatever keeps the model from being judged
+    is in the answer.
 
     Raises:
         ConfigError: the configuration names something that does not exist.
     """
     question = GateOptions(
-        config=resolved(config, writes=tags),
+        config=resolve_config(config, writes=tags),
         tracking_uri=tracking_uri,
         rule=rule or Rule(),
         timeout=timeout,
@@ -91,10 +91,10 @@ def gate_one(model: str | ModelName | ArtifactName, question: GateOptions) -> Ga
     The name is parsed here and nowhere else: the same value is opened, and printed.
     """
     try:
-        named = model_named(model) if isinstance(model, str) else model
+        named = parse_model_name(model) if isinstance(model, str) else model
     except RunError as error:
-        return _failed(shown_name(str(model)), error, question)
-    return _in_time(named.shown, question, lambda: open_model(named, tracking_uri=question.tracking_uri))
+        return _not_judged(shown_name(str(model)), error, question)
+    return _answer_in_time(named.shown, question, lambda: open_model(named, tracking_uri=question.tracking_uri))
 
 
 @dataclass(kw_only=True)
@@ -109,7 +109,7 @@ class Watch:
     since: float = 7 * 86_400.0
     _settled: dict[str, tuple[str, float]] = field(default_factory=dict, repr=False)
 
-    def once(self) -> Iterator[Gated]:
+    def answer_new(self) -> Iterator[Gated]:
         """The answers about the versions that have none yet under these settings.
 
         Raises:
@@ -122,15 +122,15 @@ class Watch:
             state, again = self._settled.get(version.name, ("", 0.0))
             if (state == version.state and now < again) or self._has_answer(version):
                 continue
-            answer = _in_time(version.name, self.question, partial(_itself, version))
-            self._settle(version, answer)
+            answer = _answer_in_time(version.name, self.question, partial(_already_open, version))
+            self._remember(version, answer)
             yield answer
 
     def _has_answer(self, version: RegisteredModel) -> bool:
         by = JudgedBy.of(version.tags.get(_SETTINGS_TAG, ""))
         return VERDICT_TAG in version.tags and by.config == self.question.config.digest
 
-    def _settle(self, version: RegisteredModel, answer: Gated) -> None:
+    def _remember(self, version: RegisteredModel, answer: Gated) -> None:
         if len(self._settled) > _MOST_REMEMBERED:
             self._settled.clear()
         waits = {GateDecision.UNFINISHED: UNFINISHED_SECONDS, GateDecision.NOT_JUDGED: AGAIN_SECONDS}
@@ -138,24 +138,24 @@ class Watch:
         self._settled[version.name] = (version.state, until)
 
 
-def _itself(version: RegisteredModel) -> RegisteredModel:
+def _already_open(version: RegisteredModel) -> RegisteredModel:
     return version
 
 
-def _in_time(name: str, question: GateOptions, opening: Callable[[], RegisteredModel]) -> Gated:
+def _answer_in_time(name: str, question: GateOptions, opening: Callable[[], RegisteredModel]) -> Gated:
     try:
-        answer: Gated = within(question.timeout, _answered, question, opening)
+        answer: Gated = within(question.timeout, _answer_about, question, opening)
     except ConfigError:
         raise
     except TimeoutError:
         message = f"it could not be judged within {question.timeout:g} seconds"
-        return _failed(name, RunError(message, "give it more time: --timeout 30m"), question)
+        return _not_judged(name, RunError(message, "give it more time: --timeout 30m"), question)
     except Exception as error:  # noqa: BLE001  whatever it is, there is an answer
-        return _failed(name, error, question)
+        return _not_judged(name, error, question)
     return answer
 
 
-def _failed(name: str, error: Exception, question: GateOptions) -> Gated:
+def _not_judged(name: str, error: Exception, question: GateOptions) -> Gated:
     reason = printable(described(error), 400)
     gate = Gate(answer=GateDecision.NOT_JUDGED, reason=reason)
     return Gated(
@@ -163,11 +163,11 @@ def _failed(name: str, error: Exception, question: GateOptions) -> Gated:
     )
 
 
-def _answered(question: GateOptions, opening: Callable[[], RegisteredModel]) -> Gated:
+def _answer_about(question: GateOptions, opening: Callable[[], RegisteredModel]) -> Gated:
     with closing(opening()) as model:
-        run, evidence, notes, failure, accepts = _run_of(model, question)
+        run, evidence, notes, failure, accepts = _judge_run_of(model, question)
         try:
-            files, unread = _files_of(model, evidence, question.config)
+            files, unread = _judge_files_of(model, evidence, question.config)
         except Exception as error:  # noqa: BLE001  the run may still be bad
             files, unread = None, described(error)
             failure = failure or unread
@@ -181,10 +181,10 @@ def _answered(question: GateOptions, opening: Callable[[], RegisteredModel]) -> 
             notes=notes,
             shadow=question.config.mode == "shadow",
         )
-        return _tagged(model, answer, question) if question.tags else answer
+        return _write_tags(model, answer, question) if question.tags else answer
 
 
-class _OfRun(NamedTuple):
+class _RunJudgement(NamedTuple):
     """What became of the run: its report and evidence, what to know besides, why there is none, and the codes of what
     somebody has acknowledged on it and may pass.
     """
@@ -196,25 +196,25 @@ class _OfRun(NamedTuple):
     accepts: frozenset[str] = frozenset()
 
 
-def _run_of(model: RegisteredModel, question: GateOptions) -> _OfRun:
+def _judge_run_of(model: RegisteredModel, question: GateOptions) -> _RunJudgement:
     try:
         with closing(model.run()) as run:
-            config = for_run(question.config, run)
-            report, evidence = judged(run, config, go_back=False)
-            notes = _notes_on(run, report, config)
+            config = config_for_run(question.config, run)
+            report, evidence = judge_run(run, config, go_back=False)
+            notes = _note_other_settings(run, report, config)
             entries = run.acknowledgements() if question.accept_ack else ()
     except Exception as error:  # noqa: BLE001  the files may still be bad
-        return _OfRun(failure=described(error))
+        return _RunJudgement(failure=described(error))
     now = time.time()
     still_open = {one.code for one in open_findings(report, entries, now)}
     accepts = frozenset(one.code for one in report.findings) - still_open
     cause = report.diagnosis.cause if report.diagnosis is not None else ""
     said = [one for one in standing(entries, cause=cause, now=now) if accepts.intersection(one.codes)]
     notes += tuple(f"{one.said}: {printable(one.because, 300)}" for one in said)
-    return _OfRun(report, evidence, notes, accepts=accepts)
+    return _RunJudgement(report, evidence, notes, accepts=accepts)
 
 
-def _notes_on(run: TrackedRun, report: Report, config: Config) -> tuple[str, ...]:
+def _note_other_settings(run: TrackedRun, report: Report, config: Config) -> tuple[str, ...]:
     """That the verdict on the run itself was given otherwise."""
     recorded = run.recorded()
     if recorded is None or recorded.verdict is None:
@@ -229,7 +229,7 @@ def _notes_on(run: TrackedRun, report: Report, config: Config) -> tuple[str, ...
     return (*report.notes, note)
 
 
-def _files_of(model: RegisteredModel, evidence: Evidence | None, config: Config) -> tuple[Report | None, str]:
+def _judge_files_of(model: RegisteredModel, evidence: Evidence | None, config: Config) -> tuple[Report | None, str]:
     """The report on the registered files alone, None where there is nothing to judge; and why there is not.
 
     What a run was meant to become is left out: a checkpoint from the middle of it may be the one that was chosen.
@@ -247,7 +247,7 @@ def _files_of(model: RegisteredModel, evidence: Evidence | None, config: Config)
     return diagnose(read, config), ""
 
 
-def _tagged(model: RegisteredModel, answer: Gated, question: GateOptions) -> Gated:
+def _write_tags(model: RegisteredModel, answer: Gated, question: GateOptions) -> Gated:
     """The answer, with what became of the tags. What is not known for good yet is not written."""
     config = question.config
     by = JudgedBy(config=config.digest, policy=config.policy, stale_after=config.stale_after)

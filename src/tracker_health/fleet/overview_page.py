@@ -12,7 +12,7 @@ from datetime import UTC, date, datetime, timedelta
 from tracker_health._version import __version__
 from tracker_health.render.page import render
 from tracker_health.render.stacks import Column, columns, row_bar
-from tracker_health.runs.overview import WORDS, Answers, Overview, by_number, rule_names
+from tracker_health.runs.overview import WORDS, Answers, Overview, by_frequency, rule_names
 from tracker_health.stores.base import TaggedRun
 from tracker_health.text import printable, split_sentence
 
@@ -162,7 +162,7 @@ def _group(found: Overview, what: str) -> Group:
     most = groups[names[0]].total()
     rows = []
     for name in names[:_MOST_ROWS]:
-        causes = by_number(found.group_causes[what].get(name, Counter()))[:_CAUSES_IN_A_ROW]
+        causes = by_frequency(found.group_causes[what].get(name, Counter()))[:_CAUSES_IN_A_ROW]
         shown = printable(name, _NAME_CHARACTERS) or "(unknown)"
         bar = row_bar(groups[name], WORDS, most)
         rows.append(RunGroup(name=shown, counts=groups[name], bar=bar, causes=tuple(causes)))
@@ -171,9 +171,9 @@ def _group(found: Overview, what: str) -> Group:
 
 def _causes(found: Overview, weeks: Sequence[str]) -> Iterator[CauseRow]:
     by_week = found.group_causes["week"]
-    numbers = [[by_week.get(week, Counter())[cause] for week in weeks] for cause, _ in by_number(found.causes)]
+    numbers = [[by_week.get(week, Counter())[cause] for week in weeks] for cause, _ in by_frequency(found.causes)]
     most = max((number for row in numbers for number in row), default=0)
-    for (cause, total), row in list(zip(by_number(found.causes), numbers, strict=True))[:_MOST_CAUSES]:
+    for (cause, total), row in list(zip(by_frequency(found.causes), numbers, strict=True))[:_MOST_CAUSES]:
         cells = tuple((number, -(-_HOTTEST * number // max(1, most))) for number in row)
         yield CauseRow(cause=cause, cells=cells, total=total)
 

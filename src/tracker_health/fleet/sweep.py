@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from math import inf
 from pathlib import Path
 from typing import Any, Literal
@@ -21,10 +21,15 @@ from tracker_health.judge.annotations import PENDING, JudgedBy
 from tracker_health.judge.messages import Notice
 from tracker_health.report.result import Report
 from tracker_health.rules.registry import RULES_VERSION
-from tracker_health.runs.annotating import Outcome, for_run, goes_on, judged, store_key, would_annotate
+from tracker_health.runs.due_messages import store_key
+from tracker_health.runs.judging import judge_run
 from tracker_health.runs.lookup import open_run
-from tracker_health.runs.message_queue import Delivered, MessageQueue, told_quietly
+from tracker_health.runs.message_queue import Delivered, MessageQueue, deliver_quietly
+from tracker_health.runs.outcome import Outcome
 from tracker_health.runs.parallel import in_threads
+from tracker_health.runs.run_config import config_for_run
+from tracker_health.runs.run_end import seems_alive
+from tracker_health.runs.still_holds import bytes_to_annotate
 from tracker_health.stores.base import Period, SweptRun, TrackedRun
 from tracker_health.stores.folder.reports import reporting_to
 from tracker_health.words.verdict import Verdict
@@ -78,9 +83,8 @@ class VerdictChange:
 
     def to_json(self) -> dict[str, Any]:
         """As strict JSON."""
-        run = self.report.run
         return {
-            "run": {"store": run.store, "id": run.id, "name": run.name, "url": run.url},
+            "run": asdict(self.report.run),
             "before": str(self.before),
             "rules_before": self.rules,
             "after": str(self.report.verdict),
@@ -108,9 +112,9 @@ class Sweep:
     """Sweeps of the same runs, one after the other. Times are in seconds; without ``experiments`` all are swept.
 
     ``since``: how long ago a run may have ended. ``rejudge``: as for ``annotate``. ``report_to``: a folder for the
-    reports, where nothing is to be written onto the runs. ``outbox``: where messages wait for ``tell``. A run that
-    claims to go on must have been silent for the ``stale_after`` of the configuration that is in force for it. Or its
-    verdict must already call it silent.
+    reports, where nothing is to be written onto the runs. ``outbox``: where messages wait for ``send_messages``. A run
+    that claims to go on must have been silent for the ``stale_after`` of the configuration that is in force for it. Or
+    its verdict must already call it silent.
     """
 
     config: Config
@@ -146,12 +150,12 @@ class Sweep:
         period = Period(since=now - self.since, silent_since=now - min(limits))
         if min(limits) >= self.since:
             raise ConfigError("no run is silent for longer than it is looked at", "give a longer --since")
-        for run in self._found(period):
+        for run in self._find_runs(period):
             state, again = self._settled.get(run.name, ("", 0.0))
             if state != run.state or again < now:
                 yield run
 
-    def _found(self, period: Period) -> Iterator[SweptRun]:
+    def _find_runs(self, period: Period) -> Iterator[SweptRun]:
         if self.project:
             from tracker_health.stores.wandb.project import swept_runs as of_project
 
@@ -160,53 +164,53 @@ class Sweep:
 
         return swept_runs(self.experiments, self.tracking_uri, period)
 
-    def once(self, runs: Iterable[SweptRun]) -> Iterator[Swept]:
+    def annotate(self, runs: Iterable[SweptRun]) -> Iterator[Swept]:
         """Judge runs and write the verdicts."""
         in_hand: dict[str, SweptRun] = {}
 
-        def noted() -> Iterator[SweptRun]:
+        def still_over() -> Iterator[SweptRun]:
             for run in runs:
-                if run.silent and self._goes_on(run):
+                if run.silent and self._is_alive(run):
                     self._settled[run.name] = (run.state, time.time() + AGAIN_SECONDS)
                 else:
                     in_hand[run.name] = run
                     yield run
 
         for outcome in annotate_many(
-            noted(),
+            still_over(),
             config=self.config,
             tracking_uri=self.tracking_uri,
             rejudge=self.rejudge,
             workers=self.workers,
             report_to=self.report_to,
-            notify=self._tells and self.outbox.knows(self._server),
+            notify=self._sends_messages and self.outbox.knows(self._server),
         ):
             run = in_hand.pop(outcome.run)
-            kind = _kind(outcome, annotated=run.annotated or self.report_to is not None)
-            self._settle(run, kind, outcome)
+            kind = _kind_of(outcome, annotated=run.annotated or self.report_to is not None)
+            self._remember(run, kind, outcome)
             self._notices += [outcome.notice] if outcome.notice is not None else []
             yield Swept(run=run, kind=kind, outcome=outcome)
 
-    def tell(self, *, whole: bool) -> Delivered:
-        """Send the messages that ``once`` found and those that wait; the first ``whole`` sweep of a server finds none:
-        what is wrong there is no news.
+    def send_messages(self, *, whole: bool) -> Delivered:
+        """Send the messages that ``annotate`` found and those that wait; the first ``whole`` sweep of a server finds
+        none: what is wrong there is no news.
         """
-        return told_quietly(lambda: self._tell(whole=whole)) if self._tells else Delivered()
+        return deliver_quietly(lambda: self._send_due(whole=whole)) if self._sends_messages else Delivered()
 
-    def _tell(self, *, whole: bool) -> Delivered:
+    def _send_due(self, *, whole: bool) -> Delivered:
         found, self._notices = self._notices, []
         if found:
             self.outbox.put(found)
         if whole and not self.outbox.knows(self._server):
             self.outbox.remember(self._server)
-        return self.outbox.deliver(self.config.notify, store_key(self.tracking_uri), self._opened)
+        return self.outbox.deliver(self.config.notify, store_key(self.tracking_uri), self._open)
 
-    def _opened(self, name: str) -> TrackedRun:
+    def _open(self, name: str) -> TrackedRun:
         found = open_run(name, tracking_uri=self.tracking_uri)
         return found if self.report_to is None else reporting_to(found, self.report_to)
 
     @property
-    def _tells(self) -> bool:
+    def _sends_messages(self) -> bool:
         return self.config.notify.wanted and self.config.mode != "shadow"
 
     @property
@@ -214,10 +218,10 @@ class Sweep:
         return f"{store_key(self.tracking_uri)} {self.project}".strip()
 
     def estimate(self, runs: Iterable[SweptRun]) -> SweepEstimate:
-        """What ``once`` would do; nothing of a run is read but its record and the list of its files."""
+        """What ``annotate`` would do; nothing of a run is read but its record and the list of its files."""
         written = silent = size = 0
         failed = []
-        for run, result in in_threads(self._looked_at, runs, self.workers):
+        for run, result in in_threads(self._estimate_run, runs, self.workers):
             if isinstance(result, Exception):
                 failed.append((run.name, result))
             elif result is not None:
@@ -228,18 +232,18 @@ class Sweep:
         """Judge the runs that have a verdict, and give those of which this version would say something else. Nothing is
         written.
         """
-        return in_threads(self._compared, runs, self.workers)
+        return in_threads(self._compare_run, runs, self.workers)
 
-    def _compared(self, run: SweptRun) -> Compared:
+    def _compare_run(self, run: SweptRun) -> Compared:
         try:
             with closing(run.open()) as opened:
                 recorded = opened.recorded()
                 if recorded is None or recorded.verdict is None or recorded.digest == PENDING:
                     return Compared(run=run)
-                if run.silent and goes_on(opened, self.config):
+                if run.silent and seems_alive(opened, self.config):
                     return Compared(run=run)
-                settings = for_run(self.config, opened)
-                report, _ = judged(opened, settings, go_back=False)
+                settings = config_for_run(self.config, opened)
+                report, _ = judge_run(opened, settings, go_back=False)
                 if report.verdict is recorded.verdict:
                     return Compared(run=run, judged=True)
                 difference = VerdictChange(
@@ -253,22 +257,22 @@ class Sweep:
         except Exception as error:  # noqa: BLE001  one bad run never stops the others
             return Compared(run=run, error=error)
 
-    def _looked_at(self, run: SweptRun) -> tuple[SweptRun, int | Exception | None]:
+    def _estimate_run(self, run: SweptRun) -> tuple[SweptRun, int | Exception | None]:
         try:
             with closing(run.open()) as opened:
-                alive = run.silent and goes_on(opened, self.config)
+                alive = run.silent and seems_alive(opened, self.config)
                 target = opened if self.report_to is None else reporting_to(opened, self.report_to)
-                return run, None if alive else would_annotate(target, self.config, rejudge=self.rejudge)
+                return run, None if alive else bytes_to_annotate(target, self.config, rejudge=self.rejudge)
         except Exception as error:  # noqa: BLE001  one bad run never stops the others
             return run, error
 
-    def _goes_on(self, run: SweptRun) -> bool:
+    def _is_alive(self, run: SweptRun) -> bool:
         """Whether a run is alive after all, by its own settings or by the runs below it."""
         with suppress(Exception), closing(run.open()) as opened:  # what is wrong is reported where it is judged
-            return goes_on(opened, self.config)
+            return seems_alive(opened, self.config)
         return False
 
-    def _settle(self, run: SweptRun, kind: Kind, outcome: Outcome) -> None:
+    def _remember(self, run: SweptRun, kind: Kind, outcome: Outcome) -> None:
         """Remember a run that needs no second look as long as its record stays as it is. One of which a server gave
         nothing is looked at again by the next pass.
         """
@@ -286,7 +290,7 @@ class Sweep:
             self._settled[run.name] = (run.state, time.time() + AGAIN_SECONDS)
 
 
-def _kind(outcome: Outcome, *, annotated: bool) -> Kind:
+def _kind_of(outcome: Outcome, *, annotated: bool) -> Kind:
     if outcome.error is not None:
         return "failed"
     if outcome.status == "unchanged":

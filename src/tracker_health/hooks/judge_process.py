@@ -29,7 +29,7 @@ from tracker_health.text import printable
 if TYPE_CHECKING:
     from tracker_health.config import Notify
     from tracker_health.judge.messages import Notice
-    from tracker_health.runs.annotating import Outcome
+    from tracker_health.runs.outcome import Outcome
 
 GATHER_SECONDS = 20
 """How long a message waits for others: of trials that fail together people get one."""
@@ -259,12 +259,12 @@ def _put(notice: Notice, receiver: _Receiver) -> Mapping[str, _Receiver]:
 def _send(owing: dict[str, _Receiver]) -> None:
     """Send the messages that wait. What cannot be sent now is sent by whoever comes next."""
     from tracker_health.runs.lookup import open_run
-    from tracker_health.runs.message_queue import MessageQueue, told_quietly
+    from tracker_health.runs.message_queue import MessageQueue, deliver_quietly
 
     signal.alarm(HARD_LIMIT_SECONDS)
     for store, receiver in owing.items():
         opener = partial(open_run, tracking_uri=receiver.tracking_uri)
-        told_quietly(partial(MessageQueue().deliver, receiver.notify, store, opener))
+        deliver_quietly(partial(MessageQueue().deliver, receiver.notify, store, opener))
     owing.clear()
     signal.alarm(0)
 

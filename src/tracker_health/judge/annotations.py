@@ -54,7 +54,7 @@ ACK, OPEN = "ack", "open"
 """The tags beside a verdict that say who answered it, and whether somebody still has to look: ``acknowledged.Marks``.
 """
 NOTIFIED = "notified"
-"""The tag that says about which causes of the run people were sent a message, as ``notices.Told`` has it."""
+"""The tag that says about which causes of the run people were sent a message, as ``messages.SentMessages`` has it."""
 SHADOW = "shadow"
 """The one tag that a run gets while verdicts are only tried out."""
 

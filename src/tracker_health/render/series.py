@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import click
@@ -44,10 +44,9 @@ class SeriesTable:
 
     def to_json(self) -> dict[str, Any]:
         """The document, as strict JSON."""
-        run = {"store": self.run.store, "id": self.run.id, "name": self.run.name, "url": self.run.url}
         return {
             "schema": SCHEMA,
-            "run": run,
+            "run": asdict(self.run),
             "series": [_row(one) for one in self.series],
             "suggested": {f"roles.{role}": names for role, names in self.suggestions.items()},
             "notes": list(self.notes),

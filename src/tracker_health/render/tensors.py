@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Any
 
@@ -72,11 +72,10 @@ class TensorTable:
 
     def to_json(self) -> dict[str, Any]:
         """The table as a schema 2 document of strict JSON values: what is not finite is null, and counted."""
-        run = self.run
         left = {id(one): some for some in self.left_out for one in some.parameters}
         return {
             "schema": SCHEMA,
-            "run": {"store": run.store, "id": run.id, "name": run.name, "url": run.url},
+            "run": asdict(self.run),
             "optimizer": self.kinds,
             "global_step": self.global_step,
             "attribution": str(self.attribution),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from tracker_health.evidence import Children, RunRef
@@ -399,7 +399,7 @@ class Report:
         """What every report has."""
         return {
             "schema": SCHEMA,
-            "run": {"store": self.run.store, "id": self.run.id, "name": self.run.name, "url": self.run.url},
+            "run": asdict(self.run),
             "verdict": str(self.verdict),
             "severity": self.severity,
             "score": self.score,

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import random
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,8 @@ from tracker_health.config import did_you_mean
 from tracker_health.errors import ConfigError, WriteError
 from tracker_health.evidence import RunRef
 from tracker_health.runs.lookup import open_run
-from tracker_health.stores.base import Listed, Overtaken, Recorded, TrackedRun
+from tracker_health.runs.retrying import retry_while_overtaken
+from tracker_health.stores.base import Listed, Recorded, TrackedRun
 from tracker_health.text import printable
 from tracker_health.words.acknowledgements import Acknowledgement, acknowledgement, open_codes, standing
 from tracker_health.words.verdict import Verdict
@@ -33,7 +33,7 @@ class Answered:
     open: tuple[str, ...]
 
 
-def acknowledged(
+def acknowledge_verdict(
     run: str | Path | Listed,
     names: Sequence[str],
     *,
@@ -55,13 +55,13 @@ def acknowledged(
 
     def once() -> Answered:
         with closing(open_run(run, tracking_uri=tracking_uri)) as opened:
-            recorded = _verdict_on(opened)
-            codes, about_cause = _meant(recorded, names)
+            recorded = _require_verdict(opened)
+            codes, about_cause = _find_meant(recorded, names)
             entries = opened.acknowledgements()
             if any(one.id == entry_id for one in entries):  # before somebody else stopped us
                 opened.settle(now)
-                return _came_to(opened, recorded, next(one for one in entries if one.id == entry_id), now)
-            undone = _undone(entries, codes if names else (), recorded.cause, now) if undo else ()
+                return _result(opened, recorded, next(one for one in entries if one.id == entry_id), now)
+            undone = _find_undone(entries, codes if names else (), recorded.cause, now) if undo else ()
             entry = acknowledgement(
                 id=entry_id,
                 who=who,
@@ -76,29 +76,19 @@ def acknowledged(
                 evidence=opened.evidence(),
             )
             opened.acknowledge(entry)
-            return _came_to(opened, recorded, entry, now)
+            return _result(opened, recorded, entry, now)
 
-    entry_id = secrets.token_hex(8)
-    return _again_while_overtaken(once)
+    entry_id = secrets.token_hex(8)  # the same each time, so that one that was added before is not added twice
+    return retry_while_overtaken(once, _PAUSES)
 
 
-def _came_to(run: TrackedRun, recorded: Recorded, entry: Acknowledgement, now: float) -> Answered:
+def _result(run: TrackedRun, recorded: Recorded, entry: Acknowledgement, now: float) -> Answered:
     counting = standing(run.acknowledgements(), cause=recorded.cause, now=now)
     verdict = recorded.verdict or Verdict.ERROR
     return Answered(run=run.ref, verdict=verdict, entry=entry, open=open_codes(recorded.codes, counting))
 
 
-def _again_while_overtaken(work: Callable[[], Answered]) -> Answered:
-    """The entry keeps its id, so that one that was added before is not added twice."""
-    for pause in _PAUSES:
-        try:
-            return work()
-        except Overtaken:
-            time.sleep(pause * random.uniform(0.2, 1.0))  # noqa: S311  no secret
-    return work()
-
-
-def _verdict_on(run: TrackedRun) -> Recorded:
+def _require_verdict(run: TrackedRun) -> Recorded:
     recorded, shown = run.recorded(), printable(run.ref.name, 80)
     if recorded is None:
         raise WriteError(f"{shown} has no verdict to acknowledge", "annotate it first")
@@ -111,7 +101,7 @@ def _verdict_on(run: TrackedRun) -> Recorded:
     return recorded
 
 
-def _meant(recorded: Recorded, names: Sequence[str]) -> tuple[tuple[str, ...], bool]:
+def _find_meant(recorded: Recorded, names: Sequence[str]) -> tuple[tuple[str, ...], bool]:
     """The codes that are meant by codes, names of rules, and the cause; and whether the cause is."""
     from tracker_health.rules.registry import probe_classes
 
@@ -134,7 +124,7 @@ def _meant(recorded: Recorded, names: Sequence[str]) -> tuple[tuple[str, ...], b
     return tuple(dict.fromkeys(codes)), about_cause
 
 
-def _undone(entries: Sequence[Acknowledgement], codes: Sequence[str], cause: str, now: float) -> tuple[str, ...]:
+def _find_undone(entries: Sequence[Acknowledgement], codes: Sequence[str], cause: str, now: float) -> tuple[str, ...]:
     """The ids of what is taken back: what counts now, for these codes, or all of it.
 
     Raises:

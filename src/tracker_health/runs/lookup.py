@@ -71,7 +71,7 @@ def open_run(
     """
     if not isinstance(run, (str, Path)):
         return run.open()
-    run = _trimmed(run)
+    run = _trim(run)
     text = str(run)
     if _is_there(text):
         from tracker_health.stores.folder.directory import DirectoryRun
@@ -83,7 +83,7 @@ def open_run(
         found = open_run_folder(run) or open_run_below(run)
         if found is None or not sidecar:
             alone = OneFileRun if Path(run).is_file() else DirectoryRun
-            return found or open_local_run(run, sidecar=sidecar) or _run_of_database(run) or alone(run)
+            return found or open_local_run(run, sidecar=sidecar) or _open_run_of_database(run) or alone(run)
     if sidecar:
         what = printable(shown_name(run))
         raise RunNotFound(f"{what} is no run of which only files can be written", "leave out --sidecar")
@@ -105,10 +105,10 @@ def open_run(
     if (shown := without_userinfo(text)) != text or "://" in text:
         hint = "give the run id, and the server as --tracking-uri"
         raise RunNotFound(f"{printable(shown)} is not the address of an MLflow run page", hint)
-    return _named_run(run, tracking_uri)
+    return _open_named(run, tracking_uri)
 
 
-def _run_of_database(run: str | Path) -> TrackedRun | None:
+def _open_run_of_database(run: str | Path) -> TrackedRun | None:
     from tracker_health.stores.mlflow.database_file import open_run_of
 
     database = database_of(run)
@@ -163,7 +163,7 @@ def newest_runs(run: str | Path, *, most: int = 20) -> tuple[list[Listed], int] 
     return list(islice(listed_runs([], database.uri), most)), database.runs
 
 
-def model_named(text: str) -> ModelName | ArtifactName:
+def parse_model_name(text: str) -> ModelName | ArtifactName:
     """What names a model, from ``models:/NAME/VERSION``, ``models:/NAME@ALIAS``, ``models:/m-...``,
     ``wandb:ENTITY/PROJECT/ARTIFACT:v3``, or the address of its page. Nothing is asked.
 
@@ -183,7 +183,7 @@ def model_named(text: str) -> ModelName | ArtifactName:
 def open_model(model: str | ModelName | ArtifactName, *, tracking_uri: str | None = None) -> RegisteredModel:
     """A version of a registered model, a model that a run logged, or a version of a W&B artifact.
 
-    ``model``: what ``model_named`` takes, or gives.
+    ``model``: what ``parse_model_name`` takes, or gives.
 
     Raises:
         RunNotFound: there is none.
@@ -192,7 +192,7 @@ def open_model(model: str | ModelName | ArtifactName, *, tracking_uri: str | Non
     from tracker_health.stores.mlflow.registry import ModelName, open_mlflow_model
     from tracker_health.stores.wandb.artifact import open_artifact
 
-    named = model_named(model) if isinstance(model, str) else model
+    named = parse_model_name(model) if isinstance(model, str) else model
     return open_mlflow_model(named, tracking_uri) if isinstance(named, ModelName) else open_artifact(named)
 
 
@@ -209,7 +209,7 @@ def _refuse_what_is_no_run(text: str) -> None:
         raise RunNotFound(f"{shown} is not the address of an MLflow run page but of an experiment's", hint)
 
 
-def _named_run(run: str | Path, tracking_uri: str | None) -> TrackedRun:
+def _open_named(run: str | Path, tracking_uri: str | None) -> TrackedRun:
     text = str(run)
     match = _MLFLOW_RUN.fullmatch(text)
     if isinstance(run, Path) or match is None:
@@ -249,7 +249,7 @@ def filter_link(ref: RunRef, verdict: Verdict) -> str:
     return f"{server}/#/experiments/{experiment}/runs?searchFilter={condition}"
 
 
-def _trimmed(run: str | Path) -> str | Path:
+def _trim(run: str | Path) -> str | Path:
     """The run without the spaces that copying left around it, unless there is something of exactly that name."""
     return run.strip() if isinstance(run, str) and not _is_there(run) else run
 

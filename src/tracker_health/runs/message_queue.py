@@ -116,7 +116,7 @@ class MessageQueue:
         Raises:
             OSError: the folder cannot be written to.
         """
-        with self._changing() as change:
+        with self._locked_state() as change:
             state = self._read()
             change(replace(state, seen=(*(one for one in state.seen if one != server), server)[-_MOST_SEEN:]))
 
@@ -126,7 +126,7 @@ class MessageQueue:
         Raises:
             OSError: the folder cannot be written to.
         """
-        with self._changing() as change:
+        with self._locked_state() as change:
             state = self._read()
             waiting = {one.key: one for one in state.waiting}
             for notice in notices:
@@ -197,7 +197,7 @@ class MessageQueue:
             except (_NotSent, ConfigError) as error:
                 self._pause(channel.receiver, now, failures + 1, getattr(error, "after", None))
                 return Delivered(messages=messages, runs=runs, problem=str(error))
-            self._note_sent(due, channel, now)
+            self._remember_sent(due, channel, now)
             self._settle(owed, channels, open_run)
             messages, runs = messages + 1, runs + len(owed)
         return Delivered(messages=messages, runs=runs)
@@ -234,7 +234,7 @@ class MessageQueue:
                 done.add(notice.key)
         if not done:
             return
-        with self._changing() as change:
+        with self._locked_state() as change:
             state = self._read()
             left = (replace(one, sent=False) if one.key in done else one for one in state.waiting)
             waits = (one for one in left if one.key not in done or any(channel.lacks(one) for channel in channels))
@@ -244,13 +244,13 @@ class MessageQueue:
         keys = {one.key for one in notices}
         if not keys:
             return
-        with self._changing() as change:
+        with self._locked_state() as change:
             state = self._read()
             change(replace(state, waiting=tuple(one for one in state.waiting if one.key not in keys)))
 
-    def _note_sent(self, message: Message, channel: _Channel, now: float) -> None:
+    def _remember_sent(self, message: Message, channel: _Channel, now: float) -> None:
         keys = {one.key for one in message.notices}
-        with self._changing() as change:
+        with self._locked_state() as change:
             state = self._read()
             waiting = tuple(channel.took(one) if one.key in keys else one for one in state.waiting)
             recent = [one for one in state.sent if now - one.when < HOUR_SECONDS]
@@ -260,7 +260,7 @@ class MessageQueue:
     def _pause(self, receiver: str, now: float, failures: int, after: float | None) -> None:
         seconds = _FIRST_PAUSE * 2 ** min(failures - 1, 10) if after is None else after
         until = now + min(max(seconds, 0.0), _LONGEST_PAUSE)
-        with self._changing() as change:
+        with self._locked_state() as change:
             state = self._read()
             pause = {key: value for key, value in (state.pause or {}).items() if value[0] > now}
             change(replace(state, pause={**pause, receiver: (until, failures)}))
@@ -272,7 +272,7 @@ class MessageQueue:
         return self._folder / "notices.json"
 
     @contextmanager
-    def _changing(self) -> Iterator[Callable[[_State], None]]:
+    def _locked_state(self) -> Iterator[Callable[[_State], None]]:
         """Hold the lock on the state; gives what writes it."""
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         end = time.monotonic() + _LOCK_SECONDS
@@ -330,7 +330,7 @@ def _receiver_key(notify: Notify) -> str:
 
 @dataclass(frozen=True)
 class _Channel:
-    """A way by which messages leave. ``name``: of ``notices``; ``receiver``: who is left alone for a while after a
+    """A way by which messages leave. ``name``: of ``messages``; ``receiver``: who is left alone for a while after a
     failure; ``takes``: whether a message is one for it.
     """
 
@@ -352,14 +352,14 @@ def _channels(notify: Notify) -> list[_Channel]:
     found = []
     if notify.has_receiver:
         found.append(
-            _Channel(MESSAGE, _receiver_key(notify), lambda _: True, lambda message, _: _send(message, notify))
+            _Channel(MESSAGE, _receiver_key(notify), lambda _: True, lambda message, _: _send_message(message, notify))
         )
     if notify.wandb_alert:
-        found.append(_Channel(ALERT, ALERT, lambda notice: notice.alerts, _alert))
+        found.append(_Channel(ALERT, ALERT, lambda notice: notice.alerts, _send_alert))
     return found
 
 
-def _alert(message: Message, open_run: Opener) -> None:
+def _send_alert(message: Message, open_run: Opener) -> None:
     """Have W&B alert people, about the first run where a message is about several.
 
     Raises:
@@ -377,7 +377,7 @@ def _alert(message: Message, open_run: Opener) -> None:
         raise _NotSent(described(error)) from None
 
 
-def _send(message: Message, notify: Notify) -> None:
+def _send_message(message: Message, notify: Notify) -> None:
     """Hand a message to the receiver: the address where there is one, else the command.
 
     Raises:
@@ -390,7 +390,7 @@ def _send(message: Message, notify: Notify) -> None:
         address = _address(notify)
         _post(address, content, _token(notify.token_env, address) if notify.token_env else "")
     else:
-        _run(notify.command, json.dumps(fields).encode())
+        _run_command(notify.command, json.dumps(fields).encode())
 
 
 def _address(notify: Notify) -> str:
@@ -424,7 +424,7 @@ def _secret(variable: str) -> str:
 
 def _post(address: str, content: bytes, token: str) -> None:
     try:
-        status, after = within(SEND_SECONDS, _posted, address, content, token)
+        status, after = within(SEND_SECONDS, _post_once, address, content, token)
     except TimeoutError:
         raise _NotSent(f"the receiver did not answer within {SEND_SECONDS:g} seconds") from None
     except Exception as error:  # noqa: BLE001  whose text may have the address in it
@@ -435,7 +435,7 @@ def _post(address: str, content: bytes, token: str) -> None:
         raise _NotSent(f"the receiver answered {status}", after)
 
 
-def _posted(address: str, content: bytes, token: str) -> tuple[int, float | None]:
+def _post_once(address: str, content: bytes, token: str) -> tuple[int, float | None]:
     """The status of the answer, and after how many seconds it wants to be asked again. Redirects are not followed: a
     token is for one address.
     """
@@ -466,7 +466,7 @@ def _seconds(text: str | None) -> float | None:
     return max(seconds, 0.0) if math.isfinite(seconds) else None
 
 
-def _run(command: tuple[str, ...], content: bytes) -> None:
+def _run_command(command: tuple[str, ...], content: bytes) -> None:
     try:
         quiet = subprocess.DEVNULL
         done = subprocess.run(  # noqa: S603  the owner's command, without a shell
@@ -480,7 +480,7 @@ def _run(command: tuple[str, ...], content: bytes) -> None:
         raise _NotSent(f"the command ended with exit code {done.returncode}")
 
 
-def told_quietly(work: Callable[[], Delivered]) -> Delivered:
+def deliver_quietly(work: Callable[[], Delivered]) -> Delivered:
     """What sending came to, where an error of any kind is only its ``problem``: a message never costs a verdict."""
     try:
         return work()

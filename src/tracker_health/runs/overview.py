@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -119,9 +119,9 @@ class Overview:
             "verdicts": {word: self.verdicts[word] for word in WORDS},
             "older": self.older,
             "reasons": [
-                {"code": code, "name": names.get(code), "runs": runs} for code, runs in by_number(self.reasons)
+                {"code": code, "name": names.get(code), "runs": runs} for code, runs in by_frequency(self.reasons)
             ],
-            "causes": [{"cause": cause, "runs": runs} for cause, runs in by_number(self.causes)],
+            "causes": [{"cause": cause, "runs": runs} for cause, runs in by_frequency(self.causes)],
             "open": self.open,
             "shadow": {str(word): self.tried[word] for word in Verdict if self.tried[word]},
             "precision": {
@@ -226,12 +226,12 @@ def overview_lines(found: Overview) -> Iterator[str]:
     if found.causes:
         yield ""
         yield "most frequent causes"
-        for cause, runs in by_number(found.causes)[:_MOST_REASONS]:
+        for cause, runs in by_frequency(found.causes)[:_MOST_REASONS]:
             yield f"  {runs:>6}  {printable(cause, 40)}"
     if found.reasons:
         yield ""
         yield "most frequent reasons"
-        for code, runs in by_number(found.reasons)[:_MOST_REASONS]:
+        for code, runs in by_frequency(found.reasons)[:_MOST_REASONS]:
             yield f"  {runs:>6}  {printable(code, 20)} {names.get(code, '')}".rstrip()
     if found.worst:
         yield ""
@@ -284,10 +284,8 @@ def _group_lines(what: str, groups: dict[str, Counter[str]]) -> Iterator[str]:
 
 
 def _as_json(run: TaggedRun) -> dict[str, Any]:
-    ref = run.ref
-    place = {"store": ref.store, "id": ref.id, "name": ref.name, "url": ref.url}
     return {
-        "run": place,
+        "run": asdict(run.ref),
         "verdict": str(run.verdict),
         "codes": list(run.codes),
         "cause": run.cause or None,
@@ -302,6 +300,6 @@ def rule_names() -> dict[str, str]:
     return gone | {probe.code: probe.name for probe in probe_classes()}
 
 
-def by_number(counted: Counter[str]) -> list[tuple[str, int]]:
+def by_frequency(counted: Counter[str]) -> list[tuple[str, int]]:
     """The most frequent first; of equally frequent ones in the order of their names."""
     return sorted(counted.items(), key=lambda one: (-one[1], one[0]))

@@ -25,7 +25,7 @@ class Recorded:
     which step of its history; None where that was not known. ``ended``: how it says that the run ended. ``rules``:
     under which version of the rules; None where it does not say. ``codes``: of what was found; ``cause``: of that, ""
     for none; ``explained``: the codes that the cause explains. ``notified``:
-    about what people were sent a message, as ``notices.Told`` has it.
+    about what people were sent a message, as ``messages.SentMessages`` has it.
     """
 
     digest: str
@@ -126,7 +126,7 @@ class Source(Protocol):
         """What is on it of why its own training stopped it, as ``stopped.Stop`` wrote it; empty without that."""
 
     def notified(self) -> str:
-        """About what people were sent a message, as ``notices.Told`` has it; empty where nobody was."""
+        """About what people were sent a message, as ``messages.SentMessages`` has it; empty where nobody was."""
 
     def last_step(self) -> int | None:
         """The last step of its history, as its tracker has it; None where that is not known."""
@@ -266,8 +266,8 @@ class Sink(Protocol):
         """
 
     def mark_notified(self, value: str) -> None:
-        """Say on the run about what people were sent a message: a value of ``notices.Told``. It may still go on, and
-        need not have a verdict. What its owner has under that name stays.
+        """Say on the run about what people were sent a message: a value of ``messages.SentMessages``. It may still
+        go on, and need not have a verdict. What its owner has under that name stays.
 
         Raises:
             RunError: the store is unreachable or refuses.

@@ -1,0 +1,83 @@
+"""One run, read and judged. Nothing is written."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from tracker_health.config import Config
+from tracker_health.errors import described
+from tracker_health.evidence import Evidence, Part, Request
+from tracker_health.judge.checkpoint_choice import onset_of, rewind_of
+from tracker_health.judge.engine import diagnose, needs_of
+from tracker_health.report.result import Report
+from tracker_health.runs.lookup import shown_name
+from tracker_health.runs.outcome import Outcome, add_note
+from tracker_health.runs.run_config import open_with_config
+from tracker_health.runs.run_end import RunEnd, find_end
+from tracker_health.stores.base import Listed, TrackedRun
+from tracker_health.text import printable
+
+_NOT_YET = "it was not looked at yet: the rest of the judgement follows"
+
+
+def check_run(run: str | Path | Listed, config: Config, tracking_uri: str | None) -> Outcome:
+    """A run as it is judged; nothing is written. The report shows an older verdict on the run.
+
+    Raises:
+        RunError: the run cannot be found or read at all.
+    """
+    with open_with_config(run, config, tracking_uri) as (opened, settings):
+        report, evidence = judge_run(opened, settings)
+        report = report.answered(opened.acknowledgements(), time.time())
+        recorded, last = opened.recorded(), opened.last_step()
+    if recorded is not None and recorded.is_older_than(last):
+        older = f"the verdict on the run ({recorded.verdict}) is older than its data: it was given at step"
+        report = add_note(report, f"{older} {recorded.step}, and the run is at {last}; annotate judges it again")
+    in_shadow = settings.mode == "shadow"
+    return Outcome(
+        run=shown_name(run), status="checked", report=report, sketch=sketch_curve(evidence), shadow=in_shadow
+    )
+
+
+def judge_run(
+    run: TrackedRun,
+    config: Config,
+    fingerprint: str | None = None,
+    *,
+    end: RunEnd | None = None,
+    quick: bool = False,
+    go_back: bool = True,
+) -> tuple[Report, Evidence]:
+    """The report on a run, and what it was judged by. ``fingerprint`` and ``end``: the run's, where they are known
+    already; ``quick``: see ``annotate``; ``go_back``: look for the checkpoint to go back to where the run went wrong.
+    """
+    request = needs_of(config)
+    taken = run.fingerprint(request) if fingerprint is None else fingerprint
+    known = find_end(run, config.stale_after) if end is None else end
+    # What was printed is next to W&B's own history: without it a run that crashed could be called healthy.
+    later = request.parts - ({Part.TEXT_LOG} if run.ref.store == "wandb" else set()) if quick else frozenset()
+    evidence = run.read(replace(request, parts=request.parts - later))
+    missing = {**dict.fromkeys(later, _NOT_YET), **evidence.missing}
+    info = replace(evidence.info, seen=known.seen, silent_for=known.silent_for)
+    evidence = replace(evidence, fingerprint=taken, missing=missing, info=info, baseline=config.baseline)
+    report = diagnose(evidence, config)
+    report = replace(report, notes=(*report.notes, *run.remarks()))
+    return _add_way_back(run, report, evidence, request) if go_back and not quick else report, evidence
+
+
+def _add_way_back(run: TrackedRun, report: Report, evidence: Evidence, request: Request) -> Report:
+    """The report, with the checkpoint to go back to. What goes wrong with that must not take the verdict with it."""
+    try:
+        shelf = run.saved(request) if onset_of(report, evidence) is not None else None
+        return report if shelf is None else replace(report, rewind=rewind_of(report, evidence, shelf))
+    except Exception as error:  # noqa: BLE001
+        return add_note(report, f"no checkpoint to go back to was looked for: {printable(described(error), 300)}")
+
+
+def sketch_curve(evidence: Evidence) -> str:
+    """The loss curve in one line of text, "" where there is none."""
+    from tracker_health.render.sketch import sketch
+
+    return sketch(evidence)

@@ -1,0 +1,85 @@
+"""What became of one run: its report, what was written of it, and what went wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from tracker_health.config import Config
+from tracker_health.errors import described
+from tracker_health.evidence import RunRef
+from tracker_health.judge.annotations import Annotations
+from tracker_health.judge.engine import tool_of
+from tracker_health.judge.messages import Notice
+from tracker_health.report.result import ErrorEntry, Report, ToolInfo
+from tracker_health.runs.lookup import shown_name, store_of
+from tracker_health.stores.base import Listed
+from tracker_health.text import printable
+from tracker_health.words.verdict import Verdict
+
+Status = Literal["checked", "written", "unchanged", "dry-run", "failed", "shadow"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What became of one run.
+
+    ``status``: ``written``; ``unchanged`` (the annotation there still holds: the run was not judged again);
+    ``dry-run`` and ``checked`` (judged, nothing written); ``failed`` (could not be judged or written: ``error`` says
+    why; ``annotations`` are there if it was judged). ``annotations``: what was, or would be, written; ``omitted``: what
+    of it was left out for something of the owner's, with the reason. ``run``: as given, a URL without its secrets.
+    ``sketch``: the loss curve in one line of text, "" where there is none. ``replaces_older``: the verdict that the run
+    had before was on a part of its data. ``shadow``: verdicts are only tried out: nobody is notified, and no exit code
+    says so. With the status ``shadow`` the one tag for that was written. ``notice``: a message that this call has to
+    send; ``owes``: another call has one to send, and may still do so.
+    """
+
+    run: str
+    status: Status
+    report: Report
+    annotations: Annotations | None = None
+    omitted: tuple[str, ...] = ()
+    error: Exception | None = None
+    sketch: str = ""
+    replaces_older: bool = False
+    shadow: bool = False
+    notice: Notice | None = None
+    owes: bool = False
+
+    @property
+    def complete(self) -> bool:
+        """Whether the run was found, read, judged and written, with nothing missing on the way."""
+        return self.error is None and not self.report.errors and self.report.verdict is not Verdict.ERROR
+
+    def failed_with(self, error: Exception) -> Outcome:
+        """The outcome for a run whose result turned out to be good for nothing.
+
+        Args:
+            error: Why.
+
+        Returns:
+            The same run's outcome, with the error in place of a verdict.
+        """
+        report = _error_report(self.report.run, error, self.report.tool)
+        return replace(self, status="failed", report=report, annotations=None, omitted=(), error=error)
+
+
+def failed_outcome(run: str | Path | Listed, error: Exception, config: Config) -> Outcome:
+    """The outcome for a run that could not be judged."""
+    shown = shown_name(run)
+    ref = RunRef(store=store_of(str(run).strip()), id=shown, name=shown)
+    report = _error_report(ref, error, tool_of(config))
+    return Outcome(run=shown, status="failed", report=report, error=error, shadow=config.mode == "shadow")
+
+
+def _error_report(ref: RunRef, error: Exception, tool: ToolInfo) -> Report:
+    """The report on a run of which there is nothing but an error."""
+    message = described(error)
+    errors = (ErrorEntry(source=ref.id, message=message),)
+    return Report(run=ref, verdict=Verdict.ERROR, score=None, summary=printable(message, 500), errors=errors, tool=tool)
+
+
+def add_note(report: Report, note: str) -> Report:
+    """The report with one more note, where there is any to add."""
+    return replace(report, notes=(*report.notes, note)) if note else report
