@@ -57,7 +57,7 @@ def evidence_of(curve: dict[str, Any]) -> Evidence:
         for name, role in roles.items()
     ]
     run = RunRef(store="directory", id="curve", name="curve")
-    confirmed, notes = request.confirm(series, list(curve["metrics"]))
+    confirmed, notes = request.confirm(series, request.roles_of(curve["metrics"]))
     return Evidence(run=run, series=confirmed, info=RunInfo(metric_names=tuple(curve["metrics"])), notes=notes)
 
 

@@ -11,7 +11,7 @@ from tracker_health.config import Config, changed
 from tracker_health.evidence import Evidence, RunInfo, RunRef, Series
 from tracker_health.judge.confirmation import confirm
 from tracker_health.judge.engine import diagnose
-from tracker_health.roles import understand
+from tracker_health.roles import MetricRoles, roles_of
 from tracker_health.testing import check_probe
 
 N = 60
@@ -27,7 +27,7 @@ def confirmed(config=None, **values):
     """The series of these names, and the notes."""
     found = [one if isinstance(one, Series) else series(name, one) for name, one in values.items()]
     meanings = (config or Config()).understand([one.name for one in found])
-    return confirm(found, meanings)
+    return confirm(found, MetricRoles.of(meanings))
 
 
 def of_role(found, role):
@@ -211,9 +211,9 @@ numbers = st.floats(allow_nan=True, allow_infinity=True, width=64)
 def test_no_numbers_break_it_and_it_changes_none(values):
     given_series = [series(name, one) for name, one in values.items()]
     before = [one.values.copy() for one in given_series]
-    found = confirm(given_series, understand(values))
+    found = confirm(given_series, roles_of(values))
     for one, kept in zip(given_series, before, strict=True):
         np.testing.assert_array_equal(one.values, kept)
     assert {*values} <= {one.name for one in found.series}
-    again = confirm(found.series, understand(values))
+    again = confirm(found.series, roles_of(values))
     assert [one.role for one in again.series] == [one.role for one in found.series]

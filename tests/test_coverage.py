@@ -26,7 +26,9 @@ def judged(series, *, params=None, optimizer=None, config=None, step_unit=StepUn
         for name, values in series.items()
     ]  # fmt: skip
     info = RunInfo(params=params or {}, metric_names=tuple(series))
-    evidence = Evidence(run=RUN, info=info, series=request.confirm(tuple(made), tuple(series))[0], optimizer=optimizer)
+    evidence = Evidence(
+        run=RUN, info=info, series=request.confirm(tuple(made), request.roles_of(series))[0], optimizer=optimizer
+    )
     return diagnose(evidence, config)
 
 

@@ -38,7 +38,7 @@ def evidence(series=None, **params):
         for name, values in (series or {}).items()
     ]
     info = RunInfo(params={key: str(value) for key, value in params.items()}, metric_names=tuple(series or ()))
-    return Evidence(run=RUN, info=info, series=request.confirm(tuple(made), tuple(series or ()))[0])
+    return Evidence(run=RUN, info=info, series=request.confirm(tuple(made), request.roles_of(series or ()))[0])
 
 
 def test_every_cause_is_whole():

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tracker_health.config import Config
-from tracker_health.roles import DEFAULT_PATTERNS, assign, normal_form, words_of
+from tracker_health.roles import DEFAULT_PATTERNS, Decider, assign, normal_form, roles_of, words_of
 
 
 @pytest.mark.parametrize(
@@ -267,3 +267,22 @@ def test_a_reward_is_to_rise_only_in_reinforcement_learning():
     assert assign(["train_loss", "return_code"]) == {"train_loss": "train_loss"}
     config = Config(roles={**DEFAULT_PATTERNS, "val_reward": ("quality",)})
     assert config.role_names(["train_loss", "quality"]).get("quality") == "val_reward"
+
+
+def test_the_same_names_are_decided_once_and_what_is_remembered_stays_small():
+    asked = []
+
+    def decide(names):
+        asked.append(names)
+        return roles_of(names)
+
+    decider = Decider(decide)
+    both = decider(["loss", "val_loss"])
+    assert decider({"loss": 1, "val_loss": 2}) is both
+    assert both.needed == {"loss": "train_loss", "val_loss": "val_loss"}
+    assert both.has_loss
+    assert decider(["loss"]) is not both  # other names beside it may make another of it
+    assert asked == [("loss", "val_loss"), ("loss",)]
+    many = tuple(f"metric{number}" for number in range(10_000))
+    assert decider(many) is decider(many)
+    assert decider(["loss", "val_loss"]) is not both

@@ -17,7 +17,7 @@ from tracker_health.evidence import Baseline, Part, Request, RunRef
 from tracker_health.judge.confirmation import confirm
 from tracker_health.report.baseline import MOST_RUNS, Candidate, baseline_of, from_json
 from tracker_health.report.result import Report
-from tracker_health.roles import OWN_PREFIXES
+from tracker_health.roles import Decider, MetricRoles
 from tracker_health.runs.annotating import AnnotateOptions, annotate_run
 from tracker_health.runs.judging import check_run, judge_run
 from tracker_health.runs.lookup import open_run, shown_name
@@ -568,14 +568,13 @@ def read_series(run: str | Path, *, config: Config | str = "default", tracking_u
 
     with open_with_config(run, resolve_config(config), tracking_uri) as (opened, settings):
 
-        def every_name(names: Iterable[str]) -> dict[str, str]:
-            theirs = [name for name in names if not name.startswith(OWN_PREFIXES)]
-            roles = settings.role_names(theirs)
-            return {name: roles.get(name, "") for name in theirs}
+        def every_name(names: tuple[str, ...]) -> MetricRoles:
+            meanings = settings.understand(names)
+            return MetricRoles(meanings, {name: meanings[name].role or "" for name in names if name in meanings})
 
         request = Request(
-            select_names=every_name,
-            confirm=lambda series, names: confirm(series, settings.understand(names)),
+            roles_of=Decider(every_name),
+            confirm=confirm,
             parts=frozenset(),
             max_download=settings.max_download,
         )
@@ -603,7 +602,7 @@ def read_tensors(run: str | Path, *, config: Config | str = "default", tracking_
 
     with open_with_config(run, resolve_config(config), tracking_uri) as (opened, settings):
         request = Request(
-            select_names=lambda _: {},
+            roles_of=lambda _: MetricRoles({}, {}),
             parts=frozenset({Part.OPTIMIZER_STATE, Part.SECOND_MOMENTS, Part.WEIGHTS}),
             checkpoint=settings.checkpoint,
             max_download=settings.max_download,

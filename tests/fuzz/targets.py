@@ -24,7 +24,7 @@ from tracker_health.readers.torch_files.torch_archive import open_torch_archive
 from tracker_health.readers.torch_files.torch_weights import torch_weights
 from tracker_health.readers.trainer_state import read_trainer_state
 from tracker_health.readers.training_summary import read_training_summary
-from tracker_health.roles import assign
+from tracker_health.roles import assign, roles_of
 from tracker_health.stores.common.record import Written, bears_verdict, owns_note, recorded_on, tagged
 from tracker_health.stores.folder.directory import DirectoryRun
 from tracker_health.stores.wandb.local import LocalRun
@@ -35,7 +35,7 @@ from tracker_health.words.verdict import Verdict
 from .framings import EVENTS, WANDB, ZIP, Framing
 
 _UNEXPECTED = re.compile(r"unexpected [A-Z]\w*:")  # as `errors.described` says it
-EVERYTHING = Request(select_names=assign, parts=frozenset(Part))
+EVERYTHING = Request(roles_of=roles_of, parts=frozenset(Part))
 
 
 @dataclass(frozen=True)

@@ -21,11 +21,12 @@ import pytest
 from click.testing import CliRunner
 
 import tracker_health as th
+from tracker_health import roles
 from tracker_health.cli import cli
 from tracker_health.errors import ReadError, RunNotFound, StoreRefused, StoreUnavailable, WriteError
 from tracker_health.evidence import Part, Request, StepUnit
 from tracker_health.judge.annotations import PENDING, Annotations
-from tracker_health.roles import assign
+from tracker_health.roles import roles_of
 from tracker_health.stores.base import Recorded, WrittenInPart
 from tracker_health.stores.files.naming import is_plain
 from tracker_health.stores.mlflow import connection as mlflow_connection
@@ -43,8 +44,8 @@ pytestmark = [
 ]
 
 STATE = frozenset({Part.OPTIMIZER_STATE, Part.SECOND_MOMENTS})
-METRICS_ONLY = Request(select_names=assign, parts=frozenset())
-WITH_STATE = Request(select_names=assign, parts=STATE)
+METRICS_ONLY = Request(roles_of=roles_of, parts=frozenset())
+WITH_STATE = Request(roles_of=roles_of, parts=STATE)
 
 
 class Store:
@@ -305,7 +306,7 @@ def test_local_artifacts_are_read_in_place_and_stay(local, checkpoint):
     local.client.log_artifact(run_id, str(checkpoint))
     run = local.open(run_id)
     # A limit on downloads says nothing about files that are here.
-    assert run.read(Request(select_names=assign, parts=STATE, max_download=1)).optimizer is not None
+    assert run.read(Request(roles_of=roles_of, parts=STATE, max_download=1)).optimizer is not None
     assert run._artifacts._downloads._folder is None
     path = run._artifacts.local(run._artifacts.files[0])
     run.close()
@@ -319,7 +320,7 @@ def test_a_checkpoint_above_the_limit_is_missing_with_the_reason(remote, checkpo
         shutil.copy(checkpoint, tmp_path / name)
         remote.client.log_artifact(run_id, str(tmp_path / name), folder)
     run = remote.open(run_id)
-    evidence = run.read(Request(select_names=assign, parts=STATE, max_download=100))
+    evidence = run.read(Request(roles_of=roles_of, parts=STATE, max_download=100))
     assert evidence.optimizer is None
     assert evidence.problems == ()
     assert "--max-download" in evidence.missing[Part.OPTIMIZER_STATE]
@@ -1151,3 +1152,21 @@ def test_which_stores_are_everybodys(uri, shared):
     run = object.__new__(MlflowRun)
     run._uri = uri
     assert run.shared is shared
+
+
+def test_what_a_metric_is_is_decided_once(local, monkeypatch):
+    history = [(step, 0.5 + 2.0 * 0.97**step + 0.02 * math.sin(7.0 * step)) for step in range(150)]
+    run_id = local.run(metrics={"once/loss": history, "once/val_loss": history}, params={"learning_rate": 0.001})
+    decided, understand = [], roles.Run
+
+    def counting(names, *more):
+        decided.append(tuple(names))
+        return understand(names, *more)
+
+    monkeypatch.setattr(roles, "Run", counting)
+    config = th.Config()  # nobody has asked under it yet
+    for judge in (th.check, th.annotate):
+        judged = judge(run_id, config=config, tracking_uri=local.uri)
+        report = getattr(judged, "report", judged)
+        assert {one.role for one in report.series} == {"train_loss", "val_loss"}
+        assert [names for names in decided if "once/loss" in names] == [("once/loss", "once/val_loss")]

@@ -14,18 +14,21 @@ from tracker_health.evidence.plan import plan_of, planned_epochs, steps_of_plan
 from tracker_health.evidence.run import DlmCheckpoint, DlmStepLog, Problem, RunInfo, RunRef, TextLog
 from tracker_health.evidence.series import Series, StepUnit
 from tracker_health.evidence.tensors import OptimizerState, Weights
+from tracker_health.roles import MetricRoles
 from tracker_health.words.ending import Ended, Ending
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AsRead:
     """The parts that were read of one run: what steps, progress and parameters are worked out from. Rules see it as
-    ``Evidence``, which has those too.
+    ``Evidence``, which has those too. ``roles``: what the names of its metrics were taken for when they were read, None
+    where nobody asked.
     """
 
     run: RunRef
     info: RunInfo = field(default_factory=RunInfo)
     series: tuple[Series, ...] = ()
+    roles: MetricRoles | None = None
     optimizer: OptimizerState | None = None
     weights: Weights | None = None
     dlm_step_log: DlmStepLog | None = None

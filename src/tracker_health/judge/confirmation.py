@@ -19,6 +19,7 @@ from tracker_health.roles import (
     VAL_LOSS,
     VAL_LOSS_TERM,
     Meaning,
+    MetricRoles,
     word_set,
     words_of,
 )
@@ -48,8 +49,9 @@ class Confirmed(NamedTuple):
     notes: tuple[str, ...]
 
 
-def confirm(series: Iterable[Series], meanings: Mapping[str, Meaning]) -> Confirmed:
-    """The series as rules are to see them. Pure; one whose name is not among ``meanings`` keeps its role."""
+def confirm(series: Iterable[Series], roles: MetricRoles) -> Confirmed:
+    """The series as rules are to see them. Pure; one whose name is not among the meanings keeps its role."""
+    meanings = roles.meanings
     notes: list[str] = []
     named = [_named(one, meanings[one.name]) if one.name in meanings else one for one in series]
     checked = [_checked(one, notes) if one.name in meanings else one for one in named]

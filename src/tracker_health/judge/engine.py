@@ -25,7 +25,15 @@ from tracker_health.report.result import (
     SkippedProbe,
     ToolInfo,
 )
-from tracker_health.roles import DEFAULT_PATTERNS, LOSS_PART, SHOW_TRAINING, VAL_LOSS_TERM
+from tracker_health.roles import (
+    DEFAULT_PATTERNS,
+    LOSS_PART,
+    SHOW_TRAINING,
+    VAL_LOSS_TERM,
+    Decider,
+    Meaning,
+    MetricRoles,
+)
 from tracker_health.rules.probe import Probe, thresholds_of
 from tracker_health.rules.registry import plugins, probe_classes
 from tracker_health.text import count, listing, printable
@@ -121,12 +129,10 @@ def request_for(probes: Iterable[Probe], config: Config) -> Request:
     for whole, term in (("train_loss", LOSS_PART), ("val_loss", VAL_LOSS_TERM)):
         wanted |= {term} if whole in wanted else set()
 
-    def select_names(names: Iterable[str]) -> Mapping[str, str]:
-        return {name: role for name, role in config.role_names(names).items() if role in wanted}
-
+    read = frozenset(wanted)
     return Request(
-        select_names=select_names,
-        confirm=lambda series, names: confirm(series, config.understand(names)),
+        roles_of=Decider(lambda names: MetricRoles.of(config.understand(names), read)),
+        confirm=confirm,
         parts=frozenset(role for role in wanted if role in set(Part)),
         checkpoint=config.checkpoint,
         max_download=config.max_download,
@@ -169,8 +175,10 @@ def diagnose(evidence: Evidence, config: Config, *, probes: Sequence[Probe] | No
         errors += plugins().errors
     voting = [result for result in results if result.votes]
     verdict = worst_verdict([result.verdict for result in voting] + broken)
-    unknown = _not_understood(evidence, config)
-    unread = evidence.unread and not _shows_training(evidence, config)
+    meanings = _meanings(evidence, config)
+    shown = _shows_training(evidence, meanings)
+    unknown = [] if shown else _not_understood(evidence, meanings)
+    unread = evidence.unread and not shown
     unjudged = why_unjudged(evidence, outcomes)
     if verdict in (Verdict.PASS, Verdict.SKIP) and (unknown or unread or unjudged is not None):
         verdict = Verdict.ERROR if evidence.problems else Verdict.SKIP
@@ -184,7 +192,7 @@ def diagnose(evidence: Evidence, config: Config, *, probes: Sequence[Probe] | No
         score=min(scores) if scores and verdict not in (Verdict.SKIP, Verdict.ERROR) else None,
         summary="",
         notes=(
-            *_notes(evidence, config),
+            *_notes(evidence, config, unknown),
             *(notes_on(evidence, outcomes) if verdict is Verdict.PASS else ()),
             *_advice(results),
             *undiagnosed,
@@ -236,8 +244,8 @@ def tool_of(config: Config) -> ToolInfo:
     return ToolInfo(version=version, preset=preset_name, config_digest=config.digest, ignored=config.left_out)
 
 
-def _notes(evidence: Evidence, config: Config) -> Iterable[str]:
-    """What a reader of the verdict should know besides."""
+def _notes(evidence: Evidence, config: Config, unknown: list[str]) -> Iterable[str]:
+    """What a reader of the verdict should know besides. ``unknown``: see ``_not_understood``."""
     if evidence.goes_on:
         yield f"the run is still {evidence.info.status.lower()}: this is a verdict on what it has done so far"
     if evidence.ending is not None and evidence.ending.how is Ended.SILENT and plan_reached(evidence):
@@ -254,7 +262,7 @@ def _notes(evidence: Evidence, config: Config) -> Iterable[str]:
         if series.superseded:
             passed = count(series.superseded, "point")
             yield printable(f"the steps of {series.name} began again after {passed}: only what came then is judged")
-    if unknown := _not_understood(evidence, config):
+    if unknown:
         seen = listing(unknown)
         note = f"no metric is understood as a loss, an accuracy or a reward: {seen}; set roles.train_loss to name one"
         yield printable(note, _REASON_CHARACTERS)
@@ -265,17 +273,20 @@ def _notes(evidence: Evidence, config: Config) -> Iterable[str]:
         yield printable(f"roles.{role} matches no metric: configured: {wanted}; {seen}", _REASON_CHARACTERS)
 
 
-def _not_understood(evidence: Evidence, config: Config) -> list[str]:
+def _meanings(evidence: Evidence, config: Config) -> Mapping[str, Meaning]:
+    """What the run's metrics mean: as it was decided when they were read, or now where nobody has asked before."""
+    return config.understand(evidence.info.metric_names) if evidence.roles is None else evidence.roles.meanings
+
+
+def _not_understood(evidence: Evidence, meanings: Mapping[str, Meaning]) -> list[str]:
     """The metrics that nothing is known of, of a run in whose history nothing else shows how training went."""
-    if _shows_training(evidence, config):
-        return []
-    meanings, refuted = config.understand(evidence.info.metric_names), _refuted(evidence)
+    refuted = _refuted(evidence)
     return sorted(name for name, one in meanings.items() if name in refuted or not one.quantity)
 
 
-def _shows_training(evidence: Evidence, config: Config) -> bool:
+def _shows_training(evidence: Evidence, meanings: Mapping[str, Meaning]) -> bool:
     """Whether any metric shows how training went."""
-    meanings, refuted = config.understand(evidence.info.metric_names), _refuted(evidence)
+    refuted = _refuted(evidence)
     return any(one.role in SHOW_TRAINING and name not in refuted for name, one in meanings.items())
 
 

@@ -259,10 +259,13 @@ class LiveHealth:
 
     def _evidence(self) -> Evidence:
         names = self._history.names
-        series, notes = self._judge.request.confirm(self._history.series(), names)
+        roles = self._judge.request.roles_of(names)
+        series, notes = self._judge.request.confirm(self._history.series(), roles)
         info = RunInfo(status="RUNNING", tracker="the training", params=self._params, metric_names=names)
         ref = RunRef(store="live", id="", name="the training")
-        return Evidence(run=ref, info=info, series=series, notes=notes, baseline=self._judge.config.baseline)
+        return Evidence(
+            run=ref, info=info, series=series, roles=roles, notes=notes, baseline=self._judge.config.baseline
+        )
 
     def _take(self, finding: LiveFinding) -> None:
         """Do what a new finding leads to."""

@@ -2,12 +2,14 @@
 
 ``words`` cuts a name into words; ``quantities`` says what one name means by itself, ``objectives`` which losses need
 not fall, ``run`` what the names of a run mean beside each other; ``patterns`` are what a user says, who comes first.
+``decided`` is the answer for a run, which sources, readers and the engine share.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from tracker_health.roles.decided import Decider, MetricRoles
 from tracker_health.roles.meaning import (
     ANY_LOSS,
     LOSS_PART,
@@ -28,8 +30,8 @@ from tracker_health.roles.words import HELD_OUT, HELD_OUT_BESIDE_TR, normal_form
 
 __all__ = [
     "ANY_LOSS", "DEFAULT_PATTERNS", "HELD_OUT_WORDS", "LOSSES", "LOSS_PART", "OBJECTIVE_LOSS", "OWN_PREFIXES", "REWARDS", "SHOW_TRAINING",
-    "TERMS", "TRAIN_LOSS", "VAL_LOSS", "VAL_LOSS_TERM", "Meaning", "Patterns", "adversary_of", "assign", "is_perplexity", "normal_form",
-    "understand", "word_set", "words_of",
+    "TERMS", "TRAIN_LOSS", "VAL_LOSS", "VAL_LOSS_TERM", "Decider", "Meaning", "MetricRoles", "Patterns", "adversary_of", "assign",
+    "is_perplexity", "normal_form", "roles_of", "understand", "word_set", "words_of",
 ]  # fmt: skip
 
 OWN_PREFIXES = ("health/", "health.")
@@ -49,6 +51,11 @@ def understand(names: Iterable[str], patterns: Mapping[str, tuple[str, ...]] = D
     by_pattern = Patterns.of(patterns)
     given = {name: role for name in known if (role := by_pattern.role(normal_form(name))) is not None}
     return Run(known, given, by_pattern.own).meanings
+
+
+def roles_of(names: Iterable[str]) -> MetricRoles:
+    """What each name of a run means by the usual patterns; every name that has a role is read."""
+    return MetricRoles.of(understand(names))
 
 
 def assign(names: Iterable[str], patterns: Mapping[str, tuple[str, ...]] = DEFAULT_PATTERNS) -> dict[str, str]:

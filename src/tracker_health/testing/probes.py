@@ -154,7 +154,7 @@ def _confirmed(request: Request, series: Mapping[str, Points | Series], step_uni
     ready = {name: one for name, one in series.items() if isinstance(one, Series) and one.role is not None}
     roles = request.select_names([name for name in series if name not in ready])
     read = tuple(_series(name, series[name], role, step_unit) for name, role in roles.items())
-    return (*request.confirm(read, tuple(series))[0], *ready.values())
+    return (*request.confirm(read, request.roles_of(tuple(series)))[0], *ready.values())
 
 
 def _series(name: str, points: Points | Series, role: str, step_unit: StepUnit) -> Series:

@@ -139,7 +139,8 @@ class FileEvidence:
         elif not known.series and self._counts_up_to(planned_steps(params)):
             counted = self.printed_step
         names = tuple(dict.fromkeys([*known.names, *self.names]))
-        series, confirmed = request.confirm((*known.series, *self.series), names)
+        roles = request.roles_of(names)
+        series, confirmed = request.confirm((*known.series, *self.series), roles)
         stop = stop_of(known.stopped)
         info = RunInfo(
             stopped=stop if stop is not None and stood(stop, series) else None,
@@ -164,6 +165,7 @@ class FileEvidence:
             run=run,
             info=info,
             series=series,
+            roles=roles,
             optimizer=self.optimizer,
             weights=self.weights,
             dlm_step_log=self.dlm_step_log,

@@ -26,7 +26,7 @@ from tracker_health.readers.mlflow_folder import (
     run_id_of,
     status_of,
 )
-from tracker_health.roles import ANY_LOSS, OWN_PREFIXES
+from tracker_health.roles import OWN_PREFIXES
 from tracker_health.stores.base import TrackedRun
 from tracker_health.stores.files.reading import read_files, relevant_files
 from tracker_health.stores.files.tree import FileEvidence, RunFile, Tracked
@@ -200,10 +200,10 @@ class LoneMlflowRun(DirectoryRun):
         return hashlib.sha256(json.dumps(content).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
     def read(self, request: Request) -> Evidence:
-        roles = request.select_names(self._theirs)
+        decided = request.roles_of(self._theirs)
+        roles, logs = decided.needed, not decided.has_loss
         problems: list[Problem] = []
         series = [one for name in self._theirs if name in roles for one in self._series(name, roles[name], problems)]
-        logs = ANY_LOSS.isdisjoint(roles.values())
         found = read_files(self, request, logs=logs) if request.parts or logs else FileEvidence()
         tracked = Tracked(
             status=status_of(self._meta),

@@ -27,7 +27,7 @@ from tracker_health.evidence import Children, Evidence, FloatArray, IntArray, Re
 from tracker_health.judge.annotations import NOTIFIED, Annotations, Shadow
 from tracker_health.readers.files.json_lines import MAX_NAME_CHARACTERS
 from tracker_health.report.resume_point import Shelf
-from tracker_health.roles import ANY_LOSS, OWN_PREFIXES
+from tracker_health.roles import OWN_PREFIXES
 from tracker_health.stores.base import Cleared, Ours, Recorded, WrittenInPart
 from tracker_health.stores.common.exits import ending_seen
 from tracker_health.stores.common.ownership import in_the_way
@@ -279,8 +279,8 @@ class MlflowRun:
 
     def read(self, request: Request) -> Evidence:
         """What the request needs: only those metric histories, and artifacts only if they can add to it."""
-        roles = request.select_names(self._names)
-        logs = ANY_LOSS.isdisjoint(roles.values())
+        decided = request.roles_of(self._names)
+        roles, logs = decided.needed, not decided.has_loss
         found = self._artifacts.evidence(request, logs=logs) if self._needs_files(request) else FileEvidence()
         series = [one for name in self._names if name in roles for one in self._history(name, roles[name], found)]
         children = None if series or found.series else self._children
@@ -313,7 +313,7 @@ class MlflowRun:
         return sum(file.size for file in self._opened(request)) if self._needs_files(request) else 0
 
     def _opened(self, request: Request) -> tuple[RunFile, ...]:
-        logs = ANY_LOSS.isdisjoint(request.select_names(self._names).values())
+        logs = not request.roles_of(self._names).has_loss
         return opened_files(self._artifacts, logs=logs)
 
     def close(self) -> None:
@@ -486,7 +486,7 @@ class MlflowRun:
         return _metric_names(self._latest)
 
     def _needs_files(self, request: Request) -> bool:
-        return bool(request.parts) or ANY_LOSS.isdisjoint(request.select_names(self._names).values())
+        return bool(request.parts) or not request.roles_of(self._names).has_loss
 
     def _history(self, name: str, role: str, found: FileEvidence) -> list[Series]:
         """A metric's history; none, and a problem, where it is too long to be read."""

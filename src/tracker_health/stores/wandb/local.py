@@ -21,7 +21,6 @@ from tracker_health.evidence import Evidence, Part, Problem, Request, RunRef, Se
 from tracker_health.judge.annotations import PENDING, Annotations
 from tracker_health.readers.files.regular_file import open_regular, require_written
 from tracker_health.readers.log_formats import log_of
-from tracker_health.roles import ANY_LOSS
 from tracker_health.stores.base import Cleared, Recorded
 from tracker_health.stores.common.atomic_files import link_among
 from tracker_health.stores.common.locks import locked
@@ -213,10 +212,10 @@ class LocalRun(DirectoryRun):
     def read(self, request: Request) -> Evidence:
         log = self._log
         names = [name for name in log.names if is_metric(name)]
-        roles = request.select_names(names)
+        decided = request.roles_of(names)
+        roles, logs = decided.needed, not decided.has_loss
         problems = self._problems()
         series = self._histories(log.names, roles, problems)
-        logs = ANY_LOSS.isdisjoint(roles.values())
         found = read_files(self, request, logs=logs) if request.parts or logs else FileEvidence()
         found.missing = {**self._why_no_history(), **self._why_no_checkpoint(), **found.missing}
         if found.text_log is None and log.printed and request.needs(Part.TEXT_LOG):

@@ -18,7 +18,6 @@ from tracker_health.judge.annotations import NOTIFIED, PENDING, Annotations, Sha
 from tracker_health.judge.messages import SentMessages
 from tracker_health.readers.files.json_lines import as_step
 from tracker_health.report.resume_point import Shelf
-from tracker_health.roles import ANY_LOSS
 from tracker_health.stores.base import Cleared, Ours, Recorded
 from tracker_health.stores.common.exits import ending_seen
 from tracker_health.stores.common.record import EXIT_TAG, changed_marks, notified_on, ours_on, recorded_on, shadow_on
@@ -278,8 +277,8 @@ class OnlineRun:
 
     def read(self, request: Request) -> Evidence:
         """What the request needs: only those metrics, and files only if they can add to it."""
-        roles = request.select_names(self._counts)
-        logs = ANY_LOSS.isdisjoint(roles.values())
+        decided = request.roles_of(self._counts)
+        roles, logs = decided.needed, not decided.has_loss
         found = self._files.evidence(request, logs=logs) if self._needs_files(request) else FileEvidence()
         series = self._series(roles, found) if roles else ()
         if _is_behind(self._run, self._ends_at):
@@ -311,7 +310,7 @@ class OnlineRun:
         return sum(file.size for file in self._opened(request)) if self._needs_files(request) else 0
 
     def _opened(self, request: Request) -> tuple[RunFile, ...]:
-        logs = ANY_LOSS.isdisjoint(request.select_names(self._counts).values())
+        logs = not request.roles_of(self._counts).has_loss
         return opened_files(self._files, logs=logs)
 
     def close(self) -> None:
@@ -386,7 +385,7 @@ class OnlineRun:
         return {name: count for name, count in sorted(metric_counts(self._run).items()) if is_metric(name)}
 
     def _needs_files(self, request: Request) -> bool:
-        return bool(request.parts) or ANY_LOSS.isdisjoint(request.select_names(self._counts).values())
+        return bool(request.parts) or not request.roles_of(self._counts).has_loss
 
     def _series(self, roles: Mapping[str, str], found: FileEvidence) -> tuple[Series, ...]:
         try:
