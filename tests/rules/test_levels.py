@@ -196,3 +196,20 @@ def test_what_is_said_of_one_nan(make, report):
     assert found.verdict == "warn"
     assert "at step 61 alone, and finite again" in found.diagnosis.sentence
     assert "restart" not in found.diagnosis.action.text
+
+
+@pytest.mark.parametrize("every", [1, 2, 4, 8])
+def test_a_loss_alone_that_exploded_and_came_back_to_its_first_value_is_flagged(every, make, report):
+    """Nothing says how many answers there are: the end confirms the first value, which is a level then."""
+    random = np.random.default_rng(0)
+    losses = np.r_[1.61, 1.61 + 250 * np.exp(-np.arange(799) / 60)] * random.lognormal(0, 0.03, 800)
+    found = report(make.evidence(make.series(losses[::every], np.arange(0, 800, every))))
+    assert str(found.verdict) in {"warn", "fail"}
+    assert found.diagnosis.cause in {"learning-rate-too-high", "diverged-cause-unknown"}
+
+
+@pytest.mark.parametrize("end", [0.1, 0.4])
+def test_a_first_value_that_is_a_hundredth_is_no_start(end, make, report):
+    random = np.random.default_rng(1)
+    losses = np.r_[0.0227, end + 2.2 * np.exp(-np.arange(99) / 15)] * random.lognormal(0, 0.02, 100)
+    assert str(report(make.evidence(make.series(losses, np.arange(100)))).verdict) == "pass"

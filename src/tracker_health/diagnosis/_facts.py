@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tracker_health.evidence import Curve, Evidence, TensorState
-from tracker_health.facts.chance import chance_fallen_to
+from tracker_health.facts.chance import came_back_to_its_start, chance_fallen_to
 from tracker_health.facts.intent import is_fine_tuning
 from tracker_health.facts.settings import (
     ADAM,
@@ -264,8 +264,10 @@ class Facts:
 
     @cached_property
     def came_down_to_guessing(self) -> bool:
-        """Whether the loss came down from far above the level of guessing, to that and no further."""
-        return self.has("LOS006") and chance_fallen_to(self.evidence) is not None
+        """Whether the loss came down from far above to guessing, or after an explosion to its own start."""
+        loss = self.evidence.curve("train_loss")
+        back = loss is not None and self.has("LOS005") and came_back_to_its_start(loss)
+        return back or (self.has("LOS006") and chance_fallen_to(self.evidence) is not None)
 
     @property
     def gradients_arrive(self) -> bool:

@@ -25,10 +25,11 @@ Chosen on the benchmark's tuning tasks.
 """
 
 _FAR, _EXPLODED = 3.0, 30.0
-_BELOW, _LEARNT, _AS_OFTEN = 0.01, 0.1, 2.0
+_BELOW, _LEARNT, _AS_OFTEN, _AGAIN = 0.01, 0.1, 2.0, 0.1
 """For a loss that came down to the level of guessing: so many times that no untrained model has, and only an explosion
 goes so far. So far below it, as a share, something was learnt, and so does an accuracy that gained so much of its way
-to 1. One answer for all is right at most so often, in times of guessing.
+to 1. One answer for all is right at most so often, in times of guessing. An end so near to the first value, as a share
+of it, is the same level again.
 """
 
 
@@ -161,6 +162,18 @@ def chance_fallen_to(evidence: Evidence) -> Chance | None:
     seen = (_chance_of_end(curve), chance_of_accuracy(shares)) if told is None else (told,)
     fits = (one for one in seen if one is not None and one.is_fallen_to(curve) and _guesses(shares, one))
     return next(fits, None)
+
+
+def came_back_to_its_start(curve: Curve) -> bool:
+    """Whether a loss exploded after its first value and came back to that, no lower, where it stays.
+
+    A first value alone is no level. The end of the run confirms it here: that a part of a mean, which is far too low as
+    well, agrees with a level at the end would be chance.
+    """
+    first, late = curve.first.value, curve.between(0.75, 0.875) - curve.between(0.875, 1.0)
+    near = all(abs(one.value - first) <= _AGAIN * first for one in (curve.end, curve.between(0.75, 1.0)))
+    exploded = float(curve.series.values[: len(curve.series) // 2].max(initial=0.0)) >= _EXPLODED * first > 0.0
+    return exploded and near and not late.surely_above(0.0, LIKELY)
 
 
 def _chance_of_end(curve: Curve) -> Chance | None:

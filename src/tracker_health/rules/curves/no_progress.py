@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from tracker_health.evidence import FEWEST_POINTS, LIKELY, SURELY, Curve, Evidence, Need, Part
-from tracker_health.facts.chance import Chance, chance_fallen_to
+from tracker_health.facts.chance import came_back_to_its_start, chance_fallen_to
 from tracker_health.facts.intent import is_fine_tuning
 from tracker_health.report.result import Finding
 from tracker_health.rules.curves.curve_rule import CurveRule
@@ -35,9 +35,9 @@ class NoProgress(CurveRule):
     How it decides:
         The descent goes from the start to the best level. It passes when that is sure and `min_descent` of the start,
         or `least_descent` is left at the end or in the second half. It warns where it is sure and smaller. Else it
-        fails when the second half surely lies less than `min_descent` lower, and warns when it likely does. A fine-tune
-        needs `least_descent`, and only gets warnings. It passes unsure where noise or the first value alone hides the
-        answer. It fails at LOS006's fall to guessing.
+        fails when the second half surely is less than `min_descent` lower, and warns when it likely is. A fine-tune
+        needs `least_descent`, and only gets warnings. Noise or the first value may hide the answer: passed unsure. It
+        fails at LOS006's fall to guessing. An explosion undone warns.
 
     Known limits:
         Where noise could hide a descent, a run that learnt nothing passes. What was learnt before the log begins does
@@ -85,8 +85,10 @@ class NoProgress(CurveRule):
         return self.judge_curve(curve, evidence)
 
     def judge_curve(self, curve: Curve, evidence: Evidence) -> Finding:
-        if (chance := chance_fallen_to(evidence)) is not None and curve.series.role == self.role:
-            return _only_undone(curve, chance)
+        if curve.series.role == self.role and (chance := chance_fallen_to(evidence)) is not None:
+            return _only_undone(curve, f"{chance.said} has", chance.loss)
+        if curve.series.role == self.role and came_back_to_its_start(curve):
+            return _only_undone(curve, "it began at", curve.first.value, Verdict.WARN)
         fine_tuning, descent, name = is_fine_tuning(evidence), curve.descent, _name(curve)
         scale = max(abs(curve.start.value), abs(curve.best.value))
         needed = scale * (self.least_descent if fine_tuning else self.min_descent)
@@ -114,13 +116,15 @@ class NoProgress(CurveRule):
         )
 
 
-def _only_undone(curve: Curve, chance: Chance) -> Finding:
-    came = f"came down from {number(max(curve.start.value, curve.first.value))} to {number(curve.end.value)}"
+def _only_undone(curve: Curve, what: str, level: float, verdict: Verdict = Verdict.FAIL) -> Finding:
+    """What a loss shows that came down to a level at which nothing is learnt, and no further."""
+    highest = max(curve.start.value, curve.first.value, float(curve.series.values.max()))
+    came = f"came down from {number(highest)} to {number(curve.end.value)}"
     return Finding(
-        verdict=Verdict.FAIL,
-        message=f"the loss {came} and no further, where {chance.said} has {number(chance.loss)}",
+        verdict=verdict,
+        message=f"the loss {came} and no further, where {what} {number(level)}",
         remedy=_REMEDY,
-        measured={"start": curve.start.value, "best": curve.best.value, "chance": chance.loss, "points": curve.points},
+        measured={"start": curve.start.value, "best": curve.best.value, "level": level, "points": curve.points},
         confidence="high" if curve.sure else "low",
     )
 
