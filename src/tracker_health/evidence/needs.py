@@ -82,8 +82,8 @@ class Request:
     """What the configured rules need, so that a source reads nothing else.
 
     ``roles_of`` decides what metric names of a run are, as far as these names tell; for the same names it gives the
-    same value. ``confirm`` takes what was read, and the decision on every metric name of the run. It gives the series with
-    the roles in which they are judged, and notes. ``parts`` are the parts that some rule needs. ``checkpoint`` is
+    same value. ``confirm`` takes what was read, and the decision on every metric name of the run. It gives the series
+    with the roles in which they are judged, and notes. ``parts`` are the parts that some rule needs. ``checkpoint`` is
     a path chosen by the user, relative to the run; ``max_download`` a limit in bytes.
     """
 
