@@ -119,3 +119,80 @@ def test_a_database_that_is_none_of_mlflows(tmp_path):
     other.write_bytes(other.read_bytes()[:100] + os.urandom(3000))
     with pytest.raises(ReadError, match="cannot be read"):
         th.open_run(other)
+
+
+KILLED = """
+import os, sqlite3, sys
+path, mode = sys.argv[1:]
+connection = sqlite3.connect(path)
+connection.execute(f"PRAGMA journal_mode = {mode}")
+connection.execute("UPDATE runs SET name = 'by the killed'")
+if mode == "wal":
+    connection.commit()
+else:
+    connection.execute("PRAGMA cache_size = 1")
+    connection.execute("CREATE TABLE much AS SELECT zeroblob(100000) FROM metrics")
+os._exit(0)
+"""
+
+ALL_OF = """
+import ast, sys
+from tracker_health.cli import cli
+for command in ast.literal_eval(sys.argv[1]):
+    try:
+        cli(command)
+    except SystemExit as end:
+        assert end.code in (0, 1), (command, end.code)
+"""
+
+
+def files_of(folder):
+    """Names, content and times of all files, of SQLite's own as well."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {path: (hashlib.sha256(path.read_bytes()).hexdigest(), path.stat().st_mtime_ns) for path in files}
+
+
+@pytest.mark.parametrize(
+    ("mode", "lost", "name"),
+    [("wal", "", "by the killed"), ("wal", "-shm", "by the killed"), ("delete", "", "alone")],
+)
+def test_what_a_killed_process_left_stays_as_it_is(tmp_path, mode, lost, name):
+    path = make_database(tmp_path / "place", "alone")
+    subprocess.run([sys.executable, "-c", KILLED, path, mode], check=True)
+    if lost:
+        (path.parent / f"{path.name}{lost}").unlink()
+    before = files_of(path.parent)
+    assert {"wal": f"{path}-wal", "delete": f"{path}-journal"}[mode] in map(str, before)
+    uri, run = f"sqlite:///{path}", th.check(path.parent).run
+    assert run.name == name
+    commands = [["check", str(path)], ["check", str(path.parent)], ["report", str(path)]]
+    commands += [[command, run.id, "--tracking-uri", uri] for command in ("check", "report", "series")]
+    commands += [["sweep", "--tracking-uri", uri, "--report-to", str(tmp_path / "reports"), "--experiment", "ours"]]
+    # In a process of their own: SQLite tidies up when the last connection is closed.
+    done = subprocess.run(
+        [sys.executable, "-c", ALL_OF, repr(commands)], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert (done.returncode, files_of(path.parent)) == (0, before), done.stderr
+    assert done.stdout.count("mine") >= 3, done.stdout
+    th.annotate(run.id, tracking_uri=uri)
+    assert mlflow.MlflowClient(uri).get_run(run.id).data.tags["health.verdict"] == "fail"
+    assert th.check(run.id, tracking_uri=uri).run.name == name
+
+
+def test_one_that_is_too_large_to_copy_is_read_itself(tmp_path, monkeypatch):
+    monkeypatch.setattr("tracker_health.stores.mlflow.private_copy.MAX_BYTES", 1000)
+    path = make_database(tmp_path / "place", "alone")
+    subprocess.run([sys.executable, "-c", KILLED, path, "wal"], check=True)
+    notes = th.check(path).notes
+    assert any("was read itself, which may change its files: it is" in note for note in notes)
+
+
+def test_what_is_written_after_it_was_copied_is_read(tmp_path):
+    path = make_database(tmp_path / "place", "alone")
+    subprocess.run([sys.executable, "-c", KILLED, path, "wal"], check=True)
+    run = th.open_run(path)
+    assert run.ref.name == "by the killed"
+    mlflow.MlflowClient(tracking_uri=f"sqlite:///{path}").set_tag(run.ref.id, "mine", "later")
+    run.refresh()
+    assert run.traits()["tag:mine"] == "later"
+    run.close()

@@ -163,6 +163,8 @@ ALLOWED = {
     "readers/torch_files/torch_legacy.py: pickle.load()": "our own machine of that name",
     "stores/common/locks.py: os.open(place, flags | os.O_NONBLOCK | os.O_NOFOLLOW, 384)": "to lock it",
     "stores/mlflow/database_file.py: sqlite3.connect(source, uri=True, timeout=_LOOKING_SECONDS)": "what was looked at before",
+    "stores/mlflow/private_copy.py: sqlite3.connect(read_only(path), uri=True)": "a database that was named, to copy it",
+    "stores/mlflow/private_copy.py: sqlite3.connect(copy)": "the copy",
     "stores/mlflow/old_database.py: sqlite3.connect(source, uri=True)": "a database that was named, to copy it",
     "stores/mlflow/old_database.py: sqlite3.connect(copy)": "the copy",
     "stores/mlflow/stored_files/panel.py: Image.open(io.BytesIO(png))": "our own picture",

@@ -22,6 +22,7 @@ from tracker_health.readers.mlflow_folder import META_FILE, TRASH_FOLDER
 from tracker_health.stores.mlflow.credentials import credentials_for, with_own_credentials
 from tracker_health.stores.mlflow.failures import URI_HINT, is_timeout, shown, translated
 from tracker_health.stores.mlflow.old_database import copied, copy_of, why_not_copied
+from tracker_health.stores.mlflow.private_copy import PrivateCopy, ReadsFromCopy, private_copy, why_not_private
 from tracker_health.stores.mlflow.transport import bound_requests
 from tracker_health.stores.remote import hosts
 from tracker_health.stores.remote.deadline import Bounded, distrust, is_silent, is_trusted, trust, why_silent, within
@@ -67,16 +68,19 @@ def connect(tracking_uri: str | None, *, pasted: bool = False) -> tuple[MlflowCl
     uri = tracking_uri or mlflow.get_tracking_uri()
     hosts.trust(mlflow.get_tracking_uri(), *(() if pasted else (uri,)))
     scheme = uri.partition(":")[0].lower() if ":" in uri else ""
+    copy = None
     if scheme in ("http", "https"):
         _reach(uri)
     elif scheme.startswith(_DATABASES):
-        uri = _existing_database(uri)
+        uri, copy = _existing_database(uri)
     elif folder := folder_of(uri):
         _require_folder(folder, uri)
     allowed = _folders_allowed() if folder_of(uri) else nullcontext()
     with translated("the MLflow store cannot be opened", uri), allowed:
         # Whoever pasted the address of a page means the registry of that server.
         registry = {"registry_uri": uri} if pasted else {}
+        if copy is not None and not copy_of(uri):
+            return cast("MlflowClient", ReadsFromCopy(copy, mlflow.MlflowClient, uri)), uri
         client = mlflow.MlflowClient(tracking_uri=copy_of(uri) or uri, **registry)
         if scheme in ("http", "https") and not hosts.gets_credentials(uri):
             client = with_own_credentials(client, uri)
@@ -128,8 +132,9 @@ def answer_of(uri: str, path: str) -> str:
 # Databases
 
 
-def _existing_database(uri: str) -> str:
-    """The URI of a database that is there and has the installed MLflow's schema.
+def _existing_database(uri: str) -> tuple[str, PrivateCopy | None]:
+    """The URI of a database that is there and has the installed MLflow's schema, and the copy that is read in its
+    place.
 
     MLflow itself would create a database that is not there, and migrate one that lacks a table.
     """
@@ -139,24 +144,27 @@ def _existing_database(uri: str) -> str:
         parsed = sqlalchemy.make_url(uri)
     except sqlalchemy.exc.ArgumentError:
         raise StoreUnavailable(f"{shown(uri)} is not the URI of a database", URI_HINT) from None
+    private = None
     if parsed.get_backend_name() == "sqlite":
         path = parsed.database or ":memory:"
-        _require_file(Path(path.removeprefix("file:").partition("?")[0]), uri)
+        file = Path(path.removeprefix("file:").partition("?")[0])
+        _require_file(file, uri)
+        private = private_copy(file)
         if path.startswith("file:") or "%" in uri:
             # Of such a URI MLflow makes a folder as it stands there, "file:" and "%20" and all; not where the driver is
             # named.
             uri = re.sub(r"^sqlite:", "sqlite+pysqlite:", uri)
     if uri not in _current_databases:
-        older = _require_known_schema(uri)
+        older = _require_known_schema(uri, private.uri if private else uri)
         if older:
-            _copy(parsed, uri, older)
+            _copy(parsed, uri, older, private)
         _current_databases.add(uri)
-    return uri
+    return uri, private
 
 
-def _copy(parsed: sqlalchemy.URL, uri: str, older: StoreUnavailable) -> None:
+def _copy(parsed: sqlalchemy.URL, uri: str, older: StoreUnavailable, private: PrivateCopy | None) -> None:
     """Have a copy of the database read that is too old; ``older`` says so where there cannot be one."""
-    path = Path(parsed.database or "")
+    path = private.path if private else Path(parsed.database or "")
     if parsed.get_backend_name() != "sqlite" or not path.is_file() or why_not_copied(path):
         raise older
     try:
@@ -174,6 +182,12 @@ def refuse_copy(uri: str) -> None:
     if copy_of(uri):
         message = f"the schema of the database {shown(uri)} is older than the installed MLflow: it was read from a copy"
         raise StoreRefused(f"{message}, and nothing is written", _upgrade_hint(uri))
+
+
+def why_read_itself(uri: str) -> str:
+    """Why a SQLite database with a log or journal next to it was not copied before it was read; empty else."""
+    match = _SQLITE_FILE.match(uri)
+    return why_not_private(Path(match[1])) if match else ""
 
 
 def _upgrade_hint(uri: str) -> str:
@@ -279,8 +293,9 @@ def _folders_allowed() -> Iterator[None]:
                 os.environ[_ALLOW] = before
 
 
-def _require_known_schema(uri: str) -> StoreUnavailable | None:
-    """What is to be said where the database is older than the installed MLflow, None where it is not.
+def _require_known_schema(uri: str, source: str) -> StoreUnavailable | None:
+    """What is to be said where the database is older than the installed MLflow, None where it is not. ``source``: the
+    URI of the database, or of its copy.
 
     Raises:
         StoreUnavailable: it is of a newer one, or no database of MLflow's.
@@ -290,7 +305,7 @@ def _require_known_schema(uri: str) -> StoreUnavailable | None:
     from mlflow.store.db.utils import create_sqlalchemy_engine
 
     with translated("the database cannot be opened", uri):
-        engine = create_sqlalchemy_engine(uri)  # type: ignore[no-untyped-call]
+        engine = create_sqlalchemy_engine(source)  # type: ignore[no-untyped-call]
         try:
             with engine.connect() as connection:
                 managed = sqlalchemy.inspect(connection).has_table("alembic_version")

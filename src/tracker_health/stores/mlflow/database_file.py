@@ -17,6 +17,7 @@ from typing import NamedTuple
 from tracker_health.errors import ReadError, RunNotFound
 from tracker_health.readers.files.regular_file import open_regular
 from tracker_health.stores.base import TrackedRun
+from tracker_health.stores.mlflow.private_copy import has_log, private_copy, read_only
 from tracker_health.text import count, printable
 
 _HEADER = b"SQLite format 3\0"
@@ -142,13 +143,28 @@ def _beginning(path: Path) -> bytes:
         return b""
 
 
+def _opens(source: str) -> bool:
+    try:
+        with _opened(source) as connection:
+            connection.execute("PRAGMA schema_version").fetchone()
+    except sqlite3.Error:
+        return False
+    return True
+
+
+def _opened(source: str) -> closing[sqlite3.Connection]:
+    return closing(sqlite3.connect(source, uri=True, timeout=_LOOKING_SECONDS))
+
+
 @contextmanager
 def _reading(path: Path) -> Iterator[sqlite3.Connection]:
     """A connection that writes nothing, and that no query keeps for long: the file may be anybody's."""
     # SQLite would make a log for a database that has one when it is in use.
     idle = _has_log(path) and not Path(f"{path}-wal").exists()
-    source = f"{path.resolve().as_uri()}?mode=ro{'&immutable=1' if idle else ''}"
-    with closing(sqlite3.connect(source, uri=True, timeout=_LOOKING_SECONDS)) as connection:
+    source = f"{read_only(path)}{'&immutable=1' if idle else ''}"
+    if has_log(path) and not _opens(source) and (copy := private_copy(path)) is not None:
+        source = copy.path.as_uri()
+    with _opened(source) as connection:
         end = time.monotonic() + _LOOKING_SECONDS
         connection.set_progress_handler(lambda: time.monotonic() > end, _INSTRUCTIONS)
         connection.execute("PRAGMA trusted_schema = OFF")

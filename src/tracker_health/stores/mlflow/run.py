@@ -49,7 +49,7 @@ from tracker_health.stores.mlflow import last_word
 from tracker_health.stores.mlflow.acknowledgement_tags import MlflowMarks, remove_tag
 from tracker_health.stores.mlflow.batch import Batch
 from tracker_health.stores.mlflow.children import children_of
-from tracker_health.stores.mlflow.connection import command_on, connect, folder_of, moved, refuse_copy
+from tracker_health.stores.mlflow.connection import command_on, connect, folder_of, moved, refuse_copy, why_read_itself
 from tracker_health.stores.mlflow.failures import shown, translated
 from tracker_health.stores.mlflow.histories import read_history
 from tracker_health.stores.mlflow.last_activity import in_seconds, last_heard_of
@@ -172,6 +172,8 @@ class MlflowRun:
             remarks.append(f"the run is in the experiment {info.experiment_id}, not in {address} as its address says")
         if copy_of(self._uri):
             remarks.append("the database is of an older MLflow: a copy of it was upgraded and read")
+        if why := why_read_itself(self._uri):
+            remarks.append(f"the database has a log or journal and was read itself, which may change its files: {why}")
         if self._artifacts.apart:
             remarks.append(self._artifacts.apart)
         return tuple(remarks)
