@@ -118,6 +118,18 @@ def test_a_sign_does_not_count_that_came_after_what_it_is_said_to_cause():
     del early
 
 
+def test_a_loss_that_recovered_is_not_said_to_be_nan_from_there_on():
+    """Neither where single gradient norms were NaN: only those that stayed so contradict it."""
+    losses = np.linspace(2.0, 1.0, 40)
+    losses[[5, 17]] = np.nan
+    nan = result("LOS001", verdict=Verdict.WARN, steps=(5, 17), first_step=5, last_step=17, nonfinite=2)
+    norms = result("GRD001", verdict=Verdict.WARN, steps=(5, 17))
+    for findings in ([nan], [nan, norms]):
+        sentence = diagnosis_of(evidence({"loss": losses}), findings).sentence
+        assert "at steps 5 and 17 alone, and finite again" in sentence
+        assert "from step" not in sentence
+
+
 def test_findings_are_told_in_the_order_of_time():
     findings = [result("WGT001"), result("GRD001", steps=(12,)), result("LOS001", steps=(7, 9))]
     assert diagnosis_of(evidence(), findings).explains == ("LOS001", "GRD001", "WGT001")

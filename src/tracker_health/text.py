@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
+from collections.abc import Iterable
 from urllib.parse import unquote
 
 _ELLIPSIS = "…"
@@ -121,6 +122,14 @@ def listing(items: list[str], limit: int = 5) -> str:
     """The first few of a list of names, and how many more there are."""
     shown = ", ".join(printable(item, 80) for item in items[:limit])
     return shown if len(items) <= limit else f"{shown} and {len(items) - limit} more"
+
+
+def steps_in_words(steps: Iterable[int], limit: int = 5) -> str:
+    """``step 5``, ``steps 5 and 17``; of many the first few, and how many more there are."""
+    shown = [str(int(step)) for step in steps]
+    if len(shown) > limit:
+        shown[limit:] = [f"{len(shown) - limit} more"]
+    return f"step {shown[0]}" if len(shown) == 1 else f"steps {', '.join(shown[:-1])} and {shown[-1]}"
 
 
 def without_numbers(name: str) -> str:

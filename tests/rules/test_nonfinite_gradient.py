@@ -112,6 +112,39 @@ def test_a_run_of_two_where_two_are_asked_for(make, judge):
     assert judge(CODE, evidence_of(make, norms(bad=[200, 201])), max_run=2).verdict == "fail"
 
 
+SKIPPED = {
+    "13 of 40": range(1, 40, 3),
+    "9 of 40": range(2, 38, 4),
+    "13 in a row": range(12, 25),
+    "13 at the end": range(27, 40),
+    "all": range(40),
+}
+
+
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+@pytest.mark.parametrize("bad", SKIPPED.values(), ids=SKIPPED)
+def test_a_loss_that_falls_took_no_harm(bad, value, make, judge):
+    """A scaler skipped the steps, or each norm is a mean over an epoch; a loss that stands still shows the harm."""
+    grad_norm = make.series(norms(n=40, bad=bad, value=value), role="grad_norm")
+    noise = np.random.default_rng(1).normal(0.0, 0.01, 40)
+    falls = np.linspace(2.0, 1.0, 40) + noise
+    result = judge(CODE, make.evidence(falls, grad_norm))
+    assert result.verdict == ("warn" if np.isnan(value) and bad[-1] < 39 else "pass"), "NaN is more than an overflow"
+    assert "the loss continued to fall from step" in result.message
+    assert result.onset is None
+    broken = np.where(np.arange(40) >= bad[0], np.nan, falls)
+    for harmed in (1.5 + noise, falls[::-1], broken):
+        assert judge(CODE, make.evidence(harmed, grad_norm)).verdict == ("warn" if len(bad) == 9 else "fail")
+
+
+@pytest.mark.parametrize("stands", [range(10, 40), range(28, 40)])
+def test_a_loss_that_fell_and_then_stands_took_harm(stands, make, judge):
+    losses = np.linspace(2.0, 1.0, 40)
+    losses[list(stands)] = losses[stands[0]]
+    grad_norm = make.series(norms(n=40, bad=[3, *stands]), role="grad_norm")
+    assert judge(CODE, make.evidence(losses, grad_norm)).verdict == "fail"
+
+
 def test_a_resume_that_wrote_over_them(make, judge):
     steps = np.concatenate([np.arange(300), np.arange(240, 400)])
     values = np.concatenate([norms(n=300, bad=range(250, 300)), norms(n=160)])

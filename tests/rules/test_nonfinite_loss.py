@@ -18,8 +18,9 @@ def naive(losses, plain, max_share=0.01, tail_share=0.1):
     tail = max(1, round(len(losses) * tail_share))
     if not bad:
         return "pass", 0
-    skipped = len(bad) == 1 and bad[-1] < len(losses) - 1
-    dead = not skipped and (len(bad) / len(losses) >= max_share or bad[-1] >= len(losses) - tail)
+    after = losses[bad[-1] + 1 :]
+    recovered = bool(after) and (len(bad) == 1 or (len(set(after)) > 1 and len(bad) / len(losses) <= 0.05))
+    dead = not recovered and (len(bad) / len(losses) >= max_share or bad[-1] >= len(losses) - tail)
     return ("fail" if dead else "warn"), len(bad)
 
 
@@ -92,6 +93,36 @@ def test_a_single_nan_before_finite_values_fails_no_run(place, role, make, judge
     assert (result.verdict, result.steps) == ("warn", (place,))
     losses[[place, 34]] = 1.5, math.nan
     assert judge(CODE, make.evidence(make.series(losses, role=role))).verdict == "fail"
+
+
+@pytest.mark.parametrize("role", ["train_loss", "val_loss", "objective_loss"])
+@pytest.mark.parametrize(
+    ("bad", "end", "verdict", "where"),
+    [
+        ((5, 17), "falls", "warn", "at steps 5 and 17; finite again"),
+        ((5, 37), "falls", "warn", "at steps 5 and 37; finite again"),
+        ((5, 17), "one number", "fail", "last at step 17"),
+        ((5, 38), "falls", "fail", "last at step 38"),
+        ((5, 39), "falls", "fail", "last at step 39"),
+        ((5, 11, 17), "falls", "fail", "last at step 17"),
+    ],
+)
+def test_few_nans_from_each_of_which_the_loss_recovered(bad, end, verdict, where, role, make, judge):
+    """One value after the last of several does not show yet that the weights live."""
+    losses = np.linspace(2.0, 1.0, 40)
+    if end == "one number":
+        losses[bad[-1] :] = 2.3
+    losses[list(bad)] = math.nan
+    result = judge(CODE, make.evidence(make.series(losses, role=role)))
+    assert (result.verdict, result.onset is None or bad[-1] == 39) == (verdict, True)
+    assert where in result.message
+
+
+def test_a_recovered_loss_may_not_be_as_good_as_infinite(make, judge):
+    losses = np.linspace(2.0, 1.0, 40)
+    losses[[5, 17]] = math.nan
+    losses[30:] = np.linspace(1e31, 2e31, 10)
+    assert judge(CODE, make.evidence(losses)).verdict == "fail"
 
 
 def test_a_nan_that_a_resume_wrote_over_is_no_finding(make, judge):

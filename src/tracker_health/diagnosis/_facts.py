@@ -25,6 +25,7 @@ from tracker_health.facts.settings import (
 )
 from tracker_health.report.result import ProbeResult, earliest_onset
 from tracker_health.report.resume_point import Onset
+from tracker_health.text import steps_in_words
 from tracker_health.words.verdict import Verdict
 
 _RATE_JUMP = 5.0  # a learning rate that rises so much from one point to the next jumped
@@ -233,7 +234,7 @@ class Facts:
     @cached_property
     def nonfinite_for_a_while(self) -> str:
         """Where a loss was NaN or infinite that is finite again at the end, in words; empty where none was so."""
-        if not self.has("LOS001") or self.has("LOS002", "GRD001", "WGT001", "OPT002"):
+        if not self.has("LOS001") or self.has("LOS002", "WGT001", "OPT002") or self.went_wrong(["GRD001"]) is not None:
             return ""
         losses = [self.evidence.find(role) for role in ("train_loss", "val_loss")]
         ends = [one.clean().values[-1] for one in losses if one is not None and one.clean().nonfinite]
@@ -241,9 +242,10 @@ class Facts:
         if not ends or not np.isfinite(ends).all() or first is None or last is None:
             return ""
         points = int(self.measured("LOS001", "nonfinite") or 0)
-        where = (
-            f"at step {first:.0f} alone" if points == 1 else f"{points} times between steps {first:.0f} and {last:.0f}"
-        )
+        steps = self.found["LOS001"].steps
+        where = f"{points} times between steps {first:.0f} and {last:.0f}"
+        if points == len(steps):
+            where = f"at {steps_in_words(steps)} alone"
         return f"{where}, and finite again afterwards"
 
     @cached_property

@@ -15,7 +15,7 @@ from tracker_health.report.result import Finding
 from tracker_health.report.resume_point import Onset
 from tracker_health.roles import LOSS_PART, OBJECTIVE_LOSS, is_perplexity
 from tracker_health.rules.probe import Probe, Symptom, Threshold
-from tracker_health.text import count, number, short_name
+from tracker_health.text import count, number, short_name, steps_in_words
 from tracker_health.words.verdict import Verdict, worst_verdict
 
 _HUGE = "restart with a lower learning rate or gradient clipping; look at the scale of inputs and targets"
@@ -34,11 +34,11 @@ class NonfiniteLoss(Probe):
         single one that the training skipped (a bad batch, an fp16 overflow that the scaler caught) does no harm.
 
     How it decides:
-        On the newest value of every step. Fail when `max_share` of the points are non-finite, or one lies in the last
-        `tail_share`, or these lie beyond `as_infinite`. Otherwise warn, as at a single one that finite ones follow.
-        What was not taken does not count: NaN between values at a regular distance, at the steps of the validation
-        loss, or before its first value; a perplexity that begins infinite. Warn, too, where a part of the loss, finite
-        `min_part` times, is non-finite for the last `tail_share` of its points.
+        On the newest value of every step. Warn at a single non-finite one that finite ones follow, or at several, up
+        to `recovered` of the points, that changing ones follow. Otherwise fail from `max_share` on, when one is in the
+        last `tail_share`, or these are beyond `as_infinite`. What was not taken does not count: NaN at a regular
+        distance, at the steps of the validation loss, or before its first value; a perplexity that begins infinite.
+        Warn where a part of the loss ends so, after `min_part` finite values.
 
     Known limits:
         A trainer that writes 0.0 in place of NaN hides it from this rule; LOS002 looks for that.
@@ -63,6 +63,10 @@ class NonfiniteLoss(Probe):
     max_share: Annotated[
         float, Threshold("share of non-finite points that fails a run", "fraction", "design", gt=0, le=1)
     ] = 0.01
+    recovered: Annotated[
+        float,
+        Threshold("share of non-finite points of a loss that recovered from each", "fraction", "design", gt=0, le=1),
+    ] = 0.05
     tail_share: Annotated[
         float, Threshold("share of the points that counts as the end", "fraction", "design", gt=0, le=1)
     ] = 0.1
@@ -101,9 +105,9 @@ class NonfiniteLoss(Probe):
                 return Finding(verdict=Verdict.FAIL, message=message, remedy=_HUGE, measured=measured)
             return Finding.passed(f"all {total} points of {name} are finite", measured)
         tail = max(1, round(total * self.tail_share))
-        skipped = len(steps) == 1 and total > 1 and not bad[-1]
-        dead = not skipped and (share >= self.max_share or bool(bad[-tail:].any()))
-        where = f"first at step {steps[0]}, last at step {steps[-1]}"
+        recovered = self._has_recovered(clean, bad)
+        dead = not recovered and (share >= self.max_share or bool(bad[-tail:].any()))
+        where = f"at {steps_in_words(steps)}" if recovered else f"first at step {steps[0]}, last at step {steps[-1]}"
         ending = "" if bad[-1] else f"; finite again, {number(float(clean.values[-1]))} at the end"
         return Finding(
             verdict=Verdict.FAIL if dead else Verdict.WARN,
@@ -113,6 +117,14 @@ class NonfiniteLoss(Probe):
             steps=tuple(int(step) for step in clean.steps[stretch_ends(bad)]),
             onset=_onset(series, bad),
         )
+
+    def _has_recovered(self, clean: Series, bad: npt.NDArray[np.bool_]) -> bool:
+        """Whether few are non-finite, and the loss is alive after the last: broken weights give one number for all."""
+        after = clean.values[lasts_from(~bad) :]
+        if not len(after) or bad.sum() == 1:
+            return len(after) > 0
+        moves = bool(after.min() < after.max()) and abs(float(after[-1])) < self.as_infinite
+        return moves and float(bad.mean()) <= self.recovered
 
     def _was_lost(self, part: Series) -> bool:
         """Whether a part of the loss was finite, and is no more from some point on to the end."""

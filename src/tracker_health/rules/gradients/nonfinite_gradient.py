@@ -31,9 +31,9 @@ class NonfiniteGradient(Probe):
     How it decides:
         A stretch at the very beginning, of less than `calibration` of all, is left out: there a scaler finds its level.
         Fail when the share of non-finite norms is surely above `max_share`, when `max_run` follow each other, or the
-        last `at_end` are non-finite. Warn when the share is likely above that. NaN at a regular distance is none that
-        was taken. It passes where all norms are non-finite to the end while the training loss surely falls: they are
-        means, and only some steps were skipped.
+        last `at_end` are non-finite. Warn when it is likely. NaN at a regular distance was not taken. Pass where
+        the training loss is finite and surely falls from the first, the longest and the last stretch on: steps were
+        skipped, or norms are means. Warn there at NaN before finite norms.
 
     Known limits:
         Needs the gradient norm. In sparse logs a single point stands for many steps that nobody saw.
@@ -81,10 +81,15 @@ class NonfiniteGradient(Probe):
         if not (lasting or share.surely_above(self.max_share, LIKELY)):
             return Finding.passed(message, measured)
         first = lasts_from(bad)
-        loss, since = evidence.curve("train_loss"), int(norm.steps[min(first, len(bad) - 1)])
-        if bad[-1] and loss is not None and loss.trend_since(since - 1) < -SURELY:
-            message = f"{message}, but the loss went on falling from step {since} on: each is a mean over many steps"
-            return Finding.passed(message, measured, sure=False)
+        ends = tuple(int(step) for step in norm.steps[stretch_ends(bad)])
+        places = {int(np.argmax(bad)), start, first if lasting and bad[-1] else start}
+        if _falls_from(evidence, [int(norm.steps[place]) for place in places]):
+            message = f"{message}, but the loss continued to fall from step {int(steps[0])} on: such steps were skipped"
+            # Overflow alone gives infinity, and a mean over many steps stays so to the end.
+            if np.isnan(norm.values[bad]).any() and not bad[-self.at_end :].all():
+                remedy = f"look at the batch of step {int(steps[0])}: a gradient of NaN is more than an overflow"
+                return Finding(verdict=Verdict.WARN, message=message, remedy=remedy, measured=measured, steps=ends)
+            return Finding.passed(f"{message}, or each norm is a mean over many steps", measured, sure=False)
         lost = 0 < first < len(bad)
         onset = (
             Onset(step=norm.steps[first], unit=norm.step_unit, what="the gradient norm became NaN or infinite")
@@ -97,6 +102,14 @@ class NonfiniteGradient(Probe):
             message=f"{message}, {row}",
             remedy=f"restart from before step {int(steps[0])} with a lower learning rate, clipping, or bf16",
             measured=measured | {"first_step": int(steps[0])},
-            steps=tuple(int(step) for step in norm.steps[stretch_ends(bad)]),
+            steps=ends,
             onset=onset,
         )
+
+
+def _falls_from(evidence: Evidence, steps: list[int]) -> bool:
+    """Whether the training loss is finite at its end, and surely falls from each of these steps on."""
+    loss, curve = evidence.find("train_loss"), evidence.curve("train_loss")
+    if loss is None or curve is None or not np.isfinite(loss.clean().values[-1]):
+        return False
+    return all(curve.trend_since(step - 1) < -SURELY for step in steps)
