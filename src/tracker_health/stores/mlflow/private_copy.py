@@ -1,7 +1,7 @@
 """A SQLite database with a log or journal next to it: read from a private copy, so that its files stay as they are.
 
-SQLite itself would move what is in the log of a killed process into the database, and delete the log, when the last
-connection is closed, even if nothing but reading was done.
+When the last connection is closed, SQLite moves what is in the log of a killed process into the database, and deletes
+the log. It does so even if nothing was written.
 """
 
 from __future__ import annotations
