@@ -226,11 +226,11 @@ def test_the_memory_that_is_left_is_the_containers(tmp_path, membership, folder,
 
 PREPARED = """
 import os, sys, time
-from tracker_health.hooks import finish, judge
+from tracker_health.hooks import finish, judge_client
 from tracker_health.hooks.exec_log import RunToJudge
 finish.watch()
 finish.begun(RunToJudge(run="mlflow:" + "a" * 32, tracking_uri="sqlite:///none.db", folder=os.getcwd()))
-print(judge.of_this_process()._line is not None, flush=True)
+print(judge_client.of_this_process()._line is not None, flush=True)
 if sys.argv[1] == "killed":
     if not os.fork():
         time.sleep(60)  # a worker that its parent's death does not end
@@ -355,14 +355,14 @@ def test_a_program_that_closes_our_socket_and_opens_files_of_its_own(silent, mon
 def test_where_standard_output_is_closed_the_judge_does_not_take_its_number(workplace):
     script = """
 import os, sys
-from tracker_health.hooks import finish, judge
+from tracker_health.hooks import finish, judge_client
 from tracker_health.hooks.exec_log import RunToJudge
 os.close(1)
 finish.begun(RunToJudge(run="mlflow:" + "a" * 32, tracking_uri="sqlite:///none.db", folder=os.getcwd()))
 try:
     os.write(1, b"of the training's own")
 except OSError:
-    print(judge.of_this_process()._line.descriptor > 2, file=sys.stderr)
+    print(judge_client.of_this_process()._line.descriptor > 2, file=sys.stderr)
 """
     code, out, err = workplace.train(script)
     assert (code, out, err) == (0, "", "True\n")

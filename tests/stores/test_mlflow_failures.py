@@ -146,7 +146,7 @@ def test_one_slow_answer_does_not_cost_the_other_runs(quick):
 def test_a_request_that_was_given_up_does_not_keep_the_process_alive():
     with serving(drips_its_body) as (uri, _):
         script = (
-            "import tracker_health; from tracker_health.stores import deadline; deadline.REQUEST_SECONDS = 1\n"
+            "import tracker_health; from tracker_health.stores.remote import deadline; deadline.REQUEST_SECONDS = 1\n"
             f"print(*[one.error for one in tracker_health.check_many(['{RUN_ID}'], tracking_uri='{uri}')])"
         )
         done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
