@@ -610,7 +610,7 @@ def test_a_ledger_that_was_cut_off(tmp_path, monkeypatch):
     ledger.note("end", RUN)
     with path.open("ab") as file:
         file.write(b'{"event": "end", "pid": 1, "run": {"run": "mlfl')
-    found = ledger.Ledger(path).read()
+    found = ledger.ExecLog(path).read()
     (left,) = found.left
     assert (left.run, left.pid, found.exits) == (other, os.getpid(), {})
     with path.open("ab") as file:
@@ -624,7 +624,7 @@ def test_a_ledger_with_more_than_is_read(tmp_path, monkeypatch):
     monkeypatch.setattr(ledger, "_MAX_BYTES", 1000)
     path = tmp_path / "ledger"
     path.write_bytes(ledger.line_of("start", RUN) * 100)
-    found = ledger.Ledger(path).read()
+    found = ledger.ExecLog(path).read()
     assert (len(found.left), found.full) == (1, True)
     assert found.read().full
 
@@ -646,7 +646,7 @@ def test_who_has_ended_a_run_that_several_processes_go_on_with(tmp_path, monkeyp
         monkeypatch.setattr(ledger.os, "getpid", lambda pid=pid: int(pid))
         with path.open("ab") as file:
             file.write(ledger.line_of(event, RUN))
-    assert [one.pid for one in ledger.Ledger(path).read().left] == left
+    assert [one.pid for one in ledger.ExecLog(path).read().left] == left
 
 
 def test_no_secret_is_seen_in_the_list_of_processes(silent, monkeypatch):
