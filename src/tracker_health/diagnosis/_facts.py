@@ -261,11 +261,11 @@ class Facts:
     @property
     def is_stuck(self) -> bool:
         """Whether the model learnt nothing: neither loss nor accuracy left the level of guessing."""
-        learnt_other = self.has("LOS004", "GEN001", "GEN004") or self.came_down_to_guessing
+        learnt_other = self.has("LOS004", "GEN001", "GEN004") or self.only_came_back
         return self.has("LOS005", "LOS006", "GEN003") and not learnt_other
 
     @cached_property
-    def came_down_to_guessing(self) -> bool:
+    def only_came_back(self) -> bool:
         """Whether the loss came down from far above to guessing, or after an explosion to its own start."""
         loss = self.evidence.curve("train_loss")
         back = loss is not None and self.has("LOS005") and came_back_to_its_start(loss)

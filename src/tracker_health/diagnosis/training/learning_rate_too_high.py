@@ -14,12 +14,8 @@ def _both_fell(facts: Facts) -> bool:
     return "chosen answers became unlikely" in facts.found["RWD009"].message
 
 
-def _only_came_back(facts: Facts) -> bool:
-    return facts.came_down_to_guessing
-
-
 class LearningRateTooHigh(Cause):
-    """The learning rate is higher than this training stands.
+    """The learning rate is higher than this training tolerates.
 
     Steps carry the weights beyond where the loss falls. It jumps and stays up, or comes down again and ends at the
     level of guessing, with weights many times their usual size. A rate that rises in the middle, as after a resume
@@ -48,7 +44,12 @@ class LearningRateTooHigh(Cause):
         finding("LOS004", 1, "the loss diverged"),
         finding("LOS008", 1, "the loss left its level"),
         measure("the loss grew tenfold, then became NaN", "loss", lambda facts: facts.grew_before_nan, 3),
-        measure("the loss came down from far above guessing, and no further", "LOS006", _only_came_back, 4),
+        measure(
+            "the loss exploded and came back, no lower than before it learnt",
+            "loss",
+            lambda facts: facts.only_came_back,
+            4,
+        ),
         finding("GRD002", 1, "the gradient norm jumped"),
         finding("GRD004", 1, "the gradient norm grew and stayed"),
         finding("RWD001", 2, "a reward was lost"),

@@ -32,7 +32,7 @@ class LearningRateTooLow(Cause):
         finding("LOS006", 1, "the loss stayed at the level of guessing"),
         finding("LOS007", 1, "the loss was still falling at the end"),
         finding("WGT004", -2, "the weights have an unusual size"),
-        measure("the loss came down from far above guessing", "loss", lambda facts: facts.came_down_to_guessing, -4),
+        measure("the loss exploded and only came back", "loss", lambda facts: facts.only_came_back, -4),
         measure("the learning rate is 0", "learning_rate", lambda facts: facts.rate_is_zero, -6),
         setting("the learning rate is beyond what trains", "learning_rate", lambda facts: facts.rate_is_beyond, -8),
         setting("the learning rate is usual or higher", "learning_rate", lambda facts: facts.rate_is_enough, -3),
