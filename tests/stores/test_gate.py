@@ -269,16 +269,16 @@ def test_a_reader_is_answered_and_writes_nothing(auth_server_uri, tmp_path, monk
 
 def test_a_watch_answers_once_for_each_new_version(server_uri, tmp_path):
     run, name, _ = registered(server_uri, tmp_path)
-    watch = Watch(question=GateOptions(config=preset("default"), tracking_uri=server_uri), names=(name,))
+    watch = Watch(options=GateOptions(config=preset("default"), tracking_uri=server_uri), names=(name,))
     assert [one.gate.answer for one in watch.answer_new()] == [GateDecision.GO_ON]
     assert list(watch.answer_new()) == []
     client = client_of(server_uri)
     client.create_model_version(name, f"{client.get_run(run).info.artifact_uri}/model", run_id=run)
     assert [one.model for one in watch.answer_new()] == [f"models:/{name}/2"]
     # One that begins now sees by the tags what was answered, and asks again under other settings.
-    assert list(Watch(question=watch.question, names=(name,)).answer_new()) == []
+    assert list(Watch(options=watch.options, names=(name,)).answer_new()) == []
     other = GateOptions(config=preset("strict"), tracking_uri=server_uri)
-    assert len(list(Watch(question=other, names=(name,)).answer_new())) == 2
+    assert len(list(Watch(options=other, names=(name,)).answer_new())) == 2
 
 
 def test_a_watch_without_permission_to_tag_remembers(auth_server_uri, tmp_path, monkeypatch):
@@ -287,7 +287,7 @@ def test_a_watch_without_permission_to_tag_remembers(auth_server_uri, tmp_path, 
     _, name, _ = registered(auth_server_uri, tmp_path)
     monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "reader")
     monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", READER_PASSWORD)
-    watch = Watch(question=GateOptions(config=preset("default"), tracking_uri=auth_server_uri), names=(name,))
+    watch = Watch(options=GateOptions(config=preset("default"), tracking_uri=auth_server_uri), names=(name,))
     (first,) = watch.answer_new()
     assert (first.gate.answer, first.written) == (GateDecision.GO_ON, False)
     assert "no permission" in first.unwritten

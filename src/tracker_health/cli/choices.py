@@ -55,7 +55,7 @@ def only_run(run: str, command: str) -> str:
 
 
 class RunQuery(NamedTuple):
-    """ChosenRuns that are named together."""
+    """Runs that are named together."""
 
     experiment: str
     project: str

@@ -82,14 +82,14 @@ def gate(models: tuple[str, ...], watch: int | None, names: tuple[str, ...], sin
     Exit codes: 0 it may go on; 1 a bad model; 2 wrong usage or configuration; 3 it could not be judged; 4 its run still
     goes on. Of several models the worst, in the order 1, 3, 4, 0.
     """
-    question = _gate_options(choices)
+    options = _gate_options(choices)
     if watch:
         if models:
             raise ConfigError("--watch finds the models itself", "name them with --model NAME, or leave out --watch")
-        _watch(question, watch, names, since, choices)
+        _watch(options, watch, names, since, choices)
     if not models:
         raise ConfigError("no model was given", "name one: models:/NAME/VERSION")
-    sys.exit(_answer_all(models, question, choices))
+    sys.exit(_answer_all(models, options, choices))
 
 
 def _gate_options(choices: dict[str, Any]) -> GateOptions:
@@ -110,18 +110,18 @@ def _gate_options(choices: dict[str, Any]) -> GateOptions:
     )
 
 
-def _answer_all(models: tuple[str, ...], question: GateOptions, choices: dict[str, Any]) -> int:
+def _answer_all(models: tuple[str, ...], options: GateOptions, choices: dict[str, Any]) -> int:
     from tracker_health.fleet.gate import gate_one
     from tracker_health.render.ci import JUnit
 
     output, report = Output(), JUnit()
-    codes = {_print_answer(gate_one(model, question), choices, output, report) for model in models}
+    codes = {_print_answer(gate_one(model, options), choices, output, report) for model in models}
     if choices["form"] == "junit":
         output.print(report.document())
     return next(code for code in _WORST_FIRST if code in codes) or output.exit_code
 
 
-def _watch(question: GateOptions, seconds: int, names: tuple[str, ...], since: str, choices: dict[str, Any]) -> None:
+def _watch(options: GateOptions, seconds: int, names: tuple[str, ...], since: str, choices: dict[str, Any]) -> None:
     """Answer for new versions until stopped; a service goes on when the registry is back."""
     from tracker_health.fleet.gate import Watch
     from tracker_health.render.ci import JUnit
@@ -129,7 +129,7 @@ def _watch(question: GateOptions, seconds: int, names: tuple[str, ...], since: s
 
     if choices["form"] == "junit":
         raise ConfigError("a watch has no end, and a test report needs one", "give another --format")
-    output, watch = Output(), Watch(question=question, names=names, since=parse_duration(since))
+    output, watch = Output(), Watch(options=options, names=names, since=parse_duration(since))
     with stopping(also=[signal.SIGTERM]) as stop:
         while True:
             try:

@@ -125,7 +125,7 @@ def cli() -> None:
 
     \b
     RUN is one of
-      a folder with checkpoints and logs, or wandb/offline-run-...
+      a folder with checkpoints and logs, wandb/offline-run-..., mlflow.db
       an MLflow run: RUN_ID, mlflow:RUN_ID, runs:/RUN_ID
       a W&B run: wandb:ENTITY/PROJECT/RUN
       the address of a run's page

@@ -74,7 +74,7 @@ def gate(
     Raises:
         ConfigError: the configuration names something that does not exist.
     """
-    question = GateOptions(
+    options = GateOptions(
         config=resolve_config(config, writes=tags),
         tracking_uri=tracking_uri,
         rule=rule or Rule(),
@@ -82,10 +82,10 @@ def gate(
         tags=tags,
         accept_ack=accept_ack,
     )
-    return gate_one(model, question)
+    return gate_one(model, options)
 
 
-def gate_one(model: str | ModelName | ArtifactName, question: GateOptions) -> Gated:
+def gate_one(model: str | ModelName | ArtifactName, options: GateOptions) -> Gated:
     """The answer about one model; whatever keeps it from being judged is in it.
 
     The name is parsed here and nowhere else: the same value is opened, and printed.
@@ -93,8 +93,8 @@ def gate_one(model: str | ModelName | ArtifactName, question: GateOptions) -> Ga
     try:
         named = parse_model_name(model) if isinstance(model, str) else model
     except RunError as error:
-        return _not_judged(shown_name(str(model)), error, question)
-    return _answer_in_time(named.shown, question, lambda: open_model(named, tracking_uri=question.tracking_uri))
+        return _not_judged(shown_name(str(model)), error, options)
+    return _answer_in_time(named.shown, options, lambda: open_model(named, tracking_uri=options.tracking_uri))
 
 
 @dataclass(kw_only=True)
@@ -104,7 +104,7 @@ class Watch:
     registered.
     """
 
-    question: GateOptions
+    options: GateOptions
     names: tuple[str, ...] = ()
     since: float = 7 * 86_400.0
     _settled: dict[str, tuple[str, float]] = field(default_factory=dict, repr=False)
@@ -118,17 +118,17 @@ class Watch:
         from tracker_health.stores.mlflow.registry import newest_versions
 
         now = time.time()
-        for version in newest_versions(self.names, self.question.tracking_uri, now - self.since):
+        for version in newest_versions(self.names, self.options.tracking_uri, now - self.since):
             state, again = self._settled.get(version.name, ("", 0.0))
             if (state == version.state and now < again) or self._has_answer(version):
                 continue
-            answer = _answer_in_time(version.name, self.question, partial(_already_open, version))
+            answer = _answer_in_time(version.name, self.options, partial(_already_open, version))
             self._remember(version, answer)
             yield answer
 
     def _has_answer(self, version: RegisteredModel) -> bool:
         by = JudgedBy.of(version.tags.get(_SETTINGS_TAG, ""))
-        return VERDICT_TAG in version.tags and by.config == self.question.config.digest
+        return VERDICT_TAG in version.tags and by.config == self.options.config.digest
 
     def _remember(self, version: RegisteredModel, answer: Gated) -> None:
         if len(self._settled) > _MOST_REMEMBERED:
@@ -142,46 +142,44 @@ def _already_open(version: RegisteredModel) -> RegisteredModel:
     return version
 
 
-def _answer_in_time(name: str, question: GateOptions, opening: Callable[[], RegisteredModel]) -> Gated:
+def _answer_in_time(name: str, options: GateOptions, opening: Callable[[], RegisteredModel]) -> Gated:
     try:
-        answer: Gated = within(question.timeout, _answer_about, question, opening)
+        answer: Gated = within(options.timeout, _answer_about, options, opening)
     except ConfigError:
         raise
     except TimeoutError:
-        message = f"it could not be judged within {question.timeout:g} seconds"
-        return _not_judged(name, RunError(message, "give it more time: --timeout 30m"), question)
+        message = f"it could not be judged within {options.timeout:g} seconds"
+        return _not_judged(name, RunError(message, "give it more time: --timeout 30m"), options)
     except Exception as error:  # noqa: BLE001  whatever it is, there is an answer
-        return _not_judged(name, error, question)
+        return _not_judged(name, error, options)
     return answer
 
 
-def _not_judged(name: str, error: Exception, question: GateOptions) -> Gated:
+def _not_judged(name: str, error: Exception, options: GateOptions) -> Gated:
     reason = printable(described(error), 400)
     gate = Gate(answer=GateDecision.NOT_JUDGED, reason=reason)
-    return Gated(
-        model=printable(name, _MOST_OF_A_NAME), gate=gate, error=error, shadow=question.config.mode == "shadow"
-    )
+    return Gated(model=printable(name, _MOST_OF_A_NAME), gate=gate, error=error, shadow=options.config.mode == "shadow")
 
 
-def _answer_about(question: GateOptions, opening: Callable[[], RegisteredModel]) -> Gated:
+def _answer_about(options: GateOptions, opening: Callable[[], RegisteredModel]) -> Gated:
     with closing(opening()) as model:
-        run, evidence, notes, failure, accepts = _judge_run_of(model, question)
+        run, evidence, notes, failure, accepts = _judge_run_of(model, options)
         try:
-            files, unread = _judge_files_of(model, evidence, question.config)
+            files, unread = _judge_files_of(model, evidence, options.config)
         except Exception as error:  # noqa: BLE001  the run may still be bad
             files, unread = None, described(error)
             failure = failure or unread
         answer = Gated(
             model=model.name,
-            gate=decide(run, files, failure, replace(question.rule, accepts=accepts)),
+            gate=decide(run, files, failure, replace(options.rule, accepts=accepts)),
             url=model.url,
             run=run,
             files=files,
             unread=unread,
             notes=notes,
-            shadow=question.config.mode == "shadow",
+            shadow=options.config.mode == "shadow",
         )
-        return _write_tags(model, answer, question) if question.tags else answer
+        return _write_tags(model, answer, options) if options.tags else answer
 
 
 class _RunJudgement(NamedTuple):
@@ -196,13 +194,13 @@ class _RunJudgement(NamedTuple):
     accepts: frozenset[str] = frozenset()
 
 
-def _judge_run_of(model: RegisteredModel, question: GateOptions) -> _RunJudgement:
+def _judge_run_of(model: RegisteredModel, options: GateOptions) -> _RunJudgement:
     try:
         with closing(model.run()) as run:
-            config = config_for_run(question.config, run)
+            config = config_for_run(options.config, run)
             report, evidence = judge_run(run, config, go_back=False)
             notes = _note_other_settings(run, report, config)
-            entries = run.acknowledgements() if question.accept_ack else ()
+            entries = run.acknowledgements() if options.accept_ack else ()
     except Exception as error:  # noqa: BLE001  the files may still be bad
         return _RunJudgement(failure=described(error))
     now = time.time()
@@ -247,9 +245,9 @@ def _judge_files_of(model: RegisteredModel, evidence: Evidence | None, config: C
     return diagnose(read, config), ""
 
 
-def _write_tags(model: RegisteredModel, answer: Gated, question: GateOptions) -> Gated:
+def _write_tags(model: RegisteredModel, answer: Gated, options: GateOptions) -> Gated:
     """The answer, with what became of the tags. What is not known for good yet is not written."""
-    config = question.config
+    config = options.config
     by = JudgedBy(config=config.digest, policy=config.policy, stale_after=config.stale_after)
     tags = tags_of(answer.gate, by.value, RULES_VERSION)
     if answer.shadow and tags:

@@ -90,7 +90,7 @@ class LiveJudge:
         self._told: dict[str, Verdict] = {}
 
     def look(self, evidence: Evidence, *, points: int, step: int, share: float | None) -> list[LiveFinding]:
-        """LiveJudge what there is by now.
+        """Judge what there is by now.
 
         Args:
             evidence: The whole history so far.

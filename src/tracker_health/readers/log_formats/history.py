@@ -267,7 +267,7 @@ class History:
         series = Series(name=name, role=role, step_unit=unit, steps=steps, values=values)
         if unit is not StepUnit.EPOCH or not several or (np.diff(steps) < 0).any():
             return series
-        # RowPlaces that say nothing but their epoch, several to each.
+        # Rows that say nothing but their epoch, several to each.
         return replace(series, steps=np.arange(1, len(steps) + 1, dtype=np.int64), step_unit=StepUnit.UNKNOWN)
 
     def _is_missed(self, name: str, at: IntArray, cells: FloatArray) -> BoolArray:

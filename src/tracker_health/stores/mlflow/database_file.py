@@ -131,7 +131,7 @@ def _is_sqlite(path: Path) -> bool:
     return _beginning(path).startswith(_HEADER)
 
 
-def _has_log(path: Path) -> bool:
+def _is_in_wal_mode(path: Path) -> bool:
     return _beginning(path)[_FORMAT_AT : _FORMAT_AT + 1] == _WITH_LOG
 
 
@@ -160,7 +160,7 @@ def _opened(source: str) -> closing[sqlite3.Connection]:
 def _reading(path: Path) -> Iterator[sqlite3.Connection]:
     """A connection that writes nothing, and that no query keeps for long: the file may be anybody's."""
     # SQLite would make a log for a database that has one when it is in use.
-    idle = _has_log(path) and not Path(f"{path}-wal").exists()
+    idle = _is_in_wal_mode(path) and not Path(f"{path}-wal").exists()
     source = f"{read_only(path)}{'&immutable=1' if idle else ''}"
     if has_log(path) and not _opens(source) and (copy := private_copy(path)) is not None:
         source = copy.path.as_uri()
