@@ -308,3 +308,11 @@ def test_a_checkpoint_does_not_vouch_for_a_history_that_is_not_understood(tmp_pa
     assert report.notes == (
         "no metric is understood as a loss, an accuracy or a reward: wobble; set roles.train_loss to name one",
     )
+
+
+def test_a_log_of_nothing_but_its_end_is_judged_by_that(tmp_path):
+    tail = 'Traceback (most recent call last):\n  File "t.py", line 1, in <module>\nRuntimeError: CUDA out of memory.\n'
+    (tmp_path / "train.log").write_text(f"[2026-11-26 10:00:00] INFO loading\n{tail}")
+    report = tracker_health.annotate(tmp_path).report
+    assert (str(report.verdict), report.errors, report.diagnosis.cause) == ("fail", (), "out-of-memory")
+    assert (tmp_path / "health" / "report.json").exists()

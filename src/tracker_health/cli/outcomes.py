@@ -195,7 +195,7 @@ def say_unread(report: Report) -> None:
     """Name on standard error what of a run could not be read."""
     for error in report.errors:
         if error.code is None:
-            say_error(f"{report.run.id}: {error.source}: {error.message}")
+            say_error(": ".join(dict.fromkeys((report.run.id, error.source, error.message))))
 
 
 def say_problems(run: str, problems: Iterable[tuple[str, str]]) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from tracker_health.errors import ReadError, RunNotFound, StoreRefused, WriteError
 from tracker_health.evidence import Evidence, Problem, Request, RunRef, TextLog
+from tracker_health.evidence.ending import fatal_trouble
 from tracker_health.judge.annotations import (
     ACK,
     CAUSE,
@@ -142,7 +143,8 @@ class DirectoryRun(Untracked):
         found = read_files(self, request, settings=self._has_settings, folder_name=self._folder.resolve().name)
         found.problems += self._unseen()
         known = found.names or found.params or found.optimizer or found.weights or found.dlm_step_log or found.missing
-        if not (known or found.problems or found.doubtful or self._has_checkpoint_unasked(request)):
+        has_end = fatal_trouble(found.text_log) is not None  # a log of nothing but its end is judged by that
+        if not (known or has_end or found.problems or found.doubtful or self._has_checkpoint_unasked(request)):
             self._nothing = self._nothing_found(found.text_log)
             found.problems.append(Problem(source=self._given, message=self._nothing))
         return found.evidence(self.ref, request)
